@@ -1,0 +1,1 @@
+"""Declarative provisioning of NVIDIA GPU nodes for Kubernetes."""

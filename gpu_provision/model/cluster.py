@@ -1,0 +1,122 @@
+"""What a cluster is seen to be: facts read once, then passed to pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from gpu_provision.model.inventory import Inventory, NodePool, OperatingSystem
+
+Manifest = dict[str, Any]
+"""A Kubernetes object as a plain dict."""
+
+
+class Kind(NamedTuple):
+    """A kind of object, as ``apiVersion`` and ``kind`` name it."""
+
+    api_version: str
+    kind: str
+
+
+class ObjectRef(NamedTuple):
+    """Names one object. ``namespace`` is empty for objects of cluster scope."""
+
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+
+    @property
+    def type(self) -> Kind:
+        """The object's kind."""
+        return Kind(self.api_version, self.kind)
+
+    def __str__(self) -> str:
+        """Return ``DaemonSet namespace/name`` as people write it."""
+        return f"{self.kind} {self.namespace}/{self.name}" if self.namespace else f"{self.kind} {self.name}"
+
+
+def ref_of(manifest: Manifest) -> ObjectRef:
+    """Return the reference of a manifest."""
+    metadata = manifest["metadata"]
+    return ObjectRef(
+        manifest["apiVersion"], manifest["kind"], metadata.get("namespace", ""), metadata["name"]
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeFacts:
+    """One node of the cluster as its Node object describes it.
+
+    Attributes:
+        os: From NFD's labels, else from ``status.nodeInfo.osImage``; None if neither tells.
+        container_runtime: ``containerd``, ``cri-o`` or ``docker``; empty if unknown.
+        boot_id: Changes with every boot of the machine.
+        gpus_allocatable: ``status.allocatable`` of ``nvidia.com/gpu``; None while nobody registered it.
+    """
+
+    name: str
+    uid: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    os: OperatingSystem | None = None
+    kernel: str = ""
+    architecture: str = ""
+    container_runtime: str = ""
+    boot_id: str = ""
+    ready: bool = False
+    unschedulable: bool = False
+    gpus_allocatable: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterFacts:
+    """A cluster at one moment. Empty means: nothing is known, as for offline rendering.
+
+    Attributes:
+        version: The API server's git version, such as ``v1.34.1``.
+        nodes: All nodes.
+        resources: Names of served resources, such as ``servicemonitors.monitoring.coreos.com``.
+    """
+
+    version: str = ""
+    nodes: tuple[NodeFacts, ...] = ()
+    resources: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """A GPU node that this inventory looks after: the inventory's word and the cluster's joined.
+
+    Attributes:
+        name: Name of the node.
+        pool: The pool it belongs to.
+        os: Observed operating system, else the declared one; None if neither is known.
+        facts: The node as seen; None if the cluster has no such node (yet), or offline.
+        driver_group: Names the driver DaemonSet that serves this node: nodes with equal driver needs share one.
+    """
+
+    name: str
+    pool: NodePool
+    os: OperatingSystem | None
+    facts: NodeFacts | None
+    driver_group: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """All that a component may know besides its own spec.
+
+    Attributes:
+        targets: The GPU nodes, sorted by name; see gpu_provision.targets.
+    """
+
+    inventory: Inventory
+    facts: ClusterFacts
+    targets: tuple[Target, ...]
+
+    @property
+    def namespace(self) -> str:
+        """Namespace of the operands."""
+        return self.inventory.cluster.namespace

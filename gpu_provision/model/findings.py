@@ -1,0 +1,135 @@
+"""What the tool tells a person: one value for every kind of problem."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum, StrEnum
+
+
+class Severity(StrEnum):
+    """How much a finding matters."""
+
+    ERROR = "error"  # the run cannot go on, or did not end as declared
+    WARNING = "warning"  # the run goes on; the reader should know
+
+
+class ExitCode(IntEnum):
+    """What the gpu-provision command returns; the table is documented in its --help."""
+
+    OK = 0
+    FAILED = 1
+    DIFFERENCES = 2
+    USAGE = 64
+    INVALID_INVENTORY = 65
+    UNREACHABLE = 69
+    LOCKED = 75
+    INTERRUPTED = 130
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One problem, told so that its reader can act.
+
+    Attributes:
+        code: Stable identifier such as ``GP104``; documented in docs/findings.md.
+        what: What is wrong, in one sentence.
+        where: ``file:line path``, a host, or ``Kind namespace/name``; empty if nowhere in particular.
+        evidence: What was seen: a log line, a field's value, a server's message.
+        fix: What the reader can do, as a command where there is one.
+        severity: Whether the run can go on.
+    """
+
+    code: str
+    what: str
+    where: str = ""
+    evidence: str = ""
+    fix: str = ""
+    severity: Severity = Severity.ERROR
+
+    def __str__(self) -> str:
+        """Return the finding as one or more lines for a terminal."""
+        head = " ".join(part for part in (self.code, self.where) if part)
+        lines = [f"{head}: {self.what}"]
+        lines += [f"  seen: {self.evidence}"] if self.evidence else []
+        lines += [f"  fix: {self.fix}"] if self.fix else []
+        return "\n".join(lines)
+
+
+class ProvisionError(Exception):
+    """A problem that ends the run; carries findings, never prose alone.
+
+    Tree::
+
+        ProvisionError
+        ├── InvalidInventory   the file does not say what it should (exit 65)
+        ├── UsageError         an option or argument makes no sense here (exit 64)
+        ├── Unreachable        nobody answers: worth a retry (exit 69)
+        ├── Refused            401 or 403: credentials or rights (exit 1)
+        ├── Rejected           the API server answered no: 409, 422, other 4xx (exit 1)
+        ├── Locked             another run holds the lock (exit 75)
+        └── RunFailed          the run ended, and something is not as declared (exit 1)
+    """
+
+    exit_code: ExitCode = ExitCode.FAILED
+
+    def __init__(self, *findings: Finding) -> None:
+        """Keep the findings, most important first."""
+        super().__init__(*findings)
+        self.findings = findings
+
+    def __str__(self) -> str:
+        """Return every finding, one after the other."""
+        return "\n".join(str(finding) for finding in self.findings)
+
+
+class InvalidInventory(ProvisionError):
+    """The inventory file does not say what it should."""
+
+    exit_code = ExitCode.INVALID_INVENTORY
+
+
+class UsageError(ProvisionError):
+    """An option or argument makes no sense here."""
+
+    exit_code = ExitCode.USAGE
+
+
+class Unreachable(ProvisionError):
+    """Nobody answers: worth a retry."""
+
+    exit_code = ExitCode.UNREACHABLE
+
+
+class Refused(ProvisionError):
+    """The API server answered 401 or 403: credentials or rights are missing."""
+
+
+class Rejected(ProvisionError):
+    """The API server answered no: a conflict, an invalid object."""
+
+
+class Locked(ProvisionError):
+    """Another run holds the lock."""
+
+    exit_code = ExitCode.LOCKED
+
+
+class RunFailed(ProvisionError):
+    """The run ended, and something is not as declared."""
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """Findings of one check, split by severity."""
+
+    all: tuple[Finding, ...] = field(default=())
+
+    @property
+    def errors(self) -> tuple[Finding, ...]:
+        """Those that stop a run."""
+        return tuple(finding for finding in self.all if finding.severity is Severity.ERROR)
+
+    @property
+    def warnings(self) -> tuple[Finding, ...]:
+        """Those that a run survives."""
+        return tuple(finding for finding in self.all if finding.severity is Severity.WARNING)

@@ -1,0 +1,83 @@
+"""The plan as a value: printing, JSON, drift, pruning and applying are views or uses of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from gpu_provision.model.cluster import Manifest, ObjectRef
+from gpu_provision.model.findings import Finding
+
+
+class Action(StrEnum):
+    """What a change does to its object."""
+
+    CREATE = "create"
+    UPDATE = "update"
+    DELETE = "delete"
+    RUN = "run"  # a validation pod is started and awaited
+    WAIT = "wait"  # the object is as declared, but not ready yet
+
+
+@dataclass(frozen=True, slots=True)
+class FieldChange:
+    """One field that changes. ``path`` is written as kubectl users write it: ``spec.containers[dcgm].image``.
+
+    ``old`` is None for a field that is added, ``new`` for one that goes.
+    """
+
+    path: str
+    old: Any
+    new: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One object that is not as declared.
+
+    Attributes:
+        component: Name of the component it belongs to.
+        fields: What differs; empty for create, delete and run.
+        effects: What else happens, in words: ``restarts 3 pods: t4-1, t4-2, h100-1``.
+        certain: False if it depends on what an earlier change brings about ("may" instead of "will").
+        manifest: The object to apply; None for delete and wait.
+    """
+
+    component: str
+    action: Action
+    ref: ObjectRef
+    fields: tuple[FieldChange, ...] = ()
+    effects: tuple[str, ...] = ()
+    certain: bool = True
+    manifest: Manifest | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Everything that a run would change, in the order of components.
+
+    Attributes:
+        inventory: Name of the inventory.
+        release: Name of the release.
+        cluster: The cluster as people name it: context and version.
+        components: Names of all components that are on, in dependency order.
+        changes: Empty if the cluster is as declared.
+        findings: Conflicts and warnings found while planning.
+    """
+
+    inventory: str
+    release: str
+    cluster: str
+    components: tuple[str, ...]
+    changes: tuple[Change, ...]
+    findings: tuple[Finding, ...] = ()
+
+    def of(self, component: str) -> tuple[Change, ...]:
+        """Return the changes of one component."""
+        return tuple(change for change in self.changes if change.component == component)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to do."""
+        return not self.changes
