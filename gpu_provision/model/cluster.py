@@ -94,7 +94,7 @@ class Target:
         pool: The pool it belongs to.
         os: Observed operating system, else the declared one; None if neither is known.
         facts: The node as seen; None if the cluster has no such node (yet), or offline.
-        driver_group: Names the driver DaemonSet that serves this node: nodes with equal driver needs share one.
+        driver_group: Names the driver DaemonSet that serves this node; equal needs share one.
     """
 
     name: str
