@@ -1,0 +1,67 @@
+# `make demo` and `make test` are all a newcomer needs: Debian 12 or the like, with python3 and python3-venv.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(abspath $(VENV))/bin
+STAMP := $(VENV)/installed-from-pyproject
+INVENTORY := inventories/sandbox.yaml
+
+export PATH := $(BIN):$(PATH)
+
+.PHONY: help demo test lint bench docs clean install
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(STAMP) ## A GPU stack on a simulated cluster, in about a minute, without a GPU
+	@gpu-provision sandbox up
+	@echo
+	@echo '$$ pyinfra -y inventories/sandbox.py deploys/gpu_stack.py'
+	@pyinfra -y inventories/sandbox.py deploys/gpu_stack.py
+	@echo
+	@gpu-provision status -i $(INVENTORY)
+	@kubeconfig=$$(gpu-provision sandbox kubeconfig); \
+	printf '\nkubeconfig: %s\n\nTry:\n' "$$kubeconfig"; \
+	printf '  %s\n' \
+	  'make demo                                   # again: nothing changes' \
+	  "kubectl --kubeconfig $$kubeconfig get nodes,ds,pods -A -o wide" \
+	  "$(VENV)/bin/gpu-provision plan              # after an edit of $(INVENTORY)" \
+	  "$(VENV)/bin/gpu-provision sandbox down      # the end"
+
+test: $(STAMP) ## Run the tests
+	@python -m pytest -q -n auto
+
+lint: $(STAMP) ## Check style, types and layers
+	@ruff check .
+	@ruff format --check .
+	@mypy
+	@lint-imports --no-logo
+
+bench: $(STAMP) ## Measure, against what one would run instead
+	@for file in benchmarks/*.py; do [ ! -e "$$file" ] || python "$$file"; done
+
+docs: $(STAMP) ## Write the generated pages again
+	@python -m gpu_provision.report.codes_page > docs/findings.md
+
+install: $(STAMP) ## Make the virtual environment, if it is not there yet
+
+clean: ## Remove what was made here; a running sandbox is ended first
+	@[ ! -x $(BIN)/gpu-provision ] || $(BIN)/gpu-provision sandbox down || true
+	@rm -rf $(VENV) build dist ./*.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .gpu-provision
+
+# Installed again only when pyproject.toml changed; pip speaks only if it fails.
+$(STAMP): pyproject.toml
+	@command -v $(PYTHON) >/dev/null || { echo 'Python is missing. On Debian: apt-get install python3 python3-venv'; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "Python 3.11 or newer is needed; $$($(PYTHON) --version) is here. Another one: make PYTHON=python3.12"; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null \
+	  || { echo 'The venv module is missing. On Debian: apt-get install python3-venv'; exit 1; }
+	@echo 'Installing into $(VENV) ...'
+	@log=$$(mktemp); trap 'rm -f "$$log"' EXIT; \
+	{ $(PYTHON) -m venv $(VENV) && $(BIN)/python -m pip install --disable-pip-version-check -e '.[dev]'; } >"$$log" 2>&1 \
+	  || { cat "$$log"; exit 1; }
+	@touch $@

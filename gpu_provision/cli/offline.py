@@ -1,0 +1,77 @@
+"""schema, validate, render: commands that need neither a cluster nor hosts, and start fast."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from gpu_provision.cli import options
+from gpu_provision.cli.inventory_file import chosen, loaded
+from gpu_provision.cli.output import Output
+from gpu_provision.model.findings import ExitCode
+from gpu_provision.model.inventory import Inventory
+from gpu_provision.report import findings as findings_view
+from gpu_provision.report.documents import document, output_schema
+
+
+@click.command()
+@click.option("--output", "of_output", is_flag=True, help="The schema of the --json documents instead.")
+@options.speaking
+def schema(*, of_output: bool, out: Output) -> None:
+    """Print the JSON Schema of inventories, for editors and CI."""
+    from gpu_provision.inventory import schema as inventory_schema
+
+    published = output_schema() if of_output else inventory_schema()
+    text = json.dumps(published, indent=2)
+    out.result(published, text)
+
+
+@click.command()
+@options.inventory
+@options.speaking
+def validate(*, file: str | None, out: Output) -> ExitCode:
+    """Check an inventory file and report everything that is wrong with it at once."""
+    from gpu_provision.inventory import check, load
+
+    path = chosen(file)
+    found = check(path)
+    summary = "" if found.errors else _summary(path, load(path))
+    parts = [findings_view.text(found.all, out.style), summary or f"{path}: {_count(len(found.errors))}"]
+    out.result(
+        document("validate", found.all, inventory=str(path)), "\n".join(part for part in parts if part)
+    )
+    return ExitCode.INVALID_INVENTORY if found.errors else ExitCode.OK
+
+
+def _count(errors: int) -> str:
+    return f"{errors} error{'' if errors == 1 else 's'}"
+
+
+def _summary(path: Path, inventory: Inventory) -> str:
+    return (
+        f"{path} is valid: release {inventory.release}, {len(inventory.nodes)} nodes,"
+        f" {len(inventory.gpu_nodes)} of them with GPUs"
+    )
+
+
+@click.command()
+@options.inventory
+@click.option("--output", "folder", type=click.Path(path_type=Path), metavar="DIR", help="Write files there.")
+@options.speaking
+def render(*, file: str | None, folder: Path | None, out: Output) -> None:
+    """Print the manifests of all components, without asking any cluster.
+
+    With --output, one file per component is written, numbered in the order in which they depend on one
+    another; files of an earlier render that are no longer wanted are removed.
+    """
+    from gpu_provision.cli.rendering import write_files
+    from gpu_provision.library import render as rendered
+    from gpu_provision.report import yaml_text
+
+    manifests = rendered(loaded(file))
+    everything = [manifest for group in manifests.values() for manifest in group]
+    written = write_files(folder, manifests) if folder else ()
+    text = "\n".join(map(str, written)) if folder else yaml_text.stream(everything)
+    out.result(document("render", manifests=everything, files=[str(file) for file in written]), text)

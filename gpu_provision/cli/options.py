@@ -1,0 +1,79 @@
+"""Options that commands share, each spelled once."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from gpu_provision.cli import output
+from gpu_provision.cli.session import Session
+
+Command = Callable[..., Any]
+
+inventory = click.option(
+    "-i",
+    "--inventory",
+    "file",
+    metavar="FILE",
+    help="The inventory. Default: $GPU_PROVISION_INVENTORY, else inventories/sandbox.yaml if it exists.",
+)
+kubeconfig = click.option(
+    "--kubeconfig", metavar="FILE", help="Another kubeconfig than the inventory names."
+)
+context = click.option("--context", metavar="NAME", help="Another context than the inventory names.")
+limit = click.option(
+    "--limit",
+    metavar="HOST[,HOST...]",
+    help="Only these hosts: names, patterns such as 'gpu-0*', groups, or @FILE with one a line."
+    " The cluster phase is left out.",
+)
+target = click.option(
+    "--target", "targets", metavar="COMPONENT", multiple=True, help="Only this component; may be repeated."
+)
+timeout = click.option(
+    "--timeout",
+    type=click.IntRange(min=1),
+    metavar="SECONDS",
+    help="How long a node may take for each component, instead of the inventory's figures.",
+)
+yes = click.option("-y", "--yes", is_flag=True, help="Do not ask before a real cluster is changed.")
+detailed_exitcode = click.option(
+    "--detailed-exitcode", is_flag=True, help="Exit with 2 if something is not as declared."
+)
+
+
+def phases(command: Command) -> Command:
+    """Add --hosts-only and --cluster-only, and pass them on as ``hosts`` and ``cluster``."""
+
+    @click.option("--hosts-only", is_flag=True, help="Leave the cluster alone.")
+    @click.option("--cluster-only", is_flag=True, help="Leave the hosts alone.")
+    @functools.wraps(command)
+    def wrapped(*, hosts_only: bool, cluster_only: bool, **rest: Any) -> Any:
+        if hosts_only and cluster_only:
+            message = "--hosts-only and --cluster-only exclude each other."
+            raise click.UsageError(message)
+        return command(hosts=not cluster_only, cluster=not hosts_only, **rest)
+
+    return wrapped
+
+
+def speaking(command: Command) -> Command:
+    """Add --json, --quiet, --verbose and --no-color, and pass them on as one ``out``."""
+
+    @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout; never asks.")
+    @click.option("-q", "--quiet", is_flag=True, help="No progress and no hints.")
+    @click.option("-v", "--verbose", count=True, help="Timestamps; a traceback for internal errors.")
+    @click.option("--no-color", is_flag=True, help="No colors; NO_COLOR and TERM=dumb do the same.")
+    @click.pass_context
+    @functools.wraps(command)
+    def wrapped(
+        context: click.Context, *, as_json: bool, quiet: bool, verbose: int, no_color: bool, **rest: Any
+    ) -> Any:
+        out = output.make(as_json=as_json, quiet=quiet, verbose=verbose, no_color=no_color)
+        context.ensure_object(Session).output = out
+        return command(out=out, **rest)
+
+    return wrapped

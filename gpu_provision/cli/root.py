@@ -1,0 +1,123 @@
+"""The command group, and the function behind the ``gpu-provision`` script."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import signal
+import sys
+from types import FrameType
+from typing import Any, NoReturn
+
+import click
+
+from gpu_provision.cli import failures, offline
+from gpu_provision.cli.session import Session
+from gpu_provision.model.findings import ExitCode
+
+EXIT_CODES = {
+    ExitCode.OK: "done; for plan, no matter whether changes are pending",
+    ExitCode.FAILED: "something failed: a host, the cluster, a validation",
+    ExitCode.DIFFERENCES: "only with --detailed-exitcode: something is not as declared",
+    ExitCode.USAGE: "wrong usage",
+    ExitCode.INVALID_INVENTORY: "the inventory is invalid",
+    ExitCode.UNREACHABLE: "a host or the API server does not answer",
+    ExitCode.LOCKED: "another run holds the lock: try again",
+    ExitCode.INTERRUPTED: "interrupted",
+}
+_TERMINATED = 128 + signal.SIGTERM
+
+
+class Commands(click.Group):
+    """A group that knows the nearest command to a mistyped one, and says which command runs."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Answer a bare group with its help, as a usage error."""
+        if not args:
+            click.echo(ctx.get_help(), err=True)
+            ctx.exit(ExitCode.USAGE)
+        return super().parse_args(ctx, args)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command. Raises click.UsageError with the nearest name."""
+        if args and self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
+            message = f"No such command '{args[0]}'.{_nearest(args[0], self.list_commands(ctx))}"
+            raise click.UsageError(message, ctx=ctx)
+        name, command, rest = super().resolve_command(ctx, args)
+        session = ctx.ensure_object(Session)
+        session.command = f"{session.command} {name}".strip()
+        return name, command, rest
+
+
+def _nearest(word: str, words: list[str]) -> str:
+    near = difflib.get_close_matches(word, words, n=1)
+    return f" Did you mean '{near[0]}'?" if near else f" There are: {', '.join(words)}."
+
+
+def _epilog() -> str:
+    lines = [f"  {code.value:>3}  {meaning}" for code, meaning in EXIT_CODES.items()]
+    return "\n".join(["\b", "Exit codes:", *lines])
+
+
+def _print_version(context: click.Context, _parameter: click.Parameter, wanted: bool) -> None:  # noqa: FBT001 - click's signature
+    if not wanted or context.resilient_parsing:
+        return
+    from importlib.metadata import version
+
+    click.echo(f"gpu-provision {version('gpu-provision')}")
+    context.exit()
+
+
+@click.group(
+    cls=Commands, epilog=_epilog(), context_settings={"help_option_names": ["-h", "--help"]}
+)
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Show it."
+)
+def cli() -> None:
+    """Provision NVIDIA GPU nodes for Kubernetes from one inventory file.
+
+    \b
+    gpu-provision sandbox up      a cluster to try it on, without a GPU
+    gpu-provision plan            what would change
+    gpu-provision apply           make it true
+    gpu-provision status          what is there
+    """  # noqa: D301 - \b is click's mark for text that keeps its lines
+
+
+for _command in (offline.schema, offline.validate, offline.render):
+    cli.add_command(_command)
+
+
+def main(arguments: list[str] | None = None) -> NoReturn:
+    """Run the command line and exit with a code of ExitCode."""
+    words = sys.argv[1:] if arguments is None else arguments
+    click.UsageError.exit_code = ExitCode.USAGE  # click's own is 2, which means "differences" here
+    signal.signal(signal.SIGTERM, _terminate)
+    sys.exit(_run(words))
+
+
+def _run(words: list[str]) -> int:
+    session = Session(output=failures.default_output(words))
+    try:
+        returned: Any = cli.main(args=words, prog_name="gpu-provision", standalone_mode=False, obj=session)
+    except BrokenPipeError:
+        return _reader_gone()
+    except click.exceptions.Exit as done:
+        return done.exit_code
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the one handler: nobody else prints failures
+        return failures.report(error, session)
+    return int(returned or ExitCode.OK)
+
+
+def _reader_gone() -> int:
+    """End quietly when the reader of our output, such as ``head``, has seen enough."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 128 + signal.SIGPIPE
+
+
+def _terminate(_signal: int, _frame: FrameType | None) -> NoReturn:
+    """Leave through every ``finally``, so that locks are released."""
+    raise SystemExit(_TERMINATED)
