@@ -1,0 +1,1 @@
+"""Simulated nodes: machines that register with a cluster and run the pods bound to them."""
