@@ -30,23 +30,29 @@ def schema(*, of_output: bool, out: Output) -> None:
 
 @click.command()
 @options.inventory
+@click.option("--gpus", is_flag=True, help="Also run the vectorAdd validations again, on the cluster.")
 @options.speaking
-def validate(*, file: str | None, out: Output) -> ExitCode:
-    """Check an inventory file and report everything that is wrong with it at once."""
+def validate(*, file: str | None, gpus: bool, out: Output) -> ExitCode:
+    """Check an inventory file and report everything that is wrong with it at once.
+
+    With --gpus, go on and let every GPU node of the cluster pass its vectorAdd validations again.
+    """
     from gpu_provision.inventory import check, load
 
     path = chosen(file)
     found = check(path)
-    summary = "" if found.errors else _summary(path, load(path))
-    parts = [findings_view.text(found.all, out.style), summary or f"{path}: {_count(len(found.errors))}"]
-    out.result(
-        document("validate", found.all, inventory=str(path)), "\n".join(part for part in parts if part)
-    )
+    if gpus and not found.errors:
+        from gpu_provision.cli.revalidation import revalidate
+
+        return revalidate(load(path), out)
+    summary = _count(path, len(found.errors)) if found.errors else _summary(path, load(path))
+    text = "\n".join(filter(None, [findings_view.text(found.all, out.style), summary]))
+    out.result(document("validate", found.all, inventory=str(path)), text)
     return ExitCode.INVALID_INVENTORY if found.errors else ExitCode.OK
 
 
-def _count(errors: int) -> str:
-    return f"{errors} error{'' if errors == 1 else 's'}"
+def _count(path: Path, errors: int) -> str:
+    return f"{path}: {errors} error{'' if errors == 1 else 's'}"
 
 
 def _summary(path: Path, inventory: Inventory) -> str:

@@ -20,9 +20,7 @@ inventory = click.option(
     metavar="FILE",
     help="The inventory. Default: $GPU_PROVISION_INVENTORY, else inventories/sandbox.yaml if it exists.",
 )
-kubeconfig = click.option(
-    "--kubeconfig", metavar="FILE", help="Another kubeconfig than the inventory names."
-)
+kubeconfig = click.option("--kubeconfig", metavar="FILE", help="Another kubeconfig than the inventory names.")
 context = click.option("--context", metavar="NAME", help="Another context than the inventory names.")
 limit = click.option(
     "--limit",
@@ -67,13 +65,10 @@ def speaking(command: Command) -> Command:
     @click.option("-q", "--quiet", is_flag=True, help="No progress and no hints.")
     @click.option("-v", "--verbose", count=True, help="Timestamps; a traceback for internal errors.")
     @click.option("--no-color", is_flag=True, help="No colors; NO_COLOR and TERM=dumb do the same.")
-    @click.pass_context
     @functools.wraps(command)
-    def wrapped(
-        context: click.Context, *, as_json: bool, quiet: bool, verbose: int, no_color: bool, **rest: Any
-    ) -> Any:
+    def wrapped(*, as_json: bool, quiet: bool, verbose: int, no_color: bool, **rest: Any) -> Any:
         out = output.make(as_json=as_json, quiet=quiet, verbose=verbose, no_color=no_color)
-        context.ensure_object(Session).output = out
+        click.get_current_context().ensure_object(Session).output = out
         return command(out=out, **rest)
 
     return wrapped

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import signal
 import sys
@@ -11,7 +10,8 @@ from typing import Any, NoReturn
 
 import click
 
-from gpu_provision.cli import failures, offline
+from gpu_provision.cli import failures, offline, online, sandbox
+from gpu_provision.cli.commands import Commands
 from gpu_provision.cli.session import Session
 from gpu_provision.model.findings import ExitCode
 
@@ -28,34 +28,6 @@ EXIT_CODES = {
 _TERMINATED = 128 + signal.SIGTERM
 
 
-class Commands(click.Group):
-    """A group that knows the nearest command to a mistyped one, and says which command runs."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Answer a bare group with its help, as a usage error."""
-        if not args:
-            click.echo(ctx.get_help(), err=True)
-            ctx.exit(ExitCode.USAGE)
-        return super().parse_args(ctx, args)
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command. Raises click.UsageError with the nearest name."""
-        if args and self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
-            message = f"No such command '{args[0]}'.{_nearest(args[0], self.list_commands(ctx))}"
-            raise click.UsageError(message, ctx=ctx)
-        name, command, rest = super().resolve_command(ctx, args)
-        session = ctx.ensure_object(Session)
-        session.command = f"{session.command} {name}".strip()
-        return name, command, rest
-
-
-def _nearest(word: str, words: list[str]) -> str:
-    near = difflib.get_close_matches(word, words, n=1)
-    return f" Did you mean '{near[0]}'?" if near else f" There are: {', '.join(words)}."
-
-
 def _epilog() -> str:
     lines = [f"  {code.value:>3}  {meaning}" for code, meaning in EXIT_CODES.items()]
     return "\n".join(["\b", "Exit codes:", *lines])
@@ -70,9 +42,7 @@ def _print_version(context: click.Context, _parameter: click.Parameter, wanted: 
     context.exit()
 
 
-@click.group(
-    cls=Commands, epilog=_epilog(), context_settings={"help_option_names": ["-h", "--help"]}
-)
+@click.group(cls=Commands, epilog=_epilog(), context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
     "--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Show it."
 )
@@ -87,7 +57,15 @@ def cli() -> None:
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
 
 
-for _command in (offline.schema, offline.validate, offline.render):
+for _command in (
+    offline.schema,
+    offline.validate,
+    offline.render,
+    online.plan,
+    online.apply,
+    online.status,
+    sandbox.sandbox,
+):
     cli.add_command(_command)
 
 

@@ -1,0 +1,34 @@
+"""Asking before a real cluster is changed."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from gpu_provision.cli import codes
+from gpu_provision.cli.output import Output
+from gpu_provision.model.findings import Finding, UsageError
+from gpu_provision.model.inventory import Inventory
+
+
+def is_needed(inventory: Inventory, *, yes: bool) -> bool:
+    """Return whether a person has to agree: always, but for a sandbox or with ``--yes``."""
+    return not (yes or inventory.cluster.sandbox)
+
+
+def require_terminal(out: Output) -> None:
+    """Raise UsageError where nobody can be asked: JSON output, or no terminal."""
+    if out.json or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise UsageError(
+            Finding(
+                code=codes.NOT_CONFIRMED,
+                what="this would change a real cluster, and there is no terminal to ask on",
+                fix="review with gpu-provision plan, then add --yes",
+            )
+        )
+
+
+def given() -> bool:
+    """Ask on the terminal; only "y" or "yes" is a yes."""
+    return click.confirm("Apply these changes?", default=False, err=True)

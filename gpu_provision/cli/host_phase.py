@@ -1,0 +1,28 @@
+"""What the host phase means for the cluster phase."""
+
+from __future__ import annotations
+
+from gpu_provision.cli import codes
+from gpu_provision.model.findings import Finding, RunFailed
+from gpu_provision.report.hosts import Hosts
+from gpu_provision.report.names import ranges
+
+
+def require_done(result: Hosts | None, *, cluster_waits: bool) -> None:
+    """Raise RunFailed if a host is not as declared: a finding per host, and what that holds back."""
+    failed = [host for host in result.hosts if host.failed] if result else []
+    if not failed:
+        return
+    findings = [Finding(code=codes.HOST_FAILED, where=host.name, what=host.reason) for host in failed]
+    if cluster_waits:
+        findings.append(_held_back(tuple(host.name for host in failed)))
+    raise RunFailed(*findings)
+
+
+def _held_back(names: tuple[str, ...]) -> Finding:
+    return Finding(
+        code=codes.HELD_BACK,
+        where=ranges(names),
+        what="the cluster phase was held back: these hosts are not as declared",
+        fix="mend them and run again, or leave the hosts alone with --cluster-only",
+    )

@@ -1,0 +1,66 @@
+"""What options change about an inventory, and whether they fit it. Pure."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import fields, replace
+from typing import Any
+
+from gpu_provision.cli import codes
+from gpu_provision.model.findings import Finding, UsageError
+from gpu_provision.model.inventory import Inventory
+from gpu_provision.model.plan import Plan
+from gpu_provision.model.specs import OperandSpec, Specs
+
+
+def with_timeout(inventory: Inventory, seconds: int | None) -> Inventory:
+    """Return the inventory with another deadline for every component; None leaves the inventory's own."""
+    if seconds is None:
+        return inventory
+    pools = {
+        name: replace(pool, driver=replace(pool.driver, timeout=seconds))
+        for name, pool in inventory.pools.items()
+    }
+    return replace(inventory, specs=_specs_with_timeout(inventory.specs, seconds), pools=pools)
+
+
+def _specs_with_timeout(specs: Specs, seconds: int) -> Specs:
+    operands = {field.name: getattr(specs, field.name) for field in fields(specs)}
+    changed: dict[str, Any] = {
+        name: replace(spec, timeout=seconds)
+        for name, spec in operands.items()
+        if isinstance(spec, OperandSpec)
+    }
+    return replace(specs, **changed)
+
+
+def known(targets: Sequence[str], components: Iterable[str]) -> frozenset[str]:
+    """Return the targets as component names; dashes count as underscores. Raises UsageError for others."""
+    names = tuple(components)
+    wanted = {target.replace("-", "_") for target in targets}
+    problems = [_unknown(target, names) for target in sorted(wanted - set(names))]
+    if problems:
+        raise UsageError(*problems)
+    return frozenset(wanted)
+
+
+def _unknown(target: str, names: Sequence[str]) -> Finding:
+    near = difflib.get_close_matches(target, names, n=1)
+    return Finding(
+        code=codes.NOTHING_MATCHES,
+        where=f"--target {target}",
+        what="there is no such component, or it is off in this inventory",
+        fix=f"--target {near[0]}" if near else f"one of {', '.join(names)}",
+    )
+
+
+def narrowed(plan: Plan, targets: frozenset[str]) -> Plan:
+    """Return the part of a plan that is about some components; all of it if none is named."""
+    if not targets:
+        return plan
+    return replace(
+        plan,
+        components=tuple(name for name in plan.components if name in targets),
+        changes=tuple(change for change in plan.changes if change.component in targets),
+    )

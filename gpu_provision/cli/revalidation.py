@@ -1,0 +1,40 @@
+"""``gpu-provision validate --gpus``: every vectorAdd again, and nothing else."""
+
+from __future__ import annotations
+
+from gpu_provision.cli import codes
+from gpu_provision.cli.display import shown_on_stderr
+from gpu_provision.cli.output import Output
+from gpu_provision.model.findings import ExitCode, Finding, RunFailed
+from gpu_provision.model.inventory import Inventory
+from gpu_provision.model.plan import Action
+from gpu_provision.report import run as run_view
+from gpu_provision.report.documents import document
+
+_CHANGING = frozenset({Action.CREATE, Action.UPDATE, Action.DELETE})
+
+
+def revalidate(inventory: Inventory, out: Output) -> ExitCode:
+    """Run the validations of every GPU node again and print what they say.
+
+    Raises RunFailed if one fails, or if the cluster is not as declared: validating must change nothing else.
+    """
+    from gpu_provision import library
+
+    pending = [change for change in library.plan(inventory).changes if change.action in _CHANGING]
+    if pending:
+        raise RunFailed(_not_as_declared(inventory, len(pending)))
+    with shown_on_stderr(out) as listen:
+        result = library.apply(inventory, listen=listen, revalidate=True)
+    parts = run_view.document(result)
+    out.result(document("validate", inventory=inventory.path, **parts), run_view.text(result, out.style))
+    return ExitCode.OK
+
+
+def _not_as_declared(inventory: Inventory, pending: int) -> Finding:
+    return Finding(
+        code=codes.NOT_AS_DECLARED,
+        where=inventory.path,
+        what=f"the cluster is not as declared: {pending} changes are pending",
+        fix=f"gpu-provision plan -i {inventory.path}, then gpu-provision apply",
+    )

@@ -1,0 +1,112 @@
+"""``gpu-provision sandbox``: the embedded cluster, up and down."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from gpu_provision.cli import codes, options
+from gpu_provision.cli.commands import Commands
+from gpu_provision.cli.output import Output
+from gpu_provision.model.findings import ExitCode, Finding, Unreachable
+from gpu_provision.report.documents import document
+
+if TYPE_CHECKING:
+    from gpu_provision.sandbox.process import Sandbox
+
+_fleet = click.argument("fleet", default="default", metavar="[FLEET]")
+
+
+@click.group(cls=Commands)
+def sandbox() -> None:
+    """Run a simulated cluster with GPU nodes on this machine.
+
+    FLEET is the name of a fleet that comes along, or a YAML file that describes one; "default" if left out.
+    """
+
+
+@sandbox.command()
+@_fleet
+@options.speaking
+def up(*, fleet: str, out: Output) -> None:
+    """Start it; one that runs already is left running."""
+    from gpu_provision.sandbox import process
+
+    found = process.up(fleet)
+    out.result(document("sandbox up", sandbox=_document(found)), _text(found))
+    out.hint(f"\nexport KUBECONFIG={found.kubeconfig}")
+
+
+@sandbox.command()
+@_fleet
+@options.speaking
+def down(*, fleet: str, out: Output) -> None:
+    """End it; its state is kept."""
+    from gpu_provision.sandbox import process
+
+    ended = process.down(fleet)
+    text = f"sandbox {fleet} ended" if ended else f"sandbox {fleet} was not running"
+    out.result(document("sandbox down", ended=ended), text)
+
+
+@sandbox.command()
+@_fleet
+@options.speaking
+def reset(*, fleet: str, out: Output) -> None:
+    """End it and forget its state."""
+    from gpu_provision.sandbox import process
+
+    process.reset(fleet)
+    out.result(document("sandbox reset"), f"sandbox {fleet} ended, its state is removed")
+
+
+@sandbox.command()
+@_fleet
+@options.speaking
+def status(*, fleet: str, out: Output) -> ExitCode:
+    """Say whether it runs; exit with 69 if it does not."""
+    from gpu_provision.sandbox import process
+
+    found = process.running(fleet)
+    text = _text(found) if found else f"sandbox {fleet} is not running"
+    out.result(document("sandbox status", sandbox=_document(found) if found else None), text)
+    return ExitCode.OK if found else ExitCode.UNREACHABLE
+
+
+@sandbox.command()
+@_fleet
+@options.speaking
+def kubeconfig(*, fleet: str, out: Output) -> None:
+    """Print the path of its kubeconfig, for KUBECONFIG=$(gpu-provision sandbox kubeconfig)."""
+    from gpu_provision.sandbox import process
+
+    found = process.running(fleet)
+    if found is None:
+        raise Unreachable(
+            Finding(
+                code=codes.NO_SANDBOX,
+                where=f"sandbox {fleet}",
+                what="it is not running",
+                fix=f"gpu-provision sandbox up {fleet}".removesuffix(" default"),
+            )
+        )
+    out.result(document("sandbox kubeconfig", sandbox=_document(found)), str(found.kubeconfig))
+
+
+def _text(found: Sandbox) -> str:
+    return (
+        f"sandbox {found.name} runs at {found.url} (process {found.pid})\n"
+        f"kubeconfig {found.kubeconfig}, context {found.context}"
+    )
+
+
+def _document(found: Sandbox) -> dict[str, object]:
+    return {
+        "name": found.name,
+        "context": found.context,
+        "kubeconfig": str(found.kubeconfig),
+        "directory": str(found.directory),
+        "url": found.url,
+        "pid": found.pid,
+    }

@@ -1,0 +1,191 @@
+"""A plan as text: signs, equal nodes grouped, fields as old -> new, effects in words, one last sentence."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from gpu_provision.model.findings import Finding, Severity
+from gpu_provision.model.plan import Action, Change, Plan
+from gpu_provision.report import findings as findings_view
+from gpu_provision.report.names import ranges
+from gpu_provision.report.style import PLAIN, Style
+from gpu_provision.report.tables import indented
+from gpu_provision.report.values import HIDDEN, field_line, is_secret, redacted_value, visible_fields
+
+SIGNS = {
+    Action.CREATE: ("+", "green"),
+    Action.UPDATE: ("~", "yellow"),
+    Action.DELETE: ("-", "red"),
+    Action.RUN: (">", "cyan"),
+    Action.WAIT: (".", "dim"),
+}
+_MAY = "  (may: depends on what earlier changes bring about)"
+_COUNTED = {
+    Action.CREATE: "to create",
+    Action.UPDATE: "to update",
+    Action.DELETE: "to delete",
+    Action.RUN: "to validate",
+    Action.WAIT: "not ready yet",
+}
+_ALWAYS_COUNTED = (Action.CREATE, Action.UPDATE, Action.DELETE)
+
+
+def heading(plan: Plan, style: Style = PLAIN) -> str:
+    """Return the line that says which inventory, release and cluster this is about."""
+    parts = [f"Inventory {plan.inventory}", f"release {plan.release}", f"cluster {plan.cluster}"]
+    return style.bold(", ".join(parts))
+
+
+def changes(plan: Plan, style: Style = PLAIN) -> str:
+    """Return the changes of every component that has any, and the names of those that have none."""
+    blocks = [_component(name, plan.of(name), style) for name in _components(plan)]
+    unchanged = [name for name in plan.components if not plan.of(name)]
+    if plan.changes and unchanged:
+        blocks.append(style.dim(f"unchanged: {', '.join(unchanged)}"))
+    return "\n".join(blocks)
+
+
+def conflicts(findings: Iterable[Finding], style: Style = PLAIN) -> str:
+    """Return conflicts and warnings; an error is marked ``!``, as it keeps something from being applied."""
+    lines = []
+    for finding in findings:
+        mark = style.paint("red", "!") if finding.severity is Severity.ERROR else style.paint("yellow", "!")
+        lines.append(f"{mark} {findings_view.one(finding, style)}")
+    return "\n".join(lines)
+
+
+def closing(plan: Plan, *, hosts: int = 0) -> str:
+    """Return the one sentence with the counts; ``hosts`` is the number of hosts that would change."""
+    counts = Counter(change.action for change in plan.changes)
+    problems = sum(finding.severity is Severity.ERROR for finding in plan.findings)
+    if not (counts or problems or hosts):
+        return "Plan: everything is as declared. Nothing was changed."
+    parts = [f"{hosts} host{'' if hosts == 1 else 's'} to change"] if hosts else []
+    parts += [
+        f"{counts[action]} {word}"
+        for action, word in _COUNTED.items()
+        if counts[action] or action in _ALWAYS_COUNTED
+    ]
+    parts += [f"{problems} conflict{'' if problems == 1 else 's'}"] if problems else []
+    return f"Plan: {', '.join(parts)}. Nothing was changed."
+
+
+def text(plan: Plan, style: Style = PLAIN, *, hosts: str = "", changing_hosts: int = 0) -> str:
+    """Return the whole plan. ``hosts`` is the host phase's own text, put before the cluster's."""
+    body = [
+        heading(plan, style),
+        f"{style.bold('hosts')}\n{indented(hosts)}" if hosts else "",
+        changes(plan, style),
+        conflicts(plan.findings, style),
+        style.bold(closing(plan, hosts=changing_hosts)),
+    ]
+    return "\n\n".join(part for part in body if part)
+
+
+def document(plan: Plan) -> dict[str, Any]:
+    """Return the plan's own parts of its JSON document."""
+    counts = Counter(change.action for change in plan.changes)
+    return {
+        "inventory": plan.inventory,
+        "release": plan.release,
+        "cluster": plan.cluster,
+        "components": list(plan.components),
+        "changes": [_change_document(change) for change in plan.changes],
+        "summary": {
+            **{action.value: counts[action] for action in Action},
+            "conflict": sum(finding.severity is Severity.ERROR for finding in plan.findings),
+        },
+    }
+
+
+def _components(plan: Plan) -> list[str]:
+    """Return the components that have changes; one that is off now, and is removed, comes last."""
+    known = [name for name in plan.components if plan.of(name)]
+    return known + sorted({change.component for change in plan.changes} - set(plan.components))
+
+
+def _component(name: str, changes_of_one: Iterable[Change], style: Style) -> str:
+    lines = [line for group in _alike(changes_of_one) for line in _group(group, style)]
+    return "\n".join([style.bold(name), *(f"  {line}" for line in lines)])
+
+
+def _alike(changes_of_one: Iterable[Change]) -> Iterator[list[Change]]:
+    """Yield changes in their order; those that differ in nothing but the node come together."""
+    groups: dict[tuple[object, ...], list[Change]] = {}
+    for change in changes_of_one:
+        groups.setdefault(_likeness(change), []).append(change)
+    yield from groups.values()
+
+
+def _likeness(change: Change) -> tuple[object, ...]:
+    name = "" if _node(change) else change.ref.name
+    fields = tuple((field.path, repr(field.old), repr(field.new)) for field in visible_fields(change))
+    return change.action, change.ref.type, change.ref.namespace, name, fields, change.effects, change.certain
+
+
+def _group(group: list[Change], style: Style) -> Iterator[str]:
+    change = group[0]
+    sign, color = SIGNS[change.action]
+    yield f"{style.paint(color, sign)} {_title(group)}{'' if change.certain else _MAY}"
+    for field in visible_fields(change):
+        yield f"    {field_line(change, field)}"
+    for effect in change.effects:
+        yield f"    {effect}"
+
+
+def _title(group: list[Change]) -> str:
+    change = group[0]
+    node = _node(change)
+    if not node:
+        return str(change.ref)
+    nodes = ranges(_node(each) for each in group)
+    if change.ref.kind == "Node":
+        return f"Node {nodes}"
+    title = change.ref.name if len(group) == 1 else _common(each.ref.name for each in group)
+    return f"{change.ref.kind} {change.ref.namespace}/{title} on {nodes}"
+
+
+def _common(names: Iterable[str]) -> str:
+    """Return what names begin with in common, up to a dash, and a star."""
+    every = list(names)
+    short = min(every, key=len)
+    length = next(
+        (i for i, letter in enumerate(short) if any(name[i] != letter for name in every)), len(short)
+    )
+    return f"{short[:length].rpartition('-')[0]}-*"
+
+
+def _node(change: Change) -> str:
+    """Return the node that a change is about: of a Node object, or of a pod that is pinned to one."""
+    if change.ref.kind == "Node":
+        return change.ref.name
+    return _pinned_to((change.manifest or {}).get("spec", {})) if change.ref.kind == "Pod" else ""
+
+
+def _pinned_to(spec: dict[str, Any]) -> str:
+    """Return the node of ``spec.nodeName``, of the host name selector, or of a required node affinity."""
+    selector = spec.get("nodeSelector", {}).get("kubernetes.io/hostname", "")
+    affinity = spec.get("affinity", {}).get("nodeAffinity", {})
+    terms = affinity.get("requiredDuringSchedulingIgnoredDuringExecution", {}).get("nodeSelectorTerms", [])
+    fields = (field for term in terms for field in term.get("matchFields", []))
+    by_field = (field["values"][0] for field in fields if field.get("key") == "metadata.name")
+    return str(spec.get("nodeName") or selector or next(by_field, ""))
+
+
+def _change_document(change: Change) -> dict[str, Any]:
+    return {
+        "component": change.component,
+        "action": change.action.value,
+        "object": change.ref._asdict(),
+        "node": _node(change),
+        "fields": [
+            {"path": field.path, "old": HIDDEN, "new": HIDDEN}
+            if is_secret(change.ref.kind, field.path)
+            else {"path": field.path, "old": redacted_value(field.old), "new": redacted_value(field.new)}
+            for field in change.fields
+        ],
+        "effects": list(change.effects),
+        "certain": change.certain,
+    }

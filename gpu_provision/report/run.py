@@ -1,0 +1,96 @@
+"""How an apply ended, as text and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from gpu_provision.model.progress import NodeState, RunResult, State
+from gpu_provision.report.names import ranges
+from gpu_provision.report.status import evidence, evidence_document
+from gpu_provision.report.style import PLAIN, Style
+from gpu_provision.report.tables import table
+
+_HEADERS = ("component", "ready", "state", "nodes and reasons")
+_ENDS_WELL = frozenset({State.READY})
+
+
+def succeeded(result: RunResult) -> bool:
+    """Return whether every component is ready on every node."""
+    return all(each.state in _ENDS_WELL for each in result.states)
+
+
+def text(result: RunResult, style: Style = PLAIN) -> str:
+    """Return a table of components, the evidence of the validations, and one closing sentence."""
+    parts = [_components(result.states, style), evidence(result.evidence, style), closing(result, style)]
+    return "\n\n".join(part for part in parts if part)
+
+
+def closing(result: RunResult, style: Style = PLAIN) -> str:
+    """Return the one sentence with the outcome, the writes, the requests and the seconds."""
+    figures = f"{result.requests} API requests, {result.seconds:.1f} s"
+    unwell = [each for each in result.states if each.state not in _ENDS_WELL]
+    if unwell:
+        where = ranges({each.node for each in unwell if each.node})
+        on = f" on {where}" if where else ""
+        components = ", ".join(dict.fromkeys(each.component for each in unwell))
+        return style.paint("red", f"Not as declared: {components}{on}. {_written(result)}, {figures}.")
+    return style.paint("green", f"Everything is as declared. {_written(result)}, {figures}.")
+
+
+def _written(result: RunResult) -> str:
+    if not result.changed:
+        return "No changes"
+    return f"{result.changed} object{'' if result.changed == 1 else 's'} written"
+
+
+def _components(states: Iterable[NodeState], style: Style) -> str:
+    rows = [_row(component, own, style) for component, own in _by_component(states).items()]
+    return table(_HEADERS, rows, style) if rows else ""
+
+
+def _by_component(states: Iterable[NodeState]) -> dict[str, list[NodeState]]:
+    grouped: dict[str, list[NodeState]] = {}
+    for each in states:
+        grouped.setdefault(each.component, []).append(each)
+    return grouped
+
+
+def _row(component: str, states: list[NodeState], style: Style) -> tuple[str, ...]:
+    ready = sum(each.state is State.READY for each in states)
+    worst = max((each.state for each in states), key=_WORSE.index)
+    return component, f"{ready}/{len(states)}", style.state(worst), "; ".join(_reasons(states))
+
+
+_WORSE = (State.READY, State.PENDING, State.PROGRESSING, State.BLOCKED, State.FAILED)
+
+
+def _reasons(states: Iterable[NodeState]) -> Iterator[str]:
+    """Yield ``nodes: reason`` for what is not ready, equal reasons together."""
+    nodes_of: dict[str, list[str]] = {}
+    for each in states:
+        if each.state not in _ENDS_WELL:
+            nodes_of.setdefault(each.reason or each.state.value, []).append(each.node)
+    for reason, nodes in nodes_of.items():
+        named = ranges(filter(None, nodes))
+        yield f"{named}: {reason}" if named else reason
+
+
+def document(result: RunResult) -> dict[str, Any]:
+    """Return the run's own parts of its JSON document."""
+    return {
+        "changed": result.changed,
+        "requests": result.requests,
+        "seconds": round(result.seconds, 3),
+        "succeeded": succeeded(result),
+        "states": [
+            {
+                "component": each.component,
+                "node": each.node,
+                "state": each.state.value,
+                "reason": each.reason,
+            }
+            for each in result.states
+        ],
+        "evidence": [evidence_document(each) for each in result.evidence],
+    }

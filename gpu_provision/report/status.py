@@ -1,0 +1,132 @@
+"""The stack as it stands: components, nodes, and what the validations printed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from gpu_provision.model.progress import ComponentStatus, Evidence, NodeStatus, State, Status
+from gpu_provision.report.style import PLAIN, Style
+from gpu_provision.report.tables import indented, table
+
+_COMPONENT_HEADERS = ("component", "version", "desired", "ready", "state", "reason")
+_NODE_HEADERS = ("node", "pool", "os", "gpu", "gpus", "driver", "nvidia.com/gpu", "state", "reason")
+_NOTHING = "-"
+
+
+def text(status: Status, style: Style = PLAIN) -> str:
+    """Return the heading, both tables, and the evidence."""
+    parts = [
+        style.bold(f"Inventory {status.inventory}, release {status.release}, cluster {status.cluster}"),
+        components(status.components, style),
+        nodes(status.nodes, style),
+        evidence(status.evidence, style),
+    ]
+    return "\n\n".join(part for part in parts if part)
+
+
+def is_ready(status: Status) -> bool:
+    """Return whether every component and every GPU node is ready."""
+    states = [row.state for row in status.components]
+    states += [row.state for row in status.nodes if has_gpu(row)]
+    return all(state is State.READY for state in states)
+
+
+def components(rows: Iterable[ComponentStatus], style: Style = PLAIN) -> str:
+    """Return the table of components."""
+    cells = [
+        (row.component, row.version or _NOTHING, row.desired, row.ready, style.state(row.state), row.reason)
+        for row in rows
+    ]
+    return table(_COMPONENT_HEADERS, [tuple(map(str, row)) for row in cells], style) if cells else ""
+
+
+def nodes(rows: Iterable[NodeStatus], style: Style = PLAIN) -> str:
+    """Return the table of nodes; one without a GPU says that it gets no component."""
+    cells = [_node(row, style) for row in rows]
+    return table(_NODE_HEADERS, cells, style) if cells else ""
+
+
+def has_gpu(row: NodeStatus) -> bool:
+    """Return whether a node is declared or seen with a GPU."""
+    return bool(row.gpu or row.gpus)
+
+
+def _node(row: NodeStatus, style: Style) -> tuple[str, ...]:
+    reason = row.reason or ("" if has_gpu(row) else "no GPU: gets no GPU component")
+    return (
+        row.node,
+        row.pool or _NOTHING,
+        row.os or _NOTHING,
+        row.gpu or _NOTHING,
+        _number(row.gpus),
+        row.driver or _NOTHING,
+        _number(row.allocatable),
+        style.state(row.state),
+        reason,
+    )
+
+
+def _number(value: int | None) -> str:
+    return _NOTHING if value is None else str(value)
+
+
+def evidence(found: Iterable[Evidence], style: Style = PLAIN) -> str:
+    """Return what each validation pod printed, its own lines, under the pod's name."""
+    return "\n".join(_evidence(each, style) for each in found)
+
+
+def _evidence(each: Evidence, style: Style) -> str:
+    verdict = style.paint("green", "passed") if each.passed else style.paint("red", "failed")
+    head = f"{each.component} on {each.node}: {verdict} (pod {each.pod})"
+    return "\n".join([head, indented("\n".join(each.lines))]).rstrip()
+
+
+def evidence_document(each: Evidence) -> dict[str, Any]:
+    """Return one validation's outcome as a JSON-able dict."""
+    return {
+        "component": each.component,
+        "node": each.node,
+        "pod": each.pod,
+        "passed": each.passed,
+        "lines": list(each.lines),
+    }
+
+
+def document(status: Status) -> dict[str, Any]:
+    """Return the status's own parts of its JSON document."""
+    return {
+        "inventory": status.inventory,
+        "release": status.release,
+        "cluster": status.cluster,
+        "ready": is_ready(status),
+        "components": [_component_document(row) for row in status.components],
+        "nodes": [_node_document(row) for row in status.nodes],
+        "evidence": [evidence_document(each) for each in status.evidence],
+    }
+
+
+def _component_document(row: ComponentStatus) -> dict[str, Any]:
+    return {
+        "component": row.component,
+        "title": row.title,
+        "version": row.version,
+        "desired": row.desired,
+        "ready": row.ready,
+        "state": row.state.value,
+        "reason": row.reason,
+    }
+
+
+def _node_document(row: NodeStatus) -> dict[str, Any]:
+    return {
+        "node": row.node,
+        "pool": row.pool,
+        "os": row.os,
+        "gpu": row.gpu,
+        "gpus": row.gpus,
+        "driver": row.driver,
+        "allocatable": row.allocatable,
+        "state": row.state.value,
+        "reason": row.reason,
+    }
