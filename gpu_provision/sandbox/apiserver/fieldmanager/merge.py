@@ -1,0 +1,93 @@
+"""A live object with an applied configuration laid over it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from copy import deepcopy
+from typing import Any
+
+from gpu_provision.sandbox.apiserver.fieldmanager.compare import by_step
+from gpu_provision.sandbox.apiserver.fieldmanager.elements import item_step
+from gpu_provision.sandbox.apiserver.fieldmanager.schema import ABSENT, Object, Shape, Type
+
+
+def merge(live: Object, config: Object, root: Type) -> Object:
+    """Return the live object with every value of the configuration, sharing the parts that stay."""
+    return _merge_maps(root, live, config)
+
+
+def _merge_maps(typed: Type, live: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
+    out = dict(live)
+    for name, value in config.items():
+        merged = _merge(typed.of(name), out.get(name, ABSENT), value)
+        if merged is ABSENT:
+            out.pop(name, None)
+        else:
+            out[name] = merged
+    return out
+
+
+def _merge(typed: Type, live: object, config: object) -> Any:
+    if config is None:
+        return _merge_null(typed, live)
+    if not typed.divides(config):
+        return deepcopy(config) if isinstance(config, (dict, list)) else config
+    match config:
+        case dict():
+            return _merge_maps(typed, live if isinstance(live, dict) else {}, config)
+        case list():
+            return _merge_lists(typed, live if isinstance(live, list) else [], config)
+
+
+def _merge_null(typed: Type, live: object) -> Any:
+    """Return what null leaves: it clears what is one value, and says nothing about what is merged."""
+    if live and typed.shape is not Shape.LEAF and typed.divides(live):
+        return live
+    return ABSENT if typed.native else None
+
+
+def _merge_lists(typed: Type, live: list[Any], config: list[Any]) -> list[Any]:
+    """Return the items of both lists.
+
+    Where both lists hold an item, the configuration's order counts; an item that only the live list holds
+    keeps its place before the next shared one, and a new item follows the one that it follows in the
+    configuration.
+    """
+    mine = by_step(typed, live)
+    theirs = {item_step(typed, item): item for item in config}
+    merged = {step: _merge_item(typed, mine.get(step, []), item) for step, item in theirs.items()}
+    return _arranged([(item_step(typed, item), item) for item in live], merged)
+
+
+def _merge_item(typed: Type, live: list[Any], config: object) -> Any:
+    # Items that share a key cannot be merged with; the applied one takes their place.
+    return _merge(typed.item or typed, live[0] if len(live) == 1 else ABSENT, config)
+
+
+def _arranged(live: list[tuple[str, Any]], merged: Mapping[str, Any]) -> list[Any]:
+    live_steps = {step for step, _ in live}
+    pending = list(merged)
+    shared = [step for step in pending if step in live_steps]
+    out: list[Any] = []
+    position = 0
+    while position < len(live) or pending:
+        step, item = live[position] if position < len(live) else ("", None)
+        if step and pending and step == pending[0]:
+            out.append(merged[pending.pop(0)])
+            shared = shared[1:]
+            position += 1
+            continue
+        if step and pending and step in merged and shared and shared[0] != step:
+            position += 1
+            continue
+        if step and step not in merged:
+            out.append(item)
+            position += 1
+            continue
+        if step and step not in pending:
+            position += 1
+        if pending:
+            following = pending.pop(0)
+            out.append(merged[following])
+            shared = shared[1:] if shared and shared[0] == following else shared
+    return out

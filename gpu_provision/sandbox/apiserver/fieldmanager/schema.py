@@ -1,0 +1,243 @@
+"""What Kubernetes types look like to server-side apply: which parts are one value and which are merged.
+
+The built-in kinds come from ``schema.json``; a custom resource's type is made from its CRD's structural
+schema. A type of the data file is a word of a small language::
+
+    string number boolean any      a scalar (any: no particular one)
+    list                           an atomic list: one value, whoever sets it owns it all
+    set                            a list of distinct scalars, each with its own owner
+    list<T> by key key="default"   a list of objects told apart by these fields
+    map<T>                         a map of free keys, each with its own owner
+    atomic map, atomic             one value
+    deduced                        whatever is found: objects are merged, lists are atomic
+    core.v1.Container              an object with known fields, described under that name
+
+A trailing ``!`` says that the field is present even when nothing was set, a trailing ``granular`` that an
+object which is atomic elsewhere is merged here.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum, auto
+from functools import cache
+from importlib.resources import files
+from typing import Any, Final
+
+Object = dict[str, Any]
+
+ABSENT: Final = object()
+"""Stands where a value could be and there is none, not even null."""
+
+
+class Shape(Enum):
+    """How a value is divided among its owners."""
+
+    LEAF = auto()  # a scalar, or a list or map that is atomic
+    MAP = auto()  # by field name or map key
+    LIST = auto()  # by the key fields of its items
+    SET = auto()  # by its items
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Type:
+    """The type of one value.
+
+    Attributes:
+        shape: How the value is divided.
+        fields: The types of the named fields of an object.
+        item: The type of list items, of map values and of fields that have no name here.
+        keys: The fields that tell list items apart, with the default of each, or ABSENT.
+        scalar: The kind of scalar that a leaf is: string, number, boolean, any; empty if it is none.
+        present: Whether the value is there, empty, even if nobody set it, as by-value structs in the server.
+        native: Whether the server holds it in a typed form, which drops nulls and empty lists and maps.
+    """
+
+    shape: Shape
+    fields: Mapping[str, Type] = field(default_factory=dict)
+    item: Type | None = None
+    keys: tuple[tuple[str, Any], ...] = ()
+    scalar: str = ""
+    present: bool = False
+    native: bool = True
+
+    def of(self, name: str) -> Type:
+        """Return the type of a field or map value; one that is not described is deduced."""
+        return self.fields.get(name) or self.item or DEDUCED
+
+    def divides(self, value: object) -> bool:
+        """Tell whether this value is walked into, or is a leaf."""
+        if self.shape is Shape.MAP:
+            return isinstance(value, dict)
+        return self.shape is not Shape.LEAF and isinstance(value, list)
+
+    def empty(self, value: object) -> bool:
+        """Tell whether the server's typed form drops this value, so that it is as good as absent."""
+        if not self.native:
+            return False
+        return (
+            value is None or value == [] or (value == {} and not self.fields and self.shape is not Shape.LEAF)
+        )
+
+
+def _deduced() -> Type:
+    fields: dict[str, Type] = {}
+    deduced = Type(Shape.MAP, fields, native=False)
+    object.__setattr__(deduced, "item", deduced)
+    return deduced
+
+
+DEDUCED: Final = _deduced()
+ATOMIC: Final = Type(Shape.LEAF)
+CUSTOM_ATOMIC: Final = Type(Shape.LEAF, native=False)
+SCALARS: Final = {kind: Type(Shape.LEAF, scalar=kind) for kind in ("string", "number", "boolean", "any")}
+WORDS: Final = {
+    **SCALARS,
+    "list": ATOMIC,
+    "atomic": ATOMIC,
+    "atomic map": ATOMIC,
+    "deduced": DEDUCED,
+    "set": Type(Shape.SET, item=SCALARS["any"]),
+}
+_KEYED: Final = re.compile(r"list<(?P<item>.+)> by (?P<keys>.+)")
+_MAP: Final = re.compile(r"map<(?P<item>.+)>")
+
+
+@dataclass(frozen=True, slots=True)
+class ListTypes:
+    """The type of one kind of objects.
+
+    Attributes:
+        root: The type of the whole object.
+        has_status: Whether ``status`` can be written through the status subresource only.
+    """
+
+    root: Type
+    has_status: bool
+
+    @classmethod
+    def from_crd(cls, schema: Mapping[str, Any] | None, *, has_status: bool) -> ListTypes:
+        """Return the type of a custom resource.
+
+        Args:
+            schema: The version's ``schema.openAPIV3Schema``, or None for a resource without one.
+            has_status: Whether the version has the status subresource.
+        """
+        described = _custom(schema or {"type": "object", "x-kubernetes-preserve-unknown-fields": True})
+        fields = {**described.fields, **_type_meta()}
+        return cls(replace(described, shape=Shape.MAP, fields=fields), has_status)
+
+
+@cache
+def _data() -> dict[str, Any]:
+    text = files(__package__ or "").joinpath("schema.json").read_text("utf-8")
+    loaded: dict[str, Any] = json.loads(text)
+    return loaded
+
+
+@cache
+def builtin(api_version: str, kind: str) -> ListTypes | None:
+    """Return the type of a built-in kind, or None if the kind is not one."""
+    group, _, version = api_version.rpartition("/")
+    prefix = _data()["groups"].get(group)
+    name = f"{prefix}.{version}.{kind}"
+    if prefix is None or name not in _data()["types"]:
+        return None
+    root = _object(name)
+    return ListTypes(root, "status" in root.fields)
+
+
+@cache
+def _undescribed() -> ListTypes:
+    return ListTypes.from_crd(None, has_status=False)
+
+
+def types_of(obj: Object, given: ListTypes | None) -> ListTypes:
+    """Return the type of an object: the given one, the built-in one, or one deduced from what is found."""
+    return given or builtin(obj.get("apiVersion", ""), obj.get("kind", "")) or _undescribed()
+
+
+@cache
+def _object(name: str) -> Type:
+    described = dict(_data()["types"][name])
+    shape = Shape.LEAF if described.pop(".", "") else Shape.MAP
+    return Type(shape, {field_name: _parse(text) for field_name, text in described.items()})
+
+
+@cache
+def _parse(text: str) -> Type:
+    if text.endswith("!"):
+        return replace(_parse(text[:-1]), present=True)
+    if text.endswith(" granular"):
+        return replace(_parse(text.removesuffix(" granular")), shape=Shape.MAP)
+    if word := WORDS.get(text):
+        return word
+    if keyed := _KEYED.fullmatch(text):
+        return Type(Shape.LIST, item=_parse(keyed["item"]), keys=tuple(map(_key, keyed["keys"].split())))
+    if free := _MAP.fullmatch(text):
+        return Type(Shape.MAP, item=_parse(free["item"]))
+    return _object(text)
+
+
+def _key(text: str) -> tuple[str, Any]:
+    name, _, default = text.partition("=")
+    return name, json.loads(default) if default else ABSENT
+
+
+def _type_meta() -> dict[str, Type]:
+    return {
+        "apiVersion": SCALARS["string"],
+        "kind": SCALARS["string"],
+        "metadata": _parse("meta.v1.ObjectMeta!"),
+    }
+
+
+def _custom(schema: Mapping[str, Any]) -> Type:
+    """Return the type that a structural schema of a CRD describes."""
+    if schema.get("x-kubernetes-int-or-string"):
+        return CUSTOM_ATOMIC
+    match schema.get("type"):
+        case "object":
+            return _custom_object(schema)
+        case "array":
+            return _custom_list(schema)
+        case "integer" | "number":
+            return replace(SCALARS["number"], native=False)
+        case "string" | "boolean" as kind:
+            return replace(SCALARS[kind], native=False)
+        case _:
+            return DEDUCED
+
+
+def _custom_object(schema: Mapping[str, Any]) -> Type:
+    fields = {name: _custom(part) for name, part in schema.get("properties", {}).items()}
+    if schema.get("x-kubernetes-embedded-resource"):
+        fields |= _type_meta()
+    shape = Shape.LEAF if schema.get("x-kubernetes-map-type") == "atomic" else Shape.MAP
+    return Type(shape, fields, item=_custom_values(schema, named=bool(fields)), native=False)
+
+
+def _custom_values(schema: Mapping[str, Any], *, named: bool) -> Type | None:
+    values = schema.get("additionalProperties")
+    if isinstance(values, Mapping):
+        return _custom(values)
+    if values or not named or schema.get("x-kubernetes-preserve-unknown-fields"):
+        return DEDUCED
+    return None
+
+
+def _custom_list(schema: Mapping[str, Any]) -> Type:
+    items = schema.get("items", {})
+    match schema.get("x-kubernetes-list-type"):
+        case "map":
+            properties = items.get("properties", {})
+            names = schema.get("x-kubernetes-list-map-keys", ())
+            keys = tuple((name, properties.get(name, {}).get("default", ABSENT)) for name in names)
+            return Type(Shape.LIST, item=_custom(items), keys=keys, native=False)
+        case "set":
+            return Type(Shape.SET, item=_custom(items), native=False)
+        case _:
+            return CUSTOM_ATOMIC
