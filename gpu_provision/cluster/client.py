@@ -1,0 +1,310 @@
+"""A cluster as this project uses it: plain dicts in and out, every call bounded in time and counted.
+
+The slice of the ``kubernetes`` package that is used: kubeconfig loading, ApiClient and DynamicClient.request.
+Paths of the few kinds that we handle are a table, so no discovery is needed.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from yaml import YAMLError
+
+from gpu_provision.cluster.errors import NotFound, Overloaded, Place, bad_kubeconfig, translated
+from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, ref_of
+from gpu_provision.model.findings import Unreachable
+from gpu_provision.planning.compare import FIELD_MANAGER
+
+CONNECT_SECONDS, READ_SECONDS = 5, 30
+_CONNECTIONS = 24
+_MERGE_PATCH = "application/merge-patch+json"
+_APPLY_PATCH = "application/apply-patch+yaml"
+
+
+KINDS: Mapping[Kind, str] = {
+    Kind("apiextensions.k8s.io/v1", "CustomResourceDefinition"): "customresourcedefinitions",
+    Kind("apps/v1", "DaemonSet"): "daemonsets",
+    Kind("apps/v1", "Deployment"): "deployments",
+    Kind("coordination.k8s.io/v1", "Lease"): "leases",
+    Kind("monitoring.coreos.com/v1", "ServiceMonitor"): "servicemonitors",
+    Kind("node.k8s.io/v1", "RuntimeClass"): "runtimeclasses",
+    Kind("rbac.authorization.k8s.io/v1", "ClusterRole"): "clusterroles",
+    Kind("rbac.authorization.k8s.io/v1", "ClusterRoleBinding"): "clusterrolebindings",
+    Kind("rbac.authorization.k8s.io/v1", "Role"): "roles",
+    Kind("rbac.authorization.k8s.io/v1", "RoleBinding"): "rolebindings",
+    Kind("v1", "ConfigMap"): "configmaps",
+    Kind("v1", "Namespace"): "namespaces",
+    Kind("v1", "Node"): "nodes",
+    Kind("v1", "Pod"): "pods",
+    Kind("v1", "Secret"): "secrets",
+    Kind("v1", "Service"): "services",
+    Kind("v1", "ServiceAccount"): "serviceaccounts",
+}
+"""Every kind that this tool reads or writes, and its plural name in the REST path."""
+
+
+class Listing(NamedTuple):
+    """The objects of one LIST, and the version to watch from."""
+
+    items: list[Manifest]
+    resource_version: str
+
+
+class Applied(NamedTuple):
+    """What an apply made of an object, whether it created it, and the server's warnings."""
+
+    object: Manifest
+    created: bool
+    warnings: tuple[str, ...]
+
+
+class WatchEvent(NamedTuple):
+    """``type`` is ADDED, MODIFIED, DELETED or BOOKMARK."""
+
+    type: str
+    object: Manifest
+
+
+class Cluster:
+    """One API server, one user.
+
+    Attributes:
+        name: The kubeconfig context's name.
+        server: URL of the API server.
+        patience: Seconds for which a request is repeated while the server is silent or overloaded.
+        requests: Number of requests sent so far.
+    """
+
+    def __init__(self, client: Any, *, name: str, server: str) -> None:
+        """Keep a DynamicClient; use `connect` to make one."""
+        self._client = client
+        self._counting = threading.Lock()
+        self.name, self.server = name, server
+        self.patience = 0.0
+        self.requests = 0
+
+    def version(self) -> str:
+        """Return the server's version, such as ``v1.34.1``; the cheapest question to see if anybody is there."""
+        return str(self._json("GET", "/version", "version")["gitVersion"])
+
+    def served(self, group_version: str) -> frozenset[str]:
+        """Return the plural names of the resources of an API group version; empty if there is no such group."""
+        try:
+            answer = self._json("GET", f"/apis/{group_version}", group_version)
+        except NotFound:
+            return frozenset()
+        return frozenset(resource["name"] for resource in answer.get("resources", ()))
+
+    def get(self, ref: ObjectRef) -> Manifest | None:
+        """Return one object, or None if it does not exist."""
+        try:
+            return self._json("GET", _path(ref.type, ref.namespace, ref.name), str(ref))
+        except NotFound:
+            return None
+
+    def list(self, kind: Kind, *, namespace: str = "", label_selector: str = "") -> Listing:
+        """Return all objects of a kind that match; none if the server does not serve the kind."""
+        query = [("labelSelector", label_selector)] if label_selector else []
+        try:
+            answer = self._json("GET", _path(kind, namespace), KINDS[kind], query=query)
+        except NotFound:
+            return Listing([], "")
+        items = [{"apiVersion": kind.api_version, "kind": kind.kind, **item} for item in answer.get("items") or ()]
+        return Listing(items, answer.get("metadata", {}).get("resourceVersion", ""))
+
+    def apply(self, manifest: Manifest, *, dry_run: bool = False, manager: str = FIELD_MANAGER) -> Applied:
+        """Apply an object on the server's side, never by force.
+
+        Raises:
+            FieldConflict: Another field manager owns a field.
+            Rejected: The server does not accept the object.
+        """
+        ref = ref_of(manifest)
+        query = [("fieldManager", manager), ("fieldValidation", "Strict")]
+        query += [("dryRun", "All")] if dry_run else []
+        path = _path(ref.type, ref.namespace, ref.name)
+        response = self._send("PATCH", path, f"{ref}", body=manifest, query=query, content_type=_APPLY_PATCH)
+        warnings = tuple(response.headers.getlist("Warning")) if "Warning" in response.headers else ()
+        return Applied(json.loads(response.data), response.status == _CREATED, warnings)
+
+    def label(self, ref: ObjectRef, uid: str, labels: Mapping[str, str | None]) -> Manifest:
+        """Set labels of an existing object and remove those that are None; ``uid`` guards against a namesake."""
+        body = {"metadata": {"uid": uid, "labels": dict(labels)}}
+        query = [("fieldManager", FIELD_MANAGER)]
+        path = _path(ref.type, ref.namespace, ref.name)
+        response = self._send("PATCH", path, str(ref), body=body, query=query, content_type=_MERGE_PATCH)
+        return dict(json.loads(response.data))
+
+    def create(self, manifest: Manifest) -> Manifest:
+        """Create an object. Raises AlreadyExists."""
+        ref = ref_of(manifest)
+        query = [("fieldManager", FIELD_MANAGER), ("fieldValidation", "Strict")]
+        return self._json("POST", _path(ref.type, ref.namespace), str(ref), body=manifest, query=query)
+
+    def replace(self, manifest: Manifest) -> Manifest:
+        """Replace an object; its resourceVersion guards against writers in between. Raises Rejected."""
+        ref = ref_of(manifest)
+        query = [("fieldManager", FIELD_MANAGER)]
+        return self._json("PUT", _path(ref.type, ref.namespace, ref.name), str(ref), body=manifest, query=query)
+
+    def delete(self, ref: ObjectRef, *, uid: str = "") -> None:
+        """Delete an object with what it owns; an object that is gone already is no error."""
+        body: dict[str, Any] = {"propagationPolicy": "Background"}
+        body |= {"preconditions": {"uid": uid}} if uid else {}
+        try:
+            self._json("DELETE", _path(ref.type, ref.namespace, ref.name), str(ref), body=body)
+        except NotFound:
+            return
+
+    def log(self, ref: ObjectRef, container: str, *, lines: int = 50, previous: bool = False) -> tuple[str, ...]:
+        """Return the last lines that a container printed."""
+        query = [
+            ("container", container),
+            ("tailLines", str(lines)),
+            *([("previous", "true")] if previous else []),
+        ]
+        response = self._send("GET", f"{_path(ref.type, ref.namespace, ref.name)}/log", f"log of {ref}", query=query)
+        return tuple(response.data.decode(errors="replace").splitlines())
+
+    def watch(self, kind: Kind, resource_version: str, *, label_selector: str = "") -> WatchStream:
+        """Start to watch a kind in all namespaces from a version on."""
+        query = [("watch", "true"), ("resourceVersion", resource_version), ("allowWatchBookmarks", "true")]
+        query += [("timeoutSeconds", str(WatchStream.SECONDS))]
+        query += [("labelSelector", label_selector)] if label_selector else []
+        timeout = (CONNECT_SECONDS, WatchStream.SECONDS + 10)
+        place = Place(self.server, "WATCH", KINDS[kind])
+        return WatchStream(self._once("GET", _path(kind), place, query=query, timeout=timeout), kind, place)
+
+    def _json(self, verb: str, path: str, subject: str, **options: Any) -> dict[str, Any]:
+        return dict(json.loads(self._send(verb, path, subject, **options).data))
+
+    def _send(self, verb: str, path: str, subject: str, **options: Any) -> Any:
+        give_up = time.monotonic() + self.patience
+        place = Place(self.server, verb, subject)
+        while True:
+            try:
+                return self._once(verb, path, place, **options)
+            except Unreachable as error:
+                pause = error.retry_after if isinstance(error, Overloaded) else 0.5
+                if time.monotonic() + pause > give_up:
+                    raise
+                time.sleep(pause)  # the server itself asked for this pause, or nobody is there to ask
+
+    def _once(  # noqa: PLR0913 (the parts of an HTTP request)
+        self,
+        verb: str,
+        path: str,
+        place: Place,
+        *,
+        body: Any = None,
+        query: Sequence[tuple[str, str]] = (),
+        content_type: str = "application/json",
+        timeout: tuple[float, float] = (CONNECT_SECONDS, READ_SECONDS),
+    ) -> Any:
+        with self._counting:
+            self.requests += 1
+        with translated(place):
+            response = self._client.request(
+                verb.lower(),
+                path,
+                body=body,
+                query_params=[*query],
+                header_params={"Accept": "application/json"},
+                content_type=content_type,
+                serialize=False,
+                _request_timeout=timeout,
+            )
+            if ("watch", "true") not in query:
+                _ = response.data  # read here, so that a connection lost in the middle is translated too
+            return response
+
+
+_CREATED = 201
+
+
+class WatchStream:
+    """The events of one WATCH; iterate it in one thread, `close` it from another."""
+
+    SECONDS = 300  # after which the server ends the stream and the watcher resumes
+
+    def __init__(self, response: Any, kind: Kind, place: Place) -> None:
+        """Wrap the open response."""
+        self._response, self._kind, self._place = response, kind, place
+
+    def __iter__(self) -> Iterator[WatchEvent]:
+        """Yield events until the server ends the stream. Raises Gone, Unreachable."""
+        with translated(self._place):
+            buffer = b""
+            for chunk in self._response.stream(amt=None, decode_content=True):
+                *lines, buffer = (buffer + chunk).split(b"\n")
+                for line in filter(None, lines):
+                    yield self._event(json.loads(line))
+
+    def close(self) -> None:
+        """End the stream; the iterating thread stops with an Unreachable or at its end."""
+        try:
+            self._response.shutdown()
+        except (OSError, RuntimeError, ValueError, AttributeError):
+            self._response.close()
+
+    def _event(self, raw: dict[str, Any]) -> WatchEvent:
+        if raw["type"] == "ERROR":
+            from kubernetes.client.exceptions import ApiException
+
+            error = ApiException(status=raw["object"].get("code"), reason=raw["object"].get("reason"))
+            error.body = json.dumps(raw["object"])
+            raise error
+        item = {"apiVersion": self._kind.api_version, "kind": self._kind.kind, **raw["object"]}
+        return WatchEvent(raw["type"], item)
+
+
+def _path(kind: Kind, namespace: str = "", name: str = "") -> str:
+    prefix = "/apis/" if "/" in kind.api_version else "/api/"
+    scope = f"/namespaces/{namespace}" if namespace else ""
+    return f"{prefix}{kind.api_version}{scope}/{KINDS[kind]}{f'/{name}' if name else ''}"
+
+
+def connect(kubeconfig: str = "", context: str = "") -> Cluster:
+    """Return the cluster that a kubeconfig names; nothing is sent yet.
+
+    Args:
+        kubeconfig: Path; empty for $KUBECONFIG, else ~/.kube/config, else the pod's service account.
+        context: Name of the context; empty for the current one.
+
+    Raises:
+        UsageError: The file or the context cannot be used.
+    """
+    from kubernetes import client, config
+    from kubernetes.dynamic import DynamicClient
+
+    settings = client.Configuration()
+    try:
+        config.load_kube_config(kubeconfig or None, context=context or None, client_configuration=settings)
+    except (config.ConfigException, OSError, ValueError, TypeError, KeyError, YAMLError) as error:
+        if kubeconfig or context or not _in_pod():
+            raise bad_kubeconfig(kubeconfig or "the default kubeconfig", context, error) from error
+        config.load_incluster_config(client_configuration=settings)
+    settings.retries = False  # `patience` owns the retries
+    settings.connection_pool_maxsize = _CONNECTIONS
+    api = client.ApiClient(settings)
+    api.user_agent = "gpu-provision"
+    dynamic = DynamicClient(api, discoverer=lambda _client, _cache: None)
+    return Cluster(dynamic, name=context or _current_context(kubeconfig) or settings.host, server=settings.host)
+
+
+def _in_pod() -> bool:
+    return Path("/var/run/secrets/kubernetes.io/serviceaccount/token").exists()
+
+
+def _current_context(kubeconfig: str) -> str:
+    from kubernetes import config
+
+    try:
+        return str(config.list_kube_config_contexts(kubeconfig or None)[1]["name"])
+    except (config.ConfigException, TypeError, KeyError):
+        return ""

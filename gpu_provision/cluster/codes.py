@@ -1,0 +1,13 @@
+"""Codes of findings about API servers; docs/findings.md is generated from such tables."""
+
+CODES = {
+    "GP300": "The kubeconfig cannot be used",
+    "GP301": "The API server does not answer",
+    "GP302": "The API server does not accept the credentials",
+    "GP303": "A permission is missing",
+    "GP304": "A field belongs to another field manager",
+    "GP305": "The API server rejects an object",
+    "GP306": "Another run holds the lock",
+    "GP307": "The API server is not a Kubernetes this tool supports",
+    "GP308": "The lock was lost while the run was writing",
+}

@@ -1,0 +1,165 @@
+"""What an API server's answers, and its silence, mean to a reader."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from gpu_provision.model.findings import Finding, ProvisionError, Refused, Rejected, Unreachable, UsageError
+
+
+class NotFound(Rejected):
+    """The object, or its namespace, does not exist."""
+
+
+class AlreadyExists(Rejected):
+    """An object of this name exists."""
+
+
+class Gone(Rejected):
+    """The resourceVersion to watch from is too old: list again."""
+
+
+class FieldConflict(Rejected):
+    """Another field manager owns a field that we want to set."""
+
+
+class Overloaded(Unreachable):
+    """The server asks to come back later (429, 503); ``retry_after`` is in seconds."""
+
+    retry_after: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What a request was about, for the reader: server, verb and object."""
+
+    server: str
+    verb: str
+    subject: str
+
+    def __str__(self) -> str:
+        """Return ``<server>: <verb> <subject>``."""
+        return f"{self.server}: {self.verb} {self.subject}"
+
+
+@contextmanager
+def translated(place: Place) -> Iterator[None]:
+    """Turn what the client library raises into this project's errors."""
+    from kubernetes.client.exceptions import ApiException
+    from urllib3.exceptions import HTTPError
+
+    try:
+        yield
+    except ApiException as error:
+        raise _answered(error, place) from error
+    except (HTTPError, OSError) as error:
+        raise _silent(error, place) from error
+
+
+def _silent(error: Exception, place: Place) -> ProvisionError:
+    reason = getattr(error, "reason", None) or error
+    return Unreachable(
+        Finding(
+            code="GP301",
+            what=f"the API server does not answer ({_short(reason)})",
+            where=str(place),
+            fix="check that the cluster runs and that this machine may reach it: kubectl version",
+        )
+    )
+
+
+def _short(reason: object) -> str:
+    text = str(reason)
+    return text.split(": ", 1)[1] if text.startswith("<") and ": " in text else text
+
+
+def _answered(error: Any, place: Place) -> ProvisionError:  # noqa: PLR0911 (a table of status codes)
+    status = _status(error.body)
+    message = status.get("message") or error.reason or ""
+    match error.status:
+        case 401:
+            return Refused(
+                _finding("GP302", "the API server does not accept these credentials", place, message, _LOGIN)
+            )
+        case 403:
+            return Refused(_finding("GP303", "a permission is missing", place, message, _RIGHTS))
+        case 404:
+            return NotFound(_finding("GP305", "not found", place, message))
+        case 409 if status.get("reason") == "AlreadyExists":
+            return AlreadyExists(_finding("GP305", "exists already", place, message))
+        case 409 if _conflicting_fields(status):
+            return _field_conflict(status, place, message)
+        case 410:
+            return Gone(_finding("GP305", "the resource version is too old", place, message))
+        case 429 | 500 | 503 | 504:
+            return _overloaded(error, place, message)
+        case code:
+            return Rejected(_finding("GP305", f"the API server rejects it ({code})", place, message))
+
+
+_LOGIN = "log in again, or name another context in cluster.context (kubectl config get-contexts)"
+_RIGHTS = "give the user of this kubeconfig the right, or use an administrator's (kubectl auth can-i --list)"
+
+
+def _finding(code: str, what: str, place: Place, message: str, fix: str = "") -> Finding:
+    return Finding(code=code, what=what, where=str(place), evidence=message, fix=fix)
+
+
+def _status(body: Any) -> dict[str, Any]:
+    try:
+        parsed = json.loads(body or "{}")
+    except (ValueError, TypeError):
+        return {}
+    return parsed if isinstance(parsed, dict) else {}
+
+
+def _conflicting_fields(status: dict[str, Any]) -> list[str]:
+    causes = (status.get("details") or {}).get("causes") or []
+    return [cause.get("field", "") for cause in causes if cause.get("reason") == "FieldManagerConflict"]
+
+
+def _field_conflict(status: dict[str, Any], place: Place, message: str) -> FieldConflict:
+    causes = (status.get("details") or {}).get("causes") or []
+    owned = "; ".join(f"{cause.get('field', '?')} ({cause.get('message', '')})" for cause in causes)
+    return FieldConflict(
+        Finding(
+            code="GP304",
+            what=f"another field manager owns what the inventory wants to set: {owned}",
+            where=place.subject,
+            evidence=message.splitlines()[0] if message else "",
+            fix="let its owner release the field (kubectl apply --server-side --force-conflicts is the owner's tool, "
+            "kubectl get -o yaml --show-managed-fields shows all), or delete the object, then run again",
+        )
+    )
+
+
+def _overloaded(error: Any, place: Place, message: str) -> Overloaded:
+    overloaded = Overloaded(
+        _finding(
+            "GP301",
+            f"the API server is overloaded or starting ({error.status})",
+            place,
+            message,
+            "run again later",
+        )
+    )
+    seconds = (error.headers or {}).get("Retry-After", "1")
+    overloaded.retry_after = float(seconds) if str(seconds).isdigit() else 1.0
+    return overloaded
+
+
+def bad_kubeconfig(path: str, context: str, reason: object) -> UsageError:
+    """Return the error for a kubeconfig that cannot be used."""
+    named = f"context {context!r} of {path}" if context else path
+    return UsageError(
+        Finding(
+            code="GP300",
+            what=f"the kubeconfig cannot be used: {reason}",
+            where=named,
+            fix="set cluster.kubeconfig and cluster.context in the inventory (kubectl config get-contexts lists them)",
+        )
+    )

@@ -1,0 +1,69 @@
+"""One reading of a cluster: one LIST per kind, at the same time, whatever the number of nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+
+from gpu_provision.cluster import lock, records
+from gpu_provision.cluster.client import KINDS, Cluster
+from gpu_provision.cluster.facts import node_facts
+from gpu_provision.model.cluster import ClusterFacts, Kind, Manifest, ObjectRef, ref_of
+from gpu_provision.model.inventory import Inventory
+from gpu_provision.planning.membership import PART_OF, STACK, applyset_id, group_kind, kinds_of
+from gpu_provision.planning.observed import Observed
+
+NODE, POD, NAMESPACE = Kind("v1", "Node"), Kind("v1", "Pod"), Kind("v1", "Namespace")
+_SERVICE_MONITORS = "monitoring.coreos.com/v1"
+_NEVER_MEMBERS = frozenset({NODE, POD, Kind("v1", "Secret"), Kind("coordination.k8s.io/v1", "Lease")})
+_PARALLEL = 12
+
+
+def observe_facts(cluster: Cluster) -> ClusterFacts:
+    """Read version, nodes and the optional resources that components ask for. Four requests."""
+    version = cluster.version()
+    with ThreadPoolExecutor(_PARALLEL) as pool:
+        nodes = pool.submit(cluster.list, NODE)
+        monitors = pool.submit(cluster.served, _SERVICE_MONITORS)
+        found = tuple(node_facts(node) for node in nodes.result().items)
+        resources = frozenset(f"{name}.{_SERVICE_MONITORS.partition('/')[0]}" for name in monitors.result())
+    return ClusterFacts(version=version, nodes=tuple(sorted(found, key=lambda node: node.name)), resources=resources)
+
+
+def observe(
+    cluster: Cluster, inventory: Inventory, facts: ClusterFacts, wanted: Iterable[Kind], parent: ObjectRef
+) -> Observed:
+    """Read everything that planning compares with.
+
+    Args:
+        facts: From `observe_facts`.
+        wanted: Kinds of the desired manifests.
+        parent: The stack's own ConfigMap, which names the kinds of earlier runs.
+    """
+    set_label = f"{PART_OF}={applyset_id(inventory.name, inventory.cluster.namespace)}"
+    stack = f"{STACK}={inventory.name}"
+    with ThreadPoolExecutor(_PARALLEL) as pool:
+        top = pool.submit(cluster.get, parent)
+        pods = pool.submit(cluster.list, POD, label_selector=stack)
+        namespaces = pool.submit(cluster.list, NAMESPACE)
+        record = pool.submit(records.read, cluster, inventory)
+        held = pool.submit(lock.read, cluster, inventory)
+        kinds = (frozenset(wanted) | _earlier_kinds(top.result())) & KINDS.keys() - _NEVER_MEMBERS
+        lists = list(pool.map(lambda kind: cluster.list(kind, label_selector=set_label).items, sorted(kinds)))
+    members = {ref_of(item): item for items in lists for item in items}
+    if live_parent := top.result():
+        members[parent] = {"apiVersion": parent.api_version, "kind": parent.kind, **live_parent}
+    return Observed(
+        cluster=f"{cluster.name} ({facts.version})",
+        facts=facts,
+        members=members,
+        namespaces=frozenset(item["metadata"]["name"] for item in namespaces.result().items),
+        pods={ref_of(pod): pod for pod in pods.result().items},
+        passed=record.result(),
+        lock=held.result(),
+    )
+
+
+def _earlier_kinds(parent: Manifest | None) -> frozenset[Kind]:
+    named = kinds_of(parent) if parent else frozenset()
+    return frozenset(kind for kind in KINDS if group_kind(kind) in named)

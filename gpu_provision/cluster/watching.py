@@ -1,0 +1,128 @@
+"""Live copies of a few kinds of objects, kept current by one watch per kind."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from typing import NamedTuple, Self
+
+from gpu_provision.cluster.client import Cluster, WatchEvent, WatchStream
+from gpu_provision.cluster.errors import Gone
+from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, ref_of
+from gpu_provision.model.findings import ProvisionError, Refused, Unreachable
+
+_PAUSE_SECONDS = 1.0
+
+
+class Scope(NamedTuple):
+    """What one watch follows: a kind, in all namespaces, by labels."""
+
+    kind: Kind
+    label_selector: str = ""
+
+
+class Mirror:
+    """The live objects of some scopes. Read it from one thread; its own threads keep it current."""
+
+    def __init__(self, cluster: Cluster, scopes: Sequence[Scope], *, patience: float) -> None:
+        """Prepare. ``patience`` is how many seconds of silence of the API server are borne."""
+        self._cluster, self._scopes, self._patience = cluster, scopes, patience
+        self._objects: dict[Kind, dict[ObjectRef, Manifest]] = {scope.kind: {} for scope in scopes}
+        self._streams: dict[Kind, WatchStream] = {}
+        self._changed, self._stopped = threading.Condition(), threading.Event()
+        self._version, self._seen = 0, -1
+        self._failure: ProvisionError | None = None
+
+    def __enter__(self) -> Self:
+        """List every scope, then follow it."""
+        for scope in self._scopes:
+            version = self._relist(scope)
+            worker = threading.Thread(target=self._follow, args=(scope, version), name=str(scope), daemon=True)
+            worker.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End all watches."""
+        self._stopped.set()
+        for stream in list(self._streams.values()):
+            stream.close()
+
+    def of(self, kind: Kind) -> dict[ObjectRef, Manifest]:
+        """Return the live objects of a kind; a copy, never changed afterwards."""
+        with self._changed:
+            return dict(self._objects[kind])
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until something has changed since the last call, at most so long; say whether it has.
+
+        Raises:
+            ProvisionError: The API server was silent for longer than our patience, or refuses us.
+        """
+        with self._changed:
+            if self._failure is None and self._version == self._seen:
+                self._changed.wait(seconds)
+            if self._failure is not None:
+                raise self._failure
+            changed, self._seen = self._version != self._seen, self._version
+            return changed
+
+    def wake(self) -> None:
+        """Make a current or the next `wait` return: something else has happened."""
+        with self._changed:
+            self._version += 1
+            self._changed.notify_all()
+
+    def _relist(self, scope: Scope) -> str:
+        listing = self._cluster.list(scope.kind, label_selector=scope.label_selector)
+        with self._changed:
+            self._objects[scope.kind] = {ref_of(item): item for item in listing.items}
+        self.wake()
+        return listing.resource_version
+
+    def _follow(self, scope: Scope, version: str) -> None:
+        silent_since: float | None = None
+        while not self._stopped.is_set():
+            try:
+                version = version or self._relist(scope)
+                version = self._stream(scope, version)
+                silent_since = None
+            except Gone:
+                version = ""
+            except Unreachable as error:
+                silent_since = silent_since or time.monotonic()
+                if time.monotonic() - silent_since > self._patience:
+                    self._fail(error)
+                    return
+                version = ""
+                self._stopped.wait(_PAUSE_SECONDS)
+            except (Refused, ProvisionError) as error:
+                self._fail(error)
+                return
+
+    def _stream(self, scope: Scope, version: str) -> str:
+        stream = self._cluster.watch(scope.kind, version, label_selector=scope.label_selector)
+        self._streams[scope.kind] = stream
+        for event in stream:
+            if self._stopped.is_set():
+                break
+            version = event.object["metadata"]["resourceVersion"]
+            self._take(scope.kind, event)
+        return version
+
+    def _take(self, kind: Kind, event: WatchEvent) -> None:
+        if event.type == "BOOKMARK":
+            return
+        with self._changed:
+            if event.type == "DELETED":
+                self._objects[kind].pop(ref_of(event.object), None)
+            else:
+                self._objects[kind][ref_of(event.object)] = event.object
+        self.wake()
+
+    def _fail(self, error: ProvisionError) -> None:
+        if self._stopped.is_set():
+            return
+        with self._changed:
+            self._failure = error
+        self.wake()

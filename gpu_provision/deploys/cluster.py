@@ -1,0 +1,151 @@
+"""The cluster phase as pyinfra operations: one per component, all waiting on one run.
+
+The run goes on in the background from the first operation that has something to do; each operation ends when its
+component has settled on every node. So independent work happens at the same time, and pyinfra's rows keep meaning.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from pyinfra import host, logger, state
+from pyinfra.api import FunctionCommand, operation
+from pyinfra.api.deploy import deploy
+from pyinfra.api.exceptions import OperationError
+
+from gpu_provision import components
+from gpu_provision.connectors.cluster import GROUP
+from gpu_provision.engine.session import Session
+from gpu_provision.inventory import load
+from gpu_provision.model.findings import Finding, ProvisionError, Severity
+from gpu_provision.model.plan import Change
+from gpu_provision.report import diff
+
+
+@deploy("GPU stack")
+def gpu_stack() -> None:
+    """Bring every component of the inventory up on the cluster host; other hosts have no part in it.
+
+    The cluster host's data must hold ``gpu_inventory``, the path of the inventory file, as
+    `gpu_provision.inventory.groups` sets it.
+    """
+    if GROUP not in host.groups:
+        return
+    for component in components.COMPONENTS:
+        component_ready(name=component.title, component=component.name)
+    stack_ready(name="Every declared node is ready")
+
+
+@cache
+def session_of(path: Path) -> Session:
+    """Return the one session that all operations on an inventory share."""
+    return Session(load(path))
+
+
+class _Phase:
+    """Whether the plan that was shown has been made anew for executing: minutes may lie between the two."""
+
+    executing: set[Path] = set()  # noqa: RUF012 (one process, one run: pyinfra's own state is global too)
+
+
+def _session() -> Session:
+    path = Path(host.data.gpu_inventory)
+    session = session_of(path)
+    if state.is_executing and path not in _Phase.executing:
+        _Phase.executing.add(path)
+        session.forget()
+    return session
+
+
+@operation()
+def component_ready(component: str) -> Iterator[FunctionCommand]:
+    """Make one component as declared, and wait until it is ready on every node."""
+    yield from _guarded(lambda: _component_commands(_session(), component))
+
+
+@operation()
+def stack_ready() -> Iterator[FunctionCommand]:
+    """Fail if any declared node is not ready, whatever the reason."""
+    yield from _guarded(lambda: _verdict_commands(_session()))
+
+
+def _guarded(commands: Callable[[], list[FunctionCommand]]) -> Iterator[FunctionCommand]:
+    """Stop the run while planning, and fail this host alone while executing, when the cluster cannot be asked."""
+    try:
+        yield from commands()
+    except ProvisionError as error:
+        if not state.is_executing:
+            raise OperationError(str(error)) from error
+        yield FunctionCommand(_report, (str(error),), {})
+
+
+def _component_commands(session: Session, component: str) -> list[FunctionCommand]:
+    if refused := session.refusals():
+        raise ProvisionError(*refused)
+    changes = session.reading().plan.of(component)
+    if not changes:
+        host.noop("as declared")
+        return []
+    if state.config.DIFF and not state.is_executing:
+        _show(changes)
+    return [FunctionCommand(_bring_up, (session, component), {})]
+
+
+def _show(changes: tuple[Change, ...]) -> None:
+    for change in changes:
+        for line in diff.one(change):
+            host.log(line)
+
+
+def _verdict_commands(session: Session) -> list[FunctionCommand]:
+    if not state.is_executing:
+        host.noop("told at the end of the run")
+        return []
+    problems = session.explain()
+    for problem in problems:
+        if problem.severity is Severity.WARNING:
+            host.log(str(problem), log_func=logger.warning)
+    errors = [problem for problem in problems if problem.severity is Severity.ERROR]
+    return [FunctionCommand(_report, ("\n".join(map(str, errors)),), {})] if errors else []
+
+
+def _bring_up(state: Any, host: Any, session: Session, component: str) -> bool:  # noqa: ARG001 (pyinfra passes both by name)
+    try:
+        session.start()
+        broken = session.wait(component, tick=_Ticker(host, component).tell)
+        problems = session.explain() if broken else ()
+    except ProvisionError as error:
+        problems = error.findings
+    return _fail(host, problems) if problems else True
+
+
+def _report(state: Any, host: Any, message: str) -> bool:  # noqa: ARG001 (pyinfra passes both by name)
+    host.log_styled(message, fg="red", log_func=logger.error)
+    return False
+
+
+def _fail(host: Any, problems: tuple[Finding, ...]) -> bool:
+    for problem in problems:
+        host.log_styled(str(problem), fg="red", log_func=logger.error)
+    return False
+
+
+class _Ticker:
+    """Says how far a component is: at once when that changes, else rarely."""
+
+    def __init__(self, cluster_host: Any, component: str) -> None:
+        self._host, self._component, self._said, self._ticks = cluster_host, component, "", 0
+
+    def tell(self, summary: str) -> None:
+        self._ticks += 1
+        if summary == self._said and self._ticks < _QUIET_TICKS:
+            return
+        self._said, self._ticks = summary, 0
+        self._host.log(f"{self._component}: {summary}", log_func=logging.getLogger("pyinfra").info)
+
+
+_QUIET_TICKS = 30

@@ -1,0 +1,1 @@
+"""From a stuck pod to its first cause; pure."""

@@ -1,0 +1,15 @@
+"""Codes of findings about a run; docs/findings.md is generated from such tables."""
+
+CODES = {
+    "GP201": "A node of the inventory is not in the cluster",
+    "GP202": "A GPU node is not in the inventory",
+    "GP500": "A component failed",
+    "GP501": "The driver failed",
+    "GP502": "An image cannot be pulled",
+    "GP503": "A validation failed",
+    "GP504": "The GPU count is not as declared",
+    "GP505": "No GPU is seen on the node",
+    "GP506": "A node is not in the cluster",
+    "GP507": "A component is blocked by another one's failure",
+    "GP508": "The cluster phase is held back",
+}

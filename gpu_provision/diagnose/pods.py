@@ -1,0 +1,114 @@
+"""Why a pod is not ready: one short cause, read off the Pod object."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from gpu_provision.model.cluster import Manifest
+
+_HARMLESS = frozenset({"PodInitializing", "ContainerCreating"})
+
+
+def is_ready(pod: Manifest) -> bool:
+    """Whether the pod serves: its Ready condition is true and it is not on its way out."""
+    if pod["metadata"].get("deletionTimestamp"):
+        return False
+    return any(
+        condition["type"] == "Ready" and condition["status"] == "True"
+        for condition in pod.get("status", {}).get("conditions", ())
+    )
+
+
+def phase(pod: Manifest) -> str:
+    """Return the pod's phase; an empty string if nobody has set one."""
+    return str(pod.get("status", {}).get("phase", ""))
+
+
+def node_of(pod: Manifest) -> str:
+    """Return the node that the pod runs on, or that it is bound to by its daemon set; else an empty string."""
+    return str(pod.get("spec", {}).get("nodeName") or _pinned_node(pod))
+
+
+def cause(pod: Manifest) -> str:
+    """Return in a few words why the pod is not ready, such as ``ImagePullBackOff: <message>``."""
+    if pod["metadata"].get("deletionTimestamp"):
+        return "Terminating"
+    found = next((text for text in _causes(pod)), "")
+    return found or phase(pod) or "Pending"
+
+
+def failing_container(pod: Manifest) -> tuple[str, bool]:
+    """Return the name of the container that keeps the pod from being ready, and whether its last run has ended."""
+    for status in _statuses(pod):
+        state = status.get("state", {})
+        ended = "terminated" in state or "terminated" in status.get("lastState", {})
+        if not status.get("ready") and state.get("terminated", {}).get("exitCode") != 0:
+            return str(status["name"]), ended and "running" not in state
+    return "", False
+
+
+def _causes(pod: Manifest) -> Iterator[str]:
+    status = pod.get("status", {})
+    if status.get("reason"):
+        yield _joined(status["reason"], status.get("message", ""))
+    yield from _unscheduled(status)
+    for container in _statuses(pod):
+        yield from _container_cause(container)
+    for container in status.get("containerStatuses", ()):
+        if "running" in container.get("state", {}) and not container.get("ready"):
+            yield f"{container['name']} runs, but is not ready yet"
+
+
+def _unscheduled(status: dict[str, Any]) -> Iterator[str]:
+    for condition in status.get("conditions", ()):
+        if condition["type"] == "PodScheduled" and condition["status"] == "False":
+            yield _joined(condition.get("reason", "Unschedulable"), condition.get("message", ""))
+
+
+def _container_cause(container: dict[str, Any]) -> Iterator[str]:
+    state, name = container.get("state", {}), container["name"]
+    waiting = state.get("waiting", {})
+    if waiting.get("reason") and waiting["reason"] not in _HARMLESS:
+        yield f"{name}: {_joined(waiting['reason'], waiting.get('message', ''))}{_last_exit(container)}"
+    ended = state.get("terminated", {})
+    if ended and ended.get("exitCode") != 0:
+        yield f"{name}: exit {ended.get('exitCode')}{_message(ended)}"
+    if "running" in state and container.get("init"):
+        yield f"init container {name} runs"
+    if waiting.get("reason") == "ContainerCreating":
+        yield f"{name}: ContainerCreating{_message(waiting)}"
+
+
+def _last_exit(container: dict[str, Any]) -> str:
+    last = container.get("lastState", {}).get("terminated", {})
+    return f", last exit {last['exitCode']}{_message(last)}" if last else ""
+
+
+def _message(state: dict[str, Any]) -> str:
+    return f" ({state['message'].strip().splitlines()[-1]})" if state.get("message", "").strip() else ""
+
+
+def _joined(reason: str, message: str) -> str:
+    return f"{reason}: {message}" if message else reason
+
+
+def _statuses(pod: Manifest) -> Iterator[dict[str, Any]]:
+    status = pod.get("status", {})
+    for container in status.get("initContainerStatuses", ()):
+        yield {**container, "init": True}
+    yield from status.get("containerStatuses", ())
+
+
+def _pinned_node(pod: Manifest) -> str:
+    required = (
+        pod.get("spec", {})
+        .get("affinity", {})
+        .get("nodeAffinity", {})
+        .get("requiredDuringSchedulingIgnoredDuringExecution", {})
+    )
+    for term in required.get("nodeSelectorTerms", ()):
+        for field in term.get("matchFields", ()):
+            if field["key"] == "metadata.name":
+                return str(field["values"][0])
+    return ""

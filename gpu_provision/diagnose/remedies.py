@@ -1,0 +1,122 @@
+"""What a symptom means and what to do about it: a table, first match wins.
+
+Causes and remedies are those that users of GPU nodes report again and again.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+
+class Remedy(NamedTuple):
+    """The code of the finding, the cause in words, and what to do."""
+
+    code: str
+    cause: str
+    fix: str
+
+
+_TABLE: tuple[tuple[str, Remedy], ...] = (
+    (
+        r"ErrImagePull|ImagePullBackOff|InvalidImageName",
+        Remedy(
+            "GP502",
+            "the image cannot be pulled",
+            "check that the registry has exactly this tag, and that the node may reach it: "
+            "repository, version, image_pull_secrets and registry in the inventory",
+        ),
+    ),
+    (
+        r"[Kk]ernel headers|linux-headers|[Cc]ould not resolve Linux kernel version|kernel-devel",
+        Remedy(
+            "GP501",
+            "the driver cannot be built for the kernel that the node runs",
+            "boot a kernel whose headers the distribution still serves, or choose a driver.version that has an image "
+            "for it; see uname -r on the node",
+        ),
+    ),
+    (
+        r"[Nn]ouveau",
+        Remedy(
+            "GP501",
+            "the nouveau driver holds the GPU",
+            "run the host phase (host_prerequisites.blacklist_nouveau: true) and reboot the node",
+        ),
+    ),
+    (
+        r"[Kk]ey was rejected|Required key not available|[Ss]ecure [Bb]oot",
+        Remedy(
+            "GP501",
+            "Secure Boot refuses the unsigned kernel module",
+            "enroll a machine owner key, use a signed precompiled driver, or turn Secure Boot off",
+        ),
+    ),
+    (
+        r"in use|cannot be unloaded|[Cc]ould not unload",
+        Remedy(
+            "GP501",
+            "something on the node still uses the old driver",
+            "stop the pods and services that hold /dev/nvidia* on this node, then run again",
+        ),
+    ),
+    (
+        r"no runtime for|RuntimeHandler .* not supported|runtime handler",
+        Remedy(
+            "GP500",
+            "the container runtime does not know the nvidia handler",
+            "see the log of the container toolkit on this node",
+        ),
+    ),
+    (
+        r"NFD sees no NVIDIA device",
+        Remedy(
+            "GP505",
+            "the inventory declares a GPU where the PCI bus shows none",
+            "look with lspci -d 10de: on the node; reseat the card, or move the node to a pool without gpu",
+        ),
+    ),
+    (
+        r"no node of this name",
+        Remedy(
+            "GP506",
+            "the inventory declares a node that has not joined the cluster",
+            "join it, or correct its name in the inventory (kubectl get nodes)",
+        ),
+    ),
+    (
+        r"the inventory declares .*(offers|counts)",
+        Remedy(
+            "GP504",
+            "declared and offered GPUs differ",
+            "look with nvidia-smi -L in the driver pod of this node; a card may have fallen off the bus (dmesg | grep Xid)",
+        ),
+    ),
+    (
+        r"no CUDA-capable device|the validation failed|Failed to allocate device vector|CUDA error",
+        Remedy(
+            "GP503",
+            "vectorAdd could not use the GPU",
+            "compare the driver's version with the GPU model, and look at the driver pod's log and dmesg on this node",
+        ),
+    ),
+    (
+        r"Insufficient nvidia\.com/gpu",
+        Remedy(
+            "GP503",
+            "all GPUs of the node are taken by other pods",
+            "free one GPU, or validate later: gpu-provision validate --gpus",
+        ),
+    ),
+)
+
+_UNKNOWN = Remedy("GP500", "", "look at the pod: kubectl describe pod and kubectl logs name the rest")
+
+
+def remedy(*symptoms: str) -> Remedy:
+    """Return what the first symptom that the table knows means; an unknown one has no cause."""
+    for symptom in symptoms:
+        for pattern, found in _TABLE:
+            if re.search(pattern, symptom):
+                return found
+    return _UNKNOWN

@@ -1,0 +1,129 @@
+"""What to do next: pure, from a situation and its settled states to actions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from gpu_provision.components import labels
+from gpu_provision.diagnose import pods as pod_view
+from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
+from gpu_provision.model.progress import NodeState, State
+from gpu_provision.planning.membership import digest_of
+from gpu_provision.planning.states import NOT_RUN, OUTDATED, Key, Situation, label_changes
+
+
+@dataclass(frozen=True, slots=True)
+class LabelNode:
+    """Write labels of one node."""
+
+    key: Key
+    ref: ObjectRef
+    uid: str
+    labels: tuple[tuple[str, str | None], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StartPod:
+    """Start one validation pod; ``digest`` names what it validates."""
+
+    key: Key
+    ref: ObjectRef
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class HarvestPod:
+    """Read what a finished validation pod printed, and put its result on record."""
+
+    key: Key
+    ref: ObjectRef
+    digest: str
+    container: str
+    passed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RemovePod:
+    """Delete a pod: a validation of other content, or a driver pod that is to start anew."""
+
+    key: Key
+    ref: ObjectRef
+    uid: str
+
+
+Step = LabelNode | StartPod | HarvestPod | RemovePod
+
+
+def next_steps(seen: Situation, settled: Mapping[Key, NodeState], stale: frozenset[str]) -> Iterator[Step]:
+    """Yield everything that can be done now. ``stale`` holds uids of validation pods of earlier runs."""
+    yield from _label_steps(seen, settled)
+    yield from _validation_steps(seen, settled, stale)
+    yield from _restart_steps(seen, settled)
+
+
+def _label_steps(seen: Situation, settled: Mapping[Key, NodeState]) -> Iterator[Step]:
+    facts = {node.name: node for node in seen.observed.facts.nodes}
+    targets = {target.name for target in seen.context.targets}
+    for manifest in seen.desired.get("node_labels", ()):
+        node = facts.get(manifest["metadata"]["name"])
+        if node is None or not (changed := label_changes(manifest, node)):
+            continue
+        key = ("node_labels", node.name)
+        state = settled.get(key)
+        broken = state is not None and state.state in {State.FAILED, State.BLOCKED}
+        if node.name in targets and (broken or not labels.nfd_has_spoken(node.labels)):
+            continue
+        yield LabelNode(key, ref_of(manifest), node.uid, tuple(sorted(changed.items())))
+
+
+def _validation_steps(seen: Situation, settled: Mapping[Key, NodeState], stale: frozenset[str]) -> Iterator[Step]:
+    for component, manifests in seen.desired.items():
+        for manifest in (manifest for manifest in manifests if manifest["kind"] == "Pod"):
+            node = pod_view.node_of(manifest)
+            key, live = (component, node), seen.observed.pods.get(ref_of(manifest))
+            state = settled.get(key)
+            if live is not None and live["metadata"].get("uid") in stale:
+                yield RemovePod(key, ref_of(manifest), live["metadata"]["uid"])
+            elif live is not None:
+                yield from _harvest(key, live, seen)
+            elif state and state.state is State.PENDING and state.reason == NOT_RUN:
+                yield StartPod(key, ref_of(manifest), digest_of(manifest))
+
+
+def _harvest(key: Key, pod: Manifest, seen: Situation) -> Iterator[Step]:
+    ended = pod_view.phase(pod) in {"Succeeded", "Failed"}
+    if not ended or seen.observed.passed.get(key) == digest_of(pod):
+        return
+    container = pod["spec"]["containers"][0]["name"]
+    yield HarvestPod(key, ref_of(pod), digest_of(pod), container, pod_view.phase(pod) == "Succeeded")
+
+
+def _restart_steps(seen: Situation, settled: Mapping[Key, NodeState]) -> Iterator[Step]:
+    for component, manifests in seen.desired.items():
+        one_by_one = any(
+            manifest["spec"].get("updateStrategy", {}).get("type") == "OnDelete"
+            for manifest in manifests
+            if manifest["kind"] == "DaemonSet"
+        )
+        if one_by_one:
+            yield from _restart_one(component, seen, settled)
+
+
+def _restart_one(component: str, seen: Situation, settled: Mapping[Key, NodeState]) -> Iterator[Step]:
+    states = {node: state for (name, node), state in settled.items() if name == component and node}
+    outdated = sorted(node for node, state in states.items() if _waits_its_turn(state))
+    busy = [node for node, state in states.items() if state.state in _UNSETTLED and node not in outdated]
+    if not outdated or busy:
+        return
+    key = (component, outdated[0])
+    for pod in seen.pods.get(key, ()):
+        if not pod["metadata"].get("deletionTimestamp"):
+            yield RemovePod(key, ref_of(pod), pod["metadata"]["uid"])
+
+
+_UNSETTLED = frozenset({State.PENDING, State.PROGRESSING})
+
+
+def _waits_its_turn(state: NodeState) -> bool:
+    return state.state is State.PROGRESSING and state.reason == OUTDATED

@@ -1,0 +1,47 @@
+"""At the end of a run: every failure with its first cause, read from the pods that failed."""
+
+from __future__ import annotations
+
+from gpu_provision.cluster.client import Cluster
+from gpu_provision.diagnose import pods as pod_view
+from gpu_provision.diagnose.failures import Symptom, blocked, failures
+from gpu_provision.engine.run import Outcome
+from gpu_provision.model.cluster import Manifest, ref_of
+from gpu_provision.model.findings import Finding, ProvisionError
+from gpu_provision.model.progress import Evidence, NodeState, State
+
+_LOG_LINES = 30
+_MOST_LOGS = 20  # a fleet-wide failure has one cause; its first twenty pods tell it
+
+
+def explain(cluster: Cluster, outcome: Outcome) -> tuple[Finding, ...]:
+    """Return what went wrong; empty if every component is ready on every node."""
+    failed = [state for state in outcome.result.states if state.state is State.FAILED]
+    symptoms = [_symptom(cluster, outcome, state, read=index < _MOST_LOGS) for index, state in enumerate(failed)]
+    return (*failures(symptoms), *blocked(outcome.result.states))
+
+
+def _symptom(cluster: Cluster, outcome: Outcome, state: NodeState, *, read: bool) -> Symptom:
+    evidence = _evidence(outcome, state)
+    if evidence:
+        return Symptom(state, evidence.pod, evidence.lines)
+    pods = outcome.seen.pods.get((state.component, state.node), ())
+    pod = next((pod for pod in pods if not pod_view.is_ready(pod)), None)
+    if pod is None:
+        return Symptom(state, "", ())
+    return Symptom(state, pod["metadata"]["name"], _log(cluster, pod) if read else ())
+
+
+def _evidence(outcome: Outcome, state: NodeState) -> Evidence | None:
+    found = (item for item in outcome.result.evidence if not item.passed)
+    return next((item for item in found if (item.component, item.node) == (state.component, state.node)), None)
+
+
+def _log(cluster: Cluster, pod: Manifest) -> tuple[str, ...]:
+    container, ended = pod_view.failing_container(pod)
+    if not container:
+        return ()
+    try:
+        return cluster.log(ref_of(pod), container, lines=_LOG_LINES, previous=ended)
+    except ProvisionError:
+        return ()

@@ -1,0 +1,101 @@
+"""One reading of a cluster and the plan that follows from it."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+from gpu_provision.cluster.client import Cluster
+from gpu_provision.cluster.errors import NotFound
+from gpu_provision.cluster.observe import observe, observe_facts
+from gpu_provision.model.cluster import Context, Manifest, ref_of
+from gpu_provision.model.findings import Finding, Rejected
+from gpu_provision.model.inventory import Inventory
+from gpu_provision.model.plan import Action, Change, Plan
+from gpu_provision.planning.compare import changes_between
+from gpu_provision.planning.observed import Observed
+from gpu_provision.planning.plan import effects, plan
+from gpu_provision.planning.prepare import findings, prepare
+from gpu_provision.planning.states import Desired, situation
+
+_PARALLEL = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What was wanted, what was seen, and the plan between the two."""
+
+    context: Context
+    desired: Desired
+    observed: Observed
+    plan: Plan
+    revalidate: bool = False
+
+
+def read(cluster: Cluster, inventory: Inventory, *, revalidate: bool = False) -> Reading:
+    """Read a cluster and plan.
+
+    A cluster that is as declared costs a fixed number of requests; objects that differ cost one more each: the
+    server's own dry run, which has the last word on what an apply would change.
+
+    Args:
+        revalidate: Forget which validations have passed, so that they run again.
+
+    Raises:
+        Unreachable, Refused, Rejected: As the API server answers.
+    """
+    facts = observe_facts(cluster)
+    context, desired = prepare(inventory, facts)
+    kinds = {ref_of(manifest).type for manifests in desired.values() for manifest in manifests}
+    parent = ref_of(desired["prerequisites"][-1])
+    observed = observe(cluster, inventory, facts, kinds, parent)
+    if revalidate:
+        observed = _unvalidated(observed, desired)
+    draft = plan(context, desired, observed, findings(context))
+    return Reading(context, desired, observed, _confirmed(cluster, draft, observed, context, desired), revalidate)
+
+
+def _unvalidated(observed: Observed, desired: Desired) -> Observed:
+    validations = {ref_of(item) for items in desired.values() for item in items if item["kind"] == "Pod"}
+    return replace(observed, passed={}, pods={ref: pod for ref, pod in observed.pods.items() if ref not in validations})
+
+
+def _confirmed(cluster: Cluster, draft: Plan, observed: Observed, context: Context, desired: Desired) -> Plan:
+    pods = situation(context, desired, observed).pods
+    with ThreadPoolExecutor(_PARALLEL) as pool:
+        answers = list(pool.map(lambda change: _dry_run(cluster, change, observed), draft.changes))
+    changes, problems = [], list(draft.findings)
+    for change, answer in zip(draft.changes, answers, strict=True):
+        if isinstance(answer, Finding):
+            problems.append(answer)
+        elif answer is None:
+            changes.append(change)
+        elif answer.fields:
+            manifest = answer.manifest or {}
+            changes.append(replace(answer, effects=effects(manifest, answer.fields, pods)))
+    return replace(draft, changes=tuple(changes), findings=tuple(problems))
+
+
+def _dry_run(cluster: Cluster, change: Change, observed: Observed) -> Change | Finding | None:
+    """Return None if the change stands as it is, the change as the server sees it, or why it is refused."""
+    if not _can_be_tried(change, observed) or change.manifest is None:
+        return None
+    try:
+        applied = cluster.apply(change.manifest, dry_run=True)
+    except NotFound:
+        return None
+    except Rejected as error:
+        return replace(error.findings[0], where=str(change.ref))
+    if applied.created:
+        return None
+    before = observed.members.get(change.ref) or cluster.get(change.ref) or {}
+    return replace(change, action=Action.UPDATE, fields=changes_between(before, _of_kind(applied.object, before)))
+
+
+def _of_kind(after: Manifest, before: Manifest) -> Manifest:
+    return {**after, "apiVersion": before.get("apiVersion"), "kind": before.get("kind")} if before else after
+
+
+def _can_be_tried(change: Change, observed: Observed) -> bool:
+    applies = change.action in {Action.CREATE, Action.UPDATE} and change.ref.kind not in {"Node", "Pod"}
+    return applies and (not change.ref.namespace or change.ref.namespace in observed.namespaces)

@@ -1,0 +1,98 @@
+"""From raw states to settled ones: what waits, what is blocked, and what has had its time.
+
+A component's clock on a node starts when everything that it requires there is ready, so a slow driver never costs
+the toolkit its deadline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from gpu_provision.model.progress import NodeState, State
+from gpu_provision.planning.states import OUTDATED, Key
+
+SETTLED = frozenset({State.READY, State.FAILED, State.BLOCKED})
+_BROKEN = frozenset({State.FAILED, State.BLOCKED})
+
+
+@dataclass(slots=True)
+class Settler:
+    """Remembers when each clock started; everything else is passed in.
+
+    Attributes:
+        requires: Component -> the components that it requires and that are on.
+        timeouts: Component -> seconds.
+        one_by_one: Components whose pods are restarted one node at a time.
+        rejected: (component, node) -> why the API server refused it, for good.
+    """
+
+    requires: Mapping[str, tuple[str, ...]]
+    timeouts: Mapping[str, int]
+    one_by_one: frozenset[str] = frozenset()
+    rejected: dict[Key, str] = field(default_factory=dict)
+    _since: dict[Key, float] = field(default_factory=dict)
+    _overdue: dict[Key, str] = field(default_factory=dict)
+
+    def settle(self, raw: Mapping[Key, NodeState], now: float) -> dict[Key, NodeState]:
+        """Return the states with waiting, blocking and deadlines applied. ``raw`` is in dependency order."""
+        settled: dict[Key, NodeState] = {}
+        for key, state in raw.items():
+            settled[key] = self._settled(key, state, settled, now)
+        return self._stop_rollouts(settled)
+
+    def _settled(self, key: Key, state: NodeState, known: Mapping[Key, NodeState], now: float) -> NodeState:
+        if key in self.rejected:
+            return replace(state, state=State.FAILED, reason=self.rejected[key])
+        if state.state in {State.READY, State.FAILED}:
+            self._overdue.pop(key, None)
+            return state
+        required = self._required(key, known)
+        for name, found in required.items():
+            if found.state in _BROKEN:
+                return replace(state, state=State.BLOCKED, reason=f"needs {name}, which is not ready here")
+        waits = [name for name, found in required.items() if found.state is not State.READY]
+        if waits:
+            return replace(state, state=State.PENDING, reason=f"waits for {', '.join(waits)}")
+        return self._timed(key, state, now)
+
+    def _required(self, key: Key, known: Mapping[Key, NodeState]) -> dict[str, NodeState]:
+        component, node = key
+        required = {}
+        for name in self.requires.get(component, ()):
+            for found in (known.get((name, "")), known.get((name, node))):
+                if (found is not None and (name not in required or found.state in _BROKEN)) or (
+                    found is not None and found.state is not State.READY
+                ):
+                    required[name] = found
+        shared = known.get((component, "")) if node else None
+        return required | ({component: shared} if shared else {})
+
+    def _timed(self, key: Key, state: NodeState, now: float) -> NodeState:
+        if key[0] in self.one_by_one and state.reason == OUTDATED:
+            return state
+        since, limit = self._since.setdefault(key, now), self.timeouts.get(key[0], 300)
+        if key not in self._overdue and now - since <= limit:
+            return state
+        reason = self._overdue.setdefault(key, f"{state.reason} (not ready after {limit} s)")
+        return replace(state, state=State.FAILED, reason=reason)
+
+    def _stop_rollouts(self, settled: dict[Key, NodeState]) -> dict[Key, NodeState]:
+        for component in self.one_by_one:
+            failed = [node for (name, node), state in settled.items() if name == component and state.state in _BROKEN]
+            if not failed:
+                continue
+            reason = f"keeps the previous content: the rollout stopped at {', '.join(sorted(filter(None, failed)))}"
+            for key, state in settled.items():
+                if key[0] == component and state.reason == OUTDATED:
+                    settled[key] = replace(state, state=State.BLOCKED, reason=reason)
+        return settled
+
+    def next_deadline(self, now: float) -> float:
+        """Return in how many seconds the next clock runs out; at most 30."""
+        left = [
+            since + self.timeouts.get(key[0], 300) - now
+            for key, since in self._since.items()
+            if key not in self._overdue
+        ]
+        return max(0.05, min([seconds for seconds in left if seconds > 0] or [30.0], default=30.0)) + 0.01

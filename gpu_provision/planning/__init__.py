@@ -1,0 +1,1 @@
+"""Desired and observed state to a plan; pure."""

@@ -1,0 +1,195 @@
+"""What differs between a desired object and the live one, field by field.
+
+A desired leaf must equal the live leaf; fields that only the live object has are the server's defaults or somebody
+else's, unless our own entry in ``metadata.managedFields`` says that we set them before: then they are to go.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from gpu_provision.model.cluster import Manifest
+from gpu_provision.model.plan import FieldChange
+
+FIELD_MANAGER = "gpu-provision"
+
+Path = tuple[str, ...]
+
+# Lists whose items the API server tells apart by keys (x-kubernetes-list-map-keys); all others count by position.
+# Source: list types of the core API, Kubernetes 1.36.
+_LIST_KEYS: Mapping[str, tuple[tuple[str, ...], ...]] = {
+    "containers": (("name",),),
+    "env": (("name",),),
+    "ephemeralContainers": (("name",),),
+    "imagePullSecrets": (("name",),),
+    "initContainers": (("name",),),
+    "ports": (("containerPort", "protocol"), ("port", "protocol")),
+    "volumeDevices": (("devicePath",),),
+    "volumeMounts": (("mountPath",),),
+    "volumes": (("name",),),
+}
+
+
+def differences(desired: Manifest, live: Manifest) -> tuple[FieldChange, ...]:
+    """Return every field of ``live`` that is not as ``desired`` says, sorted by path."""
+    missing = _unequal(_without_noise(desired), live, ())
+    surplus = _no_longer_wanted(_owned(live), desired, live, ())
+    changes = {change.path: change for change in (*surplus, *missing)}
+    return tuple(changes[path] for path in sorted(changes))
+
+
+def changes_between(before: Manifest, after: Manifest) -> tuple[FieldChange, ...]:
+    """Return what differs between two complete versions of one object, noise left out."""
+    old, new = _without_noise(before), _without_noise(after)
+    changes = {change.path: change for change in (*_unequal(new, old, ()), *_gone(old, new, ()))}
+    return tuple(changes[path] for path in sorted(changes))
+
+
+_NOISE = ("managedFields", "resourceVersion", "generation", "uid", "creationTimestamp", "selfLink")
+
+
+def _without_noise(manifest: Manifest) -> Manifest:
+    metadata = {key: value for key, value in manifest.get("metadata", {}).items() if key not in _NOISE}
+    rest = {key: value for key, value in manifest.items() if key != "status"}
+    return {**rest, "metadata": metadata}
+
+
+def _unequal(desired: Any, live: Any, path: Path) -> Iterator[FieldChange]:
+    if isinstance(desired, Mapping) and isinstance(live, Mapping):
+        for key, value in desired.items():
+            if key in live:
+                yield from _unequal(value, live[key], (*path, _step(key)))
+            else:
+                yield FieldChange(_text((*path, _step(key))), None, value)
+    elif isinstance(desired, list) and isinstance(live, list):
+        yield from _unequal_lists(desired, live, path)
+    elif desired != live or isinstance(desired, bool) is not isinstance(live, bool):
+        yield FieldChange(_text(path), live, desired)
+
+
+def _unequal_lists(desired: list[Any], live: list[Any], path: Path) -> Iterator[FieldChange]:
+    keys = _keys_of(path, desired)
+    if keys:
+        by_key = {_identity(item, keys): item for item in live}
+        for item in desired:
+            step = (*path[:-1], f"{path[-1]}[{_label(item, keys)}]")
+            found = by_key.get(_identity(item, keys))
+            if found is None:
+                yield FieldChange(_text(step), None, item)
+            else:
+                yield from _unequal(item, found, step)
+    elif len(desired) != len(live):
+        yield FieldChange(_text(path), live, desired)
+    else:
+        for index, (item, found) in enumerate(zip(desired, live, strict=True)):
+            yield from _unequal(item, found, (*path[:-1], f"{path[-1]}[{index}]"))
+
+
+def _gone(old: Any, new: Any, path: Path) -> Iterator[FieldChange]:
+    if isinstance(old, Mapping) and isinstance(new, Mapping):
+        for key, value in old.items():
+            if key in new:
+                yield from _gone(value, new[key], (*path, _step(key)))
+            else:
+                yield FieldChange(_text((*path, _step(key))), value, None)
+    elif isinstance(old, list) and isinstance(new, list):
+        keys = _keys_of(path, old)
+        by_key = {_identity(item, keys): item for item in new} if keys else {}
+        for item in old if keys else ():
+            step = (*path[:-1], f"{path[-1]}[{_label(item, keys)}]")
+            if _identity(item, keys) in by_key:
+                yield from _gone(item, by_key[_identity(item, keys)], step)
+            else:
+                yield FieldChange(_text(step), item, None)
+
+
+def _keys_of(path: Path, items: Sequence[Any]) -> tuple[str, ...]:
+    if not path or not all(isinstance(item, Mapping) for item in items):
+        return ()
+    candidates = _LIST_KEYS.get(path[-1], ())
+    return next((keys for keys in candidates if all(keys[0] in item for item in items)), ())
+
+
+def _identity(item: Mapping[str, Any], keys: tuple[str, ...]) -> tuple[Any, ...]:
+    return tuple(item.get(key, "TCP" if key == "protocol" else None) for key in keys)
+
+
+def _label(item: Mapping[str, Any], keys: tuple[str, ...]) -> str:
+    return str(item.get("name") or item[keys[0]])
+
+
+def _owned(live: Manifest) -> Mapping[str, Any]:
+    entries = live.get("metadata", {}).get("managedFields") or ()
+    ours = (
+        entry.get("fieldsV1", {})
+        for entry in entries
+        if entry.get("manager") == FIELD_MANAGER and entry.get("operation") == "Apply"
+        if not entry.get("subresource")
+    )
+    return next(ours, {})
+
+
+def _no_longer_wanted(owned: Mapping[str, Any], desired: Any, live: Any, path: Path) -> Iterator[FieldChange]:
+    for element, below in owned.items():
+        if element == ".":
+            continue
+        kind, _, name = element.partition(":")
+        step, wanted, found = _STEPS[kind](name, desired, live, path)
+        if found is None or step is None:
+            continue
+        if wanted is None:
+            yield FieldChange(_text(step), found, None)
+        elif below:
+            yield from _no_longer_wanted(below, wanted, found, step)
+
+
+_Step = tuple[Path | None, Any, Any]
+
+
+def _field_step(name: str, desired: Any, live: Any, path: Path) -> _Step:
+    return (*path, _step(name)), _get(desired, name), _get(live, name)
+
+
+def _item_step(name: str, desired: Any, live: Any, path: Path) -> _Step:
+    keys = json.loads(name)
+    found = _find(live, keys)
+    label = _label(found, tuple(keys)) if found else ""
+    return (*path[:-1], f"{path[-1]}[{label}]"), _find(desired, keys), found
+
+
+def _value_step(name: str, desired: Any, live: Any, path: Path) -> _Step:
+    value = json.loads(name)
+    return path, value if value in (desired or ()) else None, value if value in (live or ()) else None
+
+
+def _index_step(_name: str, _desired: Any, _live: Any, _path: Path) -> _Step:
+    return None, None, None
+
+
+_STEPS: Mapping[str, Callable[[str, Any, Any, Path], _Step]] = {
+    "f": _field_step,
+    "k": _item_step,
+    "v": _value_step,
+    "i": _index_step,
+}
+
+
+def _get(value: Any, name: str) -> Any:
+    return value.get(name) if isinstance(value, Mapping) else None
+
+
+def _find(items: Any, keys: Mapping[str, Any]) -> Any:
+    if not isinstance(items, list):
+        return None
+    wanted = tuple(keys.values())
+    return next((item for item in items if _identity(item, tuple(keys)) == wanted), None)
+
+
+def _step(key: str) -> str:
+    return f'"{key}"' if "." in key or "/" in key else key
+
+
+def _text(path: Path) -> str:
+    return ".".join(path)

@@ -1,0 +1,98 @@
+"""How objects in a cluster are known to be ours: the ApplySet convention of KEP-3659, so that kubectl agrees.
+
+The set's parent is a ConfigMap in the operands' namespace; members carry its id as a label. The parent names the
+kinds that the set may hold, so that pruning looks at every kind that an earlier version of the tool applied.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Iterable
+
+from gpu_provision.model.cluster import Kind, Manifest, ObjectRef
+from gpu_provision.model.digests import digest
+
+MANAGED_BY = "app.kubernetes.io/managed-by"
+COMPONENT = "gpu-provision.io/component"
+STACK = "gpu-provision.io/stack"
+DIGEST = "gpu-provision.io/digest"
+PART_OF = "applyset.kubernetes.io/part-of"
+_ID = "applyset.kubernetes.io/id"
+_TOOLING = "applyset.kubernetes.io/tooling"
+_KINDS = "applyset.kubernetes.io/contains-group-kinds"
+_NAMESPACES = "applyset.kubernetes.io/additional-namespaces"
+
+_WORKLOADS = frozenset({"DaemonSet", "Deployment"})
+_UNMARKED = frozenset({"Node"})  # nodes are not ours: we only keep a few of their labels
+
+
+def applyset_id(stack: str, namespace: str) -> str:
+    """Return the id of a stack's ApplySet, as KEP-3659 computes it from the parent's identity."""
+    identity = f"{stack}.{namespace}.ConfigMap."
+    text = base64.urlsafe_b64encode(hashlib.sha256(identity.encode()).digest()).rstrip(b"=").decode()
+    return f"applyset-{text}-v1"
+
+
+def parent(stack: str, namespace: str, members: Iterable[ObjectRef]) -> Manifest:
+    """Return the ConfigMap that stands for the whole stack."""
+    refs = tuple(members)
+    kinds = sorted({group_kind(ref.type) for ref in refs})
+    namespaces = sorted({ref.namespace for ref in refs if ref.namespace not in {"", namespace}})
+    annotations = {_TOOLING: "gpu-provision/v1", _KINDS: ",".join(kinds)}
+    if namespaces:
+        annotations[_NAMESPACES] = ",".join(namespaces)
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": stack,
+            "namespace": namespace,
+            "labels": {_ID: applyset_id(stack, namespace), MANAGED_BY: "gpu-provision"},
+            "annotations": annotations,
+        },
+    }
+
+
+def member(manifest: Manifest, *, component: str, stack: str, namespace: str) -> Manifest:
+    """Return the manifest as it goes to the cluster: marked as ours, pod templates marked with their digest."""
+    if manifest["kind"] in _UNMARKED:
+        return manifest
+    marks = {MANAGED_BY: "gpu-provision", COMPONENT: component}
+    if manifest["kind"] == "Pod":
+        return _labelled(manifest, {**marks, STACK: stack})
+    marked = _labelled(manifest, {**marks, PART_OF: applyset_id(stack, namespace)})
+    return _with_marked_template(marked, component, stack) if manifest["kind"] in _WORKLOADS else marked
+
+
+def _labelled(manifest: Manifest, labels: dict[str, str]) -> Manifest:
+    metadata = manifest.get("metadata", {})
+    return {**manifest, "metadata": {**metadata, "labels": {**metadata.get("labels", {}), **labels}}}
+
+
+def _with_marked_template(manifest: Manifest, component: str, stack: str) -> Manifest:
+    template = manifest["spec"]["template"]
+    marks = {DIGEST: digest(template), COMPONENT: component, STACK: stack}
+    return {**manifest, "spec": {**manifest["spec"], "template": _labelled(template, marks)}}
+
+
+def group_kind(kind: Kind) -> str:
+    """Return a kind as KEP-3659 writes it: ``DaemonSet.apps``."""
+    group = kind.api_version.rpartition("/")[0]
+    return f"{kind.kind}.{group}" if group else kind.kind
+
+
+def kinds_of(parent_object: Manifest) -> frozenset[str]:
+    """Return the kinds that a live parent names, as ``DaemonSet.apps``."""
+    text = parent_object.get("metadata", {}).get("annotations", {}).get(_KINDS, "")
+    return frozenset(filter(None, text.split(",")))
+
+
+def component_of(manifest: Manifest) -> str:
+    """Return the component that an object or pod belongs to, or an empty string."""
+    return str(manifest.get("metadata", {}).get("labels", {}).get(COMPONENT, ""))
+
+
+def digest_of(manifest: Manifest) -> str:
+    """Return the digest that an object or pod carries, or an empty string."""
+    return str(manifest.get("metadata", {}).get("labels", {}).get(DIGEST, ""))

@@ -1,0 +1,39 @@
+"""What planning looks at: one consistent reading of the cluster, as plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from gpu_provision.model.cluster import ClusterFacts, Manifest, ObjectRef
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lock:
+    """The stack's lock as it stands in the cluster: who holds it, and since when (RFC 3339)."""
+
+    holder: str
+    since: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observed:
+    """One reading of a cluster.
+
+    Attributes:
+        cluster: The cluster as people name it: its context.
+        facts: Version, nodes, served resources.
+        members: Live objects that carry our membership, by reference.
+        namespaces: Names of existing namespaces.
+        pods: Pods of our components, by reference; validation pods included.
+        passed: Validations on record: (component, node) -> digest of the content that passed.
+        lock: Who writes right now; None if nobody does.
+    """
+
+    cluster: str
+    facts: ClusterFacts
+    members: Mapping[ObjectRef, Manifest] = field(default_factory=dict)
+    namespaces: frozenset[str] = frozenset()
+    pods: Mapping[ObjectRef, Manifest] = field(default_factory=dict)
+    passed: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    lock: Lock | None = None

@@ -1,0 +1,176 @@
+"""Desired x observed -> Plan: what a run would change, and what that does to running pods."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from gpu_provision.components import labels
+from gpu_provision.diagnose import pods as pod_view
+from gpu_provision.model.cluster import Context, Manifest, NodeFacts, ObjectRef, ref_of
+from gpu_provision.model.findings import Finding
+from gpu_provision.model.plan import Action, Change, FieldChange, Plan
+from gpu_provision.model.progress import NodeState, State
+from gpu_provision.planning.compare import differences
+from gpu_provision.planning.membership import component_of
+from gpu_provision.planning.observed import Observed
+from gpu_provision.planning.states import (
+    NO_NODE,
+    TO_BE_LABELLED,
+    Desired,
+    Key,
+    Situation,
+    label_changes,
+    situation,
+    states,
+)
+
+_PER_NODE = frozenset({"Node", "Pod"})
+
+
+def plan(context: Context, desired: Desired, observed: Observed, findings: tuple[Finding, ...] = ()) -> Plan:
+    """Return everything that is not as declared, in dependency order; deletions come last."""
+    seen = situation(context, desired, observed)
+    changes = (
+        *_object_changes(seen),
+        *_node_changes(seen),
+        *_validation_changes(seen),
+        *_waits(seen),
+    )
+    order = {component: position for position, component in enumerate(desired)}
+    ranked = sorted(changes, key=lambda change: order[change.component])
+    return Plan(
+        inventory=context.inventory.name,
+        release=context.inventory.release,
+        cluster=observed.cluster,
+        components=tuple(desired),
+        changes=(*ranked, *_deletions(seen)),
+        findings=findings,
+    )
+
+
+def _object_changes(seen: Situation) -> Iterator[Change]:
+    for component, manifests in seen.desired.items():
+        for manifest in manifests:
+            if manifest["kind"] not in _PER_NODE:
+                yield from object_change(component, manifest, seen)
+
+
+def object_change(component: str, manifest: Manifest, seen: Situation) -> Iterator[Change]:
+    """Yield the change that makes one object as declared, if it is not."""
+    ref = ref_of(manifest)
+    live = seen.observed.members.get(ref)
+    if live is None:
+        yield Change(component=component, action=Action.CREATE, ref=ref, manifest=manifest)
+        return
+    fields = differences(manifest, live)
+    if fields:
+        yield Change(
+            component=component,
+            action=Action.UPDATE,
+            ref=ref,
+            fields=fields,
+            effects=effects(manifest, fields, seen.pods),
+            manifest=manifest,
+        )
+
+
+def effects(
+    manifest: Manifest, fields: tuple[FieldChange, ...], pods: Mapping[Key, tuple[Manifest, ...]]
+) -> tuple[str, ...]:
+    """Say which running pods a change of these fields restarts."""
+    if not any(change.path.startswith("spec.template") for change in fields):
+        return ()
+    nodes = sorted(
+        node
+        for (component, node), found in pods.items()
+        if component == component_of(manifest) and any(_owned_by(pod, manifest) for pod in found)
+    )
+    if not nodes:
+        return ()
+    one_by_one = manifest["spec"].get("updateStrategy", {}).get("type") == "OnDelete"
+    how = ", one node at a time" if one_by_one else ""
+    return (f"restarts {len(nodes)} pod{'s' if len(nodes) > 1 else ''}{how}: {', '.join(nodes)}",)
+
+
+def _owned_by(pod: Manifest, manifest: Manifest) -> bool:
+    name = manifest["metadata"]["name"]
+    owners = pod["metadata"].get("ownerReferences", ())
+    return any(owner["name"] == name or owner["name"].startswith(f"{name}-") for owner in owners)
+
+
+def _node_changes(seen: Situation) -> Iterator[Change]:
+    facts = {node.name: node for node in seen.observed.facts.nodes}
+    for component, manifests in seen.desired.items():
+        for manifest in (manifest for manifest in manifests if manifest["kind"] == "Node"):
+            node = facts.get(manifest["metadata"]["name"])
+            changed = label_changes(manifest, node) if node else {}
+            if node and changed:
+                yield _node_change(component, manifest, node, changed)
+
+
+def _node_change(component: str, manifest: Manifest, node: NodeFacts, changed: Mapping[str, str | None]) -> Change:
+    fields = tuple(
+        FieldChange(f'metadata.labels."{key}"', node.labels.get(key), value) for key, value in sorted(changed.items())
+    )
+    return Change(
+        component=component,
+        action=Action.UPDATE,
+        ref=ref_of(manifest),
+        fields=fields,
+        certain=labels.nfd_has_spoken(node.labels),
+        manifest=manifest,
+    )
+
+
+def _validation_changes(seen: Situation) -> Iterator[Change]:
+    known = states(seen)
+    for component, manifests in seen.desired.items():
+        for manifest in (manifest for manifest in manifests if manifest["kind"] == "Pod"):
+            node = pod_view.node_of(manifest)
+            state = known.get((component, node))
+            if state is None or state.state is State.READY or state.reason == NO_NODE:
+                continue
+            effect = (f"runs vectorAdd on {node}", *((state.reason,) if state.reason else ()))
+            yield Change(
+                component=component,
+                action=Action.RUN,
+                ref=ref_of(manifest),
+                effects=effect,
+                manifest=manifest,
+            )
+
+
+def _waits(seen: Situation) -> Iterator[Change]:
+    for (component, node), state in states(seen).items():
+        if state.state is State.READY or state.reason == NO_NODE or not _exists(component, seen):
+            continue
+        ref = _what_is_awaited(component, node, seen)
+        if ref in seen.observed.members or (component == "node_labels" and _is_missing_its_gpu(state)):
+            reason = f"{node}: {state.reason}" if node else state.reason
+            yield Change(component=component, action=Action.WAIT, ref=ref, effects=(reason,))
+
+
+def _is_missing_its_gpu(state: NodeState) -> bool:
+    return state.state is State.PROGRESSING and state.reason != TO_BE_LABELLED
+
+
+def _exists(component: str, seen: Situation) -> bool:
+    return all(
+        ref_of(manifest) in seen.observed.members
+        for manifest in seen.desired[component]
+        if manifest["kind"] not in _PER_NODE
+    )
+
+
+def _what_is_awaited(component: str, node: str, seen: Situation) -> ObjectRef:
+    kinds = ("DaemonSet",) if node else ("Deployment", "CustomResourceDefinition")
+    manifests = seen.desired[component]
+    found = next((manifest for manifest in manifests if manifest["kind"] in kinds), None)
+    return ref_of(found) if found else ObjectRef("v1", "Node", "", node)
+
+
+def _deletions(seen: Situation) -> Iterator[Change]:
+    wanted = {ref_of(manifest) for manifests in seen.desired.values() for manifest in manifests}
+    for ref, live in seen.observed.members.items():
+        if ref not in wanted and not live["metadata"].get("deletionTimestamp"):
+            yield Change(component=component_of(live), action=Action.DELETE, ref=ref)

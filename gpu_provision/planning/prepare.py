@@ -1,0 +1,71 @@
+"""From an inventory and what is known of a cluster to marked manifests, and the problems on the way."""
+
+from __future__ import annotations
+
+from gpu_provision import components
+from gpu_provision.components.targets import context, unclaimed
+from gpu_provision.model.cluster import ClusterFacts, Context, ref_of
+from gpu_provision.model.findings import Finding, Severity
+from gpu_provision.model.inventory import Inventory
+from gpu_provision.planning.membership import member, parent
+from gpu_provision.planning.states import Desired
+
+
+def prepare(inventory: Inventory, facts: ClusterFacts) -> tuple[Context, Desired]:
+    """Return the context and every component's manifests, marked as members of the stack."""
+    known = context(inventory, facts)
+    return known, _marked(inventory, components.desired(known))
+
+
+def _marked(inventory: Inventory, desired: Desired) -> Desired:
+    stack, namespace = inventory.name, inventory.cluster.namespace
+    marked = {
+        component: [member(manifest, component=component, stack=stack, namespace=namespace) for manifest in manifests]
+        for component, manifests in desired.items()
+    }
+    members = (ref_of(manifest) for manifests in marked.values() for manifest in manifests)
+    applied = (ref for ref in members if ref.kind not in {"Node", "Pod"})
+    marked["prerequisites"] = [*marked["prerequisites"], parent(stack, namespace, applied)]
+    return marked
+
+
+def findings(known: Context) -> tuple[Finding, ...]:
+    """Return what a reader of a plan should know about nodes and components."""
+    return (*_missing_nodes(known), *_unclaimed_nodes(known), *_component_problems(known))
+
+
+def _missing_nodes(known: Context) -> tuple[Finding, ...]:
+    if not known.facts.nodes:
+        return ()
+    return tuple(
+        Finding(
+            code="GP201",
+            what=f"the inventory declares node {target.name}, but the cluster has no node of this name",
+            where=f"node {target.name}",
+            fix="join the machine to the cluster, or correct its name in the inventory (kubectl get nodes)",
+        )
+        for target in known.targets
+        if target.facts is None
+    )
+
+
+def _unclaimed_nodes(known: Context) -> tuple[Finding, ...]:
+    return tuple(
+        Finding(
+            code="GP202",
+            what="this node has an NVIDIA GPU, but the inventory does not mention it: it is left alone",
+            where=f"node {name}",
+            fix="add it to nodes, or give a pool a node_selector that matches it",
+            severity=Severity.WARNING,
+        )
+        for name in unclaimed(known.inventory, known.facts)
+    )
+
+
+def _component_problems(known: Context) -> tuple[Finding, ...]:
+    return tuple(
+        problem
+        for component in components.COMPONENTS
+        if (spec := component.spec(known.inventory)) is not None
+        for problem in component.problems(spec, known)
+    )
