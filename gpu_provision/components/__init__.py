@@ -1,0 +1,116 @@
+"""The components: pure functions from a typed spec and a context to Kubernetes manifests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+from gpu_provision.components import (
+    driver,
+    nfd,
+    node_labels,
+    prerequisites,
+    targets,
+)
+from gpu_provision.model.cluster import Context, Manifest
+from gpu_provision.model.findings import Finding
+from gpu_provision.model.inventory import Inventory
+
+__all__ = ["COMPONENTS", "Component", "desired", "problems", "requirements"]
+
+
+def _no_problems(_spec: Any, _context: Context) -> tuple[Finding, ...]:
+    return ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Component:
+    """One component, as its module describes it.
+
+    Attributes:
+        name: Its key in the inventory, and its name in plans and tables.
+        title: Its name as people read it.
+        requires: Names of components that must be ready first, on the same node.
+        spec: The inventory's typed spec of it, or None if it is off.
+        manifests: The spec and a context to canonical manifests: equal meaning is equal value.
+        problems: What is wrong with it in a context, before anything is written.
+    """
+
+    name: str
+    title: str
+    requires: tuple[str, ...]
+    spec: Callable[[Inventory], Any]
+    manifests: Callable[[Any, Context], list[Manifest]]
+    problems: Callable[[Any, Context], tuple[Finding, ...]] = _no_problems
+
+    def version(self, spec: Any) -> str:
+        """Return the version that a spec asks for; empty for components that run no image."""
+        image = getattr(spec, "image", None)
+        return image.version if image else ""
+
+
+def _component(module: ModuleType) -> Component:
+    return Component(
+        name=module.NAME,
+        title=module.TITLE,
+        requires=module.REQUIRES,
+        spec=module.spec,
+        manifests=module.manifests,
+        problems=getattr(module, "problems", _no_problems),
+    )
+
+
+COMPONENTS: tuple[Component, ...] = tuple(
+    map(
+        _component,
+        (
+            prerequisites,
+            nfd,
+            node_labels,
+            driver,
+        ),
+    )
+)
+"""All components in dependency order."""
+
+
+def desired(context: Context) -> dict[str, list[Manifest]]:
+    """Return the manifests of every component that is on, in dependency order."""
+    return {
+        component.name: component.manifests(spec, context)
+        for component in COMPONENTS
+        if (spec := component.spec(context.inventory)) is not None
+    }
+
+
+def problems(context: Context) -> tuple[Finding, ...]:
+    """Return what is wrong with the nodes, then with each component that is on."""
+    return (
+        *targets.problems(context),
+        *(
+            finding
+            for component in COMPONENTS
+            if (spec := component.spec(context.inventory)) is not None
+            for finding in component.problems(spec, context)
+        ),
+    )
+
+
+def requirements(inventory: Inventory) -> Mapping[str, tuple[str, ...]]:
+    """Return what each component that is on requires; in place of one that is off stands what that one requires."""
+    found: dict[str, tuple[str, ...]] = {}
+    for component in COMPONENTS:
+        required = [
+            name
+            for wanted in component.requires
+            for name in ((wanted,) if _is_on(wanted, inventory) else found[wanted])
+        ]
+        found[component.name] = tuple(dict.fromkeys(required))
+    return {name: required for name, required in found.items() if _is_on(name, inventory)}
+
+
+def _is_on(name: str, inventory: Inventory) -> bool:
+    component = next(component for component in COMPONENTS if component.name == name)
+    return component.spec(inventory) is not None

@@ -1,0 +1,21 @@
+"""Codes of the findings that components report, each with the sentence that documentation prints."""
+
+from __future__ import annotations
+
+OS_UNKNOWN = "GP401"
+NO_DRIVER_IMAGE = "GP402"
+OS_DIFFERS = "GP403"
+POOL_CONFLICT = "GP404"
+UNCLAIMED = "GP405"
+HOOK_RUNTIME = "GP406"
+DRIVER_OPTED_OUT = "GP407"
+
+CODES: dict[str, str] = {
+    OS_UNKNOWN: "The operating system of a GPU node is not known, so no driver image can be chosen for it.",
+    NO_DRIVER_IMAGE: "NVIDIA publishes no driver image for the operating system of a GPU node.",
+    OS_DIFFERS: "A node runs another operating system than its pool declares; the node's own word is used.",
+    POOL_CONFLICT: "A node of the cluster is selected by more than one pool, so none of them gets it.",
+    UNCLAIMED: "A node of the cluster has an NVIDIA GPU, but no pool of the inventory claims it.",
+    HOOK_RUNTIME: "CDI is off and only some GPU nodes run CRI-O, so no runtime class fits all of them.",
+    DRIVER_OPTED_OUT: "A label of the node keeps our driver off it.",
+}

@@ -1,0 +1,263 @@
+"""The driver: one DaemonSet per driver group, which builds and loads the kernel modules."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import Any
+
+from gpu_provision.components import codes, driver_inputs, labels, operands, pods, scripts
+from gpu_provision.components.objects import (
+    cluster_role,
+    config_map,
+    digest,
+    role,
+    rule,
+    service_account,
+)
+from gpu_provision.model.cluster import Context, Manifest, Target
+from gpu_provision.model.findings import Finding, Severity
+from gpu_provision.model.inventory import Inventory
+from gpu_provision.model.specs import DriverSpec
+
+NAME = "driver"
+TITLE = "NVIDIA driver"
+REQUIRES: tuple[str, ...] = ("node_labels",)
+
+_ACCOUNT = "nvidia-driver"
+_APP = "nvidia-driver-daemonset"
+_PROBE = "nvidia-driver-startup-probe"
+_EXTRA_LABELS = {"nvidia.com/precompiled": "false", labels.COMPONENT_OF_APP: "nvidia-driver"}
+
+# Operating systems that have a driver image at NVIDIA; for others the user brings an own image or host drivers.
+_WITH_IMAGES = frozenset({"ubuntu", "rhel", "rhcos", "rocky", "ol", "sles", "sl-micro", "flatcar", "centos"})
+
+_VOLUMES = [
+    pods.host_volume("run-nvidia", "/run/nvidia", "DirectoryOrCreate"),
+    pods.host_volume("var-log", "/var/log"),
+    pods.host_volume("dev-log", "/dev/log"),
+    pods.host_volume("host-os-release", "/etc/os-release"),
+    pods.host_volume("run-nvidia-fabricmanager", "/run/nvidia-fabricmanager", "DirectoryOrCreate"),
+    pods.host_volume("run-nvidia-topologyd", "/run/nvidia-topologyd", "DirectoryOrCreate"),
+    pods.host_volume("mlnx-ofed-usr-src", "/run/mellanox/drivers/usr/src", "DirectoryOrCreate"),
+    pods.host_volume("run-mellanox-drivers", "/run/mellanox/drivers", "DirectoryOrCreate"),
+    operands.RUN_NVIDIA_VALIDATIONS,
+    operands.HOST_ROOT,
+    pods.host_volume("host-sys", "/sys", "Directory"),
+    pods.host_volume("firmware-search-path", "/sys/module/firmware_class/parameters/path"),
+    pods.host_volume("host-sys-devices-system", "/sys/devices/system", "Directory"),
+    pods.host_volume("nv-firmware", "/run/nvidia/driver/lib/firmware", "DirectoryOrCreate"),
+    pods.config_volume("driver-startup-probe-script", _PROBE, mode=0o755),
+]
+
+_MOUNTS = [
+    pods.mount("run-nvidia", "/run/nvidia", pods.BOTH_WAYS),
+    pods.mount("run-nvidia-fabricmanager", "/run/nvidia-fabricmanager"),
+    pods.mount("run-nvidia-topologyd", "/run/nvidia-topologyd"),
+    pods.mount("var-log", "/var/log"),
+    pods.mount("dev-log", "/dev/log"),
+    pods.mount("host-os-release", "/host-etc/os-release", read_only=True),
+    pods.mount("mlnx-ofed-usr-src", "/run/mellanox/drivers/usr/src", pods.TO_CONTAINER),
+    pods.mount("run-mellanox-drivers", "/run/mellanox/drivers", pods.TO_CONTAINER),
+    pods.mount("host-sys-devices-system", "/sys/devices/system"),
+    pods.mount("firmware-search-path", "/sys/module/firmware_class/parameters/path"),
+    pods.mount("nv-firmware", "/lib/firmware"),
+    pods.mount("driver-startup-probe-script", "/usr/local/bin/startup-probe.sh", sub_path="startup-probe.sh"),
+]
+
+# The manager empties the node of GPU users and unloads the old driver before a new one is installed.
+_MANAGER_ENVIRONMENT: pods.Environment = {
+    **pods.NODE_NAME,
+    "NVIDIA_VISIBLE_DEVICES": "void",
+    "ENABLE_GPU_POD_EVICTION": "true",
+    "ENABLE_AUTO_DRAIN": "false",
+    "DRAIN_USE_FORCE": "false",
+    "DRAIN_POD_SELECTOR_LABEL": "",
+    "DRAIN_TIMEOUT_SECONDS": "0s",
+    "DRAIN_DELETE_EMPTYDIR_DATA": "false",
+    **pods.OPERATOR_NAMESPACE,
+}
+
+_ONE_PER_HOST = {
+    "podAntiAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": [
+            {
+                "labelSelector": {
+                    "matchExpressions": [
+                        {"key": labels.COMPONENT_OF_APP, "operator": "In", "values": ["nvidia-driver"]}
+                    ]
+                },
+                "topologyKey": "kubernetes.io/hostname",
+            }
+        ]
+    }
+}
+
+_CLUSTER_RULES = [
+    rule("config.openshift.io", ["clusterversions"], ["get", "list"]),
+    rule("", ["nodes"], ["get", "list", "patch", "update", "watch"]),
+    rule("", ["pods"], ["get", "list", "watch"]),
+    rule("", ["pods/eviction"], ["create"]),
+    rule("resource.k8s.io", ["resourceclaims"], ["get", "list"]),
+    rule("apps", ["daemonsets"], ["get"]),
+]
+
+
+def spec(inventory: Inventory) -> DriverSpec | None:
+    """Return the driver's spec; that of a pool if only pools have it on; None if no node gets a driver from us."""
+    pools = sorted((pool for pool in inventory.pools.values() if pool.gpu), key=lambda pool: pool.name)
+    candidates = [inventory.specs.driver, *(pool.driver for pool in pools if pool.overrides_driver)]
+    return next((candidate for candidate in candidates if candidate.enabled), None)
+
+
+def manifests(_spec: DriverSpec, context: Context) -> list[Manifest]:
+    """Return the startup probe, access rights, and a DaemonSet per driver group."""
+    namespace = context.namespace
+    served = sorted((target for target in context.targets if target.driver_group), key=_group)
+    return [
+        service_account(_ACCOUNT, namespace),
+        *role(_ACCOUNT, namespace, [operands.USE_PRIVILEGED_SCC], subject=_ACCOUNT),
+        *cluster_role(_ACCOUNT, namespace, _CLUSTER_RULES, subject=_ACCOUNT),
+        config_map(_PROBE, namespace, {"startup-probe.sh": scripts.STARTUP_PROBE}, {labels.APP: _APP}),
+        *(_daemon_set(group, next(members), context) for group, members in groupby(served, _group)),
+    ]
+
+
+def problems(_spec: DriverSpec, context: Context) -> tuple[Finding, ...]:
+    """Return the targets that no driver DaemonSet can serve."""
+    served = [target for target in context.targets if target.pool.driver.enabled]
+    return (
+        *(_unknown(target) for target in served if target.os is None),
+        *(_no_image(target) for target in served if target.os and target.os.id not in _WITH_IMAGES),
+    )
+
+
+def image_of(target: Target) -> str:
+    """Return the driver image of a node; empty if it gets none from us. A digest takes no suffix."""
+    image = target.pool.driver.image
+    if not target.driver_group or target.os is None:
+        return ""
+    pinned = image.version.startswith("sha256:")
+    return image.reference if pinned else image.tagged(f"{image.version}-{target.os.tag}")
+
+
+def _group(target: Target) -> str:
+    return target.driver_group
+
+
+def _daemon_set(group: str, target: Target, context: Context) -> Manifest:
+    """Return the DaemonSet of a group, all of whose nodes have the needs of ``target``."""
+    by_group = {labels.DRIVER_GROUP: group}
+    return operands.daemon_set(
+        context,
+        f"{_APP}-{group}",
+        # The reference's label alone would select the pods of every group.
+        selector={labels.APP: _APP, **by_group},
+        extra_labels=_EXTRA_LABELS,
+        pod_annotations={"kubectl.kubernetes.io/default-container": "nvidia-driver-ctr"},
+        node_selector={labels.deploy("driver"): "true", **by_group},
+        pod=_pod(target, context),
+        on_delete=True,
+    )
+
+
+def _pod(target: Target, context: Context) -> dict[str, Any]:
+    spec = target.pool.driver
+    inputs = driver_inputs.inputs(spec, target.os, context)
+    volumes = [*_VOLUMES, *inputs.volumes]
+    manager, driver = _manager(spec), _driver(spec, image_of(target), inputs.mounts)
+    # Driver and manager skip the installation if this is what is installed already: a restart costs no workload.
+    settings = {"DRIVER_CONFIG_DIGEST": digest(_install_relevant(manager, driver, volumes), 32)}
+    for container in (manager, driver):
+        container["env"] += pods.environment(settings)
+    return operands.pod(
+        serviceAccountName=_ACCOUNT,
+        hostPID=True,
+        affinity=_ONE_PER_HOST,
+        imagePullSecrets=pods.pull_secrets(spec.image_pull_secrets),
+        initContainers=[manager],
+        containers=[driver],
+        volumes=volumes,
+    )
+
+
+def _manager(spec: DriverSpec) -> dict[str, Any]:
+    return pods.container(
+        "k8s-driver-manager",
+        spec.manager.reference,
+        imagePullPolicy=spec.image_pull_policy,
+        command=["driver-manager"],
+        args=["uninstall_driver"],
+        env=pods.environment(_MANAGER_ENVIRONMENT),
+        securityContext=pods.PRIVILEGED,
+        volumeMounts=[
+            pods.mount("run-nvidia", "/run/nvidia", pods.BOTH_WAYS),
+            operands.MOUNT_HOST_ROOT,
+            pods.mount("host-sys", "/sys"),
+            pods.mount("run-mellanox-drivers", "/run/mellanox/drivers", pods.TO_CONTAINER),
+        ],
+    )
+
+
+def _driver(spec: DriverSpec, image: str, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+    open_modules = {"OPEN_KERNEL_MODULES_ENABLED": "true"} if spec.kernel_module_type == "open" else {}
+    declared: pods.Environment = {
+        **pods.NODE_NAME,
+        "NODE_IP": pods.Field("status.hostIP"),
+        "KERNEL_MODULE_TYPE": spec.kernel_module_type,
+        **open_modules,
+    }
+    files = [f"{operands.VALIDATIONS}/{name}" for name in (".driver-ctr-ready", ".driver-daemons-status")]
+    return pods.container(
+        "nvidia-driver-ctr",
+        image,
+        imagePullPolicy=spec.image_pull_policy,
+        command=["nvidia-driver"],
+        args=["init", *spec.args],
+        env=pods.environment(declared, spec.env),
+        startupProbe=_startup_probe(spec),
+        lifecycle={"preStop": {"exec": {"command": ["sh", "-c", f"rm -f {' '.join(files)}"]}}},
+        securityContext=pods.PRIVILEGED_S0,
+        resources=dict(spec.resources),
+        volumeMounts=[*_MOUNTS, *inputs],
+    )
+
+
+def _startup_probe(spec: DriverSpec) -> dict[str, Any]:
+    probe = spec.startup_probe
+    return {
+        "exec": {"command": ["sh", "/usr/local/bin/startup-probe.sh"]},
+        "initialDelaySeconds": probe.initial_delay_seconds,
+        "periodSeconds": probe.period_seconds,
+        "timeoutSeconds": probe.timeout_seconds,
+        "failureThreshold": probe.failure_threshold,
+        "successThreshold": 1,
+    }
+
+
+def _install_relevant(
+    manager: dict[str, Any], driver: dict[str, Any], volumes: list[dict[str, Any]]
+) -> list[Any]:
+    fields = ("image", "command", "args", "env", "volumeMounts")
+    return [[container.get(field) for field in fields] for container in (manager, driver)] + [volumes]
+
+
+def _unknown(target: Target) -> Finding:
+    return Finding(
+        code=codes.OS_UNKNOWN,
+        what=f"the operating system of {target.name} is not known, so it gets no driver",
+        where=f"Node {target.name}",
+        evidence="neither Node Feature Discovery nor the Node object names it",
+        fix=f"set pools.{target.pool.name}.os, for example to ubuntu22.04",
+    )
+
+
+def _no_image(target: Target) -> Finding:
+    tag = target.os.tag if target.os else ""
+    return Finding(
+        code=codes.NO_DRIVER_IMAGE,
+        what=f"{target.name} runs {tag}, for which NVIDIA publishes no driver image",
+        where=f"Node {target.name}",
+        evidence=f"the image would be {image_of(target)}",
+        fix=f"install the driver on the host and set pools.{target.pool.name}.driver.enabled: false",
+        severity=Severity.WARNING,  # the user may well have built an image under that tag
+    )

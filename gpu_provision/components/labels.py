@@ -1,0 +1,53 @@
+"""Every label and annotation key that components write or read, in one place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from gpu_provision.model.cluster import NodeFacts
+
+# Read: what Node Feature Discovery writes.
+NFD_PREFIX = "feature.node.kubernetes.io/"
+NFD_OS_ID = f"{NFD_PREFIX}system-os_release.ID"
+NFD_OS_VERSION = f"{NFD_PREFIX}system-os_release.VERSION_ID"
+NFD_GPU = (
+    # The first comes of our own worker configuration; the class forms of an NFD that somebody else runs.
+    f"{NFD_PREFIX}pci-10de.present",
+    f"{NFD_PREFIX}pci-0302_10de.present",
+    f"{NFD_PREFIX}pci-0300_10de.present",
+)
+
+# Written to nodes, as the GPU Operator does, so that its users' selectors go on working.
+GPU_PRESENT = "nvidia.com/gpu.present"
+DEPLOY_PREFIX = "nvidia.com/gpu.deploy."
+DEPLOY_OPERANDS = f"{DEPLOY_PREFIX}operands"  # the user's own switch for a whole node; never written by us
+
+# Ours.
+DRIVER_GROUP = "gpu-provision.io/driver"  # on nodes and driver pods: which driver DaemonSet serves the node
+CONTAINER_RUNTIME = "gpu-provision.io/container-runtime"  # on nodes that differ from the others
+INVENTORY = "gpu-provision.io/inventory"  # on nodes: the inventory that gave the node its labels
+COMPONENT = "gpu-provision.io/component"  # on every applied object
+DIGEST = "gpu-provision.io/digest"  # on validation pods and pod templates: names the content
+
+APP = "app"
+COMPONENT_OF_APP = "app.kubernetes.io/component"
+PART_OF = "app.kubernetes.io/part-of"
+MANAGED_BY = "app.kubernetes.io/managed-by"
+APPLYSET_PART_OF = "applyset.kubernetes.io/part-of"
+
+
+def deploy(operand: str) -> str:
+    """Return the node label that lets an operand onto a node."""
+    return DEPLOY_PREFIX + operand
+
+
+def has_gpu(node: NodeFacts | Mapping[str, str]) -> bool:
+    """Whether Node Feature Discovery says that the node has an NVIDIA GPU. Takes facts or bare labels."""
+    labels = node.labels if isinstance(node, NodeFacts) else node
+    return any(labels.get(key) == "true" for key in NFD_GPU)
+
+
+def nfd_has_spoken(node: NodeFacts | Mapping[str, str]) -> bool:
+    """Whether Node Feature Discovery has labelled the node at all; until then its silence means nothing."""
+    labels = node.labels if isinstance(node, NodeFacts) else node
+    return any(key.startswith(NFD_PREFIX) for key in labels)

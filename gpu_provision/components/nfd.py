@@ -1,0 +1,243 @@
+"""Node Feature Discovery: finds PCI devices of every node and writes them to its labels.
+
+Names follow its Helm chart, installed as release ``node-feature-discovery``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gpu_provision.components import nfd_crds, pods
+from gpu_provision.components.nfd_crds import GROUP
+from gpu_provision.components.nfd_versions import Generation, container_ports, generation, probe
+from gpu_provision.components.objects import (
+    cluster_role,
+    config_map,
+    manifest,
+    role,
+    rule,
+    service_account,
+)
+from gpu_provision.model.cluster import Context, Manifest
+from gpu_provision.model.inventory import Inventory
+from gpu_provision.model.specs import NfdSpec
+
+NAME = "nfd"
+TITLE = "Node Feature Discovery"
+REQUIRES: tuple[str, ...] = ("prerequisites",)
+
+_FULL_NAME = "node-feature-discovery"
+_LABELS = {"app.kubernetes.io/name": _FULL_NAME, "app.kubernetes.io/instance": _FULL_NAME}
+_CONFIG_DIRECTORY = "/etc/kubernetes/node-feature-discovery"
+
+# extraLabelNs lets GPU Feature Discovery's labels through. Written as JSON, which is YAML.
+_MASTER_CONFIG = 'extraLabelNs: ["nvidia.com"]\n'
+# Network and display classes; the label then names the vendor only: pci-10de.present.
+_WORKER_CONFIG = """\
+sources:
+  pci:
+    deviceClassWhitelist: ["02", "0200", "0207", "0300", "0302"]
+    deviceLabelFields: ["vendor"]
+"""
+
+_UNPRIVILEGED = {
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+    "readOnlyRootFilesystem": True,
+    "runAsNonRoot": True,
+}
+
+# Both names of the control plane's taint: clusters before 1.24 use the second.
+_CONTROL_PLANE = tuple(
+    {"key": f"node-role.kubernetes.io/{role}", "operator": "Equal", "effect": "NoSchedule"}
+    for role in ("control-plane", "master")
+)
+_GPU_TAINT = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
+
+_NEAR_CONTROL_PLANE = {
+    "nodeAffinity": {
+        "preferredDuringSchedulingIgnoredDuringExecution": [
+            {
+                "weight": 1,
+                "preference": {
+                    "matchExpressions": [
+                        {
+                            "key": "node-role.kubernetes.io/control-plane",
+                            "operator": "In",
+                            "values": [""],
+                        }
+                    ]
+                },
+            }
+        ]
+    }
+}
+
+_WORKER_HOST_PATHS = {
+    "host-boot": ("/boot", "/host-boot"),
+    "host-os-release": ("/etc/os-release", "/host-etc/os-release"),
+    "host-sys": ("/sys", "/host-sys"),
+    "host-usr-lib": ("/usr/lib", "/host-usr/lib"),
+    "host-lib": ("/lib", "/host-lib"),
+    "host-proc-swaps": ("/proc/swaps", "/host-proc/swaps"),
+    "features-d": (f"{_CONFIG_DIRECTORY}/features.d/", f"{_CONFIG_DIRECTORY}/features.d/"),
+}
+
+_MASTER_RULES = [
+    rule("", ["namespaces"], ["watch", "list"]),
+    rule("", ["nodes", "nodes/status"], ["get", "patch", "update", "list"]),
+    rule(GROUP, ["nodefeatures", "nodefeaturerules", "nodefeaturegroups"], ["get", "list", "watch"]),
+    rule(GROUP, ["nodefeaturegroups/status"], ["patch", "update"]),
+    rule("coordination.k8s.io", ["leases"], ["create"]),
+    rule("coordination.k8s.io", ["leases"], ["get", "update"], names=["nfd-master.nfd.kubernetes.io"]),
+]
+_WORKER_RULES = [
+    rule(GROUP, ["nodefeatures"], ["create", "get", "update", "delete"]),
+    rule("", ["pods"], ["get"]),
+]
+_GC_RULES = [
+    rule("", ["nodes"], ["list", "watch"]),
+    rule("topology.node.k8s.io", ["noderesourcetopologies"], ["delete", "list"]),
+    rule(GROUP, ["nodefeatures"], ["delete", "list"]),
+]
+
+
+def spec(inventory: Inventory) -> NfdSpec | None:
+    """Return the spec, or None if another Node Feature Discovery of the cluster labels the nodes."""
+    return inventory.specs.nfd if inventory.specs.nfd.enabled else None
+
+
+def manifests(spec: NfdSpec, context: Context) -> list[Manifest]:
+    """Return custom resources, access rights, configuration, master, worker and garbage collector.
+
+    ``env`` goes to all three; ``args`` and ``resources`` to the worker, which alone runs on every node.
+    """
+    namespace, subject = spec.namespace, _FULL_NAME
+    common: dict[str, Any] = {"subject": subject, "labels": _LABELS}
+    master_config = {"nfd-master.conf": _MASTER_CONFIG}
+    worker_config = {"nfd-worker.conf": _WORKER_CONFIG}
+    like = generation(spec.image.version)
+    return [
+        *nfd_crds.crds(),
+        service_account(_FULL_NAME, namespace, _LABELS),
+        *cluster_role(_FULL_NAME, namespace, _MASTER_RULES, **common),
+        *role(f"{_FULL_NAME}-worker", namespace, _WORKER_RULES, **common),
+        *cluster_role(f"{_FULL_NAME}-gc", namespace, _GC_RULES, **common),
+        config_map(f"{_FULL_NAME}-master-conf", namespace, master_config, _LABELS),
+        config_map(f"{_FULL_NAME}-worker-conf", namespace, worker_config, _LABELS),
+        _master(spec, like),
+        _worker(spec, like, context),
+        _gc(spec, like),
+    ]
+
+
+def _master(spec: NfdSpec, like: Generation) -> Manifest:
+    container = _container(
+        spec,
+        "master",
+        args=like.flags,
+        ports=container_ports(like.ports),
+        startupProbe=probe(like.health, failureThreshold=30),
+        livenessProbe=probe(like.health),
+        readinessProbe=probe(like.health, failureThreshold=10),
+        resources={"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "4Gi"}},
+        volumeMounts=[pods.mount("nfd-master-conf", _CONFIG_DIRECTORY, read_only=True)],
+    )
+    pod = _pod(
+        spec,
+        container,
+        affinity=_NEAR_CONTROL_PLANE,
+        tolerations=list(_CONTROL_PLANE),
+        volumes=[_config_volume("master")],
+    )
+    return _workload("Deployment", spec, "master", pod, replicas=1)
+
+
+def _worker(spec: NfdSpec, like: Generation, context: Context) -> Manifest:
+    defaults = {"requests": {"cpu": "5m", "memory": "64Mi"}, "limits": {"memory": "512Mi"}}
+    mounts = [pods.mount(name, path, read_only=True) for name, (_, path) in _WORKER_HOST_PATHS.items()]
+    container = _container(
+        spec,
+        "worker",
+        args=[*like.worker_flags, *like.flags, *spec.args],
+        env={"POD_NAME": pods.Field("metadata.name"), "POD_UID": pods.Field("metadata.uid")},
+        ports=container_ports(like.ports),
+        livenessProbe=probe(like.health, initialDelaySeconds=10),
+        readinessProbe=probe(like.health, initialDelaySeconds=5, failureThreshold=10),
+        resources=spec.resources or defaults,
+        volumeMounts=[*mounts, pods.mount("nfd-worker-conf", _CONFIG_DIRECTORY, read_only=True)],
+    )
+    # A node whose taint the worker does not tolerate would never be seen to have a GPU.
+    tolerated = (
+        _CONTROL_PLANE,
+        (_GPU_TAINT,),
+        context.inventory.specs.daemonsets.tolerations,
+        spec.worker_tolerations,
+    )
+    hosts = [pods.host_volume(name, path) for name, (path, _) in _WORKER_HOST_PATHS.items()]
+    pod = _pod(
+        spec,
+        container,
+        tolerations=pods.tolerations(*tolerated),
+        volumes=[*hosts, _config_volume("worker")],
+    )
+    rolling = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "10%"}}
+    return _workload("DaemonSet", spec, "worker", pod, updateStrategy=rolling)
+
+
+def _gc(spec: NfdSpec, like: Generation) -> Manifest:
+    container = _container(
+        spec,
+        "gc",
+        args=["-gc-interval=1h"],
+        ports=container_ports(like.gc_ports),
+        livenessProbe=probe(like.gc_health, initialDelaySeconds=10),
+        readinessProbe=probe(like.gc_health, initialDelaySeconds=5),
+        resources={"requests": {"cpu": "10m", "memory": "128Mi"}, "limits": {"memory": "1Gi"}},
+    )
+    return _workload("Deployment", spec, "gc", _pod(spec, container), replicas=1)
+
+
+def _container(
+    spec: NfdSpec, part: str, *, args: Sequence[str], env: pods.Environment | None = None, **fields: Any
+) -> dict[str, Any]:
+    return pods.container(
+        part,
+        spec.image.reference,
+        imagePullPolicy=spec.image_pull_policy,
+        command=[f"nfd-{part}"],
+        args=list(args),
+        env=pods.environment({**pods.NODE_NAME, **(env or {})}, spec.env),
+        securityContext=_UNPRIVILEGED,
+        **fields,
+    )
+
+
+def _pod(spec: NfdSpec, container: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    return {
+        "serviceAccountName": _FULL_NAME,
+        "priorityClassName": "system-node-critical",
+        "dnsPolicy": "ClusterFirstWithHostNet",
+        "enableServiceLinks": False,
+        "imagePullSecrets": pods.pull_secrets(spec.image_pull_secrets),
+        "containers": [container],
+        **fields,
+    }
+
+
+def _config_volume(part: str) -> dict[str, Any]:
+    key = f"nfd-{part}.conf"
+    return pods.config_volume(f"nfd-{part}-conf", f"{_FULL_NAME}-{part}-conf", items=[(key, key)])
+
+
+def _workload(kind: str, spec: NfdSpec, part: str, pod: Mapping[str, Any], **fields: Any) -> Manifest:
+    labels = _LABELS | {"role": part}
+    body = {
+        "selector": {"matchLabels": labels},
+        **fields,
+        "template": {"metadata": {"labels": labels}, "spec": dict(pod)},
+    }
+    return manifest(
+        ("apps/v1", kind), f"{_FULL_NAME}-{part}", namespace=spec.namespace, labels=labels, spec=body
+    )

@@ -1,0 +1,121 @@
+"""GPU node labels: which nodes have a GPU, and which operands may run there.
+
+The manifests are partial Nodes: labels only, None removes one. Nothing is said about a label that belongs to the
+user or to somebody who paused an operand, so such a value survives also if it is written while we plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from gpu_provision.components import labels
+from gpu_provision.components.targets import claims
+from gpu_provision.components.toolkit_runtimes import main_runtime, runtime_of
+from gpu_provision.model.cluster import Context, Manifest, NodeFacts, Target
+from gpu_provision.model.inventory import Inventory
+
+NAME = "node_labels"
+TITLE = "GPU node labels"
+REQUIRES: tuple[str, ...] = ("nfd",)
+
+# The operands of a container workload. As in the reference the set follows from the kind of workload alone, not
+# from what is enabled: turning DCGM on later then touches no node, and selectors of other people find the label.
+OPERANDS = (
+    "driver",
+    "gpu-feature-discovery",
+    "container-toolkit",
+    "device-plugin",
+    "dcgm",
+    "dcgm-exporter",
+    "node-status-exporter",
+    "operator-validator",
+    "client",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeLabelsSpec:
+    """What the labels depend on besides the nodes.
+
+    Attributes:
+        inventory: Name of the inventory, written to its GPU nodes so that it can take its labels back later.
+        listed: The own labels of the nodes that the inventory lists, by node name.
+    """
+
+    inventory: str
+    listed: Mapping[str, Mapping[str, str]]
+
+
+def spec(inventory: Inventory) -> NodeLabelsSpec:
+    """Return what the labels depend on; they cannot be off."""
+    return NodeLabelsSpec(
+        inventory=inventory.name, listed={node.name: node.labels for node in inventory.nodes}
+    )
+
+
+def manifests(spec: NodeLabelsSpec, context: Context) -> list[Manifest]:
+    """Return partial Nodes: the targets, other declared nodes with labels, and nodes that are ours no more."""
+    live = {node.name: node.labels for node in context.facts.nodes}
+    by_name = {target.name: target for target in context.targets}
+    main = main_runtime(context.targets)
+    wanted: dict[str, dict[str, str | None]] = {
+        name: {**pool.labels, **spec.listed.get(name, {})}
+        for name, pool in claims(context.inventory, context.facts).items()
+    }
+    for name, target in by_name.items():
+        # What the inventory declares itself wins, so that it can say false to an operand, too.
+        wanted[name] = _of_target(spec, target, wanted[name], main) | wanted[name]
+    for node in context.facts.nodes:
+        if _is_left_over(spec, node, by_name):
+            wanted[node.name] = _taken_back(node) | wanted.get(node.name, {})
+    partial = (_node(name, wanted[name], live.get(name, {})) for name in sorted(wanted))
+    return [node for node in partial if node["metadata"]["labels"]]
+
+
+def _of_target(
+    spec: NodeLabelsSpec, target: Target, declared: Mapping[str, str | None], main: str
+) -> dict[str, str | None]:
+    """Return the labels that a GPU node gets besides those that the inventory declares."""
+    live = target.facts.labels if target.facts else {}
+    if labels.nfd_has_spoken(live) and not labels.has_gpu(live):
+        without = _without_operands(live) | dict.fromkeys((labels.DRIVER_GROUP, labels.CONTAINER_RUNTIME))
+        return {labels.GPU_PRESENT: "false", labels.INVENTORY: spec.inventory, **without}
+    is_off = {**live, **declared}.get(labels.DEPLOY_OPERANDS) == "false"
+    runtime = runtime_of(target)
+    return {
+        labels.GPU_PRESENT: "true",
+        **(_without_operands(live) if is_off else _with_operands(live)),
+        labels.DRIVER_GROUP: target.driver_group or None,
+        labels.CONTAINER_RUNTIME: None if runtime == main else runtime,
+        labels.INVENTORY: spec.inventory,
+    }
+
+
+def _with_operands(live: Mapping[str, str]) -> dict[str, str | None]:
+    """Say true where nobody said anything; ``false``, ``pre-installed`` and ``paused-...`` are others' words."""
+    return {key: "true" for key in map(labels.deploy, OPERANDS) if live.get(key, "") in ("", "true")}
+
+
+def _without_operands(live: Mapping[str, str]) -> dict[str, str | None]:
+    present = (key for key in live if key.startswith(labels.DEPLOY_PREFIX))
+    return dict.fromkeys(key for key in present if key != labels.DEPLOY_OPERANDS)
+
+
+def _is_left_over(spec: NodeLabelsSpec, node: NodeFacts, by_name: Mapping[str, Target]) -> bool:
+    """Whether this inventory labelled the node before, and no longer has it among its GPU nodes."""
+    return node.labels.get(labels.INVENTORY) == spec.inventory and node.name not in by_name
+
+
+def _taken_back(node: NodeFacts) -> dict[str, str | None]:
+    """Remove what was ours; a deploy label that somebody set to a value of their own stays theirs."""
+    ours = [key for key in map(labels.deploy, OPERANDS) if node.labels.get(key) == "true"]
+    return dict.fromkeys(
+        (labels.GPU_PRESENT, *ours, labels.DRIVER_GROUP, labels.CONTAINER_RUNTIME, labels.INVENTORY)
+    )
+
+
+def _node(name: str, wanted: Mapping[str, str | None], live: Mapping[str, str]) -> Manifest:
+    """Return a partial Node; what is not there needs no removal, so rendered files hold no nulls."""
+    kept = {key: value for key, value in sorted(wanted.items()) if value is not None or key in live}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": kept}}

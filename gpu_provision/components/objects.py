@@ -1,0 +1,127 @@
+"""Building blocks of manifests: objects as the API server stores them, without nulls and empties."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from gpu_provision.model.cluster import Manifest
+
+RBAC = "rbac.authorization.k8s.io"
+
+# Maps that mean something although they are empty.
+_MEANINGFUL = frozenset({"emptyDir", "status"})
+
+
+def compact(value: Any) -> Any:
+    """Return a copy without nulls, empty lists and empty maps; empty strings, zero and False stay."""
+    if isinstance(value, Mapping):
+        pairs = ((key, item if key in _MEANINGFUL else compact(item)) for key, item in value.items())
+        return {key: item for key, item in pairs if key in _MEANINGFUL or not _is_empty(item)}
+    if isinstance(value, list | tuple):
+        return [item for item in map(compact, value) if not _is_empty(item)]
+    return value
+
+
+def _is_empty(value: Any) -> bool:
+    return value is None or (isinstance(value, dict | list) and not value)
+
+
+def manifest(
+    kind: tuple[str, str],
+    name: str,
+    *,
+    namespace: str = "",
+    labels: Mapping[str, str] | None = None,
+    annotations: Mapping[str, str] | None = None,
+    **body: Any,
+) -> Manifest:
+    """Return an object of ``(apiVersion, kind)``; ``body`` holds what stands beside its metadata."""
+    metadata = {
+        "name": name,
+        "namespace": namespace or None,
+        "labels": dict(labels or {}),
+        "annotations": dict(annotations or {}),
+    }
+    built: Manifest = compact({"apiVersion": kind[0], "kind": kind[1], "metadata": metadata, **body})
+    return built
+
+
+def config_map(name: str, namespace: str, data: Mapping[str, str], labels: Mapping[str, str]) -> Manifest:
+    """Return a ConfigMap."""
+    return manifest(("v1", "ConfigMap"), name, namespace=namespace, labels=labels, data=dict(data))
+
+
+def rule(
+    group: str, resources: Sequence[str], verbs: Sequence[str], names: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Return one RBAC rule for resources of one API group."""
+    rule: dict[str, Any] = compact(
+        {
+            "apiGroups": [group],
+            "resources": list(resources),
+            "verbs": list(verbs),
+            "resourceNames": list(names),
+        }
+    )
+    return rule
+
+
+def service_account(name: str, namespace: str, labels: Mapping[str, str] | None = None) -> Manifest:
+    """Return a ServiceAccount."""
+    return manifest(("v1", "ServiceAccount"), name, namespace=namespace, labels=labels)
+
+
+def role(
+    name: str,
+    namespace: str,
+    rules: Iterable[dict[str, Any]],
+    *,
+    subject: str,
+    labels: Mapping[str, str] | None = None,
+) -> list[Manifest]:
+    """Return a Role and its RoleBinding for the ServiceAccount ``subject`` of the same namespace."""
+    common: dict[str, Any] = {"namespace": namespace, "labels": labels}
+    return [
+        manifest((f"{RBAC}/v1", "Role"), name, **common, rules=list(rules)),
+        manifest(
+            (f"{RBAC}/v1", "RoleBinding"),
+            name,
+            **common,
+            roleRef={"apiGroup": RBAC, "kind": "Role", "name": name},
+            subjects=[_subject(subject, namespace)],
+        ),
+    ]
+
+
+def cluster_role(
+    name: str,
+    namespace: str,
+    rules: Iterable[dict[str, Any]],
+    *,
+    subject: str,
+    labels: Mapping[str, str] | None = None,
+) -> list[Manifest]:
+    """Return a ClusterRole and its ClusterRoleBinding for the ServiceAccount ``subject`` of ``namespace``."""
+    return [
+        manifest((f"{RBAC}/v1", "ClusterRole"), name, labels=labels, rules=list(rules)),
+        manifest(
+            (f"{RBAC}/v1", "ClusterRoleBinding"),
+            name,
+            labels=labels,
+            roleRef={"apiGroup": RBAC, "kind": "ClusterRole", "name": name},
+            subjects=[_subject(subject, namespace)],
+        ),
+    ]
+
+
+def _subject(name: str, namespace: str) -> dict[str, str]:
+    return {"kind": "ServiceAccount", "name": name, "namespace": namespace}
+
+
+def digest(content: Any, length: int = 16) -> str:
+    """Return hexadecimal digits of a SHA-256 that names ``content``, whatever the order of its keys."""
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:length]

@@ -1,0 +1,153 @@
+"""What all operands share: one DaemonSet shape, the containers that wait for or run a validation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gpu_provision.components import labels, pods
+from gpu_provision.components.objects import compact, manifest, rule
+from gpu_provision.components.toolkit_runtimes import needs_no_class
+from gpu_provision.model.cluster import Context, Manifest
+
+# As the GPU Operator's own roles: without effect on plain Kubernetes, needed on OpenShift.
+USE_PRIVILEGED_SCC = rule(
+    "security.openshift.io", ["securitycontextconstraints"], ["use"], names=["privileged"]
+)
+READ_NODES = rule("", ["nodes"], ["get", "list", "watch"])
+
+VALIDATIONS = "/run/nvidia/validations"
+DRIVER_ROOT = "/run/nvidia/driver"
+
+RUN_NVIDIA = pods.host_volume("run-nvidia", "/run/nvidia", "Directory")
+RUN_NVIDIA_VALIDATIONS = pods.host_volume("run-nvidia-validations", VALIDATIONS, "DirectoryOrCreate")
+DRIVER_INSTALL_DIR = pods.host_volume("driver-install-dir", DRIVER_ROOT, "DirectoryOrCreate")
+HOST_ROOT = pods.host_volume("host-root", "/")
+HOST_DEV_CHAR = pods.host_volume("host-dev-char", "/dev/char")
+CDI_ROOT = pods.host_volume("cdi-root", "/var/run/cdi", "DirectoryOrCreate")
+
+MOUNT_RUN_NVIDIA = pods.mount("run-nvidia", "/run/nvidia", pods.TO_CONTAINER)
+MOUNT_VALIDATIONS = pods.mount("run-nvidia-validations", VALIDATIONS)
+MOUNT_VALIDATIONS_BOTH_WAYS = pods.mount("run-nvidia-validations", VALIDATIONS, pods.BOTH_WAYS)
+MOUNT_HOST_ROOT = pods.mount("host-root", "/host", pods.TO_CONTAINER, read_only=True)
+
+_SELECTED_BY = frozenset({labels.APP, labels.PART_OF})
+
+
+def daemon_set(
+    context: Context,
+    name: str,
+    *,
+    selector: Mapping[str, str],
+    node_selector: Mapping[str, str],
+    pod: Mapping[str, Any],
+    extra_labels: Mapping[str, str] | None = None,
+    pod_annotations: Mapping[str, str] | None = None,
+    on_delete: bool = False,
+) -> Manifest:
+    """Return an operand's DaemonSet with everything that ``daemonsets`` of the inventory says.
+
+    Args:
+        context: What may be known.
+        name: Its name, as in the GPU Operator.
+        selector: Labels that select its pods, which also carry ``extra_labels``.
+        node_selector: Labels of the nodes that it runs on.
+        pod: The pod spec, but for what all operands share.
+        extra_labels: Further labels of the DaemonSet and its pods.
+        pod_annotations: Annotations of its pods.
+        on_delete: Whether a pod is replaced only after somebody deletes it.
+    """
+    settings = context.inventory.specs.daemonsets
+    own = {**selector, **(extra_labels or {})}
+    shared = {
+        "nodeSelector": dict(node_selector),
+        "tolerations": pods.tolerations(settings.tolerations),
+        "priorityClassName": settings.priority_class_name or None,
+    }
+    template = {
+        # Pods must stay selectable, so the user cannot override what selects them (as in the reference).
+        "metadata": {
+            "labels": {k: v for k, v in settings.labels.items() if k not in _SELECTED_BY} | own,
+            "annotations": {**settings.annotations, **(pod_annotations or {})},
+        },
+        "spec": {**pod, **shared},
+    }
+    rolling = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": settings.max_unavailable}}
+    spec = {
+        "selector": {"matchLabels": dict(selector)},
+        "updateStrategy": {"type": "OnDelete"} if on_delete else rolling,
+        "template": template,
+    }
+    return manifest(("apps/v1", "DaemonSet"), name, namespace=context.namespace, labels=own, spec=spec)
+
+
+def runtime_class(context: Context) -> str | None:
+    """Return the runtime class of operands that need GPUs; None where CRI-O's hook injects them."""
+    specs = context.inventory.specs
+    return None if needs_no_class(context.targets, cdi=specs.cdi_enabled) else specs.runtime_class
+
+
+def validation(
+    context: Context,
+    name: str,
+    component: str,
+    *,
+    env: pods.Environment,
+    security: Mapping[str, Any],
+    mounts: list[dict[str, Any]],
+) -> dict[str, Any]:
+    """Return a container that validates ``component`` and writes its file for others to wait for."""
+    spec = context.inventory.specs.validator
+    return pods.container(
+        name,
+        spec.image.reference,
+        imagePullPolicy=spec.image_pull_policy,
+        **pods.shell("nvidia-validator"),
+        env=pods.environment({"COMPONENT": component, **env}, spec.env),
+        securityContext=dict(security),
+        volumeMounts=mounts,
+    )
+
+
+def driver_validation(context: Context) -> dict[str, Any]:
+    """Return the init container that waits until the driver works, and says so in ``driver-ready``."""
+    return validation(
+        context,
+        "driver-validation",
+        "driver",
+        env={"WITH_WAIT": "true", **pods.OPERATOR_NAMESPACE},
+        security=pods.PRIVILEGED_ROOT_S0,
+        mounts=[
+            MOUNT_HOST_ROOT,
+            pods.mount("driver-install-dir", DRIVER_ROOT, pods.TO_CONTAINER),
+            MOUNT_VALIDATIONS_BOTH_WAYS,
+            pods.mount("host-dev-char", "/host-dev-char"),
+        ],
+    )
+
+
+def wait_for_toolkit(context: Context, mount: dict[str, Any]) -> dict[str, Any]:
+    """Return the init container that waits for ``toolkit-ready``; ``mount`` shows it the validations."""
+    spec = context.inventory.specs.validator
+    path = f"{VALIDATIONS}/toolkit-ready"
+    wait = f"until [ -f {path} ]; do echo waiting for {path}; sleep 5; done"
+    return pods.container(
+        "toolkit-validation",
+        spec.image.reference,
+        imagePullPolicy=spec.image_pull_policy,
+        **pods.shell(wait),
+        securityContext=pods.PRIVILEGED_ROOT,
+        volumeMounts=[mount],
+    )
+
+
+def mig_environment(context: Context) -> dict[str, str]:
+    """Return the settings by which a plugin handles MIG devices."""
+    strategy = context.inventory.specs.mig_strategy
+    return {"MIG_STRATEGY": strategy} | ({} if strategy == "none" else {"NVIDIA_MIG_MONITOR_DEVICES": "all"})
+
+
+def pod(**fields: Any) -> dict[str, Any]:
+    """Return a pod spec of fields in Kubernetes' own spelling."""
+    built: dict[str, Any] = compact(fields)
+    return built

@@ -1,0 +1,147 @@
+"""Which nodes this inventory looks after: its own word joined with what the cluster says. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+from gpu_provision.components import codes
+from gpu_provision.components.labels import NFD_OS_ID, NFD_OS_VERSION, has_gpu
+from gpu_provision.components.objects import digest
+from gpu_provision.model.cluster import ClusterFacts, Context, NodeFacts, Target
+from gpu_provision.model.findings import Finding, Severity
+from gpu_provision.model.inventory import Inventory, NodePool, OperatingSystem
+
+_LABEL_LENGTH = 63
+
+
+def context(inventory: Inventory, facts: ClusterFacts) -> Context:
+    """Return all that components may know; empty facts give the context of offline rendering."""
+    return Context(inventory=inventory, facts=facts, targets=targets(inventory, facts))
+
+
+def targets(inventory: Inventory, facts: ClusterFacts) -> tuple[Target, ...]:
+    """Return the GPU nodes of this inventory, sorted by name.
+
+    These are the nodes it lists in a pool with GPUs, whether or not the cluster has them yet, and those of the
+    cluster that such a pool's ``node_selector`` selects.
+    """
+    seen = {node.name: node for node in facts.nodes}
+    claimed = claims(inventory, facts)
+    return tuple(
+        _target(name, pool, seen.get(name)) for name, pool in sorted(claimed.items()) if pool.gpu is not None
+    )
+
+
+def claims(inventory: Inventory, facts: ClusterFacts) -> dict[str, NodePool]:
+    """Return the pool of every node that the inventory lists or selects, with or without a GPU.
+
+    A node that several pools select belongs to none of them: which one was meant is the user's to say.
+    """
+    listed = {node.name: inventory.pool_of(node) for node in inventory.nodes}
+    selected = {
+        node.name: pools[0]
+        for node in facts.nodes
+        if node.name not in listed and len(pools := _selecting(inventory.pools.values(), node)) == 1
+    }
+    return listed | selected
+
+
+def unclaimed(inventory: Inventory, facts: ClusterFacts) -> tuple[str, ...]:
+    """Return the cluster's GPU nodes that no pool claims, sorted; they are left alone."""
+    claimed = claims(inventory, facts)
+    return tuple(sorted(node.name for node in facts.nodes if has_gpu(node) and node.name not in claimed))
+
+
+def problems(context: Context) -> tuple[Finding, ...]:
+    """Return what is wrong or surprising about the nodes themselves, whatever runs on them."""
+    inventory, facts = context.inventory, context.facts
+    listed = {node.name for node in inventory.nodes}
+    contested = {
+        node.name: pools
+        for node in facts.nodes
+        if node.name not in listed and len(pools := _selecting(inventory.pools.values(), node)) > 1
+    }
+    return (
+        *(_contested(name, pools) for name, pools in sorted(contested.items())),
+        *(_unclaimed(name) for name in unclaimed(inventory, facts) if name not in contested),
+        *(_differs(target) for target in context.targets if _os_differs(target)),
+    )
+
+
+def observed_os(node: NodeFacts) -> OperatingSystem | None:
+    """Return the operating system a node reports: NFD's labels, else its Node object, else None."""
+    name, version = node.labels.get(NFD_OS_ID), node.labels.get(NFD_OS_VERSION)
+    return OperatingSystem(name, version) if name and version else node.os
+
+
+def driver_group(pool: NodePool, os: OperatingSystem | None) -> str:
+    """Return the name of the driver DaemonSet's group for nodes of ``pool`` that run ``os``.
+
+    It holds no version, so that an upgrade changes a DaemonSet instead of replacing it. Empty if no DaemonSet
+    can serve the node: its driver is off, or its operating system is unknown.
+    """
+    if os is None or not pool.driver.enabled:
+        return ""
+    group = f"{pool.name}-{os.tag}" if pool.overrides_driver else os.tag
+    return dns_label(group)
+
+
+def dns_label(text: str) -> str:
+    """Return ``text`` as a label value that is also safe within a DNS name; long ones end in a digest."""
+    safe = re.sub(r"[^a-z0-9.-]+", "-", text.lower()).strip("-.")
+    return (
+        safe if len(safe) <= _LABEL_LENGTH else f"{safe[: _LABEL_LENGTH - 9].rstrip('-.')}-{digest(text, 8)}"
+    )
+
+
+def _target(name: str, pool: NodePool, facts: NodeFacts | None) -> Target:
+    os = (observed_os(facts) if facts else None) or pool.os
+    return Target(name=name, pool=pool, os=os, facts=facts, driver_group=driver_group(pool, os))
+
+
+def _selecting(pools: Iterable[NodePool], node: NodeFacts) -> list[NodePool]:
+    return [pool for pool in pools if pool.node_selector and _matches(pool.node_selector, node.labels)]
+
+
+def _matches(selector: Mapping[str, str], labels: Mapping[str, str]) -> bool:
+    return all(labels.get(key) == value for key, value in selector.items())
+
+
+def _os_differs(target: Target) -> bool:
+    return target.pool.os is not None and target.os is not None and target.os.tag != target.pool.os.tag
+
+
+def _differs(target: Target) -> Finding:
+    declared = target.pool.os.tag if target.pool.os else ""
+    seen = target.os.tag if target.os else ""
+    return Finding(
+        code=codes.OS_DIFFERS,
+        what=f"{target.name} runs {seen}, but its pool {target.pool.name} declares {declared}",
+        where=f"Node {target.name}",
+        evidence=f"the node reports {seen}; its driver image is chosen for that",
+        fix=f"correct pools.{target.pool.name}.os, or leave it out: every node then says so itself",
+        severity=Severity.WARNING,
+    )
+
+
+def _contested(name: str, pools: list[NodePool]) -> Finding:
+    names = ", ".join(pool.name for pool in pools)
+    return Finding(
+        code=codes.POOL_CONFLICT,
+        what=f"{name} is selected by the pools {names}, so none of them gets it",
+        where=f"Node {name}",
+        evidence="; ".join(f"pools.{pool.name}.node_selector: {dict(pool.node_selector)}" for pool in pools),
+        fix="make the node_selectors exclude one another, or list the node under nodes",
+    )
+
+
+def _unclaimed(name: str) -> Finding:
+    return Finding(
+        code=codes.UNCLAIMED,
+        what=f"{name} has an NVIDIA GPU, but no pool claims it; it is left alone",
+        where=f"Node {name}",
+        evidence="Node Feature Discovery labels it with an NVIDIA PCI device",
+        fix="list it under nodes, or give a pool a node_selector that selects it",
+        severity=Severity.WARNING,
+    )

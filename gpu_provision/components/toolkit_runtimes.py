@@ -1,0 +1,81 @@
+"""Which container runtimes the toolkit has to configure, and where each keeps its files on the host."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from gpu_provision.model.cluster import Target
+
+CONTAINERD = "containerd"
+CRIO = "cri-o"
+DOCKER = "docker"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Runtime:
+    """A container runtime: what the toolkit calls it, and its files on the host; empty for none.
+
+    ``config_env`` and ``socket_env`` are the settings by which users of the GPU Operator name other places, such
+    as those of k3s.
+    """
+
+    name: str
+    toolkit_name: str
+    config: str
+    config_env: str
+    drop_in: str = ""
+    socket: str = ""
+    socket_env: str = ""
+
+
+# The defaults of the GPU Operator 26.7.
+RUNTIMES: Mapping[str, Runtime] = {
+    CONTAINERD: Runtime(
+        name=CONTAINERD,
+        toolkit_name="containerd",
+        config="/etc/containerd/config.toml",
+        config_env="CONTAINERD_CONFIG",
+        drop_in="/etc/containerd/conf.d/99-nvidia.toml",
+        socket="/run/containerd/containerd.sock",
+        socket_env="CONTAINERD_SOCKET",
+    ),
+    CRIO: Runtime(
+        name=CRIO,
+        toolkit_name="crio",
+        config="/etc/crio/config.toml",
+        config_env="CRIO_CONFIG",
+        drop_in="/etc/crio/crio.conf.d/99-nvidia.conf",
+    ),
+    DOCKER: Runtime(
+        name=DOCKER,
+        toolkit_name="docker",
+        config="/etc/docker/daemon.json",
+        config_env="DOCKER_CONFIG",
+        socket="/var/run/docker.sock",
+        socket_env="DOCKER_SOCKET",
+    ),
+}
+
+
+def runtime_of(target: Target) -> str:
+    """Return the container runtime of a node; containerd where nothing, or nothing known, is reported."""
+    reported = target.facts.container_runtime if target.facts else ""
+    return reported if reported in RUNTIMES else CONTAINERD
+
+
+def main_runtime(targets: Iterable[Target]) -> str:
+    """Return the runtime whose DaemonSet has the plain name: containerd if any node runs it."""
+    found = {runtime_of(target) for target in targets} or {CONTAINERD}
+    return CONTAINERD if CONTAINERD in found else min(found)
+
+
+def additional_runtimes(targets: Iterable[Target]) -> tuple[str, ...]:
+    """Return the other runtimes, each of which gets a DaemonSet of its own."""
+    targets = tuple(targets)
+    return tuple(sorted({runtime_of(target) for target in targets} - {main_runtime(targets)}))
+
+
+def needs_no_class(targets: Iterable[Target], *, cdi: bool) -> bool:
+    """Whether GPUs reach operands without a runtime class: by CRI-O's hook, which stands in for CDI."""
+    return not cdi and {runtime_of(target) for target in targets} == {CRIO}
