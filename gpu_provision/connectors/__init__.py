@@ -1,0 +1,1 @@
+"""Connectors that pyinfra finds by entry point: a cluster as a host, and the sandbox's simulated hosts."""

@@ -1,0 +1,125 @@
+"""``@sandbox/<node>``: a simulated host of the sandbox, on which real shell commands run.
+
+Host data ``sandbox_fleet`` names the sandbox; ``default`` without it.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from functools import cache
+from typing import Any, cast
+
+from pyinfra import logger
+from pyinfra.api.arguments import ConnectorArguments
+from pyinfra.api.command import QuoteString, StringCommand
+from pyinfra.api.exceptions import ConnectError, InventoryError
+from pyinfra.api.output import echo
+from pyinfra.api.util import get_file_io
+from pyinfra.connectors.base import BaseConnector, ConnectorData, DataMeta
+from pyinfra.connectors.util import (
+    CommandOutput,
+    extract_control_arguments,
+    make_unix_command_for_host,
+    run_local_process,
+)
+
+from gpu_provision.sandbox import hosts
+
+
+class SandboxConnectorData(ConnectorData, total=False):
+    """What host data can say to this connector."""
+
+    sandbox_fleet: str
+
+
+@cache
+def _isolated() -> bool:
+    """Return whether simulated hosts can run here; says once why not."""
+    problem = hosts.isolation_problem()
+    if problem:
+        logger.warning("The sandbox's hosts are left out: %s; the cluster is not affected", problem)
+    return not problem
+
+
+class SandboxConnector(BaseConnector):
+    """Runs real commands on simulated hosts, which keep their state from run to run."""
+
+    handles_execution = True
+    data_cls = SandboxConnectorData
+    data_meta = {  # noqa: RUF012 - pyinfra's own convention
+        "sandbox_fleet": DataMeta("Name or path of the sandbox's fleet", "default"),
+    }
+
+    @staticmethod
+    def make_names_data(name: str | None = None) -> Iterator[tuple[str, dict[str, Any], list[str]]]:
+        """Yield the host of one node, or none where the machine cannot isolate it: the run goes on without.
+
+        The node's own name is a group too, so that ``--limit`` can say it.
+        """
+        if not name:
+            message = "a simulated host needs a name: @sandbox/<node>"
+            raise InventoryError(message)
+        if _isolated():
+            yield f"@sandbox/{name}", {}, ["@sandbox", name]
+
+    def connect(self) -> None:
+        """Find the host's state, or make it; raises ConnectError if its fleet has no such node."""
+        node = self.host.name.removeprefix("@sandbox/")
+        try:
+            self.simulated = hosts.find(node, self.data["sandbox_fleet"])
+        except hosts.NoSuchHost as error:
+            raise ConnectError(str(error)) from error
+
+    def run_shell_command(
+        self,
+        command: StringCommand,
+        print_output: bool = False,  # noqa: FBT001, FBT002 - pyinfra's signature
+        print_input: bool = False,  # noqa: FBT001, FBT002 - pyinfra's signature
+        **arguments: Any,
+    ) -> tuple[bool, CommandOutput]:
+        """Run a command on the simulated host, with pyinfra's global arguments as on any host."""
+        control = _control_arguments(arguments)
+        unix_command = make_unix_command_for_host(self.state, self.host, command, **arguments)
+        logger.debug("--> Running command on %s: %s", self.host.name, unix_command)
+        if print_input:
+            echo(f"{self.host.print_prefix}>>> {unix_command}", err=True)
+        status, output = run_local_process(
+            f"exec {shlex.join(hosts.argv(self.simulated, unix_command.get_raw_value()))}",
+            stdin=control.get("_stdin"),
+            timeout=control.get("_timeout"),
+            print_output=print_output,
+            print_prefix=self.host.print_prefix,
+        )
+        return status in (control.get("_success_exit_codes") or [0]), output
+
+    def put_file(self, filename_or_io: Any, remote_filename: str, *_: Any, **arguments: Any) -> bool:
+        """Write a file of the simulated host; raises OSError with what its shell said."""
+        with get_file_io(filename_or_io) as file:
+            content = file.read()
+        data = content.encode() if isinstance(content, str) else content
+        self._run(StringCommand("cat", ">", QuoteString(remote_filename)), arguments, data)
+        return True
+
+    def get_file(self, remote_filename: str, filename_or_io: Any, *_: Any, **arguments: Any) -> bool:
+        """Read a file of the simulated host; raises OSError with what its shell said."""
+        content = self._run(StringCommand("cat", QuoteString(remote_filename)), arguments)
+        with get_file_io(filename_or_io, "wb") as file:
+            file.write(content)
+        return True
+
+    def _run(self, command: StringCommand, arguments: dict[str, Any], stdin: bytes = b"") -> bytes:
+        """Return the output of a command as bytes, which pyinfra's own output handling would decode."""
+        for name in ("remote_temp_filename", "print_output", "print_input"):
+            arguments.pop(name, None)
+        _control_arguments(arguments)
+        unix_command = make_unix_command_for_host(self.state, self.host, command, **arguments)
+        done = hosts.run(self.simulated, unix_command.get_raw_value(), stdin)
+        if done.returncode:
+            raise OSError(done.stderr.decode(errors="replace").strip())
+        return done.stdout
+
+
+def _control_arguments(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Take out of the arguments what controls a process and is no part of its command."""
+    return dict(extract_control_arguments(cast("ConnectorArguments", arguments)))

@@ -1,0 +1,133 @@
+"""pyinfra operations for GPU hosts. Each reads the host once and changes only what differs."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Generator, Sequence
+from difflib import unified_diff
+
+from pyinfra import logger
+from pyinfra.api.command import FunctionCommand, StringCommand
+from pyinfra.api.exceptions import OperationError
+from pyinfra.api.host import Host
+from pyinfra.api.operation import operation
+from pyinfra.api.state import State
+from pyinfra.context import host, state
+
+from gpu_provision.hosts import prerequisites
+from gpu_provision.hosts.facts import MODULES_FILE, NOUVEAU_FILE, GpuHost
+from gpu_provision.hosts.prerequisites import FileLines
+from gpu_provision.model.findings import Finding
+
+Commands = Generator[StringCommand | FunctionCommand, None, None]
+
+FINDINGS = "gpu_provision_findings"
+"""Key of ``host.connector_data`` for the findings about a host, kept for whoever drives the run."""
+
+_PATH = "PATH=$PATH:/usr/sbin:/sbin"  # an ordinary user's may lack them, and sudo may keep it
+
+
+@operation()
+def kernel_modules(names: Sequence[str]) -> Commands:
+    """Have kernel modules loaded now and at every boot.
+
+    Modules that are built into the kernel count as loaded. A module that the running kernel does not have fails
+    the host, before anything is changed on it.
+
+    Args:
+        names: Names of modules, with dashes or underscores.
+    """
+    record = host.get_fact(GpuHost, modules=tuple(names))
+    if record is None:
+        yield from _refuse(prerequisites.unreadable(host.name))
+        return
+    changes = prerequisites.module_changes(record, names)
+    if changes.missing:
+        yield from _refuse(prerequisites.missing_modules(record, host.name, changes.missing))
+        return
+    if changes.load:
+        yield StringCommand(f"{_PATH} modprobe -a {shlex.join(changes.load)}")
+    if changes.file_differs:
+        _show_diff(MODULES_FILE, record.modules_file, changes.file)
+        yield _file_command(MODULES_FILE, changes.file)
+    if not changes.load and not changes.file_differs:
+        host.noop(f"kernel modules are present: {', '.join(names)}")
+
+
+@operation()
+def nouveau(blacklisted: bool = True) -> Commands:  # noqa: FBT001, FBT002 - pyinfra operations take their state so: service(running=True)
+    """Keep the nouveau driver away from the GPUs, now and at every boot; or take our blacklist back.
+
+    The initramfs is rebuilt only if it does not know the blacklist. A nouveau that is in use stays until the
+    next boot: that is reported as "reboot needed", and is not a change.
+
+    Args:
+        blacklisted: False removes our blacklist and leaves those of others alone.
+    """
+    record = host.get_fact(GpuHost)
+    if record is None:
+        yield from _refuse(prerequisites.unreadable(host.name))
+        return
+    changes = prerequisites.nouveau_changes(record, blacklisted=blacklisted)
+    if changes.file_differs:
+        _show_diff(NOUVEAU_FILE, record.nouveau_file, changes.file)
+        yield _file_command(NOUVEAU_FILE, changes.file)
+    if changes.rebuild_initramfs:
+        yield StringCommand(f"{_PATH} {_rebuild(record.initramfs_tool, record.kernel)}")
+    if changes.unload:
+        yield StringCommand(f"{_PATH} modprobe -r nouveau")
+    reasons = prerequisites.reboot_reasons(record, nouveau_unwanted=blacklisted)
+    if reasons:
+        _tell(prerequisites.reboot_needed(host.name, reasons))
+
+
+def _rebuild(tool: str, kernel: str) -> str:
+    commands = {
+        "update-initramfs": f"update-initramfs -u -k {shlex.quote(kernel)}",
+        "dracut": f"dracut --force --kver {shlex.quote(kernel)}",
+    }
+    return commands[tool]
+
+
+def _file_command(path: str, lines: FileLines) -> StringCommand:
+    """Return the command that puts a file in place in one step, or removes it."""
+    if lines is None:
+        return StringCommand(f"rm -f {path}")
+    directory, fresh = path.rsplit("/", 1)[0], f"{path}.new"
+    return StringCommand(
+        f"mkdir -p {directory} && printf '%s\\n' {shlex.join(lines)} > {fresh} && "
+        f"chmod 644 {fresh} && mv {fresh} {path}"
+    )
+
+
+def _show_diff(path: str, old: FileLines, new: FileLines) -> None:
+    """Log what will change in a file if the user asked for it; only while preparing, as pyinfra's own do."""
+    if not state.config.DIFF or state.is_executing:
+        return
+    host.log(f"Will modify {path}" if old and new else f"Will {'create' if new else 'remove'} {path}")
+    for line in unified_diff(old or (), new or (), lineterm="", n=1):
+        if not line.startswith(("---", "+++")):
+            host.log(f"  {line}")
+
+
+def _tell(finding: Finding) -> None:
+    """Keep a finding for whoever drives the run, and log it on one line."""
+    kept = host.connector_data.setdefault(FINDINGS, [])
+    if finding not in kept:
+        kept.append(finding)
+        host.log_styled(finding.what, fg="yellow", log_func=logger.warning)
+
+
+def _refuse(finding: Finding) -> Commands:
+    """Fail this host with a finding: while preparing, the run stops before anything is touched anywhere."""
+    if not state.is_executing:
+        raise OperationError(str(finding))
+    yield FunctionCommand(report, (finding,), {})
+
+
+def report(state: State, host: Host, finding: Finding) -> bool:  # noqa: ARG001 - pyinfra recognises these names
+    """Fail an operation with a finding, without a traceback."""
+    host.connector_data.setdefault(FINDINGS, []).append(finding)
+    for line in str(finding).splitlines():
+        host.log_styled(line, fg="red", log_func=logger.error)
+    return False

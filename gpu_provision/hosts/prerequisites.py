@@ -1,0 +1,149 @@
+"""What has to change on a host, decided from its record alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from gpu_provision.hosts.record import HostRecord, canonical
+from gpu_provision.model.findings import Finding, Severity
+
+FileLines = tuple[str, ...] | None
+"""Content of a file; None for no file."""
+
+MODULES_HEADER = "# Written by gpu-provision: kernel modules that GPU nodes need at boot."
+NOUVEAU_LINES = (
+    "# Written by gpu-provision: nouveau and the NVIDIA driver cannot share a GPU.",
+    "blacklist nouveau",
+    "options nouveau modeset=0",
+)
+
+# Where the modules that minimal and cloud kernels leave out come from.
+MODULE_PACKAGES = {
+    "ubuntu": "apt-get install linux-modules-extra-{kernel}",
+    "debian": "apt-get install linux-image-amd64 (the cloud kernel leaves modules out), then reboot into it",
+    "rhel": "dnf install kernel-modules-{kernel} kernel-modules-extra-{kernel}",
+    "rocky": "dnf install kernel-modules-{kernel} kernel-modules-extra-{kernel}",
+    "centos": "dnf install kernel-modules-{kernel} kernel-modules-extra-{kernel}",
+    "ol": "dnf install kernel-modules-{kernel} kernel-modules-extra-{kernel}",
+    "sles": "zypper install kernel-default",
+}
+UNKNOWN_PACKAGE = "install the package that holds the modules of kernel {kernel}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModuleChanges:
+    """What is missing for kernel modules to be there now and after a boot.
+
+    Attributes:
+        load: Modules to load now.
+        file: What our file for the boot shall hold; None for no file.
+        file_differs: Whether it holds something else.
+        missing: Modules that this kernel neither has nor could load.
+    """
+
+    load: tuple[str, ...]
+    file: FileLines
+    file_differs: bool
+    missing: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NouveauChanges:
+    """What is missing for nouveau to be away, or for our blacklist to be gone.
+
+    Attributes:
+        file: What our blacklist shall hold; None for no file.
+        file_differs: Whether it holds something else.
+        rebuild_initramfs: Whether the image that boots does not know the blacklist as it shall be.
+        unload: Whether nouveau is loaded and nobody uses it.
+    """
+
+    file: FileLines
+    file_differs: bool
+    rebuild_initramfs: bool
+    unload: bool
+
+
+def module_changes(record: HostRecord, modules: Iterable[str]) -> ModuleChanges:
+    """Return what is missing. A module built into the kernel is present, and needs no loading at boot."""
+    names = list(dict.fromkeys(map(canonical, modules)))
+    loadable = [name for name in names if name not in record.built_in]
+    file = (MODULES_HEADER, *loadable) if loadable else None
+    absent = [name for name in loadable if name not in record.loaded]
+    return ModuleChanges(
+        load=tuple(name for name in absent if name in record.available),
+        file=file,
+        file_differs=file != record.modules_file,
+        missing=tuple(name for name in absent if name not in record.available),
+    )
+
+
+def nouveau_changes(record: HostRecord, *, blacklisted: bool) -> NouveauChanges:
+    """Return what is missing. A blacklist by somebody else is as good as ours, and is left alone.
+
+    An image older than our blacklist is rebuilt also when the file is as it shall be: an earlier run may have
+    been interrupted between the two.
+    """
+    file = NOUVEAU_LINES if blacklisted and _needs_own_file(record) else None
+    differs = file != record.nouveau_file
+    stale = differs or (file is not None and record.initramfs_stale)
+    return NouveauChanges(
+        file=file,
+        file_differs=differs,
+        rebuild_initramfs=bool(stale and record.initramfs and record.initramfs_tool),
+        unload=blacklisted and record.loaded.get("nouveau") == 0,
+    )
+
+
+def _needs_own_file(record: HostRecord) -> bool:
+    return record.nouveau_file is not None or not record.nouveau_blacklisted_elsewhere
+
+
+def reboot_reasons(record: HostRecord, *, nouveau_unwanted: bool = True) -> tuple[str, ...]:
+    """Return why this host needs a reboot, each in a few words; empty if it does not."""
+    held = nouveau_unwanted and record.loaded.get("nouveau", 0) != 0
+    reasons = (
+        (held, "nouveau is loaded and in use; it stays away from the next boot on"),
+        (record.reboot_required, "the system itself asks for one (/run/reboot-required)"),
+    )
+    return tuple(reason for applies, reason in reasons if applies)
+
+
+def missing_modules(record: HostRecord, host: str, modules: Sequence[str]) -> Finding:
+    """Return the error about kernel modules that a host cannot have with the kernel it runs."""
+    template = MODULE_PACKAGES.get(record.os_id, UNKNOWN_PACKAGE)
+    names, verb = ", ".join(modules), "is" if len(modules) == 1 else "are"
+    remove = (
+        "or take it off host_prerequisites.kernel_modules"
+        if len(modules) == 1
+        else ("or take them off host_prerequisites.kernel_modules")
+    )
+    return Finding(
+        code="GP601",
+        what=f"kernel {record.kernel} has no module {names}",
+        where=host,
+        evidence=f"{names} {verb} neither loaded, nor built in, nor in /lib/modules/{record.kernel}",
+        fix=f"{template.format(kernel=record.kernel)}, {remove}",
+    )
+
+
+def unreadable(host: str) -> Finding:
+    """Return the error about a host whose state could not be read."""
+    return Finding(
+        code="GP602",
+        what="the state of this host could not be read",
+        where=host,
+        fix="see what its shell printed above; it needs a POSIX shell with uname, sed, grep and find",
+    )
+
+
+def reboot_needed(host: str, reasons: Sequence[str]) -> Finding:
+    """Return the warning about a host that needs a reboot."""
+    return Finding(
+        code="GP603",
+        what=f"reboot needed: {'; '.join(reasons)}",
+        where=host,
+        fix="drain the node, reboot it, run again",
+        severity=Severity.WARNING,
+    )

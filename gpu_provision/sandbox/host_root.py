@@ -1,0 +1,196 @@
+"""The files that a fresh simulated host begins with, as its operating system would have laid them out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpu_provision.sandbox.host_tools import SCRIPTS, TOOLS
+
+if TYPE_CHECKING:  # fleets need YAML, which would weigh on everybody who only runs a command
+    from gpu_provision.sandbox.fleet import MachineSpec
+
+TITLES: Mapping[str, str] = {
+    "ubuntu": "Ubuntu",
+    "debian": "Debian GNU/Linux",
+    "rhel": "Red Hat Enterprise Linux",
+    "rocky": "Rocky Linux",
+    "ol": "Oracle Linux Server",
+    "sles": "SLES",
+}
+
+ARCHITECTURES: Mapping[str, str] = {"amd64": "x86_64", "arm64": "aarch64"}
+"""What Kubernetes calls them, and what a kernel does."""
+
+DRACUT_FAMILY = frozenset({"rhel", "rocky", "ol", "centos", "fedora", "sles"})
+
+# As on the kernels of Debian and Ubuntu: I2C is part of the kernel itself, IPMI is a module.
+BUILT_IN = ("i2c_core", "ext4", "nvme_core")
+AVAILABLE = ("ipmi_msghandler", "ipmi_devintf", "ipmi_si", "overlay", "br_netfilter")
+AT_START = ("overlay", "br_netfilter")
+
+DIRECTORIES = (
+    *("root", "home", "opt", "mnt", "srv", "boot", "run", "tmp", "var/lib", "var/log", "var/tmp"),
+    *("etc/modules-load.d", "sys/module", "sys/bus/pci/devices"),
+)
+
+_ETC: Mapping[str, str] = {
+    "passwd": "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n",
+    "group": "root:x:0:\nnogroup:x:65534:\n",
+    "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
+    "modules": "# Names of kernel modules to load at boot time, one per line.\n",
+    "modprobe.d/blacklist.conf": "# Not wanted unless somebody asks for them.\nblacklist evbug\n",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostSpec:
+    """What a simulated host is when it is new.
+
+    Attributes:
+        os_id: As /etc/os-release has it: ``ubuntu``.
+        os_version: As /etc/os-release has it: ``22.04``.
+        kernel: What ``uname -r`` prints.
+        architecture: What ``uname -m`` prints.
+        gpus: (PCI device id, PCI class) of each GPU, in hexadecimal digits: ``("1eb8", "0302")``.
+        modules: Kernel modules that its system loads by itself; with a GPU, ``nouveau`` as udev would.
+        builtin: Modules that are part of its kernel.
+        available: Modules that its kernel has, loaded or not.
+        in_use: Loaded modules that cannot be unloaded, as nouveau when the console is on it.
+        reachable: Whether anybody can connect to it.
+    """
+
+    name: str
+    os_id: str = "ubuntu"
+    os_version: str = "22.04"
+    kernel: str = "5.15.0-122-generic"
+    architecture: str = "x86_64"
+    gpus: tuple[tuple[str, str], ...] = ()
+    modules: tuple[str, ...] = AT_START
+    builtin: tuple[str, ...] = BUILT_IN
+    available: tuple[str, ...] = AVAILABLE
+    in_use: tuple[str, ...] = ()
+    reachable: bool = True
+
+
+def spec_of(machine: MachineSpec) -> HostSpec:
+    """Read a machine of a fleet; its ``host`` says how the system on it differs from the usual.
+
+    Its keys: ``nouveau`` (true: loaded), ``modules`` (loaded besides the usual), ``builtin`` and ``available``
+    (what the kernel has instead of the usual), ``in_use``, ``reachable`` (false: nobody can connect).
+    """
+    host = machine.host
+    nouveau = ("nouveau",) if host.get("nouveau") else ()
+    gpu = ((machine.gpu.device, machine.gpu.pci_class),) if machine.gpu else ()
+    return HostSpec(
+        name=machine.name,
+        os_id=machine.os_id,
+        os_version=machine.os_version,
+        kernel=machine.kernel,
+        architecture=ARCHITECTURES.get(machine.architecture, machine.architecture),
+        gpus=gpu * machine.gpus,
+        modules=tuple(dict.fromkeys((*AT_START, *nouveau, *host.get("modules", ())))),
+        builtin=tuple(host.get("builtin", BUILT_IN)),
+        available=tuple(host.get("available", AVAILABLE)),
+        in_use=tuple(host.get("in_use", ())),
+        reachable=bool(host.get("reachable", True)),
+    )
+
+
+def write_root(root: Path, spec: HostSpec) -> None:
+    """Fill a new private root directory; it has not booted yet."""
+    for directory in DIRECTORIES:
+        (root / directory).mkdir(parents=True, exist_ok=True)
+    (root / "var/run").symlink_to("/run")
+    files = {**_etc(spec), **_proc(spec), **_kernel(spec), **_pci(spec), **_boot(spec)}
+    for path, content in files.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(content)
+    _link_proc(root)
+    _write_tools(root, spec)
+
+
+def _etc(spec: HostSpec) -> dict[str, str]:
+    title = TITLES.get(spec.os_id, spec.os_id.title())
+    release = {
+        "PRETTY_NAME": f"{title} {spec.os_version}",
+        "NAME": title,
+        "VERSION_ID": spec.os_version,
+        "ID": spec.os_id,
+    }
+    os_release = "".join(f'{key}="{value}"\n' for key, value in release.items())
+    names = {
+        "hostname": f"{spec.name}\n",
+        "hosts": f"127.0.0.1 localhost\n127.0.1.1 {spec.name}\n",
+        "os-release": os_release,
+    }
+    return {f"etc/{name}": content for name, content in {**_ETC, **names}.items()}
+
+
+def _proc(spec: HostSpec) -> dict[str, str]:
+    return {
+        "proc/modules": "",
+        "proc/uptime": "86400.00 86400.00\n",
+        "proc/cmdline": f"BOOT_IMAGE=/boot/vmlinuz-{spec.kernel} root=/dev/vda1 ro console=ttyS0\n",
+        "proc/version": f"Linux version {spec.kernel}\n",
+        "proc/sys/kernel/osrelease": f"{spec.kernel}\n",
+        "proc/sys/kernel/ostype": "Linux\n",
+        "proc/sys/kernel/arch": f"{spec.architecture}\n",
+        "proc/sys/kernel/hostname": f"{spec.name}\n",
+        "proc/sys/kernel/random/boot_id": "",
+    }
+
+
+def _kernel(spec: HostSpec) -> dict[str, str]:
+    """Return the index files of /lib/modules; real ones write some names with dashes."""
+    stock = f"lib/modules/{spec.kernel}"
+    built_in = [f"kernel/drivers/{name.replace('_', '-')}.ko" for name in spec.builtin]
+    modules = dict.fromkeys([*spec.available, *spec.modules, *spec.in_use])
+    return {
+        f"{stock}/modules.builtin": "".join(f"{path}\n" for path in built_in),
+        f"{stock}/modules.dep": "".join(f"kernel/drivers/{name}.ko:\n" for name in modules),
+        ".sandbox/builtin": "".join(f"{name}\n" for name in spec.builtin),
+        ".sandbox/modules": "".join(f"{name}\n" for name in spec.modules if name != "nouveau"),
+    }
+
+
+def _pci(spec: HostSpec) -> dict[str, str]:
+    """Return the PCI devices: a bridge that is nobody's GPU, and the GPUs."""
+    bridge = ("0000:00:00.0", "8086", "1237", "0600")
+    gpus = [(f"0000:{0x10 + slot:02x}:00.0", "10de", *gpu) for slot, gpu in enumerate(spec.gpus)]
+    return {path: content for device in (bridge, *gpus) for path, content in _pci_device(*device)}
+
+
+def _pci_device(address: str, vendor: str, device: str, kind: str) -> Iterator[tuple[str, str]]:
+    for name, content in (("vendor", vendor), ("device", device), ("class", f"{kind}00")):
+        yield f"sys/bus/pci/devices/{address}/{name}", f"0x{content}\n"
+
+
+def _boot(spec: HostSpec) -> dict[str, str]:
+    image = f"initramfs-{spec.kernel}.img" if spec.os_id in DRACUT_FAMILY else f"initrd.img-{spec.kernel}"
+    flag = {".sandbox/has-nvidia-gpu": ""} if spec.gpus else {}
+    return {f"boot/{image}": _ETC["modprobe.d/blacklist.conf"], f"boot/vmlinuz-{spec.kernel}": "", **flag}
+
+
+def _link_proc(root: Path) -> None:
+    """Let the parts of /proc that speak of a process, not of the machine, be the real ones."""
+    for name in ("self", "thread-self", "mounts", "filesystems", "meminfo", "cpuinfo", "stat", "loadavg"):
+        (root / "proc" / name).symlink_to(f"/.proc/{name}")
+    for name, target in (("fd", "/proc/self/fd"), ("stdin", "fd/0"), ("stdout", "fd/1"), ("stderr", "fd/2")):
+        (root / "dev").mkdir(exist_ok=True)
+        (root / "dev" / name).symlink_to(target)
+
+
+def _write_tools(root: Path, spec: HostSpec) -> None:
+    tools, scripts = root / ".sandbox/bin", root / ".sandbox/scripts"
+    for directory in (tools, scripts):
+        directory.mkdir(parents=True, exist_ok=True)
+    for name, script in SCRIPTS.items():
+        (scripts / name).write_text(script)
+        (scripts / name).chmod(0o755)
+    foreign = "update-initramfs" if spec.os_id in DRACUT_FAMILY else "dracut"
+    for tool, name in TOOLS.items():
+        if tool != foreign:
+            (tools / tool).symlink_to(f"../scripts/{name}")

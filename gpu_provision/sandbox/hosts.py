@@ -1,0 +1,130 @@
+"""Simulated hosts: real shell commands run on them, against a private state that outlives them.
+
+The state of a host is ``<sandbox directory>/hosts/<node>/``. It is made when somebody first needs it, as its
+fleet says then; ``remove`` it to begin anew.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpu_provision.sandbox import isolation
+from gpu_provision.sandbox.host_root import HostSpec, spec_of, write_root
+
+DIRECTORY_VARIABLE = "GPU_PROVISION_SANDBOX_DIR"
+
+
+class NoSuchHost(Exception):
+    """No simulated host of this name answers; the text says why, for a person."""
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedHost:
+    """A host whose state exists: ``directory`` is its root directory, as far as it is its own."""
+
+    name: str
+    directory: Path
+
+
+def sandbox_directory(fleet: str = "default") -> Path:
+    """Return where a sandbox keeps its state; see docs/sandbox.md."""
+    named = os.environ.get(DIRECTORY_VARIABLE)
+    if named:
+        return Path(named) / fleet
+    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state"
+    return Path(state) / "gpu-provision/sandbox" / fleet
+
+
+def isolation_problem() -> str:
+    """Return in one line why simulated hosts cannot run on this machine; empty if they can."""
+    return isolation.problem()
+
+
+def ensure(spec: HostSpec, directory: Path) -> SimulatedHost:
+    """Return a simulated host, made new if it has no state yet.
+
+    Args:
+        spec: What the host is if it has to be made.
+        directory: Directory of the sandbox.
+
+    Raises:
+        NoSuchHost: The host is declared as unreachable, or its state cannot be written.
+    """
+    if not spec.reachable:
+        message = f"connection to {spec.name} timed out: its fleet declares it as unreachable"
+        raise NoSuchHost(message)
+    host = SimulatedHost(spec.name, directory / "hosts" / spec.name)
+    try:
+        if not host.directory.exists():
+            _create(spec, host.directory)
+        isolation.prepare(host.directory)
+    except OSError as error:
+        message = f"the state of {spec.name} cannot be written: {error}"
+        raise NoSuchHost(message) from error
+    return host
+
+
+def _create(spec: HostSpec, directory: Path) -> None:
+    """Make the state aside and move it into place, so that there is all of it or nothing."""
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{spec.name}.", dir=directory.parent) as name:
+        fresh = Path(name) / "host"
+        write_root(fresh, spec)
+        isolation.prepare(fresh)
+        steps = ["boot", *map(_hold, spec.in_use), "echo 86400.00 86400.00 >/proc/uptime"]
+        run(SimulatedHost(spec.name, fresh), "; ".join(steps)).check_returncode()
+        try:
+            fresh.rename(directory)
+        except OSError:  # somebody else was first; one state is as good as the other
+            if not directory.exists():
+                raise
+
+
+def _hold(module: str) -> str:
+    """Return a command that marks a module as loaded and in use by something."""
+    return (
+        f"mkdir -p /sys/module/{module}; modprobe -r {module}; "
+        f"echo '{module} 2285568 4 - Live 0x0000000000000000' >>/proc/modules"
+    )
+
+
+def find(name: str, fleet: str = "default") -> SimulatedHost:
+    """Return a simulated host by name, made new from its fleet if it has no state yet.
+
+    Raises:
+        NoSuchHost: The fleet has no such node, or the host cannot be reached.
+    """
+    # Reading a fleet needs YAML, which would weigh on every pyinfra inventory, simulated or not.
+    from gpu_provision.sandbox.fleet import load_fleet  # noqa: PLC0415 - see above
+
+    loaded = load_fleet(fleet)
+    machines = {machine.name: machine for machine in loaded.machines}
+    if name not in machines:
+        message = f"the sandbox {loaded.name} has no node {name}; it has {', '.join(machines)}"
+        raise NoSuchHost(message)
+    return ensure(spec_of(machines[name]), sandbox_directory(loaded.name))
+
+
+def argv(host: SimulatedHost, command: str) -> list[str]:
+    """Return the command line that runs a shell command on a simulated host."""
+    return isolation.argv(host.directory, command)
+
+
+def run(host: SimulatedHost, command: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    """Run a shell command on a simulated host and return how it ended, with its output."""
+    return subprocess.run(argv(host, command), input=stdin, capture_output=True, check=False)  # noqa: S603 - running commands is its purpose, inside the host's own namespaces
+
+
+def reboot(host: SimulatedHost) -> None:
+    """Start the host anew: nothing is loaded but what loads at boot."""
+    run(host, "reboot").check_returncode()
+
+
+def remove(name: str, directory: Path) -> None:
+    """Forget a host's state, if there is any; the next use makes it new."""
+    shutil.rmtree(directory / "hosts" / name, ignore_errors=True)

@@ -1,0 +1,203 @@
+"""Runs a command so that a private directory is all it sees and changes: namespaces, by util-linux's unshare.
+
+The system's programs and libraries are bound into that directory, read-only where the caller is root;
+everything else in it (/etc, /run, /proc, /sys, /lib/modules, /boot ...) belongs to the simulated host.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+from gpu_provision.sandbox.host_tools import MULTI_CALL, TOOLS
+
+SHARED = ("usr", "bin", "sbin", "lib32", "lib64", "libx32")
+"""Top-level directories of programs and libraries, taken from the machine as they are; /lib is composed."""
+
+PRIVATE_LIB = ("modules", "modprobe.d", "modules-load.d")
+"""Parts of /lib and /usr/lib that say something about a machine, and so must be the simulated host's."""
+
+DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
+
+_PROGRAMS = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_ENVIRONMENT = (f"PATH=/.sandbox/bin:{_PROGRAMS}", "HOME=/root", "USER=root", "LOGNAME=root", "LC_ALL=C")
+
+# $0 is the host's directory, $1 the command. One `mount` makes all mounts: a process for each would cost more
+# than all the rest.
+_ENTER = (
+    'mount --all --fstab "$0/.sandbox/fstab" && '
+    f'exec {{drop}}chroot "$0" /usr/bin/env -i {" ".join(_ENVIRONMENT)} /bin/sh -c "cd /root; $1"'
+)
+_ENTER_AS_ROOT = _ENTER.format(drop="setpriv --bounding-set -sys_boot,-sys_module,-sys_time,-sys_rawio -- ")
+_ENTER_AS_USER = _ENTER.format(drop="")
+
+_HOW = (("unshare", "--mount"), ("unshare", "--map-root-user", "--mount"))
+
+
+def _attempts() -> tuple[tuple[str, ...], ...]:
+    """Return the ways to get namespaces, best first: root needs no user namespace."""
+    return _HOW if os.geteuid() == 0 else _HOW[1:]
+
+
+def _as_root(unshare: tuple[str, ...]) -> bool:
+    return "--map-root-user" not in unshare
+
+
+def _argv(directory: Path, command: str, unshare: tuple[str, ...]) -> list[str]:
+    enter = _ENTER_AS_ROOT if _as_root(unshare) else _ENTER_AS_USER
+    path = f"PATH={os.environ.get('PATH', '')}:{_PROGRAMS}"
+    return ["env", path, *unshare, "sh", "-c", enter, str(directory), command]
+
+
+def argv(directory: Path, command: str) -> list[str]:
+    """Return the command line that runs a shell command inside the simulated host of this directory.
+
+    Needs ``problem()`` to be empty, and a directory that ``prepare`` has seen.
+    """
+    return _argv(directory, command, _working()[0])
+
+
+def prepare(directory: Path) -> None:
+    """Write what ``argv`` mounts over the host's directory: it depends on this machine and on who runs it."""
+    _prepare(directory, _working()[0])
+
+
+def problem() -> str:
+    """Return why this machine cannot isolate simulated hosts, in one line; empty if it can.
+
+    Finds out by trying, once in a process: too many settings (seccomp, AppArmor, sysctl) have a say in it.
+    """
+    unshare, reason = _working()
+    return "" if unshare else reason
+
+
+@cache
+def _working() -> tuple[tuple[str, ...], str]:
+    """Return the first way that works, else an empty one and the reason."""
+    missing = [tool for tool in ("unshare", "mount", "chroot", "env") if not _which(tool)]
+    if missing:
+        return (), f"this machine has no {' and no '.join(missing)} (util-linux, coreutils)"
+    reason = ""
+    for unshare in _attempts():
+        reason = _try(unshare)
+        if not reason:
+            return unshare, ""
+    return (), f"this machine does not let {_who()} make namespaces ({reason})"
+
+
+def _who() -> str:
+    return "root" if os.geteuid() == 0 else "an ordinary user"
+
+
+def _which(tool: str) -> str | None:
+    return shutil.which(tool, path=f"{os.environ.get('PATH', '')}:{_PROGRAMS}")
+
+
+def _try(unshare: tuple[str, ...]) -> str:
+    """Return why a command cannot run in this way; empty if it can."""
+    with tempfile.TemporaryDirectory(prefix="gpu-provision-") as name:
+        root = Path(name)
+        _prepare(root, unshare)
+        (root / "root").mkdir()
+        command = _argv(root, "exit 0", unshare)
+        done = subprocess.run(command, capture_output=True, check=False, stdin=subprocess.DEVNULL)  # noqa: S603 - fixed words and paths of our own
+    lines = done.stderr.decode(errors="replace").strip().splitlines()
+    return (lines[0] if lines else f"exit status {done.returncode}") if done.returncode else ""
+
+
+def _prepare(root: Path, unshare: tuple[str, ...]) -> None:
+    for name in (".sandbox", ".lib", ".proc", "dev", "etc", "lib", "proc", "sys"):
+        (root / name).mkdir(parents=True, exist_ok=True)
+    (root / ".sandbox/absent").touch()
+    _compose_lib(root)
+    bound = "rbind,ro" if _as_root(unshare) else "rbind"
+    mounts = {target: (source, options) for source, target, options in _mounts(root, bound)}
+    lines = [f"{_field(source)} {_field(target)} none {options} 0 0" for target, (source, options) in mounts.items()]
+    fstab = root / ".sandbox/fstab"
+    fresh = fstab.with_suffix(f".{os.getpid()}")
+    fresh.write_text("\n".join([*lines, ""]))
+    fresh.replace(fstab)
+
+
+def _field(path: Path) -> str:
+    """Escape a path as fstab wants it."""
+    escapes = {" ": r"\040", "\t": r"\011", "\n": r"\012", "\\": r"\134"}
+    return "".join(escapes.get(character, character) for character in str(path))
+
+
+def _mounts(root: Path, bound: str) -> Iterator[tuple[Path, Path, str]]:
+    """Yield (source, target, options); makes the mount points that are missing."""
+    yield Path("/proc"), root / ".proc", bound
+    yield Path(os.path.realpath("/lib")), root / ".lib", bound
+    for name in SHARED:
+        if _share(Path("/", name), root / name):
+            yield Path("/", name), root / name, bound
+    for name in DEVICES:
+        (root / "dev" / name).touch()
+        yield Path("/dev", name), root / "dev" / name, "bind"
+    yield from _etc(root, bound)
+    yield from _covers(root)
+
+
+def _share(source: Path, target: Path) -> bool:
+    """Make the mount point of a directory, or the same link; return whether there is something to mount."""
+    if source.is_symlink():
+        link = source.readlink()
+        if not target.is_symlink():
+            target.symlink_to(link)
+        return False
+    if source.is_dir():
+        target.mkdir(exist_ok=True)
+        return True
+    return False
+
+
+def _compose_lib(root: Path) -> None:
+    """Link each entry of the machine's /lib, so that the private ones can stand beside them."""
+    lib = root / "lib"
+    real, linked = (
+        {entry.name for entry in directory.iterdir()} - set(PRIVATE_LIB) for directory in (Path("/lib"), lib)
+    )
+    for name in linked - real:
+        (lib / name).unlink()
+    for name in real - linked:
+        (lib / name).symlink_to(f"/.lib/{name}")
+    for name in PRIVATE_LIB:
+        (lib / name).mkdir(exist_ok=True)
+
+
+def _etc(root: Path, bound: str) -> Iterator[tuple[Path, Path, str]]:
+    alternatives, cache_of_loader = Path("/etc/alternatives"), Path("/etc/ld.so.cache")
+    if alternatives.is_dir():
+        (root / "etc/alternatives").mkdir(exist_ok=True)
+        yield alternatives, root / "etc/alternatives", bound
+    if cache_of_loader.is_file():
+        (root / "etc/ld.so.cache").touch()
+        yield cache_of_loader, root / "etc/ld.so.cache", "bind"
+
+
+def _covers(root: Path) -> Iterator[tuple[Path, Path, str]]:
+    """Yield what lies over parts of the machine's /usr."""
+    if Path("/usr/local").is_dir():
+        (root / ".sandbox/local").mkdir(exist_ok=True)
+        yield root / ".sandbox/local", root / "usr/local", "bind"
+    for name in PRIVATE_LIB:
+        if Path("/usr/lib", name).is_dir():
+            yield root / "lib" / name, root / "usr/lib" / name, "bind"
+    for tool in sorted({*TOOLS, "lspci"}):
+        yield from _cover(root, tool)
+
+
+def _cover(root: Path, tool: str) -> Iterator[tuple[Path, Path, str]]:
+    """Put the simulated tool over the real one, so that neither a full path nor a reset PATH reaches it."""
+    script = root / ".sandbox/bin" / tool
+    source = script.resolve() if script.exists() else root / ".sandbox/absent"
+    for real in (Path("/usr/sbin", tool), Path("/usr/bin", tool)):
+        # A link may lead to a program that is much else besides, such as busybox or coreutils.
+        if real.is_file() and (not real.is_symlink() or real.resolve().name in MULTI_CALL):
+            yield source, root / str(real.resolve()).lstrip("/"), "bind"
