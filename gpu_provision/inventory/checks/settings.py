@@ -1,0 +1,96 @@
+"""Settings that need, exclude or betray something."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path as FilePath
+
+from gpu_provision.inventory.checks.subject import Subject
+from gpu_provision.inventory.document import Path
+from gpu_provision.inventory.nearest import one_of
+from gpu_provision.inventory.paths import absolute
+from gpu_provision.inventory.resolve import SPECS
+from gpu_provision.inventory.secrets import has_password, is_secret_name
+from gpu_provision.model.findings import Finding
+
+_NEED_TOOLKIT = ("device_plugin", "gfd", "dcgm", "dcgm_exporter")
+
+
+def check_settings(subject: Subject) -> Iterator[Finding]:
+    """Yield settings that contradict each other or the world around the file."""
+    yield from _needs_toolkit(subject)
+    yield from _driver_switches(subject)
+    yield from _without_effect(subject)
+    yield from _cluster(subject)
+    yield from _ssh_keys(subject)
+    yield from _secrets(subject)
+
+
+def _needs_toolkit(subject: Subject) -> Iterator[Finding]:
+    """Yield the toolkit being off while drivers come as containers: a host's own toolkit does not find those."""
+    specs = subject.inventory.specs
+    if specs.toolkit.enabled or not specs.driver.enabled:
+        return
+    needing = [key for key in _NEED_TOOLKIT if getattr(specs, key).enabled] or ["validator"]
+    verb = "need" if len(needing) > 1 else "needs"
+    who = one_of(needing).replace(" or ", " and ")
+    what = f"{who} {verb} toolkit, which is off while the driver comes as a container."
+    fix = "Set toolkit.enabled: true, or driver.enabled: false if the hosts have both driver and toolkit."
+    yield subject.error("GP160", ("toolkit", "enabled"), what, fix)
+
+
+def _driver_switches(subject: Subject) -> Iterator[Finding]:
+    if subject.inventory.specs.driver.enabled:
+        return
+    for name, pool in subject.pools.items():
+        if pool.get("driver", {}).get("enabled"):
+            what = f"The pool {name} switches the driver on, but it is off for the whole inventory."
+            fix = "Set driver.enabled: true, and driver.enabled: false in the pools that have a driver on the host."
+            yield subject.error("GP161", ("pools", name, "driver", "enabled"), what, fix)
+
+
+def _without_effect(subject: Subject) -> Iterator[Finding]:
+    plugin = subject.data.get("device_plugin", {})
+    if plugin.get("config_default") and not plugin.get("config_name") and subject.complete:
+        what = "config_default has no effect without config_name."
+        fix = "Set device_plugin.config_name to the ConfigMap that has this key."
+        yield subject.warning("GP145", ("device_plugin", "config_default"), what, fix)
+
+
+def _cluster(subject: Subject) -> Iterator[Finding]:
+    cluster = subject.data.get("cluster", {})
+    both = [key for key in ("kubeconfig", "context") if key in cluster]
+    if "sandbox" in cluster and both:
+        what = f"cluster.sandbox and cluster.{both[0]} exclude each other."
+        fix = f"Remove sandbox for a real cluster, or {' and '.join(both)} for the sandbox."
+        yield subject.error("GP162", ("cluster", "sandbox"), what, fix)
+
+
+def _ssh_keys(subject: Subject) -> Iterator[Finding]:
+    base = FilePath(subject.inventory.path).parent
+    paths: list[Path] = [("ssh", "key")]
+    paths += [("nodes", position, "ssh", "key") for position in range(len(subject.nodes))]
+    sections = [subject.data.get("ssh", {}), *(node.get("ssh", {}) for node in subject.nodes)]
+    told: set[str] = set()
+    for path, section in zip(paths, sections, strict=True):
+        key = section.get("key", "")
+        if not key or key in told or FilePath(absolute(key, base)).exists():
+            continue
+        told.add(key)
+        what = "The private key does not exist on this machine."
+        fix = f"Make it, correct the path ({absolute(key, base)}), or remove the line to use your agent."
+        yield subject.warning("GP163", path, what, fix)
+
+
+def _secrets(subject: Subject) -> Iterator[Finding]:
+    paths: list[Path] = [(key, "env") for key in SPECS]
+    paths += [("pools", name, "driver", "env") for name in subject.pools]
+    for path in paths:
+        section = subject.data
+        for step in path:
+            section = section.get(step, {})  # type: ignore[arg-type]
+        for variable, value in section.items():
+            if value and (is_secret_name(variable) or has_password(value)):
+                what = f"{variable} looks like a secret; this file, and everyone who may read pods, would show it."
+                fix = "Keep it in a Secret; image_pull_secrets and licensing_config take the name of one."
+                yield subject.warning("GP164", (*path, variable), what, fix)

@@ -1,0 +1,54 @@
+"""What a check looks at, and how it tells what it finds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from gpu_provision.inventory.document import Document, Path
+from gpu_provision.inventory.secrets import shown
+from gpu_provision.model.findings import Finding, Severity
+from gpu_provision.model.inventory import Inventory
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """An inventory under examination.
+
+    Attributes:
+        document: Knows where everything stands.
+        data: The document's data without what does not fit the schema.
+        inventory: The same, resolved.
+        complete: Whether the document fits the schema; if not, nothing may be concluded from what is absent.
+    """
+
+    document: Document
+    data: dict[str, Any]
+    inventory: Inventory
+    complete: bool
+
+    @property
+    def pools(self) -> dict[str, dict[str, Any]]:
+        """The pools as declared."""
+        pools: dict[str, dict[str, Any]] = self.data.get("pools", {})
+        return pools
+
+    @property
+    def nodes(self) -> list[dict[str, Any]]:
+        """The nodes as declared, at the positions that they have in the file."""
+        nodes: list[dict[str, Any]] = self.data.get("nodes", [])
+        return nodes
+
+    def declared(self, *paths: Path) -> Path:
+        """Return the first path that the file has, else the last one."""
+        return next((path for path in paths if self.document.item(path)), paths[-1])
+
+    def error(self, code: str, path: Path, what: str, fix: str) -> Finding:
+        """Return a finding that stops a run; its evidence is the value at the path."""
+        item = self.document.item(path)
+        seen = shown(path, item.raw) if item else ""
+        return Finding(code=code, where=self.document.where(path), what=what, evidence=seen, fix=fix)
+
+    def warning(self, code: str, path: Path, what: str, fix: str) -> Finding:
+        """Return a finding that a run survives; its evidence is the value at the path."""
+        return replace(self.error(code, path, what, fix), severity=Severity.WARNING)

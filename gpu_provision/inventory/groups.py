@@ -1,0 +1,98 @@
+"""The inventory as pyinfra sees it: hosts, their data and their groups. Does not import pyinfra."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from gpu_provision.inventory.examine import load
+from gpu_provision.inventory.ssh_config import write_ssh_config
+from gpu_provision.model.findings import ProvisionError
+from gpu_provision.model.inventory import Inventory, Node, Ssh
+
+Host = tuple[str, dict[str, Any]]
+Groups = dict[str, tuple[list[Host], dict[str, Any]]]
+"""Group name -> its hosts with their data, and data of the group."""
+
+
+def hosts_of(script: str) -> Groups:
+    """Return the groups of the YAML file beside a pyinfra inventory script; for use at its top level.
+
+    A mistake in the file ends the process with the findings on stderr and exit code 65: pyinfra shows a
+    traceback for every exception that an inventory script raises.
+    """
+    path = Path(script).with_suffix(".yaml")
+    try:
+        return groups(path)
+    except ProvisionError as error:
+        sys.stderr.write(f"{error}\n")
+        raise SystemExit(int(error.exit_code)) from error
+
+
+def groups(inventory: Inventory | str | Path) -> Groups:
+    """Return pyinfra's groups: ``nodes``, ``gpu``, ``pool_<name>`` for each pool, and ``cluster``.
+
+    Nodes of pools whose host phase is off are left out: nobody connects to them. Each host's data stands in
+    ``nodes``; the other groups name it. Raises InvalidInventory if it is given a path of a bad file.
+    """
+    if not isinstance(inventory, Inventory):
+        inventory = load(inventory)
+    reachable = [node for node in inventory.nodes if inventory.pool_of(node).host_prerequisites.enabled]
+    ssh_config = "" if inventory.cluster.sandbox else write_ssh_config(inventory, reachable)
+    result: Groups = {
+        "nodes": ([(_name(inventory, node), _data(inventory, node, ssh_config)) for node in reachable], {}),
+        "gpu": ([(_name(inventory, node), {}) for node in reachable if inventory.pool_of(node).gpu], {}),
+    }
+    for pool in inventory.pools:
+        members: list[Host] = [(_name(inventory, node), {}) for node in reachable if node.pool == pool]
+        result[f"pool_{pool}"] = (members, {})
+    shared = {"gpu_inventory": inventory.path}
+    result["cluster"] = ([(f"@cluster/{context(inventory)}", shared)], {})
+    return result
+
+
+def context(inventory: Inventory) -> str:
+    """Return the name of the cluster's context: that of the sandbox, the declared one, or ``current``."""
+    sandbox = inventory.cluster.sandbox
+    if not sandbox:
+        return inventory.cluster.context or "current"
+    name = Path(sandbox).stem
+    return "sandbox" if name == "default" else f"sandbox-{name}"
+
+
+def _name(inventory: Inventory, node: Node) -> str:
+    return f"@sandbox/{node.name}" if inventory.cluster.sandbox else node.name
+
+
+def _data(inventory: Inventory, node: Node, ssh_config: str) -> dict[str, Any]:
+    pool = inventory.pool_of(node)
+    data: dict[str, Any] = {
+        "gpu_inventory": inventory.path,
+        "gpu_node": node.name,
+        "gpu_count": pool.gpu.count if pool.gpu else 0,
+        "host_prerequisites": _plain(asdict(pool.host_prerequisites)),
+    }
+    return data if inventory.cluster.sandbox else data | _ssh(node, ssh_config)
+
+
+def _ssh(node: Node, ssh_config: str) -> dict[str, Any]:
+    """Return the data that pyinfra's SSH connector reads; what is not set stays out of it."""
+    ssh: Ssh = node.ssh
+    behind_bastion = bool(ssh.bastion)
+    data: dict[str, Any] = {
+        # Behind a bastion, the name leads to the host's entry in the SSH configuration that we wrote.
+        "ssh_hostname": node.name if behind_bastion else node.address or node.name,
+        "ssh_port": ssh.port,
+        "ssh_user": ssh.user,
+        "ssh_key": ssh.key,
+        "ssh_known_hosts_file": ssh.known_hosts_file,
+        "ssh_config_file": ssh_config if behind_bastion else "",
+    }
+    declared = {key: value for key, value in data.items() if value}
+    return declared | ({"_sudo": True} if ssh.sudo and ssh.user != "root" else {})
+
+
+def _plain(data: dict[str, Any]) -> dict[str, Any]:
+    return {key: list(value) if isinstance(value, tuple) else value for key, value in data.items()}

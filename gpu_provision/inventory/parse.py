@@ -1,0 +1,233 @@
+"""Parses YAML by its events, so that places are kept and nothing hostile gets through.
+
+Known attacks and accidents: duplicate keys (PyYAML keeps the last in silence), alias bombs, aliases that
+contain themselves, tags that construct objects, deep nesting, several documents, and numbers that YAML 1.1
+reads otherwise than people do (022 is 18, 22:30 is 1350).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any, NoReturn
+
+import yaml
+from yaml.constructor import ConstructorError, SafeConstructor
+from yaml.resolver import Resolver
+
+from gpu_provision.inventory.document import Document, Item, plain
+from gpu_provision.inventory.source import Source, Unreadable
+from gpu_provision.inventory.syntax import syntax_finding
+from gpu_provision.model.findings import Finding
+
+_Event = Any  # yaml.Event, whose marks the stubs call optional although parsing always sets them
+
+MAX_DEPTH = 24  # the schema needs 7
+MAX_VALUES = 200_000  # aliases written out; 1,000 nodes have about 10,000
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # C is ten times faster; not every wheel has it
+_CORE_TAGS = {f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "bool", "null", "map", "seq")}
+_MERGE = "<<"
+# A date is never wanted; a version or a name that looks like one is. The others are oddities of YAML 1.1.
+_AS_TEXT = {f"tag:yaml.org,2002:{name}" for name in ("str", "timestamp", "value", "merge")}
+
+
+class _Scalars(SafeConstructor, Resolver):
+    """PyYAML's own reading of scalars, without its loader."""
+
+    def __init__(self) -> None:
+        SafeConstructor.__init__(self)
+        Resolver.__init__(self)
+
+
+def parse(source: Source) -> tuple[Document, list[Finding]]:
+    """Return the document and what is wrong with its YAML. Raises Unreadable if there is no document."""
+    composer = _Composer(source)
+    try:
+        root = composer.document()
+    except yaml.YAMLError as error:
+        raise Unreadable(syntax_finding(source, error)) from error
+    return Document(source.name, root, plain(root)), composer.findings
+
+
+class _Composer:
+    """Builds items from events. One per document."""
+
+    def __init__(self, source: Source) -> None:
+        self.name = source.name
+        self.findings: list[Finding] = []
+        self._events: Iterator[_Event] = yaml.parse(source.text, Loader=_LOADER)
+        self._anchors: dict[str, Item | None] = {}  # None while the anchored value is not complete
+        self._scalars: Any = _Scalars()
+
+    def document(self) -> Item:
+        """Return the top-level mapping."""
+        next(self._events)  # the stream's start
+        if isinstance(next(self._events), yaml.StreamEndEvent):
+            self._stop("GP105", 1, "The file is empty.", fix=_START)
+        root = self._item(next(self._events), depth=0)
+        next(self._events)  # the document's end
+        following: _Event = next(self._events)
+        if isinstance(following, yaml.DocumentStartEvent):
+            line = following.start_mark.line + 1
+            what = "A second document begins here; an inventory is one document."
+            self._stop("GP107", line, what, fix="Remove the line --- or split the file.")
+        if root.value is None:
+            self._stop("GP105", 1, "The file holds no values, only comments at most.", fix=_START)
+        if not isinstance(root.value, dict):
+            kind = "a list" if isinstance(root.value, list) else "a single value"
+            what = f"The top level is {kind}; an inventory is a mapping of keys to values."
+            self._stop("GP108", root.line, what, evidence=root.raw[:80], fix=_START)
+        return root
+
+    def _item(self, event: _Event, *, depth: int) -> Item:
+        line = event.start_mark.line + 1
+        if depth > MAX_DEPTH:
+            what = f"Values are nested more than {MAX_DEPTH} levels deep."
+            self._stop("GP113", line, what, fix="An inventory needs at most 7 levels.")
+        if isinstance(event, yaml.AliasEvent):
+            return self._alias(event, line)
+        anchor = getattr(event, "anchor", None)
+        if anchor:
+            self._anchors[anchor] = None
+        item = self._value(event, line, depth)
+        if item.size > MAX_VALUES:
+            what = f"With its aliases written out, this value would hold more than {MAX_VALUES:,} values."
+            self._stop("GP110", line, what, fix="Remove the nested aliases.")
+        if anchor:
+            self._anchors[anchor] = item
+        return item
+
+    def _value(self, event: _Event, line: int, depth: int) -> Item:
+        self._check_tag(event, line)
+        if isinstance(event, yaml.MappingStartEvent):
+            return self._mapping(event, line, depth)
+        if isinstance(event, yaml.SequenceStartEvent):
+            return self._sequence(event, line, depth)
+        return self._scalar(event, line)
+
+    def _alias(self, event: _Event, line: int) -> Item:
+        name = str(event.anchor)
+        if name not in self._anchors:
+            what = f"*{name} refers to an anchor &{name} that does not exist above it."
+            self._stop("GP110", line, what, fix=f"Define &{name} first, or write the value out.")
+        item = self._anchors[name]
+        if item is None:
+            what = f"*{name} stands inside the value that it names, so it would contain itself."
+            self._stop("GP110", line, what, fix="Write the value out.")
+        return item
+
+    def _mapping(self, start: _Event, line: int, depth: int) -> Item:
+        item = Item({}, line, start.start_mark.column + 1)
+        merged: list[Item] = []
+        while not isinstance(event := next(self._events), yaml.MappingEndEvent):
+            key_line = event.start_mark.line + 1
+            key = self._key(event, key_line, depth)
+            child = self._item(next(self._events), depth=depth + 1)
+            item.size += child.size
+            if key == _MERGE:
+                merged += self._merged(child, key_line)
+            elif key is None:
+                continue
+            elif key in item.value:
+                self._duplicate(key, key_line, item.lines[key])
+            else:
+                item.value[key], item.lines[key] = child, key_line
+        for base in merged:
+            for key, child in base.value.items():
+                item.value.setdefault(key, child)
+                item.lines.setdefault(key, base.lines[key])
+        return item
+
+    def _sequence(self, start: _Event, line: int, depth: int) -> Item:
+        item = Item([], line, start.start_mark.column + 1)
+        while not isinstance(event := next(self._events), yaml.SequenceEndEvent):
+            child = self._item(event, depth=depth + 1)
+            item.value.append(child)
+            item.size += child.size
+        return item
+
+    def _key(self, event: _Event, line: int, depth: int) -> str | None:
+        """Return the key; None, and a finding, if it is no text."""
+        key = self._item(event, depth=depth + 1)
+        if isinstance(key.value, str):
+            return key.value
+        if isinstance(key.value, (dict, list)):
+            what, fix = (
+                "A key is a list or a mapping.",
+                "Keys are plain words; put braces of a text in quotes.",
+            )
+            self._find("GP122", line, what, fix=fix)
+            return None
+        what = f"The key {key.raw} is read as {_word(key.value)}, not as text."
+        self._find("GP127", line, what, evidence=key.raw, fix=f'Quote it: "{key.raw}"')
+        return None
+
+    def _merged(self, child: Item, line: int) -> list[Item]:
+        bases = child.value if isinstance(child.value, list) else [child]
+        if all(isinstance(base.value, dict) for base in bases):
+            return list(bases)
+        what = "<<: takes the keys of another mapping, and this is none."
+        self._find("GP110", line, what, fix="Write <<: *name, where &name stands at a mapping.")
+        return []
+
+    def _duplicate(self, key: str, line: int, first: int) -> None:
+        what = f"The key {key} appears twice in this mapping, first in line {first}."
+        self._find("GP109", line, what, fix="Remove one of them.")
+
+    def _check_tag(self, event: _Event, line: int) -> None:
+        tag = getattr(event, "tag", None)
+        if tag and tag not in _CORE_TAGS and tag != "!":
+            short = tag.replace("tag:yaml.org,2002:", "!!")
+            self._find("GP111", line, f"The tag {short} is not allowed here.", fix="Remove the tag.")
+
+    def _scalar(self, event: _Event, line: int) -> Item:
+        is_plain = event.style in (None, "")
+        tag = event.tag if event.tag in _CORE_TAGS else None
+        implicit = (is_plain and not event.tag, not is_plain)
+        tag = tag or self._scalars.resolve(yaml.ScalarNode, event.value, implicit)
+        node = yaml.ScalarNode(tag, event.value, event.start_mark, event.end_mark, event.style)
+        value = self._constructed(node, line)
+        item = Item(value, line, event.start_mark.column + 1, event.value, quoted=not is_plain)
+        if is_plain and type(value) is int and str(value) != event.value:
+            self._misread(item)
+        return item
+
+    def _constructed(self, node: yaml.ScalarNode, line: int) -> Any:
+        if node.tag in _AS_TEXT:
+            return node.value
+        try:
+            value = self._scalars.construct_object(node)
+        except (ConstructorError, ValueError, KeyError, ArithmeticError):
+            kind = str(node.tag).rpartition(":")[2]
+            self._find("GP122", line, f"This is not a valid {kind}.", evidence=node.value, fix="Quote it.")
+            return node.value
+        if isinstance(value, float) and not math.isfinite(value):
+            self._find("GP122", line, "This is not a finite number.", evidence=node.value, fix="Quote it.")
+            return node.value
+        return value
+
+    def _misread(self, item: Item) -> None:
+        what = f"YAML reads {item.raw} as the number {item.value}."
+        decimal = item.raw.replace("_", "").lstrip("+0") or "0"
+        fix = f'Write {item.value} if you mean that number, or quote it: "{item.raw}"'
+        if item.raw.startswith("0") and decimal.isdecimal():
+            fix = f"Write {decimal} without the leading zero."
+        self._find("GP112", item.line, what, evidence=item.raw, fix=fix)
+
+    def _find(self, code: str, line: int, what: str, *, evidence: str = "", fix: str = "") -> None:
+        self.findings.append(Finding(code=code, where=f"{self.name}:{line}", what=what, evidence=evidence, fix=fix))
+
+    def _stop(self, code: str, line: int, what: str, *, evidence: str = "", fix: str = "") -> NoReturn:
+        where = f"{self.name}:{line}"
+        raise Unreadable(Finding(code=code, where=where, what=what, evidence=evidence, fix=fix))
+
+
+_START = "Begin with: name: my-stack, then cluster: {context: my-cluster}."
+
+
+def _word(value: Any) -> str:
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return f"the switch {'on' if value else 'off'}"
+    return "a number"

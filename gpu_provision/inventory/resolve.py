@@ -1,0 +1,197 @@
+"""Fills the model: release, inventory and pool become fully resolved specs.
+
+Works on data that fits the schema but for what is missing, so that checks can go on where a file has mistakes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+from gpu_provision.inventory import systems
+from gpu_provision.inventory.paths import absolute, fleet
+from gpu_provision.inventory.source import Source
+from gpu_provision.model.images import Image
+from gpu_provision.model.inventory import (
+    ClusterTarget,
+    Gpu,
+    HostPrerequisites,
+    Inventory,
+    Node,
+    NodePool,
+    Ssh,
+)
+from gpu_provision.model.specs import (
+    DaemonSetSettings,
+    DcgmExporterSpec,
+    DcgmSpec,
+    DevicePluginSpec,
+    DriverSpec,
+    GfdSpec,
+    NfdSpec,
+    OperandSpec,
+    ServiceMonitorSpec,
+    Specs,
+    StartupProbe,
+    ToolkitSpec,
+    ValidatorSpec,
+)
+from gpu_provision.releases import Release
+
+Data = dict[str, Any]
+_Record = TypeVar("_Record")
+_Operand = TypeVar("_Operand", bound=OperandSpec)
+
+SPECS: dict[str, type[OperandSpec]] = {
+    "nfd": NfdSpec,
+    "driver": DriverSpec,
+    "toolkit": ToolkitSpec,
+    "validator": ValidatorSpec,
+    "device_plugin": DevicePluginSpec,
+    "gfd": GfdSpec,
+    "dcgm": DcgmSpec,
+    "dcgm_exporter": DcgmExporterSpec,
+}
+"""Inventory key -> the spec it fills."""
+
+TIMEOUTS = {"driver": 1200}
+"""Default deadlines in seconds where the model's own is too short: a driver builds for up to 20 minutes."""
+
+_NESTED: dict[str, type[Any]] = {"startup_probe": StartupProbe, "service_monitor": ServiceMonitorSpec}
+_NO_PREREQUISITES: Data = {"kernel_modules": [], "blacklist_nouveau": False}
+
+
+def resolve(source: Source, data: Data, release: Release) -> Inventory:
+    """Return the inventory that the data declares on top of a release."""
+    base = source.path.parent
+    specs = _specs(data, release)
+    pools = {name: _pool(name, pool, data, release, specs.driver) for name, pool in data.get("pools", {}).items()}
+    return Inventory(
+        name=data.get("name", ""),
+        path=str(source.path),
+        digest=source.digest,
+        release=release.name,
+        cluster=_cluster(data.get("cluster", {}), base),
+        specs=specs,
+        pools=pools,
+        nodes=tuple(_nodes(data, base)),
+    )
+
+
+def merged(base: Data, over: Data) -> Data:
+    """Return the base with the other's settings on top; mappings are merged key by key, lists replaced."""
+    result = dict(base)
+    for key, value in over.items():
+        below = result.get(key)
+        result[key] = merged(below, value) if isinstance(below, dict) and isinstance(value, dict) else value
+    return result
+
+
+def _specs(data: Data, release: Release) -> Specs:
+    specs: dict[str, Any] = {key: _operand(key, kind, data, release) for key, kind in SPECS.items()}
+    shared: dict[str, Any] = {
+        "cdi_enabled": data.get("cdi", {}).get("enabled"),
+        "mig_strategy": data.get("mig", {}).get("strategy"),
+        "runtime_class": data.get("operator", {}).get("runtime_class"),
+    }
+    declared = {key: value for key, value in shared.items() if value is not None}
+    return Specs(**specs, **declared, daemonsets=_record(DaemonSetSettings, data.get("daemonsets", {})))
+
+
+def _operand(key: str, kind: type[_Operand], data: Data, release: Release) -> _Operand:
+    """Return the spec of one component: its section on top of the release and the inventory's shared settings."""
+    section = data.get(key, {})
+    extra: Data = {}
+    if key == "driver":
+        extra["manager"] = _image(release.driver_manager, section.get("manager", {}), data)
+    secrets = (*data.get("image_pull_secrets", ()), *section.get("image_pull_secrets", ()))
+    settings = {
+        "timeout": TIMEOUTS.get(key, 300),
+        **section,
+        **extra,
+        "image": _image(release.image(key), section, data),
+        "image_pull_secrets": list(dict.fromkeys(secrets)),
+    }
+    return _record(kind, settings)
+
+
+def _image(default: Image, section: Data, data: Data) -> Image:
+    """Return an image. A registry mirror replaces the host of the release's repository, never a declared one."""
+    return Image(
+        repository=section.get("repository") or _mirrored(default.repository, data.get("registry", "")),
+        image=section.get("image") or default.image,
+        version=section.get("version") or default.version,
+    )
+
+
+def _mirrored(repository: str, registry: str) -> str:
+    return f"{registry}/{repository.partition('/')[2]}" if registry else repository
+
+
+def _record(kind: type[_Record], section: Mapping[str, Any]) -> _Record:
+    """Return a frozen record from those keys of the section that it has; its own defaults fill the rest."""
+    names = {field.name for field in fields(kind)}  # type: ignore[arg-type]
+    return kind(**{key: _value(key, value) for key, value in section.items() if key in names})
+
+
+def _value(key: str, value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(each for each in value if each is not None)
+    if key in _NESTED and isinstance(value, dict):
+        return _record(_NESTED[key], value)
+    return value
+
+
+def _cluster(section: Data, base: Path) -> ClusterTarget:
+    paths = {
+        "kubeconfig": absolute(section.get("kubeconfig", ""), base),
+        "sandbox": fleet(section.get("sandbox", ""), base),
+    }
+    return _record(ClusterTarget, {**section, **paths})
+
+
+def _pool(name: str, pool: Data, data: Data, release: Release, driver: DriverSpec) -> NodePool:
+    gpu = pool.get("gpu")
+    changes = pool.get("driver", {})
+    if changes:
+        both = {**data, "driver": merged(data.get("driver", {}), changes)}
+        driver = _operand("driver", DriverSpec, both, release)
+    return NodePool(
+        name=name,
+        os=systems.parse(pool.get("os", "")),
+        gpu=Gpu(gpu.get("model", ""), gpu.get("count", 1)) if gpu is not None else None,
+        driver=driver,
+        overrides_driver=bool(changes),
+        labels=pool.get("labels", {}),
+        node_selector=pool.get("node_selector", {}),
+        host_prerequisites=_prerequisites(pool, data, has_gpu=gpu is not None),
+    )
+
+
+def _prerequisites(pool: Data, data: Data, *, has_gpu: bool) -> HostPrerequisites:
+    """Return what the host phase does; machines without a GPU need no modules unless their pool says so."""
+    shared = data.get("host_prerequisites", {})
+    below = shared if has_gpu else {**shared, **_NO_PREREQUISITES}
+    return _record(HostPrerequisites, merged(below, pool.get("host_prerequisites", {})))
+
+
+def _nodes(data: Data, base: Path) -> list[Node]:
+    shared = data.get("ssh", {})
+    return [
+        Node(
+            name=node["name"],
+            pool=node.get("pool", ""),
+            address=node.get("address", ""),
+            ssh=_ssh(merged(shared, node.get("ssh", {})), base),
+            labels=node.get("labels", {}),
+        )
+        for node in data.get("nodes", ())
+        if "name" in node
+    ]
+
+
+def _ssh(section: Data, base: Path) -> Ssh:
+    paths = {key: absolute(section.get(key, ""), base) for key in ("key", "known_hosts_file")}
+    return _record(Ssh, {**section, **paths})

@@ -1,0 +1,33 @@
+"""Tells what looks like a secret, so that none reaches a finding."""
+
+from __future__ import annotations
+
+import re
+
+from gpu_provision.inventory.document import Path
+
+_NAMES = re.compile(r"passw|passphrase|secret|token|api_?key|access_?key|private_?key|credential|auth$", re.IGNORECASE)
+_URL_WITH_PASSWORD = re.compile(r"://[^/\s:@]+:[^/\s@]+@")
+HIDDEN = "(not shown)"
+
+
+def is_secret_name(name: str) -> bool:
+    """Return whether a variable of this name usually holds a secret."""
+    return bool(_NAMES.search(name))
+
+
+def holds_secret(text: str) -> bool:
+    """Return whether a line of text may show a secret."""
+    return is_secret_name(text) or bool(_URL_WITH_PASSWORD.search(text))
+
+
+def has_password(value: str) -> bool:
+    """Return whether a value is a URL with a password in it."""
+    return bool(_URL_WITH_PASSWORD.search(value))
+
+
+def shown(path: Path, value: object) -> str:
+    """Return a value as evidence, or a placeholder where it may be a secret."""
+    in_env = "env" in path[:-1] and is_secret_name(str(path[-1]))
+    text = str(value)
+    return HIDDEN if in_env or has_password(text) else text
