@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from gpu_provision.diagnose.remedies import remedy
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.progress import NodeState, State
+
+
+_TROUBLE = re.compile(r"error|failed|could not|cannot|not found", re.IGNORECASE)
 
 
 class Symptom(NamedTuple):
@@ -46,7 +50,7 @@ def _finding(symptom: Symptom) -> Finding:
 def _telling_line(lines: Sequence[str]) -> str:
     """The last line that has an error in it, else the last one."""
     written = [line.strip() for line in lines if line.strip()]
-    errors = [line for line in written if "rror" in line or "ailed" in line or "ould not" in line]
+    errors = [line for line in written if _TROUBLE.search(line)]
     return (errors or written or [""])[-1]
 
 

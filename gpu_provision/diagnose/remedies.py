@@ -89,7 +89,8 @@ _TABLE: tuple[tuple[str, Remedy], ...] = (
         Remedy(
             "GP504",
             "declared and offered GPUs differ",
-            "look with nvidia-smi -L in the driver pod of this node; a card may have fallen off the bus (dmesg | grep Xid)",
+            "look with nvidia-smi -L in the driver pod of this node; a card may have fallen off the bus "
+            "(dmesg | grep Xid)",
         ),
     ),
     (

@@ -1,0 +1,51 @@
+"""Symptoms and what they mean."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpu_provision.diagnose.codes import CODES
+from gpu_provision.diagnose.failures import Symptom, blocked, failures
+from gpu_provision.diagnose.remedies import _TABLE, remedy
+from gpu_provision.model.progress import NodeState, State
+
+
+@pytest.mark.parametrize(
+    ("symptom", "code"),
+    [
+        ("ctr: ImagePullBackOff: not found", "GP502"),
+        ("Could not resolve Linux kernel version", "GP501"),
+        ("E: Unable to locate package linux-headers-5.15.0-1", "GP501"),
+        ("ERROR: the nouveau kernel driver is in use", "GP501"),
+        ("modprobe: ERROR: could not insert 'nvidia': Key was rejected by service", "GP501"),
+        ("the inventory declares 8 x H100, the node offers 7 nvidia.com/gpu to pods", "GP504"),
+        ("Failed to allocate device vector A (error code no CUDA-capable device is detected)!", "GP503"),
+        ("something nobody has seen before", "GP500"),
+    ],
+)
+def test_a_symptom_has_a_code(symptom: str, code: str) -> None:
+    assert remedy(symptom).code == code
+
+
+def test_every_remedy_has_a_documented_code_and_something_to_do() -> None:
+    assert all(found.code in CODES and found.fix and found.cause for _, found in _TABLE)
+
+
+def test_the_log_speaks_before_the_state() -> None:
+    """A crash loop's log names the cause that the pod's state cannot know."""
+    state = NodeState(component="driver", node="t4-2", state=State.FAILED, reason="CrashLoopBackOff")
+    lines = ("Installing", "ERROR: kernel headers for 5.15.0-999 not found", "Stopping")
+    (finding,) = failures([Symptom(state, "nvidia-driver-x", lines)])
+    assert finding.code == "GP501"
+    assert "t4-2" in finding.what
+    assert "5.15.0-999" in finding.evidence
+    assert finding.fix
+
+
+def test_blocked_components_are_one_finding_per_node() -> None:
+    states = [
+        NodeState(component=name, node="t4-2", state=State.BLOCKED, reason="needs driver")
+        for name in ("toolkit", "gfd")
+    ]
+    (finding,) = blocked(states)
+    assert "toolkit, gfd" in finding.what

@@ -1,0 +1,196 @@
+"""A real Kubernetes control plane on loopback: etcd, kube-apiserver, kube-controller-manager, kube-scheduler.
+
+    with control_plane(directory) as plane:
+        ...  # plane.kubeconfig, plane.audit_log
+
+As a program it stays up until it is interrupted: ``python tests/real/control_plane.py DIRECTORY``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import lzma
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import trustme
+import yaml
+
+_BINARIES = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
+_READY_SECONDS = 60
+_COMPRESSED = Path(__file__).resolve().parents[3] / "shared" / "kubernetes-1.20.2"
+
+
+@dataclass(frozen=True, slots=True)
+class ControlPlane:
+    """A running control plane: an administrator's kubeconfig, and the API server's audit log (JSON lines)."""
+
+    kubeconfig: Path
+    audit_log: Path
+    directory: Path
+
+
+def missing() -> str:
+    """Say what this machine lacks for a real control plane; an empty string if nothing."""
+    if not shutil.which("etcd"):
+        return "etcd is not installed (Debian: apt-get install etcd-server)"
+    if not os.environ.get("KUBEBUILDER_ASSETS") and not _COMPRESSED.is_dir():
+        return "no Kubernetes binaries: set KUBEBUILDER_ASSETS to a folder that holds them"
+    return ""
+
+
+@contextlib.contextmanager
+def control_plane(directory: Path) -> Iterator[ControlPlane]:
+    """Start a control plane with its files in ``directory``; stop it at the end, whatever happens."""
+    directory.mkdir(parents=True, exist_ok=True)
+    binaries = _binaries(directory / "bin")
+    with contextlib.ExitStack() as running:
+        etcd = _start_etcd(directory, running)
+        plane = _start_apiserver(directory, binaries, etcd, running)
+        for name in ("kube-controller-manager", "kube-scheduler"):
+            running.enter_context(_process(directory, [str(binaries / name), *_flags(name, plane, directory)]))
+        yield plane
+
+
+def _binaries(target: Path) -> Path:
+    if assets := os.environ.get("KUBEBUILDER_ASSETS"):
+        return Path(assets)
+    target.mkdir(exist_ok=True)
+    for name in _BINARIES:
+        if not (target / name).exists():
+            with lzma.open(_COMPRESSED / f"{name}.xz") as source, (target / f"{name}.part").open("wb") as binary:
+                shutil.copyfileobj(source, binary)
+            (target / f"{name}.part").chmod(0o755)
+            (target / f"{name}.part").rename(target / name)
+    return target
+
+
+def _start_etcd(directory: Path, running: contextlib.ExitStack) -> str:
+    client, peer = (f"http://127.0.0.1:{_free_port()}" for _ in range(2))
+    flags = ["--data-dir", str(directory / "etcd"), "--listen-client-urls", client, "--advertise-client-urls", client]
+    flags += ["--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--unsafe-no-fsync"]
+    flags += ["--initial-cluster", f"default={peer}"]
+    running.enter_context(_process(directory, ["etcd", *flags]))
+    return client
+
+
+def _start_apiserver(directory: Path, binaries: Path, etcd: str, running: contextlib.ExitStack) -> ControlPlane:
+    port, authority = _free_port(), trustme.CA()
+    serving = authority.issue_cert("127.0.0.1", "localhost")
+    serving.private_key_pem.write_to_path(directory / "serving.key")
+    (directory / "serving.crt").write_bytes(b"".join(blob.bytes() for blob in serving.cert_chain_pems))
+    authority.cert_pem.write_to_path(directory / "ca.crt")
+    subprocess.run(["openssl", "genrsa", "-out", str(directory / "sa.key"), "2048"], check=True, capture_output=True)
+    (directory / "tokens.csv").write_text('admin-token,admin,1,"system:masters"\n')
+    (directory / "audit.yaml").write_text(json.dumps(_AUDIT_POLICY))
+    plane = ControlPlane(directory / "kubeconfig", directory / "audit.log", directory)
+    plane.kubeconfig.write_text(yaml.safe_dump(_kubeconfig(port, directory / "ca.crt")))
+    flags = {
+        "etcd-servers": etcd,
+        "secure-port": port,
+        "bind-address": "127.0.0.1",
+        "advertise-address": "127.0.0.1",
+        "tls-cert-file": directory / "serving.crt",
+        "tls-private-key-file": directory / "serving.key",
+        "cert-dir": directory / "certificates",
+        "service-account-key-file": directory / "sa.key",
+        "service-account-signing-key-file": directory / "sa.key",
+        "service-account-issuer": "https://kubernetes.default.svc",
+        "token-auth-file": directory / "tokens.csv",
+        "authorization-mode": "RBAC",
+        "service-cluster-ip-range": "10.0.0.0/16",
+        "allow-privileged": "true",
+        "audit-policy-file": directory / "audit.yaml",
+        "audit-log-path": plane.audit_log,
+    }
+    command = [str(binaries / "kube-apiserver"), *(f"--{name}={value}" for name, value in flags.items())]
+    process = running.enter_context(_process(directory, command))
+    _await_ready(f"https://127.0.0.1:{port}/readyz", directory, process)
+    return plane
+
+
+_AUDIT_POLICY = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived"],
+    "rules": [{"level": "Metadata"}],
+}
+
+
+def _kubeconfig(port: int, authority: Path) -> dict[str, object]:
+    cluster = {"server": f"https://127.0.0.1:{port}", "certificate-authority": str(authority)}
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "real", "cluster": cluster}],
+        "users": [{"name": "admin", "user": {"token": "admin-token"}}],
+        "contexts": [{"name": "real", "context": {"cluster": "real", "user": "admin"}}],
+        "current-context": "real",
+    }
+
+
+def _flags(name: str, plane: ControlPlane, directory: Path) -> list[str]:
+    flags = [f"--kubeconfig={plane.kubeconfig}", "--leader-elect=false", "--port=0", "--bind-address=127.0.0.1"]
+    flags += [f"--secure-port={_free_port()}"]
+    if name == "kube-controller-manager":
+        key = directory / "sa.key"
+        flags += [f"--service-account-private-key-file={key}", "--controllers=*,-nodeipam"]
+        flags += ["--use-service-account-credentials=true", f"--root-ca-file={directory / 'ca.crt'}"]
+    return flags
+
+
+@contextlib.contextmanager
+def _process(directory: Path, command: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
+    with (directory / f"{Path(command[0]).name}.log").open("ab") as log:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+    try:
+        yield process
+    finally:
+        process.terminate()
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(10)
+
+
+def _await_ready(url: str, directory: Path, process: subprocess.Popen[bytes]) -> None:
+    import ssl  # noqa: PLC0415 (needed here only)
+
+    trusted = ssl.create_default_context(cafile=str(directory / "ca.crt"))
+    request = urllib.request.Request(url, headers={"Authorization": "Bearer admin-token"})  # noqa: S310 (our own URL)
+    give_up = time.monotonic() + _READY_SECONDS
+    while time.monotonic() < give_up and process.poll() is None:
+        with contextlib.suppress(OSError), urllib.request.urlopen(request, context=trusted, timeout=2):  # noqa: S310
+            return
+        time.sleep(0.2)
+    message = f"the API server did not get ready; see {directory}/*.log"
+    raise RuntimeError(message)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def main() -> None:
+    """Run a control plane in the foreground and print its kubeconfig's path."""
+    with control_plane(Path(sys.argv[1])) as plane:
+        print(plane.kubeconfig, flush=True)  # noqa: T201 (the one thing a caller wants to know)
+        with contextlib.suppress(KeyboardInterrupt):
+            while True:
+                time.sleep(3600)
+
+
+if __name__ == "__main__":
+    main()
