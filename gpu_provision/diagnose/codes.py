@@ -2,7 +2,6 @@
 
 CODES = {
     "GP201": "A node of the inventory is not in the cluster",
-    "GP202": "A GPU node is not in the inventory",
     "GP500": "A component failed",
     "GP501": "The driver failed",
     "GP502": "An image cannot be pulled",

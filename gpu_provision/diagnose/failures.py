@@ -10,7 +10,6 @@ from gpu_provision.diagnose.remedies import remedy
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.progress import NodeState, State
 
-
 _TROUBLE = re.compile(r"error|failed|could not|cannot|not found", re.IGNORECASE)
 
 

@@ -328,7 +328,7 @@ def settler_of(reading: Reading) -> Settler:
     inventory, active = reading.context.inventory, reading.desired.keys()
     catalogue = {component.name: component for component in components.COMPONENTS}
     return Settler(
-        requires={name: tuple(need for need in catalogue[name].requires if need in active) for name in active},
+        requires=components.requirements(inventory),
         timeouts={name: timeout_of(catalogue[name], inventory) for name in active},
         one_by_one=frozenset({"driver"}),
     )

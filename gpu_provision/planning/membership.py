@@ -10,8 +10,8 @@ import base64
 import hashlib
 from collections.abc import Iterable
 
+from gpu_provision.components.objects import digest
 from gpu_provision.model.cluster import Kind, Manifest, ObjectRef
-from gpu_provision.model.digests import digest
 
 MANAGED_BY = "app.kubernetes.io/managed-by"
 COMPONENT = "gpu-provision.io/component"

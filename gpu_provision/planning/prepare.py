@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from gpu_provision import components
-from gpu_provision.components.targets import context, unclaimed
+from gpu_provision.components.targets import context
 from gpu_provision.model.cluster import ClusterFacts, Context, ref_of
-from gpu_provision.model.findings import Finding, Severity
+from gpu_provision.model.findings import Finding
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.planning.membership import member, parent
 from gpu_provision.planning.states import Desired
@@ -31,7 +31,7 @@ def _marked(inventory: Inventory, desired: Desired) -> Desired:
 
 def findings(known: Context) -> tuple[Finding, ...]:
     """Return what a reader of a plan should know about nodes and components."""
-    return (*_missing_nodes(known), *_unclaimed_nodes(known), *_component_problems(known))
+    return (*_missing_nodes(known), *components.problems(known))
 
 
 def _missing_nodes(known: Context) -> tuple[Finding, ...]:
@@ -46,26 +46,4 @@ def _missing_nodes(known: Context) -> tuple[Finding, ...]:
         )
         for target in known.targets
         if target.facts is None
-    )
-
-
-def _unclaimed_nodes(known: Context) -> tuple[Finding, ...]:
-    return tuple(
-        Finding(
-            code="GP202",
-            what="this node has an NVIDIA GPU, but the inventory does not mention it: it is left alone",
-            where=f"node {name}",
-            fix="add it to nodes, or give a pool a node_selector that matches it",
-            severity=Severity.WARNING,
-        )
-        for name in unclaimed(known.inventory, known.facts)
-    )
-
-
-def _component_problems(known: Context) -> tuple[Finding, ...]:
-    return tuple(
-        problem
-        for component in components.COMPONENTS
-        if (spec := component.spec(known.inventory)) is not None
-        for problem in component.problems(spec, known)
     )

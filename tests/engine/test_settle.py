@@ -1,0 +1,94 @@
+"""Waiting, blocking and deadlines, with a clock that the test holds."""
+
+from __future__ import annotations
+
+from gpu_provision.engine.settle import Settler
+from gpu_provision.model.progress import NodeState, State
+from gpu_provision.planning.states import OUTDATED, Key
+
+REQUIRES = {"driver": (), "toolkit": ("driver",), "plugin": ("toolkit",)}
+
+
+def settler() -> Settler:
+    return Settler(requires=REQUIRES, timeouts={"driver": 60, "toolkit": 10}, one_by_one=frozenset({"driver"}))
+
+
+def raw(**found: tuple[State, str]) -> dict[Key, NodeState]:
+    """States on node ``a``; the parts that are not per node are ready."""
+    states = {}
+    for name in REQUIRES:
+        states[name, ""] = NodeState(component=name, node="", state=State.READY)
+    for name, (state, reason) in found.items():
+        states[name, "a"] = NodeState(component=name, node="a", state=state, reason=reason)
+    return {key: states[key] for name in REQUIRES for key in ((name, ""), (name, "a")) if key in states}
+
+
+BUILDING = (State.PROGRESSING, "builds")
+READY = (State.READY, "")
+
+
+def test_a_component_waits_for_what_it_requires() -> None:
+    settled = settler().settle(raw(driver=BUILDING, toolkit=(State.PROGRESSING, "Init:0/1")), 0)
+    assert settled["toolkit", "a"].state is State.PENDING
+    assert settled["toolkit", "a"].reason == "waits for driver"
+
+
+def test_a_clock_starts_when_everything_required_is_ready() -> None:
+    """Fifty seconds of driver build are not the toolkit's."""
+    clock = settler()
+    waiting = (State.PROGRESSING, "Init:0/1")
+    clock.settle(raw(driver=BUILDING, toolkit=waiting), 0)
+    clock.settle(raw(driver=READY, toolkit=waiting), 50)
+    assert clock.settle(raw(driver=READY, toolkit=waiting), 60)["toolkit", "a"].state is State.PROGRESSING
+    failed = clock.settle(raw(driver=READY, toolkit=waiting), 61)["toolkit", "a"]
+    assert failed.state is State.FAILED
+    assert failed.reason == "Init:0/1 (not ready after 10 s)"
+
+
+def test_a_failure_blocks_what_requires_it_and_nothing_else() -> None:
+    settled = settler().settle(raw(driver=(State.FAILED, "no headers"), toolkit=BUILDING, plugin=BUILDING), 0)
+    assert settled["driver", "a"].state is State.FAILED
+    assert settled["toolkit", "a"].state is State.BLOCKED
+    assert settled["plugin", "a"].state is State.BLOCKED
+
+
+def test_what_runs_already_is_not_blocked() -> None:
+    settled = settler().settle(raw(driver=(State.FAILED, "x"), toolkit=READY), 0)
+    assert settled["toolkit", "a"].state is State.READY
+
+
+def test_a_component_that_recovers_after_its_deadline_is_ready() -> None:
+    clock = settler()
+    clock.settle(raw(driver=BUILDING), 0)
+    assert clock.settle(raw(driver=BUILDING), 61)["driver", "a"].state is State.FAILED
+    assert clock.settle(raw(driver=READY), 62)["driver", "a"].state is State.READY
+
+
+def test_a_refused_object_fails_its_component_for_good() -> None:
+    clock = settler()
+    clock.rejected["driver", ""] = "DaemonSet ns/driver: invalid"
+    settled = clock.settle(raw(driver=BUILDING, toolkit=BUILDING), 0)
+    assert settled["driver", ""].state is State.FAILED
+    assert settled["driver", "a"].state is State.BLOCKED
+    assert settled["toolkit", "a"].state is State.BLOCKED
+
+
+def test_a_node_that_waits_its_turn_has_no_deadline() -> None:
+    clock = settler()
+    clock.settle(raw(driver=(State.PROGRESSING, OUTDATED)), 0)
+    assert clock.settle(raw(driver=(State.PROGRESSING, OUTDATED)), 9999)["driver", "a"].state is State.PROGRESSING
+
+
+def test_a_rollout_stops_at_the_first_failure() -> None:
+    """The other nodes keep the content that works."""
+    states = raw(driver=(State.PROGRESSING, OUTDATED))
+    states["driver", "b"] = NodeState(component="driver", node="b", state=State.FAILED, reason="no headers")
+    settled = settler().settle(states, 0)
+    assert settled["driver", "a"].state is State.BLOCKED
+    assert "b" in settled["driver", "a"].reason
+
+
+def test_the_next_deadline_is_awaited_no_longer_than_it_takes() -> None:
+    clock = settler()
+    clock.settle(raw(driver=READY, toolkit=BUILDING), 0)
+    assert 6 < clock.next_deadline(3) < 7.1
