@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from itertools import groupby
+from typing import NamedTuple
 
 _SHORTEST_RUN = 3
-_NUMBERED = re.compile(r"^(?P<head>.*?)(?P<number>\d+)(?P<tail>\D*)$")
+_NUMBERED = re.compile(r"^(?P<head>.*?)(?P<digits>\d+)(?P<tail>\D*)$")
 
-_Numbered = tuple[str, int, int, str]  # text before the number, its width, the number, text after it
+
+class _Numbered(NamedTuple):
+    """A name in three parts; ``digits`` is its last number as written."""
+
+    head: str
+    digits: str
+    tail: str
 
 
 def ranges(names: Iterable[str], most: int = 8) -> str:
@@ -26,33 +32,33 @@ def ranges(names: Iterable[str], most: int = 8) -> str:
 
 def _natural(name: str) -> tuple[tuple[int, int, str], ...]:
     """Return a sort key in which ``gpu-2`` comes before ``gpu-10``."""
-    return tuple(
-        (0, int(part), "") if part.isdigit() else (1, 0, part) for part in re.findall(r"\d+|\D+", name)
-    )
+    return tuple((0, int(part), "") if part.isdigit() else (1, 0, part) for part in re.findall(r"\d+|\D+", name))
 
 
 def _runs(names: list[str]) -> Iterator[list[str]]:
     """Yield the longest runs of neighbors that differ by one in their last number alone."""
-    counted = enumerate(names)
-    for _, group in groupby(counted, key=lambda item: _family(item[0], item[1])):
-        yield [name for _, name in group]
+    run: list[str] = []
+    for name in names:
+        if run and not _follows(run[-1], name):
+            yield run
+            run = []
+        run.append(name)
+    if run:
+        yield run
 
 
-def _family(position: int, name: str) -> tuple[object, ...]:
-    numbered = _numbered(name)
-    if numbered is None:
-        return (name,)
-    head, width, number, tail = numbered
-    return head, width, tail, number - position
+def _follows(before: str, name: str) -> bool:
+    one, two = _numbered(before), _numbered(name)
+    if one is None or two is None or (one.head, one.tail) != (two.head, two.tail):
+        return False
+    padded = one.digits.startswith("0") or two.digits.startswith("0")
+    same_form = not padded or len(one.digits) == len(two.digits)
+    return same_form and int(two.digits) == int(one.digits) + 1
 
 
 def _numbered(name: str) -> _Numbered | None:
     found = _NUMBERED.match(name)
-    if found is None:
-        return None
-    digits = found["number"]
-    width = len(digits) if digits.startswith("0") else 0
-    return found["head"], width or len(digits), int(digits), found["tail"]
+    return _Numbered(found["head"], found["digits"], found["tail"]) if found else None
 
 
 def _written(run: tuple[str, ...]) -> Iterator[str]:
@@ -63,6 +69,6 @@ def _written(run: tuple[str, ...]) -> Iterator[str]:
 
 
 def _last(run: tuple[str, ...]) -> str:
-    """Return the end of a range, short where the number is all that follows the common part."""
-    numbered = _numbered(run[-1])
-    return run[-1] if numbered is None or numbered[3] else str(numbered[2]).zfill(numbered[1])
+    """Return the end of a range: its number alone where nothing follows the number."""
+    last = _numbered(run[-1])
+    return run[-1] if last is None or last.tail else last.digits

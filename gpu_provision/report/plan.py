@@ -21,7 +21,8 @@ SIGNS = {
     Action.RUN: (">", "cyan"),
     Action.WAIT: (".", "dim"),
 }
-_MAY = "  (may: depends on what earlier changes bring about)"
+_MAY = "  (may)"
+_MAY_MEANS = "(may): only if what comes before it goes well"
 _COUNTED = {
     Action.CREATE: "to create",
     Action.UPDATE: "to update",
@@ -44,6 +45,8 @@ def changes(plan: Plan, style: Style = PLAIN) -> str:
     unchanged = [name for name in plan.components if not plan.of(name)]
     if plan.changes and unchanged:
         blocks.append(style.dim(f"unchanged: {', '.join(unchanged)}"))
+    if not all(change.certain for change in plan.changes):
+        blocks.append(style.dim(_MAY_MEANS))
     return "\n".join(blocks)
 
 
@@ -64,9 +67,7 @@ def closing(plan: Plan, *, hosts: int = 0) -> str:
         return "Plan: everything is as declared. Nothing was changed."
     parts = [f"{hosts} host{'' if hosts == 1 else 's'} to change"] if hosts else []
     parts += [
-        f"{counts[action]} {word}"
-        for action, word in _COUNTED.items()
-        if counts[action] or action in _ALWAYS_COUNTED
+        f"{counts[action]} {word}" for action, word in _COUNTED.items() if counts[action] or action in _ALWAYS_COUNTED
     ]
     parts += [f"{problems} conflict{'' if problems == 1 else 's'}"] if problems else []
     return f"Plan: {', '.join(parts)}. Nothing was changed."
@@ -143,18 +144,8 @@ def _title(group: list[Change]) -> str:
     nodes = ranges(_node(each) for each in group)
     if change.ref.kind == "Node":
         return f"Node {nodes}"
-    title = change.ref.name if len(group) == 1 else _common(each.ref.name for each in group)
+    title = change.ref.name if len(group) == 1 else f"{change.ref.name.partition(f'-{node}')[0]}-*"
     return f"{change.ref.kind} {change.ref.namespace}/{title} on {nodes}"
-
-
-def _common(names: Iterable[str]) -> str:
-    """Return what names begin with in common, up to a dash, and a star."""
-    every = list(names)
-    short = min(every, key=len)
-    length = next(
-        (i for i, letter in enumerate(short) if any(name[i] != letter for name in every)), len(short)
-    )
-    return f"{short[:length].rpartition('-')[0]}-*"
 
 
 def _node(change: Change) -> str:

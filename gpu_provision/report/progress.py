@@ -60,9 +60,7 @@ class Progress:
 
     def current(self, now: float) -> str:
         """Return the one line that a terminal shows and rewrites."""
-        return (
-            f"{_duration(now - self.started):>6}  {self.summary()}{self._reasons()}" if self.awaited else ""
-        )
+        return f"{_duration(now - self.started):>6}  {self.summary()}{self._reasons()}" if self.awaited else ""
 
     @property
     def awaited(self) -> tuple[Event, ...]:
@@ -87,11 +85,13 @@ class Progress:
 
 
 def line(event: Event, style: Style = PLAIN) -> str:
-    """Return an event as one line: sign, component, node, state, message."""
-    head = f"{_SIGNS[event.state]} {event.component}"
-    node = f" {event.node}" if event.node else ""
+    """Return an event as one line: sign, component, node, state, message; a run's own word stands alone."""
+    sign = _SIGNS[event.state]
+    if not (event.component or event.node):
+        return f"{sign} {event.message}"
+    about = " ".join(filter(None, (event.component, event.node)))
     message = f": {event.message}" if event.message else ""
-    return f"{head}{node} {style.state(event.state)}{message}"
+    return f"{sign} {about} {style.state(event.state)}{message}"
 
 
 def _where(event: Event) -> str:

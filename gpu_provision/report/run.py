@@ -11,7 +11,7 @@ from gpu_provision.report.status import evidence, evidence_document
 from gpu_provision.report.style import PLAIN, Style
 from gpu_provision.report.tables import table
 
-_HEADERS = ("component", "ready", "state", "nodes and reasons")
+_HEADERS = ("COMPONENT", "READY", "STATE", "NODES AND REASONS")
 _ENDS_WELL = frozenset({State.READY})
 
 

@@ -9,8 +9,18 @@ from gpu_provision.model.progress import ComponentStatus, Evidence, NodeStatus, 
 from gpu_provision.report.style import PLAIN, Style
 from gpu_provision.report.tables import indented, table
 
-_COMPONENT_HEADERS = ("component", "version", "desired", "ready", "state", "reason")
-_NODE_HEADERS = ("node", "pool", "os", "gpu", "gpus", "driver", "nvidia.com/gpu", "state", "reason")
+_COMPONENT_HEADERS = ("COMPONENT", "VERSION", "DESIRED", "READY", "STATE", "REASON")
+_NODE_HEADERS = (
+    "NODE",
+    "POOL",
+    "OS",
+    "GPU",
+    "GPUS",
+    "DRIVER",
+    "nvidia.com/gpu",  # allocatable, under the name that kubectl shows
+    "STATE",
+    "REASON",
+)
 _NOTHING = "-"
 
 

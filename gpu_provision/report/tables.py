@@ -12,10 +12,10 @@ _GAP = "  "
 
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[str]], style: Style = PLAIN) -> str:
-    """Return rows as columns of equal width under upper-case headers; cells may hold colors."""
+    """Return rows as columns of equal width under headers; cells may hold colors."""
     body = [[str(cell) for cell in row] for row in rows]
     widths = [max(_width(row[column]) for row in [list(headers), *body]) for column in range(len(headers))]
-    lines = [style.bold(_line([header.upper() for header in headers], widths))]
+    lines = [style.bold(_line(list(headers), widths))]
     lines += [_line(row, widths) for row in body]
     return "\n".join(lines)
 

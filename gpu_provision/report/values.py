@@ -52,10 +52,7 @@ def redacted_value(value: Any) -> Any:
     """Return a JSON value in which the values of secretly named env entries are hidden."""
     if isinstance(value, dict):
         hidden = "value" in value and _SECRET_NAME.search(str(value.get("name", "")))
-        return {
-            key: HIDDEN if hidden and key == "value" else redacted_value(below)
-            for key, below in value.items()
-        }
+        return {key: HIDDEN if hidden and key == "value" else redacted_value(below) for key, below in value.items()}
     return [redacted_value(item) for item in value] if isinstance(value, list) else value
 
 
@@ -65,6 +62,5 @@ def redacted(manifest: dict[str, Any]) -> dict[str, Any]:
     if manifest.get("kind") != "Secret":
         return shown_parts
     return {
-        key: dict.fromkeys(value or {}, HIDDEN) if key in _SECRET_PARTS else value
-        for key, value in shown_parts.items()
+        key: dict.fromkeys(value or {}, HIDDEN) if key in _SECRET_PARTS else value for key, value in shown_parts.items()
     }

@@ -1,0 +1,101 @@
+"""A plan as people and scripts read it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from types import ModuleType
+
+from gpu_provision.model.plan import Action, Plan
+from gpu_provision.report import hosts, plan
+from gpu_provision.report.style import Style
+
+Golden = Callable[[str, str], None]
+
+
+def test_the_whole_plan_reads_as_designed(samples: ModuleType, golden: Golden) -> None:
+    """Signs, grouped nodes, old -> new, effects, conflicts, one closing sentence."""
+    text = plan.text(samples.PLAN, hosts=hosts.text(samples.HOSTS), changing_hosts=3)
+    golden("plan", text)
+
+
+def test_an_empty_plan_says_that_nothing_is_to_do(samples: ModuleType) -> None:
+    """No counts where there is nothing to count."""
+    assert plan.text(samples.EMPTY_PLAN).endswith("Plan: everything is as declared. Nothing was changed.")
+
+
+def test_a_change_that_depends_on_others_says_may(samples: ModuleType) -> None:
+    """Will and may are kept apart."""
+    changed = replace(samples.EMPTY_PLAN, changes=(samples.upgrade(certain=False),))
+    assert "(may)" in plan.changes(changed)
+    assert "(may)" not in plan.changes(replace(changed, changes=(samples.upgrade(),)))
+
+
+def test_a_digest_that_follows_from_other_fields_is_not_told(samples: ModuleType) -> None:
+    """An edit of one version shows one changed field."""
+    lines = plan.changes(replace(samples.EMPTY_PLAN, changes=(samples.upgrade(),))).splitlines()
+    assert [line for line in lines if "->" in line] == [
+        "      spec.template.spec.containers[dcgm].image: "
+        "example.com/dcgm-exporter:4.2.0 -> example.com/dcgm-exporter:4.4.1"
+    ]
+
+
+def test_a_secret_is_shown_neither_as_text_nor_as_json(samples: ModuleType) -> None:
+    """Values of a Secret are never printed."""
+    changed = replace(samples.EMPTY_PLAN, changes=(samples.secret("b2xk", "bmV3"),))
+    told = plan.text(changed) + json.dumps(plan.document(changed))
+    assert "data.token: (changed)" in told
+    assert "b2xk" not in told
+    assert "bmV3" not in told
+
+
+def test_colors_change_nothing_but_the_escapes(samples: ModuleType) -> None:
+    """Color never carries meaning alone."""
+    colored = plan.text(samples.PLAN, Style(enabled=True))
+    assert "\x1b[" in colored
+    assert _without_escapes(colored) == plan.text(samples.PLAN)
+
+
+def test_equal_changes_of_different_nodes_are_one_block(samples: ModuleType) -> None:
+    """Eight equal nodes take two lines, not sixteen."""
+    text = plan.changes(samples.PLAN)
+    assert text.count("gpu.present") == 1
+    assert "~ Node gpu-01..08" in text
+
+
+def test_pods_are_named_by_their_node_however_they_are_pinned(samples: ModuleType) -> None:
+    """The scheduler's affinity pins a pod as nodeName does."""
+    terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["t4-9"]}]}]
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
+    pinned = replace(samples.validation("t4-9"), manifest={"spec": {"affinity": affinity}})
+    assert "on t4-9" in plan.changes(replace(samples.EMPTY_PLAN, changes=(pinned,)))
+
+
+def test_the_summary_counts_every_action(samples: ModuleType) -> None:
+    """The document's counts are those of the closing sentence."""
+    summary = plan.document(samples.PLAN)["summary"]
+    assert summary == {"create": 1, "update": 9, "delete": 1, "run": 2, "wait": 0, "conflict": 1}
+
+
+def test_a_removed_component_is_shown_although_it_is_off(samples: ModuleType) -> None:
+    """What is pruned belongs to a component that the plan no longer lists."""
+    assert "mig_manager\n  - DaemonSet" in plan.changes(samples.PLAN)
+
+
+def test_every_action_has_a_sign_of_its_own() -> None:
+    """The sign alone tells the action."""
+    signs = [plan.SIGNS[action][0] for action in Action]
+    assert len(set(signs)) == len(signs)
+
+
+def test_one_conflict_is_counted_even_without_changes(samples: ModuleType) -> None:
+    """A plan that cannot be carried out never says that all is well."""
+    blocked: Plan = replace(samples.EMPTY_PLAN, findings=(samples.CONFLICT,))
+    assert plan.closing(blocked).endswith("1 conflict. Nothing was changed.")
+
+
+def _without_escapes(text: str) -> str:
+    for code in ("0", "1", "2", "31", "32", "33", "36"):
+        text = text.replace(f"\x1b[{code}m", "")
+    return text

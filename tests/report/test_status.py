@@ -1,0 +1,41 @@
+"""The status tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from types import ModuleType
+
+from gpu_provision.model.progress import State
+from gpu_provision.report import status
+
+Golden = Callable[[str, str], None]
+
+
+def test_the_tables_read_as_designed(samples: ModuleType, golden: Golden) -> None:
+    """Components, nodes, evidence."""
+    golden("status", status.text(samples.STATUS))
+
+
+def test_a_node_without_a_gpu_is_listed_and_says_why_it_gets_nothing(samples: ModuleType) -> None:
+    """The proof that such nodes are left alone is in the table."""
+    line = next(line for line in status.text(samples.STATUS).splitlines() if line.startswith("cpu-1"))
+    assert line.endswith("no GPU: gets no GPU component")
+
+
+def test_the_stack_is_ready_when_every_component_and_gpu_node_is(samples: ModuleType) -> None:
+    """A node without a GPU does not count."""
+    ready = replace(
+        samples.STATUS,
+        components=tuple(replace(row, state=State.READY) for row in samples.STATUS.components),
+        nodes=(samples.STATUS.nodes[0], replace(samples.STATUS.nodes[1], state=State.PENDING)),
+    )
+    assert status.is_ready(ready)
+    assert not status.is_ready(samples.STATUS)
+
+
+def test_an_unknown_number_is_a_dash(samples: ModuleType) -> None:
+    """Nobody registered nvidia.com/gpu is not the same as none allocatable."""
+    row = replace(samples.STATUS.nodes[0], allocatable=0, gpus=None)
+    cells = status.nodes([row]).splitlines()[1].split()
+    assert cells[5:8] == ["-", "580.95.05", "0"]
