@@ -8,11 +8,19 @@ from types import ModuleType
 from typing import Any
 
 from gpu_provision.components import (
+    dcgm,
+    dcgm_exporter,
+    device_plugin,
+    device_plugin_validation,
     driver,
+    driver_validation,
+    gfd,
     nfd,
     node_labels,
     prerequisites,
     targets,
+    toolkit,
+    validator,
 )
 from gpu_provision.model.cluster import Context, Manifest
 from gpu_provision.model.findings import Finding
@@ -70,6 +78,14 @@ COMPONENTS: tuple[Component, ...] = tuple(
             nfd,
             node_labels,
             driver,
+            toolkit,
+            validator,
+            driver_validation,
+            device_plugin,
+            device_plugin_validation,
+            gfd,
+            dcgm,
+            dcgm_exporter,
         ),
     )
 )

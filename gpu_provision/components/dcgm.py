@@ -1,0 +1,83 @@
+"""The stand-alone DCGM host engine, off by default: the exporter has one built in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpu_provision.components import labels, operands, pods
+from gpu_provision.components.kubernetes_versions import has_internal_traffic_policy
+from gpu_provision.components.objects import manifest, role, service_account
+from gpu_provision.model.cluster import Context, Manifest
+from gpu_provision.model.inventory import Inventory
+from gpu_provision.model.specs import DcgmSpec
+
+NAME = "dcgm"
+TITLE = "NVIDIA DCGM"
+REQUIRES: tuple[str, ...] = ("validator",)
+
+_NAME = "nvidia-dcgm"
+_PORT = 5555
+ADDRESS = f"{_NAME}:{_PORT}"
+"""Where the exporter of the same node finds the engine."""
+
+_LIVES = {"tcpSocket": {"port": _PORT}, "initialDelaySeconds": 15}
+
+
+def spec(inventory: Inventory) -> DcgmSpec | None:
+    """Return the spec, or None if the component is off."""
+    return inventory.specs.dcgm if inventory.specs.dcgm.enabled else None
+
+
+def manifests(spec: DcgmSpec, context: Context) -> list[Manifest]:
+    """Return access rights, the Service and the DaemonSet."""
+    namespace = context.namespace
+    return [
+        service_account(_NAME, namespace),
+        *role(_NAME, namespace, [operands.USE_PRIVILEGED_SCC], subject=_NAME),
+        _service(context),
+        operands.daemon_set(
+            context,
+            _NAME,
+            selector={labels.APP: _NAME},
+            node_selector={labels.deploy("dcgm"): "true"},
+            pod=_pod(spec, context),
+        ),
+    ]
+
+
+def _service(context: Context) -> Manifest:
+    # Every exporter must reach the engine of its own node and no other.
+    local = {"internalTrafficPolicy": "Local"} if has_internal_traffic_policy(context.facts) else {}
+    ports = [{"name": "dcgm", "port": _PORT, "targetPort": _PORT, "protocol": "TCP"}]
+    return manifest(
+        ("v1", "Service"),
+        _NAME,
+        namespace=context.namespace,
+        labels={labels.APP: _NAME},
+        spec={"type": "ClusterIP", **local, "selector": {labels.APP: _NAME}, "ports": ports},
+    )
+
+
+def _pod(spec: DcgmSpec, context: Context) -> dict[str, Any]:
+    validator = context.inventory.specs.validator
+    return operands.pod(
+        serviceAccountName=_NAME,
+        runtimeClassName=operands.runtime_class(context),
+        imagePullSecrets=pods.pull_secrets(spec.image_pull_secrets, validator.image_pull_secrets),
+        initContainers=[operands.wait_for_toolkit(context, operands.MOUNT_RUN_NVIDIA)],
+        containers=[
+            pods.container(
+                "nvidia-dcgm-ctr",
+                spec.image.reference,
+                imagePullPolicy=spec.image_pull_policy,
+                args=list(spec.args),
+                env=pods.environment({}, spec.env),
+                ports=[pods.port("dcgm", _PORT)],
+                livenessProbe=_LIVES,
+                readinessProbe=_LIVES,
+                securityContext=pods.PRIVILEGED,
+                resources=dict(spec.resources),
+            )
+        ],
+        volumes=[operands.RUN_NVIDIA],
+    )

@@ -1,0 +1,146 @@
+"""The DCGM exporter: GPU metrics in Prometheus format."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpu_provision.components import dcgm, labels, operands, pods
+from gpu_provision.components.objects import cluster_role, manifest, role, rule, service_account
+from gpu_provision.model.cluster import Context, Manifest
+from gpu_provision.model.inventory import Inventory
+from gpu_provision.model.specs import DcgmExporterSpec
+
+NAME = "dcgm_exporter"
+TITLE = "DCGM exporter"
+REQUIRES: tuple[str, ...] = ("validator",)
+
+_NAME = "nvidia-dcgm-exporter"
+_PORT = 9400
+_LABELS = {labels.APP: _NAME}
+_SERVICE_MONITORS = "servicemonitors.monitoring.coreos.com"
+
+_COLLECTORS = "/etc/dcgm-exporter/dcp-metrics-included.csv"
+_OWN_COLLECTORS_KEY = "dcgm-metrics.csv"
+_OWN_COLLECTORS = f"/etc/dcgm-exporter/{_OWN_COLLECTORS_KEY}"
+
+_RULES = [operands.USE_PRIVILEGED_SCC, rule("", ["configmaps"], ["get", "list"])]
+_POD_RULES = [rule("", ["pods"], ["get", "list", "watch"])]
+
+# The user's settings that make the exporter look pods up.
+_POD_SETTINGS = ("DCGM_EXPORTER_KUBERNETES_ENABLE_POD_LABELS", "DCGM_EXPORTER_KUBERNETES_ENABLE_POD_UID")
+
+_HEALTH = {"httpGet": {"path": "/health", "port": _PORT}, "initialDelaySeconds": 45}
+
+
+def spec(inventory: Inventory) -> DcgmExporterSpec | None:
+    """Return the spec, or None if the component is off."""
+    return inventory.specs.dcgm_exporter if inventory.specs.dcgm_exporter.enabled else None
+
+
+def manifests(spec: DcgmExporterSpec, context: Context) -> list[Manifest]:
+    """Return access rights, Service, DaemonSet, and a ServiceMonitor where the cluster knows such."""
+    namespace = context.namespace
+    with_monitor = spec.service_monitor.enabled and _SERVICE_MONITORS in context.facts.resources
+    reader = cluster_role(f"{_NAME}-read-pods", namespace, _POD_RULES, subject=_NAME)
+    return [
+        service_account(_NAME, namespace),
+        *role(_NAME, namespace, _RULES, subject=_NAME),
+        *(reader if _reads_pods(spec) else []),
+        _service(spec, context),
+        operands.daemon_set(
+            context,
+            _NAME,
+            selector=_LABELS,
+            node_selector={labels.deploy("dcgm-exporter"): "true"},
+            pod=_pod(spec, context),
+        ),
+        *([_service_monitor(spec, context)] if with_monitor else []),
+    ]
+
+
+def _reads_pods(spec: DcgmExporterSpec) -> bool:
+    return any(spec.env.get(name, "").lower() == "true" for name in _POD_SETTINGS)
+
+
+def _service(spec: DcgmExporterSpec, context: Context) -> Manifest:
+    return manifest(
+        ("v1", "Service"),
+        _NAME,
+        namespace=context.namespace,
+        labels=_LABELS,
+        annotations={"prometheus.io/scrape": "true"},
+        spec={
+            "type": spec.service_type,
+            "selector": _LABELS,
+            "ports": [{"name": "gpu-metrics", "port": _PORT, "targetPort": _PORT, "protocol": "TCP"}],
+        },
+    )
+
+
+def _pod(spec: DcgmExporterSpec, context: Context) -> dict[str, Any]:
+    validator = context.inventory.specs.validator
+    own = [pods.config_volume("metrics-config", spec.metrics_config)] if spec.metrics_config else []
+    return operands.pod(
+        serviceAccountName=_NAME,
+        automountServiceAccountToken=None if _reads_pods(spec) else False,
+        runtimeClassName=operands.runtime_class(context),
+        imagePullSecrets=pods.pull_secrets(spec.image_pull_secrets, validator.image_pull_secrets),
+        initContainers=[operands.wait_for_toolkit(context, operands.MOUNT_RUN_NVIDIA)],
+        containers=[_container(spec, context)],
+        volumes=[
+            pods.host_volume("pod-gpu-resources", "/var/lib/kubelet/pod-resources"),
+            pods.host_volume("run-nvidia", "/run/nvidia"),
+            *own,
+        ],
+    )
+
+
+def _container(spec: DcgmExporterSpec, context: Context) -> dict[str, Any]:
+    with_engine = context.inventory.specs.dcgm.enabled
+    declared: pods.Environment = {
+        "DCGM_EXPORTER_LISTEN": f":{_PORT}",
+        "DCGM_EXPORTER_KUBERNETES": "true",
+        "DCGM_EXPORTER_COLLECTORS": _OWN_COLLECTORS if spec.metrics_config else _COLLECTORS,
+        **pods.NODE_NAME,
+        **({"DCGM_REMOTE_HOSTENGINE_INFO": dcgm.ADDRESS} if with_engine else {}),
+    }
+    own = [pods.mount("metrics-config", _OWN_COLLECTORS, read_only=True, sub_path=_OWN_COLLECTORS_KEY)]
+    return pods.container(
+        _NAME,
+        spec.image.reference,
+        imagePullPolicy=spec.image_pull_policy,
+        args=list(spec.args),
+        env=pods.environment(declared, spec.env),
+        ports=[pods.port("metrics", _PORT)],
+        livenessProbe=_HEALTH | {"periodSeconds": 5},
+        readinessProbe=_HEALTH,
+        securityContext=pods.PRIVILEGED,
+        resources=dict(spec.resources),
+        volumeMounts=[
+            pods.mount("pod-gpu-resources", "/var/lib/kubelet/pod-resources", read_only=True),
+            *(own if spec.metrics_config else []),
+        ],
+    )
+
+
+def _service_monitor(spec: DcgmExporterSpec, context: Context) -> Manifest:
+    monitor = spec.service_monitor
+    endpoint = {
+        "port": "gpu-metrics",
+        "path": "/metrics",
+        "interval": monitor.interval,
+        "scrapeTimeout": monitor.scrape_timeout,
+        "honorLabels": monitor.honor_labels,
+    }
+    return manifest(
+        ("monitoring.coreos.com/v1", "ServiceMonitor"),
+        _NAME,
+        namespace=context.namespace,
+        labels={**monitor.additional_labels, **_LABELS},
+        spec={
+            "jobLabel": labels.APP,
+            "selector": {"matchLabels": _LABELS},
+            "namespaceSelector": {"matchNames": [context.namespace]},
+            "endpoints": [endpoint],
+        },
+    )

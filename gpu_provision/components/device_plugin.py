@@ -1,0 +1,135 @@
+"""The device plugin: makes ``nvidia.com/gpu`` a resource that pods can request."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from gpu_provision.components import labels, operands, plugin_config, pods, scripts
+from gpu_provision.components.objects import cluster_role, config_map, role, service_account
+from gpu_provision.model.cluster import Context, Manifest
+from gpu_provision.model.inventory import Inventory
+from gpu_provision.model.specs import DevicePluginSpec
+
+NAME = "device_plugin"
+TITLE = "NVIDIA device plugin"
+REQUIRES: tuple[str, ...] = ("validator",)
+
+_ACCOUNT = "nvidia-device-plugin"
+_APP = "nvidia-device-plugin-daemonset"
+_ENTRYPOINT = "nvidia-device-plugin-entrypoint"
+
+# The kubelet looks for plugins nowhere else, whatever its root directory is.
+_PLUGIN_DIRECTORY = "/var/lib/kubelet/device-plugins"
+
+_VOLUMES = [
+    pods.config_volume(_ENTRYPOINT, mode=0o700),
+    pods.host_volume("device-plugin", _PLUGIN_DIRECTORY),
+    operands.RUN_NVIDIA_VALIDATIONS,
+    operands.DRIVER_INSTALL_DIR,
+    operands.HOST_ROOT,
+    operands.CDI_ROOT,
+    pods.host_volume("mps-root", "/run/nvidia/mps", "DirectoryOrCreate"),
+    pods.host_volume("mps-shm", "/run/nvidia/mps/shm"),
+]
+
+_MOUNTS = [
+    pods.mount(_ENTRYPOINT, "/bin/entrypoint.sh", read_only=True, sub_path="entrypoint.sh"),
+    pods.mount("device-plugin", _PLUGIN_DIRECTORY),
+    operands.MOUNT_VALIDATIONS,
+    pods.mount("driver-install-dir", "/driver-root", pods.TO_CONTAINER),
+    operands.MOUNT_HOST_ROOT,
+    pods.mount("cdi-root", "/var/run/cdi"),
+    pods.mount("mps-shm", "/dev/shm"),  # noqa: S108 -- the container's shared memory, not a file of ours
+    pods.mount("mps-root", "/mps"),
+]
+
+
+def spec(inventory: Inventory) -> DevicePluginSpec | None:
+    """Return the spec, or None if the component is off."""
+    return inventory.specs.device_plugin if inventory.specs.device_plugin.enabled else None
+
+
+def manifests(spec: DevicePluginSpec, context: Context) -> list[Manifest]:
+    """Return access rights, the entrypoint and the DaemonSet."""
+    namespace = context.namespace
+    entrypoint = {"entrypoint.sh": scripts.DEVICE_PLUGIN_ENTRYPOINT}
+    return [
+        service_account(_ACCOUNT, namespace),
+        *role(_ACCOUNT, namespace, [operands.USE_PRIVILEGED_SCC], subject=_ACCOUNT),
+        *cluster_role(_ACCOUNT, namespace, [operands.READ_NODES], subject=_ACCOUNT),
+        config_map(_ENTRYPOINT, namespace, entrypoint, {labels.APP: _APP}),
+        operands.daemon_set(
+            context,
+            _APP,
+            selector={labels.APP: _APP},
+            node_selector={labels.deploy("device-plugin"): "true"},
+            pod=_pod(spec, context),
+        ),
+    ]
+
+
+def _pod(spec: DevicePluginSpec, context: Context) -> dict[str, Any]:
+    validator = context.inventory.specs.validator
+    wait = operands.wait_for_toolkit(
+        context, pods.mount("run-nvidia-validations", operands.VALIDATIONS, pods.TO_CONTAINER)
+    )
+    return operands.pod(
+        serviceAccountName=_ACCOUNT,
+        runtimeClassName=operands.runtime_class(context),
+        shareProcessNamespace=plugin_config.is_used(context) or None,
+        imagePullSecrets=pods.pull_secrets(spec.image_pull_secrets, validator.image_pull_secrets),
+        initContainers=[wait, *plugin_config.init_containers(context, spec.image)],
+        containers=[
+            _container(spec, context),
+            *plugin_config.side_cars(context, spec.image, "nvidia-device-plugin"),
+        ],
+        volumes=[*_VOLUMES, *plugin_config.volumes(context)],
+    )
+
+
+def _container(spec: DevicePluginSpec, context: Context) -> dict[str, Any]:
+    return pods.container(
+        "nvidia-device-plugin",
+        spec.image.reference,
+        imagePullPolicy=spec.image_pull_policy,
+        command=["/bin/entrypoint.sh"],
+        args=list(spec.args),
+        env=pods.environment(_environment(spec, context), spec.env),
+        securityContext=pods.PRIVILEGED,
+        resources=dict(spec.resources),
+        volumeMounts=[*_MOUNTS, *plugin_config.mounts(context)],
+    )
+
+
+def _environment(spec: DevicePluginSpec, context: Context) -> dict[str, str]:
+    specs = context.inventory.specs
+    strategy = _cdi_strategy(spec.image.version) if specs.cdi_enabled else "envvar"
+    cdi = {
+        "CDI_ENABLED": "true",
+        "CDI_ANNOTATION_PREFIX": "cdi.k8s.io/",
+        **(
+            {"NVIDIA_CDI_HOOK_PATH": f"{specs.toolkit.install_dir}/toolkit/nvidia-cdi-hook"}
+            if specs.toolkit.enabled
+            else {}
+        ),
+    }
+    return {
+        "PASS_DEVICE_SPECS": "true",
+        "FAIL_ON_INIT_ERROR": "true",
+        "DEVICE_LIST_STRATEGY": strategy,
+        "DEVICE_ID_STRATEGY": "uuid",
+        "NVIDIA_VISIBLE_DEVICES": "all",
+        "NVIDIA_DRIVER_CAPABILITIES": "all",
+        "MPS_ROOT": "/run/nvidia/mps",
+        **operands.mig_environment(context),
+        **(cdi if specs.cdi_enabled else {}),
+        **plugin_config.environment(context),
+    }
+
+
+def _cdi_strategy(version: str) -> str:
+    """Return how devices are handed over: CDI fields of the kubelet's API are known since plugin 0.15."""
+    match = re.match(r"v?(\d+)\.(\d+)", version)
+    is_older = match is not None and (int(match[1]), int(match[2])) < (0, 15)
+    return "cdi-annotations" if is_older else "cdi-annotations,cdi-cri"

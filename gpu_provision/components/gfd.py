@@ -1,0 +1,102 @@
+"""GPU Feature Discovery: labels nodes with what their GPUs are, through Node Feature Discovery."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpu_provision.components import labels, operands, plugin_config, pods
+from gpu_provision.components.nfd_crds import GROUP
+from gpu_provision.components.objects import cluster_role, role, rule, service_account
+from gpu_provision.model.cluster import Context, Manifest
+from gpu_provision.model.inventory import Inventory
+from gpu_provision.model.specs import GfdSpec
+
+NAME = "gfd"
+TITLE = "GPU Feature Discovery"
+REQUIRES: tuple[str, ...] = ("validator",)
+
+_ACCOUNT = "nvidia-gpu-feature-discovery"
+_APP = "gpu-feature-discovery"
+_FEATURES = "/etc/kubernetes/node-feature-discovery/features.d"
+
+_RULES = [
+    operands.USE_PRIVILEGED_SCC,
+    # It publishes what it finds as NodeFeature nvidia-features-for-<node>, in the operands' namespace.
+    rule(GROUP, ["nodefeatures"], ["get", "list", "watch", "create", "update"]),
+    rule("", ["pods"], ["get"]),
+]
+
+
+def spec(inventory: Inventory) -> GfdSpec | None:
+    """Return the spec, or None if the component is off."""
+    return inventory.specs.gfd if inventory.specs.gfd.enabled else None
+
+
+def manifests(spec: GfdSpec, context: Context) -> list[Manifest]:
+    """Return access rights and the DaemonSet."""
+    namespace = context.namespace
+    return [
+        service_account(_ACCOUNT, namespace),
+        *role(_ACCOUNT, namespace, _RULES, subject=_ACCOUNT),
+        *cluster_role(_ACCOUNT, namespace, [operands.READ_NODES], subject=_ACCOUNT),
+        operands.daemon_set(
+            context,
+            _APP,
+            selector={labels.APP: _APP, labels.PART_OF: "nvidia-gpu"},
+            node_selector={labels.deploy("gpu-feature-discovery"): "true"},
+            pod=_pod(spec, context),
+        ),
+    ]
+
+
+def _pod(spec: GfdSpec, context: Context) -> dict[str, Any]:
+    validator = context.inventory.specs.validator
+    # As in the reference, config-manager is the device plugin's; older images of this one lack it.
+    manager = context.inventory.specs.device_plugin.image
+    return operands.pod(
+        serviceAccountName=_ACCOUNT,
+        runtimeClassName=operands.runtime_class(context),
+        shareProcessNamespace=plugin_config.is_used(context) or None,
+        imagePullSecrets=pods.pull_secrets(spec.image_pull_secrets, validator.image_pull_secrets),
+        initContainers=[
+            operands.wait_for_toolkit(context, operands.MOUNT_RUN_NVIDIA),
+            *plugin_config.init_containers(context, manager),
+        ],
+        containers=[
+            _container(spec, context),
+            *plugin_config.side_cars(context, manager, "gpu-feature-discovery"),
+        ],
+        volumes=[
+            pods.host_volume("output-dir", _FEATURES),
+            pods.host_volume("host-sys", "/sys"),
+            operands.RUN_NVIDIA,
+            *plugin_config.volumes(context),
+        ],
+    )
+
+
+def _container(spec: GfdSpec, context: Context) -> dict[str, Any]:
+    declared: pods.Environment = {
+        "GFD_SLEEP_INTERVAL": "60s",
+        "GFD_FAIL_ON_INIT_ERROR": "true",
+        "NAMESPACE": pods.Field("metadata.namespace"),
+        **pods.NODE_NAME,
+        "POD_NAME": pods.Field("metadata.name"),
+        **operands.mig_environment(context),
+        **plugin_config.environment(context),
+    }
+    return pods.container(
+        "gpu-feature-discovery",
+        spec.image.reference,
+        imagePullPolicy=spec.image_pull_policy,
+        command=["gpu-feature-discovery"],
+        args=list(spec.args),
+        env=pods.environment(declared, spec.env),
+        securityContext=pods.PRIVILEGED,
+        resources=dict(spec.resources),
+        volumeMounts=[
+            pods.mount("output-dir", _FEATURES),
+            pods.mount("host-sys", "/sys", read_only=True),
+            *plugin_config.mounts(context),
+        ],
+    )

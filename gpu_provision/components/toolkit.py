@@ -1,0 +1,238 @@
+"""The container toolkit: teaches each node's container runtime about GPUs."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Mapping
+from typing import Any
+
+from gpu_provision.components import codes, labels, operands, pods, scripts
+from gpu_provision.components.objects import config_map, role, rule, service_account
+from gpu_provision.components.toolkit_runtimes import (
+    CONTAINERD,
+    CRIO,
+    RUNTIMES,
+    Runtime,
+    additional_runtimes,
+    main_runtime,
+    runtime_of,
+)
+from gpu_provision.model.cluster import Context, Manifest
+from gpu_provision.model.findings import Finding
+from gpu_provision.model.inventory import Inventory
+from gpu_provision.model.specs import ToolkitSpec
+
+NAME = "toolkit"
+TITLE = "NVIDIA container toolkit"
+REQUIRES: tuple[str, ...] = ("driver",)
+
+_ACCOUNT = "nvidia-container-toolkit"
+_APP = "nvidia-container-toolkit-daemonset"
+_ENTRYPOINT = "nvidia-container-toolkit-entrypoint"
+
+# Where the container sees the runtime's directories.
+_CONFIG_DIRECTORY = "/runtime/config-dir/"
+_DROP_IN_DIRECTORY = "/runtime/config-dir.d/"
+_SOCKET_DIRECTORY = "/runtime/sock-dir/"
+
+_LIST_DAEMON_SETS = rule("apps", ["daemonsets"], ["list"])
+
+
+def spec(inventory: Inventory) -> ToolkitSpec | None:
+    """Return the spec, or None if the hosts have their own toolkit."""
+    return inventory.specs.toolkit if inventory.specs.toolkit.enabled else None
+
+
+def manifests(spec: ToolkitSpec, context: Context) -> list[Manifest]:
+    """Return access rights, the entrypoint, and a DaemonSet per container runtime of the targets."""
+    namespace = context.namespace
+    rules = [operands.USE_PRIVILEGED_SCC, _LIST_DAEMON_SETS]
+    entrypoint = {"entrypoint.sh": scripts.TOOLKIT_ENTRYPOINT}
+    return [
+        service_account(_ACCOUNT, namespace),
+        *role(_ACCOUNT, namespace, rules, subject=_ACCOUNT),
+        config_map(_ENTRYPOINT, namespace, entrypoint, {labels.APP: _APP}),
+        _main_daemon_set(spec, context),
+        *(_additional_daemon_set(name, spec, context) for name in additional_runtimes(context.targets)),
+    ]
+
+
+def problems(_spec: ToolkitSpec, context: Context) -> tuple[Finding, ...]:
+    """Return the clash of runtimes that no runtime class bridges: CRI-O's hook has none, the others need one."""
+    on_crio = [target.name for target in context.targets if runtime_of(target) == CRIO]
+    if context.inventory.specs.cdi_enabled or not on_crio or not additional_runtimes(context.targets):
+        return ()
+    return (
+        Finding(
+            code=codes.HOOK_RUNTIME,
+            what="without CDI, operands cannot get GPUs on CRI-O nodes and on others at once",
+            where=f"Nodes {', '.join(on_crio)}",
+            evidence="these run CRI-O; other GPU nodes of the inventory do not",
+            fix="set cdi.enabled: true",
+        ),
+    )
+
+
+def _main_daemon_set(spec: ToolkitSpec, context: Context) -> Manifest:
+    others = additional_runtimes(context.targets)
+    elsewhere = {"key": labels.CONTAINER_RUNTIME, "operator": "NotIn", "values": list(others)}
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [elsewhere]}]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}} if others else {}
+    return operands.daemon_set(
+        context,
+        _APP,
+        selector={labels.APP: _APP},
+        node_selector={labels.deploy("container-toolkit"): "true"},
+        pod=_pod(spec, RUNTIMES[main_runtime(context.targets)], context) | affinity_field(affinity),
+    )
+
+
+def affinity_field(affinity: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the pod's affinity, if there is any."""
+    return {"affinity": dict(affinity)} if affinity else {}
+
+
+def _additional_daemon_set(name: str, spec: ToolkitSpec, context: Context) -> Manifest:
+    """Return the DaemonSet of nodes that run another runtime than the others; their label selects them."""
+    by_runtime = {labels.CONTAINER_RUNTIME: name}
+    return operands.daemon_set(
+        context,
+        f"{_APP}-{name}",
+        selector={labels.APP: _APP, **by_runtime},
+        node_selector={labels.deploy("container-toolkit"): "true", **by_runtime},
+        pod=_pod(spec, RUNTIMES[name], context),
+    )
+
+
+def _pod(spec: ToolkitSpec, runtime: Runtime, context: Context) -> dict[str, Any]:
+    validator = context.inventory.specs.validator
+    hooks = "/usr/share/containers/oci/hooks.d" if runtime.name == CRIO else "/run/containers/oci/hooks.d"
+    files = _runtime_files(spec, runtime)
+    return operands.pod(
+        serviceAccountName=_ACCOUNT,
+        hostPID=True,
+        imagePullSecrets=pods.pull_secrets(spec.image_pull_secrets, validator.image_pull_secrets),
+        initContainers=[operands.driver_validation(context)],
+        containers=[_container(spec, runtime, context)],
+        volumes=[
+            pods.config_volume(_ENTRYPOINT, mode=0o700),
+            pods.host_volume("toolkit-root", "/run/nvidia/toolkit", "DirectoryOrCreate"),
+            operands.RUN_NVIDIA_VALIDATIONS,
+            operands.DRIVER_INSTALL_DIR,
+            operands.HOST_ROOT,
+            pods.host_volume("toolkit-install-dir", spec.install_dir),
+            pods.host_volume("crio-hooks", hooks),
+            operands.HOST_DEV_CHAR,
+            operands.CDI_ROOT,
+            *(pods.host_volume(name, posixpath.dirname(path), kind) for name, path, _, kind in files),
+        ],
+    )
+
+
+def _container(spec: ToolkitSpec, runtime: Runtime, context: Context) -> dict[str, Any]:
+    files = _runtime_files(spec, runtime)
+    return pods.container(
+        "nvidia-container-toolkit-ctr",
+        spec.image.reference,
+        imagePullPolicy=spec.image_pull_policy,
+        command=["/bin/entrypoint.sh"],
+        args=list(spec.args),
+        env=pods.environment(_environment(spec, runtime, context), _other_settings(spec, runtime)),
+        securityContext=pods.PRIVILEGED_S0,
+        resources=dict(spec.resources),
+        volumeMounts=[
+            pods.mount(_ENTRYPOINT, "/bin/entrypoint.sh", read_only=True, sub_path="entrypoint.sh"),
+            pods.mount("toolkit-root", "/run/nvidia/toolkit"),
+            operands.MOUNT_VALIDATIONS,
+            pods.mount("toolkit-install-dir", spec.install_dir),
+            pods.mount("crio-hooks", "/usr/share/containers/oci/hooks.d"),
+            pods.mount("driver-install-dir", "/driver-root", pods.TO_CONTAINER),
+            operands.MOUNT_HOST_ROOT,
+            pods.mount("cdi-root", "/var/run/cdi"),
+            *(pods.mount(name, directory) for name, _, directory, _ in files),
+        ],
+    )
+
+
+def _environment(spec: ToolkitSpec, runtime: Runtime, context: Context) -> dict[str, str | pods.Field]:
+    specs = context.inventory.specs
+    return {
+        "ROOT": spec.install_dir,
+        "NVIDIA_CONTAINER_RUNTIME_MODES_CDI_DEFAULT_KIND": "management.nvidia.com/gpu",
+        "NVIDIA_VISIBLE_DEVICES": "void",
+        "TOOLKIT_PID_FILE": "/run/nvidia/toolkit/toolkit.pid",
+        "NRI_NAMESPACE": pods.Field("metadata.namespace"),
+        **_injection(runtime, cdi=specs.cdi_enabled),
+        "RUNTIME": runtime.toolkit_name,
+        **({"CONTAINERD_RUNTIME_CLASS": specs.runtime_class} if runtime.name == CONTAINERD else {}),
+        **_paths_in_container(spec, runtime),
+    }
+
+
+def _injection(runtime: Runtime, *, cdi: bool) -> dict[str, str]:
+    """How GPUs get into containers: through CDI, CRI-O's hook, or the nvidia runtime itself."""
+    if cdi:
+        return {
+            "CDI_ENABLED": "true",
+            # Workloads get their GPUs through CDI, so the nvidia runtime is for operands only.
+            "NVIDIA_RUNTIME_SET_AS_DEFAULT": "false",
+            "NVIDIA_CONTAINER_RUNTIME_MODE": "cdi",
+            "CRIO_CONFIG_MODE": "config",
+        }
+    return {"CRIO_CONFIG_MODE": "hook"} if runtime.name == CRIO else {}
+
+
+def _host_path(spec: ToolkitSpec, default: str, *settings: str) -> str:
+    """Return a file's path on the host: the first of the user's settings that is there, else the default."""
+    return next((spec.env[name] for name in settings if spec.env.get(name)), default)
+
+
+def _config(spec: ToolkitSpec, runtime: Runtime) -> str:
+    return _host_path(spec, runtime.config, runtime.config_env, "RUNTIME_CONFIG")
+
+
+def _drop_in(spec: ToolkitSpec, runtime: Runtime) -> str:
+    return _host_path(spec, runtime.drop_in, "RUNTIME_DROP_IN_CONFIG") if runtime.drop_in else ""
+
+
+def _socket(spec: ToolkitSpec, runtime: Runtime) -> str:
+    return _host_path(spec, runtime.socket, runtime.socket_env, "RUNTIME_SOCKET") if runtime.socket else ""
+
+
+def _runtime_files(spec: ToolkitSpec, runtime: Runtime) -> list[tuple[str, str, str, str]]:
+    """Return (volume, file on the host, directory in the container, type of the host's directory)."""
+    name, create = runtime.toolkit_name, "DirectoryOrCreate"
+    files = [
+        (f"{name}-config", _config(spec, runtime), _CONFIG_DIRECTORY, create),
+        (f"{name}-drop-in-config", _drop_in(spec, runtime), _DROP_IN_DIRECTORY, create),
+        (f"{name}-socket", _socket(spec, runtime), _SOCKET_DIRECTORY, ""),
+    ]
+    return [file for file in files if file[1]]
+
+
+def _paths_in_container(spec: ToolkitSpec, runtime: Runtime) -> dict[str, str]:
+    config = _CONFIG_DIRECTORY + posixpath.basename(_config(spec, runtime))
+    paths = {"RUNTIME_CONFIG": config, runtime.config_env: config}
+    if drop_in := _drop_in(spec, runtime):
+        paths["RUNTIME_DROP_IN_CONFIG"] = _DROP_IN_DIRECTORY + posixpath.basename(drop_in)
+        paths["RUNTIME_DROP_IN_CONFIG_HOST_PATH"] = drop_in
+    if socket := _socket(spec, runtime):
+        mounted = _SOCKET_DIRECTORY + posixpath.basename(socket)
+        paths |= {"RUNTIME_SOCKET": mounted, runtime.socket_env: mounted}
+    return paths
+
+
+def _other_settings(spec: ToolkitSpec, runtime: Runtime) -> Mapping[str, str]:
+    """Return the user's env without the paths on the host, which have become mounts.
+
+    A file to read the runtime's settings from is also named by its path on the host, which is mounted at /host.
+    """
+    kept = {name: value for name, value in spec.env.items() if name not in _paths_in_container(spec, runtime)}
+    if sources := kept.get("RUNTIME_CONFIG_SOURCE"):
+        kept["RUNTIME_CONFIG_SOURCE"] = ",".join(map(_seen_from_container, sources.split(",")))
+    return kept
+
+
+def _seen_from_container(source: str) -> str:
+    kind, _, path = source.partition("=")
+    return f"file={posixpath.join('/host', path.lstrip('/'))}" if kind == "file" and path else source
