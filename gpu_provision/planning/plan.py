@@ -20,6 +20,7 @@ from gpu_provision.planning.states import (
     Key,
     Situation,
     label_changes,
+    shared_problem,
     situation,
     states,
 )
@@ -163,9 +164,11 @@ def _exists(component: str, seen: Situation) -> bool:
 
 
 def _what_is_awaited(component: str, node: str, seen: Situation) -> ObjectRef:
-    kinds = ("DaemonSet",) if node else ("Deployment", "CustomResourceDefinition")
     manifests = seen.desired[component]
-    found = next((manifest for manifest in manifests if manifest["kind"] in kinds), None)
+    if node:
+        found = next((manifest for manifest in manifests if manifest["kind"] == "DaemonSet"), None)
+    else:
+        found = next((manifest for manifest in manifests if shared_problem(manifest, seen)), None)
     return ref_of(found) if found else ObjectRef("v1", "Node", "", node)
 
 

@@ -35,7 +35,7 @@ def findings(known: Context) -> tuple[Finding, ...]:
 
 
 def _missing_nodes(known: Context) -> tuple[Finding, ...]:
-    if not known.facts.nodes:
+    if not known.facts.version:
         return ()
     return tuple(
         Finding(

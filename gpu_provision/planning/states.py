@@ -74,14 +74,18 @@ def _component_states(component: str, seen: Situation) -> Iterator[NodeState]:
 
 def _shared_state(component: str, seen: Situation) -> NodeState:
     for manifest in seen.desired[component]:
-        if manifest["kind"] in {"Node", "Pod"}:
-            continue
-        live = seen.observed.members.get(ref_of(manifest))
-        reason = _not_ready(manifest, live)
-        if reason:
-            state = State.PROGRESSING if live else State.PENDING
+        if reason := shared_problem(manifest, seen):
+            exists = ref_of(manifest) in seen.observed.members
+            state = State.PROGRESSING if exists else State.PENDING
             return NodeState(component=component, node="", state=state, reason=reason)
     return NodeState(component=component, node="", state=State.READY)
+
+
+def shared_problem(manifest: Manifest, seen: Situation) -> str:
+    """Say why an object that is not per node is not ready; an empty string if it is, or if it is per node."""
+    if manifest["kind"] in {"Node", "Pod"}:
+        return ""
+    return _not_ready(manifest, seen.observed.members.get(ref_of(manifest)))
 
 
 def _not_ready(manifest: Manifest, live: Manifest | None) -> str:
