@@ -1,4 +1,4 @@
-"""Failed states to findings: which component on which node, its first cause, and what to do."""
+"""Failed states to findings: which component on which nodes, its first cause, and what to do."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from gpu_provision.diagnose.remedies import remedy
+from gpu_provision.diagnose.remedies import Remedy, remedy
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.progress import NodeState, State
 
 _TROUBLE = re.compile(r"error|failed|could not|cannot|not found", re.IGNORECASE)
+_MOST_NAMES = 8
 
 
 class Symptom(NamedTuple):
@@ -21,29 +22,41 @@ class Symptom(NamedTuple):
     lines: Sequence[str]
 
 
+class _Cause(NamedTuple):
+    """What symptoms of one cause have in common."""
+
+    component: str
+    remedy: Remedy
+    unknown: str  # the reason, where the remedy knows no cause
+
+
 def failures(symptoms: Iterable[Symptom]) -> tuple[Finding, ...]:
-    """Return one finding per failure, first causes first."""
-    return tuple(_finding(symptom) for symptom in symptoms)
+    """Return one finding per component and cause, with the nodes that it befell."""
+    by_cause: dict[_Cause, list[Symptom]] = {}
+    for symptom in symptoms:
+        found = remedy(*reversed(symptom.lines), symptom.state.reason)
+        unknown = "" if found.cause else symptom.state.reason
+        by_cause.setdefault(_Cause(symptom.state.component, found, unknown), []).append(symptom)
+    return tuple(_finding(cause, found) for cause, found in by_cause.items())
 
 
-def _finding(symptom: Symptom) -> Finding:
-    state = symptom.state
-    last = _telling_line(symptom.lines)
-    found = remedy(*reversed(symptom.lines), state.reason)
-    place = ", ".join(
-        part
-        for part in (f"node {state.node}" if state.node else "", f"pod {symptom.pod}" if symptom.pod else "")
-        if part
-    )
-    where = f" on {state.node}" if state.node else ""
-    because = f": {found.cause}" if found.cause else f": {state.reason}"
+def _finding(cause: _Cause, symptoms: Sequence[Symptom]) -> Finding:
+    first, nodes = symptoms[0], _names([symptom.state.node for symptom in symptoms])
+    pod = f"pod {first.pod}" if first.pod else ""
+    evidence = (first.state.reason if cause.remedy.cause else "", _telling_line(first.lines))
     return Finding(
-        code=found.code,
-        what=f"{state.component} failed{where}{because}",
-        where=place,
-        evidence="; ".join(part for part in (state.reason, last) if part),
-        fix=found.fix,
+        code=cause.remedy.code,
+        what=f"{cause.component} failed{f' on {nodes}' if nodes else ''}: {cause.remedy.cause or cause.unknown}",
+        where=", ".join(filter(None, (f"node {nodes}" if nodes else "", pod))),
+        evidence="; ".join(dict.fromkeys(filter(None, evidence))),
+        fix=cause.remedy.fix,
     )
+
+
+def _names(nodes: Sequence[str]) -> str:
+    named = sorted(filter(None, nodes))
+    more = f" and {len(named) - _MOST_NAMES} more" if len(named) > _MOST_NAMES else ""
+    return ", ".join(named[:_MOST_NAMES]) + more
 
 
 def _telling_line(lines: Sequence[str]) -> str:
@@ -54,19 +67,22 @@ def _telling_line(lines: Sequence[str]) -> str:
 
 
 def blocked(states: Iterable[NodeState]) -> tuple[Finding, ...]:
-    """Return one finding per node that names what could not go on there."""
+    """Return what could not go on: one finding per set of components, with the nodes that they are blocked on."""
     by_node: dict[str, list[NodeState]] = {}
     for state in states:
         if state.state is State.BLOCKED:
             by_node.setdefault(state.node, []).append(state)
+    alike: dict[tuple[tuple[str, ...], str], list[str]] = {}
+    for node, found in by_node.items():
+        alike.setdefault((tuple(state.component for state in found), found[0].reason), []).append(node)
     return tuple(
         Finding(
             code="GP507",
-            what=f"blocked{f' on {node}' if node else ''}: {', '.join(state.component for state in found)}",
-            where=f"node {node}" if node else "",
-            evidence=found[0].reason,
+            what=f"blocked{f' on {_names(nodes)}' if any(nodes) else ''}: {', '.join(components)}",
+            where=f"node {_names(nodes)}" if any(nodes) else "",
+            evidence=reason,
             fix="mend the failure above and run again; nothing else is wrong with these",
             severity=Severity.WARNING,
         )
-        for node, found in sorted(by_node.items())
+        for (components, reason), nodes in alike.items()
     )

@@ -29,7 +29,8 @@ def _symptom(cluster: Cluster, outcome: Outcome, state: NodeState, *, read: bool
     pod = next((pod for pod in pods if not pod_view.is_ready(pod)), None)
     if pod is None:
         return Symptom(state, "", ())
-    return Symptom(state, pod["metadata"]["name"], _log(cluster, pod) if read else ())
+    lines = _log(cluster, pod) if read else ()
+    return Symptom(state, pod["metadata"]["name"], lines or (pod_view.cause(pod),))
 
 
 def _evidence(outcome: Outcome, state: NodeState) -> Evidence | None:

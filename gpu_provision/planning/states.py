@@ -63,9 +63,12 @@ def _component_states(component: str, seen: Situation) -> Iterator[NodeState]:
     manifests = seen.desired[component]
     daemonsets = [manifest for manifest in manifests if manifest["kind"] == "DaemonSet"]
     by_node = {_node_named(manifest): manifest for manifest in manifests if manifest["kind"] in {"Node", "Pod"}}
+    if not (daemonsets or by_node):
+        return
     for target in seen.context.targets:
         if target.facts is None:
-            yield _state(component, target, State.FAILED, NO_NODE)
+            first = component == next(name for name in ("nfd", "node_labels") if name in seen.desired)
+            yield _state(component, target, State.FAILED if first else State.PENDING, NO_NODE)
         elif target.name in by_node:
             yield _single_state(component, target, by_node[target.name], seen)
         else:

@@ -49,3 +49,13 @@ def test_blocked_components_are_one_finding_per_node() -> None:
     ]
     (finding,) = blocked(states)
     assert "toolkit, gfd" in finding.what
+
+
+def test_one_cause_on_many_nodes_is_one_finding() -> None:
+    states = [
+        NodeState(component="driver", node=f"gpu-{number:02}", state=State.FAILED, reason="ImagePullBackOff")
+        for number in range(12)
+    ]
+    (finding,) = failures([Symptom(state, "p", ()) for state in states])
+    assert "gpu-00" in finding.what
+    assert "and 4 more" in finding.what
