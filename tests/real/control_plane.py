@@ -13,6 +13,7 @@ import json
 import lzma
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -185,6 +186,7 @@ def _free_port() -> int:
 
 def main() -> None:
     """Run a control plane in the foreground and print its kubeconfig's path."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with control_plane(Path(sys.argv[1])) as plane:
         print(plane.kubeconfig, flush=True)  # noqa: T201 (the one thing a caller wants to know)
         with contextlib.suppress(KeyboardInterrupt):
