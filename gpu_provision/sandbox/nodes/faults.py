@@ -36,11 +36,15 @@ class Fault:
     kind: str
     settings: Mapping[str, Any] = field(default_factory=dict)
 
+    def __hash__(self) -> int:
+        """Equal faults have equal kinds; settings may hold lists."""
+        return hash(self.kind)
+
     def strikes(self, node: str) -> bool:
         """Tell whether the fault is meant for this node."""
         return self.settings.get("node", node) == node
 
-    def get(self, key: str, default: Any) -> Any:
+    def get(self, key: str, default: Any = None) -> Any:
         """Return one of the settings."""
         return self.settings.get(key, default)
 

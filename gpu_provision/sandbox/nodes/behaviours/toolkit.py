@@ -1,0 +1,62 @@
+"""The container toolkit: installs its binaries, tells the container runtime about them, writes CDI files."""
+
+from __future__ import annotations
+
+from gpu_provision.sandbox.nodes.behaviours.behaviour import Behaviour
+from gpu_provision.sandbox.nodes.container import Container
+from gpu_provision.sandbox.nodes.machine import CRIO_DROP_IN, RUNTIME_CONFIGS
+
+OWNER = "toolkit"
+_CONFIG_VARIABLES = ("RUNTIME_DROP_IN_CONFIG", "RUNTIME_CONFIG", "CONTAINERD_CONFIG", "DOCKER_CONFIG", "CRIO_CONFIG")
+_SOCKET_VARIABLES = ("RUNTIME_SOCKET", "CONTAINERD_SOCKET", "DOCKER_SOCKET", "CRIO_SOCKET")
+
+
+async def _install(container: Container) -> int:
+    machine, files = container.machine, container.files
+    root = container.env.get("ROOT") or next((w for w in container.argv[1:] if w.startswith("/")), "/usr/local/nvidia")
+    container.log("Starting nvidia-toolkit", f"Installing NVIDIA container toolkit to '{root}/toolkit'")
+    await container.sleep(container.world.timings.toolkit_install)
+    if not files.host_path(root):
+        container.log(f"warning: {root} is not a directory of the host; the container runtime will not find the toolkit")
+    files.write(f"{root}/toolkit/nvidia-container-runtime", "ELF")
+    files.write(f"{root}/toolkit/nvidia-cdi-hook", "ELF")
+    config = next((container.env[name] for name in _CONFIG_VARIABLES if container.env.get(name)), "")
+    problem = _configure(container, config, root)
+    if problem:
+        container.log(problem)
+        return 1
+    if container.env.get("CDI_ENABLED") == "true" and files.host_path("/var/run/cdi"):
+        files.write("/var/run/cdi/management.nvidia.com-gpu.yaml", "cdiVersion: 0.5.0\nkind: management.nvidia.com/gpu\n")
+    machine.state.owners[OWNER] = container.key
+    machine.changed()
+    container.log("Waiting for signal")
+    return await container.for_ever()
+
+
+def _configure(container: Container, config: str, root: str) -> str:
+    """Write the container runtime's configuration and have it restart; return what went wrong."""
+    if container.env.get("ENABLE_NRI_PLUGIN") == "true":
+        return ""
+    host_config = container.files.host_path(config) if config else ""
+    if host_config not in (*RUNTIME_CONFIGS, CRIO_DROP_IN):
+        return f"unable to setup runtime: config file {config or '(none)'} is not one that the container runtime reads"
+    socket = next((container.env[name] for name in _SOCKET_VARIABLES if container.env.get(name)), "")
+    if host_config != CRIO_DROP_IN and not container.files.host_path(socket):
+        return f"unable to restart container runtime: dial unix {socket}: connect: no such file or directory"
+    container.log(f"Loading config from {config}", f"Flushing config to {config}", "Sending SIGHUP signal")
+    container.files.write(config, f"# NVIDIA container runtime at {root}/toolkit/nvidia-container-runtime\n")
+    container.machine.state.owners["runtime-config"] = host_config
+    return ""
+
+
+def _stopped(container: Container) -> None:
+    """Take back the runtime's configuration, as the toolkit does when it is asked to end; its binaries stay."""
+    machine = container.machine
+    if machine.state.owners.get(OWNER) != container.key:
+        return
+    del machine.state.owners[OWNER]
+    machine.state.files.pop(machine.state.owners.pop("runtime-config", ""), None)
+    machine.changed()
+
+
+TOOLKIT = Behaviour(_install, _stopped)

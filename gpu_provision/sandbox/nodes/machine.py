@@ -1,0 +1,263 @@
+"""One simulated machine: its devices, files, kernel modules, driver and images, and what a reboot takes away."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import secrets
+import uuid
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from gpu_provision.sandbox.fleet import MachineSpec
+from gpu_provision.sandbox.nodes.faults import Fault, Faults
+
+DRIVER_ROOT = "/run/nvidia/driver"
+RUNTIME_DROP_IN = "/etc/containerd/conf.d/99-nvidia.toml"
+RUNTIME_CONFIGS = (RUNTIME_DROP_IN, "/etc/containerd/config.toml", "/etc/docker/daemon.json")
+CRIO_DROP_IN = "/etc/crio/crio.conf.d/99-nvidia.conf"
+VOLATILE = ("/run/", "/sys/", "/proc/", "/dev/")
+NVIDIA_VENDOR = "10de"
+_HOST_MODULES = "proc/modules"
+
+
+class PciDevice(NamedTuple):
+    """A device on the PCI bus: class and subclass, vendor and device, each four hexadecimal digits."""
+
+    pci_class: str
+    vendor: str
+    device: str
+
+
+def _new_id() -> str:
+    return str(uuid.uuid4())
+
+
+@dataclass(slots=True, kw_only=True)
+class MachineState:
+    """What a machine remembers; a restart of the sandbox keeps it, a reboot of the machine a part of it.
+
+    Attributes:
+        files: Text of every file of the host that matters, by absolute path.
+        directories: Directories below /run that somebody made.
+        modules: Loaded kernel modules.
+        driver: Version of the loaded driver; empty for none.
+        driver_digest: Configuration digest that the driver was installed with.
+        devices: GPUs that a device plugin has registered; None before the first one did.
+        owners: Which container put something there, such as the driver; by what it put there.
+        struck: Faults that strike once and have done so.
+        granted: Indices of the devices that each container holds, by ``<pod uid>/<container>``.
+    """
+
+    boot_id: str = field(default_factory=_new_id)
+    machine_id: str = field(default_factory=lambda: secrets.token_hex(16))
+    files: dict[str, str] = field(default_factory=dict)
+    directories: list[str] = field(default_factory=list)
+    modules: list[str] = field(default_factory=list)
+    images: dict[str, str] = field(default_factory=dict)
+    driver: str = ""
+    driver_digest: str = ""
+    devices: int | None = None
+    granted: dict[str, list[int]] = field(default_factory=dict)
+    owners: dict[str, str] = field(default_factory=dict)
+    struck: list[str] = field(default_factory=list)
+
+
+class Machine:
+    """A simulated machine. Every change wakes those who wait for one."""
+
+    def __init__(self, spec: MachineSpec, *, index: int = 1, home: Path | None = None) -> None:
+        """Take up the state kept in ``home``, or boot for the first time."""
+        self.spec, self.name = spec, spec.name
+        self.address = f"10.{100 + index // 65536 % 100}.{index // 256 % 256}.{index % 256}"
+        self._file = home / f"{spec.name}.json" if home else None
+        self._host = home.parent / "hosts" / spec.name if home else None
+        remembered = _load(self._file)
+        self.known = remembered is not None
+        self.state = remembered or MachineState()
+        self.faults = Faults()
+        self.rebooting = False
+        self.clients: set[str] = set()
+        self._changed: asyncio.Future[None] | None = None
+        self._listeners: list[Callable[[], None]] = []
+        if not self.known:
+            self._boot()
+
+    def on_change(self, listener: Callable[[], None]) -> None:
+        """Call ``listener`` after every change."""
+        self._listeners.append(listener)
+
+    def changed(self) -> None:
+        """Keep the state and wake those who wait."""
+        self._save()
+        self.wake()
+
+    def wake(self) -> None:
+        """Let those who wait look again, though nothing of the machine's own state changed."""
+        if self._changed is not None and not self._changed.done():
+            self._changed.set_result(None)
+        self._changed = None
+        for listener in self._listeners:
+            listener()
+
+    async def until(self, predicate: Callable[[], bool]) -> None:
+        """Wait until ``predicate`` holds, looking after every change."""
+        while not predicate():
+            if self._changed is None:
+                self._changed = asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._changed)
+
+    def set_faults(self, faults: Faults) -> None:
+        """Put other faults in force."""
+        self.faults = faults
+        self.wake()
+
+    @property
+    def gpus(self) -> int:
+        """GPUs that the PCI bus shows at the moment."""
+        missing = self.faults.of("gpu-missing", self.name)
+        return max(0, self.spec.gpus - int(missing.get("count", self.spec.gpus))) if missing else self.spec.gpus
+
+    def pci_devices(self) -> tuple[PciDevice, ...]:
+        """Everything on the PCI bus: a network card and the GPUs."""
+        network = PciDevice("0200", "8086", "1592")
+        if self.spec.gpu is None:
+            return (network,)
+        gpu = PciDevice(self.spec.gpu.pci_class, NVIDIA_VENDOR, self.spec.gpu.device)
+        return (network, *(gpu for _ in range(self.gpus)))
+
+    @property
+    def host_driver(self) -> str:
+        """Version of the driver that was installed on the host itself; empty for none."""
+        return str(self.spec.host.get("driver", ""))
+
+    @property
+    def handlers(self) -> frozenset[str]:
+        """Handlers that the container runtime is configured for."""
+        configured = any(path in self.state.files for path in (*RUNTIME_CONFIGS, CRIO_DROP_IN))
+        return frozenset({"", "runc", "nvidia", "nvidia-cdi", "nvidia-legacy"} if configured else {"", "runc"})
+
+    def nouveau_loaded(self) -> bool:
+        """Whether nouveau holds the card, as the simulated host's own modules show, else as the fleet says."""
+        lines = self._host_modules()
+        if lines is not None:
+            return any(line.startswith("nouveau ") for line in lines)
+        return bool(self.spec.host.get("nouveau"))
+
+    def unload_nouveau(self) -> bool:
+        """Unload nouveau from the simulated host; False if it is in use."""
+        lines = self._host_modules()
+        if lines is None or self._host is None:
+            return True
+        held = [line for line in lines if line.startswith("nouveau ")]
+        if any(line.split()[2] != "0" for line in held):
+            return False
+        if held:
+            rest = "".join(f"{line}\n" for line in lines if line not in held)
+            (self._host / _HOST_MODULES).write_text(rest, encoding="utf-8")
+        return True
+
+    def _host_modules(self) -> list[str] | None:
+        """Return the simulated host's /proc/modules; None while nobody used that host."""
+        try:
+            return (self._host / _HOST_MODULES).read_text(encoding="utf-8").splitlines() if self._host else None
+        except OSError:
+            return None
+
+    def unload_driver(self) -> bool:
+        """Unload the driver and take its files away; False if a container uses it."""
+        if self.clients:
+            return False
+        self.state.driver = self.state.driver_digest = ""
+        self.state.modules = [module for module in self.state.modules if not module.startswith("nvidia")]
+        gone = (f"{DRIVER_ROOT}/", "/sys/module/nvidia/")
+        self.state.files = {path: text for path, text in self.state.files.items() if not path.startswith(gone)}
+        self.changed()
+        return True
+
+    def make_directory(self, path: str) -> None:
+        """Make a directory of the host; one that is there is left alone."""
+        if path not in self.state.directories:
+            self.state.directories.append(path)
+            self.changed()
+
+    def has_directory(self, path: str) -> bool:
+        """Tell whether a directory was made, or something below it."""
+        made = (*self.state.directories, *self.state.files)
+        return any(name == path or name.startswith(f"{path}/") for name in made)
+
+    @property
+    def healthy_devices(self) -> int | None:
+        """GPUs that pods can have; None before a device plugin registered."""
+        return None if self.state.devices is None else min(self.state.devices, self.gpus)
+
+    def remember_fault(self, fault: Fault) -> bool:
+        """Note that a fault struck; False if it had already."""
+        if repr(fault) in self.state.struck:
+            return False
+        self.state.struck.append(repr(fault))
+        self.changed()
+        return True
+
+    def forget_fault(self, fault: Fault) -> None:
+        """Let a fault strike again when it is declared again."""
+        if repr(fault) in self.state.struck:
+            self.state.struck.remove(repr(fault))
+            self.changed()
+
+    def grant(self, holder: str, count: int) -> bool:
+        """Give a container ``count`` devices; False if there are not that many free ones."""
+        held = {device for devices in self.state.granted.values() for device in devices}
+        free = [device for device in range(self.state.devices or 0) if device not in held]
+        if holder in self.state.granted:
+            return True
+        if len(free) < count:
+            return False
+        self.state.granted[holder] = free[:count]
+        self.changed()
+        return True
+
+    def release(self, pod_uid: str) -> None:
+        """Take back the devices of a pod."""
+        held = [holder for holder in self.state.granted if holder.startswith(f"{pod_uid}/")]
+        for holder in held:
+            del self.state.granted[holder]
+        if held:
+            self.changed()
+
+    def reboot(self) -> None:
+        """Lose what does not outlive a reboot, and get a new boot ID."""
+        kept = {path: text for path, text in self.state.files.items() if not path.startswith(VOLATILE)}
+        self.state.boot_id, self.state.files, self.state.directories = _new_id(), kept, []
+        self.state.driver = self.state.driver_digest = ""
+        self.state.owners = {}
+        self.state.devices, self.state.granted = (None if self.state.devices is None else 0), {}
+        self.clients.clear()
+        self._boot()
+
+    def _boot(self) -> None:
+        self.state.modules = [m for m in ("i2c_core", "ipmi_msghandler") if m in self.spec.host.get("modules", ())]
+        if self.host_driver and self.spec.gpu:
+            self.state.driver = self.host_driver
+            self.state.modules += ["nvidia", "nvidia_uvm", "nvidia_modeset"]
+            self.state.files["/usr/bin/nvidia-smi"] = "ELF"
+        self.changed()
+
+    def _save(self) -> None:
+        if self._file is None:
+            return
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        scratch = self._file.with_suffix(".new")
+        scratch.write_text(json.dumps(asdict(self.state)), encoding="utf-8")
+        os.replace(scratch, self._file)
+
+
+def _load(file: Path | None) -> MachineState | None:
+    try:
+        fields: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file else {}
+        return MachineState(**fields) if fields else None
+    except (OSError, ValueError, TypeError):
+        return None  # an unreadable memory is no memory: the machine boots afresh

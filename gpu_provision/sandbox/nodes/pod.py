@@ -1,0 +1,225 @@
+"""The life of one pod on its machine, from admission to its end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from gpu_provision.sandbox.api import ApiError
+from gpu_provision.sandbox.nodes.admission import refusal
+from gpu_provision.sandbox.nodes.images import Puller
+from gpu_provision.sandbox.nodes.machine import Machine
+from gpu_provision.sandbox.nodes.reporter import Reporter
+from gpu_provision.sandbox.nodes.runner import Runner
+from gpu_provision.sandbox.nodes.sandbox_start import start_sandbox
+from gpu_provision.sandbox.nodes.status import (
+    ContainerRecord,
+    fresh_record,
+    is_sidecar,
+    phase_of,
+    rejected_status,
+    remembered_record,
+)
+from gpu_provision.sandbox.nodes.volumes import NotMountable, contents_of
+from gpu_provision.sandbox.nodes.world import CONFLICT, NOT_FOUND, PODS, World
+
+_log = logging.getLogger(__name__)
+_ENDED = {"Succeeded", "Failed"}
+Object = dict[str, Any]
+
+
+class PodWorker:
+    """Runs one pod: one task for its life, one for its end."""
+
+    def __init__(self, world: World, machine: Machine, pod: Object, puller: Puller) -> None:
+        """Take over a pod that is bound to the machine."""
+        self.world, self.machine, self.pod, self._puller = world, machine, pod, puller
+        self.uid = pod["metadata"]["uid"]
+        self._records_from_status()
+        self._reporter = Reporter(self)
+        self._runner = Runner(self, puller, self._reporter.changed)
+        self._life: asyncio.Task[None] | None = None
+        self._ending: asyncio.Task[None] | None = None
+        self.pod_ip = str((pod.get("status") or {}).get("podIP", ""))
+        self.start_time = str((pod.get("status") or {}).get("startTime", ""))
+
+    def _records_from_status(self) -> None:
+        status = self.pod.get("status") or {}
+        self.adopted = bool(status.get("containerStatuses")) and self.machine.known
+        spec = self.pod["spec"]
+        first = "PodInitializing" if spec.get("initContainers") else "ContainerCreating"
+        self.inits = _records(spec.get("initContainers") or (), status.get("initContainerStatuses") or (), first)
+        self.mains = _records(spec["containers"], status.get("containerStatuses") or (), first)
+
+    @property
+    def name(self) -> str:
+        """Namespace and name, for messages."""
+        return f"{self.pod['metadata']['namespace']}/{self.pod['metadata']['name']}"
+
+    def start(self) -> None:
+        """Begin, unless the pod has already ended."""
+        if (self.pod.get("status") or {}).get("phase") not in _ENDED and self._life is None:
+            self._life = asyncio.create_task(self._live())
+
+    def update(self, pod: Object) -> None:
+        """Take in the pod as it is now."""
+        self.pod = pod
+        if pod["metadata"].get("deletionTimestamp") and self._ending is None:
+            self._ending = asyncio.create_task(self._end())
+
+    def kill(self) -> None:
+        """Stop at once: the pod is gone from the cluster."""
+        self._cancel_life()
+        self._runner.stop_all()
+        self.machine.release(self.uid)
+
+    def abandon(self) -> None:
+        """Stop simulating, as if nothing had happened to the pod: the sandbox ends, the machine does not."""
+        for task in (self._life, self._ending, *self._reporter.tasks()):
+            if task is not None:
+                task.cancel()
+
+    def strike(self) -> None:
+        """Let a fault crash the containers it is meant for."""
+        self._runner.strike()
+
+    def reboot(self) -> None:
+        """Lose every container; the pod starts again once the machine is back."""
+        if self._life is None or self._ending is not None:
+            return
+        self._cancel_life()
+        self._runner.forget_all()
+        for record in (*self.inits, *self.mains):
+            _lost(record)
+        self.pod_ip, self.adopted = "", False
+        self._life = asyncio.create_task(self._live_after_reboot())
+
+    def _cancel_life(self) -> None:
+        if self._life is not None:
+            self._life.cancel()
+
+    async def _live_after_reboot(self) -> None:
+        await self.machine.until(lambda: not self.machine.rebooting)
+        if self.pod["spec"].get("restartPolicy", "Always") == "Never" and any(r.exit_code for r in self.mains):
+            self._reporter.changed()
+            return
+        await self._live()
+
+    async def _live(self) -> None:
+        try:
+            deadline = self.pod["spec"].get("activeDeadlineSeconds")
+            async with asyncio.timeout(self.world.timings.scaled(deadline) if deadline else None):
+                await self._run()
+        except TimeoutError:
+            self._give_up("DeadlineExceeded", "Pod was active on the node longer than the specified deadline")
+        except ApiError as error:
+            _log.warning("pod %s: %s", self.name, error)
+        except Exception:
+            _log.exception("pod %s: the simulation failed", self.name)
+
+    async def _run(self) -> None:
+        problem = "" if self.adopted else refusal(self.pod, self.machine, self.world.pods)
+        if problem:
+            reason, _, message = problem.partition(": ")
+            self.world.events.warning(self.pod, reason, message)
+            await self._reporter.replace(rejected_status(reason, message))
+            return
+        contents = await self._mounted()
+        self.pod_ip = self.pod_ip or await start_sandbox(self.pod, self.machine, self.world)
+        self._runner.prepare(contents)
+        if await self._initialize():
+            await self._run_mains()
+        self._reporter.changed()
+        self.machine.release(self.uid)
+
+    async def _mounted(self) -> dict[str, dict[str, str]]:
+        self._reporter.changed()
+        while True:
+            try:
+                return await self.world.insist(lambda: contents_of(self.pod, self.machine, self.world))
+            except NotMountable as problem:
+                self.world.events.warning(self.pod, "FailedMount", str(problem))
+                await self.world.pause()
+
+    async def _initialize(self) -> bool:
+        """Run the init containers one after the other; False if the pod failed on the way."""
+        specs = self.pod["spec"].get("initContainers") or ()
+        for spec, record in zip(specs, self.inits, strict=True):
+            if is_sidecar(spec):
+                await self._runner.start_sidecar(spec, record)
+            elif record.exit_code != 0 and await self._runner.run_to_end(spec, record, init=True) != 0:
+                return False
+        return True
+
+    async def _run_mains(self) -> None:
+        specs = self.pod["spec"]["containers"]
+        async with asyncio.TaskGroup() as group:
+            for spec, record in zip(specs, self.mains, strict=True):
+                if not self._finished(record):
+                    group.create_task(self._runner.run_to_end(spec, record, init=False))
+
+    def _finished(self, record: ContainerRecord) -> bool:
+        policy = self.pod["spec"].get("restartPolicy", "Always")
+        return record.exit_code is not None and not self._runner.restarts(policy, record.exit_code)
+
+    def _give_up(self, reason: str, message: str) -> None:
+        self._runner.stop_all()
+        for record in (*self.inits, *self.mains):
+            if record.running:
+                record.end(137, "Error")
+        self.machine.release(self.uid)
+        self._reporter.give_up(reason, message)
+
+    async def _end(self) -> None:
+        """Stop the containers as their hooks say, then let go of the pod."""
+        self._cancel_life()
+        grace = self.pod["metadata"].get("deletionGracePeriodSeconds", 30)
+        for record in (*self.inits, *self.mains):
+            if record.running:
+                self.world.events.normal(self.pod, "Killing", f"Stopping container {record.name}")
+        await self.world.sleep(min(grace, self.world.timings.termination))
+        codes = self._runner.stop_all()
+        for record in (*self.inits, *self.mains):
+            if record.running:
+                record.end(codes.get(record.name, 143))
+        self.machine.release(self.uid)
+        await self._reporter.settle()
+        await self._delete()
+
+    async def _delete(self) -> None:
+        metadata = self.pod["metadata"]
+
+        async def delete() -> None:
+            await self.world.api.delete(PODS, metadata["name"], metadata["namespace"], grace_seconds=0)
+
+        try:
+            await self.world.insist(delete)
+        except ApiError as error:
+            if error.code not in {NOT_FOUND, CONFLICT}:
+                _log.warning("pod %s: %s", self.name, error)
+
+    @property
+    def phase(self) -> str:
+        """The phase that the containers amount to."""
+        return phase_of(self.pod, self.inits, self.mains)
+
+
+def _records(
+    specs: Any, statuses: Any, waiting: str
+) -> list[ContainerRecord]:
+    known: Mapping[str, Any] = {status["name"]: status for status in statuses}
+    return [
+        remembered_record(spec, known[spec["name"]]) if spec["name"] in known else fresh_record(spec, waiting)
+        for spec in specs
+    ]
+
+
+def _lost(record: ContainerRecord) -> None:
+    """Note that a reboot took the container."""
+    if record.running:
+        record.end(255, "Unknown")
+    if record.state.get("terminated"):
+        record.restart()
+    record.ready = record.started = False

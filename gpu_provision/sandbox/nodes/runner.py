@@ -1,0 +1,225 @@
+"""Runs the containers of one pod: pull, create, start, restart with back-off, stop with hooks."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import secrets
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from gpu_provision.sandbox.api import ApiError
+from gpu_provision.sandbox.nodes.behaviours import Behaviour, behaviour_of
+from gpu_provision.sandbox.nodes.container import CannotStart, Container
+from gpu_provision.sandbox.nodes.environment import MissingReference, command_line, environment
+from gpu_provision.sandbox.nodes.filesystem import Filesystem, ReadOnlyMount, mounts_of
+from gpu_provision.sandbox.nodes.images import Puller
+from gpu_provision.sandbox.nodes.probes import Probes
+from gpu_provision.sandbox.nodes.sandbox_start import handler_of
+from gpu_provision.sandbox.nodes.status import ContainerRecord
+
+if TYPE_CHECKING:
+    from gpu_provision.sandbox.nodes.pod import PodWorker
+
+LONGEST_BACK_OFF = 30  # times the first one; the kubelet's 10 s grow to 300 s
+_REMOVED_BY_HOOK = re.compile(r"rm\s+(?:-\w+\s+)*([^;&|]+)")
+_ABOVE = 128
+_SIGTERM = 143
+Object = dict[str, Any]
+
+
+class Runner:
+    """The containers of one pod."""
+
+    def __init__(self, worker: PodWorker, puller: Puller, changed: Callable[[], None]) -> None:
+        """Nothing runs yet."""
+        self._worker, self._puller, self._changed = worker, puller, changed
+        self._contents: dict[str, dict[str, str]] = {}
+        self._running: dict[str, tuple[Container, Behaviour]] = {}
+        self._tasks: dict[str, asyncio.Task[int]] = {}
+        self._struck: set[str] = set()
+        self._sidecars: list[asyncio.Task[int]] = []
+
+    def prepare(self, contents: dict[str, dict[str, str]]) -> None:
+        """Take the files of the pod's volumes."""
+        self._contents = contents
+
+    @staticmethod
+    def restarts(policy: str, exit_code: int) -> bool:
+        """Tell whether a container that ended is started again."""
+        return policy == "Always" or (policy == "OnFailure" and exit_code != 0)
+
+    async def start_sidecar(self, spec: Object, record: ContainerRecord) -> None:
+        """Start an init container that goes on running, and return once it has started."""
+        self._sidecars.append(asyncio.create_task(self.run_to_end(spec, record, init=True, policy="Always")))
+        await self._worker.machine.until(lambda: record.started)
+
+    async def run_to_end(self, spec: Object, record: ContainerRecord, *, init: bool, policy: str = "") -> int:
+        """Run a container until it ends for good; return its exit code."""
+        policy = policy or self._worker.pod["spec"].get("restartPolicy", "Always")
+        if init and not policy == "Never" and not spec.get("restartPolicy"):
+            policy = "OnFailure"
+        field = f"spec.{'initContainers' if init else 'containers'}{{{record.name}}}"
+        crashes = 0
+        while True:
+            code = await self._once(spec, record, field)
+            if not self.restarts(policy, code):
+                return code
+            await self._back_off(record, field, crashes)
+            crashes += 1
+
+    async def _once(self, spec: Object, record: ContainerRecord, field: str) -> int:
+        adopted = self._worker.adopted and record.running
+        if not adopted:
+            await self._pull(spec, record, field)
+        container = await self._created(spec, record, field, adopted=adopted)
+        if not adopted:
+            record.run(secrets.token_hex(32), self._worker.machine.spec.runtime.split(":")[0])
+            self._say("Created", f"Created container: {record.name}", field)
+        probes = Probes(container, record, self._worker.world, self._changed)
+        container.attach(probes.passed)
+        probes.started()
+        code, reason, message = await self._execute(container, field)
+        record.end(code, reason, message)
+        self._changed()
+        return code
+
+    async def _pull(self, spec: Object, record: ContainerRecord, field: str) -> None:
+        worker = self._worker
+        await self._puller.pull(worker.machine, worker.pod, spec, record, field=field, changed=self._changed)
+        await worker.world.sleep(worker.world.timings.container_start)
+
+    async def _created(self, spec: Object, record: ContainerRecord, field: str, *, adopted: bool) -> Container:
+        worker = self._worker
+        namespace = worker.pod["metadata"]["namespace"]
+
+        async def lookup(resource: str, name: str) -> dict[str, str] | None:
+            return await worker.world.data_of(namespace, resource, name)
+
+        pod = {**worker.pod, "status": self._addresses()}
+        while True:
+            try:
+                env = await worker.world.insist(lambda: environment(spec, pod, lookup))
+                break
+            except MissingReference as problem:
+                record.wait("CreateContainerConfigError", str(problem))
+                worker.world.events.warning(worker.pod, "Failed", f"Error: {problem}", field=field)
+                self._changed()
+                await worker.world.pause()
+        machine = worker.machine
+        mounts = mounts_of(spec, worker.pod["spec"].get("volumes") or (), self._contents, machine.state.files)
+        return Container(
+            world=worker.world,
+            machine=machine,
+            pod=pod,
+            spec=spec,
+            env=env,
+            argv=command_line(spec, env),
+            files=Filesystem(mounts, machine.changed),
+            handler=await handler_of(worker.pod, worker.world) or "",
+            adopted=adopted,
+        )
+
+    def _addresses(self) -> Object:
+        worker = self._worker
+        return {"hostIP": worker.machine.address, "podIP": worker.pod_ip}
+
+    async def _execute(self, container: Container, field: str) -> tuple[int, str, str]:
+        """Run the behaviour; return exit code, reason and message."""
+        name = container.name
+        try:
+            behaviour = behaviour_of(container)
+        except CannotStart as problem:
+            self._worker.world.events.warning(self._worker.pod, "Failed", f"Error: {problem}", field=field)
+            return _ABOVE, "StartError", str(problem)
+        if not container.adopted:
+            self._say("Started", f"Started container {name}", field)
+        self._changed()
+        self._running[name] = (container, behaviour)
+        self._tasks[name] = asyncio.create_task(self._behave(container, behaviour))
+        try:
+            self.strike()
+            return await self._tasks[name], "", ""
+        except asyncio.CancelledError:
+            if name not in self._struck:
+                raise
+            return self._crash(container), "", ""
+        finally:
+            if name in self._tasks:
+                self._tasks.pop(name).cancel()
+
+    async def _behave(self, container: Container, behaviour: Behaviour) -> int:
+        try:
+            code = await behaviour.run(container)
+        except ReadOnlyMount as problem:
+            container.log(f"cannot create {problem}: Read-only file system")
+            code = 1
+        except (ApiError, KeyError) as problem:
+            container.log(f"error: {problem}")
+            code = 1
+        self._ended(container.name)
+        return code
+
+    def _crash(self, container: Container) -> int:
+        self._struck.discard(container.name)
+        fault = container.machine.faults.on_image("crash-loop", container.machine.name, container.image)
+        container.log(str(fault.get("message", "fatal error: simulated crash")) if fault else "fatal error")
+        self._ended(container.name)
+        return int(fault.get("exit_code", 1)) if fault else 1
+
+    def strike(self) -> None:
+        """Crash the containers that a fault is meant for."""
+        machine = self._worker.machine
+        for name, (container, _) in self._running.items():
+            if machine.faults.on_image("crash-loop", machine.name, container.image) and name in self._tasks:
+                self._struck.add(name)
+                self._tasks[name].cancel()
+
+    def stop_all(self) -> dict[str, int]:
+        """End what runs, hooks first; return the exit codes."""
+        for task in (*self._sidecars, *self._tasks.values()):
+            task.cancel()
+        codes = {name: behaviour.exit_code for name, (_, behaviour) in self._running.items()}
+        for name, (container, _) in tuple(self._running.items()):
+            _pre_stop(container)
+            self._ended(name)
+        return codes
+
+    def forget_all(self) -> None:
+        """Drop what runs, without hooks: the machine went away under it."""
+        for task in (*self._sidecars, *self._tasks.values()):
+            task.cancel()
+        self._running.clear()
+        self._sidecars.clear()
+
+    def _ended(self, name: str) -> None:
+        entry = self._running.pop(name, None)
+        if entry is not None:
+            container, behaviour = entry
+            container.machine.clients.discard(container.key)
+            behaviour.stopped(container)
+
+    async def _back_off(self, record: ContainerRecord, field: str, crashes: int) -> None:
+        worker, timings = self._worker, self._worker.world.timings
+        record.restart()
+        if crashes == 0:
+            return
+        seconds = min(timings.back_off * 2 ** (crashes - 1), timings.back_off * LONGEST_BACK_OFF)
+        pod = worker.pod["metadata"]
+        whom = f"restarting failed container={record.name} pod={pod['name']}_{pod['namespace']}({worker.uid})"
+        record.wait("CrashLoopBackOff", f"back-off {timings.scaled(seconds):.3g}s {whom}")
+        text = f"Back-off restarting failed container {record.name} in pod {pod['name']}_{pod['namespace']}"
+        worker.world.events.warning(worker.pod, "BackOff", f"{text}({worker.uid})", field=field)
+        self._changed()
+        await worker.world.sleep(seconds)
+
+    def _say(self, reason: str, message: str, field: str) -> None:
+        self._worker.world.events.normal(self._worker.pod, reason, message, field=field)
+
+
+def _pre_stop(container: Container) -> None:
+    """Do what the container's preStop hook says, as far as it removes files."""
+    hook = ((container.spec.get("lifecycle") or {}).get("preStop") or {}).get("exec") or {}
+    for names in _REMOVED_BY_HOOK.findall(" ".join(hook.get("command") or ())):
+        for pattern in names.split():
+            container.files.remove(pattern.strip("'\""))

@@ -1,0 +1,77 @@
+"""What the simulated machines of one cluster share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from gpu_provision.sandbox.api import Api, ApiError, Resource
+from gpu_provision.sandbox.fleet import Timings
+from gpu_provision.sandbox.informer import Informer
+from gpu_provision.sandbox.nodes.environment import decoded
+from gpu_provision.sandbox.nodes.events import EventRecorder
+from gpu_provision.sandbox.nodes.logs import LogSink
+from gpu_provision.sandbox.nodes.machine import Machine
+
+PODS = Resource("", "v1", "pods")
+NODES = Resource("", "v1", "nodes")
+CONFIG_MAPS = Resource("", "v1", "configmaps")
+DAEMON_SETS = Resource("apps", "v1", "daemonsets")
+LEASES = Resource("coordination.k8s.io", "v1", "leases")
+RUNTIME_CLASSES = Resource("node.k8s.io", "v1", "runtimeclasses")
+NODE_FEATURES = Resource("nfd.k8s-sigs.io", "v1alpha1", "nodefeatures")
+
+NOT_FOUND, CONFLICT, TOO_MANY, SERVER_ERROR = 404, 409, 429, 500
+Object = dict[str, Any]
+T = TypeVar("T")
+
+
+@dataclass(slots=True, kw_only=True)
+class World:
+    """The cluster, the machines, and how long things take.
+
+    Attributes:
+        pods: Every pod of the cluster, with an index ``node``.
+        kubelet_address: Where a real API server finds the kubelet endpoint; empty on the embedded one.
+    """
+
+    api: Api
+    timings: Timings
+    logs: LogSink
+    events: EventRecorder
+    machines: Mapping[str, Machine]
+    pods: Informer
+    kubelet_address: str = ""
+    kubelet_port: int = 10250
+    _nfd_masters: set[str] = field(default_factory=set)
+
+    async def sleep(self, seconds: float) -> None:
+        """Let time pass as the fleet lives it."""
+        await asyncio.sleep(self.timings.scaled(seconds))
+
+    async def pause(self) -> None:
+        """Wait as long as a waiter waits before it looks again."""
+        await self.sleep(self.timings.retry)
+
+    async def data_of(self, namespace: str, resource: str, name: str) -> dict[str, str] | None:
+        """Return the data of a ConfigMap or Secret as texts; None if there is no such object."""
+        try:
+            return decoded(resource, await self.api.get(Resource("", "v1", resource), name, namespace))
+        except ApiError as refusal:
+            if refusal.code != NOT_FOUND:
+                raise
+            return None
+
+    async def insist(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Return what ``call`` returns; try again while the server is away, throttles or fails."""
+        while True:
+            try:
+                return await call()
+            except ApiError as refusal:
+                if refusal.code < SERVER_ERROR and refusal.code != TOO_MANY:
+                    raise
+            except OSError:
+                pass
+            await asyncio.sleep(max(0.2, self.timings.scaled(self.timings.retry)))
