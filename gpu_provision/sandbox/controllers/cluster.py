@@ -1,0 +1,178 @@
+"""What the controllers share: one informer per resource, events, and writes that are seen at once."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
+from typing import Any, Generic, TypeVar
+
+from gpu_provision.sandbox.api import Api, ApiError, Object, Resource
+from gpu_provision.sandbox.controllers import timestamps
+from gpu_provision.sandbox.controllers.events import Note, Recorder
+from gpu_provision.sandbox.controllers.objects import name, namespace, status
+from gpu_provision.sandbox.controllers.workqueue import WorkQueue
+from gpu_provision.sandbox.informer import Informer
+
+_log = logging.getLogger(__name__)
+_NOT_FOUND, _CONFLICT = 404, 409
+_AT_ONCE = 32
+_RESTART_SECONDS = 1.0
+
+K = TypeVar("K", bound=Hashable)
+
+
+class Cluster:
+    """The API, the informers and the recorder that all controllers use."""
+
+    def __init__(self, api: Api) -> None:
+        """Prepare; informers start when ``run`` runs, or at once if it does already."""
+        self.api = api
+        self.recorder = Recorder(api)
+        self._informers: dict[Resource, Informer] = {}
+        self._running: asyncio.TaskGroup | None = None
+        self._tasks: dict[Resource, asyncio.Task[None]] = {}
+
+    def informer(self, resource: Resource) -> Informer:
+        """Return the one informer of a resource."""
+        informer = self._informers.get(resource)
+        if informer is None:
+            informer = self._informers[resource] = Informer(self.api, resource)
+            self._start(informer)
+        return informer
+
+    def _start(self, informer: Informer) -> None:
+        if self._running is not None and informer.resource not in self._tasks:
+            self._tasks[informer.resource] = self._running.create_task(informer.run())
+
+    def forget(self, resource: Resource) -> None:
+        """Stop following a resource that is served no more."""
+        self._informers.pop(resource, None)
+        task = self._tasks.pop(resource, None)
+        if task is not None:
+            task.cancel()
+
+    async def run(self) -> None:
+        """Run the informers and the recorder until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            self._running = group
+            for informer in self._informers.values():
+                self._start(informer)
+            group.create_task(self.recorder.run())
+
+    async def create(self, resource: Resource, body: Object, in_namespace: str = "") -> Object:
+        """Create an object; the informer knows it before this returns. Raises ApiError."""
+        result = await self.api.create(resource, body, in_namespace)
+        self._observe(resource, result)
+        return result
+
+    async def patch(self, resource: Resource, obj: Object, change: Mapping[str, Any], subresource: str = "") -> Object:
+        """Merge-patch an object; the informer knows the result before this returns. Raises ApiError."""
+        result = await self.api.patch(resource, name(obj), change, namespace(obj), subresource)
+        self._observe(resource, result)
+        return result
+
+    async def write_status(self, resource: Resource, obj: Object, wanted: Mapping[str, Any]) -> None:
+        """Patch those fields of the status that differ; None removes a field. Raises ApiError."""
+        have = status(obj)
+        change = {key: value for key, value in wanted.items() if have.get(key) != value}
+        if change:
+            await self.patch(resource, obj, {"status": change}, "status")
+
+    async def delete(self, resource: Resource, obj: Object, grace_seconds: int | None = None) -> None:
+        """Delete an object, or find it gone; the informer shows it as being deleted. Raises ApiError."""
+        try:
+            await self.api.delete(resource, name(obj), namespace(obj), grace_seconds)
+        except ApiError as refusal:
+            if refusal.code != _NOT_FOUND:
+                raise
+        informer = self._informers.get(resource)
+        if informer is not None:
+            informer.observe_deletion(obj, timestamps.text(timestamps.now()))
+
+    def _observe(self, resource: Resource, obj: Object) -> None:
+        informer = self._informers.get(resource)
+        if informer is not None:
+            informer.observe(obj)
+
+
+class Controller(Generic[K]):
+    """A reconciler: handlers add keys to the queue, ``sync`` makes one key's world right.
+
+    Attributes:
+        name: As logs and events name it.
+        watches: The resources that must be known before the first ``sync``.
+    """
+
+    name = "controller"
+    watches: tuple[Resource, ...] = ()
+    workers = 4
+
+    def __init__(self, cluster: Cluster) -> None:
+        """Register the handlers."""
+        self.cluster = cluster
+        self.queue: WorkQueue[K] = WorkQueue()
+
+    async def sync(self, key: K) -> None:
+        """Make one key's world right. Errors bring the key back later."""
+        raise NotImplementedError
+
+    def event(self, resource: Resource, obj: Object, note: Note) -> None:
+        """Record an event in this controller's name."""
+        self.cluster.recorder.record(resource, obj, note, component=self.component)
+
+    @property
+    def component(self) -> str:
+        """The name under which events are recorded."""
+        return f"{self.name}-controller"
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        for resource in self.watches:
+            await self.cluster.informer(resource).synced()
+        async with asyncio.TaskGroup() as group:
+            for _ in range(self.workers):
+                group.create_task(self._work())
+
+    async def _work(self) -> None:
+        while True:
+            key = await self.queue.take()
+            failed = True
+            try:
+                await self.sync(key)
+                failed = False
+            except ApiError as refusal:
+                level = logging.DEBUG if refusal.code in {_NOT_FOUND, _CONFLICT} else logging.WARNING
+                _log.log(level, "%s %s: %s", self.name, key, refusal)
+            except Exception:  # noqa: BLE001  one key's trouble must not end the controller
+                _log.exception("%s %s failed; it is tried again", self.name, key)
+            finally:
+                self.queue.done(key, failed=failed)
+
+
+async def supervise(run: Callable[[], Awaitable[None]], title: str) -> None:
+    """Run until cancelled; after an error, log it and run again."""
+    while True:
+        try:
+            await run()
+        except Exception:  # noqa: BLE001  nothing may end the process that holds the sandbox
+            _log.exception("%s failed; it is started again", title)
+        await asyncio.sleep(_RESTART_SECONDS)
+
+
+async def at_once(works: Iterable[Awaitable[Any]]) -> list[BaseException]:
+    """Await all, at most 32 at the same time; return the errors instead of raising them."""
+    gate = asyncio.Semaphore(_AT_ONCE)
+
+    async def one(work: Awaitable[Any]) -> None:
+        async with gate:
+            await work
+
+    results = await asyncio.gather(*map(one, works), return_exceptions=True)
+    return [result for result in results if isinstance(result, BaseException)]
+
+
+async def all_of(works: Iterable[Awaitable[Any]]) -> None:
+    """Await all, at most 32 at the same time; then raise the first error, if any."""
+    for error in await at_once(works):
+        raise error

@@ -1,0 +1,230 @@
+"""Which pods of a DaemonSet to create and to delete, and its status (pure)."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from gpu_provision.sandbox.api import Object
+from gpu_provision.sandbox.controllers import objects
+from gpu_provision.sandbox.controllers.fitting import (
+    NO_EXECUTE,
+    NO_SCHEDULE,
+    UNSCHEDULABLE_TAINT,
+    NodeView,
+    pinned_nodes,
+    selects,
+    untolerated,
+)
+
+HASH_LABEL = "controller-revision-hash"
+_GENERATION_LABEL = "pod-template-generation"
+_GENERATION_ANNOTATION = "deprecated.daemonset.template.generation"
+
+_TOLERATED: tuple[tuple[str, str], ...] = (
+    ("node.kubernetes.io/not-ready", NO_EXECUTE),
+    ("node.kubernetes.io/unreachable", NO_EXECUTE),
+    ("node.kubernetes.io/disk-pressure", NO_SCHEDULE),
+    ("node.kubernetes.io/memory-pressure", NO_SCHEDULE),
+    ("node.kubernetes.io/pid-pressure", NO_SCHEDULE),
+    (UNSCHEDULABLE_TAINT, NO_SCHEDULE),
+)
+_TOLERATED_ON_HOST_NETWORK = ("node.kubernetes.io/network-unavailable", NO_SCHEDULE)
+
+
+class Eligibility(NamedTuple):
+    """Whether a node gets a pod, and whether a pod that is there may stay."""
+
+    runs: bool
+    stays: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A pod to delete because it finished; ``reason`` is that of the event."""
+
+    pod: Object
+    reason: str
+
+
+@dataclass(slots=True)
+class Placement:
+    """What to do now: node names to create pods on, pods to delete, finished pods to replace."""
+
+    create: list[str] = field(default_factory=list)
+    delete: list[Object] = field(default_factory=list)
+    finished: list[Failed] = field(default_factory=list)
+
+
+def tolerations(template_spec: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the template's tolerations with those that every DaemonSet pod gets."""
+    automatic = [*_TOLERATED]
+    if template_spec.get("hostNetwork"):
+        automatic.append(_TOLERATED_ON_HOST_NETWORK)
+    result = list(template_spec.get("tolerations") or ())
+    for key, effect in automatic:
+        added = {"key": key, "operator": "Exists", "effect": effect}
+        if added not in result:
+            result.append(added)
+    return result
+
+
+def eligibility(template_spec: Mapping[str, Any], view: NodeView) -> Eligibility:
+    """Decide on one node by name, selectors, affinity and taints."""
+    wanted = template_spec.get("nodeName")
+    if (wanted and wanted != view.name) or not selects(template_spec, view):
+        return Eligibility(runs=False, stays=False)
+    tolerated = tolerations(template_spec)
+    if untolerated(tolerated, view.taints) is None:
+        return Eligibility(runs=True, stays=True)
+    return Eligibility(runs=False, stays=untolerated(tolerated, view.taints, (NO_EXECUTE,)) is None)
+
+
+def target_node(pod: Object) -> str:
+    """Return the node that a pod of a DaemonSet runs on or is pinned to; empty if neither is known."""
+    bound = objects.node_of(pod)
+    if bound:
+        return bound
+    pinned = pinned_nodes(pod["spec"])
+    return next(iter(pinned)) if pinned and len(pinned) == 1 else ""
+
+
+def by_node(pods: Iterable[Object]) -> dict[str, list[Object]]:
+    """Group the pods of a DaemonSet by node, the oldest first."""
+    result: dict[str, list[Object]] = {}
+    for pod in sorted(pods, key=_age):
+        result.setdefault(target_node(pod), []).append(pod)
+    return result
+
+
+def _age(pod: Object) -> tuple[bool, str, str]:
+    return not objects.node_of(pod), objects.created(pod), objects.name(pod)
+
+
+def placement(
+    nodes: Mapping[str, Eligibility],
+    pods: Mapping[str, Sequence[Object]],
+) -> Placement:
+    """Decide what each node lacks and what is too much on it."""
+    result = Placement()
+    for name, node in nodes.items():
+        on_node = pods.get(name, ())
+        if node.runs and not on_node:
+            result.create.append(name)
+        elif not node.stays:
+            result.delete += [pod for pod in on_node if not objects.is_deleting(pod)]
+        elif on_node:
+            _judge_pods(on_node, result)
+    for name, on_node in pods.items():
+        if name not in nodes:
+            result.delete += [pod for pod in on_node if not objects.is_deleting(pod)]
+    return result
+
+
+def _judge_pods(on_node: Sequence[Object], result: Placement) -> None:
+    working: list[Object] = []
+    for pod in on_node:
+        if objects.is_deleting(pod):
+            continue
+        if objects.phase(pod) == "Failed":
+            result.finished.append(Failed(pod, "FailedDaemonPod"))
+        elif objects.phase(pod) == "Succeeded":
+            result.finished.append(Failed(pod, "SucceededDaemonPod"))
+        else:
+            working.append(pod)
+    result.delete += working[1:]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rollout:
+    """What a rolling update depends on.
+
+    Attributes:
+        is_current: Whether a pod is of the DaemonSet's present revision.
+        max_unavailable: As the strategy writes it.
+    """
+
+    is_current: Callable[[Object], bool]
+    max_unavailable: int | str
+    min_ready_seconds: int
+    moment: datetime
+
+
+def outdated(nodes: Mapping[str, Eligibility], pods: Mapping[str, Sequence[Object]], rollout: Rollout) -> list[Object]:
+    """Return the outdated pods that a rolling update may delete now."""
+    wanted = [name for name, node in nodes.items() if node.runs]
+    allowed = objects.scaled(rollout.max_unavailable, len(wanted), up=True, default=1)
+    unavailable = 0
+    broken: list[Object] = []
+    candidates: list[Object] = []
+    for name in wanted:
+        pod = _only_working(pods.get(name, ()))
+        if pod is None:
+            unavailable += 1
+            continue
+        available = objects.is_available(pod, rollout.min_ready_seconds, rollout.moment)
+        unavailable += not available
+        if rollout.is_current(pod):
+            continue
+        (candidates if available else broken).append(pod)
+    return broken + candidates[: max(allowed - unavailable, 0)]
+
+
+def _only_working(on_node: Sequence[Object]) -> Object | None:
+    working = [pod for pod in on_node if objects.is_active(pod)]
+    return working[0] if len(working) == 1 else None
+
+
+def status(
+    nodes: Mapping[str, Eligibility], pods: Mapping[str, Sequence[Object]], rollout: Rollout
+) -> dict[str, int | None]:
+    """Count the DaemonSet's status; fields that the API omits when they are 0 are None then."""
+    desired = current = misscheduled = ready = available = updated = 0
+    for name, node in nodes.items():
+        on_node = pods.get(name, ())
+        if not node.runs:
+            misscheduled += bool(on_node)
+            continue
+        desired += 1
+        if not on_node:
+            continue
+        current += 1
+        first = on_node[0]
+        ready += objects.is_ready(first)
+        available += objects.is_available(first, rollout.min_ready_seconds, rollout.moment)
+        updated += rollout.is_current(first)
+    return {
+        "desiredNumberScheduled": desired,
+        "currentNumberScheduled": current,
+        "numberMisscheduled": misscheduled,
+        "numberReady": ready,
+        "updatedNumberScheduled": updated or None,
+        "numberAvailable": available or None,
+        "numberUnavailable": (desired - available) or None,
+    }
+
+
+def template_generation(daemon_set: Object) -> str:
+    """Return the deprecated template generation; empty if the API server keeps none."""
+    return objects.annotations_of(daemon_set).get(_GENERATION_ANNOTATION, "")
+
+
+def pod_for(daemon_set: Object, owner: dict[str, Any], revision: str, node: str) -> Object:
+    """Return the pod that a DaemonSet creates for a node, pinned to it by node affinity."""
+    pod = objects.pod_from_template(daemon_set["spec"]["template"], owner, f"{objects.name(daemon_set)}-")
+    pod["metadata"]["labels"][HASH_LABEL] = revision
+    generation = template_generation(daemon_set)
+    if generation:
+        pod["metadata"]["labels"][_GENERATION_LABEL] = generation
+    spec = pod["spec"]
+    spec["tolerations"] = copy.deepcopy(tolerations(spec))
+    affinity = spec["affinity"] = dict(spec.get("affinity") or {})
+    by_name = {"key": "metadata.name", "operator": "In", "values": [node]}
+    affinity["nodeAffinity"] = {
+        **(affinity.get("nodeAffinity") or {}),
+        "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchFields": [by_name]}]},
+    }
+    return pod

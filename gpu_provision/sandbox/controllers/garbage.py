@@ -1,0 +1,153 @@
+"""The garbage collector: what has lost all its owners goes; orphan and foreground deletion."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any
+
+from gpu_provision.sandbox.api import ApiError, Object
+from gpu_provision.sandbox.controllers import objects
+from gpu_provision.sandbox.controllers.cluster import Cluster, Controller
+from gpu_provision.sandbox.controllers.resources import resource_of
+from gpu_provision.sandbox.controllers.universe import Ref, Universe
+
+FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"
+_NOT_FOUND = 404
+_REMEMBERED = 20_000
+_GONE, _GOING, _SOLID = "gone", "going", "solid"
+
+
+def is_going(owner: Object) -> bool:
+    """Whether the owner is being deleted in the foreground, so waits for its dependents."""
+    return objects.is_deleting(owner) and FOREGROUND in objects.finalizers(owner)
+
+
+class GarbageCollector(Controller[Ref]):
+    """Acts on objects that have owners and on owners whose deletion has a policy."""
+
+    name = "garbage-collector"
+
+    def __init__(self, cluster: Cluster, universe: Universe) -> None:
+        """Follow everything."""
+        super().__init__(cluster)
+        self._universe = universe
+        self._gone: OrderedDict[str, None] = OrderedDict()
+        universe.on_change(self._changed)
+
+    async def run(self) -> None:
+        """Work until cancelled, once every object is known."""
+        await self._universe.synced()
+        await super().run()
+
+    def _changed(self, ref: Ref, old: Object | None, new: Object | None) -> None:
+        if new is None and old is not None:
+            self._remember(objects.uid(old))
+            for dependent in self._universe.dependents.get(objects.uid(old), ()):
+                self.queue.add(dependent)
+            self._wake_owners(old)
+        elif new is not None and _matters(old, new):
+            self.queue.add(ref)
+
+    def _remember(self, uid: str) -> None:
+        self._gone[uid] = None
+        if len(self._gone) > _REMEMBERED:
+            self._gone.popitem(last=False)
+
+    def _wake_owners(self, obj: Object) -> None:
+        for owner in objects.owners(obj):
+            ref = self._universe.refs.get(owner["uid"])
+            known = self._universe.get(ref) if ref else None
+            if ref and known and objects.is_deleting(known):
+                self.queue.add(ref)
+
+    async def sync(self, key: Ref) -> None:
+        """Judge one object as an owner, then as a dependent."""
+        obj = self._universe.get(key)
+        if obj is None:
+            return
+        if objects.is_deleting(obj):
+            await self._release(key, obj)
+        elif objects.owners(obj):
+            await self._judge(key, obj)
+
+    async def _release(self, ref: Ref, owner: Object) -> None:
+        uid, finalizers = objects.uid(owner), objects.finalizers(owner)
+        dependents = list(self._universe.dependents.get(uid, ()))
+        if ORPHAN in finalizers:
+            for dependent in dependents:
+                await self._disown(dependent, {uid})
+            await self._without(ref, owner, ORPHAN)
+        elif FOREGROUND in finalizers:
+            if not any(self._blocks(dependent, uid) for dependent in dependents):
+                await self._without(ref, owner, FOREGROUND)
+            for dependent in dependents:
+                self.queue.add(dependent)
+
+    def _blocks(self, ref: Ref, uid: str) -> bool:
+        obj = self._universe.get(ref)
+        return obj is not None and any(
+            owner["uid"] == uid and owner.get("blockOwnerDeletion") for owner in objects.owners(obj)
+        )
+
+    async def _without(self, ref: Ref, obj: Object, finalizer: str) -> None:
+        kept = [one for one in objects.finalizers(obj) if one != finalizer]
+        change = {"metadata": {"finalizers": kept, "uid": objects.uid(obj), "resourceVersion": _version(obj)}}
+        await self.cluster.api.patch(ref.resource, objects.name(obj), change, objects.namespace(obj))
+
+    async def _judge(self, ref: Ref, obj: Object) -> None:
+        states = {owner["uid"]: await self._state(owner, obj) for owner in objects.owners(obj)}
+        if _SOLID in states.values():
+            lost = {uid for uid, state in states.items() if state != _SOLID}
+            if lost:
+                await self._disown(ref, lost)
+            return
+        uid = objects.uid(obj)
+        blocked = any(self._blocks(one, uid) for one in self._universe.dependents.get(uid, ()))
+        if _GOING in states.values() and blocked and FOREGROUND not in objects.finalizers(obj):
+            finalizers = [*objects.finalizers(obj), FOREGROUND]
+            change = {"metadata": {"finalizers": finalizers, "uid": uid, "resourceVersion": _version(obj)}}
+            await self.cluster.patch(ref.resource, obj, change)
+        await self.cluster.delete(ref.resource, obj)
+
+    async def _state(self, owner: Mapping[str, Any], dependent: Object) -> str:
+        uid = owner["uid"]
+        ref = self._universe.refs.get(uid)
+        known = self._universe.get(ref) if ref else None
+        if known is not None:
+            return _GOING if is_going(known) else _SOLID
+        if uid in self._gone or await self._is_gone(owner, dependent):
+            self._remember(uid)
+            return _GONE
+        return _SOLID
+
+    async def _is_gone(self, owner: Mapping[str, Any], dependent: Object) -> bool:
+        resource = resource_of(owner["apiVersion"], owner["kind"], self._universe.followed)
+        if resource is None:
+            return False
+        namespace = objects.namespace(dependent) if self._universe.is_namespaced(resource) else ""
+        try:
+            present = await self.cluster.api.get(resource, owner["name"], namespace)
+        except ApiError as refusal:
+            if refusal.code != _NOT_FOUND:
+                raise
+            return True
+        return bool(objects.uid(present) != owner["uid"])
+
+    async def _disown(self, ref: Ref, uids: set[str]) -> None:
+        obj = self._universe.get(ref)
+        if obj is None:
+            return
+        kept = [owner for owner in objects.owners(obj) if owner["uid"] not in uids]
+        change = {"ownerReferences": kept, "uid": objects.uid(obj), "resourceVersion": _version(obj)}
+        await self.cluster.patch(ref.resource, obj, {"metadata": change})
+
+
+def _version(obj: Object) -> str:
+    return str(obj["metadata"]["resourceVersion"])
+
+
+def _matters(old: Object | None, new: Object) -> bool:
+    if objects.is_deleting(new):
+        return bool({FOREGROUND, ORPHAN} & set(objects.finalizers(new)))
+    return bool(objects.owners(new)) and (old is None or objects.owners(old) != objects.owners(new))

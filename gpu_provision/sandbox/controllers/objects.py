@@ -1,0 +1,206 @@
+"""Reading and comparing Kubernetes objects as plain dicts (pure)."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from gpu_provision.sandbox.api import Object, Resource
+from gpu_provision.sandbox.controllers import timestamps
+from gpu_provision.sandbox.controllers.resources import KINDS, api_version
+from gpu_provision.sandbox.informer import Key, key_of
+
+__all__ = ["Key", "key_of"]
+
+_SAFE_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
+_HASH_LENGTH = 10
+
+
+def name(obj: Object) -> str:
+    """Return metadata.name."""
+    return str(obj["metadata"]["name"])
+
+
+def namespace(obj: Object) -> str:
+    """Return metadata.namespace, empty for cluster scope."""
+    return obj["metadata"].get("namespace") or ""
+
+
+def uid(obj: Object) -> str:
+    """Return metadata.uid."""
+    return obj["metadata"].get("uid") or ""
+
+
+def labels(obj: Object) -> dict[str, str]:
+    """Return the labels, read-only for the caller."""
+    return obj["metadata"].get("labels") or {}
+
+
+def annotations_of(obj: Object) -> dict[str, str]:
+    """Return the annotations, read-only for the caller."""
+    return obj["metadata"].get("annotations") or {}
+
+
+def finalizers(obj: Object) -> list[str]:
+    """Return metadata.finalizers."""
+    return obj["metadata"].get("finalizers") or []
+
+
+def status(obj: Object) -> dict[str, Any]:
+    """Return the status, read-only for the caller."""
+    return obj.get("status") or {}
+
+
+def is_deleting(obj: Object) -> bool:
+    """Whether the object has a deletionTimestamp."""
+    return bool(obj["metadata"].get("deletionTimestamp"))
+
+
+def created(obj: Object) -> str:
+    """Return metadata.creationTimestamp; RFC 3339 texts sort by age."""
+    return obj["metadata"].get("creationTimestamp") or ""
+
+
+def owners(obj: Object) -> list[dict[str, Any]]:
+    """Return metadata.ownerReferences."""
+    return obj["metadata"].get("ownerReferences") or []
+
+
+def controller_of(obj: Object) -> dict[str, Any] | None:
+    """Return the owner reference that has ``controller: true``."""
+    return next((owner for owner in owners(obj) if owner.get("controller")), None)
+
+
+def controller_uid(obj: Object) -> str:
+    """Return the uid of the controlling owner; empty for an orphan."""
+    owner = controller_of(obj)
+    return owner["uid"] if owner else ""
+
+
+def controller_ref(resource: Resource, obj: Object) -> dict[str, Any]:
+    """Return the owner reference that makes ``obj`` the controller of a new object."""
+    return {
+        "apiVersion": api_version(resource),
+        "kind": KINDS[resource],
+        "name": name(obj),
+        "uid": uid(obj),
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def condition(obj: Object, kind: str) -> dict[str, Any] | None:
+    """Return the condition of this type."""
+    conditions = status(obj).get("conditions") or ()
+    return next((one for one in conditions if one["type"] == kind), None)
+
+
+def has_condition(obj: Object, kind: str) -> bool:
+    """Whether the condition of this type is True."""
+    found = condition(obj, kind)
+    return found is not None and found["status"] == "True"
+
+
+class Condition(NamedTuple):
+    """What a condition is to say; ``state`` is "True", "False" or "Unknown"."""
+
+    kind: str
+    state: str
+    reason: str
+    message: str = ""
+
+
+def with_condition(conditions: list[dict[str, Any]], wanted: Condition, moment: datetime) -> list[dict[str, Any]]:
+    """Return the conditions with this one set; its transition time moves only when its status does."""
+    present = next((one for one in conditions if one["type"] == wanted.kind), None)
+    new = {
+        "type": wanted.kind,
+        "status": wanted.state,
+        "reason": wanted.reason,
+        "message": wanted.message,
+    }
+    if present is None:
+        return [*conditions, {**new, "lastTransitionTime": timestamps.text(moment)}]
+    if new.items() <= present.items():
+        return conditions
+    kept = present["lastTransitionTime"] if present["status"] == wanted.state else timestamps.text(moment)
+    new = {**present, **new, "lastTransitionTime": kept}
+    return [new if one is present else one for one in conditions]
+
+
+def phase(pod: Object) -> str:
+    """Return the pod's phase."""
+    return status(pod).get("phase") or "Pending"
+
+
+def is_finished(pod: Object) -> bool:
+    """Whether the pod has Succeeded or Failed."""
+    return phase(pod) in {"Succeeded", "Failed"}
+
+
+def is_active(pod: Object) -> bool:
+    """Whether the pod counts as one that works: neither finished nor being deleted."""
+    return not is_finished(pod) and not is_deleting(pod)
+
+
+def is_ready(pod: Object) -> bool:
+    """Whether the pod's Ready condition is True."""
+    return has_condition(pod, "Ready")
+
+
+def is_available(pod: Object, min_ready_seconds: int, moment: datetime) -> bool:
+    """Whether the pod has been ready for at least ``min_ready_seconds``."""
+    ready = condition(pod, "Ready")
+    if ready is None or ready["status"] != "True":
+        return False
+    if min_ready_seconds <= 0:
+        return True
+    return timestamps.seconds_since(ready.get("lastTransitionTime"), moment) >= min_ready_seconds
+
+
+def node_of(pod: Object) -> str:
+    """Return spec.nodeName, empty while unbound."""
+    return pod["spec"].get("nodeName") or ""
+
+
+def pod_from_template(template: Mapping[str, Any], owner: dict[str, Any], prefix: str) -> Object:
+    """Return a new pod of a template, to be named by the server, controlled by ``owner``."""
+    metadata = template.get("metadata") or {}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "generateName": prefix,
+            "labels": dict(metadata.get("labels") or {}),
+            "annotations": dict(metadata.get("annotations") or {}),
+            "finalizers": list(metadata.get("finalizers") or []),
+            "ownerReferences": [owner],
+        },
+        "spec": copy.deepcopy(template["spec"]),
+    }
+
+
+def stable_hash(value: Any, collisions: int = 0) -> str:
+    """Return ten letters that depend on the value only, in the alphabet of Kubernetes' own names."""
+    written = json.dumps([value, collisions], sort_keys=True, separators=(",", ":"))
+    digest = int.from_bytes(hashlib.sha256(written.encode()).digest(), "big")
+    letters = []
+    for _ in range(_HASH_LENGTH):
+        digest, letter = divmod(digest, len(_SAFE_ALPHABET))
+        letters.append(_SAFE_ALPHABET[letter])
+    return "".join(letters)
+
+
+def scaled(value: int | str | None, total: int, *, up: bool, default: int | str) -> int:
+    """Resolve a number or percentage of ``total``, rounded ``up`` or down."""
+    chosen = default if value is None else value
+    if isinstance(chosen, int):
+        return chosen
+    if not chosen.endswith("%"):
+        return int(chosen)
+    product = int(chosen[:-1]) * total
+    return -(-product // 100) if up else product // 100
