@@ -8,7 +8,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 from functools import cache
-from typing import Any, cast
+from typing import Any, TypedDict, cast
 
 from pyinfra import logger
 from pyinfra.api.arguments import ConnectorArguments
@@ -16,7 +16,7 @@ from pyinfra.api.command import QuoteString, StringCommand
 from pyinfra.api.exceptions import ConnectError, InventoryError
 from pyinfra.api.output import echo
 from pyinfra.api.util import get_file_io
-from pyinfra.connectors.base import BaseConnector, ConnectorData, DataMeta
+from pyinfra.connectors.base import BaseConnector, DataMeta
 from pyinfra.connectors.util import (
     CommandOutput,
     extract_control_arguments,
@@ -27,7 +27,7 @@ from pyinfra.connectors.util import (
 from gpu_provision.sandbox import hosts
 
 
-class SandboxConnectorData(ConnectorData, total=False):
+class SandboxConnectorData(TypedDict, total=False):
     """What host data can say to this connector."""
 
     sandbox_fleet: str

@@ -1,44 +1,11 @@
-"""The host phase as pyinfra deploys."""
+"""The host phase, for use in any pyinfra deploy file."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import Any
+from gpu_provision.hosts import barrier
+from gpu_provision.hosts.phase import host_prerequisites
 
-from pyinfra.api.deploy import deploy
-from pyinfra.context import host
-
-from gpu_provision.hosts import barrier, operations
-from gpu_provision.model.inventory import HostPrerequisites
-
-
-@deploy("Host prerequisites")
-def host_prerequisites() -> None:
-    """Make true on a GPU host what must be true before any container runs: kernel modules, no nouveau.
-
-    Reads ``host.data.host_prerequisites``, a dict with the keys of the inventory's ``host_prerequisites``;
-    without it the defaults apply. Does nothing on clusters and on nodes that an inventory declares without a GPU.
-    """
-    settings = HostPrerequisites(**{**asdict(HostPrerequisites()), **declared()})
-    if not (settings.enabled and is_gpu_host()):
-        return
-    operations.kernel_modules(
-        name="Kernel modules loaded now and at boot",
-        names=tuple(settings.kernel_modules),
-    )
-    operations.nouveau(name="nouveau kept away", blacklisted=settings.blacklist_nouveau)
-
-
-def declared() -> dict[str, Any]:
-    """Return what the host's inventory says about its prerequisites."""
-    return dict(host.data.get("host_prerequisites") or {})
-
-
-def is_gpu_host() -> bool:
-    """Return whether this host is a machine with GPUs, or might be: without an inventory nobody knows."""
-    if barrier.GROUP in host.groups:
-        return False
-    return "gpu" in host.groups or not host.data.get("gpu_inventory")
+__all__ = ["host_prerequisites", "hosts_ready"]
 
 
 def hosts_ready() -> None:

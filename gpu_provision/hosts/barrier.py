@@ -10,6 +10,7 @@ from pyinfra.api.operation import operation
 from pyinfra.api.state import State
 from pyinfra.context import host, state
 
+from gpu_provision.hosts import codes
 from gpu_provision.hosts.operations import report
 from gpu_provision.model.findings import Finding
 
@@ -43,11 +44,13 @@ def problem(state: State, cluster: Host) -> Finding | None:
     """Return why the cluster cannot be worked on yet; None if it can."""
     failed = sorted(other.name for other in state.inventory if _failed(state, other))
     if failed:
-        return _held_back("GP604", cluster, f"the host phase failed on {', '.join(failed)}", FIX_FAILED)
+        return _held_back(codes.HOST_FAILED, cluster, f"the host phase failed on {', '.join(failed)}", FIX_FAILED)
     others = (other for other in state.active_hosts if other.name != cluster.name)
     unfinished = sorted(other.name for other in others if _unfinished(state, other, cluster))
     if unfinished:
-        return _held_back("GP605", cluster, f"the host phase is not finished on {', '.join(unfinished)}", FIX_ORDER)
+        return _held_back(
+            codes.HOST_UNFINISHED, cluster, f"the host phase is not finished on {', '.join(unfinished)}", FIX_ORDER
+        )
     return None
 
 

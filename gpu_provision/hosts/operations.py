@@ -24,6 +24,9 @@ Commands = Generator[StringCommand | FunctionCommand, None, None]
 FINDINGS = "gpu_provision_findings"
 """Key of ``host.connector_data`` for the findings about a host, kept for whoever drives the run."""
 
+CHANGES = "gpu_provision_changes"
+"""Likewise, for what operations change in words: operation's hash -> words."""
+
 _PATH = "PATH=$PATH:/usr/sbin:/sbin"  # an ordinary user's may lack them, and sudo may keep it
 
 
@@ -45,10 +48,11 @@ def kernel_modules(names: Sequence[str]) -> Commands:
     if changes.missing:
         yield from _refuse(prerequisites.missing_modules(record, host.name, changes.missing))
         return
+    _note(changes.words)
+    _show_diff(MODULES_FILE, record.modules_file, changes.file)
     if changes.load:
         yield StringCommand(f"{_PATH} modprobe -a {shlex.join(changes.load)}")
     if changes.file_differs:
-        _show_diff(MODULES_FILE, record.modules_file, changes.file)
         yield _file_command(MODULES_FILE, changes.file)
     if not changes.load and not changes.file_differs:
         host.noop(f"kernel modules are present: {', '.join(names)}")
@@ -69,8 +73,9 @@ def nouveau(blacklisted: bool = True) -> Commands:  # noqa: FBT001, FBT002 - pyi
         yield from _refuse(prerequisites.unreadable(host.name))
         return
     changes = prerequisites.nouveau_changes(record, blacklisted=blacklisted)
+    _note(changes.words)
+    _show_diff(NOUVEAU_FILE, record.nouveau_file, changes.file)
     if changes.file_differs:
-        _show_diff(NOUVEAU_FILE, record.nouveau_file, changes.file)
         yield _file_command(NOUVEAU_FILE, changes.file)
     if changes.rebuild_initramfs:
         yield StringCommand(f"{_PATH} {_rebuild(record.initramfs_tool, record.kernel)}")
@@ -101,13 +106,21 @@ def _file_command(path: str, lines: FileLines) -> StringCommand:
 
 
 def _show_diff(path: str, old: FileLines, new: FileLines) -> None:
-    """Log what will change in a file if the user asked for it; only while preparing, as pyinfra's own do."""
-    if not state.config.DIFF or state.is_executing:
+    """Log what will change in a file if the user asked for it.
+
+    Comes before the first change is yielded: while preparing, pyinfra reads no further than that.
+    """
+    if old == new or not state.config.DIFF or state.is_executing:
         return
     host.log(f"Will modify {path}" if old and new else f"Will {'create' if new else 'remove'} {path}")
     for line in unified_diff(old or (), new or (), lineterm="", n=1):
         if not line.startswith(("---", "+++")):
             host.log(f"  {line}")
+
+
+def _note(words: Sequence[str]) -> None:
+    """Keep in words what the operation changes, for whoever drives the run."""
+    host.connector_data.setdefault(CHANGES, {})[host.current_op_hash] = tuple(words)
 
 
 def _tell(finding: Finding) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from gpu_provision.hosts import codes
 from gpu_provision.hosts.record import HostRecord, canonical
 from gpu_provision.model.findings import Finding, Severity
 
@@ -47,6 +48,16 @@ class ModuleChanges:
     file_differs: bool
     missing: tuple[str, ...]
 
+    @property
+    def words(self) -> tuple[str, ...]:
+        """Every change in words; empty for none."""
+        listed = ", ".join((self.file or ())[1:]) or "none"
+        changes = (
+            (bool(self.load), f"kernel modules loaded: {', '.join(self.load)}"),
+            (self.file_differs, f"kernel modules listed for the boot: {listed}"),
+        )
+        return tuple(words for applies, words in changes if applies)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NouveauChanges:
@@ -63,6 +74,16 @@ class NouveauChanges:
     file_differs: bool
     rebuild_initramfs: bool
     unload: bool
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """Every change in words; empty for none."""
+        changes = (
+            (self.file_differs, "nouveau blacklisted" if self.file else "nouveau no longer blacklisted"),
+            (self.rebuild_initramfs, "initramfs rebuilt"),
+            (self.unload, "nouveau unloaded"),
+        )
+        return tuple(words for applies, words in changes if applies)
 
 
 def module_changes(record: HostRecord, modules: Iterable[str]) -> ModuleChanges:
@@ -120,7 +141,7 @@ def missing_modules(record: HostRecord, host: str, modules: Sequence[str]) -> Fi
         else ("or take them off host_prerequisites.kernel_modules")
     )
     return Finding(
-        code="GP601",
+        code=codes.MODULE_MISSING,
         what=f"kernel {record.kernel} has no module {names}",
         where=host,
         evidence=f"{names} {verb} neither loaded, nor built in, nor in /lib/modules/{record.kernel}",
@@ -131,7 +152,7 @@ def missing_modules(record: HostRecord, host: str, modules: Sequence[str]) -> Fi
 def unreadable(host: str) -> Finding:
     """Return the error about a host whose state could not be read."""
     return Finding(
-        code="GP602",
+        code=codes.UNREADABLE,
         what="the state of this host could not be read",
         where=host,
         fix="see what its shell printed above; it needs a POSIX shell with uname, sed, grep and find",
@@ -141,7 +162,7 @@ def unreadable(host: str) -> Finding:
 def reboot_needed(host: str, reasons: Sequence[str]) -> Finding:
     """Return the warning about a host that needs a reboot."""
     return Finding(
-        code="GP603",
+        code=codes.REBOOT_NEEDED,
         what=f"reboot needed: {'; '.join(reasons)}",
         where=host,
         fix="drain the node, reboot it, run again",

@@ -1,0 +1,24 @@
+"""Every finding about a host: codes are stable, so that people can search for them."""
+
+from __future__ import annotations
+
+MODULE_MISSING = "GP601"
+UNREADABLE = "GP602"
+REBOOT_NEEDED = "GP603"
+HOST_FAILED = "GP604"
+HOST_UNFINISHED = "GP605"
+HOSTS_LEFT_OUT = "GP606"
+ENDED_EARLY = "GP607"
+UNKNOWN_HOST = "GP608"
+
+CODES: dict[str, str] = {
+    MODULE_MISSING: "A kernel module is not part of the running kernel",
+    UNREADABLE: "The state of a host cannot be read",
+    REBOOT_NEEDED: "A host needs a reboot",
+    HOST_FAILED: "The cluster phase is held back: a host failed",
+    HOST_UNFINISHED: "The cluster phase is held back: a host is not finished",
+    HOSTS_LEFT_OUT: "Simulated hosts are left out: this machine cannot isolate them",
+    ENDED_EARLY: "The host phase ended unexpectedly",
+    UNKNOWN_HOST: "A host named by a limit is not in the inventory",
+}
+"""Code -> title."""

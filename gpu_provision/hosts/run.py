@@ -1,0 +1,156 @@
+"""The host phase for callers that are not pyinfra: the gpu-provision command, and programs of users.
+
+pyinfra runs in a process of its own; see gpu_provision.hosts.worker.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from gpu_provision.hosts import codes
+from gpu_provision.hosts.result import HostOutcome, HostsResult
+from gpu_provision.inventory import groups
+from gpu_provision.model.findings import Finding, RunFailed, Severity, UsageError
+from gpu_provision.model.inventory import Inventory
+from gpu_provision.model.progress import Event, State
+
+COMPONENT = "host_prerequisites"
+"""Component of the events."""
+
+Listen = Callable[[Event], None]
+
+
+def prepare(
+    inventory: Inventory,
+    *,
+    limit: Iterable[str] = (),
+    dry_run: bool = False,
+    listen: Listen = lambda _: None,
+) -> HostsResult:
+    """Make the GPU hosts of an inventory as their prerequisites say, all at the same time; or only look.
+
+    Args:
+        inventory: Hosts whose pool has a GPU and whose host phase is on take part.
+        limit: Names of nodes; none for all.
+        dry_run: True reads the hosts, changes nothing, and returns what would change.
+        listen: Called as hosts go on, from the calling thread.
+
+    Returns:
+        An outcome per host. A host that fails does not raise: see ``HostsResult.failed``.
+
+    Raises:
+        UsageError: A name in ``limit`` is no node of the inventory.
+        RunFailed: pyinfra itself broke down.
+    """
+    declared = groups(inventory)
+    chosen = _chosen(inventory, tuple(limit))
+    data = dict(declared["nodes"][0])
+    names = {
+        host: data[host].get("gpu_node", host) for host, _ in declared["gpu"][0] if data[host]["gpu_node"] in chosen
+    }
+    if not names:
+        return HostsResult()
+    shared = {name: group for name, group in declared.items() if name != "cluster"}
+    answer = _ask({"groups": shared, "hosts": list(names), "dry_run": dry_run}, names, listen)
+    return _result(answer, names, listen)
+
+
+def _chosen(inventory: Inventory, limit: tuple[str, ...]) -> frozenset[str]:
+    known = [node.name for node in inventory.nodes]
+    findings = [_unknown(name, known) for name in limit if name not in known]
+    if findings:
+        raise UsageError(*findings)
+    return frozenset(limit or known)
+
+
+def _unknown(name: str, known: list[str]) -> Finding:
+    near = difflib.get_close_matches(name, known, 1)
+    return Finding(
+        code=codes.UNKNOWN_HOST,
+        what=f"the inventory has no node {name}",
+        where=name,
+        fix=f"write {near[0]}" if near else f"known nodes: {', '.join(known)}",
+    )
+
+
+def _ask(request: dict[str, Any], names: dict[str, str], listen: Listen) -> dict[str, Any]:
+    """Run the worker and return its answer; it ends with this call, however that ends."""
+    result: dict[str, Any] | None = None
+    with tempfile.TemporaryFile() as errors, _worker(errors) as process:
+        assert process.stdin and process.stdout  # noqa: S101, PT018 - both are pipes; for the type checker
+        with contextlib.suppress(BrokenPipeError):  # it is gone: its status says why
+            process.stdin.write(json.dumps(request))
+            process.stdin.close()
+        for message in map(json.loads, process.stdout):
+            if "event" in message:
+                told = message["event"]
+                listen(_event(names[told["host"]], State.PROGRESSING, told["message"]))
+            result = message.get("result", result)
+        status = process.wait()
+        if result is None:
+            errors.seek(0)
+            raise RunFailed(_ended_early(status, errors.read().decode(errors="replace")))
+    return result
+
+
+@contextlib.contextmanager
+def _worker(errors: Any) -> Iterator[subprocess.Popen[str]]:
+    package = Path(__file__).resolve().parents[2]
+    path = os.pathsep.join([str(package), *filter(None, [os.environ.get("PYTHONPATH")])])
+    command = [sys.executable, "-m", "gpu_provision.hosts.worker"]
+    environment = {**os.environ, "PYTHONPATH": path}
+    pipe = subprocess.PIPE
+    with subprocess.Popen(  # noqa: S603 - our own module
+        command, stdin=pipe, stdout=pipe, stderr=errors, text=True, env=environment
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def _ended_early(status: int, errors: str) -> Finding:
+    lines = [line for line in errors.splitlines() if line.strip()]
+    return Finding(
+        code=codes.ENDED_EARLY,
+        what=f"the host phase ended unexpectedly with status {status}",
+        evidence=lines[-1] if lines else "",
+        fix="run: pyinfra INVENTORY deploys/host_prerequisites.py, which shows more",
+    )
+
+
+def _result(answer: dict[str, Any], names: dict[str, str], listen: Listen) -> HostsResult:
+    outcomes = answer["outcomes"]
+    hosts = tuple(
+        HostOutcome(name=node, **{**outcomes[host], "changes": tuple(outcomes[host]["changes"])})
+        for host, node in names.items()
+        if host in outcomes
+    )
+    for host in hosts:
+        listen(_event(host.name, State.FAILED if host.failed else State.READY, host.reason))
+    findings = [Finding(**{**each, "severity": Severity(each["severity"])}) for each in answer["findings"]]
+    if answer["left_out"]:
+        findings.insert(0, _left_out(answer["left_out"]))
+    return HostsResult(hosts=hosts, findings=tuple(findings))
+
+
+def _left_out(why: str) -> Finding:
+    return Finding(
+        code=codes.HOSTS_LEFT_OUT,
+        what=why,
+        fix="run as root, or allow user namespaces; see docs/sandbox.md",
+        severity=Severity.WARNING,
+    )
+
+
+def _event(node: str, state: State, message: str) -> Event:
+    return Event(component=COMPONENT, node=node, state=state, message=message)
