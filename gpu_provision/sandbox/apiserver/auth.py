@@ -1,0 +1,99 @@
+"""Who is asking: bearer tokens from a file, and rules that forbid users things (for tests)."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpu_provision.sandbox.apiserver.status import StatusError, unauthorized
+
+ADMIN = "sandbox-admin"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Something that a user may not do; an empty tuple means every verb, or every resource."""
+
+    user: str
+    verbs: tuple[str, ...] = ()
+    resources: tuple[str, ...] = ()
+    namespaces: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """What a request wants to do."""
+
+    user: str
+    verb: str
+    group: str = ""
+    resource: str = ""
+    namespace: str = ""
+    name: str = ""
+
+
+class Tokens:
+    """The file ``tokens.json``: token -> user name; read again whenever it changes."""
+
+    def __init__(self, path: Path) -> None:
+        """Make the file with one token for the administrator if it is not there."""
+        self._path, self._users, self._read_at = path, dict[str, str](), -1
+        if not path.exists():
+            path.touch(mode=0o600)
+            path.write_text(json.dumps({secrets.token_urlsafe(32): ADMIN}, indent=1))
+
+    def users(self) -> dict[str, str]:
+        """Return user names by token."""
+        changed_at = self._path.stat().st_mtime_ns
+        if changed_at != self._read_at:
+            self._users, self._read_at = json.loads(self._path.read_text()), changed_at
+        return self._users
+
+    def token(self, user: str = ADMIN) -> str:
+        """Return a user's token."""
+        return next(token for token, name in self.users().items() if name == user)
+
+    def add(self, user: str) -> str:
+        """Give a user a new token."""
+        token = secrets.token_urlsafe(32)
+        self._path.write_text(json.dumps({**self.users(), token: user}, indent=1))
+        return token
+
+    def user_of(self, header: str) -> str:
+        """Return the user of an Authorization header. Raises StatusError 401."""
+        scheme, _, token = header.partition(" ")
+        user = self.users().get(token.strip()) if scheme.lower() == "bearer" else None
+        if user is None:
+            raise unauthorized()
+        return user
+
+
+def check(attempt: Attempt, rules: Sequence[Rule]) -> None:
+    """Refuse (403) what a rule forbids; everything else is allowed."""
+    if any(_forbids(rule, attempt) for rule in rules):
+        raise _forbidden(attempt)
+
+
+def _forbids(rule: Rule, attempt: Attempt) -> bool:
+    return (
+        rule.user == attempt.user
+        and (not rule.verbs or attempt.verb in rule.verbs)
+        and (not rule.resources or attempt.resource in rule.resources)
+        and (not rule.namespaces or attempt.namespace in rule.namespaces)
+    )
+
+
+def _forbidden(attempt: Attempt) -> StatusError:
+    plural = attempt.resource.partition("/")[0]
+    qualified = f"{plural}.{attempt.group}" if attempt.group else plural
+    subject = f'{qualified} "{attempt.name}"' if attempt.name else qualified
+    scope = f'in the namespace "{attempt.namespace}"' if attempt.namespace else "at the cluster scope"
+    message = (
+        f'{subject} is forbidden: User "{attempt.user}" cannot {attempt.verb} resource "{attempt.resource}" '
+        f'in API group "{attempt.group}" {scope}'
+    )
+    details = {"name": attempt.name, "group": attempt.group, "kind": plural}
+    return StatusError(403, "Forbidden", message, details={key: value for key, value in details.items() if value})

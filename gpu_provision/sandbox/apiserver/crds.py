@@ -1,0 +1,186 @@
+"""Custom resources: what a CustomResourceDefinition makes the server serve, and what its schemas say of objects."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import ValidationError
+
+from gpu_provision.sandbox.api import Object
+from gpu_provision.sandbox.apiserver.fieldmanager import ListTypes
+from gpu_provision.sandbox.apiserver.item import Item
+from gpu_provision.sandbox.apiserver.objects import at, copied, now
+from gpu_provision.sandbox.apiserver.resources import Catalog, ResourceInfo
+from gpu_provision.sandbox.apiserver.schemas import META_KEYS, as_json_schema, filled, pruned, without_meta
+from gpu_provision.sandbox.apiserver.status import Cause, invalid_value, required, unsupported_value
+
+Version = tuple[str, str, str]
+
+
+def infos_of(definition: Object) -> list[ResourceInfo]:
+    """Return one resource for each version that a definition serves."""
+    spec = definition["spec"]
+    names = spec["names"]
+    return [
+        ResourceInfo(
+            group=spec["group"],
+            version=version["name"],
+            plural=names["plural"],
+            kind=names["kind"],
+            singular=names.get("singular") or names["kind"].lower(),
+            namespaced=spec["scope"] == "Namespaced",
+            short_names=tuple(names.get("shortNames") or ()),
+            categories=tuple(names.get("categories") or ()),
+            subresources=tuple(name for name in ("status", "scale") if at(version, "subresources", name) is not None),
+            storage=f"{spec['group']}/{names['plural']}",
+            counts_generations=True,
+            custom=True,
+        )
+        for version in spec["versions"]
+        if version.get("served")
+    ]
+
+
+def established(definition: Object) -> None:
+    """Write the status that says that a definition is served."""
+    spec, before = definition["spec"], definition.get("status") or {}
+    times = {row["type"]: row["lastTransitionTime"] for row in before.get("conditions") or ()}
+    reasons = (
+        ("NamesAccepted", "NoConflicts", "no conflicts found"),
+        ("Established", "InitialNamesAccepted", "the initial names have been accepted"),
+    )
+    conditions = [
+        {
+            "type": kind,
+            "status": "True",
+            "reason": reason,
+            "message": message,
+            "lastTransitionTime": times.get(kind) or now(),
+        }
+        for kind, reason, message in reasons
+    ]
+    stored = [version["name"] for version in spec["versions"] if version.get("storage")]
+    earlier = [name for name in before.get("storedVersions") or () if name not in stored]
+    names = copied(spec["names"])
+    definition["status"] = {"acceptedNames": names, "conditions": conditions, "storedVersions": [*earlier, *stored]}
+
+
+class CustomResources:
+    """The definitions that are in force, their schemas and printer columns."""
+
+    STORAGE = "apiextensions.k8s.io/customresourcedefinitions"
+
+    def __init__(self, catalog: Catalog) -> None:
+        """Resources are added to and removed from ``catalog``."""
+        self._catalog = catalog
+        self._versions: dict[Version, Object] = {}
+        self._validators: dict[Version, Draft202012Validator] = {}
+        self._types: dict[Version, ListTypes] = {}
+
+    def changed(self, before: Item | None, after: Item | None) -> None:
+        """Serve what a new or changed definition says; stop serving what a removed one said."""
+        if before:
+            spec = before.object["spec"]
+            self._catalog.remove_custom(spec["group"], spec["names"]["plural"])
+            for version in spec["versions"]:
+                key = (spec["group"], version["name"], spec["names"]["plural"])
+                self._versions.pop(key, None)
+                self._validators.pop(key, None)
+                self._types.pop(key, None)
+        if after:
+            spec = after.object["spec"]
+            self._catalog.add(infos_of(after.object))
+            for version in spec["versions"]:
+                self._versions[spec["group"], version["name"], spec["names"]["plural"]] = version
+
+    def schema(self, info: ResourceInfo) -> Object | None:
+        """Return the OpenAPI schema of a custom resource."""
+        schema: Object | None = at(self._versions.get(_key(info)), "schema", "openAPIV3Schema")
+        return schema
+
+    def list_types(self, info: ResourceInfo) -> ListTypes | None:
+        """Return what server-side apply needs to know of a custom resource, None for a built-in one."""
+        if not info.custom:
+            return None
+        key = _key(info)
+        if key not in self._types:
+            self._types[key] = ListTypes.from_crd(self.schema(info), has_status=info.has_status)
+        return self._types[key]
+
+    def columns(self, info: ResourceInfo) -> list[Object] | None:
+        """Return the additional printer columns of a custom resource, None if it names none."""
+        columns: list[Object] | None = (self._versions.get(_key(info)) or {}).get("additionalPrinterColumns")
+        return columns
+
+    def scale_paths(self, info: ResourceInfo) -> Object | None:
+        """Return the paths of the scale subresource."""
+        paths: Object | None = at(self._versions.get(_key(info)), "subresources", "scale")
+        return paths
+
+    def complete(self, obj: Object, info: ResourceInfo) -> None:
+        """Prune and fill in a custom object by its schema; write a definition's status."""
+        if info.storage == self.STORAGE and isinstance(at(obj, "spec", "names"), dict) and at(obj, "spec", "versions"):
+            established(obj)
+        schema = self.schema(info)
+        if schema is None:
+            return
+        kept = {key: value for key, value in obj.items() if key not in META_KEYS}
+        complete = filled(pruned(kept, schema), without_meta(schema))
+        for part in kept:
+            del obj[part]
+        obj.update(complete)
+
+    def known(self, obj: Object, info: ResourceInfo, unknown: list[str]) -> Object:
+        """Return a custom object without the fields that its schema does not name; their paths go to ``unknown``."""
+        schema = self.schema(info)
+        if schema is None:
+            return obj
+        embedded = {**schema, "x-kubernetes-embedded-resource": True}
+        result: Object = pruned(obj, embedded, unknown=unknown)
+        return result
+
+    def causes(self, obj: Object, info: ResourceInfo) -> list[Cause]:
+        """Say where a custom object breaks its schema."""
+        schema = self.schema(info)
+        if schema is None:
+            return []
+        key = _key(info)
+        if key not in self._validators:
+            self._validators[key] = Draft202012Validator(as_json_schema(schema))
+        return [cause for error in self._validators[key].iter_errors(obj) for cause in _causes(error)]
+
+
+def _key(info: ResourceInfo) -> Version:
+    return info.group, info.version, info.plural
+
+
+def _field(error: ValidationError) -> str:
+    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.absolute_path)
+    return text.lstrip(".") or "<nil>"
+
+
+def _causes(error: ValidationError) -> Iterator[Cause]:
+    field, shown = _field(error), json.dumps(error.instance)
+    match error.validator:
+        case "required":
+            base = "" if field == "<nil>" else f"{field}."
+            missing = [name for name in error.validator_value if name not in error.instance]
+            yield from (required(base + name) for name in missing)
+        case "enum":
+            yield unsupported_value(field, str(error.instance), [str(value) for value in error.validator_value])
+        case "type":
+            wanted = error.validator_value if isinstance(error.validator_value, str) else error.validator_value[0]
+            text = f"{field} in body must be of type {wanted}: {json.dumps(_type_name(error.instance))}"
+            yield Cause(
+                "FieldValueTypeInvalid", f"Invalid value: {json.dumps(_type_name(error.instance))}: {text}", field
+            )
+        case _:
+            yield invalid_value(field, shown, f"{field} in body {error.message}")
+
+
+def _type_name(value: Any) -> str:
+    names = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array", dict: "object"}
+    return names.get(type(value), "null")

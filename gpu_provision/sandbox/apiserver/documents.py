@@ -1,0 +1,60 @@
+"""Paths that are no resources: health, version, discovery and OpenAPI."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from gpu_provision.sandbox.apiserver import discovery
+from gpu_provision.sandbox.apiserver.calls import JSON, Reply, reply
+from gpu_provision.sandbox.apiserver.registry import Registry
+
+_HEALTH = ("healthz", "livez", "readyz")
+_ROOTS = ("/api", "/apis")
+
+
+def document(registry: Registry, path: str, headers: Mapping[str, str], address: str) -> Reply | None:
+    """Return the document at a path, None if there is none."""
+    parts = [part for part in path.split("/") if part]
+    match parts:
+        case [health, *_] if health in _HEALTH:
+            return Reply(200, b"ok", "text/plain")
+        case ["version"]:
+            return reply(discovery.version())
+        case []:
+            return reply({"paths": _paths(registry)})
+        case ["api" | "apis" as root]:
+            return _root(registry, root, headers.get("Accept", ""), address)
+        case ["api" | "apis", *rest]:
+            return _described(registry, parts[0], rest)
+    return None
+
+
+def _paths(registry: Registry) -> list[str]:
+    groups = [(name, version) for name, versions in registry.catalog.groups().items() for version in versions]
+    served = [f"/apis/{name}/{version}" if name else f"/api/{version}" for name, version in groups]
+    return [*_ROOTS, *served, *(f"/{name}" for name in _HEALTH), "/openapi/v2", "/openapi/v3", "/version"]
+
+
+def _root(registry: Registry, root: str, accept: str, address: str) -> Reply:
+    for choice in accept.split(","):
+        if f"as={discovery.AGGREGATED}" in choice:
+            version = "v2beta1" if "v=v2beta1" in choice else "v2"
+            kind = f"{JSON};g=apidiscovery.k8s.io;v={version};as={discovery.AGGREGATED}"
+            value = discovery.aggregated(registry.catalog, core=root == "api", version_name=version)
+            return reply(value, kind=kind)
+        if choice.strip().partition(";")[0] in (JSON, "*/*"):
+            break
+    return reply(discovery.core_versions(address) if root == "api" else discovery.groups(registry.catalog))
+
+
+def _described(registry: Registry, root: str, rest: list[str]) -> Reply | None:
+    match root, rest:
+        case "api", [version]:
+            found = discovery.resource_list(registry.catalog, "", version)
+        case "apis", [group]:
+            found = discovery.group(registry.catalog, group)
+        case "apis", [group, version]:
+            found = discovery.resource_list(registry.catalog, group, version)
+        case _:
+            return None
+    return reply(found) if found else None

@@ -1,0 +1,133 @@
+"""The HTTP face: aiohttp requests become calls, answers become responses, and each request is logged."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from dataclasses import dataclass
+
+from aiohttp import web
+
+from gpu_provision.sandbox.apiserver import auth
+from gpu_provision.sandbox.apiserver.calls import JSON, Call, Reply, Stream, refusal
+from gpu_provision.sandbox.apiserver.documents import document
+from gpu_provision.sandbox.apiserver.faults import Asked, DropConnection, Faults
+from gpu_provision.sandbox.apiserver.registry import Registry
+from gpu_provision.sandbox.apiserver.requestlog import Request, RequestLog, timestamp
+from gpu_provision.sandbox.apiserver.rest import handle, verb_of
+from gpu_provision.sandbox.apiserver.status import ApiError, StatusError, no_such_path
+from gpu_provision.sandbox.apiserver.targets import Target, target
+
+_LOG = logging.getLogger(__name__)
+_LARGEST_BODY = 8 * 1024 * 1024
+_PUBLIC = ("/healthz", "/livez", "/readyz", "/version")
+
+
+@dataclass
+class Face:
+    """What the handler needs; ``rules`` forbid users things."""
+
+    registry: Registry
+    tokens: auth.Tokens
+    faults: Faults
+    log: RequestLog
+    rules: list[auth.Rule]
+
+    async def serve(self, request: web.Request) -> web.StreamResponse:
+        """Answer one request and log it."""
+        user, code, started = "", 0, timestamp()
+        try:
+            answer, user = await self._answer(request)
+            code = answer.code if isinstance(answer, Reply) else 200
+            if isinstance(answer, Stream):
+                self._log(request, user, code, started)
+                return await _streamed(request, answer)
+        except DropConnection:
+            self._log(request, user, 0, started)
+            return _dropped(request)
+        self._log(request, user, code, started)
+        return _response(request, answer)
+
+    async def _answer(self, request: web.Request) -> tuple[Reply | Stream, str]:
+        user = ""
+        try:
+            asked = Asked(request.method, request.path, request.headers.get("User-Agent", ""))
+            await self.faults.suffer(asked)
+            if not request.path.startswith(_PUBLIC):
+                user = self.tokens.user_of(request.headers.get("Authorization", ""))
+            return await self._resolved(request, user), user
+        except StatusError as error:
+            return refusal(error), user
+        except ApiError as error:
+            return refusal(StatusError(error.code, error.reason, error.message)), user
+        except (DropConnection, asyncio.CancelledError):
+            raise
+        except Exception as error:  # a bug of ours must not end the cluster
+            _LOG.exception("%s %s failed", request.method, request.path)
+            message = f"the sandbox's API server failed: {type(error).__name__}: {error}"
+            return refusal(StatusError(500, "InternalError", message)), user
+
+    async def _resolved(self, request: web.Request, user: str) -> Reply | Stream:
+        found = target(request.path, self.registry.catalog)
+        if found is None:
+            if made := document(self.registry, request.path, dict(request.headers), request.host):
+                return made
+            raise no_such_path()
+        call = Call(request.method, found, request.query, request.headers, await request.read(), user)
+        auth.check(_attempt(call, found), self.rules)
+        return await handle(self.registry, call)
+
+    def _log(self, request: web.Request, user: str, code: int, started: str) -> None:
+        entry = Request(
+            time=started,
+            verb=request.method,
+            path=request.path,
+            query=request.query_string,
+            agent=request.headers.get("User-Agent", ""),
+            user=user,
+            code=code,
+            dry_run=request.query.get("dryRun") == "All",
+        )
+        self.log.add(entry)
+
+
+def _attempt(call: Call, found: Target) -> auth.Attempt:
+    resource = f"{found.info.plural}/{found.subresource}" if found.subresource else found.info.plural
+    return auth.Attempt(call.user, verb_of(call), found.info.group, resource, found.namespace, found.name)
+
+
+def _response(request: web.Request, answer: Reply) -> web.Response:
+    body = answer.body
+    if answer.type == JSON and request.headers.get("User-Agent", "").startswith(("curl/", "Wget/")):
+        body = json.dumps(json.loads(body), indent=2, ensure_ascii=False).encode() + b"\n"
+    response = web.Response(status=answer.code, body=body, headers={"Content-Type": answer.type})
+    for name, value in answer.headers:
+        response.headers.add(name, value)
+    return response
+
+
+async def _streamed(request: web.Request, answer: Stream) -> web.StreamResponse:
+    response = web.StreamResponse(headers={"Content-Type": answer.type, "Cache-Control": "no-cache, private"})
+    await response.prepare(request)
+    try:
+        async for piece in answer.pieces:
+            if piece:
+                await response.write(piece)
+        await response.write_eof()
+    except ConnectionError:
+        _LOG.debug("%s: the client has gone", request.path)
+    return response
+
+
+def _dropped(request: web.Request) -> web.Response:
+    if request.transport is not None:
+        request.transport.abort()
+    return web.Response(status=500)
+
+
+def application(face: Face) -> web.Application:
+    """Return the aiohttp application: one handler for everything."""
+    app = web.Application(client_max_size=_LARGEST_BODY)
+    app.router.add_route("*", "/{path:.*}", face.serve)
+    return app

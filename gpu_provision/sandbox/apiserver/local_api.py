@@ -1,0 +1,127 @@
+"""The cluster for code in the same process: the protocol of ``sandbox/api.py`` directly on the registry."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+from gpu_provision.sandbox.api import Object, Resource, WatchEvent
+from gpu_provision.sandbox.apiserver.binding import bound
+from gpu_provision.sandbox.apiserver.deletion import DeleteOptions
+from gpu_provision.sandbox.apiserver.objects import copied
+from gpu_provision.sandbox.apiserver.patches import merged
+from gpu_provision.sandbox.apiserver.reading import Selection, Watch, listed, parsed_version
+from gpu_provision.sandbox.apiserver.registry import Registry, WriteOptions
+from gpu_provision.sandbox.apiserver.resources import ResourceInfo
+from gpu_provision.sandbox.apiserver.status import no_such_path
+
+
+class LocalApi:
+    """Implements ``Api``. Not HTTP: it stands in no request log and no fault of the API server touches it."""
+
+    def __init__(self, registry: Registry, manager: str = "kube-controller-manager") -> None:
+        """``manager`` is the field manager of everything written through this object."""
+        self._registry, self._options = registry, WriteOptions(manager=manager)
+
+    def as_manager(self, manager: str) -> LocalApi:
+        """Return the same cluster for another field manager, such as ``kubelet``."""
+        return LocalApi(self._registry, manager)
+
+    def _info(self, resource: Resource) -> ResourceInfo:
+        info = self._registry.catalog.find(*resource)
+        if info is None:
+            raise no_such_path()
+        return info
+
+    async def get(self, resource: Resource, name: str, namespace: str = "") -> Object:
+        """Return one object. Raises ApiError 404."""
+        return copied(self._registry.item(self._info(resource), name, namespace).object)
+
+    async def list(
+        self, resource: Resource, namespace: str = "", label_selector: str = "", field_selector: str = ""
+    ) -> tuple[list[Object], str]:
+        """Return the objects and the resourceVersion to watch from."""
+        selection = Selection(namespace, label_selector, field_selector)
+        items = listed(self._registry.store, self._info(resource), selection)
+        return [copied(item.object) for item in items], str(self._registry.store.version)
+
+    async def watch(
+        self,
+        resource: Resource,
+        resource_version: str,
+        namespace: str = "",
+        label_selector: str = "",
+        field_selector: str = "",
+    ) -> AsyncIterator[WatchEvent]:
+        """Yield events since ``resource_version`` until cancelled. Raises ApiError 410 if it is too old."""
+        info = self._info(resource)
+        selection = Selection(namespace, label_selector, field_selector)
+        watch = Watch(self._registry.store, info, selection, parsed_version(resource_version))
+        async for events in watch.batches():
+            for event in events:
+                if event.item is None:
+                    yield WatchEvent("BOOKMARK", _bookmark(info, event.version))
+                else:
+                    yield WatchEvent(event.type, copied(event.item.object))
+
+    async def create(self, resource: Resource, body: Object, namespace: str = "") -> Object:
+        """Create an object; ``metadata.generateName`` works. Raises ApiError 409."""
+        await asyncio.sleep(0)
+        item = self._registry.create(self._info(resource), copied(body), namespace, self._options)
+        return copied(item.object)
+
+    async def update(self, resource: Resource, body: Object, namespace: str = "", subresource: str = "") -> Object:
+        """Replace an object, checking its resourceVersion. Raises ApiError 409 on conflict."""
+        await asyncio.sleep(0)
+        name = str(body["metadata"]["name"])
+        item = self._registry.update(self._info(resource), name, copied(body), namespace, self._options, subresource)
+        return copied(item.object)
+
+    async def patch(
+        self,
+        resource: Resource,
+        name: str,
+        body: Mapping[str, Any],
+        namespace: str = "",
+        subresource: str = "",
+    ) -> Object:
+        """Merge-patch an object; None removes a key."""
+        await asyncio.sleep(0)
+        patch = copied(dict(body))
+        item = self._registry.change(
+            self._info(resource), name, lambda obj: merged(obj, patch), namespace, self._options, subresource
+        )
+        return copied(item.object)
+
+    async def delete(
+        self, resource: Resource, name: str, namespace: str = "", grace_seconds: int | None = None
+    ) -> None:
+        """Delete an object; pods with ``grace_seconds=0`` go at once. Raises ApiError 404."""
+        await asyncio.sleep(0)
+        options = DeleteOptions(grace_seconds=grace_seconds, policy="Background")
+        self._registry.delete(self._info(resource), name, namespace, options)
+
+    async def bind(self, pod: str, node: str, namespace: str) -> None:
+        """Bind a pod to a node, as the scheduler does."""
+        await asyncio.sleep(0)
+        info = self._info(Resource("", "v1", "pods"))
+        self._registry.change(info, pod, lambda obj: bound(obj, node, info), namespace, self._options, "binding")
+
+    def resources(self) -> tuple[Resource, ...]:
+        """Return every resource that holds objects, custom ones included, each in one served version."""
+        chosen: dict[str, Resource] = {}
+        for info in self._registry.catalog:
+            if "list" in info.verbs:
+                chosen.setdefault(info.storage, Resource(info.group, info.version, info.plural))
+        return tuple(chosen.values())
+
+    def append_log(self, namespace: str, pod: str, uid: str, container: str, text: str, *, restart: int = 0) -> None:
+        """Add to the log of a container's run; without ``uid`` that of the pod of this name now."""
+        if not uid:
+            uid = self._registry.item(self._info(Resource("", "v1", "pods")), pod, namespace).object["metadata"]["uid"]
+        self._registry.store.logs.append(uid, container, text, restart=restart)
+
+
+def _bookmark(info: ResourceInfo, version: int) -> Object:
+    return {"kind": info.kind, "apiVersion": info.api_version, "metadata": {"resourceVersion": str(version)}}

@@ -1,0 +1,157 @@
+"""The subresources of pods: logs, eviction, binding, and those that a pod without processes cannot have."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+
+from gpu_provision.sandbox.api import Object
+from gpu_provision.sandbox.apiserver.binding import bound
+from gpu_provision.sandbox.apiserver.calls import Call, Reply, Stream, reply
+from gpu_provision.sandbox.apiserver.deletion import delete_options
+from gpu_provision.sandbox.apiserver.eviction import checked_budgets
+from gpu_provision.sandbox.apiserver.objects import at, moment
+from gpu_provision.sandbox.apiserver.pod_defaults import containers
+from gpu_provision.sandbox.apiserver.podlogs import LogOptions
+from gpu_provision.sandbox.apiserver.registry import Registry
+from gpu_provision.sandbox.apiserver.status import StatusError, bad_request, success
+
+_CREATED = 201
+_TEXT = "text/plain"
+_OVER = ("Succeeded", "Failed")
+
+
+def _pod(registry: Registry, call: Call) -> Object:
+    return registry.item(call.info, call.target.name, call.target.namespace).object
+
+
+def no_processes(registry: Registry, call: Call) -> Reply:
+    """Refuse exec, attach and portforward."""
+    _pod(registry, call)
+    message = f"the sandbox's pods are simulated and have no processes: {call.target.subresource} is not possible"
+    raise StatusError(501, "NotImplemented", message)
+
+
+def bind(registry: Registry, call: Call) -> Reply:
+    """Bind a pod to a node, as schedulers do."""
+    node = at(call.object(), "target", "name")
+    if not node:
+        message = "target.name: Required value"
+        raise bad_request(message)
+    name, namespace = call.target.name, call.target.namespace
+    item = registry.change(
+        call.info, name, lambda pod: bound(pod, node, call.info), namespace, call.write_options(), "binding"
+    )
+    return reply(success(call.info, name, item.object["metadata"]["uid"]), _CREATED)
+
+
+def evict(registry: Registry, call: Call) -> Reply:
+    """Delete a pod unless a PodDisruptionBudget forbids it (429)."""
+    body = call.details() or {}
+    options = delete_options(body.get("deleteOptions"))
+    pod = _pod(registry, call)
+    settle = checked_budgets(registry, pod)
+    if call.dry_run() or options.dry_run:
+        return reply(success(call.info, call.target.name, pod["metadata"]["uid"]), _CREATED)
+    settle()
+    registry.delete(call.info, call.target.name, call.target.namespace, options)
+    return reply(success(call.info, call.target.name, pod["metadata"]["uid"]), _CREATED)
+
+
+def append_log(registry: Registry, call: Call) -> Reply:
+    """Take text for a container's log: an extension for simulated nodes in another process."""
+    pod = _pod(registry, call)
+    container, restart = _container(pod, call), call.number("restart") or 0
+    registry.store.logs.append(pod["metadata"]["uid"], container, call.body.decode("utf-8", "replace"), restart=restart)
+    return reply(success(call.info, call.target.name, pod["metadata"]["uid"]), _CREATED)
+
+
+def _container(pod: Object, call: Call) -> str:
+    names = [container["name"] for container in containers(pod["spec"])]
+    own = [container["name"] for container in pod["spec"]["containers"]]
+    name, chosen = pod["metadata"]["name"], call.query.get("container", "")
+    if chosen and chosen not in names:
+        message = f"container {chosen} is not valid for pod {name}"
+        raise bad_request(message)
+    if not chosen and len(own) > 1:
+        inits = [container["name"] for container in pod["spec"].get("initContainers") or ()]
+        more = f" or one of the init containers: [{' '.join(inits)}]" if inits else ""
+        message = f"a container name must be specified for pod {name}, choose one of: [{' '.join(own)}]{more}"
+        raise bad_request(message)
+    return chosen or own[0]
+
+
+def _status(pod: Object, container: str) -> Object:
+    for part in ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"):
+        for row in at(pod, "status", part) or ():
+            if row.get("name") == container:
+                found: Object = row
+                return found
+    return {}
+
+
+def _options(call: Call) -> LogOptions:
+    since = moment(call.query["sinceTime"]) if "sinceTime" in call.query else None
+    seconds = call.number("sinceSeconds")
+    start = since.timestamp() if since else time.time() - seconds if seconds is not None else 0
+    return LogOptions(
+        tail=call.number("tailLines"),
+        since=start,
+        timestamps=call.flag("timestamps"),
+        limit_bytes=call.number("limitBytes"),
+    )
+
+
+def _which_run(registry: Registry, call: Call, pod: Object, container: str) -> int:
+    """Return the restart whose log is asked for. Raises StatusError 400 while there is none."""
+    name, status = pod["metadata"]["name"], _status(pod, container)
+    newest = max(registry.store.logs.last_restart(pod["metadata"]["uid"], container), status.get("restartCount") or 0)
+    if call.flag("previous"):
+        if not newest:
+            message = f'previous terminated container "{container}" in pod "{name}" not found'
+            raise bad_request(message)
+        return newest - 1
+    waiting = at(status, "state", "waiting")
+    if waiting is not None and not newest and not status.get("lastState"):
+        why = waiting.get("reason") or "ContainerCreating"
+        message = f'container "{container}" in pod "{name}" is waiting to start: {why}'
+        raise bad_request(message)
+    return (
+        newest if waiting is None or not newest else registry.store.logs.last_restart(pod["metadata"]["uid"], container)
+    )
+
+
+def read_log(registry: Registry, call: Call) -> Reply | Stream:
+    """Read or follow a container's log."""
+    pod = _pod(registry, call)
+    container = _container(pod, call)
+    if not at(pod, "spec", "nodeName"):
+        return Reply(200, b"", _TEXT)
+    run, options = _which_run(registry, call, pod, container), _options(call)
+    if call.flag("follow"):
+        return Stream(_followed(registry, call, container, run, options), _TEXT)
+    text, _ = registry.store.logs.read(pod["metadata"]["uid"], container, run, options)
+    return Reply(200, text.encode(), _TEXT)
+
+
+async def _followed(
+    registry: Registry, call: Call, container: str, run: int, options: LogOptions
+) -> AsyncIterator[bytes]:
+    logs, uid, after = registry.store.logs, _pod(registry, call)["metadata"]["uid"], 0
+    async for _ in logs.changes(uid):
+        over = _ended(registry, call, uid, container, run)
+        text, after = logs.read(uid, container, run, options, after)
+        options = options._replace(tail=None)
+        yield text.encode()
+        if over:
+            return
+
+
+def _ended(registry: Registry, call: Call, uid: str, container: str, run: int) -> bool:
+    """Say whether a container's run will print no more."""
+    item = registry.store.get(call.info.storage, call.target.name, call.target.namespace)
+    if item is None or item.object["metadata"]["uid"] != uid:
+        return True
+    status = _status(item.object, container)
+    stopped = at(status, "state", "terminated") is not None or (status.get("restartCount") or 0) > run
+    return stopped or at(item.object, "status", "phase") in _OVER

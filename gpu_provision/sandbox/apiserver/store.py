@@ -1,0 +1,131 @@
+"""Objects by storage, namespace and name; one counter of versions; the history of changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from gpu_provision.sandbox.api import Object
+from gpu_provision.sandbox.apiserver.database import Database
+from gpu_provision.sandbox.apiserver.history import Change, History
+from gpu_provision.sandbox.apiserver.item import Item
+from gpu_provision.sandbox.apiserver.objects import at, key_of
+from gpu_provision.sandbox.apiserver.podlogs import PodLogs
+
+Key = tuple[str, str]
+PODS = "/pods"
+
+
+class Shelf:
+    """The objects of one storage, with an index by namespace and, for pods, by node."""
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self.items: dict[Key, Item] = {}
+        self.by_namespace: dict[str, dict[Key, Item]] = {}
+        self.by_node: dict[str, dict[Key, Item]] = {}
+
+    def put(self, key: Key, item: Item) -> Item | None:
+        """Keep an item; return the one it replaces."""
+        before = self.remove(key)
+        self.items[key] = item
+        self.by_namespace.setdefault(key[0], {})[key] = item
+        if node := at(item.object, "spec", "nodeName"):
+            self.by_node.setdefault(node, {})[key] = item
+        return before
+
+    def remove(self, key: Key) -> Item | None:
+        """Take an item away."""
+        before = self.items.pop(key, None)
+        if before is None:
+            return None
+        self.by_namespace[key[0]].pop(key, None)
+        if node := at(before.object, "spec", "nodeName"):
+            self.by_node[node].pop(key, None)
+        return before
+
+
+class Store:
+    """Everything the cluster knows. Not for use from several threads."""
+
+    def __init__(self, path: Path | str = ":memory:") -> None:
+        """Read what an earlier run has kept under ``path``."""
+        self._database = Database(path)
+        self._shelves: dict[str, Shelf] = {}
+        self._histories: dict[str, History] = {}
+        self.logs = PodLogs(self._database)
+        self.version = max(1, self._database.first_free_version())
+        for row in self._database.rows():
+            self._shelf(row.storage).put(key_of(row.object), Item(row.object, row.version))
+        self._floor = self.version
+
+    def _shelf(self, storage: str) -> Shelf:
+        shelf = self._shelves.get(storage)
+        if shelf is None:
+            shelf = self._shelves[storage] = Shelf()
+        return shelf
+
+    def history(self, storage: str) -> History:
+        """Return the changes of one storage."""
+        history = self._histories.get(storage)
+        if history is None:
+            history = self._histories[storage] = History(self._floor)
+        return history
+
+    def get(self, storage: str, name: str, namespace: str = "") -> Item | None:
+        """Return an item; its object must not be changed."""
+        return self._shelf(storage).items.get((namespace, name))
+
+    def select(self, storage: str, namespace: str = "", node: str = "") -> list[Item]:
+        """Return items by namespace and name; ``node`` asks for the pods bound to it."""
+        shelf = self._shelf(storage)
+        if node:
+            pairs: Iterable[tuple[Key, Item]] = shelf.by_node.get(node, {}).items()
+            pairs = [pair for pair in pairs if not namespace or pair[0][0] == namespace]
+        elif namespace:
+            pairs = shelf.by_namespace.get(namespace, {}).items()
+        else:
+            pairs = shelf.items.items()
+        return [item for _, item in sorted(pairs, key=_by_key)]
+
+    def count(self, storage: str) -> int:
+        """Return how many objects a storage holds."""
+        return len(self._shelf(storage).items)
+
+    def put(self, storage: str, obj: Object) -> Item:
+        """Keep an object that nobody changes from here on, under the next version."""
+        self.version += 1
+        obj["metadata"]["resourceVersion"] = str(self.version)
+        item, key = Item(obj, self.version), key_of(obj)
+        self._database.put(storage, key, self.version, item.json)
+        before = self._shelf(storage).put(key, item)
+        kind = "MODIFIED" if before else "ADDED"
+        self.history(storage).add(Change(self.version, kind, item, before))
+        return item
+
+    def remove(self, storage: str, name: str, namespace: str = "") -> Item | None:
+        """Take an object away; watchers see its last state under the version of the deletion."""
+        before = self._shelf(storage).remove((namespace, name))
+        if before is None:
+            return None
+        self.version += 1
+        metadata = {**before.object["metadata"], "resourceVersion": str(self.version)}
+        last = Item({**before.object, "metadata": metadata}, self.version)
+        self._database.remove(storage, (namespace, name), self.version)
+        self.history(storage).add(Change(self.version, "DELETED", last, before))
+        if storage == PODS:
+            self.logs.drop(metadata["uid"])
+        return last
+
+    def expire_watches(self) -> None:
+        """Forget all history, so that every watch must list again."""
+        for history in self._histories.values():
+            history.forget(self.version)
+
+    def close(self) -> None:
+        """Close the file; the store is of no use afterwards."""
+        self._database.close()
+
+
+def _by_key(pair: tuple[Key, Item]) -> Key:
+    return pair[0]

@@ -1,0 +1,252 @@
+"""What is wrong with an object of a built-in kind: the checks that people run into, not all that Kubernetes has."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from gpu_provision.sandbox.api import Object
+from gpu_provision.sandbox.apiserver.objects import at
+from gpu_provision.sandbox.apiserver.selectors import all_satisfied, requirements_of
+from gpu_provision.sandbox.apiserver.status import Cause, invalid_value, required, unsupported_value
+
+_LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_SUBDOMAIN = re.compile(rf"^{_LABEL}(\.{_LABEL})*$")
+_PATH_SEGMENT = re.compile(r"^(?!\.{1,2}$)[^/%]+$")
+_DNS_LABEL = re.compile(rf"^{_LABEL}$")
+_VALUE = re.compile(r"^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$")
+_KEY_NAME = re.compile(r"^([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]$")
+_LABEL_LENGTH, _NAME_LENGTH = 63, 253
+
+_SUBDOMAIN_TEXT = (
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start "
+    "and end with an alphanumeric character (e.g. 'example.com', regex used for validation is "
+    "'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
+)
+_DNS_LABEL_TEXT = (
+    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end "
+    "with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is "
+    "'[a-z0-9]([-a-z0-9]*[a-z0-9])?')"
+)
+_VALUE_TEXT = (
+    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start "
+    "and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation "
+    "is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
+)
+_KEY_TEXT = (
+    "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an "
+    "alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is "
+    "'([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
+)
+_FREE_NAMES = ("rbac.authorization.k8s.io/",)
+_LABEL_NAMES = ("/namespaces", "/services")
+
+
+def name_causes(name: str, storage: str, field: str = "metadata.name") -> list[Cause]:
+    """Say what is wrong with an object's name."""
+    shown = json.dumps(name)
+    if storage.startswith(_FREE_NAMES):
+        ok = bool(_PATH_SEGMENT.match(name))
+        return [] if ok else [invalid_value(field, shown, "may not contain '/' or '%'")]
+    if storage in _LABEL_NAMES:
+        ok = bool(_DNS_LABEL.match(name)) and len(name) <= _LABEL_LENGTH
+        return [] if ok else [invalid_value(field, shown, _DNS_LABEL_TEXT)]
+    ok = bool(_SUBDOMAIN.match(name)) and len(name) <= _NAME_LENGTH
+    return [] if ok else [invalid_value(field, shown, _SUBDOMAIN_TEXT)]
+
+
+def label_causes(labels: Any, field: str) -> Iterator[Cause]:
+    """Say what is wrong with a map of labels."""
+    for key, value in (labels or {}).items():
+        name = key.rpartition("/")[2]
+        if not _KEY_NAME.match(name) or len(name) > _LABEL_LENGTH:
+            yield invalid_value(field, json.dumps(key), _KEY_TEXT)
+        if not _VALUE.match(value):
+            yield invalid_value(field, json.dumps(value), _VALUE_TEXT)
+        if len(value) > _LABEL_LENGTH:
+            yield invalid_value(field, json.dumps(value), f"must be no more than {_LABEL_LENGTH} bytes")
+
+
+def _need(obj: Object, *fields: str) -> Iterator[Cause]:
+    for field in fields:
+        if at(obj, *field.split(".")) in (None, "", [], {}):
+            yield required(field)
+
+
+def _containers(spec: Object, path: str) -> Iterator[Cause]:
+    if not spec.get("containers"):
+        yield required(f"{path}.containers")
+    names: set[str] = set()
+    volumes = {volume.get("name") for volume in spec.get("volumes") or ()}
+    for field in ("initContainers", "containers"):
+        for index, container in enumerate(spec.get(field) or ()):
+            here, name = f"{path}.{field}[{index}]", container.get("name")
+            if not name:
+                yield required(f"{here}.name")
+            elif name in names:
+                yield Cause("FieldValueDuplicate", f"Duplicate value: {json.dumps(name)}", f"{here}.name")
+            elif not _DNS_LABEL.match(name):
+                yield invalid_value(f"{here}.name", json.dumps(name), _DNS_LABEL_TEXT)
+            names.add(name)
+            if not container.get("image"):
+                yield required(f"{here}.image")
+            yield from _mounts(container, here, volumes)
+
+
+def _mounts(container: Object, path: str, volumes: set[Any]) -> Iterator[Cause]:
+    paths: set[str] = set()
+    for index, mount in enumerate(container.get("volumeMounts") or ()):
+        here = f"{path}.volumeMounts[{index}]"
+        if mount.get("name") not in volumes:
+            yield Cause("FieldValueNotFound", f"Not found: {json.dumps(mount.get('name'))}", f"{here}.name")
+        where = mount.get("mountPath")
+        if not where:
+            yield required(f"{here}.mountPath")
+        elif where in paths:
+            yield invalid_value(f"{here}.mountPath", json.dumps(where), "must be unique")
+        paths.add(where or "")
+
+
+def _pod_spec(spec: Object, path: str, policies: tuple[str, ...]) -> Iterator[Cause]:
+    yield from _containers(spec, path)
+    if spec.get("restartPolicy") not in policies:
+        yield unsupported_value(f"{path}.restartPolicy", str(spec.get("restartPolicy")), policies)
+    for index, volume in enumerate(spec.get("volumes") or ()):
+        if not volume.get("name"):
+            yield required(f"{path}.volumes[{index}].name")
+
+
+def _pod(obj: Object) -> Iterator[Cause]:
+    yield from _pod_spec(obj.get("spec") or {}, "spec", ("Always", "OnFailure", "Never"))
+
+
+def _template(obj: Object, policies: tuple[str, ...]) -> Iterator[Cause]:
+    template = at(obj, "spec", "template") or {}
+    yield from label_causes(at(template, "metadata", "labels"), "spec.template.labels")
+    yield from _pod_spec(template.get("spec") or {}, "spec.template.spec", policies)
+
+
+def _workload(obj: Object) -> Iterator[Cause]:
+    selector = at(obj, "spec", "selector")
+    if not selector:
+        yield required("spec.selector")
+    else:
+        labels = at(obj, "spec", "template", "metadata", "labels") or {}
+        if not all_satisfied(requirements_of(selector), labels):
+            yield invalid_value(
+                "spec.template.metadata.labels", json.dumps(labels), "`selector` does not match template `labels`"
+            )
+    yield from _template(obj, ("Always",))
+
+
+def _job(obj: Object) -> Iterator[Cause]:
+    policies = ("OnFailure", "Never")
+    given = at(obj, "spec", "template", "spec", "restartPolicy")
+    if given not in policies:
+        text = 'supported values: "OnFailure", "Never"'
+        yield Cause(
+            "FieldValueNotSupported", f'Unsupported value: "{given}": {text}', "spec.template.spec.restartPolicy"
+        )
+        return
+    yield from _template(obj, policies)
+
+
+def _service(obj: Object) -> Iterator[Cause]:
+    spec = obj.get("spec") or {}
+    if not spec.get("ports") and spec.get("clusterIP") != "None" and spec.get("type") != "ExternalName":
+        yield required("spec.ports")
+    for index, port in enumerate(spec.get("ports") or ()):
+        if not port.get("port"):
+            yield required(f"spec.ports[{index}].port")
+
+
+def _definition(obj: Object) -> Iterator[Cause]:
+    yield from _need(obj, "spec.group", "spec.names.plural", "spec.names.kind", "spec.scope", "spec.versions")
+    spec, name = obj.get("spec") or {}, obj["metadata"].get("name")
+    expected = f"{at(spec, 'names', 'plural')}.{spec.get('group')}"
+    if name != expected:
+        yield invalid_value("metadata.name", json.dumps(name), 'must be spec.names.plural+"."+spec.group')
+    stored = [version for version in spec.get("versions") or () if version.get("storage")]
+    if len(stored) != 1:
+        text = "must have exactly one version marked as storage version"
+        yield invalid_value("spec.versions", json.dumps([row.get("name") for row in spec.get("versions") or ()]), text)
+    for index, version in enumerate(spec.get("versions") or ()):
+        if not at(version, "schema", "openAPIV3Schema"):
+            yield required(f"spec.versions[{index}].schema.openAPIV3Schema", "Required value: schemas are required")
+
+
+_CHECKS: dict[str, Callable[[Object], Iterator[Cause]]] = {
+    "/pods": _pod,
+    "/services": _service,
+    "apps/daemonsets": _workload,
+    "apps/deployments": _workload,
+    "apps/replicasets": _workload,
+    "apps/statefulsets": _workload,
+    "batch/jobs": _job,
+    "apiextensions.k8s.io/customresourcedefinitions": _definition,
+    "rbac.authorization.k8s.io/rolebindings": lambda obj: _need(obj, "roleRef.kind", "roleRef.name"),
+    "rbac.authorization.k8s.io/clusterrolebindings": lambda obj: _need(obj, "roleRef.kind", "roleRef.name"),
+    "node.k8s.io/runtimeclasses": lambda obj: _need(obj, "handler"),
+    "scheduling.k8s.io/priorityclasses": lambda obj: _need(obj, "value") if obj.get("value") is None else iter(()),
+    "/events": lambda obj: _need(obj, "involvedObject"),
+}
+
+# Fields that never change after creation.
+_IMMUTABLE: dict[str, tuple[str, ...]] = {
+    "apps/daemonsets": ("spec.selector",),
+    "apps/deployments": ("spec.selector",),
+    "apps/replicasets": ("spec.selector",),
+    "apps/statefulsets": ("spec.selector", "spec.serviceName", "spec.podManagementPolicy"),
+    "batch/jobs": ("spec.selector", "spec.template", "spec.completions"),
+    "/services": ("spec.clusterIP",),
+    "/secrets": ("type",),
+    "node.k8s.io/runtimeclasses": ("handler",),
+    "scheduling.k8s.io/priorityclasses": ("value",),
+    "rbac.authorization.k8s.io/rolebindings": ("roleRef",),
+    "rbac.authorization.k8s.io/clusterrolebindings": ("roleRef",),
+    "apps/controllerrevisions": ("data",),
+    "apiextensions.k8s.io/customresourcedefinitions": ("spec.scope", "spec.group"),
+}
+_POD_MUTABLE = ("activeDeadlineSeconds", "tolerations", "terminationGracePeriodSeconds", "nodeName", "schedulingGates")
+
+
+def object_causes(obj: Object, storage: str) -> list[Cause]:
+    """Say what is wrong with an object, beyond its name."""
+    metadata = obj["metadata"]
+    causes = list(label_causes(metadata.get("labels"), "metadata.labels"))
+    check = _CHECKS.get(storage)
+    return [*causes, *(check(obj) if check else ())]
+
+
+def change_causes(old: Object, new: Object, storage: str) -> list[Cause]:
+    """Say which fields may not change as they do."""
+    causes = [
+        invalid_value(field, json.dumps(after), "field is immutable")
+        for field in _IMMUTABLE.get(storage, ())
+        if (after := at(new, *field.split("."))) != at(old, *field.split("."))
+    ]
+    if storage == "/pods" and _frozen(old["spec"]) != _frozen(new["spec"]):
+        causes.append(_pod_change())
+    if storage in ("/configmaps", "/secrets") and old.get("immutable") and old.get("data") != new.get("data"):
+        message = "Forbidden: field is immutable when `immutable` is set"
+        causes.append(Cause("FieldValueForbidden", message, "data"))
+    return causes
+
+
+def _pod_change() -> Cause:
+    message = (
+        "Forbidden: pod updates may not change fields other than `spec.containers[*].image`,"
+        "`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing "
+        "tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
+    )
+    return Cause("FieldValueForbidden", message, "spec")
+
+
+def _frozen(spec: Object) -> Object:
+    """Return the part of a pod's specification that never changes."""
+    rest = {key: value for key, value in spec.items() if key not in _POD_MUTABLE and key != "ephemeralContainers"}
+    for field in ("containers", "initContainers"):
+        rest[field] = [{**container, "image": ""} for container in spec.get(field) or ()]
+    return rest
