@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from gpu_provision.cluster.client import Cluster, connect
 from gpu_provision.cluster.locate import locate
+from gpu_provision.engine import journal
 from gpu_provision.engine.explain import explain
 from gpu_provision.engine.reading import Reading, read
 from gpu_provision.engine.run import Outcome, Run
@@ -35,6 +36,7 @@ class Session:
     _cluster: Cluster | None = None
     _reading: Reading | None = None
     _run: _Background | None = None
+    _explained: tuple[Finding, ...] | None = None
     _listeners: list[Callable[[Event], None]] = field(default_factory=list)
 
     @property
@@ -96,7 +98,7 @@ class Session:
         return self._run.join() if self._run else None
 
     def explain(self) -> tuple[Finding, ...]:
-        """Return why the run did not end as declared; also what the plan found wrong with nodes."""
+        """Return why the run did not end as declared, and what the plan found wrong; writes the run's record."""
         outcome = self.finish()
         planned = self.reading().plan.findings
         if outcome is None:

@@ -15,6 +15,7 @@ from gpu_provision.planning.membership import component_of
 from gpu_provision.planning.observed import Observed
 from gpu_provision.planning.states import (
     NO_NODE,
+    NOT_RUN,
     TO_BE_LABELLED,
     Desired,
     Key,
@@ -103,10 +104,16 @@ def _node_changes(seen: Situation) -> Iterator[Change]:
     facts = {node.name: node for node in seen.observed.facts.nodes}
     for component, manifests in seen.desired.items():
         for manifest in (manifest for manifest in manifests if manifest["kind"] == "Node"):
-            node = facts.get(manifest["metadata"]["name"])
+            name = manifest["metadata"]["name"]
+            node = facts.get(name) or (NodeFacts(name=name) if _is_offline(seen) else None)
             changed = label_changes(manifest, node) if node else {}
             if node and changed:
                 yield _node_change(component, manifest, node, changed)
+
+
+def _is_offline(seen: Situation) -> bool:
+    """Whether no cluster was asked, so that all that is declared counts as there."""
+    return not seen.observed.facts.version
 
 
 def _node_change(component: str, manifest: Manifest, node: NodeFacts, changed: Mapping[str, str | None]) -> Change:
@@ -129,9 +136,12 @@ def _validation_changes(seen: Situation) -> Iterator[Change]:
         for manifest in (manifest for manifest in manifests if manifest["kind"] == "Pod"):
             node = pod_view.node_of(manifest)
             state = known.get((component, node))
-            if state is None or state.state is State.READY or state.reason == NO_NODE:
+            if state is None or state.state is State.READY:
                 continue
-            effect = (f"runs vectorAdd on {node}", *((state.reason,) if state.reason else ()))
+            if state.reason == NO_NODE and not _is_offline(seen):
+                continue
+            told = "" if state.reason in {NO_NODE, NOT_RUN} else state.reason
+            effect = (f"runs vectorAdd on {node}", *filter(None, (told,)))
             yield Change(
                 component=component,
                 action=Action.RUN,
