@@ -71,9 +71,7 @@ def elsewhere(inventory: Inventory, *, kubeconfig: str | None, context: str | No
     cluster = replace(
         inventory.cluster,
         sandbox="",
-        kubeconfig=str(Path(kubeconfig).expanduser().resolve())
-        if kubeconfig
-        else inventory.cluster.kubeconfig,
+        kubeconfig=str(Path(kubeconfig).expanduser().resolve()) if kubeconfig else inventory.cluster.kubeconfig,
         context=context or ("" if kubeconfig else inventory.cluster.context),
     )
     return replace(inventory, cluster=cluster)

@@ -56,9 +56,10 @@ def _count(path: Path, errors: int) -> str:
 
 
 def _summary(path: Path, inventory: Inventory) -> str:
+    nodes = len(inventory.nodes)
     return (
-        f"{path} is valid: release {inventory.release}, {len(inventory.nodes)} nodes,"
-        f" {len(inventory.gpu_nodes)} of them with GPUs"
+        f"{path} is valid: release {inventory.release}, {nodes} node{'' if nodes == 1 else 's'},"
+        f" {len(inventory.gpu_nodes)} with GPUs"
     )
 
 

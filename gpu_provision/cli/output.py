@@ -51,9 +51,7 @@ def make(*, as_json: bool, quiet: bool, verbose: int, no_color: bool) -> Output:
     def style(stream: TextIO) -> Style:
         return Style(enabled=wants_color(os.environ, terminal=stream.isatty(), refused=no_color))
 
-    return Output(
-        json=as_json, quiet=quiet, verbose=verbose, style=style(sys.stdout), error_style=style(sys.stderr)
-    )
+    return Output(json=as_json, quiet=quiet, verbose=verbose, style=style(sys.stdout), error_style=style(sys.stderr))
 
 
 def as_json(document: Mapping[str, Any]) -> str:

@@ -19,8 +19,7 @@ def with_timeout(inventory: Inventory, seconds: int | None) -> Inventory:
     if seconds is None:
         return inventory
     pools = {
-        name: replace(pool, driver=replace(pool.driver, timeout=seconds))
-        for name, pool in inventory.pools.items()
+        name: replace(pool, driver=replace(pool.driver, timeout=seconds)) for name, pool in inventory.pools.items()
     }
     return replace(inventory, specs=_specs_with_timeout(inventory.specs, seconds), pools=pools)
 
@@ -28,9 +27,7 @@ def with_timeout(inventory: Inventory, seconds: int | None) -> Inventory:
 def _specs_with_timeout(specs: Specs, seconds: int) -> Specs:
     operands = {field.name: getattr(specs, field.name) for field in fields(specs)}
     changed: dict[str, Any] = {
-        name: replace(spec, timeout=seconds)
-        for name, spec in operands.items()
-        if isinstance(spec, OperandSpec)
+        name: replace(spec, timeout=seconds) for name, spec in operands.items() if isinstance(spec, OperandSpec)
     }
     return replace(specs, **changed)
 

@@ -43,9 +43,7 @@ def _print_version(context: click.Context, _parameter: click.Parameter, wanted: 
 
 
 @click.group(cls=Commands, epilog=_epilog(), context_settings={"help_option_names": ["-h", "--help"]})
-@click.option(
-    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Show it."
-)
+@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Show it.")
 def cli() -> None:
     """Provision NVIDIA GPU nodes for Kubernetes from one inventory file.
 
@@ -74,10 +72,11 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     words = sys.argv[1:] if arguments is None else arguments
     click.UsageError.exit_code = ExitCode.USAGE  # click's own is 2, which means "differences" here
     signal.signal(signal.SIGTERM, _terminate)
-    sys.exit(_run(words))
+    sys.exit(run(words))
 
 
-def _run(words: list[str]) -> int:
+def run(words: list[str]) -> int:
+    """Run one command and return its exit code; every failure is reported on the way."""
     session = Session(output=failures.default_output(words))
     try:
         returned: Any = cli.main(args=words, prog_name="gpu-provision", standalone_mode=False, obj=session)

@@ -34,9 +34,7 @@ class Work:
 
     def prepare(self, listen: Listen, *, dry_run: bool) -> Hosts | None:
         """Make the hosts as declared, or only look with ``dry_run``; None if they take no part."""
-        enabled = any(
-            self.inventory.pool_of(node).host_prerequisites.enabled for node in self.inventory.nodes
-        )
+        enabled = any(self.inventory.pool_of(node).host_prerequisites.enabled for node in self.inventory.nodes)
         if not (self.hosts and enabled):
             return None
         bootstrap.patch()

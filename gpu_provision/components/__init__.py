@@ -115,7 +115,10 @@ def problems(context: Context) -> tuple[Finding, ...]:
 
 
 def requirements(inventory: Inventory) -> Mapping[str, tuple[str, ...]]:
-    """Return what each component that is on requires; in place of one that is off stands what that one requires."""
+    """Return what each component that is on requires.
+
+    In place of one that is off stands what that one requires.
+    """
     found: dict[str, tuple[str, ...]] = {}
     for component in COMPONENTS:
         required = [

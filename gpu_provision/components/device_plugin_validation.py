@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gpu_provision.components import operands, validations
+from gpu_provision.components.node_labels import is_kept_off
 from gpu_provision.model.cluster import Context, Manifest, Target
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.specs import ValidatorSpec
@@ -20,14 +21,16 @@ def spec(inventory: Inventory) -> ValidatorSpec | None:
 
 
 def manifests(_spec: ValidatorSpec, context: Context) -> list[Manifest]:
-    """Return a pod per target."""
-    return [_pod(context, target) for target in context.targets]
+    """Return a pod per target that can run it."""
+    return [
+        _pod(context, target)
+        for target in context.targets
+        if not is_kept_off(context, target, "container-toolkit", "device-plugin")
+    ]
 
 
 def _pod(context: Context, target: Target) -> Manifest:
-    container = validations.vector_add(
-        context, "plugin-validation", resources={"limits": {"nvidia.com/gpu": 1}}
-    )
+    container = validations.vector_add(context, "plugin-validation", resources={"limits": {"nvidia.com/gpu": 1}})
     spec = validations.pod_spec(
         context,
         container,

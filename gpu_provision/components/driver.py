@@ -28,7 +28,7 @@ _APP = "nvidia-driver-daemonset"
 _PROBE = "nvidia-driver-startup-probe"
 _EXTRA_LABELS = {"nvidia.com/precompiled": "false", labels.COMPONENT_OF_APP: "nvidia-driver"}
 
-# Operating systems that have a driver image at NVIDIA; for others the user brings an own image or host drivers.
+# Operating systems that have a driver image at NVIDIA; others need an own image, or drivers on the host.
 _WITH_IMAGES = frozenset({"ubuntu", "rhel", "rhcos", "rocky", "ol", "sles", "sl-micro", "flatcar", "centos"})
 
 _VOLUMES = [
@@ -103,7 +103,7 @@ _CLUSTER_RULES = [
 
 
 def spec(inventory: Inventory) -> DriverSpec | None:
-    """Return the driver's spec; that of a pool if only pools have it on; None if no node gets a driver from us."""
+    """Return the driver's spec; that of a pool if only pools have it on; None if no node gets a driver."""
     pools = sorted((pool for pool in inventory.pools.values() if pool.gpu), key=lambda pool: pool.name)
     candidates = [inventory.specs.driver, *(pool.driver for pool in pools if pool.overrides_driver)]
     return next((candidate for candidate in candidates if candidate.enabled), None)
@@ -165,7 +165,7 @@ def _pod(target: Target, context: Context) -> dict[str, Any]:
     inputs = driver_inputs.inputs(spec, target.os, context)
     volumes = [*_VOLUMES, *inputs.volumes]
     manager, driver = _manager(spec), _driver(spec, image_of(target), inputs.mounts)
-    # Driver and manager skip the installation if this is what is installed already: a restart costs no workload.
+    # Both skip the installation if this is what is installed already: a restart then costs no workload.
     settings = {"DRIVER_CONFIG_DIGEST": digest(_install_relevant(manager, driver, volumes), 32)}
     for container in (manager, driver):
         container["env"] += pods.environment(settings)
@@ -234,9 +234,7 @@ def _startup_probe(spec: DriverSpec) -> dict[str, Any]:
     }
 
 
-def _install_relevant(
-    manager: dict[str, Any], driver: dict[str, Any], volumes: list[dict[str, Any]]
-) -> list[Any]:
+def _install_relevant(manager: dict[str, Any], driver: dict[str, Any], volumes: list[dict[str, Any]]) -> list[Any]:
     fields = ("image", "command", "args", "env", "volumeMounts")
     return [[container.get(field) for field in fields] for container in (manager, driver)] + [volumes]
 

@@ -1,4 +1,4 @@
-"""What a user hands to the driver container: package repositories, certificates, module parameters, a licence."""
+"""What a user hands to the driver container: repositories, certificates, module parameters, a licence."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gpu_provision.components import operands, pods, validations
+from gpu_provision.components.node_labels import is_kept_off
 from gpu_provision.model.cluster import Context, Manifest, Target
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.specs import ValidatorSpec
@@ -20,8 +21,10 @@ def spec(inventory: Inventory) -> ValidatorSpec:
 
 
 def manifests(_spec: ValidatorSpec, context: Context) -> list[Manifest]:
-    """Return a pod per target."""
-    return [_pod(context, target) for target in context.targets]
+    """Return a pod per target that can run it."""
+    return [
+        _pod(context, target) for target in context.targets if not is_kept_off(context, target, "container-toolkit")
+    ]
 
 
 def _pod(context: Context, target: Target) -> Manifest:

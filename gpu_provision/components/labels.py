@@ -24,7 +24,7 @@ DEPLOY_OPERANDS = f"{DEPLOY_PREFIX}operands"  # the user's own switch for a whol
 
 # Ours.
 DRIVER_GROUP = "gpu-provision.io/driver"  # on nodes and driver pods: which driver DaemonSet serves the node
-CONTAINER_RUNTIME = "gpu-provision.io/container-runtime"  # on nodes that differ from the others
+CONTAINER_RUNTIME = "gpu-provision.io/container-runtime"  # on nodes: which toolkit DaemonSet serves a mixed fleet
 INVENTORY = "gpu-provision.io/inventory"  # on nodes: the inventory that gave the node its labels
 COMPONENT = "gpu-provision.io/component"  # on every applied object
 DIGEST = "gpu-provision.io/digest"  # on validation pods and pod templates: names the content

@@ -238,6 +238,4 @@ def _workload(kind: str, spec: NfdSpec, part: str, pod: Mapping[str, Any], **fie
         **fields,
         "template": {"metadata": {"labels": labels}, "spec": dict(pod)},
     }
-    return manifest(
-        ("apps/v1", kind), f"{_FULL_NAME}-{part}", namespace=spec.namespace, labels=labels, spec=body
-    )
+    return manifest(("apps/v1", kind), f"{_FULL_NAME}-{part}", namespace=spec.namespace, labels=labels, spec=body)

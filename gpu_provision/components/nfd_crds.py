@@ -1,4 +1,4 @@
-"""The custom resources of Node Feature Discovery, ``nfd.k8s-sigs.io/v1alpha1``, as all of 0.14 to 0.19 accept them."""
+"""The custom resources of Node Feature Discovery, ``nfd.k8s-sigs.io/v1alpha1``, good for 0.14 to 0.19."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def crds() -> list[Manifest]:
     ]
 
 
-def _crd(
+def _crd(  # noqa: PLR0913 -- keyword-only: just the parts in which the resources differ
     kind: str,
     scope: str,
     spec: Schema,
@@ -180,9 +180,7 @@ def _crd(
         "served": True,
         "storage": True,
         "schema": {
-            "openAPIV3Schema": _object(
-                properties | ({"status": status} if status else {}), ("spec",), description
-            )
+            "openAPIV3Schema": _object(properties | ({"status": status} if status else {}), ("spec",), description)
         },
     }
     names = {"kind": kind, "listKind": f"{kind}List", "plural": f"{singular}s", "singular": singular}

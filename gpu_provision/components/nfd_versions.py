@@ -1,4 +1,4 @@
-"""How the command lines and health checks of Node Feature Discovery changed, read off its charts 0.14 to 0.19."""
+"""How command lines and health checks of Node Feature Discovery changed, read off its charts 0.14 to 0.19."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Generation:
 
 _HTTP = {"httpGet": {"path": "/healthz", "port": "http"}}
 
-# Newest first. Up to 0.17 the health service speaks gRPC; API servers before 1.24 know no gRPC probe, so that its
+# Newest first. Up to 0.17 the health service speaks gRPC, for which API servers before 1.24 know no probe: that its
 # port answers is all that is asked.
 GENERATIONS = (
     Generation(

@@ -1,7 +1,7 @@
 """GPU node labels: which nodes have a GPU, and which operands may run there.
 
-The manifests are partial Nodes: labels only, None removes one. Nothing is said about a label that belongs to the
-user or to somebody who paused an operand, so such a value survives also if it is written while we plan.
+The manifests are partial Nodes: labels only, None removes one. Nothing is said about a label that belongs to
+the user or to somebody who paused an operand, so such a value survives also if it is written while we plan.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from gpu_provision.components import labels
 from gpu_provision.components.targets import claims
-from gpu_provision.components.toolkit_runtimes import main_runtime, runtime_of
+from gpu_provision.components.toolkit_runtimes import runtime_of
 from gpu_provision.model.cluster import Context, Manifest, NodeFacts, Target
 from gpu_provision.model.inventory import Inventory
 
@@ -20,7 +20,7 @@ TITLE = "GPU node labels"
 REQUIRES: tuple[str, ...] = ("nfd",)
 
 # The operands of a container workload. As in the reference the set follows from the kind of workload alone, not
-# from what is enabled: turning DCGM on later then touches no node, and selectors of other people find the label.
+# from what is on: turning DCGM on later then touches no node, and other people's selectors find the label.
 OPERANDS = (
     "driver",
     "gpu-feature-discovery",
@@ -49,23 +49,20 @@ class NodeLabelsSpec:
 
 def spec(inventory: Inventory) -> NodeLabelsSpec:
     """Return what the labels depend on; they cannot be off."""
-    return NodeLabelsSpec(
-        inventory=inventory.name, listed={node.name: node.labels for node in inventory.nodes}
-    )
+    return NodeLabelsSpec(inventory=inventory.name, listed={node.name: node.labels for node in inventory.nodes})
 
 
 def manifests(spec: NodeLabelsSpec, context: Context) -> list[Manifest]:
-    """Return partial Nodes: the targets, other declared nodes with labels, and nodes that are ours no more."""
+    """Return partial Nodes: targets, other declared nodes with labels, and nodes that are ours no more."""
     live = {node.name: node.labels for node in context.facts.nodes}
     by_name = {target.name: target for target in context.targets}
-    main = main_runtime(context.targets)
     wanted: dict[str, dict[str, str | None]] = {
         name: {**pool.labels, **spec.listed.get(name, {})}
         for name, pool in claims(context.inventory, context.facts).items()
     }
     for name, target in by_name.items():
         # What the inventory declares itself wins, so that it can say false to an operand, too.
-        wanted[name] = _of_target(spec, target, wanted[name], main) | wanted[name]
+        wanted[name] = _of_target(spec, target, wanted[name]) | wanted[name]
     for node in context.facts.nodes:
         if _is_left_over(spec, node, by_name):
             wanted[node.name] = _taken_back(node) | wanted.get(node.name, {})
@@ -73,27 +70,38 @@ def manifests(spec: NodeLabelsSpec, context: Context) -> list[Manifest]:
     return [node for node in partial if node["metadata"]["labels"]]
 
 
-def _of_target(
-    spec: NodeLabelsSpec, target: Target, declared: Mapping[str, str | None], main: str
-) -> dict[str, str | None]:
+def _of_target(spec: NodeLabelsSpec, target: Target, declared: Mapping[str, str | None]) -> dict[str, str | None]:
     """Return the labels that a GPU node gets besides those that the inventory declares."""
     live = target.facts.labels if target.facts else {}
-    if labels.nfd_has_spoken(live) and not labels.has_gpu(live):
+    if _is_gpu_gone(live):
         without = _without_operands(live) | dict.fromkeys((labels.DRIVER_GROUP, labels.CONTAINER_RUNTIME))
         return {labels.GPU_PRESENT: "false", labels.INVENTORY: spec.inventory, **without}
     is_off = {**live, **declared}.get(labels.DEPLOY_OPERANDS) == "false"
-    runtime = runtime_of(target)
     return {
         labels.GPU_PRESENT: "true",
         **(_without_operands(live) if is_off else _with_operands(live)),
         labels.DRIVER_GROUP: target.driver_group or None,
-        labels.CONTAINER_RUNTIME: None if runtime == main else runtime,
+        labels.CONTAINER_RUNTIME: runtime_of(target),
         labels.INVENTORY: spec.inventory,
     }
 
 
+def is_kept_off(context: Context, target: Target, *operands: str) -> bool:
+    """Whether one of these operands cannot run on a node: its GPU is gone, or the user said so by a label."""
+    live = target.facts.labels if target.facts else {}
+    listed = (node.labels for node in context.inventory.nodes if node.name == target.name)
+    said = {**live, **target.pool.labels, **next(listed, {})}
+    switches = (labels.DEPLOY_OPERANDS, *map(labels.deploy, operands))
+    return _is_gpu_gone(live) or any(said.get(switch) == "false" for switch in switches)
+
+
+def _is_gpu_gone(live: Mapping[str, str]) -> bool:
+    """Until Node Feature Discovery has looked at the node, the GPU that the inventory declares is believed in."""
+    return labels.nfd_has_spoken(live) and not labels.has_gpu(live)
+
+
 def _with_operands(live: Mapping[str, str]) -> dict[str, str | None]:
-    """Say true where nobody said anything; ``false``, ``pre-installed`` and ``paused-...`` are others' words."""
+    """Say true where nobody said anything; ``false``, ``pre-installed``, ``paused-...`` are others' words."""
     return {key: "true" for key in map(labels.deploy, OPERANDS) if live.get(key, "") in ("", "true")}
 
 
@@ -110,9 +118,7 @@ def _is_left_over(spec: NodeLabelsSpec, node: NodeFacts, by_name: Mapping[str, T
 def _taken_back(node: NodeFacts) -> dict[str, str | None]:
     """Remove what was ours; a deploy label that somebody set to a value of their own stays theirs."""
     ours = [key for key in map(labels.deploy, OPERANDS) if node.labels.get(key) == "true"]
-    return dict.fromkeys(
-        (labels.GPU_PRESENT, *ours, labels.DRIVER_GROUP, labels.CONTAINER_RUNTIME, labels.INVENTORY)
-    )
+    return dict.fromkeys((labels.GPU_PRESENT, *ours, labels.DRIVER_GROUP, labels.CONTAINER_RUNTIME, labels.INVENTORY))
 
 
 def _node(name: str, wanted: Mapping[str, str | None], live: Mapping[str, str]) -> Manifest:

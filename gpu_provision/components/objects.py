@@ -54,9 +54,7 @@ def config_map(name: str, namespace: str, data: Mapping[str, str], labels: Mappi
     return manifest(("v1", "ConfigMap"), name, namespace=namespace, labels=labels, data=dict(data))
 
 
-def rule(
-    group: str, resources: Sequence[str], verbs: Sequence[str], names: Sequence[str] = ()
-) -> dict[str, Any]:
+def rule(group: str, resources: Sequence[str], verbs: Sequence[str], names: Sequence[str] = ()) -> dict[str, Any]:
     """Return one RBAC rule for resources of one API group."""
     rule: dict[str, Any] = compact(
         {

@@ -11,9 +11,7 @@ from gpu_provision.components.toolkit_runtimes import needs_no_class
 from gpu_provision.model.cluster import Context, Manifest
 
 # As the GPU Operator's own roles: without effect on plain Kubernetes, needed on OpenShift.
-USE_PRIVILEGED_SCC = rule(
-    "security.openshift.io", ["securitycontextconstraints"], ["use"], names=["privileged"]
-)
+USE_PRIVILEGED_SCC = rule("security.openshift.io", ["securitycontextconstraints"], ["use"], names=["privileged"])
 READ_NODES = rule("", ["nodes"], ["get", "list", "watch"])
 
 VALIDATIONS = "/run/nvidia/validations"
@@ -34,7 +32,7 @@ MOUNT_HOST_ROOT = pods.mount("host-root", "/host", pods.TO_CONTAINER, read_only=
 _SELECTED_BY = frozenset({labels.APP, labels.PART_OF})
 
 
-def daemon_set(
+def daemon_set(  # noqa: PLR0913 -- keyword-only: just the parts in which operands differ
     context: Context,
     name: str,
     *,
@@ -87,7 +85,7 @@ def runtime_class(context: Context) -> str | None:
     return None if needs_no_class(context.targets, cdi=specs.cdi_enabled) else specs.runtime_class
 
 
-def validation(
+def validation(  # noqa: PLR0913 -- keyword-only: just the parts in which validations differ
     context: Context,
     name: str,
     component: str,

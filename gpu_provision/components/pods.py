@@ -103,8 +103,6 @@ def pull_secrets(*names: Sequence[str]) -> list[dict[str, str]]:
 def tolerations(*groups: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return tolerations of several lists, each once; empty values are left out as the server does."""
     cleaned = [
-        {key: value for key, value in entry.items() if value not in (None, "")}
-        for group in groups
-        for entry in group
+        {key: value for key, value in entry.items() if value not in (None, "")} for group in groups for entry in group
     ]
     return [entry for index, entry in enumerate(cleaned) if entry not in cleaned[:index]]

@@ -1,7 +1,8 @@
 """Kubernetes quantities in the one form in which an API server stores them.
 
-A server parses ``0.5`` and writes ``500m``; whoever sends ``0.5`` sees a difference for ever. The rules are those
-of apimachinery's ``resource.Quantity``: no fraction, the largest suffix that needs none, the notation of the input.
+A server parses ``0.5`` and writes ``500m``; whoever sends ``0.5`` sees a difference for ever. The rules are
+those of apimachinery's ``resource.Quantity``: no fraction, the largest suffix that needs none, the notation of
+the input.
 """
 
 from __future__ import annotations

@@ -28,9 +28,7 @@ def targets(inventory: Inventory, facts: ClusterFacts) -> tuple[Target, ...]:
     """
     seen = {node.name: node for node in facts.nodes}
     claimed = claims(inventory, facts)
-    return tuple(
-        _target(name, pool, seen.get(name)) for name, pool in sorted(claimed.items()) if pool.gpu is not None
-    )
+    return tuple(_target(name, pool, seen.get(name)) for name, pool in sorted(claimed.items()) if pool.gpu is not None)
 
 
 def claims(inventory: Inventory, facts: ClusterFacts) -> dict[str, NodePool]:
@@ -90,9 +88,7 @@ def driver_group(pool: NodePool, os: OperatingSystem | None) -> str:
 def dns_label(text: str) -> str:
     """Return ``text`` as a label value that is also safe within a DNS name; long ones end in a digest."""
     safe = re.sub(r"[^a-z0-9.-]+", "-", text.lower()).strip("-.")
-    return (
-        safe if len(safe) <= _LABEL_LENGTH else f"{safe[: _LABEL_LENGTH - 9].rstrip('-.')}-{digest(text, 8)}"
-    )
+    return safe if len(safe) <= _LABEL_LENGTH else f"{safe[: _LABEL_LENGTH - 9].rstrip('-.')}-{digest(text, 8)}"
 
 
 def _target(name: str, pool: NodePool, facts: NodeFacts | None) -> Target:

@@ -47,13 +47,13 @@ def manifests(spec: ToolkitSpec, context: Context) -> list[Manifest]:
     """Return access rights, the entrypoint, and a DaemonSet per container runtime of the targets."""
     namespace = context.namespace
     rules = [operands.USE_PRIVILEGED_SCC, _LIST_DAEMON_SETS]
+    runtimes = (main_runtime(context.targets), *additional_runtimes(context.targets))
     entrypoint = {"entrypoint.sh": scripts.TOOLKIT_ENTRYPOINT}
     return [
         service_account(_ACCOUNT, namespace),
         *role(_ACCOUNT, namespace, rules, subject=_ACCOUNT),
         config_map(_ENTRYPOINT, namespace, entrypoint, {labels.APP: _APP}),
-        _main_daemon_set(spec, context),
-        *(_additional_daemon_set(name, spec, context) for name in additional_runtimes(context.targets)),
+        *(_daemon_set(spec, RUNTIMES[name], context) for name in runtimes),
     ]
 
 
@@ -73,34 +73,18 @@ def problems(_spec: ToolkitSpec, context: Context) -> tuple[Finding, ...]:
     )
 
 
-def _main_daemon_set(spec: ToolkitSpec, context: Context) -> Manifest:
-    others = additional_runtimes(context.targets)
-    elsewhere = {"key": labels.CONTAINER_RUNTIME, "operator": "NotIn", "values": list(others)}
-    terms = {"nodeSelectorTerms": [{"matchExpressions": [elsewhere]}]}
-    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}} if others else {}
+def _daemon_set(spec: ToolkitSpec, runtime: Runtime, context: Context) -> Manifest:
+    """Return the DaemonSet for one runtime; which nodes it runs on matters only in a fleet that mixes them."""
+    is_main = runtime.name == main_runtime(context.targets)
+    by_runtime = {labels.CONTAINER_RUNTIME: runtime.name}
     return operands.daemon_set(
         context,
-        _APP,
-        selector={labels.APP: _APP},
-        node_selector={labels.deploy("container-toolkit"): "true"},
-        pod=_pod(spec, RUNTIMES[main_runtime(context.targets)], context) | affinity_field(affinity),
-    )
-
-
-def affinity_field(affinity: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the pod's affinity, if there is any."""
-    return {"affinity": dict(affinity)} if affinity else {}
-
-
-def _additional_daemon_set(name: str, spec: ToolkitSpec, context: Context) -> Manifest:
-    """Return the DaemonSet of nodes that run another runtime than the others; their label selects them."""
-    by_runtime = {labels.CONTAINER_RUNTIME: name}
-    return operands.daemon_set(
-        context,
-        f"{_APP}-{name}",
-        selector={labels.APP: _APP, **by_runtime},
-        node_selector={labels.deploy("container-toolkit"): "true", **by_runtime},
-        pod=_pod(spec, RUNTIMES[name], context),
+        _APP if is_main else f"{_APP}-{runtime.name}",
+        # The main one keeps its selector, which cannot change, when another runtime joins the fleet.
+        selector={labels.APP: _APP} | ({} if is_main else by_runtime),
+        node_selector={labels.deploy("container-toolkit"): "true"}
+        | (by_runtime if additional_runtimes(context.targets) else {}),
+        pod=_pod(spec, runtime, context),
     )
 
 

@@ -46,9 +46,7 @@ def vector_add(context: Context, name: str, **fields: Any) -> dict[str, Any]:
     )
 
 
-def pod(
-    context: Context, target: Target, app: str, spec: Mapping[str, Any], validated: Mapping[str, Any]
-) -> Manifest:
+def pod(context: Context, target: Target, app: str, spec: Mapping[str, Any], validated: Mapping[str, Any]) -> Manifest:
     """Return the pod that validates ``target``: another one whenever what it proves has changed.
 
     That is the pod itself, ``validated``, the machine and its boot (kernel modules and device files go with

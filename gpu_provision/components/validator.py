@@ -61,9 +61,7 @@ def _pod(spec: ValidatorSpec, context: Context) -> dict[str, Any]:
                 "toolkit",
                 {"NVIDIA_VISIBLE_DEVICES": "all", "WITH_WAIT": "false"},
             ),
-            _validation(
-                context, "cuda-validation", "cuda", {"WITH_WAIT": "false", **_workload(spec, context)}
-            ),
+            _validation(context, "cuda-validation", "cuda", {"WITH_WAIT": "false", **_workload(spec, context)}),
             *([_plugin_validation(spec, context)] if with_plugin else []),
         ],
         containers=[_sleeper(spec)],
@@ -120,9 +118,7 @@ def _sleeper(spec: ValidatorSpec) -> dict[str, Any]:
         imagePullPolicy=spec.image_pull_policy,
         **pods.shell("echo all validations are successful; while true; do sleep 86400; done"),
         env=pods.environment({}, spec.env),
-        lifecycle={
-            "preStop": {"exec": {"command": ["sh", "-c", f"rm -f {operands.VALIDATIONS}/*-ready"]}}
-        },
+        lifecycle={"preStop": {"exec": {"command": ["sh", "-c", f"rm -f {operands.VALIDATIONS}/*-ready"]}}},
         securityContext=pods.PRIVILEGED_ROOT,
         resources=dict(spec.resources),
         volumeMounts=[operands.MOUNT_VALIDATIONS_BOTH_WAYS],

@@ -103,10 +103,11 @@ class Session:
         planned = self.reading().plan.findings
         if outcome is None:
             return planned
-        return (
-            *explain(self.cluster, outcome),
-            *(item for item in planned if item.code not in _TOLD_BY_STATES),
-        )
+        if self._explained is None:
+            told = (item for item in planned if item.code not in _TOLD_BY_STATES)
+            self._explained = (*explain(self.cluster, outcome), *told)
+            journal.record(self.inventory, self.reading().observed.cluster, outcome.result, self._explained)
+        return self._explained
 
     def _tell(self, event: Event) -> None:
         for listener in self._listeners:

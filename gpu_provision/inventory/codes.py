@@ -42,10 +42,9 @@ CODES: dict[str, str] = {
     "GP152": "There is no driver image for the operating system",
     "GP153": "The operating system's version is unknown",
     "GP160": "A component needs another one that is off",
-    "GP161": "A pool cannot switch the driver on by itself",
-    "GP162": "Two ways of naming the cluster exclude each other",
-    "GP163": "A file of the SSH settings does not exist",
-    "GP164": "A secret stands in the file in plain text",
-    "GP165": "A label belongs to this tool",
+    "GP161": "Two ways of naming the cluster exclude each other",
+    "GP162": "A file of the SSH settings does not exist",
+    "GP163": "A secret stands in the file in plain text",
+    "GP164": "A label belongs to this tool",
 }
 """Code -> title."""

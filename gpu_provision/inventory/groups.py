@@ -74,7 +74,8 @@ def _data(inventory: Inventory, node: Node, ssh_config: str) -> dict[str, Any]:
         "gpu_count": pool.gpu.count if pool.gpu else 0,
         "host_prerequisites": _plain(asdict(pool.host_prerequisites)),
     }
-    return data if inventory.cluster.sandbox else data | _ssh(node, ssh_config)
+    fleet = inventory.cluster.sandbox
+    return data | ({"sandbox_fleet": fleet} if fleet else _ssh(node, ssh_config))
 
 
 def _ssh(node: Node, ssh_config: str) -> dict[str, Any]:

@@ -67,7 +67,7 @@ class _Composer:
         root = self._item(next(self._events), depth=0)
         next(self._events)  # the document's end
         following: _Event = next(self._events)
-        if isinstance(following, yaml.DocumentStartEvent):
+        if not isinstance(following, yaml.StreamEndEvent):
             line = following.start_mark.line + 1
             what = "A second document begins here; an inventory is one document."
             self._stop("GP107", line, what, fix="Remove the line --- or split the file.")

@@ -15,14 +15,16 @@ IMAGES: dict[str, tuple[str, ...]] = {
     "rocky": ("8", "9", "10"),
     "ol": ("8", "9"),
     "rhcos": (),  # tagged by OpenShift version: any
+    "centos": (),
+    "flatcar": (),
     "sles": (),
     "sl-micro": (),
 }
 """ID of /etc/os-release -> versions that images are known for; empty if any may exist."""
 
 WITHOUT_IMAGES = frozenset({
-    "almalinux", "alpine", "amzn", "arch", "azurelinux", "bottlerocket", "centos", "cos", "debian", "fedora",
-    "flatcar", "mariner", "nixos", "opensuse-leap", "talos",
+    "almalinux", "alpine", "amzn", "arch", "azurelinux", "bottlerocket", "cos", "debian", "fedora",
+    "mariner", "nixos", "opensuse-leap", "talos",
 })  # fmt: skip
 """IDs of systems on which the driver belongs to the host."""
 

@@ -10,7 +10,13 @@ import yaml
 _FIRST = ("apiVersion", "kind", "metadata")
 
 
-class _Dumper(yaml.SafeDumper):
+try:
+    from yaml import CSafeDumper as _Fastest  # several times as fast, where it was built
+except ImportError:
+    from yaml import SafeDumper as _Fastest  # type: ignore[assignment]
+
+
+class _Dumper(_Fastest):
     """Writes multi-line strings as block text and repeats what occurs twice instead of aliasing it."""
 
     def ignore_aliases(self, data: Any) -> bool:
@@ -18,7 +24,7 @@ class _Dumper(yaml.SafeDumper):
         return True
 
 
-def _string(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+def _string(dumper: _Fastest, text: str) -> yaml.ScalarNode:
     style = "|" if "\n" in text else None
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 

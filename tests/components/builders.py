@@ -44,9 +44,7 @@ SPECS = Specs(
     device_plugin=DevicePluginSpec(image=_PLUGIN),
     gfd=GfdSpec(image=_PLUGIN),
     dcgm=DcgmSpec(image=_image("nvcr.io/nvidia/cloud-native", "dcgm", "4.6.0-1-ubuntu24.04")),
-    dcgm_exporter=DcgmExporterSpec(
-        image=_image("nvcr.io/nvidia/k8s", "dcgm-exporter", "4.6.0-4.8.3-distroless")
-    ),
+    dcgm_exporter=DcgmExporterSpec(image=_image("nvcr.io/nvidia/k8s", "dcgm-exporter", "4.6.0-4.8.3-distroless")),
 )
 
 

@@ -2,35 +2,22 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
+from tests.report import samples as report_samples
+
 HERE = Path(__file__).parent
-
-
-def _load_samples() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("report_samples", HERE / "samples.py")
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["report_samples"] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-_SAMPLES = _load_samples()
 
 
 @pytest.fixture
 def samples() -> ModuleType:
     """The hand-made values of samples.py."""
-    return _SAMPLES
+    return report_samples
 
 
 @pytest.fixture

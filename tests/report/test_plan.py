@@ -35,10 +35,9 @@ def test_a_change_that_depends_on_others_says_may(samples: ModuleType) -> None:
 def test_a_digest_that_follows_from_other_fields_is_not_told(samples: ModuleType) -> None:
     """An edit of one version shows one changed field."""
     lines = plan.changes(replace(samples.EMPTY_PLAN, changes=(samples.upgrade(),))).splitlines()
-    assert [line for line in lines if "->" in line] == [
-        "      spec.template.spec.containers[dcgm].image: "
-        "example.com/dcgm-exporter:4.2.0 -> example.com/dcgm-exporter:4.4.1"
-    ]
+    old, new = "example.com/dcgm-exporter:4.2.0", "example.com/dcgm-exporter:4.4.1"
+    expected = f"      spec.template.spec.containers[dcgm].image: {old} -> {new}"
+    assert [line for line in lines if "->" in line] == [expected]
 
 
 def test_a_secret_is_shown_neither_as_text_nor_as_json(samples: ModuleType) -> None:

@@ -23,7 +23,7 @@ from gpu_provision.report.style import wants_color
     ],
 )
 def test_color_is_decided_by_option_environment_and_terminal(
-    environ: dict[str, str], terminal: bool, refused: bool, expected: bool
+    environ: dict[str, str], *, terminal: bool, refused: bool, expected: bool
 ) -> None:
     """--no-color, then NO_COLOR, then FORCE_COLOR, then the terminal."""
     assert wants_color(environ, terminal=terminal, refused=refused) is expected

@@ -34,7 +34,7 @@ def test_a_value_takes_one_short_line(value: object, expected: str) -> None:
         ("ConfigMap", "data.x", False),
     ],
 )
-def test_what_counts_as_a_secret(kind: str, path: str, expected: bool) -> None:
+def test_what_counts_as_a_secret(kind: str, path: str, *, expected: bool) -> None:
     """All of a Secret, and env entries that are named like one."""
     assert is_secret(kind, path) is expected
 

@@ -120,4 +120,4 @@ def _reserved_labels(subject: Subject) -> Iterator[Finding]:
         for key in holder.get("labels", {}):
             if key.startswith(_OURS):
                 what = f"The label {key} is set by this tool; a value here is overwritten."
-                yield subject.warning("GP165", (*path, "labels", key), what, "Remove it.")
+                yield subject.warning("GP164", (*path, "labels", key), what, "Remove it.")

@@ -19,7 +19,6 @@ _NEED_TOOLKIT = ("device_plugin", "gfd", "dcgm", "dcgm_exporter")
 def check_settings(subject: Subject) -> Iterator[Finding]:
     """Yield settings that contradict each other or the world around the file."""
     yield from _needs_toolkit(subject)
-    yield from _driver_switches(subject)
     yield from _without_effect(subject)
     yield from _cluster(subject)
     yield from _ssh_keys(subject)
@@ -29,7 +28,8 @@ def check_settings(subject: Subject) -> Iterator[Finding]:
 def _needs_toolkit(subject: Subject) -> Iterator[Finding]:
     """Yield the toolkit being off while drivers come as containers: a host's own toolkit does not find those."""
     specs = subject.inventory.specs
-    if specs.toolkit.enabled or not specs.driver.enabled:
+    containerized = any(pool.gpu and pool.driver.enabled for pool in subject.inventory.pools.values())
+    if specs.toolkit.enabled or not containerized:
         return
     needing = [key for key in _NEED_TOOLKIT if getattr(specs, key).enabled] or ["validator"]
     verb = "need" if len(needing) > 1 else "needs"
@@ -37,16 +37,6 @@ def _needs_toolkit(subject: Subject) -> Iterator[Finding]:
     what = f"{who} {verb} toolkit, which is off while the driver comes as a container."
     fix = "Set toolkit.enabled: true, or driver.enabled: false if the hosts have both driver and toolkit."
     yield subject.error("GP160", ("toolkit", "enabled"), what, fix)
-
-
-def _driver_switches(subject: Subject) -> Iterator[Finding]:
-    if subject.inventory.specs.driver.enabled:
-        return
-    for name, pool in subject.pools.items():
-        if pool.get("driver", {}).get("enabled"):
-            what = f"The pool {name} switches the driver on, but it is off for the whole inventory."
-            fix = "Set driver.enabled: true, and driver.enabled: false in the pools that have a driver on the host."
-            yield subject.error("GP161", ("pools", name, "driver", "enabled"), what, fix)
 
 
 def _without_effect(subject: Subject) -> Iterator[Finding]:
@@ -63,7 +53,7 @@ def _cluster(subject: Subject) -> Iterator[Finding]:
     if "sandbox" in cluster and both:
         what = f"cluster.sandbox and cluster.{both[0]} exclude each other."
         fix = f"Remove sandbox for a real cluster, or {' and '.join(both)} for the sandbox."
-        yield subject.error("GP162", ("cluster", "sandbox"), what, fix)
+        yield subject.error("GP161", ("cluster", "sandbox"), what, fix)
 
 
 def _ssh_keys(subject: Subject) -> Iterator[Finding]:
@@ -79,7 +69,7 @@ def _ssh_keys(subject: Subject) -> Iterator[Finding]:
         told.add(key)
         what = "The private key does not exist on this machine."
         fix = f"Make it, correct the path ({absolute(key, base)}), or remove the line to use your agent."
-        yield subject.warning("GP163", path, what, fix)
+        yield subject.warning("GP162", path, what, fix)
 
 
 def _secrets(subject: Subject) -> Iterator[Finding]:
@@ -93,4 +83,4 @@ def _secrets(subject: Subject) -> Iterator[Finding]:
             if value and (is_secret_name(variable) or has_password(value)):
                 what = f"{variable} looks like a secret; this file, and everyone who may read pods, would show it."
                 fix = "Keep it in a Secret; image_pull_secrets and licensing_config take the name of one."
-                yield subject.warning("GP164", (*path, variable), what, fix)
+                yield subject.warning("GP163", (*path, variable), what, fix)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from gpu_provision.sandbox.apiserver.fieldmanager.elements import SELF, field_step, item_step
 from gpu_provision.sandbox.apiserver.fieldmanager.fieldset import FieldSet, normalized
-from gpu_provision.sandbox.apiserver.fieldmanager.schema import ABSENT, Object, Shape, Type
+from gpu_provision.sandbox.apiserver.fieldmanager.schema import ABSENT, Object, Shape, Type, zero
 
 
 class Comparison(NamedTuple):
@@ -75,11 +75,9 @@ def _compare(typed: Type, old: object, new: object) -> _Nodes:
 
 def _seen(typed: Type, value: object) -> object:
     """Return a value as the server's typed form has it."""
-    if value is not ABSENT and not typed.empty(value):
-        return value
-    if not typed.present:
-        return ABSENT
-    return {} if typed.shape is Shape.MAP else None
+    if value is not ABSENT and not (typed.native and value is None):
+        return ABSENT if typed.empty(value) and not typed.present else value
+    return zero(typed) if typed.present else ABSENT
 
 
 def _compare_lists(typed: Type, old: list[Any], new: list[Any]) -> _Nodes:
@@ -173,3 +171,34 @@ def _claimed_field(typed: Type, name: str, value: object) -> FieldSet | None:
     if name in typed.fields:
         return node or ({} if value == {} else None)
     return {SELF: {}, **node} if node else {}
+
+
+def cleared_by(config: Object, live: Object, root: Type) -> FieldSet:
+    """Return the fields that a configuration sets to null or to nothing, where it makes a difference.
+
+    The server's typed form cannot tell such a field from one that was left out; the configuration can, so the
+    field counts as changed by it, even if two configurations say the same.
+    """
+    return normalized(_cleared(root, config, live))
+
+
+def _cleared(typed: Type, config: object, live: object) -> FieldSet:
+    steps = _parts_of(typed, config)
+    present = dict(_parts_of(typed, live)) if steps else {}
+    node: FieldSet = {}
+    for step, (inner, part) in steps:
+        _, found = present.get(step, (inner, ABSENT))
+        if inner.empty(part):
+            if inner.shape is Shape.LEAF or not inner.divides(found) or not found:
+                node[step] = {}
+        elif inner.divides(part) and (deeper := _cleared(inner, part, found)):
+            node[step] = deeper
+    return node
+
+
+def _parts_of(typed: Type, value: object) -> list[tuple[str, tuple[Type, Any]]]:
+    if isinstance(value, list):
+        return [(item_step(typed, item), (typed.item or typed, item)) for item in value]
+    if isinstance(value, dict):
+        return [(field_step(name), (typed.of(name), part)) for name, part in value.items()]
+    return []

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from functools import cache
 from importlib.resources import files
-from typing import Any, Final
+from typing import Any, Final, assert_never
 
 Object = dict[str, Any]
 
@@ -102,6 +102,7 @@ WORDS: Final = {
     "deduced": DEDUCED,
     "set": Type(Shape.SET, item=SCALARS["any"]),
 }
+_ZEROS: Final[dict[str, Any]] = {"string": "", "number": 0, "boolean": False}
 _KEYED: Final = re.compile(r"list<(?P<item>.+)> by (?P<keys>.+)")
 _MAP: Final = re.compile(r"map<(?P<item>.+)>")
 
@@ -185,6 +186,19 @@ def _parse(text: str) -> Type:
 def _key(text: str) -> tuple[str, Any]:
     name, _, default = text.partition("=")
     return name, json.loads(default) if default else ABSENT
+
+
+def zero(typed: Type) -> Any:
+    """Return what the server has where nothing was set for a field that is always present."""
+    match typed.shape:
+        case Shape.MAP:
+            return {}
+        case Shape.LIST | Shape.SET:
+            return []
+        case Shape.LEAF:
+            return _ZEROS.get(typed.scalar)
+        case _:
+            assert_never(typed.shape)
 
 
 def _type_meta() -> dict[str, Type]:
