@@ -1,0 +1,56 @@
+"""The command line, run in this process against hand-made plans and results."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpu_provision import library
+from gpu_provision.cli import root
+from gpu_provision.cli.work import Work
+from gpu_provision.model.progress import RunResult, Status
+from tests.cli.harness import CHANGE, Fakes, Ran, Run, plan_of
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+    """Run gpu-provision in this process; state goes to a folder of the test."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("GPU_PROVISION_SANDBOX_DIR", str(tmp_path / "sandbox"))
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "no-kubeconfig"))
+    monkeypatch.delenv("GPU_PROVISION_INVENTORY", raising=False)
+
+    def runner(*words: object) -> Ran:
+        capsys.readouterr()
+        code = root.run([str(word) for word in words])
+        captured = capsys.readouterr()
+        return Ran(code, captured.out, captured.err)
+
+    return runner
+
+
+@pytest.fixture
+def fakes(monkeypatch: pytest.MonkeyPatch) -> Fakes:
+    """Replace what reaches hosts and clusters."""
+    fakes = Fakes(
+        plan=plan_of(CHANGE),
+        result=RunResult(changed=1, requests=5, seconds=1.0),
+        status=Status(inventory="sandbox", cluster="sandbox", release="26.7.0", components=(), nodes=()),
+    )
+
+    def answer(value: Any) -> Any:
+        if isinstance(value, BaseException):
+            raise value
+        return value
+
+    def apply(*_: object, **__: object) -> Any:
+        fakes.applied += 1
+        return answer(fakes.result)
+
+    monkeypatch.setattr(library, "plan", lambda *_, **__: answer(fakes.plan))
+    monkeypatch.setattr(library, "apply", apply)
+    monkeypatch.setattr(library, "status", lambda *_, **__: answer(fakes.status))
+    monkeypatch.setattr(Work, "prepare", lambda *_, **__: fakes.hosts)
+    return fakes

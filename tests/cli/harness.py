@@ -1,0 +1,57 @@
+"""What the command line's tests share: its outcome as a value, and hand-made answers of the library."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gpu_provision.model.cluster import ObjectRef
+from gpu_provision.model.findings import ProvisionError
+from gpu_provision.model.plan import Action, Change, Plan
+from gpu_provision.model.progress import RunResult, Status
+
+REPOSITORY = Path(__file__).parents[2]
+SANDBOX = REPOSITORY / "inventories" / "sandbox.yaml"
+PROD = REPOSITORY / "inventories" / "prod.yaml"
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What one command returned and printed."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The one JSON document on stdout."""
+        parsed: dict[str, Any] = json.loads(self.out)
+        return parsed
+
+
+Run = Callable[..., Ran]
+
+
+def plan_of(*changes: Change) -> Plan:
+    """Return a plan with these changes."""
+    return Plan(inventory="sandbox", release="26.7.0", cluster="sandbox", components=("driver",), changes=changes)
+
+
+CHANGE = Change(
+    component="driver", action=Action.CREATE, ref=ObjectRef("v1", "ConfigMap", "gpu-operator-resources", "x")
+)
+
+
+@dataclass
+class Fakes:
+    """What the library answers; an exception is raised instead of returned."""
+
+    plan: Plan | ProvisionError | Exception | KeyboardInterrupt
+    result: RunResult | ProvisionError
+    status: Status
+    hosts: Any = None
+    applied: int = 0

@@ -1,0 +1,152 @@
+"""Every failure has its exit code, in words and as JSON, and never a traceback."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from gpu_provision.model.findings import (
+    ExitCode,
+    Finding,
+    Locked,
+    ProvisionError,
+    Refused,
+    RunFailed,
+    Unreachable,
+)
+from gpu_provision.report.documents import output_schema
+from tests.cli.harness import PROD, SANDBOX, Fakes, Run, plan_of
+
+FINDING = Finding(code="GP301", where="https://x:6443", what="nobody answers", fix="start it")
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (Unreachable(FINDING), ExitCode.UNREACHABLE),
+        (Locked(FINDING), ExitCode.LOCKED),
+        (Refused(FINDING), ExitCode.FAILED),
+        (RunFailed(FINDING), ExitCode.FAILED),
+        (KeyboardInterrupt(), ExitCode.INTERRUPTED),
+        (ValueError("a mistake of ours"), ExitCode.FAILED),
+    ],
+)
+def test_a_failure_has_its_exit_code_in_both_forms(
+    run: Run, fakes: Fakes, error: ProvisionError, code: ExitCode
+) -> None:
+    """Text goes to stderr, the document to stdout; the code is the same."""
+    fakes.plan = error
+    text, document = run("plan", "-i", SANDBOX), run("plan", "-i", SANDBOX, "--json")
+    assert (text.code, document.code) == (code, code)
+    assert text.out == ""
+    assert text.err.lstrip().startswith("error: GP")
+    assert "Traceback" not in text.err
+    assert document.document["errors"]
+    jsonschema.validate(document.document, dict(output_schema()))
+
+
+def test_a_mistake_of_ours_is_one_line_and_a_log_file(run: Run, fakes: Fakes, tmp_path: Path) -> None:
+    """The traceback is in the log, which its owner alone can read; -v shows it too."""
+    fakes.plan = ValueError("a mistake of ours")
+    log = tmp_path / "state" / "gpu-provision" / "gpu-provision.log"
+    assert str(log) in run("plan", "-i", SANDBOX).err
+    assert "ValueError: a mistake of ours" in log.read_text()
+    assert log.stat().st_mode & 0o077 == 0
+    assert "Traceback" in run("plan", "-i", SANDBOX, "-v").err
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["plna"], "Did you mean 'plan'?"),
+        (["plan", "--jsn"], "--json"),
+        (["plan", "--offlin"], "--offline"),
+        (["sandbox", "donw"], "Did you mean 'down'?"),
+        (["apply", "--timeout", "soon"], "--timeout"),
+        (["plan", "--hosts-only", "--cluster-only"], "exclude each other"),
+        (["plan", "--target", "drivr"], "--target driver"),
+        (["plan", "--limit", "t4-11"], "--limit t4-1"),
+        (["plan", "--limit", "@/nonexistent"], "cannot be read"),
+        (["plan", "extra"], "extra"),
+    ],
+)
+def test_wrong_usage_is_64_and_names_the_nearest_right_word(
+    run: Run, fakes: Fakes, monkeypatch: pytest.MonkeyPatch, words: list[str], hint: str
+) -> None:
+    """2 would mean differences."""
+    fakes.plan = plan_of()
+    monkeypatch.setenv("GPU_PROVISION_INVENTORY", str(SANDBOX))
+    ran = run(*words)
+    assert ran.code == ExitCode.USAGE
+    assert hint in ran.err
+
+
+@pytest.mark.parametrize("words", [[], ["sandbox"]])
+def test_a_bare_group_shows_its_help_as_an_error(run: Run, words: list[str]) -> None:
+    """Nothing was done, so it is not a success."""
+    ran = run(*words)
+    assert ran.code == ExitCode.USAGE
+    assert "Commands:" in ran.err
+
+
+def test_wrong_usage_is_a_document_too(run: Run) -> None:
+    """A script that asked for JSON gets JSON."""
+    document = run("plan", "--json", "--nope").document
+    assert document["errors"][0]["code"] == "GP002"
+    assert document["command"] == "plan"
+
+
+def test_an_invalid_inventory_is_65_everywhere(run: Run, tmp_path: Path) -> None:
+    """Every command that reads an inventory reports all that is wrong with it."""
+    bad = tmp_path / "bad.yaml"
+    bad.write_text("name: x\nrelease: 1\nnodez: []\n")
+    for command in ("validate", "render", "plan", "apply", "status"):
+        ran = run(command, "-i", bad)
+        assert ran.code == ExitCode.INVALID_INVENTORY, command
+        assert "GP1" in ran.out + ran.err
+
+
+def test_no_inventory_says_how_to_name_one(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Outside of a repository there is no default."""
+    monkeypatch.chdir(tmp_path)
+    ran = run("validate")
+    assert ran.code == ExitCode.USAGE
+    assert "-i FILE" in ran.err
+
+
+def test_differences_are_2_only_when_asked_for(run: Run, fakes: Fakes) -> None:
+    """And only for a plan that can be carried out."""
+    assert run("plan", "-i", SANDBOX).code == ExitCode.OK
+    assert run("plan", "-i", SANDBOX, "--detailed-exitcode").code == ExitCode.DIFFERENCES
+    fakes.plan = plan_of()
+    assert run("plan", "-i", SANDBOX, "--detailed-exitcode").code == ExitCode.OK
+
+
+def test_help_documents_every_exit_code(run: Run) -> None:
+    """The table is where people look for it."""
+    out = run("--help").out
+    assert all(f" {code.value}  " in out for code in ExitCode)
+
+
+def test_prod_needs_yes_where_nobody_can_be_asked(run: Run, fakes: Fakes) -> None:
+    """No terminal, no guess: the flag is named, and nothing is done."""
+    for words in (["apply", "-i", PROD], ["apply", "-i", PROD, "--json"]):
+        ran = run(*words)
+        assert ran.code == ExitCode.USAGE
+        assert "--yes" in ran.out + ran.err
+    assert fakes.applied == 0
+
+
+def test_yes_and_sandboxes_are_not_asked(run: Run, fakes: Fakes) -> None:
+    """A sandbox has nothing to lose."""
+    assert run("apply", "-i", PROD, "--yes").code == ExitCode.OK
+    assert run("apply", "-i", SANDBOX).code == ExitCode.OK
+    assert fakes.applied == 2
+
+
+def test_a_sandbox_inventory_on_another_cluster_is_asked(run: Run, fakes: Fakes) -> None:
+    """--context aims at a real cluster, whatever the file says."""
+    assert run("apply", "-i", SANDBOX, "--context", "prod").code == ExitCode.USAGE
+    assert fakes.applied == 0

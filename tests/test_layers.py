@@ -1,0 +1,50 @@
+"""The import budget, and the public face."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import gpu_provision
+
+REPOSITORY = Path(__file__).parents[1]
+HEAVY = ("kubernetes", "pyinfra", "pyinfra_cli", "gevent", "aiohttp", "urllib3")
+PROGRAM = """
+import sys
+from gpu_provision.cli.root import run
+code = run(sys.argv[1:])
+heavy = sorted(set({heavy!r}) & set(sys.modules))
+sys.exit(f"imported {{heavy}}" if heavy else code)
+"""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["--help"], ["plan", "--help"], ["schema"], ["validate"], ["render"], ["plan", "--offline"], ["--version"]],
+)
+def test_offline_commands_import_neither_kubernetes_nor_pyinfra(words: list[str]) -> None:
+    """They start fast, and work where neither is of use."""
+    program = PROGRAM.format(heavy=HEAVY)
+    command = [sys.executable, "-c", program, *words]
+    ran = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False, timeout=60)
+    assert (ran.returncode, ran.stderr) == (0, "")
+
+
+def test_importing_the_library_is_light() -> None:
+    """A user's own program decides when to pay for the rest."""
+    program = f"import sys, gpu_provision; print(sorted(set({HEAVY!r}) & set(sys.modules)))"
+    ran = subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    assert ran.stdout == "[]\n"
+
+
+def test_the_public_face_is_small_and_sorted() -> None:
+    """What a user may rely on stands in one list."""
+    face = gpu_provision.__all__
+    assert list(face) == sorted(face)
+    assert {"apply", "load", "plan", "render", "status"} <= set(face)
+    assert all(hasattr(gpu_provision, name) for name in face)
+    source = Path(gpu_provision.__file__)
+    assert len(source.read_text(encoding="utf-8").splitlines()) < 40
