@@ -174,26 +174,32 @@ def _claimed_field(typed: Type, name: str, value: object) -> FieldSet | None:
 
 
 def cleared_by(config: Object, live: Object, root: Type) -> FieldSet:
-    """Return the fields that a configuration sets to null or to nothing, where it makes a difference.
+    """Return the fields that a configuration clears, with null or with an empty value, although it names them.
 
-    The server's typed form cannot tell such a field from one that was left out; the configuration can, so the
-    field counts as changed by it, even if two configurations say the same.
+    The server's typed form cannot tell an empty list from none, but the configuration can: the field counts as
+    changed even where the live object has none, so two managers that apply the same empty list conflict.
     """
     return normalized(_cleared(root, config, live))
 
 
 def _cleared(typed: Type, config: object, live: object) -> FieldSet:
-    steps = _parts_of(typed, config)
-    present = dict(_parts_of(typed, live)) if steps else {}
+    parts = _parts_of(typed, config)
+    present = dict(_parts_of(typed, live)) if parts else {}
     node: FieldSet = {}
-    for step, (inner, part) in steps:
+    for step, (inner, part) in parts:
         _, found = present.get(step, (inner, ABSENT))
         if inner.empty(part):
-            if inner.shape is Shape.LEAF or not inner.divides(found) or not found:
+            if _clears(inner, part, found):
                 node[step] = {}
         elif inner.divides(part) and (deeper := _cleared(inner, part, found)):
             node[step] = deeper
     return node
+
+
+def _clears(typed: Type, empty: object, live: object) -> bool:
+    if live and live is not ABSENT and typed.divides(live):
+        return False  # nothing is merged into it
+    return empty is not None or (live is not ABSENT and live is not None)
 
 
 def _parts_of(typed: Type, value: object) -> list[tuple[str, tuple[Type, Any]]]:

@@ -165,9 +165,7 @@ def updated(  # noqa: PLR0913 - the parameters of a write request
     changes = compare(old or {}, new, types.root, ignored=_ignored(types, subresource))
     if not changes.written and not changes.removed:
         return _managed(new, entries)
-    return _managed(
-        new, _recorded(entries, changes, owner(manager, UPDATE, new["apiVersion"], subresource), now)
-    )
+    return _managed(new, _recorded(entries, changes, owner(manager, UPDATE, new["apiVersion"], subresource), now))
 
 
 def same_but_for_times(left: Object, right: Object) -> bool:

@@ -78,9 +78,7 @@ class Type:
         """Tell whether the server's typed form drops this value, so that it is as good as absent."""
         if not self.native:
             return False
-        return (
-            value is None or value == [] or (value == {} and not self.fields and self.shape is not Shape.LEAF)
-        )
+        return value is None or value == [] or (value == {} and not self.fields and self.shape is not Shape.LEAF)
 
 
 def _deduced() -> Type:
