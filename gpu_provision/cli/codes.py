@@ -9,10 +9,9 @@ NO_INVENTORY = "GP004"
 NOT_CONFIRMED = "GP005"
 NOTHING_MATCHES = "GP006"
 NOT_WRITABLE = "GP007"
-HELD_BACK = "GP008"
+HOST_FAILED = "GP008"
 NO_SANDBOX = "GP009"
-HOST_FAILED = "GP010"
-NOT_AS_DECLARED = "GP011"
+NOT_AS_DECLARED = "GP010"
 
 CODES: dict[str, str] = {
     INTERNAL: "A mistake in gpu-provision itself; the log holds the traceback",
@@ -22,8 +21,7 @@ CODES: dict[str, str] = {
     NOT_CONFIRMED: "A change of a real cluster was neither confirmed nor allowed with --yes",
     NOTHING_MATCHES: "An option names a component or a host that this inventory does not have",
     NOT_WRITABLE: "A file or folder could not be written",
-    HELD_BACK: "The cluster phase was held back because a host is not as declared",
-    NO_SANDBOX: "The sandbox that a command needs is not running",
     HOST_FAILED: "A host could not be made as declared",
+    NO_SANDBOX: "The sandbox that a command needs is not running",
     NOT_AS_DECLARED: "Validating needs a cluster that is as declared",
 }

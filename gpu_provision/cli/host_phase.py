@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from gpu_provision.cli import codes
+from gpu_provision.hosts import codes as host_codes
+from gpu_provision.hosts.result import HostsResult
 from gpu_provision.model.findings import Finding, RunFailed
-from gpu_provision.report.hosts import Hosts
 from gpu_provision.report.names import ranges
 
 
-def require_done(result: Hosts | None, *, cluster_waits: bool) -> None:
+def require_done(result: HostsResult | None, *, cluster_waits: bool) -> None:
     """Raise RunFailed if a host is not as declared: a finding per host, and what that holds back."""
-    failed = [host for host in result.hosts if host.failed] if result else []
+    failed = result.failed if result else ()
     if not failed:
         return
     findings = [Finding(code=codes.HOST_FAILED, where=host.name, what=host.reason) for host in failed]
@@ -21,7 +22,7 @@ def require_done(result: Hosts | None, *, cluster_waits: bool) -> None:
 
 def _held_back(names: tuple[str, ...]) -> Finding:
     return Finding(
-        code=codes.HELD_BACK,
+        code=host_codes.HOST_FAILED,
         where=ranges(names),
         what="the cluster phase was held back: these hosts are not as declared",
         fix="mend them and run again, or leave the hosts alone with --cluster-only",

@@ -13,6 +13,7 @@ from gpu_provision.cli.limits import limited
 from gpu_provision.cli.output import Output
 from gpu_provision.cli.overrides import with_timeout
 from gpu_provision.cli.work import Work
+from gpu_provision.hosts.result import HostsResult
 from gpu_provision.model.findings import ExitCode, Finding, Severity
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Plan
@@ -23,7 +24,6 @@ from gpu_provision.report import plan as plan_view
 from gpu_provision.report import run as run_view
 from gpu_provision.report import status as status_view
 from gpu_provision.report.documents import document
-from gpu_provision.report.hosts import Hosts
 
 
 @click.command()
@@ -75,9 +75,9 @@ def plan(  # noqa: PLR0913 - one argument per option
     return _plan_exit(on_cluster, on_hosts, differs=differs and detailed_exitcode)
 
 
-def _show_plan(on_cluster: Plan, on_hosts: Hosts | None, *, out: Output, diff: bool = False) -> bool:
+def _show_plan(on_cluster: Plan, on_hosts: HostsResult | None, *, out: Output, diff: bool = False) -> bool:
     """Print both plans as one, and return whether anything would change."""
-    changing = hosts_view.changing(on_hosts) if on_hosts else 0
+    changing = len(on_hosts.changed) if on_hosts else 0
     text = plan_view.text(
         on_cluster,
         out.style,
@@ -92,17 +92,17 @@ def _show_plan(on_cluster: Plan, on_hosts: Hosts | None, *, out: Output, diff: b
     return bool(changing) or not on_cluster.is_empty
 
 
-def _findings(on_hosts: Hosts | None) -> tuple[Finding, ...]:
+def _findings(on_hosts: HostsResult | None) -> tuple[Finding, ...]:
     return on_hosts.findings if on_hosts else ()
 
 
-def _hosts_document(on_hosts: Hosts | None) -> list[dict[str, Any]]:
+def _hosts_document(on_hosts: HostsResult | None) -> list[dict[str, Any]]:
     return hosts_view.document(on_hosts) if on_hosts else []
 
 
-def _plan_exit(on_cluster: Plan, on_hosts: Hosts | None, *, differs: bool) -> ExitCode:
+def _plan_exit(on_cluster: Plan, on_hosts: HostsResult | None, *, differs: bool) -> ExitCode:
     conflict = any(finding.severity is Severity.ERROR for finding in on_cluster.findings)
-    if conflict or (on_hosts and hosts_view.failed(on_hosts)):
+    if conflict or (on_hosts and on_hosts.failed):
         return ExitCode.FAILED
     return ExitCode.DIFFERENCES if differs else ExitCode.OK
 
@@ -143,7 +143,7 @@ def apply(  # noqa: PLR0913 - one argument per option
     return ExitCode.OK
 
 
-def _show_run(inventory: Inventory, on_hosts: Hosts | None, result: RunResult | None, out: Output) -> None:
+def _show_run(inventory: Inventory, on_hosts: HostsResult | None, result: RunResult | None, out: Output) -> None:
     text = [hosts_view.text(on_hosts, out.style)] if on_hosts else []
     text += [run_view.text(result, out.style)] if result else []
     parts = run_view.document(result or RunResult())

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from gpu_provision.cli import bootstrap
 from gpu_provision.cli.overrides import known, narrowed
+from gpu_provision.hosts.result import HostsResult
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Plan
 from gpu_provision.model.progress import Event, RunResult
-from gpu_provision.report.hosts import Hosts
 
 Listen = Callable[[Event], None]
 
@@ -32,12 +31,11 @@ class Work:
     hosts: bool = True
     cluster: bool = True
 
-    def prepare(self, listen: Listen, *, dry_run: bool) -> Hosts | None:
+    def prepare(self, listen: Listen, *, dry_run: bool) -> HostsResult | None:
         """Make the hosts as declared, or only look with ``dry_run``; None if they take no part."""
         enabled = any(self.inventory.pool_of(node).host_prerequisites.enabled for node in self.inventory.nodes)
         if not (self.hosts and enabled):
             return None
-        bootstrap.patch()
         from gpu_provision.hosts.run import prepare
 
         return prepare(self.inventory, limit=self.limit, dry_run=dry_run, listen=listen)

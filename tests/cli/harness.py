@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gpu_provision.hosts.result import HostsResult
 from gpu_provision.model.cluster import ObjectRef
 from gpu_provision.model.findings import ProvisionError
 from gpu_provision.model.plan import Action, Change, Plan
@@ -53,5 +54,5 @@ class Fakes:
     plan: Plan | ProvisionError | Exception | KeyboardInterrupt
     result: RunResult | ProvisionError
     status: Status
-    hosts: Any = None
+    hosts: HostsResult | None = None
     applied: int = 0

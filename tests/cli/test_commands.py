@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import jsonschema
 import pytest
@@ -12,19 +11,15 @@ import yaml
 
 from gpu_provision.cli.limits import limited
 from gpu_provision.cli.overrides import with_timeout
+from gpu_provision.hosts.result import HostOutcome, HostsResult
 from gpu_provision.inventory import load
 from gpu_provision.model.findings import ExitCode, UsageError
 from gpu_provision.report.documents import output_schema
 from tests.cli.harness import SANDBOX, Fakes, Run, plan_of
 
 
-def _host(name: str, **parts: object) -> SimpleNamespace:
-    defaults = {"changes": (), "failed": False, "reason": "", "reboot_needed": False, "gpus": None}
-    return SimpleNamespace(name=name, **{**defaults, **parts})
-
-
-def _hosts(*hosts: SimpleNamespace) -> SimpleNamespace:
-    return SimpleNamespace(hosts=hosts, findings=())
+def _hosts(*hosts: HostOutcome) -> HostsResult:
+    return HostsResult(hosts=hosts)
 
 
 @pytest.mark.parametrize(
@@ -44,7 +39,7 @@ def test_every_command_prints_one_document_that_fits_the_schema(
     run: Run, fakes: Fakes, monkeypatch: pytest.MonkeyPatch, words: list[str]
 ) -> None:
     """Also those that fail."""
-    fakes.hosts = _hosts(_host("t4-1", changes=("load ipmi_msghandler",), gpus=1))
+    fakes.hosts = _hosts(HostOutcome(name="t4-1", changes=("load ipmi_msghandler",), gpus=1))
     monkeypatch.setenv("GPU_PROVISION_INVENTORY", str(SANDBOX))
     document = run(*words, "--json").document
     assert document["command"] == " ".join(word for word in words if not word.startswith("-"))
@@ -99,17 +94,17 @@ def test_a_target_narrows_the_plan(run: Run, fakes: Fakes) -> None:
 
 def test_a_failed_host_holds_the_cluster_phase_back(run: Run, fakes: Fakes) -> None:
     """And says which host, why, and how to go on."""
-    fakes.hosts = _hosts(_host("t4-1"), _host("t4-2", failed=True, reason="cannot be reached"))
+    fakes.hosts = _hosts(HostOutcome(name="t4-1"), HostOutcome(name="t4-2", failed=True, reason="cannot be reached"))
     ran = run("apply", "-i", SANDBOX)
     assert ran.code == ExitCode.FAILED
     assert fakes.applied == 0
-    assert "GP010 t4-2: cannot be reached" in ran.err
+    assert "GP008 t4-2: cannot be reached" in ran.err
     assert "held back" in ran.err
 
 
 def test_hosts_only_and_limit_leave_the_cluster_alone(run: Run, fakes: Fakes) -> None:
     """The cluster phase never runs over hosts that were left out."""
-    fakes.hosts = _hosts(_host("t4-1"))
+    fakes.hosts = _hosts(HostOutcome(name="t4-1"))
     assert run("apply", "-i", SANDBOX, "--hosts-only").code == ExitCode.OK
     assert run("apply", "-i", SANDBOX, "--limit", "t4-1").code == ExitCode.OK
     assert fakes.applied == 0
@@ -119,7 +114,7 @@ def test_validating_gpus_refuses_a_cluster_that_is_not_as_declared(run: Run, fak
     """Validating changes nothing but runs the validations."""
     ran = run("validate", "-i", SANDBOX, "--gpus")
     assert ran.code == ExitCode.FAILED
-    assert "GP011" in ran.err
+    assert "GP010" in ran.err
     fakes.plan = plan_of()
     assert run("validate", "-i", SANDBOX, "--gpus").code == ExitCode.OK
     assert fakes.applied == 1

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from gpu_provision.hosts.result import HostOutcome, HostsResult
 from gpu_provision.model.cluster import Manifest, ObjectRef
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.plan import Action, Change, FieldChange, Plan
@@ -18,26 +17,6 @@ from gpu_provision.model.progress import (
 )
 
 NAMESPACE = "gpu-operator-resources"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Host:
-    """What the host phase says about one host."""
-
-    name: str
-    changes: tuple[str, ...] = ()
-    failed: bool = False
-    reason: str = ""
-    reboot_needed: bool = False
-    gpus: int | None = None
-
-
-@dataclass(frozen=True)
-class Hosts:
-    """What the host phase returns."""
-
-    hosts: tuple[Host, ...]
-    findings: tuple[Finding, ...] = ()
 
 
 def node_label(name: str) -> Change:
@@ -207,13 +186,13 @@ RESULT = RunResult(
     ),
     evidence=(EVIDENCE,),
 )
-HOSTS = Hosts(
-    (
+HOSTS = HostsResult(
+    hosts=(
         *(
-            Host(name=f"gpu-{number:02}", changes=("load kernel module ipmi_msghandler",), gpus=8)
+            HostOutcome(name=f"gpu-{number:02}", changes=("load kernel module ipmi_msghandler",), gpus=8)
             for number in (1, 2, 3)
         ),
-        Host(name="t4-1", gpus=1),
-        Host(name="t4-2", failed=True, reason="cannot be reached", gpus=None),
+        HostOutcome(name="t4-1", gpus=1),
+        HostOutcome(name="t4-2", failed=True, reason="cannot be reached", gpus=None),
     )
 )

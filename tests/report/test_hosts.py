@@ -16,9 +16,3 @@ def test_equal_hosts_are_one_block(samples: ModuleType) -> None:
         "! t4-2",
         "    cannot be reached",
     ]
-
-
-def test_failed_and_changing_hosts_are_counted(samples: ModuleType) -> None:
-    """The closing sentence and the barrier ask for these."""
-    assert hosts.changing(samples.HOSTS) == 3
-    assert hosts.failed(samples.HOSTS) == ("t4-2",)
