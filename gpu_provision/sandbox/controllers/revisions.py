@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from gpu_provision.sandbox.api import ApiError, Object, Resource
 from gpu_provision.sandbox.controllers import objects
-from gpu_provision.sandbox.controllers.claims import OWNED, index_owned
+from gpu_provision.sandbox.controllers.claims import Claim, claimed
 from gpu_provision.sandbox.controllers.cluster import Cluster
 from gpu_provision.sandbox.controllers.daemonset_plan import HASH_LABEL
 from gpu_provision.sandbox.controllers.resources import CONTROLLER_REVISIONS
@@ -53,9 +53,8 @@ def revision_for(resource: Resource, owner: Object, *, number: int, collisions: 
 
 async def history(cluster: Cluster, resource: Resource, owner: Object) -> History:
     """Return the history with the present template in it, created or renumbered as needed."""
-    informer = cluster.informer(CONTROLLER_REVISIONS)
-    index_owned(informer)
-    known = sorted(informer.by(OWNED, objects.uid(owner)), key=lambda one: int(one["revision"]))
+    claim = Claim(resource, owner, CONTROLLER_REVISIONS, owner["spec"]["selector"])
+    known = sorted(await claimed(cluster, claim), key=lambda one: int(one["revision"]))
     wanted = patch_of(owner)
     equal = [one for one in known if one.get("data") == wanted]
     old = [one for one in known if one.get("data") != wanted]
