@@ -1,0 +1,123 @@
+"""Every operand is what the GPU Operator makes of it, but for the differences listed here with their reasons."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+import builders
+import pytest
+import views
+import yaml
+
+from gpu_provision.components import desired
+from gpu_provision.model.cluster import ClusterFacts
+
+ORACLE: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("oracle.yaml").read_text())
+OPERANDS = ("driver", "toolkit", "validator", "device_plugin", "gfd", "dcgm", "dcgm_exporter")
+
+ONE_GROUP = "one DaemonSet per driver group, each with a name, a selector and a node selector of its own"
+DIGEST = "the digest's own value"
+OWNER = "finalizers of custom resources, of which we have none"
+
+DIFFERENCES: dict[str, dict[str, str]] = {
+    "driver": {
+        "name": ONE_GROUP,
+        "labels.gpu-provision.io/driver": ONE_GROUP,
+        "selector.gpu-provision.io/driver": ONE_GROUP,
+        "pod_labels.gpu-provision.io/driver": ONE_GROUP,
+        "node_selector.gpu-provision.io/driver": ONE_GROUP,
+        "*.env.DRIVER_CONFIG_DIGEST": DIGEST,
+    },
+    "validator": {"rbac.ClusterRole.nvidia-operator-validator": OWNER},
+    "dcgm": {"service.ports": "targetPort is said, which is the default"},
+    "dcgm_exporter": {
+        "rbac.ClusterRole": "only where the exporter looks pods up, as in the reference",
+        "service.internalTrafficPolicy": "Cluster is the default; Kubernetes before 1.22 knows no such field",
+        "service_monitor.namespaceSelector": "the oracle says it in words",
+    },
+}
+
+
+NFD_PARTS = {"master": "Deployment", "worker": "DaemonSet", "gc": "Deployment"}
+
+
+def _manifests(component: str, **settings: Any) -> list[dict[str, Any]]:
+    facts = ClusterFacts(resources=frozenset({"servicemonitors.monitoring.coreos.com"}))
+    chosen = builders.with_spec(component, enabled=True) if component == "dcgm" else builders.inventory(**settings)
+    return desired(builders.context(chosen, facts))[component]
+
+
+@pytest.mark.parametrize("component", OPERANDS)
+def test_an_operand_differs_from_the_reference_only_where_we_say_so(component: str) -> None:
+    """Names, labels, mounts, settings, probes, access rights: users' scripts and dashboards go on working."""
+    manifests = _manifests(component)
+    found = views.operand(manifests, views.of_kind(manifests, "DaemonSet")[-1])
+    expected = {key: value for key, value in ORACLE[component].items() if key != "with_config"}
+    paths = set(views.differences(expected, found))
+    allowed = DIFFERENCES.get(component, {})
+    unexpected = {path for path in paths if not any(fnmatch(path, pattern) for pattern in allowed)}
+    assert not unexpected
+    unused = {pattern for pattern in allowed if not any(fnmatch(path, pattern) for path in paths)}
+    assert not unused, "a listed difference is none any more"
+
+
+@pytest.mark.parametrize("component", ["device_plugin", "gfd"])
+def test_named_plugin_configurations_bring_the_config_managers_of_the_reference(component: str) -> None:
+    """A ConfigMap of configurations adds a side-car that follows a node label."""
+    chosen = builders.with_spec("device_plugin", config_name="time-slicing", config_default="all")
+    pod = desired(builders.context(chosen))[component][-1]["spec"]["template"]["spec"]
+    expected = ORACLE[component]["with_config"]
+    for kind, key in (("init_containers", "initContainers"), ("containers", "containers")):
+        containers = {item["name"]: views.container(item) for item in pod[key]}
+        for name, wanted in expected[kind].items():
+            differing = set(views.differences(wanted, containers[name]))
+            assert differing == {"mounts", "env.DEFAULT_CONFIG", "env.FALLBACK_STRATEGIES"}
+            assert containers[name]["env"]["DEFAULT_CONFIG"] == "all"
+            assert set(containers[name]["mounts"]) == {"/available-configs", "/config"}
+    assert views.container(pod["containers"][0])["env"]["CONFIG_FILE"] == "/config/config.yaml"
+    assert pod["shareProcessNamespace"] is True
+    assert {"name": "config", "emptyDir": {}} in pod["volumes"]
+
+
+@pytest.mark.parametrize("part", NFD_PARTS)
+def test_node_feature_discovery_is_what_its_chart_makes_of_it(part: str) -> None:
+    """Commands, probes, resources, security and mounts are those of chart 0.19; tolerations go further."""
+    expected = ORACLE["nfd"][part]
+    workload = next(
+        item
+        for item in views.of_kind(_manifests("nfd"), NFD_PARTS[part])
+        if item["metadata"]["name"] == expected["name"]
+    )
+    pod = workload["spec"]["template"]["spec"]
+    (found,) = pod["containers"]
+    for key in ("args", "ports", "resources", "securityContext", "startupProbe", "livenessProbe", "readinessProbe"):
+        assert found.get(key) == expected.get(key), key
+    assert found["command"] == [expected["command"]]
+    assert views.container(found)["env"] == expected["env"]
+    for wanted in expected.get("tolerations", ()):
+        assert {key: value for key, value in wanted.items() if value} in pod["tolerations"]
+    mounts = {item["name"]: item for item in found.get("volumeMounts", ())}
+    for name, wanted in expected.get("volumes", {}).items():
+        assert (mounts[name]["mountPath"], mounts[name]["readOnly"]) == (wanted["mount"], True)
+        if "hostPath" in wanted:
+            assert {"name": name, "hostPath": {"path": wanted["hostPath"]}} in pod["volumes"]
+
+
+def test_node_feature_discovery_has_the_access_rights_and_configuration_of_its_chart() -> None:
+    """Labels such as pci-10de.present depend on the worker's configuration."""
+    manifests = _manifests("nfd")
+    assert views.rules(manifests, "ClusterRole") | views.rules(manifests, "Role") == ORACLE["nfd"]["rbac"]
+    names = {item["metadata"]["name"] for item in views.of_kind(manifests, "CustomResourceDefinition")}
+    assert names == set(ORACLE["nfd"]["crds"])
+    for item in views.of_kind(manifests, "ConfigMap"):
+        ((key, text),) = item["data"].items()
+        part = key.removeprefix("nfd-").removesuffix(".conf")
+        assert yaml.safe_load(text) == ORACLE["nfd"][f"{part}_config"]
+
+
+def test_runtime_classes_are_those_of_the_reference() -> None:
+    """Pods name them, so they must not change."""
+    classes = views.of_kind(_manifests("prerequisites"), "RuntimeClass")
+    assert {item["metadata"]["name"]: item["handler"] for item in classes} == ORACLE["runtime_classes"]
