@@ -117,8 +117,14 @@ class Cluster:
         items = [{"apiVersion": kind.api_version, "kind": kind.kind, **item} for item in answer.get("items") or ()]
         return Listing(items, answer.get("metadata", {}).get("resourceVersion", ""))
 
-    def apply(self, manifest: Manifest, *, dry_run: bool = False, manager: str = FIELD_MANAGER) -> Applied:
-        """Apply an object on the server's side, never by force.
+    def apply(
+        self, manifest: Manifest, *, dry_run: bool = False, take_back: bool = False, manager: str = FIELD_MANAGER
+    ) -> Applied:
+        """Apply an object on the server's side.
+
+        Args:
+            take_back: Force the apply. Only for fields of our own objects that somebody edited by hand; give the
+                manifest a resourceVersion then, so that nothing is forced that was not looked at.
 
         Raises:
             FieldConflict: Another field manager owns a field.
@@ -127,6 +133,7 @@ class Cluster:
         ref = ref_of(manifest)
         query = [("fieldManager", manager), ("fieldValidation", "Strict")]
         query += [("dryRun", "All")] if dry_run else []
+        query += [("force", "true")] if take_back else []
         path = _path(ref.type, ref.namespace, ref.name)
         response = self._send("PATCH", path, f"{ref}", body=manifest, query=query, content_type=_APPLY_PATCH)
         warnings = tuple(response.headers.getlist("Warning")) if "Warning" in response.headers else ()

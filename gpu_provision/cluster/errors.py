@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,7 +25,9 @@ class Gone(Rejected):
 
 
 class FieldConflict(Rejected):
-    """Another field manager owns a field that we want to set."""
+    """Other field managers own fields that we want to set; ``managers`` holds their names."""
+
+    managers: frozenset[str] = frozenset()
 
 
 class Overloaded(Unreachable):
@@ -125,7 +128,7 @@ def _conflicting_fields(status: dict[str, Any]) -> list[str]:
 def _field_conflict(status: dict[str, Any], place: Place, message: str) -> FieldConflict:
     causes = (status.get("details") or {}).get("causes") or []
     owned = "; ".join(f"{cause.get('field', '?')} ({cause.get('message', '')})" for cause in causes)
-    return FieldConflict(
+    conflict = FieldConflict(
         Finding(
             code="GP304",
             what=f"another field manager owns what the inventory wants to set: {owned}",
@@ -135,6 +138,9 @@ def _field_conflict(status: dict[str, Any], place: Place, message: str) -> Field
             "kubectl get -o yaml --show-managed-fields shows all), or delete the object, then run again",
         )
     )
+    named = (re.search(r'"([^"]+)"', cause.get("message", "")) for cause in causes)
+    conflict.managers = frozenset(match.group(1) for match in named if match)
+    return conflict
 
 
 def _overloaded(error: Any, place: Place, message: str) -> Overloaded:

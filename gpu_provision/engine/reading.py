@@ -6,13 +6,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from gpu_provision.cluster.client import Cluster
-from gpu_provision.cluster.errors import NotFound
+from gpu_provision.cluster.errors import FieldConflict, NotFound
 from gpu_provision.cluster.observe import observe, observe_facts
 from gpu_provision.model.cluster import Context, Manifest, ref_of
 from gpu_provision.model.findings import Finding, Rejected
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Action, Change, Plan
-from gpu_provision.planning.compare import changes_between
+from gpu_provision.planning.compare import changes_between, edited_by_hand
 from gpu_provision.planning.observed import Observed
 from gpu_provision.planning.plan import effects, plan
 from gpu_provision.planning.prepare import findings, prepare
@@ -72,7 +72,8 @@ def _confirmed(cluster: Cluster, draft: Plan, observed: Observed, context: Conte
             changes.append(change)
         elif answer.fields:
             manifest = answer.manifest or {}
-            changes.append(replace(answer, effects=effects(manifest, answer.fields, pods)))
+            undone = tuple(f"undoes an edit by {manager}" for manager in answer.takes_back_from)
+            changes.append(replace(answer, effects=(*undone, *effects(manifest, answer.fields, pods))))
     return replace(draft, changes=tuple(changes), findings=tuple(problems))
 
 
@@ -84,12 +85,33 @@ def _dry_run(cluster: Cluster, change: Change, observed: Observed) -> Change | F
         applied = cluster.apply(change.manifest, dry_run=True)
     except NotFound:
         return None
+    except FieldConflict as error:
+        return _drift(cluster, change, observed, error)
     except Rejected as error:
         return replace(error.findings[0], where=str(change.ref))
     if applied.created:
         return None
     before = observed.members.get(change.ref) or cluster.get(change.ref) or {}
-    return replace(change, action=Action.UPDATE, fields=changes_between(before, _of_kind(applied.object, before)))
+    return _as_seen(change, before, applied.object)
+
+
+def _as_seen(change: Change, before: Manifest, after: Manifest) -> Change:
+    return replace(change, action=Action.UPDATE, fields=changes_between(before, _of_kind(after, before)))
+
+
+def _drift(cluster: Cluster, change: Change, observed: Observed, error: FieldConflict) -> Change | Finding:
+    """A hand edit of our own object is drift, and is undone; a field of any other manager is a conflict."""
+    live = observed.members.get(change.ref)
+    if live is None or change.manifest is None or not error.managers <= edited_by_hand(live):
+        return replace(error.findings[0], where=str(change.ref))
+    version = live["metadata"]["resourceVersion"]
+    manifest = {**change.manifest, "metadata": {**change.manifest["metadata"], "resourceVersion": version}}
+    try:
+        applied = cluster.apply(manifest, dry_run=True, take_back=True)
+    except Rejected as refused:
+        return replace(refused.findings[0], where=str(change.ref))
+    seen = _as_seen(change, live, applied.object)
+    return replace(seen, manifest=manifest, takes_back_from=tuple(sorted(error.managers)))
 
 
 def _of_kind(after: Manifest, before: Manifest) -> Manifest:

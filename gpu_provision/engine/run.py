@@ -153,7 +153,7 @@ class Run:
         if change.manifest is None:
             return
         try:
-            applied = self._cluster.apply(change.manifest)
+            applied = self._cluster.apply(change.manifest, take_back=bool(change.takes_back_from))
         except Rejected as error:
             self._settler.rejected[change.component, ""] = f"{change.ref}: {error.findings[0].evidence or error}"
             return

@@ -40,6 +40,7 @@ class Change:
         component: Name of the component it belongs to.
         fields: What differs; empty for create, delete and run.
         effects: What else happens, in words: ``restarts 3 pods: t4-1, t4-2, h100-1``.
+        takes_back_from: Field managers of hand edits that this change undoes, such as ``kubectl-edit``.
         certain: False if it depends on what an earlier change brings about ("may" instead of "will").
         manifest: The object to apply; None for delete and wait.
     """
@@ -49,6 +50,7 @@ class Change:
     ref: ObjectRef
     fields: tuple[FieldChange, ...] = ()
     effects: tuple[str, ...] = ()
+    takes_back_from: tuple[str, ...] = ()
     certain: bool = True
     manifest: Manifest | None = None
 

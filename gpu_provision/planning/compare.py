@@ -47,6 +47,18 @@ def changes_between(before: Manifest, after: Manifest) -> tuple[FieldChange, ...
     return tuple(changes[path] for path in sorted(changes))
 
 
+# kubectl's imperative commands; not apply, behind which another declaration stands.
+_HAND, _DECLARED = "kubectl-", frozenset({"kubectl-client-side-apply", "kubectl-last-applied"})
+
+
+def edited_by_hand(live: Manifest) -> frozenset[str]:
+    """Return the field managers of kubectl's imperative commands (edit, patch, set, label) on an object."""
+    entries = live.get("metadata", {}).get("managedFields") or ()
+    updates = {entry["manager"] for entry in entries if entry.get("operation") == "Update"}
+    applies = {entry["manager"] for entry in entries if entry.get("operation") == "Apply"}
+    return frozenset(name for name in updates - applies - _DECLARED if name.startswith(_HAND))
+
+
 _NOISE = ("managedFields", "resourceVersion", "generation", "uid", "creationTimestamp", "selfLink")
 
 

@@ -1,0 +1,27 @@
+"""What every test gets: state folders of its own, so that no test touches the user's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _private_state(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Point state, cache and configuration folders at a place that goes with the test run."""
+    home = tmp_path_factory.mktemp("home")
+    with pytest.MonkeyPatch.context() as environment:
+        for name in ("XDG_STATE_HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME"):
+            folder = home / name.lower()
+            folder.mkdir()
+            environment.setenv(name, str(folder))
+        environment.setenv("GPU_PROVISION_SANDBOX_DIR", str(home / "sandboxes"))
+        environment.delenv("KUBECONFIG", raising=False)
+        yield
+
+
+@pytest.fixture(scope="session")
+def checkout() -> Path:
+    """The top folder of the project."""
+    return Path(__file__).resolve().parents[1]

@@ -1,0 +1,120 @@
+"""What a newcomer does, in order, with stock pyinfra on the sandbox; each test goes on where the last one ended."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.scenarios.world import World
+
+GPU_NODES = {"t4-1": 1, "t4-2": 1, "h100-1": 8}
+OPERANDS = "gpu-operator-resources"
+
+
+@pytest.fixture(scope="module")
+def first_run(world: World) -> str:
+    """The first run's output."""
+    return world.pyinfra("-y", check=True).text
+
+
+def test_the_first_run_brings_everything_up(world: World, first_run: str) -> None:
+    status = json.loads(world.cli("status", "--json", "-i", str(world.inventory), check=True).out)
+    assert all(row["state"] == "ready" and row["ready"] == row["desired"] for row in status["components"]), first_run
+    offered = {row["node"]: row["allocatable"] for row in status["nodes"] if row["allocatable"]}
+    assert offered == GPU_NODES
+
+
+def test_nodes_without_a_gpu_get_no_component(world: World, first_run: str) -> None:
+    pods = world.json("pods", "-n", OPERANDS)["items"]
+    assert {pod["spec"]["nodeName"] for pod in pods} == set(GPU_NODES), first_run
+
+
+def test_vector_add_passed_on_every_gpu_node(world: World, first_run: str) -> None:
+    """Twice: before the device plugin without asking for a GPU, after it with a GPU that Kubernetes granted."""
+    for app in ("nvidia-driver-validation", "nvidia-device-plugin-validation"):
+        pods = world.json("pods", "-n", OPERANDS, "-l", f"app={app}")["items"]
+        assert {pod["spec"]["nodeName"] for pod in pods} == set(GPU_NODES), first_run
+        for pod in pods:
+            assert "Test PASSED" in world.kubectl("logs", "-n", OPERANDS, pod["metadata"]["name"]).out
+            asked = [item.get("resources", {}).get("limits", {}) for item in pod["spec"]["containers"]]
+            assert any("nvidia.com/gpu" in limits for limits in asked) == (app != "nvidia-driver-validation")
+
+
+def test_the_second_run_changes_nothing(world: World, first_run: str) -> None:
+    """Every operation says so, and the API server saw no write."""
+    before = len(world.writes())
+    second = world.pyinfra("-y", check=True).text
+    assert len(world.writes()) == before, first_run
+    assert "Success" not in second.partition("Beginning operation run")[2].partition("Results")[0]
+    assert second.count("No changes") >= 12
+
+
+def test_a_run_without_changes_asks_little(world: World, first_run: str) -> None:
+    before = len(world.requests())
+    world.apply("--cluster-only", check=True)
+    assert len(world.requests()) - before < 30, first_run
+
+
+def test_a_version_change_is_one_field(world: World, first_run: str) -> None:
+    world.edit(lambda text: text.replace("version: v0.20.0", "version: v0.19.3"))
+    plan = world.cli("plan", "--cluster-only", "-i", str(world.inventory), check=True).out
+    assert "v0.20.0 -> " in plan, first_run
+    assert "v0.19.3" in plan
+    assert "restarts 3 pods" in plan
+    changed = json.loads(world.cli("plan", "--json", "--cluster-only", "-i", str(world.inventory)).out)
+    updates = [change for change in changed["cluster"]["changes"] if change["action"] == "update"]
+    assert [change["kind"] for change in updates] == ["DaemonSet"], updates
+    assert len(updates[0]["fields"]) == 1
+
+
+def test_the_next_run_applies_the_version_and_the_one_after_nothing(world: World, first_run: str) -> None:
+    world.pyinfra("-y", check=True)
+    pods = world.json("pods", "-n", OPERANDS, "-l", "app=nvidia-device-plugin-daemonset")["items"]
+    images = {pod["spec"]["containers"][0]["image"] for pod in pods}
+    assert images == {"nvcr.io/nvidia/k8s-device-plugin:v0.19.3"}, first_run
+    before = len(world.writes())
+    world.pyinfra("-y", check=True)
+    assert len(world.writes()) == before
+
+
+def test_a_deleted_daemonset_comes_back(world: World, first_run: str) -> None:
+    world.kubectl("delete", "daemonset", "nvidia-dcgm-exporter", "-n", OPERANDS)
+    plan = world.cli("plan", "--cluster-only", "-i", str(world.inventory), check=True).out
+    assert "nvidia-dcgm-exporter" in plan, first_run
+    world.pyinfra("-y", check=True)
+    exporter = world.json("daemonset", "nvidia-dcgm-exporter", "-n", OPERANDS)
+    assert exporter["status"]["numberReady"] == len(GPU_NODES)
+
+
+def test_a_manual_edit_of_a_managed_field_is_shown_and_repaired(world: World, first_run: str) -> None:
+    patch = '{"spec":{"template":{"spec":{"priorityClassName":"system-cluster-critical"}}}}'
+    world.kubectl("patch", "daemonset", "gpu-feature-discovery", "-n", OPERANDS, "-p", patch)
+    plan = world.cli("plan", "--cluster-only", "-i", str(world.inventory))
+    assert "priorityClassName" in plan.text, first_run
+    assert "undoes an edit by kubectl-patch" in plan.text
+    world.apply("--cluster-only", check=True)
+    live = world.json("daemonset", "gpu-feature-discovery", "-n", OPERANDS)
+    assert live["spec"]["template"]["spec"]["priorityClassName"] == "system-node-critical"
+
+
+def test_what_the_inventory_no_longer_wants_is_removed(world: World, first_run: str) -> None:
+    world.settings(dcgm_exporter={"enabled": False})
+    world.apply("--cluster-only", check=True)
+    left = {item["metadata"]["name"] for item in world.json("daemonsets,services", "-n", OPERANDS)["items"]}
+    assert "nvidia-dcgm-exporter" not in left, first_run
+    assert "gpu-feature-discovery" in left
+
+
+def test_objects_of_other_people_are_left_alone(world: World, first_run: str) -> None:
+    world.kubectl("create", "configmap", "theirs", "-n", OPERANDS)
+    world.settings(dcgm={"enabled": True})
+    world.apply("--cluster-only", check=True)
+    assert world.json("configmap", "theirs", "-n", OPERANDS), first_run
+
+
+def test_the_record_of_a_run_holds_the_validations_own_lines(world: World, first_run: str) -> None:
+    records = sorted((world.folder / "state" / "gpu-provision" / "runs" / "sandbox").glob("*.json"))
+    first = json.loads(records[0].read_text())
+    assert all("Test PASSED" in line["lines"] for line in first["evidence"]), first_run
+    assert len(first["evidence"]) == 2 * len(GPU_NODES)
