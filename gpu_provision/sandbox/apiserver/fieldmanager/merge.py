@@ -28,8 +28,8 @@ def _merge_maps(typed: Type, live: Mapping[str, Any], config: Mapping[str, Any])
 
 
 def _merge(typed: Type, live: object, config: object) -> Any:
-    if config is None:
-        return _merge_null(typed, live)
+    if config is None or typed.empty(config):
+        return _merge_empty(typed, live, config)
     if not typed.divides(config):
         return deepcopy(config) if isinstance(config, (dict, list)) else config
     match config:
@@ -39,11 +39,13 @@ def _merge(typed: Type, live: object, config: object) -> Any:
             return _merge_lists(typed, live if isinstance(live, list) else [], config)
 
 
-def _merge_null(typed: Type, live: object) -> Any:
-    """Return what null leaves: it clears what is one value, and says nothing about what is merged."""
+def _merge_empty(typed: Type, live: object, config: object) -> Any:
+    """Return what null or an empty value leaves: it clears what is one value, and adds nothing to the rest."""
     if live and typed.shape is not Shape.LEAF and typed.divides(live):
         return live
-    return ABSENT if typed.native else None
+    if typed.native and (config is None or not typed.present):
+        return ABSENT
+    return config
 
 
 def _merge_lists(typed: Type, live: list[Any], config: list[Any]) -> list[Any]:
