@@ -126,7 +126,13 @@ class Fleet:
 
 
 def load_fleet(fleet: str | Path = "default") -> Fleet:
-    """Return the fleet of a file, or a built-in one by name. Raises InvalidInventory with all its findings."""
+    """Return the fleet of a file, or a built-in one by name; ``nodes-200`` has 200 GPU nodes, for benchmarks.
+
+    Raises InvalidInventory with all its findings.
+    """
+    numbered = re.fullmatch(r"nodes-(\d{1,4})", str(fleet))
+    if numbered:
+        return gpu_fleet(int(numbered[1]), name=str(fleet))
     name, source, text = _read(fleet)
     document, lines = _parse(text, source)
     builder = _Builder(source, lines)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from gpu_provision.sandbox.nodes.filesystem import Filesystem
+from gpu_provision.sandbox.nodes.logs import LogOf
 from gpu_provision.sandbox.nodes.machine import Machine
 from gpu_provision.sandbox.nodes.node import GPU_RESOURCE
 from gpu_provision.sandbox.nodes.world import World
@@ -43,6 +44,7 @@ class Container:
         files: Filesystem,
         handler: str,
         adopted: bool,
+        restart: int = 0,
     ) -> None:
         """Put the parts together; ``adopted`` means that it ran before this process did."""
         self.world, self.machine, self.pod, self.spec = world, machine, pod, spec
@@ -51,7 +53,7 @@ class Container:
         self.image_name, self.tag = split_image(spec.get("image", ""))
         self.env = {**self._baked_env(), **env}
         self._on_up: Callable[[], None] | None = None
-        self._muted = adopted
+        self._muted, self._restart = adopted, restart
 
     def _baked_env(self) -> dict[str, str]:
         whole = f"{self.image_name}:{self.tag}"
@@ -87,7 +89,7 @@ class Container:
         """Print lines; a container that was only taken over again does not repeat itself until it is up."""
         if lines and not self._muted:
             text = "".join(f"{line}\n" for line in lines)
-            self.world.logs.append(self.namespace, self.pod_name, self.uid, self.name, text)
+            self.world.logs.append(LogOf(self.namespace, self.pod_name, self.uid, self.name, self._restart), text)
 
     def up(self) -> None:
         """Say that the process serves: its probes pass from now on, if what they need is there."""

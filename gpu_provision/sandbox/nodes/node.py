@@ -48,7 +48,10 @@ def node_object(machine: Machine) -> Object:
                 **roles,
                 **spec.labels,
             },
-            "annotations": {"volumes.kubernetes.io/controller-managed-attach-detach": "true"},
+            "annotations": {
+                "gpu-provision.io/simulated": "true",
+                "volumes.kubernetes.io/controller-managed-attach-detach": "true",
+            },
         },
         "spec": {"taints": taints} if taints else {},
     }

@@ -118,6 +118,7 @@ class Runner:
             files=Filesystem(mounts, machine.changed),
             handler=await handler_of(worker.pod, worker.world) or "",
             adopted=adopted,
+            restart=record.restarts,
         )
 
     def _addresses(self) -> Object:

@@ -83,6 +83,9 @@ def script_behaviour(container: Container, programs: Mapping[str, Behaviour]) ->
     async def run(running: Container) -> int:
         code = 0
         for number, step in enumerate(steps):
+            if number and step.words[:1] == ("sleep",) and steps[number - 1].kind == "wait":
+                await running.world.pause()  # a waiter's own pause counts as one of its polls
+                continue
             code = await _play(running, step, programs, last=number == len(steps) - 1)
             if code != 0 or (step.kind == "run" and step.words[0] == "exit"):
                 return code

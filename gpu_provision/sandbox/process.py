@@ -1,0 +1,301 @@
+"""Starting, finding and ending the process that is a sandbox.
+
+A running sandbox holds a lock on a file of its directory for as long as it lives, so neither a stale process id
+nor a process that got the same one later is ever mistaken for it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import signal
+import ssl
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpu_provision.model.findings import Finding, ProvisionError, Unreachable
+from gpu_provision.sandbox.hosts import sandbox_directory
+from gpu_provision.sandbox.paths import LOCK_FILE, LOG_FILE, PID_FILE, READY_FILE
+
+START_SECONDS = 60.0
+END_SECONDS = 15.0
+_PAUSE = 0.05
+_ANSWER_SECONDS = 5.0
+_TAIL = 800
+
+
+@dataclass(frozen=True, slots=True)
+class Sandbox:
+    """A running sandbox.
+
+    Attributes:
+        directory: Where it keeps its state.
+        kubeconfig: For kubectl and every other client; ``context`` is the context in it.
+        pid: The process that is the sandbox.
+    """
+
+    name: str
+    directory: Path
+    kubeconfig: Path
+    context: str
+    url: str
+    pid: int
+
+
+def up(fleet: str | Path = "default", *, directory: Path | None = None) -> Sandbox:
+    """Start the sandbox of a fleet, or return the one that runs already.
+
+    Args:
+        fleet: Name of a built-in fleet, or path of a fleet file.
+        directory: Where it keeps its state; by default ``$GPU_PROVISION_SANDBOX_DIR/<name>``, else
+            ``$XDG_STATE_HOME/gpu-provision/sandbox/<name>``, else ``~/.local/state/gpu-provision/sandbox/<name>``.
+
+    Raises:
+        InvalidInventory: The fleet file has mistakes (GP701 to GP706).
+        ProvisionError: It did not start (GP710 to GP712), or runs with another fleet (GP713).
+        Unreachable: It runs and does not answer (GP715).
+    """
+    home = directory or sandbox_directory(_name(fleet))
+    with _alone(home):
+        if not _held(home):
+            _start(fleet, home)
+        sandbox = _awaited(home)
+        _check_fleet(fleet, home)
+        return sandbox
+
+
+def down(fleet: str | Path = "default", *, directory: Path | None = None) -> bool:
+    """End a sandbox and keep its state; False if none was running. Raises ProvisionError (GP714)."""
+    home = directory or sandbox_directory(_name(fleet))
+    if not home.is_dir():
+        return False
+    with _alone(home):
+        return _end(home)
+
+
+def reset(fleet: str | Path = "default", *, directory: Path | None = None) -> None:
+    """End a sandbox and forget everything about it. Raises ProvisionError (GP712, GP714)."""
+    home = directory or sandbox_directory(_name(fleet))
+    if not home.exists():
+        return
+    with _alone(home):
+        _end(home)
+        try:
+            shutil.rmtree(home)
+        except OSError as error:
+            raise _unusable(home, error) from error
+
+
+def running(fleet: str | Path = "default", *, directory: Path | None = None) -> Sandbox | None:
+    """Return the sandbox of a fleet if it runs and answers."""
+    home = directory or sandbox_directory(_name(fleet))
+    sandbox = _recorded(home) if _held(home) else None
+    return sandbox if sandbox is not None and not _silence(sandbox) else None
+
+
+def _name(fleet: str | Path) -> str:
+    """Return the sandbox's name without reading YAML where the fleet is named, not a file."""
+    text = str(fleet)
+    if "/" not in text and not text.endswith((".yaml", ".yml")):
+        return text
+    from gpu_provision.sandbox.fleet import load_fleet  # noqa: PLC0415 - YAML only where a file is named
+
+    return load_fleet(fleet).name
+
+
+@contextmanager
+def _alone(home: Path) -> Iterator[None]:
+    """Let nobody else start or end the same sandbox meanwhile."""
+    try:
+        home.parent.mkdir(parents=True, exist_ok=True)
+        lock = (home.parent / f".{home.name}.lock").open("w", encoding="utf-8")
+    except OSError as error:
+        raise _unusable(home, error) from error
+    with lock:
+        if not _eventually(lambda: _locks(lock.fileno()), START_SECONDS):
+            what = f"somebody else has been starting or ending this sandbox for {START_SECONDS:.0f} s"
+            raise ProvisionError(Finding(code="GP710", what=what, where=str(home)))
+        yield
+
+
+def _locks(file: int) -> bool:
+    # Not a blocking lock: under gevent that would stop every other greenlet as well.
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def _held(home: Path) -> bool:
+    """Tell whether a process that is this sandbox lives."""
+    try:
+        with (home / LOCK_FILE).open("r", encoding="utf-8") as lock:
+            return not _locks(lock.fileno())
+    except OSError:
+        return False
+
+
+def _recorded(home: Path) -> Sandbox | None:
+    record = _record(home)
+    try:
+        return Sandbox(
+            name=str(record["name"]),
+            directory=home,
+            kubeconfig=Path(str(record["kubeconfig"])),
+            context=str(record["context"]),
+            url=str(record["url"]),
+            pid=int(str(record["pid"])),
+        )
+    except (KeyError, ValueError):
+        return None
+
+
+def _record(home: Path) -> dict[str, object]:
+    try:
+        record = json.loads((home / READY_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return record if isinstance(record, dict) else {}
+
+
+def _eventually(condition: Callable[[], bool], seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_PAUSE)
+    return True
+
+
+def _start(fleet: str | Path, home: Path) -> None:
+    """Launch the process; it takes its lock before the launcher returns."""
+    named = str(Path(fleet).resolve()) if Path(fleet).suffix in {".yaml", ".yml"} else str(fleet)
+    command = [sys.executable, "-m", "gpu_provision.sandbox", "--detach", "--directory", str(home), "--fleet", named]
+    package = str(Path(__file__).resolve().parents[2])
+    path = os.pathsep.join(part for part in (package, os.environ.get("PYTHONPATH", "")) if part)
+    try:
+        home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        launched = subprocess.run(  # noqa: S603 - our own module
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": path},
+            timeout=START_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise ProvisionError(_not_ready(home)) from None
+    except OSError as error:
+        raise _unusable(home, error) from error
+    if launched.returncode and not _held(home):
+        evidence = launched.stderr.decode(errors="replace").strip()[-_TAIL:]
+        what = "the sandbox's process could not be started"
+        raise ProvisionError(Finding(code="GP711", what=what, where=str(home), evidence=evidence))
+
+
+def _awaited(home: Path) -> Sandbox:
+    """Return the sandbox once it answers."""
+    _eventually(lambda: not _held(home) or _recorded(home) is not None, START_SECONDS)
+    if not _held(home):
+        what = "the sandbox ended while it started"
+        fix = "read its log; 'gpu-provision sandbox reset' begins anew with an empty cluster"
+        log = home / LOG_FILE
+        raise ProvisionError(Finding(code="GP711", what=what, where=str(log), evidence=_tail(log), fix=fix))
+    sandbox = _recorded(home)
+    if sandbox is None:
+        raise ProvisionError(_not_ready(home))
+    silence = ""
+
+    def answers() -> bool:
+        nonlocal silence
+        silence = _silence(sandbox)
+        return not silence
+
+    if not _eventually(answers, _ANSWER_SECONDS):
+        what = f"the sandbox runs (process {sandbox.pid}) and does not answer"
+        fix = "end it with: gpu-provision sandbox down"
+        raise Unreachable(Finding(code="GP715", what=what, where=sandbox.url, evidence=silence, fix=fix))
+    return sandbox
+
+
+def _silence(sandbox: Sandbox) -> str:
+    """Return why the API server does not answer; empty if it does."""
+    try:
+        authority = sandbox.directory / "certificates" / "ca.crt"
+        context = ssl.create_default_context(cafile=authority) if authority.exists() else ssl.create_default_context()
+        request = urllib.request.Request(f"{sandbox.url}/livez")  # noqa: S310 - the URL is our own record's
+        opener = urllib.request.build_opener(
+            urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
+        )
+        with opener.open(request, timeout=_ANSWER_SECONDS):
+            return ""
+    except urllib.error.HTTPError as error:
+        error.close()
+        return ""  # it answers, if only to refuse
+    except (OSError, ValueError) as error:
+        return str(error)
+
+
+def _check_fleet(fleet: str | Path, home: Path) -> None:
+    """Complain if the sandbox runs another version of the fleet file than the one that is there now."""
+    if Path(fleet).suffix not in {".yaml", ".yml"}:
+        return
+    from gpu_provision.sandbox.fleet import load_fleet  # noqa: PLC0415 - YAML only where a file is named
+    from gpu_provision.sandbox.paths import fleet_digest  # noqa: PLC0415
+
+    if _record(home).get("fleet") != fleet_digest(load_fleet(fleet)):
+        what = "the sandbox runs with another version of this fleet file"
+        fix = "gpu-provision sandbox down, then up: the machines keep what they know"
+        raise ProvisionError(Finding(code="GP713", what=what, where=str(fleet), fix=fix))
+
+
+def _end(home: Path) -> bool:
+    if not _held(home):
+        return False
+    _eventually(lambda: _pid(home) is not None or not _held(home), _ANSWER_SECONDS)
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        pid = _pid(home)
+        if pid is not None and _held(home):
+            os.kill(pid, number)
+        if _eventually(lambda: not _held(home), END_SECONDS):
+            return True
+    what = "the sandbox did not end when asked to"
+    raise ProvisionError(Finding(code="GP714", what=what, where=str(home), evidence=f"process {_pid(home)}"))
+
+
+def _pid(home: Path) -> int | None:
+    try:
+        return int((home / PID_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+def _tail(log: Path) -> str:
+    try:
+        return log.read_text(encoding="utf-8", errors="replace")[-_TAIL:].strip()
+    except OSError:
+        return ""
+
+
+def _not_ready(home: Path) -> Finding:
+    log = home / LOG_FILE
+    what = f"the sandbox was not ready after {START_SECONDS:.0f} s"
+    fix = "try again, or begin anew with: gpu-provision sandbox reset"
+    return Finding(code="GP710", what=what, where=str(log), evidence=_tail(log), fix=fix)
+
+
+def _unusable(home: Path, error: OSError) -> ProvisionError:
+    fix = "set GPU_PROVISION_SANDBOX_DIR to a directory that you may write"
+    what = "the sandbox's directory cannot be used"
+    return ProvisionError(Finding(code="GP712", what=what, where=str(home), evidence=str(error), fix=fix))
