@@ -15,15 +15,18 @@ from gpu_provision.report.documents import document
 if TYPE_CHECKING:
     from gpu_provision.sandbox.process import Sandbox
 
-_fleet = click.argument("fleet", default="default", metavar="[FLEET]")
+_fleet = click.option(
+    "--fleet",
+    default="default",
+    show_default=True,
+    metavar="NAME|FILE",
+    help="A fleet that comes along, or a YAML file that describes one.",
+)
 
 
 @click.group(cls=Commands)
 def sandbox() -> None:
-    """Run a simulated cluster with GPU nodes on this machine.
-
-    FLEET is the name of a fleet that comes along, or a YAML file that describes one; "default" if left out.
-    """
+    """Run a simulated cluster with GPU nodes on this machine."""
 
 
 @sandbox.command()
@@ -88,7 +91,7 @@ def kubeconfig(*, fleet: str, out: Output) -> None:
                 code=codes.NO_SANDBOX,
                 where=f"sandbox {fleet}",
                 what="it is not running",
-                fix=f"gpu-provision sandbox up {fleet}".removesuffix(" default"),
+                fix=f"gpu-provision sandbox up --fleet {fleet}".removesuffix(" --fleet default"),
             )
         )
     out.result(document("sandbox kubeconfig", sandbox=_document(found)), str(found.kubeconfig))
