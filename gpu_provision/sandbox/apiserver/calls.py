@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from gpu_provision.sandbox.api import Object
+from gpu_provision.sandbox.apiserver import protobuf
 from gpu_provision.sandbox.apiserver.objects import dumped
 from gpu_provision.sandbox.apiserver.registry import WriteOptions
 from gpu_provision.sandbox.apiserver.resources import ResourceInfo
@@ -82,13 +83,15 @@ class Call:
 
     def object(self) -> Any:
         """Return the body as a value. Raises StatusError 400, or 415 for a form that is not understood."""
+        if self.content_type == protobuf.CONTENT_TYPE:
+            return protobuf.decoded(self.body)
         if self.content_type and self.content_type not in _BODY_TYPES:
-            raise unsupported_media_type(self.content_type, _BODY_TYPES)
+            raise unsupported_media_type(self.content_type, [*_BODY_TYPES, protobuf.CONTENT_TYPE])
         return decoded(self.body)
 
     def details(self) -> Any:
         """Return the body as a value, None if there is no body."""
-        return decoded(self.body) if self.body.strip() else None
+        return self.object() if self.body.strip() else None
 
 
 def _bad_option(name: str, shown: str, why: str) -> StatusError:
