@@ -1,0 +1,200 @@
+"""Driver DaemonSets."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import builders
+import pytest
+import views
+
+from gpu_provision.components import desired, problems
+from gpu_provision.components.driver import image_of, spec
+from gpu_provision.model.cluster import ClusterFacts
+from gpu_provision.model.findings import Severity
+from gpu_provision.model.inventory import Inventory, OperatingSystem
+
+
+def daemon_sets(inventory: Inventory, facts: ClusterFacts | None = None) -> dict[str, dict[str, Any]]:
+    """Return the driver DaemonSets by name."""
+    manifests = desired(builders.context(inventory, facts)).get("driver", [])
+    return {item["metadata"]["name"]: item for item in views.of_kind(manifests, "DaemonSet")}
+
+
+def pod_of(inventory: Inventory, facts: ClusterFacts | None = None) -> dict[str, Any]:
+    """Return the pod spec of the first DaemonSet."""
+    first = next(iter(daemon_sets(inventory, facts).values()))
+    pod: dict[str, Any] = first["spec"]["template"]["spec"]
+    return pod
+
+
+def env_of(container: dict[str, Any]) -> dict[str, Any]:
+    """Return a container's environment."""
+    return {entry["name"]: entry.get("value") for entry in container["env"]}
+
+
+def upgraded(version: str) -> Any:
+    """Return driver settings with another version."""
+    return replace(builders.DRIVER, image=replace(builders.DRIVER.image, version=version))
+
+
+def test_each_operating_system_gets_its_own_daemonset_and_image() -> None:
+    """The reference takes one node's system for all of them."""
+    found = daemon_sets(builders.inventory())
+    images = {name: item["spec"]["template"]["spec"]["containers"][0]["image"] for name, item in found.items()}
+    assert images == {
+        "nvidia-driver-daemonset-ubuntu22.04": "nvcr.io/nvidia/driver:595.91.07-ubuntu22.04",
+        "nvidia-driver-daemonset-ubuntu24.04": "nvcr.io/nvidia/driver:595.91.07-ubuntu24.04",
+    }
+
+
+def test_a_pool_with_a_version_of_its_own_gets_its_own_daemonset() -> None:
+    """Its nodes carry the group's label, which the DaemonSet selects."""
+    pools = {**builders.POOLS, "h100": replace(builders.POOLS["h100"], driver=upgraded("580.1"), overrides_driver=True)}
+    found = daemon_sets(builders.inventory(pools=pools))
+    template = found["nvidia-driver-daemonset-h100-ubuntu24.04"]["spec"]["template"]
+    assert template["spec"]["containers"][0]["image"] == "nvcr.io/nvidia/driver:580.1-ubuntu24.04"
+    assert template["spec"]["nodeSelector"]["gpu-provision.io/driver"] == "h100-ubuntu24.04"
+
+
+def test_an_upgrade_changes_image_and_digest_and_nothing_else() -> None:
+    """The plan of an upgrade must be as short as the edit."""
+    old, new = builders.inventory(), builders.with_spec("driver", image=replace(builders.DRIVER.image, version="600.1"))
+    before, after = daemon_sets(old), daemon_sets(new)
+    assert before.keys() == after.keys()
+    for name in before:
+        first, second = views.operand([], before[name]), views.operand([], after[name])
+        assert set(views.differences(first, second)) == {
+            "containers.nvidia-driver-ctr.image",
+            "containers.nvidia-driver-ctr.env.DRIVER_CONFIG_DIGEST",
+            "init_containers.k8s-driver-manager.env.DRIVER_CONFIG_DIGEST",
+        }
+
+
+def test_what_needs_no_new_installation_keeps_the_digest() -> None:
+    """Driver and manager then leave the loaded modules alone, and workloads running."""
+    digests = [
+        env_of(pod_of(chosen)["containers"][0])["DRIVER_CONFIG_DIGEST"]
+        for chosen in (
+            builders.inventory(),
+            builders.with_spec("driver", resources={"limits": {"cpu": "2"}}, image_pull_secrets=("a",)),
+            builders.with_spec("driver", env={"HTTP_PROXY": "http://proxy"}),
+        )
+    ]
+    assert digests[0] == digests[1] != digests[2]
+
+
+def test_a_pinned_digest_takes_no_suffix() -> None:
+    """Whoever pins an image has already chosen the system."""
+    pinned = builders.with_spec("driver", image=replace(builders.DRIVER.image, version="sha256:abc"))
+    assert pod_of(pinned)["containers"][0]["image"] == "nvcr.io/nvidia/driver@sha256:abc"
+
+
+def test_the_users_environment_wins_and_arguments_follow() -> None:
+    """``init`` must stay the first argument."""
+    chosen = builders.with_spec("driver", env={"KERNEL_MODULE_TYPE": "open", "B": "2", "A": "1"}, args=("-x",))
+    container = pod_of(chosen)["containers"][0]
+    names = [entry["name"] for entry in container["env"]]
+    assert env_of(container)["KERNEL_MODULE_TYPE"] == "open"
+    assert names == ["NODE_NAME", "NODE_IP", "KERNEL_MODULE_TYPE", "A", "B", "DRIVER_CONFIG_DIGEST"]
+    assert (container["command"], container["args"]) == (["nvidia-driver"], ["init", "-x"])
+
+
+def test_open_kernel_modules_are_also_said_the_old_way() -> None:
+    """Images of older releases read this variable only."""
+    container = pod_of(builders.with_spec("driver", kernel_module_type="open"))["containers"][0]
+    assert env_of(container)["OPEN_KERNEL_MODULES_ENABLED"] == "true"
+
+
+def test_nodes_without_a_driver_of_ours_get_no_daemonset() -> None:
+    """Off for all, off for one pool, or on for one pool only."""
+    off = replace(builders.DRIVER, enabled=False)
+    one_off = {**builders.POOLS, "t4": replace(builders.POOLS["t4"], driver=off, overrides_driver=True)}
+    assert spec(builders.with_spec("driver", enabled=False)) is None
+    assert list(daemon_sets(builders.inventory(pools=one_off))) == ["nvidia-driver-daemonset-ubuntu24.04"]
+    one_on = {name: replace(pool, driver=off) for name, pool in builders.POOLS.items()}
+    one_on["h100"] = replace(builders.POOLS["h100"], overrides_driver=True)
+    chosen = builders.inventory(specs=builders.specs(driver=off), pools=one_on)
+    assert list(daemon_sets(chosen)) == ["nvidia-driver-daemonset-h100-ubuntu24.04"]
+
+
+def test_a_node_of_unknown_system_is_reported_and_gets_no_daemonset() -> None:
+    """No image can be chosen for it."""
+    pools = {**builders.POOLS, "t4": replace(builders.POOLS["t4"], os=None)}
+    facts = ClusterFacts(nodes=(builders.node("t4-1", None), builders.node("t4-2")))
+    known = builders.context(builders.inventory(pools=pools), facts)
+    (finding,) = problems(known)
+    assert (finding.code, finding.severity) == ("GP401", Severity.ERROR)
+    assert "t4-1" in finding.what
+    assert [image_of(target) for target in known.targets if target.name == "t4-1"] == [""]
+
+
+def test_a_system_without_driver_images_is_a_warning() -> None:
+    """The user may have built one."""
+    pools = {**builders.POOLS, "t4": replace(builders.POOLS["t4"], os=OperatingSystem("debian", "12"))}
+    found = problems(builders.context(builders.inventory(pools=pools)))
+    assert [(item.code, item.severity) for item in found] == [("GP402", Severity.WARNING)] * 2
+    assert "nvcr.io/nvidia/driver:595.91.07-debian12" in found[0].evidence
+
+
+DIRECTORIES = {
+    OperatingSystem("ubuntu", "22.04"): ("/etc/apt/sources.list.d", "/usr/local/share/ca-certificates"),
+    OperatingSystem("rhel", "9.4"): ("/etc/yum.repos.d", "/etc/pki/ca-trust/extracted/pem"),
+    OperatingSystem("rocky", "9.4"): ("/etc/yum.repos.d", "/etc/pki/ca-trust/extracted/pem"),
+    OperatingSystem("sles", "15.5"): ("/etc/zypp/repos.d", "/etc/pki/trust/anchors"),
+}
+
+
+@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize("os", DIRECTORIES)
+def test_repositories_and_certificates_go_where_the_system_looks(os: OperatingSystem, known: bool) -> None:  # noqa: FBT001 -- a parameter
+    """Each key beside what the image has; the whole directory where the keys are not known."""
+    pools = {"t4": replace(builders.POOLS["t4"], os=os, driver=with_inputs())}
+    chosen = builders.inventory(pools=pools, nodes=builders.NODES[:1])
+    keys = {"repos.d": ("b.list", "a.list"), "certs": ("ca.crt",)} if known else {}
+    pod = pod_of(chosen, ClusterFacts(config_maps=keys))
+    mounts = {item["mountPath"]: item for item in pod["containers"][0]["volumeMounts"]}
+    repos, certs = DIRECTORIES[os]
+    wanted = [f"{repos}/a.list", f"{repos}/b.list", f"{certs}/ca.crt"] if known else [repos, certs]
+    for path in wanted:
+        assert mounts[path]["readOnly"] is True
+        assert mounts[path].get("subPath") == (path.rpartition("/")[2] if known else None)
+    assert {"name": "repos-d", "configMap": {"name": "repos.d"}} in pod["volumes"]
+
+
+def with_inputs() -> Any:
+    """Return driver settings with every optional input."""
+    return replace(builders.DRIVER, repo_config="repos.d", cert_config="certs", licensing_config="licence")
+
+
+def test_a_licence_is_two_files_of_a_secret() -> None:
+    """As in the reference; both where vGPU guests look for them."""
+    pod = pod_of(builders.with_spec("driver", licensing_config="licence"))
+    mounts = [item for item in pod["containers"][0]["volumeMounts"] if item["name"] == "licensing-config"]
+    assert [item["mountPath"] for item in mounts] == [
+        "/drivers/gridd.conf",
+        "/drivers/ClientConfigToken/client_configuration_token.tok",
+    ]
+    assert pod["volumes"][-1]["secret"]["secretName"] == "licence"
+
+
+@pytest.mark.parametrize(
+    ("system", "runtime", "repo", "expected"),
+    [
+        ("rhel", "containerd", "", 3),
+        ("rhel", "cri-o", "", 0),
+        ("rhel", "containerd", "own", 0),
+        ("sles", "cri-o", "own", 2),
+        ("ubuntu", "containerd", "", 0),
+    ],
+)
+def test_a_subscribed_host_lends_its_subscription(system: str, runtime: str, repo: str, expected: int) -> None:
+    """Without it, the container cannot download kernel headers on RHEL and SLES."""
+    os = OperatingSystem(system, "9.4")
+    driver = replace(builders.DRIVER, repo_config=repo)
+    pools = {"t4": replace(builders.POOLS["t4"], os=os, driver=driver)}
+    facts = ClusterFacts(nodes=(builders.node("t4-1", os, container_runtime=runtime),))
+    pod = pod_of(builders.inventory(pools=pools, nodes=builders.NODES[:1]), facts)
+    names = [item["name"] for item in pod["volumes"] if item["name"].startswith("subscription-config-")]
+    assert len(names) == expected
