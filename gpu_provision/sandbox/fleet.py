@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import hashlib
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -151,6 +152,12 @@ def gpu_fleet(count: int, *, name: str = "bench", speed: float = 1.0) -> Fleet:
     )
     control = MachineSpec(name="control-1", kernel=KERNELS["ubuntu22.04"], roles=("control-plane",))
     return Fleet(name=name, machines=(control, *machines), timings=Timings(speed=speed), events="problems")
+
+
+def fleet_digest(fleet: Fleet) -> str:
+    """Return a digest of what a fleet says, wherever it came from."""
+    told = (fleet.name, fleet.machines, fleet.timings, fleet.faults, fleet.events)
+    return hashlib.sha256(repr(told).encode()).hexdigest()[:16]
 
 
 def built_in() -> tuple[str, ...]:

@@ -251,8 +251,7 @@ def _check_fleet(fleet: str | Path, home: Path) -> None:
     """Complain if the sandbox runs another version of the fleet file than the one that is there now."""
     if Path(fleet).suffix not in {".yaml", ".yml"}:
         return
-    from gpu_provision.sandbox.fleet import load_fleet  # noqa: PLC0415 - YAML only where a file is named
-    from gpu_provision.sandbox.paths import fleet_digest  # noqa: PLC0415
+    from gpu_provision.sandbox.fleet import fleet_digest, load_fleet  # noqa: PLC0415 - likewise
 
     if _record(home).get("fleet") != fleet_digest(load_fleet(fleet)):
         what = "the sandbox runs with another version of this fleet file"

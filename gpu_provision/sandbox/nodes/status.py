@@ -136,6 +136,10 @@ def _init_done(container: Mapping[str, Any], record: ContainerRecord) -> bool:
     return record.started if is_sidecar(container) else record.exit_code == 0
 
 
+def _init_ready(container: Mapping[str, Any], record: ContainerRecord) -> bool:
+    return record.ready if is_sidecar(container) else record.exit_code == 0
+
+
 def initialized(pod: Mapping[str, Any], inits: Sequence[ContainerRecord]) -> bool:
     """Tell whether every init container has done its part."""
     return all(map(_init_done, pod["spec"].get("initContainers") or (), inits))
@@ -220,7 +224,10 @@ def pod_status(
     if pod_ip:
         status |= {"podIP": pod_ip, "podIPs": [{"ip": pod_ip}]}
     if inits:
-        status["initContainerStatuses"] = [record.to_status() for record in inits]
+        specs = pod["spec"]["initContainers"]
+        status["initContainerStatuses"] = [
+            {**record.to_status(), "ready": _init_ready(spec, record)} for spec, record in zip(specs, inits, strict=True)
+        ]
     return status
 
 
