@@ -1,0 +1,66 @@
+"""A cluster as a pyinfra host: it has a name, and no shell."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+Pyinfra = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def test_cluster_is_a_host_of_group_cluster(pyinfra: Pyinfra) -> None:
+    """Found by the group, named by the context."""
+    done = pyinfra("@cluster/prod", "debug-inventory")
+    assert done.returncode == 0
+    assert "@cluster/prod" in done.stdout
+
+
+def test_command_on_a_cluster_is_refused_with_one_message(pyinfra: Pyinfra, tmp_path: Path) -> None:
+    """It does not run on the control machine instead."""
+    done = pyinfra("@cluster/prod", "exec", "--", "touch", str(tmp_path / "stray"))
+    assert done.returncode == 1
+    assert "@cluster/prod is a Kubernetes cluster and has no shell" in done.stdout
+    assert not (tmp_path / "stray").exists()
+
+
+def test_fact_of_a_cluster_is_refused_with_the_same_message(pyinfra: Pyinfra) -> None:
+    """Operations of pyinfra's own read facts first."""
+    done = pyinfra("@cluster/prod", "fact", "server.Hostname")
+    assert "has no shell to run a command in" in done.stdout
+    assert "Traceback" not in done.stdout
+
+
+def test_file_for_a_cluster_is_refused(pyinfra: Pyinfra, tmp_path: Path) -> None:
+    """Also without a fact before it."""
+    (tmp_path / "upload.py").write_text(
+        "import io\n"
+        "from pyinfra.api.command import FileDownloadCommand, FileUploadCommand\n"
+        "from pyinfra.api.operation import operation\n"
+        "@operation()\n"
+        "def upload():\n"
+        "    yield FileUploadCommand(io.StringIO('x'), '/etc/x')\n"
+        "upload()\n"
+    )
+    done = pyinfra("@cluster/prod", "upload.py")
+    assert done.returncode == 1
+    assert "is a Kubernetes cluster and takes no files" in done.stdout
+
+
+def test_cluster_without_a_context_is_refused(pyinfra: Pyinfra) -> None:
+    """The name is the context's."""
+    done = pyinfra("@cluster", "debug-inventory")
+    assert done.returncode == 1
+    assert "a cluster needs the name of its context: @cluster/<context>" in done.stdout
+
+
+def test_connectors_import_nothing_heavy() -> None:
+    """Every pyinfra inventory of a user imports them."""
+    code = (
+        "import sys, pyinfra.api; before = set(sys.modules)\n"
+        "import gpu_provision.connectors.cluster, gpu_provision.connectors.sandbox\n"
+        "sys.exit(str({'kubernetes', 'yaml', 'aiohttp'} & (set(sys.modules) - before) or ''))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert done.stderr.strip() == ""

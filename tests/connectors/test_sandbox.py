@@ -1,0 +1,111 @@
+"""Simulated hosts under stock pyinfra: commands, files, sudo, reboots, and hosts that are not there."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Pyinfra = Callable[..., subprocess.CompletedProcess[str]]
+
+INVENTORY = """
+nodes = [(f"@sandbox/{name}", {"sandbox_fleet": "mine.yaml"}) for name in NAMES]
+cluster = ["@cluster/sandbox"]
+"""
+
+
+@pytest.fixture
+def inventory(tmp_path: Path) -> Callable[..., str]:
+    def write(*names: str) -> str:
+        # a name that begins with an underscore is no group of pyinfra's
+        text = INVENTORY.replace("NAMES", repr(list(names)))
+        (tmp_path / "inventory.py").write_text(text)
+        return "inventory.py"
+
+    return write
+
+
+def test_commands_run_on_the_host(sandbox: Path, pyinfra: Pyinfra, inventory: Callable[..., str]) -> None:
+    """Each host has its own shell and its own files."""
+    done = pyinfra(inventory("t4-1", "t4-2"), "--limit", "nodes", "exec", "--", "hostname > /etc/test; uname -r")
+    assert done.returncode == 0
+    assert done.stdout.count("5.15.0-122-generic") == 2
+    assert (sandbox / "t4-1/etc/test").read_text() == "t4-1\n"
+    assert (sandbox / "t4-2/etc/test").read_text() == "t4-2\n"
+
+
+def test_limit_takes_a_nodes_own_name(sandbox: Path, pyinfra: Pyinfra, inventory: Callable[..., str]) -> None:
+    """Without the connector's prefix."""
+    pyinfra(inventory("t4-1", "t4-2"), "--limit", "t4-2", "exec", "--", "true")
+    assert [host.name for host in sandbox.iterdir()] == ["t4-2"]
+
+
+@pytest.mark.parametrize("sudo", ["false", "true"])
+@pytest.mark.usefixtures("sandbox")
+def test_files_go_there_and_back(pyinfra: Pyinfra, inventory: Callable[..., str], tmp_path: Path, sudo: str) -> None:
+    """With and without sudo, byte by byte; a second time nothing changes."""
+    content = bytes(range(256))
+    (tmp_path / "source").write_bytes(content)
+    where = inventory("t4-1")
+    first, second = (
+        pyinfra(where, "--limit", "nodes", "files.put", "src=source", "dest=/etc/a file", f"_sudo={sudo}")
+        for _ in range(2)
+    )
+    assert "Success" in first.stdout
+    assert "No changes" in second.stdout
+    pyinfra(where, "--limit", "nodes", "files.get", "src=/etc/a file", "dest=back", f"_sudo={sudo}")
+    assert (tmp_path / "back").read_bytes() == content
+
+
+@pytest.mark.usefixtures("sandbox")
+def test_command_that_fails_fails_its_host(pyinfra: Pyinfra, inventory: Callable[..., str]) -> None:
+    """With what its shell said."""
+    done = pyinfra(inventory("t4-1"), "--limit", "nodes", "exec", "--", "modprobe nope")
+    assert done.returncode == 1
+    assert "Module nope not found" in done.stdout
+
+
+@pytest.mark.usefixtures("sandbox")
+def test_reboot_operation_of_pyinfra_works(pyinfra: Pyinfra, inventory: Callable[..., str]) -> None:
+    """It detaches, loses the host, waits, and sees a younger one."""
+    done = pyinfra(inventory("t4-1"), "--limit", "nodes", "server.reboot", "delay=2", "reboot_timeout=20")
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.usefixtures("sandbox")
+@pytest.mark.parametrize(("name", "reason"), [("away-1", "unreachable"), ("t4-9", "mine has no node t4-9")])
+def test_host_that_is_not_there_is_a_connection_error(
+    pyinfra: Pyinfra, inventory: Callable[..., str], name: str, reason: str
+) -> None:
+    """The others go on, and the run does not end well."""
+    done = pyinfra(inventory("t4-1", name), "--exclude", "cluster", "exec", "--", "echo went on")
+    assert done.returncode == 1
+    assert reason in done.stdout
+    assert "went on" in done.stdout
+    assert "Traceback" not in done.stdout
+
+
+@pytest.mark.usefixtures("sandbox")
+def test_machine_without_isolation_leaves_simulated_hosts_out(
+    pyinfra: Pyinfra, inventory: Callable[..., str], tmp_path: Path
+) -> None:
+    """One line says so, and the other hosts, such as the cluster, have their run."""
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    (tools / "unshare").write_text("#!/bin/sh\necho 'unshare failed: Operation not permitted' >&2\nexit 1\n")
+    (tools / "unshare").chmod(0o755)
+    (tmp_path / "deploy.py").write_text("")
+    done = pyinfra(inventory("t4-1", "t4-2"), "deploy.py", PATH=f"{tools}:/usr/bin:/bin")
+    assert done.returncode == 0
+    assert done.stdout.count("The sandbox's hosts are left out: this machine does not let") == 1
+    assert "[@cluster/sandbox] Connected" in done.stdout
+    assert "@sandbox/t4-1" not in done.stdout
+
+
+def test_simulated_host_needs_a_name(pyinfra: Pyinfra) -> None:
+    """There is no host called nothing."""
+    done = pyinfra("@sandbox", "exec", "--", "true")
+    assert done.returncode == 1
+    assert "a simulated host needs a name: @sandbox/<node>" in done.stdout

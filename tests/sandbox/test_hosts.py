@@ -1,0 +1,274 @@
+"""Simulated hosts: real commands, private state."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gpu_provision.sandbox import hosts
+from gpu_provision.sandbox.fleet import load_fleet
+from gpu_provision.sandbox.host_root import HostSpec, spec_of
+from gpu_provision.sandbox.hosts import SimulatedHost
+
+pytestmark = pytest.mark.skipif(bool(hosts.isolation_problem()), reason=hosts.isolation_problem() or "isolated")
+
+T4 = ("1eb8", "0302")
+KERNEL = "5.15.0-122-generic"
+WITH_NOUVEAU = HostSpec(name="t4-1", gpus=(T4,), modules=("overlay", "nouveau"))
+Shell = Callable[[str], str]
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> SimulatedHost:
+    return hosts.ensure(WITH_NOUVEAU, tmp_path / "sandbox with a space")
+
+
+@pytest.fixture
+def shell(host: SimulatedHost) -> Shell:
+    return lambda command: said(host, command)
+
+
+def said(host: SimulatedHost, command: str) -> str:
+    done = hosts.run(host, command)
+    assert done.returncode == 0, done.stderr.decode()
+    return done.stdout.decode().strip()
+
+
+def failed(host: SimulatedHost, command: str) -> str:
+    done = hosts.run(host, command)
+    assert done.returncode != 0, done.stdout.decode()
+    return done.stderr.decode().strip()
+
+
+def loaded(shell: Shell) -> set[str]:
+    return {line.split()[0] for line in shell("lsmod").splitlines()[1:]}
+
+
+def test_host_says_who_it_is(shell: Shell) -> None:
+    """Name, kernel, machine and system are its own, not those of the machine below."""
+    assert shell("hostname; uname -n; cat /etc/hostname").split() == ["t4-1"] * 3
+    assert shell("uname -r") == KERNEL
+    assert shell("uname -sm") == "Linux x86_64"
+    assert 'ID="ubuntu"' in shell("cat /etc/os-release")
+
+
+def test_everybody_is_root_on_it(shell: Shell) -> None:
+    """As root and as an ordinary user; sudo is there for inventories that ask for it."""
+    assert shell("id -u") == "0"
+    assert shell("sudo -H -n -u root sh -c 'echo $HOME'") == "/root"
+    assert shell("sudo -n FOO=bar printenv FOO") == "bar"
+
+
+def test_writes_stay_on_the_host(host: SimulatedHost, shell: Shell) -> None:
+    """Nothing of the machine below changes; the state is what the host's directory holds."""
+    shell("echo mine > /etc/gpu-provision-test; mkdir /opt/thing")
+    assert (host.directory / "etc/gpu-provision-test").read_text() == "mine\n"
+    assert not Path("/etc/gpu-provision-test").exists()
+
+
+def test_programs_of_the_machine_cannot_be_changed(host: SimulatedHost) -> None:
+    """/usr is shared, and so is not writable."""
+    assert "cannot touch" in failed(host, "touch /usr/bin/gpu-provision-test")
+
+
+def test_machine_specific_parts_of_usr_are_hidden(host: SimulatedHost, shell: Shell) -> None:
+    """What the machine below blacklists or loads at boot is nothing to the simulated host."""
+    for place in ("modprobe.d", "modules-load.d"):
+        assert shell(f"ls /lib/{place} /usr/lib/{place} 2>/dev/null | grep conf || true") == ""
+    assert shell("ls /lib/modules") == KERNEL
+    assert shell("ls /usr/local") == ""
+    del host
+
+
+def test_gpus_are_on_the_pci_bus(shell: Shell) -> None:
+    """One device of NVIDIA's, beside a bridge of somebody else's."""
+    assert shell("cat /sys/bus/pci/devices/*/vendor") == "0x8086\n0x10de"
+    assert shell("cat /sys/bus/pci/devices/0000:10:00.0/class") == "0x030200"
+
+
+def test_modprobe_loads_what_the_kernel_has(shell: Shell) -> None:
+    """With dashes too, twice without complaint, and visible in /proc and /sys."""
+    shell("modprobe ipmi-msghandler; modprobe ipmi_msghandler")
+    assert shell("grep -c ^ipmi_msghandler /proc/modules") == "1"
+    assert shell("ls -d /sys/module/ipmi_msghandler") == "/sys/module/ipmi_msghandler"
+
+
+def test_modprobe_of_a_built_in_module_changes_nothing(shell: Shell) -> None:
+    """It succeeds, and lsmod does not show it: the case that pyinfra's own operation gets wrong."""
+    shell("modprobe i2c_core")
+    assert "i2c_core" not in loaded(shell)
+    assert shell("modinfo i2c-core") == "filename:       (builtin)"
+
+
+def test_modprobe_refuses_what_the_kernel_lacks(host: SimulatedHost, shell: Shell) -> None:
+    """One by one it is fatal; with -a the others are loaded all the same."""
+    assert "FATAL: Module nope not found in directory /lib/modules/" in failed(host, "modprobe nope")
+    assert "WARNING: Module nope not found" in failed(host, "modprobe -a nope ipmi_si")
+    assert "ipmi_si" in loaded(shell)
+
+
+def test_modprobe_takes_what_follows_a_module_as_its_parameters(shell: Shell) -> None:
+    """Without -a there is one module."""
+    shell("modprobe ipmi_si ipmi_devintf")
+    assert "ipmi_devintf" not in loaded(shell)
+
+
+def test_modprobe_by_its_full_path_is_the_simulated_one(shell: Shell) -> None:
+    """Where the machine has one at all."""
+    shell("[ ! -x /usr/sbin/modprobe ] || env -i /usr/sbin/modprobe ipmi_si")
+    assert shell("env -i PATH=/.sandbox/bin modprobe -n -v ipmi_devintf").startswith("insmod /lib/modules/")
+
+
+def test_unloading(host: SimulatedHost, shell: Shell) -> None:
+    """A loaded module goes, a built-in one cannot, one that is not loaded is no error."""
+    shell("modprobe -r nouveau; modprobe -r nouveau")
+    assert "nouveau" not in loaded(shell)
+    assert "is builtin" in failed(host, "modprobe -r i2c_core")
+    assert "not found" in failed(host, "rmmod ipmi_si")
+
+
+def test_module_in_use_cannot_be_unloaded(tmp_path: Path) -> None:
+    """As nouveau with a console on it."""
+    host = hosts.ensure(HostSpec(name="held", gpus=(T4,), modules=("nouveau",), in_use=("nouveau",)), tmp_path)
+    assert "nouveau is in use" in failed(host, "modprobe -r nouveau")
+
+
+def test_reboot_forgets_modules_and_loads_those_of_the_boot(host: SimulatedHost, shell: Shell) -> None:
+    """modules-load.d and /etc/modules decide, comments do not."""
+    shell("modprobe ipmi_devintf; printf '# no\\nipmi-si\\n' > /etc/modules-load.d/x.conf; touch /run/reboot-required")
+    boot_id = shell("cat /proc/sys/kernel/random/boot_id")
+    hosts.reboot(host)
+    assert loaded(shell) == {"overlay", "nouveau", "ipmi_si"}
+    assert shell("ls /run") == ""
+    assert shell("cat /proc/sys/kernel/random/boot_id") != boot_id
+
+
+def test_nouveau_comes_back_until_the_initramfs_knows_the_blacklist(host: SimulatedHost, shell: Shell) -> None:
+    """The mistake that people make most."""
+    shell("echo blacklist nouveau > /etc/modprobe.d/no-nouveau.conf")
+    hosts.reboot(host)
+    assert "nouveau" in loaded(shell)
+    shell("update-initramfs -u")
+    hosts.reboot(host)
+    assert "nouveau" not in loaded(shell)
+
+
+def test_initramfs_tool_is_that_of_the_system(tmp_path: Path, shell: Shell) -> None:
+    """Debian's kin has update-initramfs, Red Hat's has dracut, neither has both."""
+    rhel = hosts.ensure(HostSpec(name="rhel-1", os_id="rhel", os_version="9.4", kernel="5.14.0"), tmp_path)
+    both = "for tool in update-initramfs dracut; do command -v $tool; done; true"
+    assert shell(both) == "/.sandbox/bin/update-initramfs"
+    assert said(rhel, both) == "/.sandbox/bin/dracut"
+    said(rhel, "dracut --force --kver 5.14.0")
+    assert said(rhel, "ls /boot/initramfs*") == "/boot/initramfs-5.14.0.img"
+
+
+def test_state_outlives_its_users(host: SimulatedHost) -> None:
+    """The next run finds what this one left."""
+    said(host, "modprobe ipmi_si")
+    again = hosts.ensure(WITH_NOUVEAU, host.directory.parents[1])
+    assert "ipmi_si" in said(again, "lsmod")
+
+
+def test_removed_host_begins_anew(host: SimulatedHost) -> None:
+    """As after `sandbox reset`."""
+    directory = host.directory.parents[1]
+    said(host, "modprobe ipmi_si")
+    hosts.remove("t4-1", directory)
+    assert "ipmi_si" not in said(hosts.ensure(WITH_NOUVEAU, directory), "lsmod")
+
+
+def test_hosts_do_not_see_each_other(host: SimulatedHost, tmp_path: Path) -> None:
+    """Each has its own files and modules."""
+    other = hosts.ensure(HostSpec(name="t4-2"), tmp_path)
+    said(host, "echo secret > /root/secret")
+    assert said(other, "ls /root") == ""
+
+
+def test_default_fleet_becomes_hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Found by name, with the fleet's own kernel and GPUs."""
+    monkeypatch.setenv(hosts.DIRECTORY_VARIABLE, str(tmp_path))
+    host = hosts.find("h100-1")
+    assert host.directory == tmp_path / "default/hosts/h100-1"
+    assert said(host, "grep -l 0x2330 /sys/bus/pci/devices/*/device | wc -l") == "8"
+    with pytest.raises(hosts.NoSuchHost, match="has no node h100-2; it has control-1"):
+        hosts.find("h100-2")
+
+
+def test_fleet_says_how_a_host_differs(tmp_path: Path) -> None:
+    """The keys of a node's ``host``."""
+    fleet = tmp_path / "mine.yaml"
+    host = {"nouveau": True, "builtin": ["ipmi_msghandler"], "available": [], "in_use": ["nouveau"]}
+    nodes = [{"name": "a", "os": "rhel9.4", "host": host}, {"name": "b", "host": {"reachable": False}}]
+    fleet.write_text(json.dumps({"nodes": nodes}))
+    a, b = map(spec_of, load_fleet(fleet).machines)
+    assert (a.os_id, a.os_version, a.architecture) == ("rhel", "9.4", "x86_64")
+    assert (a.builtin, a.available, a.in_use) == (("ipmi_msghandler",), (), ("nouveau",))
+    assert "nouveau" in a.modules
+    with pytest.raises(hosts.NoSuchHost, match="unreachable"):
+        hosts.ensure(b, tmp_path)
+
+
+def test_state_directory_follows_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ours first, then XDG's, then the home directory."""
+    monkeypatch.setenv(hosts.DIRECTORY_VARIABLE, "/a")
+    assert hosts.sandbox_directory("f") == Path("/a/f")
+    monkeypatch.delenv(hosts.DIRECTORY_VARIABLE)
+    monkeypatch.setenv("XDG_STATE_HOME", "/b")
+    assert hosts.sandbox_directory() == Path("/b/gpu-provision/sandbox/default")
+    monkeypatch.delenv("XDG_STATE_HOME")
+    monkeypatch.setenv("HOME", "/c")
+    assert hosts.sandbox_directory() == Path("/c/.local/state/gpu-provision/sandbox/default")
+
+
+def test_state_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+    """A file stands where the directory should be."""
+    (tmp_path / "hosts").write_text("")
+    with pytest.raises(hosts.NoSuchHost, match="cannot be written"):
+        hosts.ensure(HostSpec(name="t4-1"), tmp_path)
+
+
+AS_USER = """
+import pathlib, sys
+sys.path.insert(0, sys.argv[1])
+from gpu_provision.sandbox import hosts
+from gpu_provision.sandbox.host_root import HostSpec
+host = hosts.SimulatedHost("", pathlib.Path())
+if not hosts.isolation_problem():
+    host = hosts.ensure(HostSpec(name="t4-1"), pathlib.Path(sys.argv[2]))
+command = "id -u; modprobe ipmi_si; grep -c ipmi /proc/modules; touch /usr/x || echo refused"
+print(hosts.isolation_problem() or hosts.run(host, command).stdout.decode())
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="all the other tests run as an ordinary user already")
+def test_ordinary_user_has_the_same_hosts(tmp_path: Path) -> None:
+    """Root's privileges are not needed; user namespaces are."""
+    python = shutil.which("python3", path="/usr/bin")  # the tests' own may be where only root can read
+    package = Path(hosts.__file__).parents[2]
+    if not python or not shutil.which("setpriv"):
+        pytest.skip("no /usr/bin/python3 or no setpriv on this machine")
+    tmp_path.chmod(0o777)
+    for parent in tmp_path.parents[:2]:
+        parent.chmod(0o755)
+    drop = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "env", "PYTHONDONTWRITEBYTECODE=1"]
+    if subprocess.run([*drop, "test", "-r", hosts.__file__], check=False).returncode:
+        pytest.skip("an ordinary user cannot read this checkout")
+    command = [*drop, python, "-c", AS_USER, str(package), str(tmp_path / "state")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd="/")
+    if "does not let" in done.stdout:
+        pytest.skip(done.stdout)
+    assert done.stdout.split() == ["0", "1", "refused"], done.stderr
+
+
+def test_hosts_are_light_to_import() -> None:
+    """Because pyinfra imports every connector for every inventory."""
+    code = "import sys, gpu_provision.sandbox.hosts; sys.exit('yaml' in sys.modules or 'aiohttp' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
