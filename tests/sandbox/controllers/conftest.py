@@ -31,6 +31,7 @@ class Kubelet:
     """
 
     def __init__(self, api: LocalApi) -> None:
+        """Follow the pods."""
         self._api = api
         self._changes: asyncio.Queue[Object] = asyncio.Queue()
         self.broken_images: set[str] = set()
@@ -43,6 +44,7 @@ class Kubelet:
             self._changes.put_nowait(pod)
 
     async def run(self) -> None:
+        """Run pods until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self.pods.run())
             group.create_task(self._work())
@@ -83,6 +85,7 @@ class Lab:
     """What a story does with the cluster."""
 
     def __init__(self, api: LocalApi, kubelet: Kubelet) -> None:
+        """Keep what stories use."""
         self.api, self.kubelet = api, kubelet
 
     async def node(self, name: str, *, ready: bool = True, gpus: int = 0, **spec: Any) -> Object:

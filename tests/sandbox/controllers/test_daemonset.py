@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from gpu_provision.sandbox.controllers.resources import CONTROLLER_REVISIONS, DAEMON_SETS, NODES, PODS
 
 LABELS = {"app": "d"}
 
 
-def spec(template, **more):
+def spec(template: Any, **more: Any) -> Any:
     """Return a DaemonSet's spec."""
     return {"selector": {"matchLabels": LABELS}, "template": template, **more}
 
 
-def nodes_of(pods):
+def nodes_of(pods: Any) -> Any:
     """Return the nodes that pods are bound to."""
     return sorted(pod["spec"]["nodeName"] for pod in pods)
 
 
-def test_every_eligible_node_gets_a_pod_and_the_status_counts_them(lab, template):
+def test_every_eligible_node_gets_a_pod_and_the_status_counts_them(lab: Any, template: Any) -> None:
     """One pod per node that the selector admits and whose taints are tolerated."""
 
-    async def story(lab):
+    async def story(lab: Any) -> None:
         for name in ("a", "b", "c"):
             await lab.node(name, labels={"gpu": "yes"})
         await lab.node("plain")
@@ -39,10 +41,10 @@ def test_every_eligible_node_gets_a_pod_and_the_status_counts_them(lab, template
     lab(story)
 
 
-def test_a_node_that_changes_gains_or_loses_its_pod(lab, template):
+def test_a_node_that_changes_gains_or_loses_its_pod(lab: Any, template: Any) -> None:
     """Labels decide at any time."""
 
-    async def story(lab):
+    async def story(lab: Any) -> None:
         await lab.node("a", labels={"gpu": "yes"})
         await lab.node("b")
         body = spec(template(LABELS, nodeSelector={"gpu": "yes"}))
@@ -57,30 +59,26 @@ def test_a_node_that_changes_gains_or_loses_its_pod(lab, template):
     lab(story)
 
 
-def test_a_rolling_update_replaces_all_pods_within_its_limit(lab, template):
+def test_a_rolling_update_replaces_all_pods_within_its_limit(lab: Any, template: Any) -> None:
     """At no time are more pods missing than maxUnavailable allows."""
 
-    async def story(lab):
+    async def story(lab: Any) -> None:
         for number in range(5):
             await lab.node(f"n{number}")
         rolling = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "40%"}}
-        await lab.create(
-            DAEMON_SETS, "DaemonSet", "d", spec=spec(template(LABELS), updateStrategy=rolling)
-        )
+        await lab.create(DAEMON_SETS, "DaemonSet", "d", spec=spec(template(LABELS), updateStrategy=rolling))
         await lab.status_of(DAEMON_SETS, "d", numberAvailable=5)
         lowest = [5]
         seen = lab.kubelet.pods
 
-        def count(_change, _pod):
+        def count(_change: Any, _pod: Any) -> Any:
             live = [one for one in seen.objects.values() if not one["metadata"].get("deletionTimestamp")]
             lowest.append(len(live))
 
         seen.on_event(count)
         lab.kubelet.broken_images.add("bad")
         await lab.api.patch(DAEMON_SETS, "d", {"spec": {"template": template(LABELS, image="bad")}}, "default")
-        status = await lab.status_of(
-            DAEMON_SETS, "d", updatedNumberScheduled=2, numberAvailable=3, numberUnavailable=2
-        )
+        status = await lab.status_of(DAEMON_SETS, "d", updatedNumberScheduled=2, numberAvailable=3, numberUnavailable=2)
         assert status["observedGeneration"] == 2
         await lab.api.patch(DAEMON_SETS, "d", {"spec": {"template": template(LABELS, image="two")}}, "default")
         await lab.status_of(DAEMON_SETS, "d", updatedNumberScheduled=5, numberAvailable=5)
@@ -90,10 +88,10 @@ def test_a_rolling_update_replaces_all_pods_within_its_limit(lab, template):
     lab(story)
 
 
-def test_on_delete_waits_for_the_pods_to_be_deleted(lab, template):
+def test_on_delete_waits_for_the_pods_to_be_deleted(lab: Any, template: Any) -> None:
     """Only a pod that somebody deletes comes back in the new revision."""
 
-    async def story(lab):
+    async def story(lab: Any) -> None:
         await lab.node("a")
         await lab.node("b")
         body = spec(template(LABELS), updateStrategy={"type": "OnDelete"})
@@ -111,10 +109,10 @@ def test_on_delete_waits_for_the_pods_to_be_deleted(lab, template):
     lab(story)
 
 
-def test_revisions_are_kept_and_a_return_to_an_old_template_renumbers_it(lab, template):
+def test_revisions_are_kept_and_a_return_to_an_old_template_renumbers_it(lab: Any, template: Any) -> None:
     """The history has one entry per template; going back makes the old one the newest."""
 
-    async def story(lab):
+    async def story(lab: Any) -> None:
         await lab.node("a")
         await lab.create(DAEMON_SETS, "DaemonSet", "d", spec=spec(template(LABELS)))
         await lab.status_of(DAEMON_SETS, "d", numberAvailable=1)
@@ -139,10 +137,10 @@ def test_revisions_are_kept_and_a_return_to_an_old_template_renumbers_it(lab, te
     lab(story)
 
 
-def test_a_failed_pod_is_replaced(lab, template):
+def test_a_failed_pod_is_replaced(lab: Any, template: Any) -> None:
     """A pod that failed on its node is deleted and made anew."""
 
-    async def story(lab):
+    async def story(lab: Any) -> None:
         await lab.node("a")
         await lab.create(DAEMON_SETS, "DaemonSet", "d", spec=spec(template(LABELS)))
         await lab.status_of(DAEMON_SETS, "d", numberAvailable=1)
@@ -155,16 +153,16 @@ def test_a_failed_pod_is_replaced(lab, template):
     lab(story)
 
 
-def test_a_deleted_daemon_set_takes_its_pods_along(lab, template):
+def test_a_deleted_daemon_set_takes_its_pods_along(lab: Any, template: Any) -> None:
     """Garbage collection removes pods and revisions."""
 
-    async def story(lab):
+    async def story(lab: Any) -> None:
         await lab.node("a")
         await lab.create(DAEMON_SETS, "DaemonSet", "d", spec=spec(template(LABELS)))
         await lab.status_of(DAEMON_SETS, "d", numberAvailable=1)
         await lab.api.delete(DAEMON_SETS, "d", "default")
 
-        async def empty():
+        async def empty() -> Any:
             revisions, _ = await lab.api.list(CONTROLLER_REVISIONS, "default")
             return not revisions and not await lab.pods()
 
@@ -173,10 +171,10 @@ def test_a_deleted_daemon_set_takes_its_pods_along(lab, template):
     lab(story)
 
 
-def test_matching_orphans_are_adopted(lab, template):
+def test_matching_orphans_are_adopted(lab: Any, template: Any) -> None:
     """A DaemonSet that is created again over its old pods keeps them."""
 
-    async def story(lab):
+    async def story(lab: Any) -> None:
         await lab.node("a")
         first = await lab.create(DAEMON_SETS, "DaemonSet", "d", spec=spec(template(LABELS)))
         await lab.status_of(DAEMON_SETS, "d", numberAvailable=1)
