@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gpu_provision.sandbox.apiserver import discovery
+from gpu_provision.sandbox.api import Object
+from gpu_provision.sandbox.apiserver import discovery, openapi
 from gpu_provision.sandbox.apiserver.calls import JSON, Reply, reply
 from gpu_provision.sandbox.apiserver.registry import Registry
 
@@ -22,6 +23,8 @@ def document(registry: Registry, path: str, headers: Mapping[str, str], address:
             return reply(discovery.version())
         case []:
             return reply({"paths": _paths(registry)})
+        case ["openapi", *rest]:
+            return _openapi(registry, rest)
         case ["api" | "apis" as root]:
             return _root(registry, root, headers.get("Accept", ""), address)
         case ["api" | "apis", *rest]:
@@ -55,6 +58,22 @@ def _described(registry: Registry, root: str, rest: list[str]) -> Reply | None:
             found = discovery.group(registry.catalog, group)
         case "apis", [group, version]:
             found = discovery.resource_list(registry.catalog, group, version)
+        case _:
+            return None
+    return reply(found) if found else None
+
+
+def _openapi(registry: Registry, rest: list[str]) -> Reply | None:
+    catalog, custom = registry.catalog, registry.custom
+    match rest:
+        case ["v2"]:
+            found: Object | None = openapi.old_document(catalog)
+        case ["v3"]:
+            found = openapi.root_document(catalog, custom)
+        case ["v3", "api", version]:
+            found = openapi.group_document(catalog, custom, "", version)
+        case ["v3", "apis", group, version]:
+            found = openapi.group_document(catalog, custom, group, version)
         case _:
             return None
     return reply(found) if found else None

@@ -1,0 +1,195 @@
+"""Texts in the cells of tables, as kubectl's users know them."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from gpu_provision.sandbox.api import Object
+from gpu_provision.sandbox.apiserver.objects import at, moment
+
+NONE, UNKNOWN, UNSET = "<none>", "<unknown>", "<unset>"
+_MINUTE, _HOUR, _DAY = 60, 3600, 86400
+
+
+def human_duration(seconds: float) -> str:
+    """Return a duration the short way: ``45s``, ``5m12s``, ``3h5m``, ``2d3h``, ``400d``, ``3y12d``."""
+    total = int(seconds)
+    if total < -1:
+        return "<invalid>"
+    if total < 2 * _MINUTE:
+        return f"{max(total, 0)}s"
+    minutes, hours, days = total // _MINUTE, total // _HOUR, total // _DAY
+    if minutes < 10:  # noqa: PLR2004 - below ten minutes seconds still matter
+        return _two(minutes, "m", total % _MINUTE, "s")
+    if hours < 3:  # noqa: PLR2004 - and so on: the steps of Kubernetes
+        return f"{minutes}m"
+    if hours < 8:  # noqa: PLR2004
+        return _two(hours, "h", minutes % 60, "m")
+    if hours < 48:  # noqa: PLR2004
+        return f"{hours}h"
+    if days < 8:  # noqa: PLR2004
+        return _two(days, "d", hours % 24, "h")
+    if days < 2 * 365:
+        return f"{days}d"
+    return _two(days // 365, "y", days % 365, "d") if days < 8 * 365 else f"{days // 365}y"
+
+
+def _two(large: int, unit: str, small: int, small_unit: str) -> str:
+    return f"{large}{unit}{small}{small_unit}" if small else f"{large}{unit}"
+
+
+def since(text: Any) -> str:
+    """Return how long ago a timestamp was."""
+    then = moment(text) if text else None
+    if then is None:
+        return UNKNOWN
+    return human_duration((dt.datetime.now(dt.UTC) - then).total_seconds())
+
+
+def age(obj: Object) -> str:
+    """Return how old an object is."""
+    return since(obj["metadata"].get("creationTimestamp"))
+
+
+def joined(values: Iterable[Any], empty: str = NONE) -> str:
+    """Return values with commas."""
+    return ",".join(str(value) for value in values) or empty
+
+
+def labels_text(labels: Mapping[str, Any] | None) -> str:
+    """Return a map of labels as text."""
+    return joined(f"{key}={value}" for key, value in sorted((labels or {}).items()))
+
+
+def selector_text(selector: Any) -> str:
+    """Return a label selector, or a plain map of labels, as text."""
+    if not isinstance(selector, dict) or not ({"matchLabels", "matchExpressions"} & set(selector)):
+        return labels_text(selector)
+    parts = [f"{key}={value}" for key, value in sorted((selector.get("matchLabels") or {}).items())]
+    for row in selector.get("matchExpressions") or ():
+        key, operator, values = row["key"], row["operator"], ",".join(sorted(row.get("values") or ()))
+        texts = {
+            "In": f"{key} in ({values})",
+            "NotIn": f"{key} notin ({values})",
+            "Exists": key,
+            "DoesNotExist": f"!{key}",
+        }
+        parts.append(texts.get(operator, key))
+    return joined(parts)
+
+
+def template(obj: Object, field: str) -> str:
+    """Return a field of all containers of an object's pod template: name or image."""
+    spec = at(obj, "spec", "template", "spec") or at(obj, "spec", "jobTemplate", "spec", "template", "spec") or {}
+    return joined((container.get(field, "") for container in spec.get("containers") or ()), "")
+
+
+def node_status(obj: Object) -> str:
+    """Return a node's state: Ready, NotReady or Unknown, and whether it is cordoned."""
+    ready = next((row for row in at(obj, "status", "conditions") or () if row.get("type") == "Ready"), None)
+    states = {"True": "Ready", "False": "NotReady"}
+    text = states.get(ready.get("status", ""), "NotReady") if ready else "Unknown"
+    return f"{text},SchedulingDisabled" if at(obj, "spec", "unschedulable") else text
+
+
+def node_roles(obj: Object) -> str:
+    """Return a node's roles by its labels."""
+    prefix, labels = "node-role.kubernetes.io/", obj["metadata"].get("labels") or {}
+    names = [key.removeprefix(prefix) for key in labels if key.startswith(prefix)]
+    old = [labels["kubernetes.io/role"]] if labels.get("kubernetes.io/role") else []
+    return joined(sorted({name for name in [*names, *old] if name}))
+
+
+def node_address(obj: Object, kind: str) -> str:
+    """Return a node's address of a kind."""
+    rows = at(obj, "status", "addresses") or ()
+    return next((row["address"] for row in rows if row.get("type") == kind), NONE)
+
+
+def service_ports(obj: Object) -> str:
+    """Return a Service's ports: ``80/TCP`` or ``80:30001/TCP``."""
+    texts = []
+    for port in at(obj, "spec", "ports") or ():
+        node_port = f":{port['nodePort']}" if port.get("nodePort") else ""
+        texts.append(f"{port.get('port')}{node_port}/{port.get('protocol', 'TCP')}")
+    return joined(texts)
+
+
+def external_ip(obj: Object) -> str:
+    """Return where a Service is reached from outside."""
+    kind = at(obj, "spec", "type")
+    if kind == "ExternalName":
+        return str(at(obj, "spec", "externalName") or "")
+    given = at(obj, "spec", "externalIPs") or []
+    rows = at(obj, "status", "loadBalancer", "ingress") or ()
+    found = [row.get("ip") or row.get("hostname") for row in rows if kind == "LoadBalancer"]
+    return joined([*found, *given], "<pending>" if kind == "LoadBalancer" else NONE)
+
+
+def job_status(obj: Object) -> str:
+    """Return a job's state."""
+    true = {row["type"] for row in at(obj, "status", "conditions") or () if row.get("status") == "True"}
+    for name in ("Complete", "Failed", "Suspended", "FailureTarget", "SuccessCriteriaMet"):
+        if name in true:
+            return name
+    return "Terminating" if obj["metadata"].get("deletionTimestamp") else "Running"
+
+
+def job_completions(obj: Object) -> str:
+    """Return how many of a job's pods are done: ``0/1``."""
+    done, wanted = at(obj, "status", "succeeded") or 0, at(obj, "spec", "completions")
+    if wanted is not None:
+        return f"{done}/{wanted}"
+    parallel = at(obj, "spec", "parallelism") or 0
+    return f"{done}/1 of {parallel}" if parallel > 1 else f"{done}/1"
+
+
+def job_duration(obj: Object) -> str:
+    """Return how long a job has run."""
+    start, end = at(obj, "status", "startTime"), at(obj, "status", "completionTime")
+    if not start:
+        return ""
+    first, last = moment(start), moment(end) if end else None
+    return human_duration((last - first).total_seconds()) if first and last else since(start)
+
+
+def endpoints(obj: Object) -> str:
+    """Return the addresses of Endpoints, at most three of them."""
+    texts = [
+        f"{address.get('ip')}:{port.get('port')}"
+        for subset in obj.get("subsets") or ()
+        for address in subset.get("addresses") or ()
+        for port in subset.get("ports") or ()
+    ]
+    more = f" + {len(texts) - 3} more..." if len(texts) > 3 else ""  # noqa: PLR2004 - as many as kubectl shows
+    return joined(texts[:3]) + more
+
+
+def subjects(obj: Object, kind: str) -> str:
+    """Return the subjects of a role binding of a kind."""
+    rows = [row for row in obj.get("subjects") or () if row.get("kind") == kind]
+    names = [f"{row.get('namespace')}/{row['name']}" if kind == "ServiceAccount" else row["name"] for row in rows]
+    return ", ".join(names)
+
+
+def event_object(obj: Object) -> str:
+    """Return what an event is about: ``pod/name``."""
+    about = obj.get("involvedObject") or {}
+    return f"{str(about.get('kind', '')).lower()}/{about.get('name', '')}"
+
+
+def event_source(obj: Object) -> str:
+    """Return who recorded an event."""
+    source = obj.get("source") or {}
+    return joined((source.get(name) for name in ("component", "host") if source.get(name)), "") or str(
+        obj.get("reportingComponent") or ""
+    )
+
+
+def event_time(obj: Object, *, first: bool) -> str:
+    """Return how long ago an event was seen last, or first."""
+    series = at(obj, "series", "lastObservedTime")
+    texts = (obj.get("firstTimestamp"),) if first else (series, obj.get("lastTimestamp"))
+    return since(next((text for text in (*texts, obj.get("eventTime"), obj["metadata"]["creationTimestamp"]) if text), None))
