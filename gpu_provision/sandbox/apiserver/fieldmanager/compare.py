@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from gpu_provision.sandbox.apiserver.fieldmanager.elements import SELF, field_step, item_step
 from gpu_provision.sandbox.apiserver.fieldmanager.fieldset import FieldSet, normalized
-from gpu_provision.sandbox.apiserver.fieldmanager.schema import ABSENT, Object, Shape, Type, zero
+from gpu_provision.sandbox.apiserver.fieldmanager.schema import ABSENT, CLEARED, Object, Shape, Type, zero
 
 
 class Comparison(NamedTuple):
@@ -64,13 +64,17 @@ def _compare(typed: Type, old: object, new: object) -> _Nodes:
         return None, every_field(typed, old)
     if old == new:
         return _SAME
-    match old, new:
-        case dict(), dict() if typed.shape is Shape.MAP:
-            return _compare_maps(typed, old, new)
-        case list(), list() if typed.shape in {Shape.LIST, Shape.SET}:
-            return _compare_lists(typed, old, new)
-        case _:
-            return {}, None
+    before, after = _content(typed, old), _content(typed, new)
+    if before is None or after is None or not (before or after):
+        return {}, None
+    return (_compare_maps if typed.shape is Shape.MAP else _compare_lists)(typed, before, after)
+
+
+def _content(typed: Type, value: object) -> Any:
+    """Return what a divided value holds, None if the value is not divided; null and cleared values hold nothing."""
+    if typed.shape is not Shape.LEAF and (value is None or value is CLEARED):
+        return {} if typed.shape is Shape.MAP else []
+    return value if typed.divides(value) else None
 
 
 def _seen(typed: Type, value: object) -> object:
@@ -171,40 +175,3 @@ def _claimed_field(typed: Type, name: str, value: object) -> FieldSet | None:
     if name in typed.fields:
         return node or ({} if value == {} else None)
     return {SELF: {}, **node} if node else {}
-
-
-def cleared_by(config: Object, live: Object, root: Type) -> FieldSet:
-    """Return the fields that a configuration clears, with null or with an empty value, although it names them.
-
-    The server's typed form cannot tell an empty list from none, but the configuration can: the field counts as
-    changed even where the live object has none, so two managers that apply the same empty list conflict.
-    """
-    return normalized(_cleared(root, config, live))
-
-
-def _cleared(typed: Type, config: object, live: object) -> FieldSet:
-    parts = _parts_of(typed, config)
-    present = dict(_parts_of(typed, live)) if parts else {}
-    node: FieldSet = {}
-    for step, (inner, part) in parts:
-        _, found = present.get(step, (inner, ABSENT))
-        if inner.empty(part):
-            if _clears(inner, part, found):
-                node[step] = {}
-        elif inner.divides(part) and (deeper := _cleared(inner, part, found)):
-            node[step] = deeper
-    return node
-
-
-def _clears(typed: Type, empty: object, live: object) -> bool:
-    if live and live is not ABSENT and typed.divides(live):
-        return False  # nothing is merged into it
-    return empty is not None or (live is not ABSENT and live is not None)
-
-
-def _parts_of(typed: Type, value: object) -> list[tuple[str, tuple[Type, Any]]]:
-    if isinstance(value, list):
-        return [(item_step(typed, item), (typed.item or typed, item)) for item in value]
-    if isinstance(value, dict):
-        return [(field_step(name), (typed.of(name), part)) for name, part in value.items()]
-    return []

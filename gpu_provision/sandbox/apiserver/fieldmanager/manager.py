@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from gpu_provision.sandbox.apiserver.fieldmanager import lastapplied
-from gpu_provision.sandbox.apiserver.fieldmanager.compare import Comparison, cleared_by, compare, fields_of
+from gpu_provision.sandbox.apiserver.fieldmanager.compare import Comparison, compare, fields_of
 from gpu_provision.sandbox.apiserver.fieldmanager.conflict import ApplyConflict, conflicts, refuse
 from gpu_provision.sandbox.apiserver.fieldmanager.entries import (
     APPLY,
@@ -20,7 +20,7 @@ from gpu_provision.sandbox.apiserver.fieldmanager.entries import (
     owner,
 )
 from gpu_provision.sandbox.apiserver.fieldmanager.fieldset import FieldSet, difference, union
-from gpu_provision.sandbox.apiserver.fieldmanager.merge import merge
+from gpu_provision.sandbox.apiserver.fieldmanager.merge import merge, settled
 from gpu_provision.sandbox.apiserver.fieldmanager.prune import prune
 from gpu_provision.sandbox.apiserver.fieldmanager.schema import ListTypes, Object, types_of
 from gpu_provision.sandbox.apiserver.fieldmanager.validate import check
@@ -101,6 +101,7 @@ class _Apply:
         changes = compare(self.live, merged, self.types.root, ignored=ignored)
         if not force:
             self.refuse(changes)
+        merged = settled(merged)
         changed = _unmanaged(self.live) != _unmanaged(merged)
         merged = lastapplied.synced(merged, self.config, self.applier.manager)
         return _managed(merged, self.owners(claimed, changes, changed=changed))
@@ -114,16 +115,12 @@ class _Apply:
         return prune(merged, self.types.root, before=previous.fields, owned=[*owned, claimed])
 
     def refuse(self, changes: Comparison) -> None:
-        found = conflicts(self.entries, self.taken(changes), applier=self.applier)
+        found = conflicts(self.entries, changes.written, applier=self.applier)
         try:
             refuse(found)
         except ApplyConflict:
             allowed = lastapplied.allowed(self.live, self.types.root, self.applier.manager)
             refuse((who, difference(fields, allowed)) for who, fields in found)
-
-    def taken(self, changes: Comparison) -> FieldSet:
-        """Return what the configuration changes by what it says: new values, and fields that it clears."""
-        return union(changes.written, cleared_by(self.config, self.live, self.types.root))
 
     def owners(self, claimed: FieldSet, changes: Comparison, *, changed: bool) -> Entries:
         previous = self.entries.get(self.applier)

@@ -4,16 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from copy import deepcopy
+from operator import is_not
 from typing import Any
 
 from gpu_provision.sandbox.apiserver.fieldmanager.compare import by_step
 from gpu_provision.sandbox.apiserver.fieldmanager.elements import item_step
-from gpu_provision.sandbox.apiserver.fieldmanager.schema import ABSENT, Object, Shape, Type
+from gpu_provision.sandbox.apiserver.fieldmanager.schema import ABSENT, CLEARED, Object, Shape, Type
 
 
 def merge(live: Object, config: Object, root: Type) -> Object:
-    """Return the live object with every value of the configuration, sharing the parts that stay."""
+    """Return the live object with every value of the configuration, sharing the parts that stay.
+
+    What the configuration makes empty is CLEARED; settled() removes it.
+    """
     return _merge_maps(root, live, config)
+
+
+def settled(value: Any) -> Any:
+    """Return a value without what is CLEARED in it; itself if nothing is."""
+    if isinstance(value, dict):
+        out: Any = {name: settled(part) for name, part in value.items() if part is not CLEARED}
+        changed = len(out) < len(value) or any(out[name] is not part for name, part in value.items())
+    elif isinstance(value, list):
+        out = [settled(part) for part in value if part is not CLEARED]
+        changed = len(out) < len(value) or any(map(is_not, out, value))
+    else:
+        return value
+    return out if changed else value
 
 
 def _merge_maps(typed: Type, live: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
@@ -43,9 +60,9 @@ def _merge_empty(typed: Type, live: object, config: object) -> Any:
     """Return what null or an empty value leaves: it clears what is one value, and adds nothing to the rest."""
     if live and typed.shape is not Shape.LEAF and typed.divides(live):
         return live
-    if typed.native and (config is None or not typed.present):
-        return ABSENT
-    return config
+    if not typed.native or (config is not None and typed.present):
+        return config
+    return live if config is None and (live is ABSENT or live is None) else CLEARED
 
 
 def _merge_lists(typed: Type, live: list[Any], config: list[Any]) -> list[Any]:

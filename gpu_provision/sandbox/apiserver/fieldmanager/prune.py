@@ -15,7 +15,7 @@ from gpu_provision.sandbox.apiserver.fieldmanager.fieldset import (
     union,
     with_self,
 )
-from gpu_provision.sandbox.apiserver.fieldmanager.schema import ABSENT, Object, Shape, Type
+from gpu_provision.sandbox.apiserver.fieldmanager.schema import ABSENT, CLEARED, Object, Shape, Type
 
 
 def prune(merged: Object, root: Type, *, before: FieldSet, owned: Iterable[FieldSet]) -> Object:
@@ -55,19 +55,8 @@ def _with_objects(node: FieldSet, typed: Type, step: str) -> FieldSet:
 
 
 def without(obj: Object, fields: FieldSet, root: Type) -> Object:
-    """Return an object without the values at these paths; atomic values go if a path leads into them."""
+    """Return an object without the values at these paths; what is emptied by that is CLEARED."""
     return _without_fields(root, obj, fields) if fields else obj
-
-
-def _without(typed: Type, value: Any, node: FieldSet) -> Any:
-    """Return what is left of a value; ABSENT if nothing is."""
-    if not typed.divides(value):
-        return ABSENT if isinstance(value, (dict, list)) else value
-    if not value:
-        return ABSENT
-    if isinstance(value, dict):
-        return _without_fields(typed, value, node) or ABSENT
-    return _without_items(typed, value, node) or ABSENT
 
 
 def _without_fields(typed: Type, value: Mapping[str, Any], node: FieldSet) -> dict[str, Any]:
@@ -89,4 +78,14 @@ def _rest(typed: Type, value: Any, node: FieldSet | None) -> Any:
     if node is None:
         return value
     rest = ABSENT if not node or SELF in node else _without(typed, value, node)
-    return {} if rest is ABSENT and typed.present and typed.shape is Shape.MAP else rest
+    gone = rest is ABSENT or rest is CLEARED
+    return {} if gone and typed.present and typed.shape is Shape.MAP else rest
+
+
+def _without(typed: Type, value: Any, node: FieldSet) -> Any:
+    """Return what is left of a value; an atomic one goes if a path leads into it."""
+    if isinstance(value, dict) and typed.divides(value):
+        return _without_fields(typed, value, node) or CLEARED
+    if isinstance(value, list) and typed.divides(value):
+        return _without_items(typed, value, node) or CLEARED
+    return CLEARED if isinstance(value, (dict, list)) else value

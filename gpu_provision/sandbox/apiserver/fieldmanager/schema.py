@@ -32,6 +32,9 @@ Object = dict[str, Any]
 ABSENT: Final = object()
 """Stands where a value could be and there is none, not even null."""
 
+CLEARED: Final = object()
+"""Stands in a merged object where a value was made empty: until it is compared, that differs from ABSENT."""
+
 
 class Shape(Enum):
     """How a value is divided among its owners."""
