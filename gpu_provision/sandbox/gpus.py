@@ -58,7 +58,5 @@ def models() -> dict[str, GpuModel]:
     """Return every model under its name and under each of its aliases."""
     table = yaml.safe_load(resources.files(__package__).joinpath("gpus.yaml").read_text())
     return {
-        known_as: _model(name, facts)
-        for name, facts in table.items()
-        for known_as in (name, *facts.get("aliases", ()))
+        known_as: _model(name, facts) for name, facts in table.items() for known_as in (name, *facts.get("aliases", ()))
     }

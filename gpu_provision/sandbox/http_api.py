@@ -62,9 +62,10 @@ class HttpApi:
         headers = {"Content-Type": kind or "application/json"} if body is not None else {}
         data = json.dumps(body) if body is not None else None
         try:
-            async with self._gate, self._session.request(
-                method, url, params=query, data=data, headers=headers
-            ) as answer:
+            async with (
+                self._gate,
+                self._session.request(method, url, params=query, data=data, headers=headers) as answer,
+            ):
                 text = await answer.text()
                 if answer.status >= _FIRST_ERROR:
                     raise _refusal(answer.status, text)
@@ -118,9 +119,7 @@ class HttpApi:
         made: Object = await self.call("POST", self._url(resource, namespace), body=body)
         return made
 
-    async def update(
-        self, resource: Resource, body: Object, namespace: str = "", subresource: str = ""
-    ) -> Object:
+    async def update(self, resource: Resource, body: Object, namespace: str = "", subresource: str = "") -> Object:
         """Replace an object, checking its resourceVersion. Raises ApiError 409 on conflict."""
         url = self._url(resource, namespace, body["metadata"]["name"], subresource)
         made: Object = await self.call("PUT", url, body=body)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import os
 import ssl
 import tempfile
 from collections.abc import Mapping
@@ -85,10 +84,10 @@ def _named(document: Mapping[str, Any], plural: str, singular: str, name: str) -
 
 def _data(section: Mapping[str, Any], key: str, folder: Path) -> bytes:
     if section.get(f"{key}-data"):
-        return base64.b64decode(section[f"{key}-data"])
+        return base64.b64decode(str(section[f"{key}-data"]))
     if not section.get(key):
         return b""
-    path = folder / os.path.expanduser(section[key])
+    path = folder / Path(section[key]).expanduser()
     try:
         return path.read_bytes()
     except OSError as error:

@@ -25,8 +25,10 @@ def refusal(pod: Mapping[str, Any], machine: Machine, pods: Informer) -> str:
         if (other.get("status") or {}).get("phase") not in _ENDED and other["metadata"]["uid"] != pod["metadata"]["uid"]
     )
     if others >= machine.spec.pods:
-        return f"OutOfpods: Node didn't have enough resource: pods, requested: 1, used: {others}, " \
-               f"capacity: {machine.spec.pods}"
+        return (
+            f"OutOfpods: Node didn't have enough resource: pods, requested: 1, used: {others}, "
+            f"capacity: {machine.spec.pods}"
+        )
     return _grant(pod, machine)
 
 

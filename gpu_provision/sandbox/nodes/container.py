@@ -13,18 +13,38 @@ from gpu_provision.sandbox.nodes.node import GPU_RESOURCE
 from gpu_provision.sandbox.nodes.world import World
 
 _NO_DEVICES = {"", "void", "none"}
-_GPU_IMAGES = ("cuda*", "*vectoradd*", "k8s-device-plugin", "gpu-feature-discovery", "dcgm*", "tensorflow*",
-               "pytorch*", "k8s-mig-manager", "gpu-jupyter*")
+_GPU_IMAGES = (
+    "cuda*",
+    "*vectoradd*",
+    "k8s-device-plugin",
+    "gpu-feature-discovery",
+    "dcgm*",
+    "tensorflow*",
+    "pytorch*",
+    "k8s-mig-manager",
+    "gpu-jupyter*",
+)
 """Images whose own environment says NVIDIA_VISIBLE_DEVICES=all."""
+
+_MOUNTED_SCRIPTS = {"/bin/entrypoint.sh"}
+"""Scripts that no image has: the operands' manifests bring them."""
 
 
 class CannotStart(Exception):
     """The container runtime could not start the command; the text is the runtime's."""
 
+    def __init__(self, command: str) -> None:
+        """Put it in the runtime's words."""
+        super().__init__(
+            "failed to create containerd task: failed to create shim task: OCI runtime create failed: "
+            f'runc create failed: unable to start container process: exec: "{command}": stat {command}: '
+            "no such file or directory: unknown"
+        )
+
 
 def split_image(image: str) -> tuple[str, str]:
     """Return the last part of an image's name, and its tag."""
-    last = image.split("@")[0].rsplit("/", 1)[-1]
+    last = image.split("@", maxsplit=1)[0].rsplit("/", 1)[-1]
     name, _, tag = last.partition(":")
     return name, tag
 
@@ -150,15 +170,8 @@ class Container:
             if word in {"-c", "-ec", "-exc", "-lc"} and index + 1 < len(self.argv):
                 return self.argv[index + 1]
         for word in self.argv[:2]:
-            if word.endswith(".sh"):
-                return self._script_file(word)
+            if self.files.exists(word):
+                return self.files.read(word)
+            if word in _MOUNTED_SCRIPTS:
+                raise CannotStart(word)
         return ""
-
-    def _script_file(self, path: str) -> str:
-        if self.files.mount_of(path) is None or not self.files.exists(path):
-            raise CannotStart(
-                "failed to create containerd task: failed to create shim task: OCI runtime create failed: "
-                f'runc create failed: unable to start container process: exec: "{path}": stat {path}: '
-                "no such file or directory: unknown"
-            )
-        return self.files.read(path)

@@ -48,7 +48,7 @@ async def environment(container: Mapping[str, Any], pod: Mapping[str, Any], look
     """Return a container's environment. Raises MissingReference."""
     env: dict[str, str] = {}
     for source in container.get("envFrom") or ():
-        env |= await _from_source(source, pod, lookup)
+        env |= await _from_source(source, lookup)
     for entry in container.get("env") or ():
         value = await _value(entry, pod, lookup)
         if value is not None:
@@ -56,7 +56,7 @@ async def environment(container: Mapping[str, Any], pod: Mapping[str, Any], look
     return env
 
 
-async def _from_source(source: Mapping[str, Any], pod: Mapping[str, Any], lookup: Lookup) -> dict[str, str]:
+async def _from_source(source: Mapping[str, Any], lookup: Lookup) -> dict[str, str]:
     for kind, resource in _SOURCES.items():
         reference = source.get(kind)
         if reference:
@@ -90,7 +90,8 @@ async def _key(reference: Mapping[str, Any], resource: str, pod: Mapping[str, An
         raise MissingReference(_not_found(resource, reference["name"]))
     kind = "ConfigMap" if resource == "configmaps" else "Secret"
     where = f"{kind} {pod['metadata'].get('namespace', '')}/{reference['name']}"
-    raise MissingReference(f"couldn't find key {reference['key']} in {where}")
+    message = f"couldn't find key {reference['key']} in {where}"
+    raise MissingReference(message)
 
 
 def _not_found(resource: str, name: str) -> str:

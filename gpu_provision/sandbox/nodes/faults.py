@@ -42,7 +42,7 @@ class Fault:
 
     def strikes(self, node: str) -> bool:
         """Tell whether the fault is meant for this node."""
-        return self.settings.get("node", node) == node
+        return str(self.settings.get("node", node)) == node
 
     def get(self, key: str, default: Any = None) -> Any:
         """Return one of the settings."""

@@ -81,6 +81,8 @@ class Puller:
     @staticmethod
     def _refusal(machine: Machine, image: str) -> str:
         fault = machine.faults.on_image("image-pull-fails", machine.name, image)
-        default = f'rpc error: code = NotFound desc = failed to pull and unpack image "{image}": failed to resolve ' \
-                  f'reference "{image}": {image}: not found'
+        default = (
+            f'rpc error: code = NotFound desc = failed to pull and unpack image "{image}": failed to resolve '
+            f'reference "{image}": {image}: not found'
+        )
         return str(fault.get("message", default)) if fault else default

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import secrets
 import uuid
 from collections.abc import Callable
@@ -252,7 +251,7 @@ class Machine:
         self._file.parent.mkdir(parents=True, exist_ok=True)
         scratch = self._file.with_suffix(".new")
         scratch.write_text(json.dumps(asdict(self.state)), encoding="utf-8")
-        os.replace(scratch, self._file)
+        scratch.replace(self._file)
 
 
 def _load(file: Path | None) -> MachineState | None:

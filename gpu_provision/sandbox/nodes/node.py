@@ -77,14 +77,19 @@ def node_info(machine: Machine) -> Object:
 def resources(machine: Machine, healthy: int | None, registered: int | None) -> tuple[Object, Object]:
     """Return capacity and allocatable; ``registered`` GPUs are there, ``healthy`` of them can be had."""
     spec = machine.spec
-    base = {"cpu": str(spec.cpus), "ephemeral-storage": "512Gi", "hugepages-2Mi": "0", "memory": spec.memory,
-            "pods": str(spec.pods)}
+    base = {
+        "cpu": str(spec.cpus),
+        "ephemeral-storage": "512Gi",
+        "hugepages-2Mi": "0",
+        "memory": spec.memory,
+        "pods": str(spec.pods),
+    }
     if registered is None:
         return dict(base), dict(base)
     return {**base, GPU_RESOURCE: str(registered)}, {**base, GPU_RESOURCE: str(healthy or 0)}
 
 
-def conditions(machine: Machine, ready: bool, old: Sequence[Mapping[str, Any]]) -> list[Object]:  # noqa: FBT001
+def conditions(old: Sequence[Mapping[str, Any]], *, ready: bool) -> list[Object]:
     """Return the node's conditions, with the transition times of those that did not change."""
     before = {condition["type"]: condition for condition in old}
     wanted = {kind: ("False", *words) for kind, words in _PRESSURES.items()}

@@ -116,7 +116,7 @@ class PodWorker:
             self._give_up("DeadlineExceeded", "Pod was active on the node longer than the specified deadline")
         except ApiError as error:
             _log.warning("pod %s: %s", self.name, error)
-        except Exception:
+        except Exception:  # noqa: BLE001 - a fault of one simulated pod must not end all machines
             _log.exception("pod %s: the simulation failed", self.name)
 
     async def _run(self) -> None:
@@ -206,9 +206,7 @@ class PodWorker:
         return phase_of(self.pod, self.inits, self.mains)
 
 
-def _records(
-    specs: Any, statuses: Any, waiting: str
-) -> list[ContainerRecord]:
+def _records(specs: Any, statuses: Any, waiting: str) -> list[ContainerRecord]:
     known: Mapping[str, Any] = {status["name"]: status for status in statuses}
     return [
         remembered_record(spec, known[spec["name"]]) if spec["name"] in known else fresh_record(spec, waiting)

@@ -51,9 +51,9 @@ class Registration:
             self._machine.state.devices = self._machine.state.devices or 0
 
     def _changed(self) -> None:
-        if self._task is None or self._task.done():
-            if self._status() != self._shown:
-                self._task = asyncio.create_task(self._write_all())
+        idle = self._task is None or self._task.done()
+        if idle and self._status() != self._shown:
+            self._task = asyncio.create_task(self._write_all())
 
     async def _write_all(self) -> None:
         try:
@@ -87,7 +87,7 @@ class Registration:
 
     async def _write(self) -> None:
         shown = self._status()
-        self._conditions = nodes.conditions(self._machine, shown["ready"], self._conditions)
+        self._conditions = nodes.conditions(self._conditions, ready=shown["ready"])
         body = {"status": {**shown["status"], "conditions": self._conditions}}
         await self._world.insist(lambda: self._world.api.patch(NODES, self._machine.name, body, subresource="status"))
         self._shown = shown

@@ -57,7 +57,7 @@ class Runner:
     async def run_to_end(self, spec: Object, record: ContainerRecord, *, init: bool, policy: str = "") -> int:
         """Run a container until it ends for good; return its exit code."""
         policy = policy or self._worker.pod["spec"].get("restartPolicy", "Always")
-        if init and not policy == "Never" and not spec.get("restartPolicy"):
+        if init and policy != "Never" and not spec.get("restartPolicy"):
             policy = "OnFailure"
         field = f"spec.{'initContainers' if init else 'containers'}{{{record.name}}}"
         crashes = 0

@@ -108,7 +108,7 @@ def remembered_record(container: Mapping[str, Any], status: Mapping[str, Any]) -
 
 def image_id(image: str) -> str:
     """Return a digest for an image, always the same for the same name."""
-    name = image.split("@")[0].rsplit(":", 1)[0]
+    name = image.split("@", maxsplit=1)[0].rsplit(":", 1)[0]
     return f"{name}@sha256:{hashlib.sha256(image.encode()).hexdigest()}"
 
 
@@ -116,8 +116,11 @@ def qos_class(pod: Mapping[str, Any]) -> str:
     """Return Guaranteed, Burstable or BestEffort."""
     spec = pod["spec"]
     resources = [c.get("resources") or {} for c in (*spec["containers"], *(spec.get("initContainers") or ()))]
-    asked = [{k: v for k, v in (r.get(part) or {}).items() if k in {"cpu", "memory"}} for r in resources
-             for part in ("requests", "limits")]
+    asked = [
+        {k: v for k, v in (r.get(part) or {}).items() if k in {"cpu", "memory"}}
+        for r in resources
+        for part in ("requests", "limits")
+    ]
     if not any(asked):
         return "BestEffort"
     guaranteed = all(
@@ -167,9 +170,7 @@ def _ended(codes: Sequence[int | None], policy: str) -> str:
 
 
 def _condition(kind: str, old: Mapping[str, Any], reason: str, message: str) -> Object:
-    status = "False" if reason and reason != "PodCompleted" or message else "True"
-    if reason == "PodCompleted" and kind in {"Ready", "ContainersReady"}:
-        status = "False"
+    status = "False" if message or (reason and kind in {"Ready", "ContainersReady"}) else "True"
     since = old.get("lastTransitionTime") if old.get("status") == status else None
     return {
         "type": kind,
@@ -186,8 +187,9 @@ def conditions_of(
 ) -> list[Object]:
     """Return the pod's conditions; those that others own are kept."""
     old = {c["type"]: c for c in (pod.get("status") or {}).get("conditions") or ()}
-    incomplete = [r.name for c, r in zip(pod["spec"].get("initContainers") or (), inits, strict=True)
-                  if not _init_done(c, r)]
+    incomplete = [
+        r.name for c, r in zip(pod["spec"].get("initContainers") or (), inits, strict=True) if not _init_done(c, r)
+    ]
     unready = [r.name for r in mains if not r.ready]
     completed = "PodCompleted" if phase == "Succeeded" else ""
     init = ("ContainersNotInitialized", f"containers with incomplete status: [{' '.join(incomplete)}]")
@@ -202,7 +204,7 @@ def conditions_of(
     return built + [condition for kind, condition in old.items() if kind not in ours]
 
 
-def pod_status(
+def pod_status(  # noqa: PLR0913 - a status is made of exactly these
     pod: Mapping[str, Any],
     inits: Sequence[ContainerRecord],
     mains: Sequence[ContainerRecord],
@@ -226,7 +228,8 @@ def pod_status(
     if inits:
         specs = pod["spec"]["initContainers"]
         status["initContainerStatuses"] = [
-            {**record.to_status(), "ready": _init_ready(spec, record)} for spec, record in zip(specs, inits, strict=True)
+            {**record.to_status(), "ready": _init_ready(spec, record)}
+            for spec, record in zip(specs, inits, strict=True)
         ]
     return status
 

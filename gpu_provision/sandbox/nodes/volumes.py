@@ -15,6 +15,10 @@ _MADE_AT_BOOT = ("/run/containerd", "/run/systemd", "/run/udev", "/run/lock", "/
 class NotMountable(Exception):
     """A volume cannot be mounted yet; the text is the kubelet's."""
 
+    def __init__(self, volume: str, why: str) -> None:
+        """Put it in the kubelet's words."""
+        super().__init__(f'MountVolume.SetUp failed for volume "{volume}" : {why}')
+
 
 async def contents_of(pod: Mapping[str, Any], machine: Machine, world: World) -> dict[str, dict[str, str]]:
     """Return the files of every volume that is not of the host. Raises NotMountable."""
@@ -45,7 +49,7 @@ async def _backed(
     data = await world.data_of(namespace, resource, name)
     if data is None and not source.get("optional"):
         kind = "configmap" if resource == "configmaps" else "secret"
-        raise NotMountable(f'MountVolume.SetUp failed for volume "{volume}" : {kind} "{name}" not found')
+        raise NotMountable(volume, f'{kind} "{name}" not found')
     return _selected(volume, source.get("items"), data or {})
 
 
@@ -54,8 +58,7 @@ def _selected(volume: str, items: Iterable[Mapping[str, str]] | None, data: Mapp
         return {f"/{key}": text for key, text in data.items()}
     missing = [item["key"] for item in items if item["key"] not in data]
     if missing:
-        text = f"references non-existent config key: {missing[0]}"
-        raise NotMountable(f'MountVolume.SetUp failed for volume "{volume}" : {text}')
+        raise NotMountable(volume, f"references non-existent config key: {missing[0]}")
     return {f"/{item['path']}": data[item["key"]] for item in items}
 
 
@@ -66,8 +69,7 @@ def _check_host_path(volume: Mapping[str, Any], machine: Machine) -> None:
     if kind == "DirectoryOrCreate":
         machine.make_directory(path)
     if kind == "Directory" and not _is_directory(path, machine):
-        text = f"hostPath type check failed: {path} is not a directory"
-        raise NotMountable(f'MountVolume.SetUp failed for volume "{volume["name"]}" : {text}')
+        raise NotMountable(volume["name"], f"hostPath type check failed: {path} is not a directory")
 
 
 def _is_directory(path: str, machine: Machine) -> bool:

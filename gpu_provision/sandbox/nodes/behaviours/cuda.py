@@ -27,7 +27,7 @@ CUDA_BY_BRANCH = (
 
 def branch(driver: str) -> int:
     """Return a driver version's first number: 580 for ``580.95.05``."""
-    first = driver.split(".")[0].split("-")[0]
+    first = driver.split(".", maxsplit=1)[0].split("-", maxsplit=1)[0]
     return int(first) if first.isdigit() else 0
 
 

@@ -38,18 +38,22 @@ async def _plugin(container: Container) -> int:
             return 1
         return await container.for_ever()
     if container.files.host_path(_SOCKETS) != _SOCKETS:
-        container.log(f"error: could not start plugin: listen unix {_SOCKETS}/nvidia-gpu.sock: no such file or directory")
+        container.log(
+            f"error: could not start plugin: listen unix {_SOCKETS}/nvidia-gpu.sock: no such file or directory"
+        )
         return 1
     container.hold_gpu()
-    container.log(f"Starting to serve '{GPU_RESOURCE}' on {_SOCKETS}/nvidia-gpu.sock",
-                  f"Registered device plugin for '{GPU_RESOURCE}' with Kubelet")
+    container.log(
+        f"Starting to serve '{GPU_RESOURCE}' on {_SOCKETS}/nvidia-gpu.sock",
+        f"Registered device plugin for '{GPU_RESOURCE}' with Kubelet",
+    )
     machine.state.owners[OWNER] = container.key
     container.up()
     while True:
         count = _devices(container)
         machine.state.devices = count
         machine.changed()
-        await machine.until(lambda seen=count: _devices(container) != seen)
+        await machine.until(lambda: _devices(container) != machine.state.devices)
 
 
 def _devices(container: Container) -> int:

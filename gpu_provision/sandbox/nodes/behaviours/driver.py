@@ -27,7 +27,7 @@ def fits(tag_os: str, container: Container) -> bool:
     if not tag_os:
         return True
     if spec.os_id in _MAJOR_ONLY:
-        return tag_os.split(".")[0] == spec.os.split(".")[0]
+        return tag_os.split(".", maxsplit=1)[0] == spec.os.split(".")[0]
     return tag_os == spec.os
 
 
@@ -67,8 +67,8 @@ async def _install(container: Container, version: str, tag_os: str) -> tuple[str
     container.log(
         f"DRIVER_ARCH is {'x86_64' if spec.architecture == 'amd64' else 'aarch64'}",
         f"Creating directory NVIDIA-Linux-{version}",
-        f"========== NVIDIA Software Installer ==========\n\nStarting installation of NVIDIA driver version {version} "
-        f"for Linux kernel version {spec.kernel}",
+        "========== NVIDIA Software Installer ==========",
+        f"Starting installation of NVIDIA driver version {version} for Linux kernel version {spec.kernel}",
         "Stopping NVIDIA persistence daemon...",
         "Unloading NVIDIA driver kernel modules...",
     )
@@ -78,8 +78,7 @@ async def _install(container: Container, version: str, tag_os: str) -> tuple[str
     if not fits(tag_os, container):
         return (
             f"E: Unable to locate package linux-headers-{spec.kernel}",
-            f"Could not resolve Linux kernel version: image is for {tag_os}, the host runs {spec.os} "
-            f"with kernel {spec.kernel}",
+            f"Could not resolve Linux kernel version: the image is for {tag_os}, the host runs {spec.os}",
         )
     slow = machine.faults.of("driver-slow", machine.name)
     await container.sleep(container.world.timings.driver_build + float(slow.get("seconds", 60) if slow else 0))

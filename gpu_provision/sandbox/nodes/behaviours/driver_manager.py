@@ -133,7 +133,9 @@ async def _restore(container: Container) -> None:
     node = await container.world.api.get(NODES, container.machine.name)
     labels = node["metadata"].get("labels") or {}
     paused = {key: value for key, value in labels.items() if key.startswith(_DEPLOY) and value.endswith(_PAUSED)}
-    await _label(container, {key: value.removesuffix(_PAUSED).removesuffix("_") or "true" for key, value in paused.items()})
+    await _label(
+        container, {key: value.removesuffix(_PAUSED).removesuffix("_") or "true" for key, value in paused.items()}
+    )
     if node["spec"].get("unschedulable") and _evicts(container, node):
         await container.world.api.patch(NODES, container.machine.name, {"spec": {"unschedulable": None}})
 

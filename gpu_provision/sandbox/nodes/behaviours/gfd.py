@@ -9,7 +9,7 @@ from gpu_provision.sandbox.gpus import GpuModel
 from gpu_provision.sandbox.nodes.behaviours.behaviour import Behaviour
 from gpu_provision.sandbox.nodes.behaviours.cuda import cuda_version
 from gpu_provision.sandbox.nodes.behaviours.device_plugin import replicas
-from gpu_provision.sandbox.nodes.behaviours.node_features import node_feature, publish
+from gpu_provision.sandbox.nodes.behaviours.node_features import differs, node_feature, publish
 from gpu_provision.sandbox.nodes.container import Container
 from gpu_provision.sandbox.nodes.world import NODE_FEATURES
 
@@ -68,12 +68,12 @@ async def _discover(container: Container) -> int:
     while True:
         labels = _labels(container)
         await _publish(container, node, labels | stamp)
-        await machine.until(lambda seen=labels: _labels(container) not in (seen, {}))
+        await machine.until(differs(lambda: _labels(container), labels))
 
 
 def _labels(container: Container) -> dict[str, str]:
     machine, gpu = container.machine, container.machine.spec.gpu
-    if gpu is None or not container.visible_gpus:
+    if gpu is None:
         return {}
     config = container.env.get("CONFIG_FILE", "")
     copies = replicas(container.files.read(config)) if config else 1

@@ -18,7 +18,7 @@ async def _dcgm(container: Container) -> int:
 async def _exporter(container: Container) -> int:
     container.log("Starting dcgm-exporter")
     if not container.visible_gpus and not container.env.get("DCGM_REMOTE_HOSTENGINE_INFO"):
-        container.log("level=fatal msg=\"Error starting nv-hostengine: DCGM initialization error\"")
+        container.log('level=fatal msg="Error starting nv-hostengine: DCGM initialization error"')
         return 1
     container.hold_gpu()
     listen = container.env.get("DCGM_EXPORTER_LISTEN", ":9400")

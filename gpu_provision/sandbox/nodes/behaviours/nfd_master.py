@@ -21,8 +21,12 @@ Object = dict[str, Any]
 OWNED = "nfd.node.kubernetes.io/feature-labels"
 _CONFIG = "/etc/kubernetes/node-feature-discovery/nfd-master.conf"
 _DENIED = ("kubernetes.io", "*.kubernetes.io")
-_ALLOWED = ("feature.node.kubernetes.io", "*.feature.node.kubernetes.io", "profile.node.kubernetes.io",
-            "*.profile.node.kubernetes.io")
+_ALLOWED = (
+    "feature.node.kubernetes.io",
+    "*.feature.node.kubernetes.io",
+    "profile.node.kubernetes.io",
+    "*.profile.node.kubernetes.io",
+)
 _GC_INTERVAL = 60.0
 
 

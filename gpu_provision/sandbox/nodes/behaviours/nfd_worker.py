@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 from gpu_provision.sandbox.nodes.behaviours.behaviour import Behaviour
-from gpu_provision.sandbox.nodes.behaviours.node_features import PREFIX, node_feature, publish
+from gpu_provision.sandbox.nodes.behaviours.node_features import PREFIX, differs, node_feature, publish
 from gpu_provision.sandbox.nodes.container import Container
 from gpu_provision.sandbox.nodes.machine import PciDevice
 
@@ -32,7 +32,7 @@ async def _work(container: Container) -> int:
         await machine.until(lambda: machine.faults.of("nfd-silent", machine.name) is None)
         labels, features = discover(container, config)
         await publish(container, node_feature(node, container, labels, features))
-        await machine.until(lambda seen=labels: discover(container, config)[0] != seen)
+        await machine.until(differs(lambda: discover(container, config)[0], labels))
 
 
 def _config(container: Container) -> Mapping[str, Any]:
@@ -63,10 +63,14 @@ def _name(device: PciDevice, fields: Sequence[str]) -> str:
 
 def _features(devices: Sequence[PciDevice], found: Mapping[str, str]) -> dict[str, Any]:
     elements = [{"attributes": {"class": d.pci_class, "vendor": d.vendor, "device": d.device}} for d in devices]
-    kernel = {key.removeprefix("kernel-version."): value for key, value in found.items()
-              if key.startswith("kernel-version.")}
-    release = {key.removeprefix("system-os_release."): value for key, value in found.items()
-               if key.startswith("system-os_release.")}
+    kernel = {
+        key.removeprefix("kernel-version."): value for key, value in found.items() if key.startswith("kernel-version.")
+    }
+    release = {
+        key.removeprefix("system-os_release."): value
+        for key, value in found.items()
+        if key.startswith("system-os_release.")
+    }
     return {
         "attributes": {"kernel.version": {"elements": kernel}, "system.osrelease": {"elements": release}},
         "flags": {},

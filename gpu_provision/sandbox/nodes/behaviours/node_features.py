@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from gpu_provision.sandbox.api import ApiError
@@ -40,6 +40,11 @@ def node_feature(name: str, container: Container, labels: Mapping[str, str], fea
     }
 
 
+def differs(labels: Callable[[], Mapping[str, str]], from_these: Mapping[str, str]) -> Callable[[], bool]:
+    """Return a condition: what would be published now is not what was."""
+    return lambda: labels() != from_these
+
+
 async def publish(container: Container, wanted: Object) -> None:
     """Create or update a NodeFeature; one that says the same already is left alone."""
     api, name, namespace = container.world.api, wanted["metadata"]["name"], container.namespace
@@ -63,9 +68,7 @@ async def publish(container: Container, wanted: Object) -> None:
 
 async def _live(container: Container, name: str) -> Object | None:
     try:
-        return await container.world.insist(
-            lambda: container.world.api.get(NODE_FEATURES, name, container.namespace)
-        )
+        return await container.world.insist(lambda: container.world.api.get(NODE_FEATURES, name, container.namespace))
     except ApiError as refusal:
         if refusal.code != NOT_FOUND:
             raise
@@ -74,4 +77,4 @@ async def _live(container: Container, name: str) -> Object | None:
 
 def _same(live: Object, wanted: Object) -> bool:
     owners = live["metadata"].get("ownerReferences") or []
-    return live.get("spec") == wanted["spec"] and owners == wanted["metadata"]["ownerReferences"]
+    return bool(live.get("spec") == wanted["spec"] and owners == wanted["metadata"]["ownerReferences"])

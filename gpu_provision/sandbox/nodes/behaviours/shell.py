@@ -126,7 +126,9 @@ async def _wait(container: Container, step: Step) -> int:
 
     if not there():
         waits = f"waiting for {(' or ' if step.any_of else ' and ').join(step.words)}"
-        container.log(*([step.says] if step.says else []), *([] if all(w in step.says for w in step.words) else [waits]))
+        container.log(
+            *([step.says] if step.says else []), *([] if all(w in step.says for w in step.words) else [waits])
+        )
         await container.machine.until(there)
         await container.world.pause()
     return 0

@@ -17,7 +17,9 @@ async def _install(container: Container) -> int:
     container.log("Starting nvidia-toolkit", f"Installing NVIDIA container toolkit to '{root}/toolkit'")
     await container.sleep(container.world.timings.toolkit_install)
     if not files.host_path(root):
-        container.log(f"warning: {root} is not a directory of the host; the container runtime will not find the toolkit")
+        container.log(
+            f"warning: {root} is not a directory of the host; the container runtime will not find the toolkit"
+        )
     files.write(f"{root}/toolkit/nvidia-container-runtime", "ELF")
     files.write(f"{root}/toolkit/nvidia-cdi-hook", "ELF")
     config = next((container.env[name] for name in _CONFIG_VARIABLES if container.env.get(name)), "")
@@ -26,7 +28,9 @@ async def _install(container: Container) -> int:
         container.log(problem)
         return 1
     if container.env.get("CDI_ENABLED") == "true" and files.host_path("/var/run/cdi"):
-        files.write("/var/run/cdi/management.nvidia.com-gpu.yaml", "cdiVersion: 0.5.0\nkind: management.nvidia.com/gpu\n")
+        files.write(
+            "/var/run/cdi/management.nvidia.com-gpu.yaml", "cdiVersion: 0.5.0\nkind: management.nvidia.com/gpu\n"
+        )
     machine.state.owners[OWNER] = container.key
     machine.changed()
     container.log("Waiting for signal")

@@ -58,7 +58,9 @@ async def _driver(container: Container) -> str | None:
         container.log('level=fatal msg="failed to validate the driver: nvidia-smi is not in the driver root"')
         return None
     waited_for = _DRIVER_READY if marker else _SMI
-    await container.until(there, f'level=warning msg="waiting for {waited_for}: no such file, retrying after 5 seconds"')
+    await container.until(
+        there, f'level=warning msg="waiting for {waited_for}: no such file, retrying after 5 seconds"'
+    )
     return _driver_file(host=False)
 
 
@@ -162,8 +164,10 @@ async def _outcome(container: Container, pod: Object) -> str:
 def _workload(container: Container, daemon_set: Object, names: tuple[str, str], extra: Mapping[str, Any]) -> Object:
     app, name = names
     env = container.env
-    image = {"image": env.get("VALIDATOR_IMAGE", container.image),
-             "imagePullPolicy": env.get("VALIDATOR_IMAGE_PULL_POLICY") or "IfNotPresent"}
+    image = {
+        "image": env.get("VALIDATOR_IMAGE", container.image),
+        "imagePullPolicy": env.get("VALIDATOR_IMAGE_PULL_POLICY") or "IfNotPresent",
+    }
     template = daemon_set["spec"]["template"]["spec"]
     visible = [] if extra else [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]
     spec = {
@@ -172,12 +176,24 @@ def _workload(container: Container, daemon_set: Object, names: tuple[str, str], 
         "serviceAccountName": container.pod["spec"].get("serviceAccountName", "default"),
         "tolerations": template.get("tolerations") or [],
         "initContainers": [
-            {"name": name, **image, "command": ["sh", "-c"], "args": ["vectorAdd"], "env": visible,
-             "securityContext": {"privileged": True}, **extra}
+            {
+                "name": name,
+                **image,
+                "command": ["sh", "-c"],
+                "args": ["vectorAdd"],
+                "env": visible,
+                "securityContext": {"privileged": True},
+                **extra,
+            }
         ],
         "containers": [
-            {"name": app, **image, "command": ["sh", "-c"],
-             "args": ["echo cuda workload validation is successful"], "securityContext": {"privileged": True}}
+            {
+                "name": app,
+                **image,
+                "command": ["sh", "-c"],
+                "args": ["echo cuda workload validation is successful"],
+                "securityContext": {"privileged": True},
+            }
         ],
     }
     if env.get("VALIDATOR_RUNTIME_CLASS"):

@@ -40,14 +40,18 @@ async def _nvidia_smi(container: Container) -> int:
         container.log("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.")
         return 9
     if "-L" in container.argv:
-        container.log(*(f"GPU {n}: {gpu.name} (UUID: {_gpu_uuid(container, n)})" for n in range(container.visible_gpus)))
+        container.log(
+            *(f"GPU {n}: {gpu.name} (UUID: {_gpu_uuid(container, n)})" for n in range(container.visible_gpus))
+        )
         return 0
     container.log(
         _RULE,
         f"| NVIDIA-SMI {driver:<14} Driver Version: {driver:<14} CUDA Version: {cuda_version(driver):<9}|",
         _RULE,
-        *(f"| {n:>3}  {gpu.name:<32} {'0MiB / ' + str(gpu.memory) + 'MiB':>22}   0%  Default |"
-          for n in range(container.visible_gpus)),
+        *(
+            f"| {n:>3}  {gpu.name:<32} {'0MiB / ' + str(gpu.memory) + 'MiB':>22}   0%  Default |"
+            for n in range(container.visible_gpus)
+        ),
         _RULE,
     )
     return 0
