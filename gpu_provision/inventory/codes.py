@@ -46,5 +46,6 @@ CODES: dict[str, str] = {
     "GP162": "A file of the SSH settings does not exist",
     "GP163": "A secret stands in the file in plain text",
     "GP164": "A label belongs to this tool",
+    "GP165": "The SSH configuration for a bastion cannot be written",
 }
 """Code -> title."""

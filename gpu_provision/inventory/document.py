@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
 from dataclasses import dataclass, field
 from typing import Any
+
+_WORD = re.compile(r"[A-Za-z0-9_-]+")
 
 Path = tuple[str | int, ...]
 """Keys and list positions from the top level down."""
@@ -80,7 +82,7 @@ def dotted(path: Path) -> str:
     for step in path:
         if isinstance(step, int):
             text += f"[{step}]"
-        elif "." in step or "/" in step:
+        elif not _WORD.fullmatch(step):
             text += f'["{step}"]'
         else:
             text += f".{step}"
@@ -94,14 +96,3 @@ def plain(item: Item) -> Any:
     if isinstance(item.value, list):
         return [plain(child) for child in item.value]
     return item.value
-
-
-def walk(item: Item, path: Path = ()) -> Iterator[tuple[Path, Item]]:
-    """Yield every value with its path, outermost first."""
-    yield path, item
-    if isinstance(item.value, dict):
-        for key, child in item.value.items():
-            yield from walk(child, (*path, key))
-    elif isinstance(item.value, list):
-        for position, child in enumerate(item.value):
-            yield from walk(child, (*path, position))

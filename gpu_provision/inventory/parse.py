@@ -15,7 +15,8 @@ import yaml
 from yaml.constructor import ConstructorError, SafeConstructor
 from yaml.resolver import Resolver
 
-from gpu_provision.inventory.document import Document, Item, plain
+from gpu_provision.inventory.document import Document, Item, dotted, plain
+from gpu_provision.inventory.secrets import HIDDEN, shown
 from gpu_provision.inventory.source import Source, Unreadable
 from gpu_provision.inventory.syntax import syntax_finding
 from gpu_provision.model.findings import Finding
@@ -58,12 +59,13 @@ class _Composer:
         self._events: Iterator[_Event] = yaml.parse(source.text, Loader=_LOADER)
         self._anchors: dict[str, Item | None] = {}  # None while the anchored value is not complete
         self._scalars: Any = _Scalars()
+        self._path: list[str | int] = []  # to the value that is being read
 
     def document(self) -> Item:
         """Return the top-level mapping."""
         next(self._events)  # the stream's start
         if isinstance(next(self._events), yaml.StreamEndEvent):
-            self._stop("GP105", 1, "The file is empty.", fix=_START)
+            self._stop("GP105", 1, "The file is empty, or holds comments only.", fix=_START)
         root = self._item(next(self._events), depth=0)
         next(self._events)  # the document's end
         following: _Event = next(self._events)
@@ -72,7 +74,7 @@ class _Composer:
             what = "A second document begins here; an inventory is one document."
             self._stop("GP107", line, what, fix="Remove the line --- or split the file.")
         if root.value is None:
-            self._stop("GP105", 1, "The file holds no values, only comments at most.", fix=_START)
+            self._stop("GP105", root.line, "The file holds no values.", fix=_START)
         if not isinstance(root.value, dict):
             kind = "a list" if isinstance(root.value, list) else "a single value"
             what = f"The top level is {kind}; an inventory is a mapping of keys to values."
@@ -122,7 +124,7 @@ class _Composer:
         while not isinstance(event := next(self._events), yaml.MappingEndEvent):
             key_line = event.start_mark.line + 1
             key = self._key(event, key_line, depth)
-            child = self._item(next(self._events), depth=depth + 1)
+            child = self._child(next(self._events), key or "", depth)
             item.size += child.size
             if key == _MERGE:
                 merged += self._merged(child, key_line)
@@ -141,9 +143,15 @@ class _Composer:
     def _sequence(self, start: _Event, line: int, depth: int) -> Item:
         item = Item([], line, start.start_mark.column + 1)
         while not isinstance(event := next(self._events), yaml.SequenceEndEvent):
-            child = self._item(event, depth=depth + 1)
+            child = self._child(event, len(item.value), depth)
             item.value.append(child)
             item.size += child.size
+        return item
+
+    def _child(self, event: _Event, step: str | int, depth: int) -> Item:
+        self._path.append(step)
+        item = self._item(event, depth=depth + 1)
+        self._path.pop()
         return item
 
     def _key(self, event: _Event, line: int, depth: int) -> str | None:
@@ -199,14 +207,14 @@ class _Composer:
             value = self._scalars.construct_object(node)
         except (ConstructorError, ValueError, KeyError, ArithmeticError):
             kind = str(node.tag).rpartition(":")[2]
-            self._find("GP122", line, f"This is not a valid {kind}.", evidence=node.value, fix="Quote it.")
+            self._find("GP122", line, f"The tag !!{kind} does not fit this value.", fix="Remove the tag.")
             return node.value
-        if isinstance(value, float) and not math.isfinite(value):
-            self._find("GP122", line, "This is not a finite number.", evidence=node.value, fix="Quote it.")
-            return node.value
-        return value
+        is_no_amount = isinstance(value, float) and not math.isfinite(value)  # .inf and .nan
+        return node.value if is_no_amount else value
 
     def _misread(self, item: Item) -> None:
+        if shown(tuple(self._path), item.raw) == HIDDEN:
+            return  # the schema asks for a text there, and says so without showing it
         what = f"YAML reads {item.raw} as the number {item.value}."
         decimal = item.raw.replace("_", "").lstrip("+0") or "0"
         fix = f'Write {item.value} if you mean that number, or quote it: "{item.raw}"'
@@ -215,7 +223,8 @@ class _Composer:
         self._find("GP112", item.line, what, evidence=item.raw, fix=fix)
 
     def _find(self, code: str, line: int, what: str, *, evidence: str = "", fix: str = "") -> None:
-        self.findings.append(Finding(code=code, where=f"{self.name}:{line}", what=what, evidence=evidence, fix=fix))
+        where = f"{self.name}:{line} {dotted(tuple(self._path))}".rstrip()
+        self.findings.append(Finding(code=code, where=where, what=what, evidence=evidence, fix=fix))
 
     def _stop(self, code: str, line: int, what: str, *, evidence: str = "", fix: str = "") -> NoReturn:
         where = f"{self.name}:{line}"

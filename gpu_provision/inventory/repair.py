@@ -9,17 +9,16 @@ from collections.abc import Callable
 _GUESSES: tuple[Callable[[str], str], ...] = (
     str.strip,
     str.lower,
-    lambda text: re.sub(r"\s+", "", text.lower()),
-    lambda text: re.sub(r"[^a-z0-9.]+", "", text.lower()),
-    lambda text: re.sub(r"[^a-z0-9.-]+", "-", text.lower()).strip("-."),
-    lambda text: re.sub(r"[^a-z0-9-]+", "-", text.lower()).strip("-"),
-    lambda text: re.sub(r"^https?://", "", text).rstrip("/"),
-    lambda text: text.removeprefix("v"),
-    lambda text: text.partition("-")[0].removeprefix("v"),  # 595.91.07-ubuntu22.04
+    lambda text: re.sub(r"^[a-z]+://", "", text).rstrip("/"),  # https://registry.example.com/
+    lambda text: text.rpartition("/")[2].partition(":")[0],  # nvcr.io/nvidia/driver:1.2
     lambda text: text.rpartition("@")[2],  # ubuntu@10.0.0.1
     lambda text: text.rpartition("@")[2].partition(":")[0],  # ubuntu@10.0.0.1:22
-    lambda text: text.rpartition("/")[2].partition(":")[0],  # nvcr.io/nvidia/driver:1.2
+    lambda text: re.sub(r"-[a-z]+[0-9.]*$", "", text).removeprefix("v"),  # 595.91.07-ubuntu22.04
     lambda text: re.sub(r"[Bb]$", "", text),  # 1GiB, 512MB
+    lambda text: re.sub(r"[\s_-]+", "", text.lower()) if re.search(r"[0-9]\.[0-9]", text) else "",  # Ubuntu 22.04
+    lambda text: re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-._"),
+    lambda text: re.sub(r"[^a-z0-9.]+", "-", text.lower()).strip("-."),
+    lambda text: re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-"),
 )
 
 

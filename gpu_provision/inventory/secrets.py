@@ -28,6 +28,6 @@ def has_password(value: str) -> bool:
 
 def shown(path: Path, value: object) -> str:
     """Return a value as evidence, or a placeholder where it may be a secret."""
-    in_env = "env" in path[:-1] and is_secret_name(str(path[-1]))
+    in_env = "env" in path[:-1] and any(is_secret_name(str(step)) for step in path)
     text = str(value)
     return HIDDEN if in_env or has_password(text) else text

@@ -9,8 +9,10 @@ from gpu_provision.inventory.document import Document, dotted
 from gpu_provision.inventory.nearest import did_you_mean, nearest, one_of
 from gpu_provision.inventory.repair import repaired
 from gpu_provision.inventory.secrets import HIDDEN, shown
-from gpu_provision.inventory.shape import Mismatch, schema
+from gpu_provision.inventory.shape import Mismatch, resolved, schema
 from gpu_provision.model.findings import Finding
+
+_FEW = 3  # more sections than these would be no help
 
 
 def tell(document: Document, mismatch: Mismatch) -> Finding:
@@ -23,7 +25,6 @@ def _finding(document: Document, mismatch: Mismatch, code: str, what: str, fix: 
     item = document.item(mismatch.path)
     text = item.raw if item and not isinstance(item.value, (dict, list)) else ""
     evidence = shown(mismatch.path, text)[:100]
-    fix = "" if evidence == HIDDEN and text in fix else fix
     return Finding(code=code, where=document.where(mismatch.path), what=what, evidence=evidence, fix=fix)
 
 
@@ -51,54 +52,74 @@ def _unknown(document: Document, mismatch: Mismatch) -> Finding:
 def _elsewhere(key: str) -> str:
     """Return the names of the top-level sections that know this key, for a key at the wrong level."""
     sections = schema()["properties"]
-    holders = [name for name, section in sections.items() if key in _resolved(section).get("properties", {})]
-    return one_of(holders) if 0 < len(holders) <= 3 else ""  # noqa: PLR2004  more would be no help
-
-
-def _resolved(part: dict[str, Any]) -> dict[str, Any]:
-    name = part.get("$ref", "").rpartition("/")[2]
-    found: dict[str, Any] = schema()["$defs"].get(name, part)
-    return found
+    holders = [name for name, section in sections.items() if key in resolved(section).get("properties", {})]
+    if len(holders) > _FEW:
+        return "a component, such as driver"
+    return one_of(holders) if holders else ""
 
 
 def _missing(document: Document, mismatch: Mismatch) -> Finding:
     *parent, key = mismatch.path
-    part = _resolved(mismatch.schema["properties"][key])
+    meaning = str(resolved(mismatch.schema["properties"][key]).get("description", "")).partition(". ")[0]
     place = f"{dotted(tuple(parent))} has no {key}" if parent else f"The inventory has no {key}"
-    fix = f"Add {key}: {part.get('description', '')}".strip()
-    return _bare(document, mismatch, "GP121", f"{place}.", fix)
+    return _bare(document, mismatch, "GP121", f"{place}.", f"Add `{key}`: {meaning.rstrip('.')}.")
 
 
 def _type(document: Document, mismatch: Mismatch) -> Finding:
-    value, name = mismatch.value, str(mismatch.path[-1]) if mismatch.path else "the file"
+    value, label = mismatch.value, _label(mismatch)
     wanted = [mismatch.wanted] if isinstance(mismatch.wanted, str) else mismatch.wanted
-    item = document.item(mismatch.path)
-    raw = item.raw if item else ""
-    label = dotted(mismatch.path[-1:]) if isinstance(mismatch.path[-1], str) else "This entry"
     if value is None:
-        what = f"{label} has no value."
-        return _finding(document, mismatch, "GP122", what, "Write a value, or remove the line.")
+        return _bare(document, mismatch, "GP122", f"{label} has no value.", "Write a value, or remove the line.")
     if "string" in wanted and isinstance(value, (bool, int, float)):
-        what = f"{label} is a text, but YAML reads {_read_as(value)} here."
-        return _finding(document, mismatch, "GP127", what, f'Quote it: {_key(name)}"{raw}"')
-    what = f"{label} is {one_of(_KINDS[kind] for kind in wanted)}, not {_kind(value)}."
-    return _finding(document, mismatch, "GP122", what, _type_fix(wanted, value, name))
+        return _misread(document, mismatch)
+    what = f"{label} must be {one_of(_KINDS[kind] for kind in wanted)}, not {_kind(value)}."
+    return _finding(document, mismatch, "GP122", what, _type_fix(mismatch, wanted[0]))
 
 
-def _key(name: str) -> str:
-    return "" if name.isdecimal() else f"{name}: "
+def _misread(document: Document, mismatch: Mismatch) -> Finding:
+    """Return the finding for a text that YAML took for a number or a switch: ``26.70``, ``no``."""
+    item = document.item(mismatch.path)
+    raw = shown(mismatch.path, item.raw if item else "")
+    read_as = "a switch" if isinstance(mismatch.value, bool) else "a number"
+    what = f"{_label(mismatch)} must be a text, but YAML reads this as {read_as}."
+    fix = "Quote it." if raw == HIDDEN else f'Quote it: {_key(mismatch)}"{raw}"'
+    return _finding(document, mismatch, "GP127", what, fix)
 
 
-def _type_fix(wanted: list[str], value: Any, name: str) -> str:
-    if wanted == ["boolean"]:
-        return f"Write {_key(name)}true or {_key(name)}false."
-    if wanted == ["integer"] and isinstance(value, str) and value.strip().lstrip("0").isdecimal():
-        return f"Write it without quotes: {_key(name)}{int(value)}"
-    if wanted == ["array"] and not isinstance(value, dict):
-        return f"Write a list: {_key(name)}[{value}]"
-    if wanted == ["object"] and isinstance(value, list):
-        return "Write lines of `key: value`, without dashes."
-    return ""
+def _label(mismatch: Mismatch) -> str:
+    last = mismatch.path[-1]
+    return last if isinstance(last, str) else "This entry"
+
+
+def _key(mismatch: Mismatch) -> str:
+    last = mismatch.path[-1]
+    return f"{last}: " if isinstance(last, str) else ""
+
+
+def _type_fix(mismatch: Mismatch, wanted: str) -> str:
+    value, key = mismatch.value, _key(mismatch)
+    match wanted:
+        case "boolean":
+            return f"Write {key}true or {key}false."
+        case "integer" if isinstance(value, str) and value.strip().isdecimal():
+            return f"Write it without quotes: {key}{int(value)}"
+        case "array" if not isinstance(value, (dict, list)):
+            return f"Write a list: {key}[{value}]"
+        case "array":
+            return "Write lines that begin with a dash."
+        case "object":
+            return f"Write {key}{_mapping(mismatch.schema, value)}"
+        case _:
+            return f"Write one {_KINDS[wanted].partition(' ')[2]}."
+
+
+def _mapping(part: dict[str, Any], value: object) -> str:
+    """Return what a mapping of this kind looks like, in one line."""
+    known = part.get("properties", {})
+    if isinstance(value, bool) and "enabled" in known:
+        return f"{{enabled: {str(value).lower()}}}"
+    keys = part.get("required") or list(known)[:2] or ["KEY"]
+    return f"{{{', '.join(f'{key}: ...' for key in keys)}}}"
 
 
 _KINDS = {
@@ -112,25 +133,13 @@ _KINDS = {
 
 
 def _kind(value: Any) -> str:
-    table = (
-        (bool, "true or false"),
-        (int, "a number"),
-        (float, "a number"),
-        (list, "a list"),
-        (dict, "a mapping"),
-    )
+    table = ((bool, "true or false"), (int, "a number"), (float, "a number"), (list, "a list"), (dict, "a mapping"))
     return next((name for kind, name in table if isinstance(value, kind)), "a text")
 
 
-def _read_as(value: object) -> str:
-    if isinstance(value, bool):
-        return f"the switch {'true' if value else 'false'}"
-    return f"the number {value}"
-
-
 def _enum(document: Document, mismatch: Mismatch) -> Finding:
-    label, allowed = dotted(mismatch.path[-1:]), [str(each) for each in mismatch.wanted]
-    what = f"{label} is {one_of(allowed)}."
+    allowed = [str(each) for each in mismatch.wanted]
+    what = f"{_label(mismatch)} must be {one_of(allowed)}."
     fix = f"Write {nearest(str(mismatch.value), allowed) or allowed[0]}."
     return _finding(document, mismatch, "GP123", what, fix)
 
@@ -139,7 +148,8 @@ def _pattern(document: Document, mismatch: Mismatch) -> Finding:
     what = f"{mismatch.schema['patternErrorMessage']}."
     better = repaired(str(mismatch.value), str(mismatch.wanted))
     example = next(iter(mismatch.schema.get("examples", ())), "")
-    fix = f"Did you mean {better}?" if better else f"Such as: {example}" if example else ""
+    otherwise = f"Such as: {example}" if example else "Correct it, or remove the line."
+    fix = f"Did you mean {better}?" if better else otherwise
     finding = _finding(document, mismatch, "GP124", what, fix)
     if mismatch.keyword != "propertyNames":
         return finding
@@ -147,26 +157,25 @@ def _pattern(document: Document, mismatch: Mismatch) -> Finding:
 
 
 def _range(document: Document, mismatch: Mismatch) -> Finding:
-    label, bound = dotted(mismatch.path[-1:]), mismatch.wanted
+    bound = mismatch.wanted
     word = "at least" if mismatch.keyword == "minimum" else "at most"
     fix = f"Write {bound} or {'more' if word == 'at least' else 'less'}."
     if mismatch.path[-2:] == ("gpu", "count") and word == "at least":
         fix = "Write how many GPUs each node has; leave out gpu for nodes without one."
-    return _finding(document, mismatch, "GP125", f"{label} is {word} {bound}.", fix)
+    return _finding(document, mismatch, "GP125", f"{_label(mismatch)} must be {word} {bound}.", fix)
 
 
 def _length(document: Document, mismatch: Mismatch) -> Finding:
-    label = dotted(mismatch.path[-1:])
     if mismatch.keyword == "minLength":
-        what, fix = f"{label} is empty.", "Write a value, or remove the line."
+        what, fix = f"{_label(mismatch)} is empty.", "Write a value, or remove the line."
         return _bare(document, mismatch, "GP126", what, fix)
-    what = f"{label} has at most {mismatch.wanted} characters."
+    what = f"{_label(mismatch)} may have at most {mismatch.wanted} characters."
     return _finding(document, mismatch, "GP126", what, f"Shorten it by {len(mismatch.value) - mismatch.wanted}.")
 
 
 def _repeated(document: Document, mismatch: Mismatch) -> Finding:
     seen = [value for position, value in enumerate(mismatch.value) if value in mismatch.value[:position]]
-    what = f"{dotted(mismatch.path[-1:])} names {seen[0]} more than once."
+    what = f"{_label(mismatch)} names {seen[0]} more than once."
     return _finding(document, mismatch, "GP126", what, "Remove the repetition.")
 
 

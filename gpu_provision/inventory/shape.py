@@ -19,6 +19,12 @@ def schema() -> dict[str, Any]:
     return found
 
 
+def resolved(part: dict[str, Any]) -> dict[str, Any]:
+    """Return a part of the schema with its definition written out; what stands beside the reference wins."""
+    name = part.get("$ref", "").rpartition("/")[2]
+    return {**schema()["$defs"][name], **part} if name else part
+
+
 @dataclass(frozen=True, slots=True)
 class Mismatch:
     """One difference from the schema: where, by which keyword, and what the schema asks for there."""

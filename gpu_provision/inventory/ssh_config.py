@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
+from gpu_provision.model.findings import Finding, ProvisionError
 from gpu_provision.model.inventory import Inventory, Node
 
 _HEAD = "# Written by gpu-provision from {path}; it is written anew whenever that file is read.\n"
@@ -22,23 +23,38 @@ def write_ssh_config(inventory: Inventory, nodes: Iterable[Node]) -> str:
     """Write the SSH configuration of the nodes behind a bastion; return its path, or "" if there are none.
 
     The file is readable by its owner only, and replaced as a whole, so that runs at the same time do no harm.
+    Raises ProvisionError if it cannot be written.
     """
     behind = [node for node in nodes if node.ssh.bastion]
     if not behind:
         return ""
     file = _state() / "ssh" / f"{inventory.name}-{_short(inventory.path)}.config"
     text = _HEAD.format(path=inventory.path) + ssh_config(behind)
-    if not (file.exists() and file.read_text(encoding="utf-8") == text):
-        _replace(file, text)
+    try:
+        if not (file.exists() and file.read_text(encoding="utf-8") == text):
+            _replace(file, text)
+    except OSError as error:
+        raise ProvisionError(_unwritable(file, error)) from error
     return str(file)
 
 
+def _unwritable(file: Path, error: OSError) -> Finding:
+    what = "The SSH configuration for the nodes behind a bastion cannot be written."
+    fix = "Set XDG_STATE_HOME to a directory that you may write to."
+    return Finding(code="GP165", where=str(file), what=what, evidence=error.strerror or str(error), fix=fix)
+
+
 def ssh_config(nodes: Iterable[Node]) -> str:
-    """Return the text of an SSH configuration with one entry per node and per bastion."""
+    """Return the text of an SSH configuration with one entry per node and per bastion.
+
+    The first value of an option counts, so the user's own settings stand before our fallback for host keys.
+    """
     nodes = list(nodes)
-    bastions = {_host_of(node.ssh.bastion): _bastion_entry(node) for node in nodes}
-    entries = [*map(_node_entry, nodes), *bastions.values()]
-    return "\n".join([*entries, "Host *", "  Include ~/.ssh/config", ""])
+    bastions = {_host_of(node.ssh.bastion): node for node in nodes}
+    entries = [*map(_node_entry, nodes), *map(_bastion_entry, bastions.values())]
+    # As pyinfra does for hosts. For bastions it would ask, and a run has nobody to answer.
+    fallbacks = [_entry(host, {"StrictHostKeyChecking": "accept-new"}) for host in bastions]
+    return "\n".join([*filter(None, entries), "Host *", "  Include ~/.ssh/config", *fallbacks, ""])
 
 
 def _node_entry(node: Node) -> str:
@@ -54,14 +70,13 @@ def _bastion_entry(node: Node) -> str:
     options = {
         "IdentityFile": node.ssh.key,
         "UserKnownHostsFile": node.ssh.known_hosts_file,
-        "StrictHostKeyChecking": "accept-new",  # as pyinfra does for hosts; its default for bastions asks
     }
     return _entry(_host_of(node.ssh.bastion), options)
 
 
 def _entry(host: str, options: dict[str, str]) -> str:
     lines = [f"  {key} {value}" for key, value in options.items() if value]
-    return "\n".join([f"Host {host}", *lines])
+    return "\n".join([f"Host {host}", *lines]) if lines else ""
 
 
 def _host_of(bastion: str) -> str:

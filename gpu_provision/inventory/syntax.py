@@ -81,6 +81,12 @@ _PROBLEMS = (
         "Put it in quotes.",
     ),
 )  # fmt: skip  (one problem, its meaning and its remedy: a table)
+_SHOWN_WHERE_IT_BEGINS = (
+    "could not find expected ':'",
+    "did not find expected ',' or",
+    "expected ',' or",
+    "found unexpected end of stream",
+)
 _OTHERWISE = ("The file is not valid YAML.", "Compare with the lines around it.")
 
 
@@ -99,7 +105,7 @@ def _mark(error: yaml.YAMLError) -> yaml.Mark | None:
     """Return where to look: what is never closed is best shown where it begins."""
     problem, context = (getattr(error, name, None) for name in ("problem_mark", "context_mark"))
     text = str(getattr(error, "problem", ""))
-    unclosed = text.startswith(("found unexpected end of stream", "did not find expected ',' or", "expected ',' or"))
+    unclosed = text.startswith(_SHOWN_WHERE_IT_BEGINS)
     mark: yaml.Mark | None = (context or problem) if unclosed else (problem or context)
     return mark
 

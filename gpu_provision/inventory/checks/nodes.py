@@ -83,7 +83,7 @@ def _empty_pools(subject: Subject) -> Iterator[Finding]:
     if not with_gpu & (used | {name for name, pool in subject.pools.items() if pool.get("node_selector")}):
         what = "No node has a GPU, so there is nothing to provision."
         fix = "Declare a pool with gpu: {model: T4, count: 1}, and nodes that belong to it."
-        yield subject.warning("GP144", subject.declared(("pools",), ("nodes",), ("name",)), what, fix)
+        yield subject.warning("GP144", subject.declared(("pools",), ("nodes",), ()), what, fix)
 
 
 def _gpus(subject: Subject) -> Iterator[Finding]:

@@ -21,8 +21,10 @@ def check_versions(subject: Subject) -> Iterator[Finding]:
     yield from _drivers(subject)
     for name, pool in subject.inventory.pools.items():
         if pool.gpu and pool.driver.enabled:
-            yield from _driver_for_gpu(subject, name, pool)
             yield from _driver_for_system(subject, name, pool)
+            yield from _kernel_modules(subject, name, pool)
+            if _driver_is_known(subject, pool):
+                yield from _driver_for_gpu(subject, name, pool)
 
 
 def _release(subject: Subject) -> Iterator[Finding]:
@@ -61,7 +63,11 @@ def _drivers(subject: Subject) -> Iterator[Finding]:
     for path in paths:
         section = _at(subject.data, path[:-1])
         version = section.get("version", "")
-        if version and version not in releases.driver_versions() and not {"image", "repository"} & section.keys():
+        if (
+            _branch(version)
+            and version not in releases.driver_versions()
+            and not {"image", "repository"} & section.keys()
+        ):
             what = f"No release recommends driver {version}; its image may not exist for your operating systems."
             fix = f"The nearest known one is {_nearest_driver(version)}."
             yield subject.warning("GP133", path, what, fix)
@@ -84,6 +90,21 @@ def _branch(version: str) -> int:
     return int(head) if head.isdecimal() else 0
 
 
+def _driver_is_known(subject: Subject, pool: NodePool) -> bool:
+    """Return whether it is certain which driver the pool gets: not if a release that does not exist should say."""
+    try:
+        recommended = releases.release(subject.data.get("release", releases.DEFAULT)).driver.version
+    except releases.UnknownRelease:
+        recommended = ""
+    version = pool.driver.image.version
+    return bool(_branch(version)) and (version == recommended or _is_declared(subject, pool.name))
+
+
+def _is_declared(subject: Subject, pool: str) -> bool:
+    paths: tuple[Path, ...] = (("pools", pool, "driver", "version"), ("driver", "version"))
+    return any("version" in _at(subject.data, path[:-1]) for path in paths)
+
+
 def _driver_for_gpu(subject: Subject, name: str, pool: NodePool) -> Iterator[Finding]:
     model = gpus.find(pool.gpu.model) if pool.gpu else None
     if model is None:
@@ -101,14 +122,16 @@ def _driver_for_gpu(subject: Subject, name: str, pool: NodePool) -> Iterator[Fin
         what = f"The driver {version} no longer supports {model.name}: {last}."
         fix = _set_driver(name, [each for each in releases.driver_versions() if _branch(each) <= family.last_branch])
         yield subject.error("GP135", path, what, fix)
-    yield from _kernel_modules(subject, name, pool, model)
 
 
 def _set_driver(pool: str, versions: list[str]) -> str:
     return f'Set pools.{pool}.driver.version: "{versions[-1]}"' if versions else "Choose another driver version."
 
 
-def _kernel_modules(subject: Subject, name: str, pool: NodePool, model: gpus.Model) -> Iterator[Finding]:
+def _kernel_modules(subject: Subject, name: str, pool: NodePool) -> Iterator[Finding]:
+    model = gpus.find(pool.gpu.model) if pool.gpu else None
+    if model is None:
+        return
     wanted = pool.driver.kernel_module_type
     impossible = {gpus.OpenModules.NEVER: "open", gpus.OpenModules.ONLY: "proprietary"}.get(model.family.open_modules)
     if wanted != impossible:

@@ -1,0 +1,138 @@
+"""Inventories that are right get no finding, and mean what they say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpu_provision.inventory import check, load, schema
+from gpu_provision.inventory.parse import parse
+from gpu_provision.inventory.shape import resolved
+from gpu_provision.inventory.source import read
+from gpu_provision.model.images import Image
+from gpu_provision.model.inventory import Gpu, Node, OperatingSystem, Ssh
+from gpu_provision.model.specs import StartupProbe
+
+GOOD = Path(__file__).parent / "good"
+
+
+@pytest.mark.parametrize("file", sorted(GOOD.glob("*.yaml")), ids=lambda file: file.stem)
+def test_a_good_inventory_gets_no_finding(file: Path) -> None:
+    """No false alarms: neither an error nor a warning."""
+    assert check(file).all == ()
+
+
+def test_the_complete_inventory_uses_every_key_of_the_schema() -> None:
+    """Otherwise a key could break without any test seeing it. A sandbox excludes a kubeconfig."""
+    document, _ = parse(read(GOOD / "complete.yaml"))
+    assert set(_known(schema(), "")) - set(_used(schema(), document.data, "")) == {"cluster.sandbox"}
+
+
+def _known(part: dict[str, Any], name: str) -> Iterator[str]:
+    """Yield every key that the schema names; what it defines once counts once."""
+    for child, place in _below(part, name):
+        yield place
+        yield from _known(resolved(child), place)
+
+
+def _below(part: dict[str, Any], name: str) -> Iterator[tuple[dict[str, Any], str]]:
+    inner = part.get("additionalProperties") or part.get("items")
+    named = [(child, f"{name}.{key}") for key, child in part.get("properties", {}).items()]
+    for child, place in [*named, *([(inner, f"{name}[]")] if isinstance(inner, dict) else [])]:
+        yield child, child.get("$ref", place).removeprefix("#/$defs/").removeprefix(".")
+
+
+def _used(part: dict[str, Any], data: Any, name: str) -> Iterator[str]:
+    """Yield the keys that the data has, named as above."""
+    keys = part.get("properties", {})
+    for child, place in _below(part, name):
+        holders = data if isinstance(data, list) else [value for key, value in data.items() if key not in keys]
+        values = (
+            holders if child not in keys.values() else [data[key] for key in keys if keys[key] is child and key in data]
+        )
+        for value in values:
+            yield place
+            yield from _used(resolved(child), value, place) if isinstance(value, (dict, list)) else ()
+
+
+def test_every_component_has_its_own_settings() -> None:
+    """What stands under a component reaches its spec, in the types of the model."""
+    specs = load(GOOD / "complete.yaml").specs
+    for spec in (
+        specs.nfd,
+        specs.toolkit,
+        specs.validator,
+        specs.device_plugin,
+        specs.gfd,
+        specs.dcgm,
+        specs.dcgm_exporter,
+    ):
+        assert spec.image == Image(repository="registry.example.com/own", image="own-name", version="v1.2.3")
+        assert (spec.enabled, spec.image_pull_policy, spec.timeout) == (True, "Always", 77)
+        assert spec.image_pull_secrets == ("mirror-credentials", "own-credentials")
+        assert (spec.env, spec.args) == ({"LEVEL": "5"}, ("--verbose",))
+        assert spec.resources["limits"]["memory"] == "1Gi"
+    assert (specs.nfd.namespace, specs.toolkit.install_dir) == ("discovery", "/opt/nvidia")
+    assert specs.nfd.worker_tolerations[0]["tolerationSeconds"] == 60
+    assert (specs.device_plugin.config_name, specs.device_plugin.config_default) == ("plugin-config", "shared")
+    assert (specs.dcgm_exporter.service_type, specs.dcgm_exporter.metrics_config) == ("NodePort", "metrics")
+    assert specs.dcgm_exporter.service_monitor.additional_labels == {"release": "prometheus"}
+    assert specs.driver.startup_probe == StartupProbe(
+        initial_delay_seconds=1, period_seconds=2, timeout_seconds=3, failure_threshold=4
+    )
+    assert specs.driver.manager.reference == "registry.example.com/own/own-manager:v9.9.9"
+    assert (specs.driver.repo_config, specs.driver.licensing_config) == ("repo", "licence")
+
+
+def test_what_all_components_share() -> None:
+    """The sections that belong to no component."""
+    specs = load(GOOD / "complete.yaml").specs
+    assert (specs.cdi_enabled, specs.mig_strategy, specs.runtime_class) == (False, "mixed", "own-runtime")
+    assert (specs.daemonsets.max_unavailable, specs.daemonsets.priority_class_name) == ("25%", "own-priority")
+    assert specs.daemonsets.tolerations == ({"operator": "Exists"},)
+
+
+def test_pools_win_over_the_inventory_key_by_key() -> None:
+    """A pool's version replaces the inventory's, and its environment adds to it."""
+    inventory = load(GOOD / "complete.yaml")
+    pool = inventory.pools["t4"]
+    assert (pool.os, pool.gpu) == (OperatingSystem("ubuntu", "22.04"), Gpu("Tesla T4", 1))
+    assert pool.overrides_driver
+    assert pool.driver.image.version == "580.105.08"
+    assert pool.driver.env == {"LEVEL": "5", "EXTRA": "1"}
+    assert pool.driver.manager == inventory.specs.driver.manager
+    assert pool.driver.kernel_module_type == "open"
+    assert not inventory.pools["cpu"].overrides_driver
+    assert inventory.pools["cpu"].driver == inventory.specs.driver
+    assert pool.host_prerequisites.kernel_modules == ("ipmi_msghandler",)
+    assert pool.host_prerequisites.blacklist_nouveau
+
+
+def test_nodes_win_over_the_inventory() -> None:
+    """SSH settings of a node come first; relative paths begin at the file."""
+    known_hosts, key = str(GOOD / "known_hosts"), str(GOOD.parent / "test_good.py")
+    bastion = "jump@bastion.example.com:2200"
+    ssh = Ssh(user="root", port=22, key=key, known_hosts_file=known_hosts, bastion=bastion, sudo=False)
+    expected = Node(name="t4-1", pool="t4", address="10.0.0.11", ssh=ssh, labels={"example.com/rack": "r1"})
+    assert load(GOOD / "complete.yaml").nodes[0] == expected
+
+
+def test_machines_without_a_gpu_need_no_modules() -> None:
+    """Control planes and CPU nodes are left as they are unless their pool says otherwise."""
+    prerequisites = load(GOOD / "complete.yaml").pools["cpu"].host_prerequisites
+    assert prerequisites.enabled
+    assert prerequisites.kernel_modules == ()
+    assert not prerequisites.blacklist_nouveau
+
+
+def test_merge_keys_and_aliases_mean_what_yaml_says() -> None:
+    """A key of the mapping itself wins, then the first of the merged ones."""
+    inventory = load(GOOD / "merged.yaml")
+    assert inventory.pools["t4-canary"].gpu == Gpu("T4", 1)
+    assert inventory.pools["t4-big"].gpu == Gpu("T4", 4)
+    assert inventory.pools["t4-big"].labels == {"size": "big"}
+    assert [node.name for node in inventory.nodes] == ["t4-1", "t4-2", "t4-3", "t4-4"]
+    assert inventory.nodes[1].labels == inventory.nodes[2].labels == {"zone": "a"}

@@ -1,0 +1,120 @@
+"""What is not declared comes from the release, the inventory's shared settings and the model, in this order."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from gpu_provision.inventory import load, schema
+from gpu_provision.inventory.resolve import SPECS, merged
+from gpu_provision.inventory.shape import resolved
+from gpu_provision.model.inventory import Inventory
+from gpu_provision.releases import DEFAULT, names, release
+
+
+def loaded(directory: Path, **data: Any) -> Inventory:
+    """Return the inventory of a file that says this, besides what every file says."""
+    basis = {
+        "name": "stack",
+        "cluster": {"context": "prod"},
+        "pools": {"t4": {"gpu": {"model": "T4", "count": 1}}},
+        "nodes": [{"name": "t4-1", "pool": "t4"}],
+    }
+    file = directory / "stack.yaml"
+    file.write_text(yaml.safe_dump({**basis, **data}), encoding="utf-8")
+    return load(file)
+
+
+def test_the_least_inventory_has_every_default(tmp_path: Path) -> None:
+    """The schema says what the defaults are; the loader agrees with it, key by key."""
+    inventory = loaded(tmp_path)
+    assert (inventory.release, inventory.cluster.namespace) == (DEFAULT, "gpu-operator-resources")
+    for key in SPECS:
+        spec = getattr(inventory.specs, key)
+        for name, part in (
+            schema()["properties"][key].get("properties", resolved(schema()["properties"][key])["properties"]).items()
+        ):
+            if "default" in resolved(part) and hasattr(spec, name):
+                value = getattr(spec, name)
+                assert (list(value) if isinstance(value, tuple) else value) == resolved(part)["default"], (key, name)
+    assert inventory.specs.mig_strategy == "single"
+    assert not inventory.specs.dcgm.enabled
+
+
+@pytest.mark.parametrize("name", names())
+def test_images_come_from_the_release(tmp_path: Path, name: str) -> None:
+    """Every release of the catalogue can be declared."""
+    inventory = loaded(tmp_path, release=name)
+    assert inventory.release == name
+    for key in SPECS:
+        assert getattr(inventory.specs, key).image == release(name).image(key)
+    assert inventory.specs.driver.manager == release(name).driver_manager
+
+
+def test_a_release_may_be_written_with_a_v(tmp_path: Path) -> None:
+    """As its image tags and its Git tags are."""
+    assert loaded(tmp_path, release="v25.3.4").release == "25.3.4"
+
+
+def test_a_mirror_replaces_the_registry_of_what_the_release_says(tmp_path: Path) -> None:
+    """Host names go, paths stay; a repository that the user wrote stays as it is."""
+    specs = loaded(tmp_path, registry="mirror:5000/cache", toolkit={"repository": "own.example.com/x"}).specs
+    assert specs.driver.image.reference == "mirror:5000/cache/nvidia/driver:595.91.07"
+    assert specs.driver.manager.repository == "mirror:5000/cache/nvidia/cloud-native"
+    assert specs.nfd.image.repository == "mirror:5000/cache/nfd"
+    assert specs.toolkit.image.reference == "own.example.com/x/container-toolkit:v1.20.0"
+
+
+def test_pull_secrets_add_up_without_repetition(tmp_path: Path) -> None:
+    """Those of the inventory come first."""
+    specs = loaded(tmp_path, image_pull_secrets=["a", "b"], gfd={"image_pull_secrets": ["b", "c"]}).specs
+    assert specs.gfd.image_pull_secrets == ("a", "b", "c")
+    assert specs.driver.image_pull_secrets == ("a", "b")
+
+
+def test_a_digest_may_stand_for_a_version(tmp_path: Path) -> None:
+    """Pinned images are written with an at sign."""
+    digest = f"sha256:{'0' * 64}"
+    image = loaded(tmp_path, device_plugin={"version": digest}).specs.device_plugin.image
+    assert image.reference == f"nvcr.io/nvidia/k8s-device-plugin@{digest}"
+
+
+def test_the_file_is_named_by_path_and_digest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Records of a run say which file it was, wherever the run was started."""
+    loaded(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    inventory = load("stack.yaml")
+    assert inventory.path == str(tmp_path / "stack.yaml")
+    assert inventory.digest == hashlib.sha256((tmp_path / "stack.yaml").read_bytes()).hexdigest()
+
+
+@pytest.mark.parametrize(
+    ("cluster", "kubeconfig", "sandbox"),
+    [
+        ({}, "", ""),
+        ({"kubeconfig": "kube/config"}, "{file}/kube/config", ""),
+        ({"kubeconfig": "../config"}, "{above}/config", ""),
+        ({"kubeconfig": "/etc/config"}, "/etc/config", ""),
+        ({"kubeconfig": "~/.kube/config"}, "{home}/.kube/config", ""),
+        ({"sandbox": "default"}, "", "default"),
+        ({"sandbox": "fleets/big"}, "", "{file}/fleets/big"),
+        ({"sandbox": "big.yaml"}, "", "{file}/big.yaml"),
+    ],
+)
+def test_paths_begin_at_the_file(tmp_path: Path, cluster: dict[str, str], kubeconfig: str, sandbox: str) -> None:
+    """And a tilde at the user's home; a fleet may be a name."""
+    target = loaded(tmp_path, cluster=cluster).cluster
+    places = {"file": tmp_path, "above": tmp_path.parent, "home": Path.home()}
+    assert target.kubeconfig == kubeconfig.format(**places)
+    assert target.sandbox == sandbox.format(**places)
+
+
+def test_mappings_are_merged_and_lists_replaced() -> None:
+    """How a pool's settings go on top of the inventory's."""
+    base = {"a": {"b": 1, "c": [1]}, "d": 1}
+    assert merged(base, {"a": {"c": [2], "e": 3}}) == {"a": {"b": 1, "c": [2], "e": 3}, "d": 1}
+    assert base == {"a": {"b": 1, "c": [1]}, "d": 1}

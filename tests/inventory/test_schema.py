@@ -1,0 +1,121 @@
+"""The published schema: valid, described to the last key, and in step with the model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from gpu_provision.inventory import schema
+from gpu_provision.inventory.resolve import SPECS
+from gpu_provision.inventory.shape import resolved
+from gpu_provision.model.inventory import HostPrerequisites, Ssh
+from gpu_provision.model.specs import (
+    DaemonSetSettings,
+    DriverSpec,
+    OperandSpec,
+    ServiceMonitorSpec,
+    StartupProbe,
+)
+from gpu_provision.releases import DEFAULT
+
+
+def parts(part: dict[str, Any], name: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield every key of the schema with what describes it."""
+    yield name, part
+    for key, child in part.get("properties", {}).items():
+        yield from parts(resolved(child), f"{name}.{key}")
+    for inner in ("additionalProperties", "items"):
+        if isinstance(part.get(inner), dict):
+            yield from parts(resolved(part[inner]), f"{name}[]")
+
+
+ALL = dict(parts(schema(), "inventory"))
+
+
+def test_it_is_a_schema_of_draft_2020_12() -> None:
+    """Editors rely on it."""
+    assert schema()["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+    Draft202012Validator.check_schema(schema())
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_key_is_described(name: str) -> None:
+    """Title and description are what an editor shows."""
+    assert ALL[name]["title"]
+    assert ALL[name]["description"].endswith((".", ".`"))
+    assert len(ALL[name]["description"]) > 10
+
+
+@pytest.mark.parametrize("name", [name for name, part in ALL.items() if part["type"] == "object"])
+def test_no_mapping_takes_unknown_keys(name: str) -> None:
+    """A typo must not pass in silence."""
+    assert ALL[name]["additionalProperties"] is False or ALL[name]["propertyNames"]["pattern"]
+
+
+def test_every_pattern_has_a_sentence() -> None:
+    """A regular expression explains nothing to most people."""
+    for part in ALL.values():
+        for holder in (part, part.get("propertyNames", {})):
+            assert ("pattern" in holder) == ("patternErrorMessage" in holder)
+
+
+@pytest.mark.parametrize("name", [name for name, part in ALL.items() if "default" in part or "examples" in part])
+def test_defaults_and_examples_are_valid(name: str) -> None:
+    """What the documentation shows can be copied."""
+    validator = Draft202012Validator({**ALL[name], "$defs": schema()["$defs"]})
+    for value in [*ALL[name].get("examples", ()), *([ALL[name]["default"]] if "default" in ALL[name] else [])]:
+        validator.validate(value)
+
+
+def test_every_definition_is_used() -> None:
+    """Leftovers would be documented and mean nothing."""
+    text = str(schema())
+    assert all(f"#/$defs/{name}" in text for name in schema()["$defs"])
+
+
+def _expected_keys(record: type[Any]) -> set[str]:
+    names = {field.name for field in fields(record)}
+    return names | {"repository", "version"} if issubclass(record, OperandSpec) else names
+
+
+@pytest.mark.parametrize(
+    ("path", "record"),
+    [
+        *((f"inventory.{key}", record) for key, record in SPECS.items()),
+        ("inventory.driver.startup_probe", StartupProbe),
+        ("inventory.dcgm_exporter.service_monitor", ServiceMonitorSpec),
+        ("inventory.daemonsets", DaemonSetSettings),
+        ("inventory.ssh", Ssh),
+        ("inventory.host_prerequisites", HostPrerequisites),
+        ("inventory.pools[].driver", DriverSpec),
+    ],
+)
+def test_the_keys_are_those_of_the_model(path: str, record: type[Any]) -> None:
+    """A setting that the model has can be declared, and nothing else. The validator cannot be off."""
+    unsettable = {"enabled"} if path == "inventory.validator" else set()
+    assert set(ALL[path]["properties"]) == _expected_keys(record) - unsettable
+
+
+@pytest.mark.parametrize(
+    ("path", "record"),
+    [
+        ("inventory.driver.startup_probe", StartupProbe()),
+        ("inventory.dcgm_exporter.service_monitor", ServiceMonitorSpec()),
+        ("inventory.daemonsets", DaemonSetSettings()),
+        ("inventory.host_prerequisites", HostPrerequisites()),
+    ],
+)
+def test_the_defaults_are_those_of_the_model(path: str, record: object) -> None:
+    """Documentation and behaviour say the same."""
+    for key, part in ALL[path]["properties"].items():
+        value = getattr(record, key)
+        assert resolved(part)["default"] == (list(value) if isinstance(value, tuple) else value)
+
+
+def test_the_default_release_is_that_of_the_catalogue() -> None:
+    """One place decides."""
+    assert ALL["inventory.release"]["default"] == DEFAULT
