@@ -1,0 +1,225 @@
+"""Settings that all operands share, and those of single ones."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import builders
+import pytest
+import views
+
+from gpu_provision.components import desired
+from gpu_provision.model.cluster import ClusterFacts
+from gpu_provision.model.inventory import Inventory
+from gpu_provision.model.specs import DaemonSetSettings
+
+OPERANDS = ("driver", "toolkit", "validator", "device_plugin", "gfd", "dcgm", "dcgm_exporter")
+
+
+def daemon_sets(inventory: Inventory, facts: ClusterFacts | None = None) -> dict[str, dict[str, Any]]:
+    """Return the operands' DaemonSets by name, without Node Feature Discovery's."""
+    manifests = desired(builders.context(inventory, facts))
+    return {
+        item["metadata"]["name"]: item
+        for component in OPERANDS
+        for item in views.of_kind(manifests.get(component, []), "DaemonSet")
+    }
+
+
+def with_settings(**fields: Any) -> Inventory:
+    """Return the default inventory with other settings of all DaemonSets."""
+    return builders.inventory(specs=builders.specs(daemonsets=replace(DaemonSetSettings(), **fields)))
+
+
+def test_daemonset_settings_reach_every_operand() -> None:
+    """Labels, annotations, tolerations, priority and pace."""
+    toleration = {"key": "team", "operator": "Equal", "value": "ml", "effect": "NoExecute", "tolerationSeconds": 0}
+    chosen = with_settings(
+        labels={"team": "ml"},
+        annotations={"note": "x"},
+        tolerations=(toleration,),
+        priority_class_name="gpu",
+        max_unavailable="10%",
+    )
+    for name, item in daemon_sets(chosen).items():
+        template = item["spec"]["template"]
+        assert template["metadata"]["labels"]["team"] == "ml"
+        assert template["metadata"]["annotations"]["note"] == "x"
+        assert template["spec"]["tolerations"] == [toleration]
+        assert template["spec"]["priorityClassName"] == "gpu"
+        if not name.startswith("nvidia-driver-daemonset"):
+            assert item["spec"]["updateStrategy"]["rollingUpdate"] == {"maxUnavailable": "10%"}
+
+
+def test_a_user_cannot_break_selectors() -> None:
+    """``app`` and ``app.kubernetes.io/part-of`` are ignored, as in the reference; so is what else selects."""
+    bad = {"app": "x", "app.kubernetes.io/part-of": "x", "gpu-provision.io/driver": "x", "good": "x"}
+    for item in daemon_sets(with_settings(labels=bad)).values():
+        labels = item["spec"]["template"]["metadata"]["labels"]
+        assert item["spec"]["selector"]["matchLabels"].items() <= labels.items()
+        assert labels["good"] == "x"
+
+
+def test_an_empty_toleration_value_is_left_out() -> None:
+    """The server drops it, so it would be a difference for ever."""
+    chosen = with_settings(tolerations=({"key": "a", "operator": "Equal", "value": "", "effect": "NoSchedule"},))
+    for item in daemon_sets(chosen).values():
+        assert item["spec"]["template"]["spec"]["tolerations"] == [
+            {"key": "a", "operator": "Equal", "effect": "NoSchedule"}
+        ]
+
+
+@pytest.mark.parametrize("component", OPERANDS)
+def test_what_is_said_of_one_operand_reaches_its_container(component: str) -> None:
+    """Image, pull policy, pull secrets, environment, arguments and resources."""
+    image = replace(getattr(builders.SPECS, component).image, repository="registry.example.org/x", version="v9")
+    chosen = builders.with_spec(
+        component,
+        enabled=True,
+        image=image,
+        image_pull_policy="Always",
+        image_pull_secrets=("private",),
+        env={"MINE": "1", "EMPTY": ""},
+        resources={"limits": {"cpu": 2, "memory": "1024Mi"}},
+    )
+    own = views.of_kind(desired(builders.context(chosen))[component], "DaemonSet")[0]["spec"]["template"]["spec"]
+    (container,) = own["containers"]
+    assert container["image"].startswith(f"registry.example.org/x/{image.image}:v9")
+    assert container["imagePullPolicy"] == "Always"
+    assert own["imagePullSecrets"] == [{"name": "private"}]
+    assert {"name": "MINE", "value": "1"} in container["env"]
+    assert {"name": "EMPTY"} in container["env"]
+    assert container["resources"] == {"limits": {"cpu": "2", "memory": "1Gi"}}
+
+
+@pytest.mark.parametrize("component", ["toolkit", "device_plugin", "gfd", "dcgm", "dcgm_exporter"])
+def test_pull_secrets_of_the_validators_image_are_there_as_well(component: str) -> None:
+    """These pods start with a container of that image."""
+    specs = builders.specs(
+        **{component: replace(getattr(builders.SPECS, component), enabled=True, image_pull_secrets=("own", "both"))}
+    )
+    specs = replace(specs, validator=replace(specs.validator, image_pull_secrets=("both", "validators")))
+    pod = desired(builders.context(builders.inventory(specs=specs)))[component]
+    (item,) = views.of_kind(pod, "DaemonSet")
+    secrets = item["spec"]["template"]["spec"]["imagePullSecrets"]
+    assert secrets == [{"name": "own"}, {"name": "both"}, {"name": "validators"}]
+
+
+@pytest.mark.parametrize("strategy", ["none", "single", "mixed"])
+def test_the_mig_strategy_reaches_plugin_gfd_and_validator(strategy: str) -> None:
+    """Without MIG nobody is told to watch MIG devices."""
+    chosen = builders.inventory(specs=builders.specs(mig_strategy=strategy))
+    found = daemon_sets(chosen)
+    for name in ("nvidia-device-plugin-daemonset", "gpu-feature-discovery"):
+        (container,) = found[name]["spec"]["template"]["spec"]["containers"]
+        env = views.container(container)["env"]
+        assert env["MIG_STRATEGY"] == strategy
+        assert ("NVIDIA_MIG_MONITOR_DEVICES" in env) == (strategy != "none")
+    plugin = found["nvidia-operator-validator"]["spec"]["template"]["spec"]["initContainers"][-1]
+    assert views.container(plugin)["env"]["MIG_STRATEGY"] == strategy
+
+
+def test_the_validators_settings_reach_every_validation() -> None:
+    """Such as those of its driver step, which the toolkit's pod runs as well."""
+    chosen = builders.with_spec("validator", env={"DISABLE_DEV_CHAR_SYMLINK_CREATION": "true"})
+    found = daemon_sets(chosen)
+    for name in ("nvidia-operator-validator", "nvidia-container-toolkit-daemonset"):
+        first = found[name]["spec"]["template"]["spec"]["initContainers"][0]
+        assert views.container(first)["env"]["DISABLE_DEV_CHAR_SYMLINK_CREATION"] == "true"
+
+
+def exporter(**fields: Any) -> list[dict[str, Any]]:
+    """Return the exporter's manifests with some settings."""
+    resources = fields.pop("facts", ClusterFacts())
+    return desired(builders.context(builders.with_spec("dcgm_exporter", **fields), resources))["dcgm_exporter"]
+
+
+def test_the_exporter_uses_the_engine_of_its_node_if_there_is_one() -> None:
+    """Otherwise the one it has built in."""
+    with_engine = daemon_sets(builders.with_spec("dcgm", enabled=True))["nvidia-dcgm-exporter"]
+    without = daemon_sets(builders.inventory())["nvidia-dcgm-exporter"]
+    found = [
+        views.container(item["spec"]["template"]["spec"]["containers"][0])["env"] for item in (with_engine, without)
+    ]
+    assert [env.get("DCGM_REMOTE_HOSTENGINE_INFO") for env in found] == ["nvidia-dcgm:5555", None]
+
+
+def test_a_service_monitor_is_made_only_where_the_cluster_knows_such() -> None:
+    """An unknown kind would end the run."""
+    known = ClusterFacts(resources=frozenset({"servicemonitors.monitoring.coreos.com"}))
+    off = replace(builders.SPECS.dcgm_exporter.service_monitor, enabled=False)
+    assert not views.of_kind(exporter(), "ServiceMonitor")
+    assert not views.of_kind(exporter(facts=known, service_monitor=off), "ServiceMonitor")
+    assert len(views.of_kind(exporter(facts=known), "ServiceMonitor")) == 1
+
+
+@pytest.mark.parametrize("value", ["true", "false", ""])
+def test_the_exporter_may_read_pods_only_if_it_is_told_to_look_them_up(value: str) -> None:
+    """Least privilege, as in the reference."""
+    manifests = exporter(env={"DCGM_EXPORTER_KUBERNETES_ENABLE_POD_LABELS": value} if value else {})
+    (item,) = views.of_kind(manifests, "DaemonSet")
+    reads = value == "true"
+    assert bool(views.of_kind(manifests, "ClusterRole")) == reads
+    assert item["spec"]["template"]["spec"].get("automountServiceAccountToken") is (None if reads else False)
+
+
+@pytest.mark.parametrize(("version", "expected"), [("", "Local"), ("v1.22.1", "Local"), ("v1.20.2", None)])
+def test_old_clusters_are_not_sent_fields_that_they_do_not_know(version: str, expected: str | None) -> None:
+    """A server-side apply with an unknown field is refused."""
+    facts = ClusterFacts(version=version)
+    manifests = desired(builders.context(builders.with_spec("dcgm", enabled=True), facts))["dcgm"]
+    (service,) = views.of_kind(manifests, "Service")
+    assert service["spec"].get("internalTrafficPolicy") == expected
+
+
+NFD = {
+    "v0.19.0": (["-owner-refs=pod,ds", "-port=8080"], "httpGet"),
+    "v0.18.3": (["-port=8080"], "httpGet"),
+    "v0.17.3": (["-metrics=8081", "-grpc-health=8082"], "tcpSocket"),
+    "v0.16.6": (["-metrics=8081", "-grpc-health=8082"], "tcpSocket"),
+    "v0.15.4": (["-metrics=8081"], None),
+    "v0.14.2": (["-metrics=8081"], None),
+    "sha256:abc": (["-owner-refs=pod,ds", "-port=8080"], "httpGet"),
+}
+
+
+@pytest.mark.parametrize("version", NFD)
+def test_each_version_of_nfd_is_started_with_flags_that_it_knows(version: str) -> None:
+    """An unknown flag ends the process, and with it every release that carries that version."""
+    image = replace(builders.SPECS.nfd.image, version=version)
+    manifests = desired(builders.context(builders.with_spec("nfd", image=image)))["nfd"]
+    (worker,) = views.of_kind(manifests, "DaemonSet")
+    (container,) = worker["spec"]["template"]["spec"]["containers"]
+    flags, probe = NFD[version]
+    assert container["args"] == flags
+    assert (probe in container["livenessProbe"]) if probe else ("livenessProbe" not in container)
+    named = {item["name"] for item in container["ports"]}
+    assert probe is None or container["livenessProbe"][probe]["port"] in named
+
+
+def test_nfd_sees_tainted_nodes() -> None:
+    """A node that its worker does not tolerate would never be seen to have a GPU."""
+    own, shared = {"key": "own", "operator": "Exists"}, {"key": "gpu", "operator": "Exists"}
+    specs = builders.specs(
+        nfd=replace(builders.SPECS.nfd, worker_tolerations=(own,)),
+        daemonsets=DaemonSetSettings(tolerations=(shared,)),
+    )
+    manifests = desired(builders.context(builders.inventory(specs=specs)))["nfd"]
+    (worker,) = views.of_kind(manifests, "DaemonSet")
+    keys = [item["key"] for item in worker["spec"]["template"]["spec"]["tolerations"]]
+    assert keys == [
+        "node-role.kubernetes.io/control-plane",
+        "node-role.kubernetes.io/master",
+        "nvidia.com/gpu",
+        "gpu",
+        "own",
+    ]
+
+
+def test_namespaces_admit_privileged_pods() -> None:
+    """Clusters with a stricter default would refuse the driver."""
+    chosen = builders.with_spec("nfd", namespace="gpu-operator-resources")
+    namespaces = views.of_kind(desired(builders.context(chosen))["prerequisites"], "Namespace")
+    assert [item["metadata"]["name"] for item in namespaces] == ["gpu-operator-resources"]
+    assert set(namespaces[0]["metadata"]["labels"].values()) == {"privileged"}

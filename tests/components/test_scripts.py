@@ -1,0 +1,123 @@
+"""The scripts that operands run, run."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from gpu_provision.components import scripts
+
+ALL = {
+    "startup-probe": scripts.STARTUP_PROBE,
+    "toolkit": scripts.TOOLKIT_ENTRYPOINT,
+    "device-plugin": scripts.DEVICE_PLUGIN_ENTRYPOINT,
+}
+
+
+class Machine:
+    """A directory that stands for a machine: its validations, its modules, and the commands it has."""
+
+    def __init__(self, root: Path) -> None:
+        """Make the directories."""
+        self.validations, self.modules, self.commands = root / "validations", root / "module", root / "bin"
+        for directory in (self.validations, self.modules, self.commands):
+            directory.mkdir()
+        self.command("sleep", ":")
+
+    def command(self, name: str, body: str) -> None:
+        """Give the machine a command."""
+        path = self.commands / name
+        path.write_text(f"#!/bin/sh\n{body}\n")
+        path.chmod(0o755)
+
+    def module(self, name: str) -> None:
+        """Load a module."""
+        (self.modules / name).mkdir()
+        (self.modules / name / "refcnt").write_text("0\n")
+
+    def run(self, script: str, *args: str) -> subprocess.CompletedProcess[str]:
+        """Run a script with its paths moved to this machine."""
+        text = script.replace("/run/nvidia/validations", str(self.validations))
+        text = text.replace("/sys/module", str(self.modules))
+        command = ["sh", "-c", text, "script", *args]
+        env = {"PATH": f"{self.commands}:/usr/bin:/bin"}
+        return subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=10)
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    """Return a machine without a driver."""
+    return Machine(tmp_path)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_script_is_valid_for_the_smallest_shell(name: str) -> None:
+    """Images of operands have busybox at most."""
+    checked = subprocess.run(["sh", "-n", "-c", ALL[name]], capture_output=True, text=True, check=False, timeout=10)
+    assert (checked.returncode, checked.stderr) == (0, "")
+    assert ALL[name].startswith("#!/bin/sh\n")
+
+
+def test_the_startup_probe_fails_until_the_module_is_loaded(machine: Machine) -> None:
+    """And says why, which ``kubectl describe`` shows."""
+    machine.command("nvidia-smi", ":")
+    result = machine.run(scripts.STARTUP_PROBE)
+    assert result.returncode == 1
+    assert "kernel module is not loaded yet" in result.stderr
+    assert not (machine.validations / ".driver-ctr-ready").exists()
+
+
+def test_the_startup_probe_waits_for_daemons_and_for_an_answer(machine: Machine) -> None:
+    """A loaded module that does not answer is no driver."""
+    machine.module("nvidia")
+    machine.command("nvidia-smi", "exit 9")
+    assert machine.run(scripts.STARTUP_PROBE).returncode == 9
+    machine.command("nvidia-smi", ":")
+    (machine.validations / ".driver-daemons-status").write_text("Starting")
+    assert machine.run(scripts.STARTUP_PROBE).returncode == 1
+    assert not (machine.validations / ".driver-ctr-ready").exists()
+
+
+def test_the_startup_probe_tells_the_validators_in_the_end(machine: Machine) -> None:
+    """The validator reads these three switches."""
+    machine.module("nvidia")
+    machine.command("nvidia-smi", "echo ok")
+    (machine.validations / ".driver-daemons-status").write_text("Ready")
+    assert machine.run(scripts.STARTUP_PROBE).returncode == 0
+    assert (machine.validations / ".driver-ctr-ready").read_text().splitlines() == [
+        "GDRCOPY_ENABLED: false",
+        "GDS_ENABLED: false",
+        "GPU_DIRECT_RDMA_ENABLED: false",
+    ]
+    assert [path.name for path in machine.validations.iterdir() if "new" in path.name] == []
+
+
+@pytest.mark.parametrize(
+    ("script", "program"),
+    [(scripts.TOOLKIT_ENTRYPOINT, "nvidia-toolkit"), (scripts.DEVICE_PLUGIN_ENTRYPOINT, "nvidia-device-plugin")],
+)
+def test_an_entrypoint_waits_for_the_driver_and_passes_on_what_it_says(
+    machine: Machine, script: str, program: str
+) -> None:
+    """The driver validation writes where the driver is; sleeping here makes the file appear."""
+    ready = machine.validations / "driver-ready"
+    machine.command("sleep", f'echo "NVIDIA_DRIVER_ROOT=/run/nvidia/driver" > {ready}')
+    machine.command(program, 'echo "root=$NVIDIA_DRIVER_ROOT args=$*"')
+    result = machine.run(script, "--one", "two words")
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.splitlines() == [
+        f"waiting for {ready}",
+        "root=/run/nvidia/driver args=--one two words",
+    ]
+
+
+def test_the_plugin_offers_what_the_kernel_can_do(machine: Machine) -> None:
+    """GPUDirect modules switch their features on."""
+    (machine.validations / "driver-ready").write_text("GDRCOPY_ENABLED=false\n")
+    machine.command("nvidia-device-plugin", 'echo "$GDRCOPY_ENABLED $GDS_ENABLED $MOFED_ENABLED"')
+    assert machine.run(scripts.DEVICE_PLUGIN_ENTRYPOINT).stdout.split() == ["false"]
+    machine.module("gdrdrv")
+    machine.module("nvidia_fs")
+    assert machine.run(scripts.DEVICE_PLUGIN_ENTRYPOINT).stdout.split() == ["false", "true", "true"]

@@ -1,0 +1,185 @@
+"""The two vectorAdd validations: what their pods are, and when another one is wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import builders
+import pytest
+
+from gpu_provision.components import desired
+from gpu_provision.components.labels import DIGEST
+from gpu_provision.components.validations import pod_name
+from gpu_provision.model.cluster import ClusterFacts
+from gpu_provision.model.inventory import Gpu, Inventory
+
+DRIVER, PLUGIN = "driver_validation", "device_plugin_validation"
+BOTH = (DRIVER, PLUGIN)
+
+
+def pods(component: str, inventory: Inventory | None = None, facts: ClusterFacts | None = None) -> dict[str, Any]:
+    """Return a component's pods by the node that each is meant for."""
+    manifests = desired(builders.context(inventory, facts or builders.fleet())).get(component, [])
+    return {node_of(item): item for item in manifests}
+
+
+def node_of(pod: dict[str, Any]) -> str:
+    """Return the node that a pod is bound to."""
+    if "nodeName" in pod["spec"]:
+        return str(pod["spec"]["nodeName"])
+    required = pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    (term,) = required["nodeSelectorTerms"]
+    (field,) = term["matchFields"]
+    assert (field["key"], field["operator"]) == ("metadata.name", "In")
+    (name,) = field["values"]
+    return str(name)
+
+
+@pytest.mark.parametrize("component", BOTH)
+def test_every_gpu_node_gets_a_pod_that_runs_vector_add_once(component: str) -> None:
+    """And no other node does."""
+    found = pods(component)
+    assert set(found) == {"t4-1", "t4-2", "h100-1"}
+    for pod in found.values():
+        (container,) = pod["spec"]["containers"]
+        assert [*container["command"], *container["args"]] == ["sh", "-c", "vectorAdd"]
+        assert container["image"] == "nvcr.io/nvidia/gpu-operator:v26.7.0"
+        assert pod["spec"]["restartPolicy"] == "Never"
+        assert pod["spec"]["runtimeClassName"] == "nvidia"
+
+
+def test_the_driver_validation_takes_all_gpus_without_asking_kubernetes() -> None:
+    """There is no device plugin yet."""
+    pod = pods(DRIVER)["t4-1"]
+    (container,) = pod["spec"]["containers"]
+    assert pod["spec"]["nodeName"] == "t4-1"
+    assert container["env"] == [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]
+    assert container["securityContext"] == {"privileged": True}
+    assert "resources" not in container
+
+
+def test_the_plugin_validation_asks_the_scheduler_for_one_gpu_of_its_node() -> None:
+    """A nodeName would bypass the scheduler, which counts who has which GPU."""
+    pod = pods(PLUGIN)["t4-1"]
+    (container,) = pod["spec"]["containers"]
+    assert container["resources"] == {"limits": {"nvidia.com/gpu": "1"}}
+    assert "nodeName" not in pod["spec"]
+    assert "env" not in container
+
+
+@pytest.mark.parametrize("component", BOTH)
+def test_a_validation_pushes_nobody_off_and_runs_on_tainted_nodes(component: str) -> None:
+    """A priority would let the scheduler evict workloads for it."""
+    spec = pods(component)["t4-1"]["spec"]
+    assert "priorityClassName" not in spec
+    assert {"operator": "Exists", "effect": "NoSchedule"} in spec["tolerations"]
+    assert {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"} in spec["tolerations"]
+
+
+@pytest.mark.parametrize(
+    ("component", "app"), [(DRIVER, "nvidia-driver-validation"), (PLUGIN, "nvidia-device-plugin-validation")]
+)
+def test_a_pod_is_named_after_its_node_and_its_content(component: str, app: str) -> None:
+    """A reader of ``kubectl get pods`` sees which node is meant."""
+    pod = pods(component)["t4-1"]
+    labels, digest = pod["metadata"]["labels"], pod["metadata"]["labels"][DIGEST]
+    assert labels["app"] == app
+    assert len(digest) == 16
+    assert pod["metadata"]["name"] == f"{app}-t4-1-{digest[:8]}"
+
+
+def test_a_long_node_name_gives_way_to_its_digest() -> None:
+    """The name of a pod has 253 characters."""
+    one, other = (pod_name("nvidia-driver-validation", "n" * 240 + end, "01234567") for end in "ab")
+    assert len(one) <= 253
+    assert one != other
+    assert pod_name("app", "host.example.org", "01234567") == "app-host.example.org-01234567"
+
+
+def changed_spec(component: str, **fields: Any) -> Callable[[], tuple[Inventory, ClusterFacts]]:
+    """Return a maker of the default situation with one spec changed."""
+    return lambda: (builders.with_spec(component, **fields), builders.fleet())
+
+
+def changed_node(**fields: str) -> Callable[[], tuple[Inventory, ClusterFacts]]:
+    """Return a maker of the default situation with t4-1 changed."""
+    first, *others = builders.fleet().nodes
+    return lambda: (builders.inventory(), ClusterFacts(nodes=(replace(first, **fields), *others)))
+
+
+def other_count() -> tuple[Inventory, ClusterFacts]:
+    """Return the default situation with another number of GPUs."""
+    pools = {**builders.POOLS, "t4": replace(builders.POOLS["t4"], gpu=Gpu("T4", 2))}
+    return builders.inventory(pools=pools), builders.fleet()
+
+
+def image(component: str) -> Any:
+    """Return another version of a component's image."""
+    return replace(getattr(builders.SPECS, component).image, version="v0.0.1")
+
+
+CHANGES = {
+    "driver": (changed_spec("driver", image=image("driver")), {DRIVER, PLUGIN}),
+    "toolkit": (changed_spec("toolkit", image=image("toolkit")), {DRIVER, PLUGIN}),
+    "validator": (changed_spec("validator", image=image("validator")), {DRIVER, PLUGIN}),
+    "plugin": (changed_spec("device_plugin", image=image("device_plugin")), {PLUGIN}),
+    "exporter": (changed_spec("dcgm_exporter", image=image("dcgm_exporter")), set()),
+    "machine": (changed_node(uid="another"), {DRIVER, PLUGIN}),
+    "boot": (changed_node(boot_id="another"), {DRIVER, PLUGIN}),
+    "kernel": (changed_node(kernel="another"), set()),
+    "count": (other_count, {DRIVER, PLUGIN}),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("component", BOTH)
+def test_a_validation_is_repeated_when_what_it_proved_has_changed(component: str, change: str) -> None:
+    """And only then, so that a run without changes runs nothing."""
+    make, affected = CHANGES[change]
+    before, after = pods(component)["t4-1"], pods(component, *make())["t4-1"]
+    assert (before["metadata"]["labels"][DIGEST] != after["metadata"]["labels"][DIGEST]) == (component in affected)
+
+
+def test_drivers_of_the_hosts_are_validated_too() -> None:
+    """That is what the first validation is about."""
+    assert set(pods(DRIVER, builders.with_spec("driver", enabled=False))) == {"t4-1", "t4-2", "h100-1"}
+
+
+def test_without_a_device_plugin_nothing_asks_for_a_gpu() -> None:
+    """The operator validator does not wait for it either."""
+    chosen = builders.with_spec("device_plugin", enabled=False)
+    assert pods(PLUGIN, chosen) == {}
+    validator = desired(builders.context(chosen))["validator"][-1]["spec"]["template"]["spec"]
+    assert "plugin-validation" not in [item["name"] for item in validator["initContainers"]]
+
+
+@pytest.mark.parametrize(
+    ("labels", "without"),
+    [
+        ({"nvidia.com/gpu.deploy.operands": "false"}, {DRIVER, PLUGIN}),
+        ({"nvidia.com/gpu.deploy.container-toolkit": "false"}, {DRIVER, PLUGIN}),
+        ({"nvidia.com/gpu.deploy.device-plugin": "false"}, {PLUGIN}),
+        ({"nvidia.com/gpu.deploy.driver": "pre-installed"}, set()),
+        ({"nvidia.com/gpu.deploy.device-plugin": "paused-for-driver-upgrade"}, set()),
+    ],
+)
+@pytest.mark.parametrize("component", BOTH)
+def test_a_node_that_keeps_the_operands_off_is_not_validated(
+    component: str, labels: dict[str, str], without: set[str]
+) -> None:
+    """It could never pass; a pause ends."""
+    first, *others = builders.fleet().nodes
+    facts = ClusterFacts(nodes=(replace(first, labels={**first.labels, **labels}), *others))
+    assert ("t4-1" in pods(component, None, facts)) == (component not in without)
+    nodes = (replace(builders.NODES[0], labels=labels), *builders.NODES[1:])
+    assert ("t4-1" in pods(component, builders.inventory(nodes=nodes))) == (component not in without)
+
+
+@pytest.mark.parametrize("component", BOTH)
+def test_a_node_whose_gpu_is_gone_is_not_validated(component: str) -> None:
+    """Its labels say what is wrong with it."""
+    _, *others = builders.fleet().nodes
+    gone = builders.node("t4-1", labels=builders.nfd_labels(gpu=False))
+    assert "t4-1" not in pods(component, None, ClusterFacts(nodes=(gone, *others)))
