@@ -24,7 +24,7 @@ echo "kernel $kernel"
 echo "architecture $(uname -m)"
 show os /etc/os-release
 show loaded /proc/modules
-tr ' ' '\n' 2>/dev/null </proc/cmdline | grep -E '^(rd\.driver\.blacklist|mod(probe\.|ule_)blacklist)=' | sed 's/^/cmdline /'
+tr ' ' '\n' 2>/dev/null </proc/cmdline | grep -E '^(rd\.driver\.|modprobe\.|module_)blacklist=' | sed 's/^/cmdline /'
 grep_into builtin '@PATTERN@' "$stock/modules.builtin"
 grep_into available '@PATTERN@' "$stock/modules.dep"
 for module in @MODULES@; do

@@ -74,9 +74,11 @@ def run(request: dict[str, Any], emit: Emit) -> dict[str, Any]:
     warnings = Warnings()
     logging.getLogger("pyinfra").addHandler(warnings)
     inventory = _inventory(request["groups"], request["hosts"])
+    left_out = " ".join(warnings.messages) if len(inventory) < len(request["hosts"]) else ""
+    if not len(inventory):  # pyinfra would take it for no inventory at all
+        return {"outcomes": {}, "findings": [], "left_out": left_out}
     state = State(inventory, Config(), check_for_changes=request["dry_run"])
     state.add_callback_handler(Progress(emit))
-    left_out = " ".join(warnings.messages) if len(inventory) < len(request["hosts"]) else ""
     with ctx_state.use(state):
         _go(state, dry_run=request["dry_run"])
         records = _records(state)

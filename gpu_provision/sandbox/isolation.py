@@ -113,7 +113,7 @@ def _try(unshare: tuple[str, ...]) -> str:
 def _prepare(root: Path, unshare: tuple[str, ...]) -> None:
     for name in (".sandbox", ".lib", ".proc", "dev", "etc", "lib", "proc", "sys"):
         (root / name).mkdir(parents=True, exist_ok=True)
-    (root / ".sandbox/absent").touch()
+    _mount_point(root / ".sandbox/absent")
     _compose_lib(root)
     bound = "rbind,ro" if _as_root(unshare) else "rbind"
     mounts = {target: (source, options) for source, target, options in _mounts(root, bound)}
@@ -138,10 +138,16 @@ def _mounts(root: Path, bound: str) -> Iterator[tuple[Path, Path, str]]:
         if _share(Path("/", name), root / name):
             yield Path("/", name), root / name, bound
     for name in DEVICES:
-        (root / "dev" / name).touch()
-        yield Path("/dev", name), root / "dev" / name, "bind"
+        yield Path("/dev", name), _mount_point(root / "dev" / name), "bind"
     yield from _etc(root, bound)
     yield from _covers(root)
+
+
+def _mount_point(path: Path) -> Path:
+    """Make an empty file to mount something over, unless there is one."""
+    if not path.exists():
+        path.touch()
+    return path
 
 
 def _share(source: Path, target: Path) -> bool:
@@ -177,8 +183,7 @@ def _etc(root: Path, bound: str) -> Iterator[tuple[Path, Path, str]]:
         (root / "etc/alternatives").mkdir(exist_ok=True)
         yield alternatives, root / "etc/alternatives", bound
     if cache_of_loader.is_file():
-        (root / "etc/ld.so.cache").touch()
-        yield cache_of_loader, root / "etc/ld.so.cache", "bind"
+        yield cache_of_loader, _mount_point(root / "etc/ld.so.cache"), "bind"
 
 
 def _covers(root: Path) -> Iterator[tuple[Path, Path, str]]:

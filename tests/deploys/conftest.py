@@ -1,0 +1,97 @@
+"""pyinfra as its users run it, on a fleet with hosts of every kind, followed by one operation on the cluster."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gpu_provision.sandbox import hosts
+
+Pyinfra = Callable[..., subprocess.CompletedProcess[str]]
+
+FLEET = """
+nodes:
+- {name: good-1, gpu: {model: T4, count: 1}}
+- {name: good-2, os: rhel9.4, gpu: {model: H100, count: 8}, host: {nouveau: true}}
+- {name: held-1, gpu: {model: T4, count: 1}, host: {nouveau: true, in_use: [nouveau]}}
+- {name: bad-1, gpu: {model: T4, count: 1}, host: {available: []}}
+- {name: away-1, gpu: {model: T4, count: 1}, host: {reachable: false}}
+- {name: cpu-1}
+"""
+INVENTORY = """
+_data = {"sandbox_fleet": "mine.yaml", "gpu_inventory": "/inventory.yaml"}
+nodes = [(f"@sandbox/{_name}", _data) for _name in NAMES]
+gpu = [f"@sandbox/{_name}" for _name in NAMES if _name != "cpu-1"]
+cluster = ["@cluster/sandbox"]
+"""
+DEPLOY = """
+from gpu_provision.deploys.hosts import host_prerequisites, hosts_ready
+from cluster_phase import cluster_phase
+
+host_prerequisites()
+hosts_ready()
+cluster_phase()
+"""
+CLUSTER_PHASE = """
+from pathlib import Path
+
+from pyinfra.api.command import FunctionCommand
+from pyinfra.api.deploy import deploy
+from pyinfra.api.operation import operation
+from pyinfra.context import host
+
+
+def _run(state, host):
+    Path("cluster-ran").touch()
+
+
+@operation()
+def applied():
+    if not Path("cluster-ran").exists():
+        yield FunctionCommand(_run, (), {})
+
+
+@deploy("Cluster phase")
+def cluster_phase():
+    if "cluster" in host.groups:
+        applied(name="applied")
+"""
+
+
+@pytest.fixture
+def sandbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Directory that holds the hosts of the fleet above; empty until somebody connects."""
+    if hosts.isolation_problem():
+        pytest.skip(hosts.isolation_problem())
+    monkeypatch.setenv(hosts.DIRECTORY_VARIABLE, str(tmp_path / "state"))
+    (tmp_path / "mine.yaml").write_text(FLEET)
+    (tmp_path / "deploy.py").write_text(DEPLOY)
+    (tmp_path / "cluster_phase.py").write_text(CLUSTER_PHASE)
+    return tmp_path / "state/mine/hosts"
+
+
+@pytest.fixture
+def pyinfra(sandbox: Path, tmp_path: Path) -> Pyinfra:
+    """Run the deploy on some hosts of the fleet; options go to pyinfra as they are."""
+    del sandbox
+
+    def run(nodes: str, *options: str) -> subprocess.CompletedProcess[str]:
+        (tmp_path / "inventory.py").write_text(INVENTORY.replace("NAMES", repr(nodes.split())))
+        return subprocess.run(
+            [Path(sys.executable).with_name("pyinfra"), *options, "inventory.py", "deploy.py"],
+            cwd=tmp_path,
+            env={**os.environ, "COLUMNS": "300"},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+
+    return run

@@ -1,0 +1,178 @@
+"""The host phase and its barrier under the real pyinfra command, in every mode that it has."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gpu_provision.sandbox import hosts
+from gpu_provision.sandbox.hosts import SimulatedHost
+
+Pyinfra = Callable[..., subprocess.CompletedProcess[str]]
+
+MODULES_FILE = "etc/modules-load.d/gpu-provision.conf"
+NOUVEAU_FILE = "etc/modprobe.d/gpu-provision-nouveau.conf"
+
+
+def totals(output: str) -> tuple[int, ...]:
+    """Return hosts, success, error and no change of pyinfra's last table row."""
+    (row,) = re.findall(r"Grand total\s+(.*)", output)
+    return tuple(0 if figure == "-" else int(figure) for figure in row.split())
+
+
+def files(root: Path) -> dict[str, tuple[str, int]]:
+    """Return content and time of everything that a run could have written on a host."""
+    paths = (path for folder in ("etc", "boot", "proc", "sys") for path in (root / folder).rglob("*"))
+    return {str(p): (p.read_text(), p.stat().st_mtime_ns) for p in paths if p.is_file() and not p.is_symlink()}
+
+
+def modules(root: Path) -> set[str]:
+    return {line.split()[0] for line in (root / "proc/modules").read_text().splitlines()}
+
+
+def test_first_run_prepares_hosts_and_lets_the_cluster_phase_go_on(
+    pyinfra: Pyinfra, sandbox: Path, tmp_path: Path
+) -> None:
+    """Modules loaded and listed, nouveau blacklisted and gone, the initramfs knows it; on Ubuntu and on RHEL."""
+    done = pyinfra("good-1 good-2", "-y")
+    assert done.returncode == 0, done.stdout
+    for root in (sandbox / "good-1", sandbox / "good-2"):
+        assert "ipmi_msghandler" in modules(root)
+        assert "nouveau" not in modules(root)
+        assert (root / MODULES_FILE).read_text().splitlines()[1:] == ["ipmi_msghandler"]
+        assert "blacklist nouveau" in (root / NOUVEAU_FILE).read_text().splitlines()
+        (image,) = (root / "boot").glob("init*")
+        assert "blacklist nouveau" in image.read_text()
+    assert (tmp_path / "cluster-ran").exists()
+
+
+def test_second_run_changes_nothing(pyinfra: Pyinfra, sandbox: Path) -> None:
+    """Every operation says "No changes", and no file is even touched."""
+    pyinfra("good-1 good-2 held-1", "-y")
+    before = {root.name: files(root) for root in sandbox.iterdir()}
+    done = pyinfra("good-1 good-2 held-1", "-y")
+    called, success, error, no_change = totals(done.stdout)
+    assert (success, error) == (0, 0)
+    assert no_change == called
+    assert {root.name: files(root) for root in sandbox.iterdir()} == before
+
+
+@pytest.mark.parametrize("options", [("--dry",), ("--dry", "--diff")])
+def test_dry_run_shows_changes_and_makes_none(pyinfra: Pyinfra, sandbox: Path, options: tuple[str, ...]) -> None:
+    """With --diff also what would stand in the files."""
+    done = pyinfra("good-1", *options)
+    assert done.returncode == 0, done.stdout
+    assert re.search(r"Kernel modules loaded now and at boot\s+1 \(@sandbox/good-1\)", done.stdout)
+    assert re.search(r"nouveau kept away\s+1 \(@sandbox/good-1\)", done.stdout)
+    assert not (sandbox / "good-1" / MODULES_FILE).exists()
+    assert ("+ipmi_msghandler" in done.stdout) == ("+blacklist nouveau" in done.stdout) == ("--diff" in options)
+
+
+def test_plan_of_a_finished_host_is_empty(pyinfra: Pyinfra) -> None:
+    """Not even the barrier counts as a change."""
+    pyinfra("good-1", "-y")
+    done = pyinfra("good-1", "--dry", "--diff")
+    plan = done.stdout.split("Detected changes:")[1]
+    assert "(@" not in plan
+
+
+def test_drift_is_repaired(pyinfra: Pyinfra, sandbox: Path) -> None:
+    """An edited file and an unloaded module come back, nothing else changes."""
+    pyinfra("good-1", "-y")
+    root = sandbox / "good-1"
+    (root / NOUVEAU_FILE).write_text("# blacklist nouveau\n")
+    hosts.run(SimulatedHost("good-1", root), "modprobe -r ipmi_msghandler").check_returncode()
+    done = pyinfra("good-1", "-y")
+    assert totals(done.stdout)[1] == 2
+    assert "blacklist nouveau" in (root / NOUVEAU_FILE).read_text().splitlines()
+    assert "ipmi_msghandler" in modules(root)
+
+
+def test_nouveau_in_use_needs_a_reboot_and_is_no_change_the_second_time(pyinfra: Pyinfra) -> None:
+    """It is said plainly on every run, and does not hold the cluster back."""
+    first, second = pyinfra("held-1", "-y"), pyinfra("held-1", "-y")
+    for done in (first, second):
+        assert done.returncode == 0
+        assert done.stdout.count("reboot needed: nouveau is loaded and in use") == 1
+    assert totals(second.stdout)[1] == 0
+
+
+def test_host_without_a_gpu_is_left_alone(pyinfra: Pyinfra, sandbox: Path) -> None:
+    """Nodes of the inventory that have none need no prerequisites, but take part in the barrier."""
+    done = pyinfra("good-1 cpu-1", "-y")
+    assert done.returncode == 0
+    assert not (sandbox / "cpu-1" / MODULES_FILE).exists()
+
+
+def test_missing_kernel_module_fails_its_host_and_holds_the_cluster_back(
+    pyinfra: Pyinfra, sandbox: Path, tmp_path: Path
+) -> None:
+    """The message names host, module, kernel and package; the other host is finished all the same."""
+    done = pyinfra("good-1 bad-1", "-y")
+    assert done.returncode == 1
+    assert "GP601 @sandbox/bad-1: kernel 5.15.0-122-generic has no module ipmi_msghandler" in done.stdout
+    assert "apt-get install linux-modules-extra-5.15.0-122-generic" in done.stdout
+    assert "the cluster phase is held back: the host phase failed on @sandbox/bad-1" in done.stdout
+    assert "Traceback" not in done.stdout
+    assert "ipmi_msghandler" in modules(sandbox / "good-1")
+    assert not (tmp_path / "cluster-ran").exists()
+
+
+def test_missing_kernel_module_is_found_by_a_dry_run(pyinfra: Pyinfra, sandbox: Path) -> None:
+    """Before anything is touched anywhere."""
+    done = pyinfra("good-1 bad-1", "--dry")
+    assert done.returncode == 1
+    assert "has no module ipmi_msghandler" in done.stdout
+    assert not (sandbox / "good-1" / MODULES_FILE).exists()
+
+
+def test_unreachable_host_holds_the_cluster_back(pyinfra: Pyinfra, tmp_path: Path) -> None:
+    """Nobody knows what it is like."""
+    done = pyinfra("good-1 away-1", "-y")
+    assert done.returncode == 1
+    assert "the host phase failed on @sandbox/away-1" in done.stdout
+    assert not (tmp_path / "cluster-ran").exists()
+
+
+def test_failed_host_can_be_excluded(pyinfra: Pyinfra, tmp_path: Path) -> None:
+    """As the message says."""
+    done = pyinfra("good-1 away-1", "-y", "--exclude", "@sandbox/away-1")
+    assert done.returncode == 0, done.stdout
+    assert (tmp_path / "cluster-ran").exists()
+
+
+def test_no_wait_is_held_back(pyinfra: Pyinfra, tmp_path: Path) -> None:
+    """The cluster would be first; pyinfra itself would exit with 0."""
+    done = pyinfra("good-1 good-2", "-y", "--no-wait")
+    assert done.returncode == 1
+    assert "the host phase is not finished on @sandbox/good-1, @sandbox/good-2" in done.stdout
+    assert "run without --serial and --no-wait" in done.stdout
+    assert not (tmp_path / "cluster-ran").exists()
+
+
+def test_serial_goes_on_only_if_the_cluster_happens_to_be_last(pyinfra: Pyinfra, tmp_path: Path) -> None:
+    """The order of --serial is pyinfra's secret; either way the cluster phase never runs over unfinished hosts."""
+    done = pyinfra("good-1 good-2", "-y", "--serial")
+    held_back = "the host phase is not finished on" in done.stdout
+    assert (done.returncode == 1) == held_back
+    assert (tmp_path / "cluster-ran").exists() != held_back
+
+
+def test_limit_to_the_cluster_runs_its_phase_alone(pyinfra: Pyinfra, sandbox: Path, tmp_path: Path) -> None:
+    """Hosts outside of the limit are nobody's business."""
+    done = pyinfra("good-1 away-1", "-y", "--limit", "cluster")
+    assert done.returncode == 0, done.stdout
+    assert (tmp_path / "cluster-ran").exists()
+    assert not sandbox.exists()
+
+
+def test_limit_to_a_node_runs_its_host_phase_alone(pyinfra: Pyinfra, sandbox: Path, tmp_path: Path) -> None:
+    """By the node's own name."""
+    done = pyinfra("good-1 good-2", "-y", "--limit", "good-1")
+    assert done.returncode == 0, done.stdout
+    assert [host.name for host in sandbox.iterdir()] == ["good-1"]
+    assert not (tmp_path / "cluster-ran").exists()

@@ -1,0 +1,219 @@
+"""The host phase as a function: values in, values out."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import testinfra
+from testinfra.backend.base import BaseBackend, CommandResult
+
+from gpu_provision.hosts import run
+from gpu_provision.hosts.result import HostOutcome
+from gpu_provision.hosts.run import prepare
+from gpu_provision.inventory import load
+from gpu_provision.model.findings import RunFailed, UsageError
+from gpu_provision.model.inventory import Inventory
+from gpu_provision.model.progress import Event, State
+from gpu_provision.sandbox import hosts
+
+FLEET = """
+nodes:
+- {name: good-1, gpu: {model: T4, count: 1}}
+- {name: good-2, os: ubuntu24.04, gpu: {model: H100, count: 8}, host: {nouveau: true}}
+- {name: held-1, gpu: {model: T4, count: 1}, host: {nouveau: true, in_use: [nouveau]}}
+- {name: bad-1, gpu: {model: T4, count: 1}, host: {available: []}}
+- {name: away-1, gpu: {model: T4, count: 1}, host: {reachable: false}}
+- {name: cpu-1}
+"""
+INVENTORY = """
+name: test
+cluster: {sandbox: FLEET}
+release: "26.7.0"
+pools:
+  t4: {os: ubuntu22.04, gpu: {model: T4, count: 1}}
+  h100: {os: ubuntu24.04, gpu: {model: H100, count: 8}}
+  cpu: {os: ubuntu22.04}
+nodes:
+"""
+POOLS = {"good-2": "h100", "cpu-1": "cpu"}
+FIRST = (
+    "kernel modules loaded: ipmi_msghandler",
+    "kernel modules listed for the boot: ipmi_msghandler",
+    "nouveau blacklisted",
+    "initramfs rebuilt",
+)
+
+
+def inventory(directory: Path, *nodes: str) -> Inventory:
+    """Return an inventory of some nodes of the fleet above."""
+    fleet, path = directory / "mine.yaml", directory / "inventory.yaml"
+    fleet.write_text(FLEET)
+    lines = [f"- {{name: {node}, pool: {POOLS.get(node, 't4')}}}" for node in nodes]
+    path.write_text("\n".join([INVENTORY.replace("FLEET", str(fleet)), *lines]))
+    return load(path)
+
+
+@pytest.mark.usefixtures("sandbox")
+def test_first_run_changes_and_second_does_not(tmp_path: Path) -> None:
+    """Every change in words, with the GPUs seen on the bus."""
+    declared = inventory(tmp_path, "good-1", "good-2", "cpu-1")
+    first, second = prepare(declared), prepare(declared)
+    assert [(host.name, host.gpus, host.changes) for host in first.hosts] == [
+        ("good-1", 1, FIRST),
+        ("good-2", 8, (*FIRST, "nouveau unloaded")),
+    ]
+    assert [(host.name, host.gpus, host.changes) for host in second.hosts] == [("good-1", 1, ()), ("good-2", 8, ())]
+    assert not first.failed
+    assert not first.findings
+
+
+def test_dry_run_says_what_would_change(tmp_path: Path, sandbox: Path) -> None:
+    """And writes nothing on the host."""
+    result = prepare(inventory(tmp_path, "good-1"), dry_run=True)
+    assert result.hosts == (HostOutcome(name="good-1", changes=FIRST, gpus=1, kernel="5.15.0-122-generic"),)
+    assert not list(sandbox.rglob("gpu-provision*.conf"))
+
+
+@pytest.mark.usefixtures("sandbox")
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_failed_hosts_say_why_and_do_not_stop_the_others(tmp_path: Path, *, dry_run: bool) -> None:
+    """Two failures of different kinds, found by the run and by the look alike."""
+    events: list[Event] = []
+    result = prepare(inventory(tmp_path, "good-1", "bad-1", "away-1"), dry_run=dry_run, listen=events.append)
+    good, bad, away = result.hosts
+    assert good.changes == FIRST
+    assert bad.failed
+    assert "has no module ipmi_msghandler" in bad.reason
+    assert "linux-modules-extra-5.15.0-122-generic" in bad.reason
+    assert bad.gpus == 1
+    assert away.failed
+    assert "unreachable" in away.reason
+    assert away.gpus is None
+    assert [host.name for host in result.failed] == ["bad-1", "away-1"]
+    last = {event.node: event.state for event in events}
+    assert last == {"good-1": State.READY, "bad-1": State.FAILED, "away-1": State.FAILED}
+
+
+@pytest.mark.usefixtures("sandbox")
+def test_all_hosts_may_fail(tmp_path: Path) -> None:
+    """Each still has its own reason."""
+    result = prepare(inventory(tmp_path, "bad-1", "away-1"))
+    assert ["no module" in host.reason or "unreachable" in host.reason for host in result.hosts] == [True, True]
+
+
+@pytest.mark.usefixtures("sandbox")
+def test_reboot_is_reported_beside_the_host_and_as_a_warning(tmp_path: Path) -> None:
+    """It is no failure."""
+    result = prepare(inventory(tmp_path, "held-1"))
+    (host,) = result.hosts
+    assert (host.failed, host.reboot_needed) == (False, True)
+    assert [finding.code for finding in result.findings] == ["GP603"]
+
+
+def test_limit_leaves_the_others_alone(tmp_path: Path, sandbox: Path) -> None:
+    """By the nodes' names."""
+    result = prepare(inventory(tmp_path, "good-1", "good-2"), limit=["good-2"])
+    assert [host.name for host in result.hosts] == ["good-2"]
+    assert [path.name for path in sandbox.glob("*/hosts/*")] == ["good-2"]
+
+
+def test_unknown_name_in_the_limit_is_refused(tmp_path: Path) -> None:
+    """With the nearest one that exists."""
+    with pytest.raises(UsageError, match="write good-1"):
+        prepare(inventory(tmp_path, "good-1"), limit=["god-1"])
+
+
+def test_nothing_to_do_starts_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nodes without a GPU have no host phase."""
+    monkeypatch.setattr(run, "_ask", None)
+    assert prepare(inventory(tmp_path, "cpu-1", "good-1"), limit=["cpu-1"]).hosts == ()
+
+
+@pytest.mark.usefixtures("sandbox")
+def test_machine_without_isolation_leaves_the_hosts_out_with_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The caller goes on with the cluster."""
+    (tmp_path / "unshare").write_text("#!/bin/sh\necho 'unshare failed: Operation not permitted' >&2\nexit 1\n")
+    (tmp_path / "unshare").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    result = prepare(inventory(tmp_path, "good-1"))
+    assert result.hosts == ()
+    assert [finding.code for finding in result.findings] == ["GP606"]
+    assert "does not let" in result.findings[0].what
+
+
+@pytest.mark.usefixtures("sandbox")
+def test_breakdown_of_the_worker_is_one_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its last words are the evidence."""
+    broken = tmp_path / "python"
+    broken.write_text("#!/bin/sh\necho 'no such luck' >&2\nexit 3\n")
+    broken.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(broken))
+    with pytest.raises(RunFailed, match="ended unexpectedly with status 3") as caught:
+        prepare(inventory(tmp_path, "good-1"))
+    assert caught.value.findings[0].evidence == "no such luck"
+
+
+@pytest.mark.usefixtures("sandbox")
+def test_listener_that_raises_ends_the_worker(tmp_path: Path) -> None:
+    """As Ctrl-C does: nothing goes on in the background."""
+
+    def interrupt(_: Event) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        prepare(inventory(tmp_path, "good-1"), listen=interrupt)
+
+
+@pytest.mark.usefixtures("sandbox")
+def test_callers_process_stays_as_it_was(tmp_path: Path) -> None:
+    """Neither gevent nor pyinfra comes into it, so a Kubernetes client may be imported before or after."""
+    inventory(tmp_path, "good-1")
+    code = (
+        "import sys\n"
+        "from gpu_provision.hosts.run import prepare\n"
+        "from gpu_provision.inventory import load\n"
+        "assert prepare(load(sys.argv[1])).hosts[0].changes\n"
+        "sys.exit(str({'gevent', 'pyinfra', 'kubernetes'} & set(sys.modules) or ''))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "inventory.yaml")], capture_output=True, text=True, check=False
+    )
+    assert done.stderr.strip() == ""
+
+
+class SandboxBackend(BaseBackend):
+    """testinfra on a simulated host."""
+
+    NAME = "sandbox"
+
+    def __init__(self, host: hosts.SimulatedHost) -> None:
+        """Keep the host."""
+        self.simulated = host
+        super().__init__(host.name)
+
+    def run(self, command: str, *args: str, **_: object) -> CommandResult:
+        """Run a command there."""
+        line = self.quote(command, *args)
+        done = hosts.run(self.simulated, line)
+        return self.result(done.returncode, self.encode(line), done.stdout, done.stderr)
+
+
+def test_prepared_host_is_what_testinfra_sees(tmp_path: Path, sandbox: Path) -> None:
+    """An independent reader's view, now and after a reboot."""
+    prepare(inventory(tmp_path, "good-2"))
+    simulated = hosts.SimulatedHost("good-2", sandbox / "mine/hosts/good-2")
+    host = testinfra.host.Host(SandboxBackend(simulated))
+    for _ in ("now", "after a reboot"):
+        assert host.file("/etc/modules-load.d/gpu-provision.conf").contains("^ipmi_msghandler$")
+        blacklist = host.file("/etc/modprobe.d/gpu-provision-nouveau.conf")
+        assert (blacklist.user, blacklist.mode) == ("root", 0o644)
+        assert blacklist.contains("^blacklist nouveau$")
+        assert "ipmi_msghandler" in host.check_output("lsmod")
+        assert "nouveau" not in host.check_output("lsmod")
+        assert host.system_info.release == "24.04"
+        hosts.reboot(simulated)
