@@ -1,0 +1,125 @@
+"""The inventory as pyinfra sees it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpu_provision.inventory import groups, hosts_of, load
+
+HERE = Path(__file__).parent
+INVENTORY = """
+name: stack
+cluster: {context: prod}
+ssh: {user: ubuntu, key: ./key, known_hosts_file: known_hosts}
+pools:
+  t4: {gpu: {model: T4, count: 2}}
+  cpu: {}
+  managed: {gpu: {model: T4, count: 1}, host_prerequisites: {enabled: false}}
+nodes:
+  - {name: t4-1, pool: t4, address: 10.0.0.1}
+  - {name: t4-2, pool: t4, ssh: {port: 2222, user: root}}
+  - {name: cpu-1, pool: cpu, ssh: {sudo: false}}
+  - {name: managed-1, pool: managed}
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "stack.yaml"
+    path.write_text(INVENTORY, encoding="utf-8")
+    (tmp_path / "key").touch()
+    return path
+
+
+def hosts(result: dict[str, Any], group: str) -> list[str]:
+    """Return the names of a group's hosts."""
+    return [name for name, _ in result[group][0]]
+
+
+def test_groups_are_nodes_gpus_pools_and_the_cluster(file: Path) -> None:
+    """Nodes whose host phase is off are in none: nobody connects to them."""
+    result = groups(file)
+    assert {name: hosts(result, name) for name in result} == {
+        "nodes": ["t4-1", "t4-2", "cpu-1"],
+        "gpu": ["t4-1", "t4-2"],
+        "pool_t4": ["t4-1", "t4-2"],
+        "pool_cpu": ["cpu-1"],
+        "pool_managed": [],
+        "cluster": ["@cluster/prod"],
+    }
+
+
+def test_host_data_holds_what_deploys_and_the_ssh_connector_read(file: Path) -> None:
+    """Paths are absolute; what is not set is absent, so that the user's own SSH configuration counts."""
+    (_, first), (_, second), (_, third) = groups(file)["nodes"][0]
+    base = file.parent
+    assert first == {
+        "gpu_inventory": str(file),
+        "gpu_node": "t4-1",
+        "gpu_count": 2,
+        "host_prerequisites": {
+            "enabled": True,
+            "kernel_modules": ["i2c_core", "ipmi_msghandler"],
+            "blacklist_nouveau": True,
+        },
+        "ssh_hostname": "10.0.0.1",
+        "ssh_user": "ubuntu",
+        "ssh_key": str(base / "key"),
+        "ssh_known_hosts_file": str(base / "known_hosts"),
+        "_sudo": True,
+    }
+    assert (second["ssh_hostname"], second["ssh_port"], second["ssh_user"]) == ("t4-2", 2222, "root")
+    assert "_sudo" not in second
+    assert "_sudo" not in third
+    assert third["host_prerequisites"] == {"enabled": True, "kernel_modules": [], "blacklist_nouveau": False}
+
+
+def test_the_cluster_knows_its_inventory(file: Path) -> None:
+    """The operations on it load the file by this path."""
+    assert groups(load(file))["cluster"] == ([("@cluster/prod", {"gpu_inventory": str(file)})], {})
+
+
+@pytest.mark.parametrize(
+    ("cluster", "context"),
+    [
+        ("{}", "current"),
+        ("{context: prod}", "prod"),
+        ("{sandbox: default}", "sandbox"),
+        ("{sandbox: eight}", "sandbox-eight"),
+        ("{sandbox: fleets/eight.yaml}", "sandbox-eight"),
+    ],
+)
+def test_the_cluster_is_named_by_its_context(file: Path, cluster: str, context: str) -> None:
+    """The embedded sandboxes have contexts of their own."""
+    file.write_text(INVENTORY.replace("{context: prod}", cluster), encoding="utf-8")
+    assert hosts(groups(file), "cluster") == [f"@cluster/{context}"]
+
+
+def test_hosts_of_a_sandbox_are_simulated(file: Path) -> None:
+    """They are reached by our connector, without SSH and without sudo, and know their fleet."""
+    file.write_text(INVENTORY.replace("{context: prod}", "{sandbox: eight}"), encoding="utf-8")
+    result = groups(file)
+    assert hosts(result, "nodes") == ["@sandbox/t4-1", "@sandbox/t4-2", "@sandbox/cpu-1"]
+    data = result["nodes"][0][0][1]
+    assert data["sandbox_fleet"] == "eight"
+    assert not [key for key in data if key.startswith(("ssh_", "_"))]
+
+
+def test_a_script_names_the_yaml_beside_it(file: Path) -> None:
+    """Inventories for pyinfra are three lines on top of their YAML."""
+    assert hosts_of(str(file.with_suffix(".py"))) == groups(file)
+
+
+def test_a_script_ends_with_the_findings_and_no_traceback(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The process ends with exit code 65; pyinfra would show a traceback for any exception."""
+    (tmp_path / "stack.yaml").write_text("name: Stack\n", encoding="utf-8")
+    with pytest.raises(SystemExit) as raised:
+        hosts_of(str(tmp_path / "stack.py"))
+    assert raised.value.code == 65
+    written = capsys.readouterr().err
+    assert "GP121" in written
+    assert "GP124" in written
+    assert "Traceback" not in written
