@@ -52,6 +52,7 @@ def manifests(spec: DcgmExporterSpec, context: Context) -> list[Manifest]:
             _NAME,
             selector=_LABELS,
             node_selector={labels.deploy("dcgm-exporter"): "true"},
+            pod_annotations=operands.configured_by(operands.config_of(context, spec.metrics_config)),
             pod=_pod(spec, context),
         ),
         *([_service_monitor(spec, context)] if with_monitor else []),

@@ -18,6 +18,7 @@ REQUIRES: tuple[str, ...] = ("validator",)
 _ACCOUNT = "nvidia-device-plugin"
 _APP = "nvidia-device-plugin-daemonset"
 _ENTRYPOINT = "nvidia-device-plugin-entrypoint"
+_ENTRYPOINT_FILES = {"entrypoint.sh": scripts.DEVICE_PLUGIN_ENTRYPOINT}
 
 # The kubelet looks for plugins nowhere else, whatever its root directory is.
 _PLUGIN_DIRECTORY = "/var/lib/kubelet/device-plugins"
@@ -53,17 +54,19 @@ def spec(inventory: Inventory) -> DevicePluginSpec | None:
 def manifests(spec: DevicePluginSpec, context: Context) -> list[Manifest]:
     """Return access rights, the entrypoint and the DaemonSet."""
     namespace = context.namespace
-    entrypoint = {"entrypoint.sh": scripts.DEVICE_PLUGIN_ENTRYPOINT}
+    configurations = operands.config_of(context, spec.config_name)
     return [
         service_account(_ACCOUNT, namespace),
         *role(_ACCOUNT, namespace, [operands.USE_PRIVILEGED_SCC], subject=_ACCOUNT),
         *cluster_role(_ACCOUNT, namespace, [operands.READ_NODES], subject=_ACCOUNT),
-        config_map(_ENTRYPOINT, namespace, entrypoint, {labels.APP: _APP}),
+        config_map(_ENTRYPOINT, namespace, _ENTRYPOINT_FILES, {labels.APP: _APP}),
         operands.daemon_set(
             context,
             _APP,
             selector={labels.APP: _APP},
             node_selector={labels.deploy("device-plugin"): "true"},
+            # The reference's side-car sees another label, but not another content of the same configuration.
+            pod_annotations=operands.configured_by(_ENTRYPOINT_FILES, configurations),
             pod=_pod(spec, context),
         ),
     ]

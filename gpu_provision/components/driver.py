@@ -118,6 +118,7 @@ def manifests(_spec: DriverSpec, context: Context) -> list[Manifest]:
         *role(_ACCOUNT, namespace, [operands.USE_PRIVILEGED_SCC], subject=_ACCOUNT),
         *cluster_role(_ACCOUNT, namespace, _CLUSTER_RULES, subject=_ACCOUNT),
         config_map(_PROBE, namespace, {"startup-probe.sh": scripts.STARTUP_PROBE}, {labels.APP: _APP}),
+        # A change of the probe restarts no driver: a pod keeps the probe that it has started with.
         *(_daemon_set(group, next(members), context) for group, members in groupby(served, _group)),
     ]
 
@@ -166,7 +167,8 @@ def _pod(target: Target, context: Context) -> dict[str, Any]:
     volumes = [*_VOLUMES, *inputs.volumes]
     manager, driver = _manager(spec), _driver(spec, image_of(target), inputs.mounts)
     # Both skip the installation if this is what is installed already: a restart then costs no workload.
-    settings = {"DRIVER_CONFIG_DIGEST": digest(_install_relevant(manager, driver, volumes), 32)}
+    relevant = [*_install_relevant(manager, driver), volumes, driver_inputs.contents(spec, context)]
+    settings = {"DRIVER_CONFIG_DIGEST": digest(relevant, 32)}
     for container in (manager, driver):
         container["env"] += pods.environment(settings)
     return operands.pod(
@@ -234,9 +236,9 @@ def _startup_probe(spec: DriverSpec) -> dict[str, Any]:
     }
 
 
-def _install_relevant(manager: dict[str, Any], driver: dict[str, Any], volumes: list[dict[str, Any]]) -> list[Any]:
+def _install_relevant(*containers: dict[str, Any]) -> list[Any]:
     fields = ("image", "command", "args", "env", "volumeMounts")
-    return [[container.get(field) for field in fields] for container in (manager, driver)] + [volumes]
+    return [[container.get(field) for field in fields] for container in containers]
 
 
 def _unknown(target: Target) -> Finding:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from gpu_provision.components import pods
+from gpu_provision.components import operands, pods
 from gpu_provision.components.targets import dns_label
 from gpu_provision.components.toolkit_runtimes import CRIO, runtime_of
 from gpu_provision.model.cluster import Context
@@ -65,6 +64,12 @@ def inputs(spec: DriverSpec, os: OperatingSystem | None, context: Context) -> In
     )
 
 
+def contents(spec: DriverSpec, context: Context) -> list[dict[str, str]]:
+    """Return what is known of the files: the driver is installed anew when one of them changes."""
+    names = (spec.repo_config, spec.cert_config, spec.kernel_module_config)
+    return [dict(operands.config_of(context, name)) for name in names]
+
+
 def _files(config_map: str, directory: str, context: Context) -> Inputs:
     """Mount each key as a file, beside what the image has in ``directory``.
 
@@ -73,8 +78,8 @@ def _files(config_map: str, directory: str, context: Context) -> Inputs:
     if not config_map:
         return Inputs([], [])
     name = dns_label(config_map).replace(".", "-")  # names of volumes are stricter than those of ConfigMaps
-    keys: Sequence[str] = context.facts.config_maps.get(config_map, ())
-    mounts = [pods.mount(name, f"{directory}/{key}", read_only=True, sub_path=key) for key in sorted(keys)]
+    keys = sorted(operands.config_of(context, config_map))
+    mounts = [pods.mount(name, f"{directory}/{key}", read_only=True, sub_path=key) for key in keys]
     whole = [pods.mount(name, directory, read_only=True)]
     return Inputs([pods.config_volume(name, config_map)], mounts or whole)
 

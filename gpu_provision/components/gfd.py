@@ -35,6 +35,7 @@ def spec(inventory: Inventory) -> GfdSpec | None:
 def manifests(spec: GfdSpec, context: Context) -> list[Manifest]:
     """Return access rights and the DaemonSet."""
     namespace = context.namespace
+    configurations = operands.config_of(context, context.inventory.specs.device_plugin.config_name)
     return [
         service_account(_ACCOUNT, namespace),
         *role(_ACCOUNT, namespace, _RULES, subject=_ACCOUNT),
@@ -44,6 +45,7 @@ def manifests(spec: GfdSpec, context: Context) -> list[Manifest]:
             _APP,
             selector={labels.APP: _APP, labels.PART_OF: "nvidia-gpu"},
             node_selector={labels.deploy("gpu-feature-discovery"): "true"},
+            pod_annotations=operands.configured_by(configurations),
             pod=_pod(spec, context),
         ),
     ]

@@ -28,6 +28,7 @@ CONTAINER_RUNTIME = "gpu-provision.io/container-runtime"  # on nodes: which tool
 INVENTORY = "gpu-provision.io/inventory"  # on nodes: the inventory that gave the node its labels
 COMPONENT = "gpu-provision.io/component"  # on every applied object
 DIGEST = "gpu-provision.io/digest"  # on validation pods and pod templates: names the content
+CONFIG = "gpu-provision.io/config"  # annotation of pod templates: names the configuration that pods read once
 
 APP = "app"
 COMPONENT_OF_APP = "app.kubernetes.io/component"

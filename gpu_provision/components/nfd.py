@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gpu_provision.components import nfd_crds, pods
+from gpu_provision.components import nfd_crds, operands, pods
 from gpu_provision.components.nfd_crds import GROUP
 from gpu_provision.components.nfd_versions import Generation, container_ports, generation, probe
 from gpu_provision.components.objects import (
@@ -151,7 +151,7 @@ def _master(spec: NfdSpec, like: Generation) -> Manifest:
         tolerations=list(_CONTROL_PLANE),
         volumes=[_config_volume("master")],
     )
-    return _workload("Deployment", spec, "master", pod, replicas=1)
+    return _workload("Deployment", spec, "master", pod, config=_MASTER_CONFIG, replicas=1)
 
 
 def _worker(spec: NfdSpec, like: Generation, context: Context) -> Manifest:
@@ -183,7 +183,7 @@ def _worker(spec: NfdSpec, like: Generation, context: Context) -> Manifest:
         volumes=[*hosts, _config_volume("worker")],
     )
     rolling = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "10%"}}
-    return _workload("DaemonSet", spec, "worker", pod, updateStrategy=rolling)
+    return _workload("DaemonSet", spec, "worker", pod, config=_WORKER_CONFIG, updateStrategy=rolling)
 
 
 def _gc(spec: NfdSpec, like: Generation) -> Manifest:
@@ -231,11 +231,14 @@ def _config_volume(part: str) -> dict[str, Any]:
     return pods.config_volume(f"nfd-{part}-conf", f"{_FULL_NAME}-{part}-conf", items=[(key, key)])
 
 
-def _workload(kind: str, spec: NfdSpec, part: str, pod: Mapping[str, Any], **fields: Any) -> Manifest:
+def _workload(
+    kind: str, spec: NfdSpec, part: str, pod: Mapping[str, Any], *, config: str = "", **fields: Any
+) -> Manifest:
     labels = _LABELS | {"role": part}
+    annotations = operands.configured_by({part: config}) if config else {}
     body = {
         "selector": {"matchLabels": labels},
         **fields,
-        "template": {"metadata": {"labels": labels}, "spec": dict(pod)},
+        "template": {"metadata": {"labels": labels, "annotations": annotations}, "spec": dict(pod)},
     }
     return manifest(("apps/v1", kind), f"{_FULL_NAME}-{part}", namespace=spec.namespace, labels=labels, spec=body)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpu_provision.components import labels, pods
-from gpu_provision.components.objects import compact, manifest, rule
+from gpu_provision.components.objects import compact, digest, manifest, rule
 from gpu_provision.components.toolkit_runtimes import needs_no_class
 from gpu_provision.model.cluster import Context, Manifest
 
@@ -77,6 +77,17 @@ def daemon_set(  # noqa: PLR0913 -- keyword-only: just the parts in which operan
         "template": template,
     }
     return manifest(("apps/v1", "DaemonSet"), name, namespace=context.namespace, labels=own, spec=spec)
+
+
+def configured_by(*data: Mapping[str, str]) -> dict[str, str]:
+    """Return the annotation that lets a pod start anew when a file changes that it reads only once."""
+    known = [dict(files) for files in data if files]
+    return {labels.CONFIG: digest(known)} if known else {}
+
+
+def config_of(context: Context, config_map: str) -> Mapping[str, str]:
+    """Return the files of a user's ConfigMap; empty if none is named, or nothing is known of it."""
+    return context.facts.config_maps.get(config_map, {})
 
 
 def runtime_class(context: Context) -> str | None:

@@ -29,6 +29,7 @@ REQUIRES: tuple[str, ...] = ("driver",)
 _ACCOUNT = "nvidia-container-toolkit"
 _APP = "nvidia-container-toolkit-daemonset"
 _ENTRYPOINT = "nvidia-container-toolkit-entrypoint"
+_ENTRYPOINT_FILES = {"entrypoint.sh": scripts.TOOLKIT_ENTRYPOINT}
 
 # Where the container sees the runtime's directories.
 _CONFIG_DIRECTORY = "/runtime/config-dir/"
@@ -48,11 +49,10 @@ def manifests(spec: ToolkitSpec, context: Context) -> list[Manifest]:
     namespace = context.namespace
     rules = [operands.USE_PRIVILEGED_SCC, _LIST_DAEMON_SETS]
     runtimes = (main_runtime(context.targets), *additional_runtimes(context.targets))
-    entrypoint = {"entrypoint.sh": scripts.TOOLKIT_ENTRYPOINT}
     return [
         service_account(_ACCOUNT, namespace),
         *role(_ACCOUNT, namespace, rules, subject=_ACCOUNT),
-        config_map(_ENTRYPOINT, namespace, entrypoint, {labels.APP: _APP}),
+        config_map(_ENTRYPOINT, namespace, _ENTRYPOINT_FILES, {labels.APP: _APP}),
         *(_daemon_set(spec, RUNTIMES[name], context) for name in runtimes),
     ]
 
@@ -84,6 +84,7 @@ def _daemon_set(spec: ToolkitSpec, runtime: Runtime, context: Context) -> Manife
         selector={labels.APP: _APP} | ({} if is_main else by_runtime),
         node_selector={labels.deploy("container-toolkit"): "true"}
         | (by_runtime if additional_runtimes(context.targets) else {}),
+        pod_annotations=operands.configured_by(_ENTRYPOINT_FILES),
         pod=_pod(spec, runtime, context),
     )
 

@@ -76,13 +76,13 @@ class ClusterFacts:
         version: The API server's git version, such as ``v1.34.1``.
         nodes: All nodes.
         resources: Names of served resources, such as ``servicemonitors.monitoring.coreos.com``.
-        config_maps: Keys of the ConfigMaps in the operands' namespace that the inventory names.
+        config_maps: ``data`` of the ConfigMaps in the operands' namespace that the inventory names.
     """
 
     version: str = ""
     nodes: tuple[NodeFacts, ...] = ()
     resources: frozenset[str] = frozenset()
-    config_maps: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    config_maps: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -152,7 +152,7 @@ def test_repositories_and_certificates_go_where_the_system_looks(os: OperatingSy
     """Each key beside what the image has; the whole directory where the keys are not known."""
     pools = {"t4": replace(builders.POOLS["t4"], os=os, driver=with_inputs())}
     chosen = builders.inventory(pools=pools, nodes=builders.NODES[:1])
-    keys = {"repos.d": ("b.list", "a.list"), "certs": ("ca.crt",)} if known else {}
+    keys = {"repos.d": {"b.list": "", "a.list": ""}, "certs": {"ca.crt": ""}} if known else {}
     pod = pod_of(chosen, ClusterFacts(config_maps=keys))
     mounts = {item["mountPath"]: item for item in pod["containers"][0]["volumeMounts"]}
     repos, certs = DIRECTORIES[os]
@@ -161,6 +161,18 @@ def test_repositories_and_certificates_go_where_the_system_looks(os: OperatingSy
         assert mounts[path]["readOnly"] is True
         assert mounts[path].get("subPath") == (path.rpartition("/")[2] if known else None)
     assert {"name": "repos-d", "configMap": {"name": "repos.d"}} in pod["volumes"]
+
+
+def test_editing_an_input_installs_the_driver_anew() -> None:
+    """In the reference, only another name of the ConfigMap does."""
+    chosen = builders.with_spec("driver", kernel_module_config="parameters")
+    digests = {
+        env_of(pod_of(chosen, ClusterFacts(config_maps={"parameters": {"nvidia.conf": text}}))["containers"][0])[
+            "DRIVER_CONFIG_DIGEST"
+        ]
+        for text in ("a=1", "a=2")
+    }
+    assert len(digests) == 2
 
 
 def with_inputs() -> Any:

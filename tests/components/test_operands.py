@@ -129,6 +129,20 @@ def test_the_validators_settings_reach_every_validation() -> None:
         assert views.container(first)["env"]["DISABLE_DEV_CHAR_SYMLINK_CREATION"] == "true"
 
 
+@pytest.mark.parametrize(
+    ("component", "named"),
+    [("device_plugin", "device_plugin"), ("gfd", "device_plugin"), ("dcgm_exporter", "dcgm_exporter")],
+)
+def test_editing_a_configuration_starts_the_pods_that_read_it_anew(component: str, named: str) -> None:
+    """The reference notices a label that chooses another configuration, but not another content of the same."""
+    setting = {"device_plugin": "config_name", "dcgm_exporter": "metrics_config"}[named]
+    chosen = builders.with_spec(named, **{setting: "mine"})
+    facts = [ClusterFacts(config_maps={"mine": {"key": text}}) for text in ("old", "new")]
+    found = [views.of_kind(desired(builders.context(chosen, one))[component], "DaemonSet")[0] for one in facts]
+    old, new = (views.operand([], item) for item in found)
+    assert set(views.differences(old, new)) == {"pod_annotations.gpu-provision.io/config"}
+
+
 def exporter(**fields: Any) -> list[dict[str, Any]]:
     """Return the exporter's manifests with some settings."""
     resources = fields.pop("facts", ClusterFacts())

@@ -17,6 +17,7 @@ from gpu_provision.model.cluster import ClusterFacts
 ORACLE: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("oracle.yaml").read_text())
 OPERANDS = ("driver", "toolkit", "validator", "device_plugin", "gfd", "dcgm", "dcgm_exporter")
 
+CONFIG = "pods start anew when a script or file changes that they read only once"
 ONE_GROUP = "one DaemonSet per driver group, each with a name, a selector and a node selector of its own"
 DIGEST = "the digest's own value"
 OWNER = "finalizers of custom resources, of which we have none"
@@ -30,6 +31,8 @@ DIFFERENCES: dict[str, dict[str, str]] = {
         "node_selector.gpu-provision.io/driver": ONE_GROUP,
         "*.env.DRIVER_CONFIG_DIGEST": DIGEST,
     },
+    "toolkit": {"pod_annotations": CONFIG},
+    "device_plugin": {"pod_annotations": CONFIG},
     "validator": {"rbac.ClusterRole.nvidia-operator-validator": OWNER},
     "dcgm": {"service.ports": "targetPort is said, which is the default"},
     "dcgm_exporter": {

@@ -18,11 +18,10 @@ _NAME = "nvidia-container-toolkit-daemonset"
 
 def fleet(*runtimes: str) -> ClusterFacts:
     """Return facts in which t4-1, t4-2 and h100-1 run these container runtimes."""
-    names = ("t4-1", "t4-2", "h100-1")
+    nodes = (("t4-1", builders.UBUNTU_22), ("t4-2", builders.UBUNTU_22), ("h100-1", builders.UBUNTU_24))
+    pairs = zip(nodes, runtimes, strict=True)
     return ClusterFacts(
-        nodes=tuple(
-            builders.node(name, container_runtime=runtime) for name, runtime in zip(names, runtimes, strict=True)
-        )
+        nodes=tuple(builders.node(name, os, container_runtime=runtime) for (name, os), runtime in pairs)
     )
 
 

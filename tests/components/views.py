@@ -70,6 +70,8 @@ def volume(item: Manifest) -> Manifest:
     if "hostPath" in item:
         path = item["hostPath"]
         return {"hostPath": path["path"]} | ({"type": path["type"]} if "type" in path else {})
+    if "configMap" not in item:
+        return item
     source = item["configMap"]
     mode = {"defaultMode": source["defaultMode"]} if "defaultMode" in source else {}
     return {"configMap": source["name"]} | mode
