@@ -6,6 +6,7 @@ Paths of the few kinds that we handle are a table, so no discovery is needed.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 import time
@@ -253,11 +254,12 @@ class WatchStream:
                     yield self._event(json.loads(line))
 
     def close(self) -> None:
-        """End the stream; the iterating thread stops with an Unreachable or at its end."""
-        try:
+        """End the stream; the iterating thread stops with an Unreachable or at its end.
+
+        Only the socket is shut down: closing the response would wait for the lock of whoever reads it.
+        """
+        with contextlib.suppress(OSError, RuntimeError, ValueError):
             self._response.shutdown()
-        except (OSError, RuntimeError, ValueError, AttributeError):
-            self._response.close()
 
     def _event(self, raw: dict[str, Any]) -> WatchEvent:
         if raw["type"] == "ERROR":

@@ -235,8 +235,11 @@ class Run:
         return known.facts
 
     def _announce(self, settled: Mapping[Key, NodeState]) -> None:
+        on_nodes = {component for component, node in settled if node}
         for key, state in settled.items():
             before = self._states.get(key)
+            if not state.node and state.component in on_nodes and state.state is State.READY:
+                continue  # its nodes tell
             if before is None or (before.state, before.reason) != (state.state, state.reason):
                 self._listen(Event(component=state.component, node=state.node, state=state.state, message=state.reason))
         self._states = dict(settled)
