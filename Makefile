@@ -45,6 +45,7 @@ bench: $(STAMP) ## Measure, against what one would run instead
 	@for file in benchmarks/*.py; do [ ! -e "$$file" ] || python "$$file"; done
 
 docs: $(STAMP) ## Write the generated pages again
+	@python -m gpu_provision.inventory.reference > docs/inventory.md
 	@python -m gpu_provision.report.codes_page > docs/findings.md
 
 install: $(STAMP) ## Make the virtual environment, if it is not there yet

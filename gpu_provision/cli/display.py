@@ -15,10 +15,10 @@ from typing import Self, TextIO
 
 from gpu_provision.cli.output import Output
 from gpu_provision.model.progress import Event, State
-from gpu_provision.report.progress import Progress, fitted, line
+from gpu_provision.report.progress import Progress, fitted, lines
 from gpu_provision.report.style import PLAIN, Style
 
-_TICK = 1.0  # seconds between looks at the clock
+_TICK = 0.5  # seconds between looks at the clock
 _ERASE = "\r\x1b[K"
 _LASTING = frozenset({State.FAILED, State.BLOCKED})  # stays on a terminal; all else is rewritten
 
@@ -52,20 +52,17 @@ class Display:
         self._thread = threading.Thread(target=self._keep_ticking, name="heartbeat", daemon=True)
 
     def __call__(self, event: Event) -> None:
-        """Take an event in and show what is new."""
+        """Take an event in; it is shown with the next tick, together with what happens at the same time."""
         with self._lock:
-            told = self._progress.observe(event, self._clock(), self._style)
-            if not self._live:
-                self._say(told)
-            elif told:
-                self._rewrite(line(event, self._style) if event.state in _LASTING else "")
+            self._progress.observe(event)
 
     def tick(self) -> None:
-        """Show that the run goes on: the heartbeat in logs, the running seconds on a terminal."""
+        """Show what is new, and that the run goes on: the heartbeat in logs, the running seconds on a terminal."""
         with self._lock:
             if self._live:
-                self._rewrite("")
+                self._rewrite()
             else:
+                self._say(*self._progress.news(self._clock(), self._style))
                 self._say(self._progress.heartbeat(self._clock()))
 
     def __enter__(self) -> Self:
@@ -79,6 +76,7 @@ class Display:
         """Stop the heartbeat and take the rewritten line away."""
         self._done.set()
         self._thread.join()
+        self.tick()
         if self._live:
             self._write(_ERASE)
 
@@ -86,14 +84,15 @@ class Display:
         while not self._done.wait(_TICK):
             self.tick()
 
-    def _say(self, text: str) -> None:
-        if text:
-            stamp = f"{datetime.now(UTC):%H:%M:%S}Z " if self._timestamps else ""
-            self._write(f"{stamp}{text}\n")
+    def _say(self, *texts: str) -> None:
+        stamp = f"{datetime.now(UTC):%H:%M:%S}Z " if self._timestamps else ""
+        self._write("".join(f"{stamp}{text}\n" for text in texts if text))
 
-    def _rewrite(self, lasting: str) -> None:
+    def _rewrite(self) -> None:
+        lasting = [event for event in self._progress.unsaid if event.state in _LASTING]
+        self._progress.unsaid.clear()
         columns = shutil.get_terminal_size().columns
-        self._write(f"{_ERASE}{lasting}\n" if lasting else _ERASE)
+        self._write("".join([_ERASE, *(f"{line}\n" for line in lines(lasting, self._style))]))
         self._write(fitted(self._progress.current(self._clock()), columns))
 
     def _write(self, text: str) -> None:

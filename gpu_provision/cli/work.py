@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpu_provision.cli.overrides import known, narrowed
 from gpu_provision.hosts.result import HostsResult
@@ -53,7 +54,9 @@ class Work:
         """Make the cluster as declared. Raises RunFailed if something is not as declared in the end."""
         from gpu_provision import library
 
-        return library.apply(self.inventory, listen=listen)
+        began = time.monotonic()
+        result = library.apply(self.inventory, listen=listen)
+        return replace(result, seconds=time.monotonic() - began)
 
     def _nothing(self) -> Plan:
         return Plan(

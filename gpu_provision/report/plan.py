@@ -123,7 +123,13 @@ def _alike(changes_of_one: Iterable[Change]) -> Iterator[list[Change]]:
 def _likeness(change: Change) -> tuple[object, ...]:
     name = "" if _node(change) else change.ref.name
     fields = tuple((field.path, repr(field.old), repr(field.new)) for field in visible_fields(change))
-    return change.action, change.ref.type, change.ref.namespace, name, fields, change.effects, change.certain
+    effects = tuple(_on(effect, _node(change), "*") for effect in change.effects)
+    return change.action, change.ref.type, change.ref.namespace, name, fields, effects, change.certain
+
+
+def _on(effect: str, node: str, where: str) -> str:
+    """Return an effect on one node as an effect on others."""
+    return effect.replace(f"on {node}", f"on {where}") if node else effect
 
 
 def _group(group: list[Change], style: Style) -> Iterator[str]:
@@ -132,8 +138,9 @@ def _group(group: list[Change], style: Style) -> Iterator[str]:
     yield f"{style.paint(color, sign)} {_title(group)}{'' if change.certain else _MAY}"
     for field in visible_fields(change):
         yield f"    {field_line(change, field)}"
+    nodes = ranges(_node(each) for each in group)
     for effect in change.effects:
-        yield f"    {effect}"
+        yield f"    {_on(effect, _node(change), nodes)}"
 
 
 def _title(group: list[Change]) -> str:

@@ -1,13 +1,15 @@
-"""What a run says while it goes: one line per step, a heartbeat while it waits, one line on a terminal.
+"""What a run says while it goes: a line per step, a heartbeat while it waits, one line on a terminal.
 
 Pure: the time comes in as an argument, text comes out.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from gpu_provision.model.progress import Event, State
+from gpu_provision.report.names import ranges
 from gpu_provision.report.style import PLAIN, Style
 
 HEARTBEAT = 30.0  # seconds without a word after which a waiting run says what it waits for
@@ -18,7 +20,7 @@ _SIGNS = {
     State.FAILED: "!",
     State.BLOCKED: "-",
 }
-_SETTLED = frozenset({State.READY, State.FAILED, State.BLOCKED})
+SETTLED = frozenset({State.READY, State.FAILED, State.BLOCKED})
 _MOST_REASONS = 3
 
 Key = tuple[str, str]  # component, node
@@ -32,24 +34,30 @@ class Progress:
         started: When the run began.
         spoken: When something was last said.
         states: The last event of every component and node.
+        unsaid: Events that are new since the last `news`.
     """
 
     started: float
     spoken: float = 0.0
     states: dict[Key, Event] = field(default_factory=dict)
+    unsaid: list[Event] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         """Count the first heartbeat from the start."""
         self.spoken = max(self.spoken, self.started)
 
-    def observe(self, event: Event, now: float, style: Style = PLAIN) -> str:
-        """Take an event in; return its line, or an empty string if it says nothing new."""
-        before = self.states.get((event.component, event.node))
-        self.states[event.component, event.node] = event
-        if before == event:
-            return ""
-        self.spoken = now
-        return line(event, style)
+    def observe(self, event: Event) -> None:
+        """Take an event in; one that says nothing new is dropped."""
+        key = (event.component, event.node)
+        if self.states.get(key) != event:
+            self.states[key] = event
+            self.unsaid.append(event)
+
+    def news(self, now: float, style: Style = PLAIN) -> list[str]:
+        """Return a line per step since the last call; nodes that take the same step share one."""
+        events, self.unsaid = self.unsaid, []
+        self.spoken = now if events else self.spoken
+        return lines(events, style)
 
     def heartbeat(self, now: float) -> str:
         """Return what is awaited if nothing was said for HEARTBEAT seconds; else an empty string."""
@@ -65,11 +73,11 @@ class Progress:
     @property
     def awaited(self) -> tuple[Event, ...]:
         """What has not settled yet."""
-        return tuple(event for event in self.states.values() if event.state not in _SETTLED)
+        return tuple(event for event in self.states.values() if event.state not in SETTLED)
 
     def summary(self) -> str:
         """Return ``driver 2/3 ready, device_plugin 0/3 ready`` for what is being waited for."""
-        waiting = dict.fromkeys(event.component for event in self.awaited)
+        waiting = dict.fromkeys(event.component for event in self.awaited if event.component)
         return ", ".join(f"{component} {self._count(component)}" for component in waiting)
 
     def _count(self, component: str) -> str:
@@ -78,24 +86,36 @@ class Progress:
         return f"{ready}/{len(own)} ready"
 
     def _reasons(self) -> str:
-        told = [event for event in self.awaited if event.message]
-        reasons = [f"{_where(event)}: {event.message}" for event in told[:_MOST_REASONS]]
-        more = len(told) - len(reasons)
-        return f"; {'; '.join(reasons)}{f' and {more} more' if more else ''}" if reasons else ""
+        reasons = [
+            f"{ranges(event.node for event in group) or group[0].component}: {group[0].message}"
+            for group in _alike(event for event in self.awaited if event.message)
+        ]
+        more = len(reasons) - _MOST_REASONS
+        told = "; ".join(reasons[:_MOST_REASONS])
+        return f"; {told}{f' and {more} more' if more > 0 else ''}" if told else ""
 
 
-def line(event: Event, style: Style = PLAIN) -> str:
-    """Return an event as one line: sign, component, node, state, message; a run's own word stands alone."""
+def lines(events: Iterable[Event], style: Style = PLAIN) -> list[str]:
+    """Return events as lines: sign, component, nodes, state, message; a run's own word stands alone."""
+    return [_line(group, style) for group in _alike(events)]
+
+
+def _alike(events: Iterable[Event]) -> list[list[Event]]:
+    """Return events in their order, those that differ in nothing but the node together."""
+    groups: dict[tuple[object, ...], list[Event]] = {}
+    for event in events:
+        groups.setdefault((event.component, event.state, event.message), []).append(event)
+    return list(groups.values())
+
+
+def _line(group: list[Event], style: Style) -> str:
+    event = group[0]
     sign = _SIGNS[event.state]
-    if not (event.component or event.node):
+    about = " ".join(filter(None, (event.component, ranges(each.node for each in group if each.node))))
+    if not about:
         return f"{sign} {event.message}"
-    about = " ".join(filter(None, (event.component, event.node)))
     message = f": {event.message}" if event.message else ""
     return f"{sign} {about} {style.state(event.state)}{message}"
-
-
-def _where(event: Event) -> str:
-    return event.node or event.component
 
 
 def _duration(seconds: float) -> str:

@@ -57,9 +57,10 @@ def _by_component(states: Iterable[NodeState]) -> dict[str, list[NodeState]]:
 
 
 def _row(component: str, states: list[NodeState], style: Style) -> tuple[str, ...]:
-    ready = sum(each.state is State.READY for each in states)
+    counted = [each for each in states if each.node] or states
+    ready = sum(each.state is State.READY for each in counted)
     worst = max((each.state for each in states), key=_WORSE.index)
-    return component, f"{ready}/{len(states)}", style.state(worst), "; ".join(_reasons(states))
+    return component, f"{ready}/{len(counted)}", style.state(worst), "; ".join(_reasons(states))
 
 
 _WORSE = (State.READY, State.PENDING, State.PROGRESSING, State.BLOCKED, State.FAILED)

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from gpu_provision.model.progress import ComponentStatus, Evidence, NodeStatus, State, Status
+from gpu_provision.report.names import ranges
 from gpu_provision.report.style import PLAIN, Style
 from gpu_provision.report.tables import indented, table
 
@@ -82,14 +83,19 @@ def _number(value: int | None) -> str:
 
 
 def evidence(found: Iterable[Evidence], style: Style = PLAIN) -> str:
-    """Return what each validation pod printed, its own lines, under the pod's name."""
-    return "\n".join(_evidence(each, style) for each in found)
+    """Return what the validation pods printed, their own lines; equal ones once, under the names of the nodes."""
+    groups: dict[tuple[object, ...], list[Evidence]] = {}
+    for each in found:
+        groups.setdefault((each.component, each.passed, each.lines), []).append(each)
+    return "\n".join(_evidence(group, style) for group in groups.values())
 
 
-def _evidence(each: Evidence, style: Style) -> str:
-    verdict = style.paint("green", "passed") if each.passed else style.paint("red", "failed")
-    head = f"{each.component} on {each.node}: {verdict} (pod {each.pod})"
-    return "\n".join([head, indented("\n".join(each.lines))]).rstrip()
+def _evidence(group: list[Evidence], style: Style) -> str:
+    first = group[0]
+    verdict = style.paint("green", "passed") if first.passed else style.paint("red", "failed")
+    pods = f"pod {first.pod}" if len(group) == 1 else f"{len(group)} pods, such as {first.pod}"
+    head = f"{first.component} on {ranges(each.node for each in group)}: {verdict} ({pods})"
+    return "\n".join([head, indented("\n".join(first.lines))]).rstrip()
 
 
 def evidence_document(each: Evidence) -> dict[str, Any]:

@@ -30,6 +30,7 @@ def test_a_log_gets_a_line_per_step_and_a_heartbeat() -> None:
     display = Display(stream, clock=clock)
     display(WAITING)
     display(WAITING)
+    display.tick()
     clock.now = HEARTBEAT
     display.tick()
     assert stream.getvalue().splitlines() == [
@@ -43,7 +44,9 @@ def test_a_terminal_gets_one_line_that_is_rewritten() -> None:
     stream = io.StringIO()
     display = Display(stream, live=True, clock=Clock())
     display(WAITING)
+    display.tick()
     display(FAILED)
+    display.tick()
     shown = [part for part in stream.getvalue().split("\r\x1b[K") if part]
     assert shown[0].endswith("driver 0/1 ready; t4-1: builds")
     assert shown[1].startswith("! driver t4-2 failed: does not build\n")
@@ -60,7 +63,17 @@ def test_leaving_takes_the_rewritten_line_away_and_ends_the_heartbeat() -> None:
 def test_timestamps_stand_before_every_line() -> None:
     """With -v a log can be compared with a cluster's."""
     stream = io.StringIO()
-    Display(stream, timestamps=True, clock=Clock())(WAITING)
+    display = Display(stream, timestamps=True, clock=Clock())
+    display(WAITING)
+    display.tick()
     stamp, _, text = stream.getvalue().partition(" ")
     assert stamp.endswith("Z")
     assert text == ". driver t4-1 progressing: builds\n"
+
+
+def test_nothing_is_lost_between_the_last_tick_and_the_end() -> None:
+    """The last events of a run are those that matter most."""
+    stream = io.StringIO()
+    with Display(stream) as display:
+        display(FAILED)
+    assert stream.getvalue() == "! driver t4-2 failed: does not build\n"

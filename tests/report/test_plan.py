@@ -71,6 +71,14 @@ def test_pods_are_named_by_their_node_however_they_are_pinned(samples: ModuleTyp
     assert "on t4-9" in plan.changes(replace(samples.EMPTY_PLAN, changes=(pinned,)))
 
 
+def test_effects_that_name_their_node_do_not_keep_equal_changes_apart(samples: ModuleType) -> None:
+    """Three validations of three nodes are one block."""
+    runs = [replace(samples.validation(node), effects=(f"runs vectorAdd on {node}",)) for node in ("t4-1", "t4-2")]
+    text = plan.changes(replace(samples.EMPTY_PLAN, changes=tuple(runs)))
+    assert text.count("vectorAdd") == 1
+    assert "runs vectorAdd on t4-1, t4-2" in text
+
+
 def test_the_summary_counts_every_action(samples: ModuleType) -> None:
     """The document's counts are those of the closing sentence."""
     summary = plan.document(samples.PLAN)["summary"]

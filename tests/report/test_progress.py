@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpu_provision.model.progress import Event, State
-from gpu_provision.report.progress import HEARTBEAT, Progress, fitted, line
+from gpu_provision.report.progress import HEARTBEAT, Progress, fitted, lines
 
 
 def _event(component: str, node: str, state: State, message: str = "") -> Event:
@@ -13,22 +13,32 @@ def _event(component: str, node: str, state: State, message: str = "") -> Event:
 def test_a_line_names_component_node_state_and_reason() -> None:
     """One line per step, readable in a log."""
     event = _event("driver", "gpu-03", State.PROGRESSING, "ImagePullBackOff")
-    assert line(event) == ". driver gpu-03 progressing: ImagePullBackOff"
+    assert lines([event]) == [". driver gpu-03 progressing: ImagePullBackOff"]
+
+
+def test_nodes_that_take_the_same_step_share_a_line() -> None:
+    """Two hundred nodes do not take two hundred lines per step."""
+    progress = Progress(0.0)
+    for number in range(1, 201):
+        progress.observe(_event("driver", f"n{number}", State.READY))
+    assert progress.news(1.0) == ["+ driver n1..200 ready"]
 
 
 def test_an_event_that_says_nothing_new_is_silent() -> None:
     """The same state twice is one line."""
     progress = Progress(0.0)
-    event = _event("driver", "gpu-03", State.PROGRESSING)
-    assert progress.observe(event, 1.0)
-    assert progress.observe(event, 2.0) == ""
+    for _ in range(2):
+        progress.observe(_event("driver", "gpu-03", State.PROGRESSING))
+    assert len(progress.news(1.0)) == 1
+    assert progress.news(2.0) == []
 
 
 def test_the_heartbeat_names_what_is_awaited_and_why() -> None:
     """After thirty quiet seconds a reader learns what the run waits for."""
     progress = Progress(0.0)
-    progress.observe(_event("driver", "gpu-01", State.READY), 1.0)
-    progress.observe(_event("driver", "gpu-03", State.PROGRESSING, "ImagePullBackOff"), 2.0)
+    progress.observe(_event("driver", "gpu-01", State.READY))
+    progress.observe(_event("driver", "gpu-03", State.PROGRESSING, "ImagePullBackOff"))
+    progress.news(2.0)
     assert progress.heartbeat(2.0 + HEARTBEAT - 0.1) == ""
     assert progress.heartbeat(2.0 + HEARTBEAT) == ("waiting 32 s for driver 1/2 ready; gpu-03: ImagePullBackOff")
     assert progress.heartbeat(3.0 + HEARTBEAT) == ""
@@ -37,20 +47,20 @@ def test_the_heartbeat_names_what_is_awaited_and_why() -> None:
 def test_nothing_is_awaited_once_everything_settled() -> None:
     """A finished run has no heartbeat."""
     progress = Progress(0.0)
-    progress.observe(_event("driver", "gpu-01", State.FAILED), 1.0)
+    progress.observe(_event("driver", "gpu-01", State.FAILED))
     assert progress.heartbeat(1000.0) == ""
     assert progress.current(1000.0) == ""
 
 
 def test_many_reasons_are_counted() -> None:
-    """Two hundred stuck nodes fit on a line."""
+    """Whatever is stuck, the line fits."""
     progress = Progress(0.0)
-    for number in range(200):
-        progress.observe(_event("driver", f"n{number}", State.PROGRESSING, "slow"), 1.0)
-    assert progress.current(2.0).endswith("n2: slow and 197 more")
+    for number in range(20):
+        progress.observe(_event("driver", f"n{number}", State.PROGRESSING, f"reason {number}"))
+    assert progress.current(2.0).endswith("n2: reason 2 and 17 more")
     assert len(fitted(progress.current(2.0), 40)) < 40
 
 
 def test_a_message_of_the_run_itself_stands_alone() -> None:
     """The run speaks without naming a component, as when it waits for the lock."""
-    assert line(_event("", "", State.PROGRESSING, "waiting for the lock")) == ". waiting for the lock"
+    assert lines([_event("", "", State.PROGRESSING, "waiting for the lock")]) == [". waiting for the lock"]

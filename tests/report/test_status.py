@@ -39,3 +39,17 @@ def test_an_unknown_number_is_a_dash(samples: ModuleType) -> None:
     row = replace(samples.STATUS.nodes[0], allocatable=0, gpus=None)
     cells = status.nodes([row]).splitlines()[1].split()
     assert cells[5:8] == ["-", "580.95.05", "0"]
+
+
+def test_equal_logs_are_shown_once_with_all_their_nodes(samples: ModuleType) -> None:
+    """Six passed validations are six lines, not thirty-six."""
+    second = replace(samples.EVIDENCE, node="t4-2", pod="nvidia-driver-validation-t4-2-9f8e7d6c")
+    text = status.evidence([samples.EVIDENCE, second])
+    assert text.count("Test PASSED") == 1
+    assert text.startswith("driver_validation on t4-1, t4-2: passed (2 pods, such as ")
+
+
+def test_a_failed_validation_stands_apart(samples: ModuleType) -> None:
+    """What differs is never folded away."""
+    failed = replace(samples.EVIDENCE, node="t4-2", passed=False, lines=("Failed to allocate",))
+    assert "driver_validation on t4-2: failed" in status.evidence([samples.EVIDENCE, failed])
