@@ -154,17 +154,18 @@ def fields_of(obj: Object, root: Type) -> FieldSet:
 
 
 def _claims(typed: Type, value: object) -> FieldSet:
-    node: FieldSet = {}
     if isinstance(value, list):
-        for item in value:
-            inner = _claims(typed.item or typed, item) if (typed.item or typed).divides(item) else {}
-            node[item_step(typed, item)] = {SELF: {}, **inner} if inner else {}
-    elif isinstance(value, dict):
-        for name, part in value.items():
-            claimed = _claimed_field(typed, name, part)
-            if claimed is not None:
-                node[field_step(name)] = claimed
-    return node
+        items = by_step(typed, value)
+        return {step: _claimed_item(typed.item or typed, found) for step, found in items.items()}
+    if isinstance(value, dict):
+        claims = ((name, _claimed_field(typed, name, part)) for name, part in value.items())
+        return {field_step(name): node for name, node in claims if node is not None}
+    return {}
+
+
+def _claimed_item(typed: Type, items: list[Any]) -> FieldSet:
+    node = _claims(typed, items[0]) if len(items) == 1 and typed.divides(items[0]) else {}
+    return {SELF: {}, **node} if node else {}
 
 
 def _claimed_field(typed: Type, name: str, value: object) -> FieldSet | None:

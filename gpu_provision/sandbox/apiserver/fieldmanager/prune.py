@@ -71,7 +71,7 @@ def _without_fields(typed: Type, value: Mapping[str, Any], node: FieldSet) -> di
 def _without_items(typed: Type, items: list[Any], node: FieldSet) -> list[Any]:
     inner = typed.item or typed
     rests = (_rest(inner, item, node.get(item_step(typed, item))) for item in items)
-    return [rest for rest in rests if rest is not ABSENT]
+    return [rest for rest in rests if rest is not ABSENT and rest is not CLEARED]
 
 
 def _rest(typed: Type, value: Any, node: FieldSet | None) -> Any:
