@@ -36,15 +36,23 @@ def differences(desired: Manifest, live: Manifest) -> tuple[FieldChange, ...]:
     """Return every field of ``live`` that is not as ``desired`` says, sorted by path."""
     missing = _unequal(_without_noise(desired), live, ())
     surplus = _no_longer_wanted(_owned(live), desired, live, ())
-    changes = {change.path: change for change in (*surplus, *missing)}
-    return tuple(changes[path] for path in sorted(changes))
+    return _told((*surplus, *missing))
 
 
 def changes_between(before: Manifest, after: Manifest) -> tuple[FieldChange, ...]:
     """Return what differs between two complete versions of one object, noise left out."""
     old, new = _without_noise(before), _without_noise(after)
-    changes = {change.path: change for change in (*_unequal(new, old, ()), *_gone(old, new, ()))}
-    return tuple(changes[path] for path in sorted(changes))
+    return _told((*_unequal(new, old, ()), *_gone(old, new, ())))
+
+
+# Follows from the rest of the template, so it says nothing of its own as long as something else differs.
+_BOOKKEEPING = 'spec.template.metadata.labels."gpu-provision.io/digest"'
+
+
+def _told(changes: Sequence[FieldChange]) -> tuple[FieldChange, ...]:
+    by_path = {change.path: change for change in changes}
+    paths = sorted(by_path.keys() - {_BOOKKEEPING} or by_path.keys())
+    return tuple(by_path[path] for path in paths)
 
 
 # kubectl's imperative commands; not apply, behind which another declaration stands.

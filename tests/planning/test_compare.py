@@ -104,3 +104,16 @@ def test_changes_between_two_versions_name_what_came_and_what_went() -> None:
         FieldChange("spec.template.spec.containers[main].args", ["-v"], None),
         FieldChange("spec.template.spec.containers[main].image", "plugin:v1", "plugin:v2"),
     )
+
+
+def test_the_digest_of_a_template_is_told_only_if_nothing_else_differs() -> None:
+    """A reader wants the one field that changed; a forged digest alone is still drift."""
+
+    def labelled(digest: str, image: str) -> dict[str, Any]:
+        made = daemonset(image)
+        made["spec"]["template"]["metadata"] = {"labels": {"gpu-provision.io/digest": digest}}
+        return made
+
+    both = differences(labelled("b", "plugin:v2"), labelled("a", "plugin:v1"))
+    assert [change.path for change in both] == ["spec.template.spec.containers[main].image"]
+    assert len(differences(labelled("b", "plugin:v1"), labelled("a", "plugin:v1"))) == 1

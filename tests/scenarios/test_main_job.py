@@ -63,8 +63,8 @@ def test_a_version_change_is_one_field(world: World, first_run: str) -> None:
     assert "v0.19.3" in plan
     assert "restarts 3 pods" in plan
     changed = json.loads(world.cli("plan", "--json", "--cluster-only", "-i", str(world.inventory)).out)
-    updates = [change for change in changed["cluster"]["changes"] if change["action"] == "update"]
-    assert [change["kind"] for change in updates] == ["DaemonSet"], updates
+    updates = [change for change in changed["changes"] if change["action"] == "update"]
+    assert [change["object"]["kind"] for change in updates] == ["DaemonSet"], updates
     assert len(updates[0]["fields"]) == 1
 
 
