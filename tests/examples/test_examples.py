@@ -1,0 +1,41 @@
+"""Every example runs, as its page says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.documents import Reader
+
+
+@pytest.fixture
+def reader(tmp_path: Path) -> Iterator[Reader]:
+    """Somebody with a fresh copy and a fresh sandbox."""
+    made = Reader(tmp_path)
+    yield made
+    made.close()
+
+
+def test_the_job_and_the_notebook_run_on_the_sandbox(reader: Reader) -> None:
+    """The Job's log ends in Test PASSED; the notebook is ready, on port 30001, with one GPU."""
+    told = reader.follow("examples/README.md")
+    assert "Test PASSED" in told
+    assert "token=" in told
+    limits = "{.items[0].spec.containers[0].resources.limits.nvidia\\.com/gpu}"
+    asked = (
+        "export KUBECONFIG=$(gpu-provision sandbox kubeconfig)",
+        "kubectl get service jupyter -o jsonpath='{.spec.ports[0].nodePort} '",
+        "kubectl get deployment jupyter -o jsonpath='{.status.readyReplicas} '",
+        f"kubectl get pods -l app.kubernetes.io/name=jupyter -o jsonpath='{limits}'",
+    )
+    assert reader.run(*asked).split() == ["30001", "1", "1"]
+
+
+def test_the_infrastructure_repository_works_both_ways(reader: Reader) -> None:
+    """Pyinfra brings everything up with the repository's own operations; its program then finds nothing to do."""
+    told = reader.follow("examples/infra-repo/README.md")
+    assert "Say who looks after this machine" in told
+    assert "0 objects written" in told
+    assert "h100-1 NVIDIA-H100-80GB-HBM3 ready" in told

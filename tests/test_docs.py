@@ -1,0 +1,86 @@
+"""What the pages say is so: their commands run, their links lead somewhere, generated ones are current."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from gpu_provision.cli.root import EXIT_CODES
+from gpu_provision.report.codes_page import page
+from tests.documents import CHECKOUT, TAGS, Reader, blocks
+
+PAGES = sorted(
+    str(path.relative_to(CHECKOUT))
+    for folder in (".", "docs", "examples", "examples/infra-repo")
+    for path in (CHECKOUT / folder).glob("*.md")
+)
+_LINK = re.compile(r"\[[^\]]*\]\((?!https?:)(?P<target>[^)#]+)[^)]*\)")
+
+
+@pytest.fixture(scope="module")
+def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
+    """Somebody with a fresh copy and a sandbox on which the demo has run."""
+    made = Reader(tmp_path_factory.mktemp("reader"))
+    made.run("pyinfra -y inventories/sandbox.py deploys/gpu_stack.py")
+    yield made
+    made.close()
+
+
+def test_the_readme_can_be_followed(reader: Reader) -> None:
+    """After the demo, a plan is empty; an edit of one version is one field; a run makes it empty again."""
+    told = reader.follow("README.md")
+    assert told.count("everything is as declared") == 2
+    assert "k8s-device-plugin:v0.20.0 -> " in told
+    assert "0 to create, 1 to update, 0 to delete" in told
+
+
+def test_the_readmes_python_runs(reader: Reader) -> None:
+    """The block for library users is a program."""
+    text = (CHECKOUT / "README.md").read_text(encoding="utf-8")
+    program = text.partition("```python\n")[2].partition("```")[0]
+    (reader.checkout / "program.py").write_text(program, encoding="utf-8")
+    assert "NodeStatus(node='t4-1'" in reader.run("python program.py")
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_block_says_whether_it_can_be_run(name: str) -> None:
+    """A tag that nobody knows would be a block that nobody runs."""
+    assert {block.tag for block in blocks(name)} <= TAGS
+    assert all(block.commands for block in blocks(name))
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_link_leads_to_a_file(name: str) -> None:
+    """Pages move, links stay behind."""
+    text = (CHECKOUT / name).read_text(encoding="utf-8")
+    targets = [found["target"] for found in _LINK.finditer(text)]
+    assert [target for target in targets if not (CHECKOUT / name).parent.joinpath(target).exists()] == []
+
+
+def test_the_list_of_findings_is_current() -> None:
+    """``make docs`` writes it; no code is used twice."""
+    assert (CHECKOUT / "docs" / "findings.md").read_text(encoding="utf-8") == page()
+
+
+def test_every_code_in_the_program_is_listed() -> None:
+    """A message's code leads its reader to the page."""
+    used = {
+        code
+        for path in (CHECKOUT / "gpu_provision").rglob("*.py")
+        for code in re.findall(r"\"(GP\d{3})\"", path.read_text(encoding="utf-8"))
+    }
+    assert used - set(re.findall(r"GP\d{3}", page())) == set()
+
+
+def test_the_readme_lists_the_exit_codes() -> None:
+    """The same table as in --help."""
+    text = (CHECKOUT / "README.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"^\| (\d+) \|", text, re.MULTILINE)) == {str(code.value) for code in EXIT_CODES}
+
+
+def test_what_ci_runs_is_executable() -> None:
+    """A file without its run bit fails where nobody sees why."""
+    assert os.access(CHECKOUT / ".ci" / "run", os.X_OK)
