@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -93,6 +92,8 @@ def _state() -> Path:
 
 
 def _replace(file: Path, text: str) -> None:
+    import tempfile  # noqa: PLC0415  only inventories with a bastion write a file
+
     file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     handle, name = tempfile.mkstemp(dir=file.parent)  # mkstemp makes it 0600
     with os.fdopen(handle, "w", encoding="utf-8") as stream:
