@@ -1,8 +1,8 @@
-"""Kubernetes quantities in the one form in which an API server stores them.
+"""Amounts of resources in the one form in which an API server stores them.
 
 A server parses ``0.5`` and writes ``500m``; whoever sends ``0.5`` sees a difference for ever. The rules are
-those of apimachinery's ``resource.Quantity``: no fraction, the largest suffix that needs none, the notation of
-the input.
+those of apimachinery's ``resource.Quantity`` in a list of resources: no fraction, the largest suffix that needs
+none, the notation of the input, rounded up to thousandths, at most 2^63 - 1 in binary notation.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from typing import Any
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5, "Ei": 6}
 _QUANTITY = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))(?:([KMGTPE]i|[numkMGTPE])|[eE]([+-]?\d+))?")
-_SMALLEST = Decimal("1e-9")
+_SMALLEST = Decimal("1e-3")
+_MOST = Decimal(2**63 - 1)
 
 
 def canonical(quantity: str | float) -> str:
@@ -33,7 +34,7 @@ def canonical(quantity: str | float) -> str:
 
 def _canonical(number: Decimal, suffix: str, exponent: str | None) -> str:
     if suffix in _BINARY:
-        return _binary(_rounded(number * 1024 ** _BINARY[suffix]))
+        return _binary(min(_rounded(number * 1024 ** _BINARY[suffix]), _MOST))
     value = _rounded(number.scaleb(int(exponent) if exponent else _DECIMAL[suffix]))
     return _decimal(value, with_exponent=exponent is not None)
 
@@ -49,7 +50,6 @@ def resources(requirements: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _rounded(value: Decimal) -> Decimal:
-    """Quantities hold no more than nine fractional digits; the server rounds away from zero."""
     return value.quantize(_SMALLEST, rounding=ROUND_UP) if value % _SMALLEST else value
 
 
@@ -69,7 +69,7 @@ def _decimal(value: Decimal, *, with_exponent: bool) -> str:
         scaled = value.scaleb(-power)
         if scaled == int(scaled):
             return f"{int(scaled)}{_exponent(power) if with_exponent else suffix}"
-    raise AssertionError(value)  # rounded to nano before
+    raise AssertionError(value)  # rounded to thousandths before
 
 
 def _exponent(power: int) -> str:

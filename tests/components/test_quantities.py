@@ -6,7 +6,8 @@ import pytest
 
 from gpu_provision.components.quantities import canonical, resources
 
-# What a Kubernetes API server answered, or what the rules of resource.Quantity say.
+# The right side is what a kube-apiserver 1.20 stored for either side, but for signs, zeros and exponents of unusual
+# form (+1, 007, 1E3), which it keeps as they were sent.
 CANONICAL = {
     "0": "0",
     "0.0": "0",
@@ -35,16 +36,24 @@ CANONICAL = {
     "1.5Gi": "1536Mi",
     "0.1Ki": "102400m",
     "1Ki": "1Ki",
-    "16Ei": "16Ei",
-    "1e-10": "1e-9",
-    "0.1n": "1n",
+    "16Ei": "9223372036854775807",
+    "1e-10": "1e-3",
+    "0.1n": "1m",
     "-1024Mi": "-1Gi",
     "-0.5": "-500m",
     "+1": "1",
     " 1Gi ": "1Gi",
     "4Gi": "4Gi",
     "1000M": "1G",
-    "1000n": "1u",
+    "1000n": "1m",
+    "1001u": "2m",
+    "0.00001Mi": "10486m",
+    "7Ei": "7Ei",
+    "10E": "10E",
+    "1e0": "1",
+    "1e+3": "1e3",
+    "007": "7",
+    "1.": "1",
 }
 
 
