@@ -27,7 +27,7 @@ def hosts_of(script: str) -> Groups:
     try:
         return groups(path)
     except ProvisionError as error:
-        sys.stderr.write(f"{error}\n")
+        sys.stderr.writelines(f"{finding.severity}: {finding}\n" for finding in error.findings)
         raise SystemExit(int(error.exit_code)) from error
 
 

@@ -8,7 +8,12 @@ from pathlib import Path
 
 def absolute(text: str, base: Path) -> str:
     """Return the path in full; an empty one stays empty."""
-    return os.path.normpath(base / Path(text).expanduser()) if text else ""
+    return os.path.normpath(base / home(text)) if text else ""
+
+
+def home(text: str) -> Path:
+    """Return the path with its tilde expanded; one of an unknown user stays as it is, instead of raising."""
+    return Path(os.path.expanduser(text))  # noqa: PTH111  Path.expanduser raises RuntimeError for those
 
 
 def fleet(text: str, base: Path) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpu_provision.inventory.nearest import nearest
+from gpu_provision.inventory.paths import home
 from gpu_provision.model.findings import Finding
 
 LIMIT = 1 << 20
@@ -47,7 +48,7 @@ class Unreadable(Exception):
 
 def read(path: str | Path) -> Source:
     """Return the text of the file. Raises Unreadable."""
-    name, file = str(path), Path(path).expanduser()
+    name, file = str(path), home(str(path))
     data = _bytes(name, file)
     return Source(
         name=name,

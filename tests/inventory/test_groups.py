@@ -120,6 +120,6 @@ def test_a_script_ends_with_the_findings_and_no_traceback(tmp_path: Path, capsys
         hosts_of(str(tmp_path / "stack.py"))
     assert raised.value.code == 65
     written = capsys.readouterr().err
-    assert "GP121" in written
-    assert "GP124" in written
+    assert "error: GP121" in written
+    assert "error: GP124" in written
     assert "Traceback" not in written

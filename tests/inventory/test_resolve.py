@@ -100,6 +100,7 @@ def test_the_file_is_named_by_path_and_digest(tmp_path: Path, monkeypatch: pytes
         ({"kubeconfig": "../config"}, "{above}/config", ""),
         ({"kubeconfig": "/etc/config"}, "/etc/config", ""),
         ({"kubeconfig": "~/.kube/config"}, "{home}/.kube/config", ""),
+        ({"kubeconfig": "~nobody-of-this-name/config"}, "{file}/~nobody-of-this-name/config", ""),
         ({"sandbox": "default"}, "", "default"),
         ({"sandbox": "fleets/big"}, "", "{file}/fleets/big"),
         ({"sandbox": "big.yaml"}, "", "{file}/big.yaml"),

@@ -76,6 +76,11 @@ def test_a_path_that_no_file_can_have() -> None:
     assert only_finding("prod\0.yaml").code == "GP102"
 
 
+def test_a_home_of_nobody() -> None:
+    """A tilde in front of an unknown user's name is no crash."""
+    assert only_finding("~nobody-of-this-name/prod.yaml").code == "GP101"
+
+
 def test_fifty_megabytes_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The size alone tells that it is no inventory."""
     file = tmp_path / "prod.yaml"

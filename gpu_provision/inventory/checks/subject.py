@@ -46,7 +46,7 @@ class Subject:
     def error(self, code: str, path: Path, what: str, fix: str) -> Finding:
         """Return a finding that stops a run; its evidence is the value at the path."""
         item = self.document.item(path)
-        seen = shown(path, item.raw) if item else ""
+        seen = shown(path, item.raw)[:100] if item else ""
         return Finding(code=code, where=self.document.where(path), what=what, evidence=seen, fix=fix)
 
     def warning(self, code: str, path: Path, what: str, fix: str) -> Finding:
