@@ -246,28 +246,26 @@ def test_a_merge_of_an_unknown_kind_treats_lists_as_one_value() -> None:
     other = {**config, "spec": {"o": {"b": 2}}}
     merged = applied(live, other, manager="second", force=False, now=NOW)
     assert merged["spec"] == {"l": [1], "o": {"a": 1, "b": 2}}
+    assert owners(merged)["second Apply"] == [".spec", ".spec.o", ".spec.o.b"]
     with pytest.raises(ApplyConflict, match=r"\.spec\.l$"):
         applied(live, {**config, "spec": {"l": [1, 2]}}, manager="second", force=False, now=NOW)
 
 
 def test_a_crds_schema_says_how_its_lists_are_merged() -> None:
     """List types, their keys with defaults and atomic maps come from the structural schema."""
-    item = {
-        "type": "object",
-        "properties": {
-            "name": {"type": "string"},
-            "kind": {"type": "string", "default": "x"},
-            "v": {"type": "integer"},
-        },
-    }
-    spec = {
-        "type": "object",
-        "properties": {
-            "items": {"type": "array", "items": item, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name", "kind"]},
-            "tags": {"type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": "set"},
-            "ref": {"type": "object", "x-kubernetes-map-type": "atomic", "properties": {"a": {"type": "string"}}},
-        },
-    }  # fmt: skip
+    spec = yaml.safe_load("""
+    type: object
+    properties:
+      items:
+        type: array
+        x-kubernetes-list-type: map
+        x-kubernetes-list-map-keys: [name, kind]
+        items:
+          type: object
+          properties: {name: {type: string}, kind: {type: string, default: x}, v: {type: integer}}
+      tags: {type: array, x-kubernetes-list-type: set, items: {type: string}}
+      ref: {type: object, x-kubernetes-map-type: atomic, properties: {a: {type: string}}}
+    """)
     types = ListTypes.from_crd({"type": "object", "properties": {"spec": spec}}, has_status=False)
     thing: Object = {"apiVersion": "x.io/v1", "kind": "Thing", "metadata": {"name": "t"}}
     first = {**thing, "spec": {"items": [{"name": "a", "v": 1}], "tags": ["x"], "ref": {"a": "1"}}}
