@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from gpu_provision.sandbox.fleet import MachineSpec
 from gpu_provision.sandbox.nodes.faults import Fault, Faults
@@ -21,6 +21,7 @@ CRIO_DROP_IN = "/etc/crio/crio.conf.d/99-nvidia.conf"
 VOLATILE = ("/run/", "/sys/", "/proc/", "/dev/")
 NVIDIA_VENDOR = "10de"
 _HOST_MODULES = "proc/modules"
+_LARGEST_FILE = 500_000
 
 
 class PciDevice(NamedTuple):
@@ -72,13 +73,13 @@ class Machine:
         """Take up the state kept in ``home``, or boot for the first time."""
         self.spec, self.name = spec, spec.name
         self.address = f"10.{100 + index // 65536 % 100}.{index // 256 % 256}.{index % 256}"
-        self._file = home / f"{spec.name}.json" if home else None
+        self._file = home / f"{spec.name}.jsonl" if home else None
         self._host = home.parent / "hosts" / spec.name if home else None
         remembered = _load(self._file)
         self.known = remembered is not None
         self.state = remembered or MachineState()
         self.faults = Faults()
-        self.rebooting = False
+        self.rebooting = self._save_is_due = False
         self.clients: set[str] = set()
         self._changed: asyncio.Future[None] | None = None
         self._listeners: list[Callable[[], None]] = []
@@ -91,7 +92,7 @@ class Machine:
 
     def changed(self) -> None:
         """Keep the state and wake those who wait."""
-        self._save()
+        self._save_soon()
         self.wake()
 
     def wake(self) -> None:
@@ -245,18 +246,47 @@ class Machine:
             self.state.files["/usr/bin/nvidia-smi"] = "ELF"
         self.changed()
 
+    def _save_soon(self) -> None:
+        """Save once for all changes of this turn of the event loop, before anybody can be told of them."""
+        if self._file is None or self._save_is_due:
+            return
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            self._save()
+            return
+        self._save_is_due = True
+        loop.call_soon(self._save)
+
     def _save(self) -> None:
+        """Append the state to the machine's file: an interrupted write costs a line, never the file."""
+        self._save_is_due = False
         if self._file is None:
             return
         self._file.parent.mkdir(parents=True, exist_ok=True)
-        scratch = self._file.with_suffix(".new")
-        scratch.write_text(json.dumps(asdict(self.state)), encoding="utf-8")
-        scratch.replace(self._file)
+        with self._file.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(asdict(self.state)) + "\n")
+            grown = file.tell() > _LARGEST_FILE
+        if grown:
+            _keep_last_line(self._file)
 
 
 def _load(file: Path | None) -> MachineState | None:
+    """Return the last state that was written whole; an unreadable memory is no memory, and the machine boots afresh."""
     try:
-        fields: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file else {}
-        return MachineState(**fields) if fields else None
-    except (OSError, ValueError, TypeError):
-        return None  # an unreadable memory is no memory: the machine boots afresh
+        lines = file.read_text(encoding="utf-8", errors="replace").splitlines() if file else []
+    except OSError:
+        return None
+    for line in reversed(lines):
+        try:
+            return MachineState(**json.loads(line))
+        except (ValueError, TypeError):
+            continue
+    return None
+
+
+def _keep_last_line(file: Path) -> None:
+    last = file.read_text(encoding="utf-8").splitlines()[-1]
+    scratch = file.with_suffix(".new")
+    scratch.write_text(f"{last}\n", encoding="utf-8")
+    scratch.replace(file)

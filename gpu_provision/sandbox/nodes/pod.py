@@ -66,6 +66,7 @@ class PodWorker:
     def update(self, pod: Object) -> None:
         """Take in the pod as it is now."""
         self.pod = pod
+        self._reporter.observe(pod)
         if pod["metadata"].get("deletionTimestamp") and self._ending is None:
             self._ending = asyncio.create_task(self._end())
 

@@ -13,6 +13,7 @@ from gpu_provision.sandbox.nodes.machine import Machine
 from gpu_provision.sandbox.nodes.world import CONFLICT, LEASES, NODES, NOT_FOUND, World
 
 _log = logging.getLogger(__name__)
+_TICK = 1.0
 _LEASE_NAMESPACE = "kube-node-lease"
 Object = dict[str, Any]
 
@@ -109,12 +110,15 @@ class Registration:
 
 
 async def heartbeats(registrations: list[Registration], world: World) -> None:
-    """Renew every node's lease in turn, evenly over the period, until cancelled."""
+    """Renew every node's lease in time, until cancelled; those that are due at once are renewed at once."""
+    period, clock = world.timings.lease, asyncio.get_running_loop().time
+    start = clock()
+    due = {one: start + period * n / len(registrations) for n, one in enumerate(registrations)}
     while True:
-        pause = world.timings.lease / max(1, len(registrations))
-        for registration in registrations:
-            await asyncio.sleep(pause)
-            try:
-                await registration.beat()
-            except ApiError as refusal:
-                _log.warning("heartbeat: %s", refusal)
+        await asyncio.sleep(min(_TICK, period))
+        now = clock()
+        late = [registration for registration, time in due.items() if time <= now]
+        due |= dict.fromkeys(late, now + period)
+        for outcome in await asyncio.gather(*(one.beat() for one in late), return_exceptions=True):
+            if isinstance(outcome, BaseException):
+                _log.warning("heartbeat: %s", outcome)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from gpu_provision.sandbox.nodes.pod import PodWorker
 
 _log = logging.getLogger(__name__)
+_OURS = {"Initialized", "Ready", "ContainersReady"}
 Object = dict[str, Any]
 
 
@@ -27,12 +28,21 @@ class Reporter:
         self._written: Object = {}
         self._task: asyncio.Task[None] | None = None
         self._given_up: Object = {}
+        self._version = 0
 
     def changed(self) -> None:
         """Note that the status is another now."""
         self._wanted = True
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._write_all())
+
+    def observe(self, pod: Object) -> None:
+        """Correct a pod whose conditions somebody else changed, as happens to pods of a node that was late."""
+        if not self._written or int(pod["metadata"].get("resourceVersion", 0)) <= self._version:
+            return
+        if _shown(pod.get("status") or {}) != _shown(self._written):
+            self._written = {**self._written, "conditions": (pod.get("status") or {}).get("conditions") or []}
+            self.changed()
 
     def give_up(self, reason: str, message: str) -> None:
         """Report from now on that the pod failed as a whole."""
@@ -80,7 +90,8 @@ class Reporter:
         api = self._worker.world.api
 
         async def patch() -> None:
-            await api.patch(PODS, metadata["name"], body, metadata["namespace"], "status")
+            made = await api.patch(PODS, metadata["name"], body, metadata["namespace"], "status")
+            self._version = int(made["metadata"].get("resourceVersion", 0))
 
         try:
             await self._worker.world.insist(patch)
@@ -89,3 +100,8 @@ class Reporter:
             self._gone = error.code in {NOT_FOUND, CONFLICT}
             if not self._gone:
                 _log.warning("status of pod %s: %s", self._worker.name, error)
+
+
+def _shown(status: Object) -> dict[str, str]:
+    """Return the conditions that a kubelet answers for."""
+    return {c["type"]: c["status"] for c in status.get("conditions") or () if c["type"] in _OURS}
