@@ -8,6 +8,7 @@ from typing import Any, Final
 from gpu_provision.sandbox.apiserver.fieldmanager import lastapplied
 from gpu_provision.sandbox.apiserver.fieldmanager.compare import Comparison, compare, fields_of
 from gpu_provision.sandbox.apiserver.fieldmanager.conflict import ApplyConflict, conflicts, refuse
+from gpu_provision.sandbox.apiserver.fieldmanager.elements import KeylessItem
 from gpu_provision.sandbox.apiserver.fieldmanager.entries import (
     APPLY,
     UPDATE,
@@ -112,7 +113,7 @@ class _Apply:
         if previous is None:
             return merged
         owned = [entry.fields for who, entry in self.entries.items() if who != self.applier]
-        return prune(merged, self.types.root, before=previous.fields, owned=[*owned, claimed])
+        return prune(merged, self.types.root, before=previous.fields, owned=[*owned, claimed, _UNOWNED])
 
     def refuse(self, changes: Comparison) -> None:
         found = conflicts(self.entries, changes.written, applier=self.applier)
@@ -159,7 +160,10 @@ def updated(  # noqa: PLR0913 - the parameters of a write request
     entries = _brought(old, new, subresource)
     if not entries and old and (old.get("metadata") or {}).get("uid"):
         return _managed(new, {})  # nobody's fields were tracked so far: the next apply starts it
-    changes = compare(old or {}, new, types.root, ignored=_ignored(types, subresource))
+    try:
+        changes = compare(old or {}, new, types.root, ignored=_ignored(types, subresource))
+    except KeylessItem:
+        return _managed(new, entries)  # as the server: bookkeeping never fails a write that was accepted
     if not changes.written and not changes.removed:
         return _managed(new, entries)
     return _managed(new, _recorded(entries, changes, owner(manager, UPDATE, new["apiVersion"], subresource), now))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from copy import deepcopy
 from operator import is_not
@@ -84,29 +85,24 @@ def _merge_item(typed: Type, live: list[Any], config: object) -> Any:
 
 
 def _arranged(live: list[tuple[str, Any]], merged: Mapping[str, Any]) -> list[Any]:
-    live_steps = {step for step, _ in live}
-    pending = list(merged)
-    shared = [step for step in pending if step in live_steps]
+    here = {step for step, _ in live}
+    waiting, pending = deque(live), deque(merged)
+    shared = deque(step for step in merged if step in here)
     out: list[Any] = []
-    position = 0
-    while position < len(live) or pending:
-        step, item = live[position] if position < len(live) else ("", None)
-        if step and pending and step == pending[0]:
-            out.append(merged[pending.pop(0)])
-            shared = shared[1:]
-            position += 1
-            continue
-        if step and pending and step in merged and shared and shared[0] != step:
-            position += 1
-            continue
-        if step and step not in merged:
+    while waiting or pending:
+        step, item = waiting[0] if waiting else ("", None)
+        if waiting and step not in merged:
             out.append(item)
-            position += 1
+            waiting.popleft()
             continue
-        if step and step not in pending:
-            position += 1
+        if waiting and pending and step != pending[0] and shared and shared[0] != step:
+            waiting.popleft()  # it comes, or came, where the configuration has it
+            continue
+        if waiting and (step not in pending or step == pending[0]):
+            waiting.popleft()
         if pending:
-            following = pending.pop(0)
+            following = pending.popleft()
             out.append(merged[following])
-            shared = shared[1:] if shared and shared[0] == following else shared
+            if shared and shared[0] == following:
+                shared.popleft()
     return out

@@ -224,6 +224,23 @@ def test_an_object_whose_owners_were_forgotten_is_not_tracked_until_the_next_app
     assert "managedFields" not in result["metadata"]
 
 
+def test_an_update_with_items_that_cannot_be_told_apart_keeps_the_owners() -> None:
+    """Bookkeeping never fails a write that was accepted."""
+    account: Object = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "s"}}
+    live = applied(None, {**account, "secrets": [{"name": "a"}]}, manager="first", force=False, now=NOW)
+    result = updated(live, {**live, "secrets": [{}]}, manager="editor", now=LATER)
+    assert result == {**live, "secrets": [{}]}
+
+
+def test_an_apply_without_a_name_leaves_the_objects_identity() -> None:
+    """Removing the last thing that its applier set in the metadata does not remove the metadata."""
+    config: Object = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "labels": {"a": "b"}}}
+    live = applied(None, config, manager="first", force=False, now=NOW)
+    live["metadata"]["uid"] = "u"
+    result = applied(live, {**config, "metadata": {}}, manager="first", force=False, now=LATER)
+    assert result["metadata"] == {"name": "c", "uid": "u"}
+
+
 def test_entries_that_a_client_edited_count() -> None:
     """A client may take a manager out of the list; what is left is where the update starts from."""
     obj: Object = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"a": "1"}}
