@@ -10,7 +10,8 @@ from gpu_provision.sandbox.api import Object
 from gpu_provision.sandbox.apiserver.item import Item
 from gpu_provision.sandbox.apiserver.registry import Registry, WriteOptions
 from gpu_provision.sandbox.apiserver.resources import ResourceInfo
-from gpu_provision.sandbox.apiserver.status import ApiError
+from gpu_provision.sandbox.apiserver.status import StatusError
+from gpu_provision.sandbox.apiserver.targets import Target
 
 _OPTIONS = WriteOptions(manager="kube-apiserver")
 
@@ -33,7 +34,7 @@ def bootstrap(registry: Registry, authority: str) -> None:
 def _ensure(registry: Registry, info: ResourceInfo, obj: Object) -> None:
     namespace = obj["metadata"].get("namespace", "")
     if registry.store.get(info.storage, obj["metadata"]["name"], namespace) is None:
-        registry.create(info, obj, namespace, _OPTIONS)
+        registry.create(Target(info, namespace), obj, _OPTIONS)
 
 
 class _Rooms:
@@ -60,6 +61,6 @@ class _Rooms:
     def _furnish(self, info: ResourceInfo, obj: Object) -> None:
         try:
             _ensure(self._registry, info, obj)
-        except ApiError as refusal:
+        except StatusError as refusal:
             if refusal.code != 403:  # noqa: PLR2004 - the namespace is being deleted already
                 raise

@@ -20,6 +20,7 @@ from gpu_provision.sandbox.apiserver.targets import Target
 JSON = "application/json"
 _BODY_TYPES = ("application/json", "application/yaml")
 _LONGEST_MANAGER = 128
+_MANAGER, _DRY_RUN = "fieldManager", "dryRun"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,16 +70,18 @@ class Call:
 
     def manager(self) -> str:
         """Return the field manager: the parameter, else the first word of the User-Agent."""
-        given = self.query.get("fieldManager", "")
+        given = self.query.get(_MANAGER, "")
         if len(given) > _LONGEST_MANAGER:
-            raise _bad_option("fieldManager", f'"{given}"', f"may not be longer than {_LONGEST_MANAGER}")
+            why = f"may not be longer than {_LONGEST_MANAGER}"
+            raise _bad_option(_MANAGER, f'"{given}"', why)
         return given or self.headers.get("User-Agent", "").partition("/")[0] or "unknown"
 
     def dry_run(self) -> bool:
         """Say whether nothing is to be kept. Raises StatusError 422 for a value other than All."""
-        given = self.query.get("dryRun", "")
+        given = self.query.get(_DRY_RUN, "")
         if given not in ("", "All"):
-            raise _bad_option("dryRun", f'"{given}"', 'Unsupported value: supported values: "All"')
+            why = 'Unsupported value: supported values: "All"'
+            raise _bad_option(_DRY_RUN, f'"{given}"', why)
         return given == "All"
 
     def object(self) -> Any:

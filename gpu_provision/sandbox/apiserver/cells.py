@@ -11,6 +11,7 @@ from gpu_provision.sandbox.apiserver.objects import at, moment
 
 NONE, UNKNOWN, UNSET = "<none>", "<unknown>", "<unset>"
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
+_SHOWN = 3
 
 
 def human_duration(seconds: float) -> str:
@@ -18,22 +19,18 @@ def human_duration(seconds: float) -> str:
     total = int(seconds)
     if total < -1:
         return "<invalid>"
-    if total < 2 * _MINUTE:
-        return f"{max(total, 0)}s"
     minutes, hours, days = total // _MINUTE, total // _HOUR, total // _DAY
-    if minutes < 10:  # noqa: PLR2004 - below ten minutes seconds still matter
-        return _two(minutes, "m", total % _MINUTE, "s")
-    if hours < 3:  # noqa: PLR2004 - and so on: the steps of Kubernetes
-        return f"{minutes}m"
-    if hours < 8:  # noqa: PLR2004
-        return _two(hours, "h", minutes % 60, "m")
-    if hours < 48:  # noqa: PLR2004
-        return f"{hours}h"
-    if days < 8:  # noqa: PLR2004
-        return _two(days, "d", hours % 24, "h")
-    if days < 2 * 365:
-        return f"{days}d"
-    return _two(days // 365, "y", days % 365, "d") if days < 8 * 365 else f"{days // 365}y"
+    steps = (  # the first bound, in seconds, that the duration stays below; the bounds are those of Kubernetes
+        (2 * _MINUTE, f"{max(total, 0)}s"),
+        (10 * _MINUTE, _two(minutes, "m", total % 60, "s")),
+        (3 * _HOUR, f"{minutes}m"),
+        (8 * _HOUR, _two(hours, "h", minutes % 60, "m")),
+        (48 * _HOUR, f"{hours}h"),
+        (8 * _DAY, _two(days, "d", hours % 24, "h")),
+        (2 * 365 * _DAY, f"{days}d"),
+        (8 * 365 * _DAY, _two(days // 365, "y", days % 365, "d")),
+    )
+    return next((text for bound, text in steps if total < bound), f"{days // 365}y")
 
 
 def _two(large: int, unit: str, small: int, small_unit: str) -> str:
@@ -163,8 +160,7 @@ def endpoints(obj: Object) -> str:
         for address in subset.get("addresses") or ()
         for port in subset.get("ports") or ()
     ]
-    more = f" + {len(texts) - 3} more..." if len(texts) > 3 else ""  # noqa: PLR2004 - as many as kubectl shows
-    return joined(texts[:3]) + more
+    return _some(texts, NONE)
 
 
 def subjects(obj: Object, kind: str) -> str:
@@ -192,4 +188,26 @@ def event_time(obj: Object, *, first: bool) -> str:
     """Return how long ago an event was seen last, or first."""
     series = at(obj, "series", "lastObservedTime")
     texts = (obj.get("firstTimestamp"),) if first else (series, obj.get("lastTimestamp"))
-    return since(next((text for text in (*texts, obj.get("eventTime"), obj["metadata"]["creationTimestamp"]) if text), None))
+    return since(
+        next((text for text in (*texts, obj.get("eventTime"), obj["metadata"]["creationTimestamp"]) if text), None)
+    )
+
+
+def controller(obj: Object) -> str:
+    """Return the controller that owns an object: ``daemonset.apps/name``."""
+    owners = obj["metadata"].get("ownerReferences") or ()
+    owner = next((row for row in owners if row.get("controller")), None)
+    if owner is None:
+        return NONE
+    group, kind = owner["apiVersion"].rpartition("/")[0], owner["kind"].lower()
+    return f"{kind}.{group}/{owner['name']}" if group else f"{kind}/{owner['name']}"
+
+
+def slice_addresses(obj: Object) -> str:
+    """Return the addresses of an EndpointSlice, at most three of them."""
+    return _some([address for row in obj.get("endpoints") or () for address in row.get("addresses") or ()], UNSET)
+
+
+def _some(texts: list[str], empty: str) -> str:
+    more = f" + {len(texts) - _SHOWN} more..." if len(texts) > _SHOWN else ""
+    return joined(texts[:_SHOWN], empty) + more

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import ssl
 from pathlib import Path
 
 import trustme
 
 _NAMES = ("localhost", "127.0.0.1", "::1", "kubernetes", "kubernetes.default", "kubernetes.default.svc")
-_YEARS = datetime.timedelta(days=3650)
+_YEARS = dt.timedelta(days=3650)
 
 
 def ensure(directory: Path, host: str) -> Path:
@@ -18,7 +18,7 @@ def ensure(directory: Path, host: str) -> Path:
     if authority.exists() and server.exists():
         return authority
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-    expires = datetime.datetime.now(datetime.UTC) + _YEARS
+    expires = dt.datetime.now(dt.UTC) + _YEARS
     maker = trustme.CA(organization_name="gpu-provision sandbox")
     names = dict.fromkeys((*_NAMES, host))
     made = maker.issue_cert(*names, organization_name="gpu-provision sandbox", not_after=expires)

@@ -106,7 +106,11 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
         AGE,
         _SELECTOR,
     ),
-    "/configmaps": (NAME, Column("Data", lambda obj: len(obj.get("data") or {}) + len(obj.get("binaryData") or {})), AGE),
+    "/configmaps": (
+        NAME,
+        Column("Data", lambda obj: len(obj.get("data") or {}) + len(obj.get("binaryData") or {})),
+        AGE,
+    ),
     "/secrets": (NAME, Column("Type", "type"), Column("Data", _count("data"), "integer"), AGE),
     "/serviceaccounts": (NAME, Column("Secrets", _count("secrets"), "integer"), AGE),
     "/endpoints": (NAME, Column("Endpoints", cells.endpoints), AGE),
@@ -158,7 +162,7 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
     "apps/statefulsets": (NAME, Column("Ready", _of("readyReplicas")), AGE, *_TEMPLATE),
     "apps/controllerrevisions": (
         NAME,
-        Column("Controller", lambda obj: _owner(obj)),
+        Column("Controller", cells.controller),
         Column("Revision", "revision", "integer"),
         AGE,
     ),
@@ -207,7 +211,7 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
         NAME,
         Column("AddressType", "addressType"),
         Column("Ports", lambda obj: cells.joined((row.get("port") for row in obj.get("ports") or ()), cells.UNSET)),
-        Column("Endpoints", lambda obj: _slice_addresses(obj)),
+        Column("Endpoints", cells.slice_addresses),
         AGE,
     ),
     "networking.k8s.io/networkpolicies": (
@@ -227,23 +231,8 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
 }
 
 
-def _owner(obj: Object) -> str:
-    owners = obj["metadata"].get("ownerReferences") or ()
-    owner = next((row for row in owners if row.get("controller")), None)
-    if owner is None:
-        return cells.NONE
-    group = owner["apiVersion"].rpartition("/")[0]
-    kind = owner["kind"].lower()
-    return f"{kind}.{group}/{owner['name']}" if group else f"{kind}/{owner['name']}"
-
-
 def _ago(text: Any) -> str:
     return cells.since(text) if text else cells.NONE
-
-
-def _slice_addresses(obj: Object) -> str:
-    addresses = [address for row in obj.get("endpoints") or () for address in row.get("addresses") or ()]
-    return cells.joined(addresses[:3], cells.UNSET) + (f" + {len(addresses) - 3} more..." if len(addresses) > 3 else "")  # noqa: PLR2004 - as many as kubectl shows
 
 
 def value(column: Column, obj: Object) -> Any:

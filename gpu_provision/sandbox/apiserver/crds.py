@@ -164,16 +164,18 @@ def _field(error: ValidationError) -> str:
 
 def _causes(error: ValidationError) -> Iterator[Cause]:
     field, shown = _field(error), json.dumps(error.instance)
+    wanted: Any = error.validator_value
+    instance: Any = error.instance
     match error.validator:
         case "required":
             base = "" if field == "<nil>" else f"{field}."
-            missing = [name for name in error.validator_value if name not in error.instance]
+            missing = [name for name in wanted if name not in instance]
             yield from (required(base + name) for name in missing)
         case "enum":
-            yield unsupported_value(field, str(error.instance), [str(value) for value in error.validator_value])
+            yield unsupported_value(field, str(error.instance), [str(value) for value in wanted])
         case "type":
-            wanted = error.validator_value if isinstance(error.validator_value, str) else error.validator_value[0]
-            text = f"{field} in body must be of type {wanted}: {json.dumps(_type_name(error.instance))}"
+            first = wanted if isinstance(wanted, str) else wanted[0]
+            text = f"{field} in body must be of type {first}: {json.dumps(_type_name(error.instance))}"
             yield Cause(
                 "FieldValueTypeInvalid", f"Invalid value: {json.dumps(_type_name(error.instance))}: {text}", field
             )

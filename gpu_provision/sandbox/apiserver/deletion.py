@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,6 +44,11 @@ def delete_options(body: Any) -> DeleteOptions:
     )
 
 
+def default_policy(info: ResourceInfo, options: DeleteOptions) -> str:
+    """Return the propagation policy in force: pods of a Job stay unless the caller says otherwise, as ever since."""
+    return options.policy or ("Orphan" if info.storage == "batch/jobs" else "Background")
+
+
 def check_preconditions(obj: Object, info: ResourceInfo, options: DeleteOptions) -> None:
     """Refuse (409) if the object is not the one that the caller means."""
     metadata = obj["metadata"]
@@ -68,7 +73,7 @@ def grace_period(obj: Object, info: ResourceInfo, asked: int | None) -> int:
     return max(0, int(period))
 
 
-def marked(obj: Object, info: ResourceInfo, options: DeleteOptions, moment: datetime.datetime) -> Object:
+def marked(obj: Object, info: ResourceInfo, options: DeleteOptions, moment: dt.datetime) -> Object:
     """Return the object as it is once its deletion has been asked for."""
     metadata = dict(obj["metadata"])
     period = grace_period(obj, info, options.grace_seconds)
@@ -76,11 +81,11 @@ def marked(obj: Object, info: ResourceInfo, options: DeleteOptions, moment: date
     if before is not None:
         period = min(period, before)
     if not metadata.get("deletionTimestamp") or (before is not None and period < before):
-        metadata["deletionTimestamp"] = stamp(moment + datetime.timedelta(seconds=period))
+        metadata["deletionTimestamp"] = stamp(moment + dt.timedelta(seconds=period))
         if "generation" in metadata and before is None:
             metadata["generation"] += 1
     metadata["deletionGracePeriodSeconds"] = period
-    if hold := _HOLDS.get(options.policy):
+    if hold := _HOLDS.get(default_policy(info, options)):
         others = [name for name in metadata.get("finalizers") or () if name not in _HOLDS.values()]
         metadata["finalizers"] = [*others, hold]
     result = {**obj, "metadata": metadata}

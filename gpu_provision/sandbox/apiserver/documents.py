@@ -16,13 +16,12 @@ _ROOTS = ("/api", "/apis")
 def document(registry: Registry, path: str, headers: Mapping[str, str], address: str) -> Reply | None:
     """Return the document at a path, None if there is none."""
     parts = [part for part in path.split("/") if part]
+    fixed = {(): lambda: {"paths": _paths(registry)}, ("version",): discovery.version}.get(tuple(parts))
+    if fixed:
+        return reply(fixed())
     match parts:
         case [health, *_] if health in _HEALTH:
             return Reply(200, b"ok", "text/plain")
-        case ["version"]:
-            return reply(discovery.version())
-        case []:
-            return reply({"paths": _paths(registry)})
         case ["openapi", *rest]:
             return _openapi(registry, rest)
         case ["api" | "apis" as root]:

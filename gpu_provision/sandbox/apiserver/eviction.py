@@ -10,8 +10,10 @@ from gpu_provision.sandbox.apiserver.objects import at, now
 from gpu_provision.sandbox.apiserver.registry import Registry, WriteOptions
 from gpu_provision.sandbox.apiserver.selectors import all_satisfied, requirements_of
 from gpu_provision.sandbox.apiserver.status import Cause, StatusError, too_many_requests
+from gpu_provision.sandbox.apiserver.targets import Target
 
 BUDGETS = "policy/poddisruptionbudgets"
+_PROCESSING_SECONDS = 10
 _BLOCKED = "Cannot evict pod as it would violate the pod's disruption budget."
 
 
@@ -42,9 +44,8 @@ def checked_budgets(registry: Registry, pod: Object) -> Callable[[], None]:
     if not _ready(pod) and not _needs_all(budget):
         return _nothing
     if (at(budget, "status", "observedGeneration") or 0) < (budget["metadata"].get("generation") or 0):
-        raise _refused(
-            f"The disruption budget {budget['metadata']['name']} is still being processed by the server.", 10
-        )
+        why = f"The disruption budget {budget['metadata']['name']} is still being processed by the server."
+        raise _refused(why, _PROCESSING_SECONDS)
     if (at(budget, "status", "disruptionsAllowed") or 0) <= 0:
         raise _refused(_needs(budget), 0)
     return lambda: _count(registry, budget, pod["metadata"]["name"])
@@ -85,4 +86,5 @@ def _count(registry: Registry, budget: Object, pod: str) -> None:
         status["disruptedPods"] = {**(status.get("disruptedPods") or {}), pod: now()}
         return obj
 
-    registry.change(info, metadata["name"], fewer, metadata["namespace"], WriteOptions("kube-apiserver"), "status")
+    target = Target(info, metadata["namespace"], metadata["name"], "status")
+    registry.change(target, fewer, WriteOptions("kube-apiserver"))

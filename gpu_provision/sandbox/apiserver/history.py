@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from gpu_provision.sandbox.apiserver.item import Item
 from gpu_provision.sandbox.apiserver.status import expired
@@ -76,7 +76,7 @@ class Cursor:
         self.version = version
         self._history, self._waiting, self._event = history, waiting, asyncio.Event()
 
-    def __enter__(self) -> Cursor:
+    def __enter__(self) -> Self:
         """Ask to be woken."""
         self._waiting.add(self._event)
         return self

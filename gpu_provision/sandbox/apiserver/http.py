@@ -16,7 +16,7 @@ from gpu_provision.sandbox.apiserver.faults import Asked, DropConnection, Faults
 from gpu_provision.sandbox.apiserver.registry import Registry
 from gpu_provision.sandbox.apiserver.requestlog import Request, RequestLog, timestamp
 from gpu_provision.sandbox.apiserver.rest import handle, verb_of
-from gpu_provision.sandbox.apiserver.status import ApiError, StatusError, no_such_path
+from gpu_provision.sandbox.apiserver.status import StatusError, no_such_path
 from gpu_provision.sandbox.apiserver.targets import Target, target
 
 _LOG = logging.getLogger(__name__)
@@ -59,11 +59,9 @@ class Face:
             return await self._resolved(request, user), user
         except StatusError as error:
             return refusal(error), user
-        except ApiError as error:
-            return refusal(StatusError(error.code, error.reason, error.message)), user
         except (DropConnection, asyncio.CancelledError):
             raise
-        except Exception as error:  # a bug of ours must not end the cluster
+        except Exception as error:  # noqa: BLE001 - a bug of ours must not end the cluster
             _LOG.exception("%s %s failed", request.method, request.path)
             message = f"the sandbox's API server failed: {type(error).__name__}: {error}"
             return refusal(StatusError(500, "InternalError", message)), user

@@ -9,7 +9,9 @@ from pathlib import Path
 import yaml
 
 
-def write(path: Path, *, url: str, authority: Path, token: str, context: str, user: str) -> None:
+def write(  # noqa: PLR0913 - the parts of the file
+    path: Path, *, url: str, authority: Path, token: str, context: str, user: str
+) -> None:
     """Write a kubeconfig that only its owner may read, in one step, so that no reader sees half of it."""
     data = base64.b64encode(authority.read_bytes()).decode()
     config = {

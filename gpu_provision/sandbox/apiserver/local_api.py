@@ -15,6 +15,9 @@ from gpu_provision.sandbox.apiserver.reading import Selection, Watch, listed, pa
 from gpu_provision.sandbox.apiserver.registry import Registry, WriteOptions
 from gpu_provision.sandbox.apiserver.resources import ResourceInfo
 from gpu_provision.sandbox.apiserver.status import no_such_path
+from gpu_provision.sandbox.apiserver.targets import Target
+
+_PODS = Resource("", "v1", "pods")
 
 
 class LocalApi:
@@ -34,9 +37,12 @@ class LocalApi:
             raise no_such_path()
         return info
 
+    def _target(self, resource: Resource, namespace: str, name: str = "", subresource: str = "") -> Target:
+        return Target(self._info(resource), namespace, name, subresource)
+
     async def get(self, resource: Resource, name: str, namespace: str = "") -> Object:
         """Return one object. Raises ApiError 404."""
-        return copied(self._registry.item(self._info(resource), name, namespace).object)
+        return copied(self._registry.item(self._target(resource, namespace, name)).object)
 
     async def list(
         self, resource: Resource, namespace: str = "", label_selector: str = "", field_selector: str = ""
@@ -68,14 +74,14 @@ class LocalApi:
     async def create(self, resource: Resource, body: Object, namespace: str = "") -> Object:
         """Create an object; ``metadata.generateName`` works. Raises ApiError 409."""
         await asyncio.sleep(0)
-        item = self._registry.create(self._info(resource), copied(body), namespace, self._options)
+        item = self._registry.create(self._target(resource, namespace), copied(body), self._options)
         return copied(item.object)
 
     async def update(self, resource: Resource, body: Object, namespace: str = "", subresource: str = "") -> Object:
         """Replace an object, checking its resourceVersion. Raises ApiError 409 on conflict."""
         await asyncio.sleep(0)
         name = str(body["metadata"]["name"])
-        item = self._registry.update(self._info(resource), name, copied(body), namespace, self._options, subresource)
+        item = self._registry.update(self._target(resource, namespace, name, subresource), copied(body), self._options)
         return copied(item.object)
 
     async def patch(
@@ -90,7 +96,7 @@ class LocalApi:
         await asyncio.sleep(0)
         patch = copied(dict(body))
         item = self._registry.change(
-            self._info(resource), name, lambda obj: merged(obj, patch), namespace, self._options, subresource
+            self._target(resource, namespace, name, subresource), lambda obj: merged(obj, patch), self._options
         )
         return copied(item.object)
 
@@ -100,13 +106,13 @@ class LocalApi:
         """Delete an object; pods with ``grace_seconds=0`` go at once. Raises ApiError 404."""
         await asyncio.sleep(0)
         options = DeleteOptions(grace_seconds=grace_seconds, policy="Background")
-        self._registry.delete(self._info(resource), name, namespace, options)
+        self._registry.delete(self._target(resource, namespace, name), options)
 
     async def bind(self, pod: str, node: str, namespace: str) -> None:
         """Bind a pod to a node, as the scheduler does."""
         await asyncio.sleep(0)
-        info = self._info(Resource("", "v1", "pods"))
-        self._registry.change(info, pod, lambda obj: bound(obj, node, info), namespace, self._options, "binding")
+        target = self._target(_PODS, namespace, pod, "binding")
+        self._registry.change(target, lambda obj: bound(obj, node, target.info), self._options)
 
     def resources(self) -> tuple[Resource, ...]:
         """Return every resource that holds objects, custom ones included, each in one served version."""
@@ -116,10 +122,12 @@ class LocalApi:
                 chosen.setdefault(info.storage, Resource(info.group, info.version, info.plural))
         return tuple(chosen.values())
 
-    def append_log(self, namespace: str, pod: str, uid: str, container: str, text: str, *, restart: int = 0) -> None:
+    def append_log(  # noqa: PLR0913 - what identifies a log
+        self, namespace: str, pod: str, uid: str, container: str, text: str, *, restart: int = 0
+    ) -> None:
         """Add to the log of a container's run; without ``uid`` that of the pod of this name now."""
         if not uid:
-            uid = self._registry.item(self._info(Resource("", "v1", "pods")), pod, namespace).object["metadata"]["uid"]
+            uid = self._registry.item(self._target(_PODS, namespace, pod)).object["metadata"]["uid"]
         self._registry.store.logs.append(uid, container, text, restart=restart)
 
 

@@ -56,9 +56,16 @@ def _checked_namespace(metadata: Object, info: ResourceInfo, namespace: str) -> 
         return
     given = metadata.get("namespace") or namespace
     if given != namespace:
-        message = f"the namespace of the provided object does not match the namespace sent on the request ({given} is not {namespace})"
+        message = f"the namespace of the provided object ({given}) does not match that of the request ({namespace})"
         raise bad_request(message)
     metadata["namespace"] = namespace
+
+
+def checked_name(obj: Object, name: str) -> None:
+    """Make the name of a body agree with its path. Raises StatusError 400."""
+    if obj["metadata"].setdefault("name", name) != name:
+        message = f"the name of the object ({obj['metadata']['name']}) does not match the name on the URL ({name})"
+        raise bad_request(message)
 
 
 def start(obj: Object, info: ResourceInfo) -> None:

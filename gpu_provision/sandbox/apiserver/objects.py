@@ -5,7 +5,7 @@ Convention: an object that is in the store is never changed again; whoever wants
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import json
 from typing import Any, TypeVar
 
@@ -29,18 +29,18 @@ def _copied(value: Any) -> Any:
 
 def now() -> str:
     """Return the time as Kubernetes writes it, in whole seconds."""
-    return stamp(datetime.datetime.now(datetime.UTC))
+    return stamp(dt.datetime.now(dt.UTC))
 
 
-def stamp(moment: datetime.datetime) -> str:
+def stamp(moment: dt.datetime) -> str:
     """Return a moment as Kubernetes writes it, in whole seconds."""
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def moment(text: str) -> datetime.datetime | None:
+def moment(text: str) -> dt.datetime | None:
     """Read a timestamp, with or without a fraction; None if it is no timestamp."""
     try:
-        return datetime.datetime.fromisoformat(text)
+        return dt.datetime.fromisoformat(text)
     except (TypeError, ValueError):
         return None
 

@@ -136,7 +136,8 @@ def _paths(info: ResourceInfo) -> Object:
     root = f"/apis/{info.group}/{info.version}" if info.group else f"/api/{info.version}"
     base = f"{root}/namespaces/{{namespace}}/{info.plural}" if info.namespaced else f"{root}/{info.plural}"
     listing = {
-        name: _operation(info, action) for name, action, verb in (("get", "list", "list"), ("post", "post", "create"))
+        name: _operation(info, action)
+        for name, action, verb in (("get", "list", "list"), ("post", "post", "create"))
         if verb in info.verbs
     }
     single = {

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from gpu_provision.sandbox.api import Object
-from gpu_provision.sandbox.apiserver.fieldmanager import ApplyConflict, ListTypes, same_but_for_times
+from gpu_provision.sandbox.apiserver.fieldmanager import ApplyConflict, ListTypes, same_but_for_times, updated
 from gpu_provision.sandbox.apiserver.fieldmanager import applied as applied_by
-from gpu_provision.sandbox.apiserver.fieldmanager import updated
 from gpu_provision.sandbox.apiserver.objects import now
 from gpu_provision.sandbox.apiserver.status import StatusError, bad_request
 

@@ -39,43 +39,43 @@ def _unfit(message: str) -> StatusError:
     return StatusError(422, "Invalid", text, details={"causes": [cause._asdict()]})
 
 
-def _tokens(pointer: Any) -> list[str]:
+def _parts(pointer: Any) -> list[str]:
     if not isinstance(pointer, str) or (pointer and not pointer.startswith("/")):
         message = f"error decoding patch: {pointer!r} is no JSON pointer"
         raise bad_request(message)
-    return [token.replace("~1", "/").replace("~0", "~") for token in pointer.split("/")]
+    return [part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")]
 
 
-def _index(items: list[Any], token: str, *, past_end: bool) -> int:
-    if token == "-" and past_end:
+def _index(items: list[Any], part: str, *, past_end: bool) -> int:
+    if part == "-" and past_end:
         return len(items)
-    if not token.isdigit() or int(token) > len(items) - (not past_end):
-        message = f"index {token} is out of bounds"
+    if not part.isdigit() or int(part) > len(items) - (not past_end):
+        message = f"index {part} is out of bounds"
         raise _unfit(message)
-    return int(token)
+    return int(part)
 
 
-def _step(value: Any, token: str) -> Any:
-    if isinstance(value, dict) and token in value:
-        return value[token]
+def _step(value: Any, part: str) -> Any:
+    if isinstance(value, dict) and part in value:
+        return value[part]
     if isinstance(value, list):
-        return value[_index(value, token, past_end=False)]
-    message = f'the path names "{token}", which is missing'
+        return value[_index(value, part, past_end=False)]
+    message = f'the path names "{part}", which is missing'
     raise _unfit(message)
 
 
 def _look(holder: Any, pointer: Any) -> Any:
     value = holder
-    for token in _tokens(pointer):
-        value = _step(value, token)
+    for part in _parts(pointer):
+        value = _step(value, part)
     return value
 
 
 def _parent(holder: Any, pointer: Any) -> tuple[Any, str]:
-    *path, last = _tokens(pointer)
+    *path, last = _parts(pointer)
     value = holder
-    for token in path:
-        value = _step(value, token)
+    for part in path:
+        value = _step(value, part)
     return value, last
 
 

@@ -65,7 +65,8 @@ def _is_ready(pod: Object) -> bool:
 
 def _gated(pod: Object) -> bool:
     return any(
-        row.get("type") == "PodScheduled" and row.get("reason") == "SchedulingGated" for row in _statuses(pod, "conditions")
+        row.get("type") == "PodScheduled" and row.get("reason") == "SchedulingGated"
+        for row in _statuses(pod, "conditions")
     )
 
 

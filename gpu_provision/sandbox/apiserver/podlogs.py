@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import datetime
+import datetime as dt
 import time
 from collections.abc import AsyncIterator
 from typing import NamedTuple
@@ -85,6 +85,6 @@ def _lines(piece: LogLine, options: LogOptions) -> list[str]:
     lines = piece.text.splitlines(keepends=True)
     if not options.timestamps:
         return lines
-    moment = datetime.datetime.fromtimestamp(piece.at, datetime.UTC)
+    moment = dt.datetime.fromtimestamp(piece.at, dt.UTC)
     prefix = moment.strftime("%Y-%m-%dT%H:%M:%S.%f000Z ")
     return [prefix + line for line in lines]

@@ -22,7 +22,7 @@ _OVER = ("Succeeded", "Failed")
 
 
 def _pod(registry: Registry, call: Call) -> Object:
-    return registry.item(call.info, call.target.name, call.target.namespace).object
+    return registry.item(call.target).object
 
 
 def no_processes(registry: Registry, call: Call) -> Reply:
@@ -38,11 +38,8 @@ def bind(registry: Registry, call: Call) -> Reply:
     if not node:
         message = "target.name: Required value"
         raise bad_request(message)
-    name, namespace = call.target.name, call.target.namespace
-    item = registry.change(
-        call.info, name, lambda pod: bound(pod, node, call.info), namespace, call.write_options(), "binding"
-    )
-    return reply(success(call.info, name, item.object["metadata"]["uid"]), _CREATED)
+    item = registry.change(call.target, lambda pod: bound(pod, node, call.info), call.write_options())
+    return reply(success(call.info, call.target.name, item.object["metadata"]["uid"]), _CREATED)
 
 
 def evict(registry: Registry, call: Call) -> Reply:
@@ -54,7 +51,7 @@ def evict(registry: Registry, call: Call) -> Reply:
     if call.dry_run() or options.dry_run:
         return reply(success(call.info, call.target.name, pod["metadata"]["uid"]), _CREATED)
     settle()
-    registry.delete(call.info, call.target.name, call.target.namespace, options)
+    registry.delete(call.target, options)
     return reply(success(call.info, call.target.name, pod["metadata"]["uid"]), _CREATED)
 
 

@@ -160,19 +160,29 @@ def _name(api_version: str, kind: str) -> str:
     return f"{package}.{'v1' if package == 'meta' else version}.{kind}"
 
 
+def _envelope(body: bytes) -> tuple[str, str, bytes]:
+    """Return apiVersion, kind and the message itself."""
+    if not body.startswith(_MAGIC):
+        message = "it does not start with the mark of Kubernetes"
+        raise ValueError(message)
+    parts = dict(_fields(body[len(_MAGIC) :]))
+    kinds = {number: _text(value) for number, value in _fields(parts[1])}
+    return kinds[1], kinds[2], parts.get(2, b"")
+
+
+def _object(body: bytes) -> Object:
+    version, kind, content = _envelope(body)
+    name = _name(version, kind)
+    if name not in _messages():
+        message = f"{kind} in {version} can be sent as JSON only"
+        raise ValueError(message)
+    return {"apiVersion": version, "kind": kind, **_message(name, content)}
+
+
 def decoded(body: bytes) -> Object:
     """Return the object in a protobuf body. Raises StatusError 400 for one that cannot be read."""
     try:
-        if not body.startswith(_MAGIC):
-            message = "it does not start with the mark of Kubernetes"
-            raise ValueError(message)
-        envelope = dict(_fields(body[len(_MAGIC) :]))
-        kinds = {number: _text(value) for number, value in _fields(envelope[1])}
-        name = _name(kinds.get(1, ""), kinds.get(2, ""))
-        if name not in _messages():
-            message = f"{kinds.get(2)} in {kinds.get(1)} can be sent as JSON only"
-            raise ValueError(message)
-        return {"apiVersion": kinds[1], "kind": kinds[2], **_message(name, envelope.get(2, b""))}
+        return _object(body)
     except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
         message = f"the protobuf body cannot be read: {error}"
         raise bad_request(message) from error

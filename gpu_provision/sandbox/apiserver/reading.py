@@ -61,7 +61,8 @@ def listed(store: Store, info: ResourceInfo, selection: Selection) -> list[Item]
 def page(items: list[Item], version: int, limit: int, token: str) -> Page:
     """Cut one page out of a list. Raises StatusError 400 for a token that is not ours.
 
-    Later pages show objects as they are then; the version stays that of the first page, so a watch from it misses nothing.
+    Later pages show objects as they are then; the version stays that of the first page, so a watch from it misses
+    nothing.
     """
     if token:
         version, start = _decoded(token)

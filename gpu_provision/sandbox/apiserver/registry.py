@@ -6,29 +6,21 @@ Items that come back are the stored ones: whoever wants to change an object copi
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from gpu_provision.sandbox.api import Object
 from gpu_provision.sandbox.apiserver import ownership
-from gpu_provision.sandbox.apiserver.admission import admit_changed, admit_new, admitted_to_namespace
 from gpu_provision.sandbox.apiserver.conversion import served, stored
-from gpu_provision.sandbox.apiserver.crds import CustomResources
-from gpu_provision.sandbox.apiserver.defaults import set_defaults, set_initial_status
+from gpu_provision.sandbox.apiserver.crds import CustomResources, infos_of
 from gpu_provision.sandbox.apiserver.deletion import DeleteOptions, check_preconditions, finished, held, marked
 from gpu_provision.sandbox.apiserver.item import Item
-from gpu_provision.sandbox.apiserver.metadata import (
-    carry_over,
-    checked_identity,
-    checked_version,
-    desired_state,
-    start,
-)
-from gpu_provision.sandbox.apiserver.objects import at, copied
+from gpu_provision.sandbox.apiserver.metadata import checked_identity, checked_name, checked_version
+from gpu_provision.sandbox.apiserver.objects import copied
 from gpu_provision.sandbox.apiserver.resources import Catalog, ResourceInfo
+from gpu_provision.sandbox.apiserver.rules import Rules
 from gpu_provision.sandbox.apiserver.status import (
-    Cause,
     StatusError,
     already_exists,
     bad_request,
@@ -38,10 +30,10 @@ from gpu_provision.sandbox.apiserver.status import (
     not_found,
 )
 from gpu_provision.sandbox.apiserver.store import Store
-from gpu_provision.sandbox.apiserver.subresources import restricted
-from gpu_provision.sandbox.apiserver.validation import change_causes, name_causes, object_causes
+from gpu_provision.sandbox.apiserver.targets import Target
 
 Hook = Callable[[Item | None, Item | None], None]
+_KEPT_NAMESPACES = ("default", "kube-system", "kube-public")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +44,9 @@ class WriteOptions:
     dry_run: bool = False
 
 
+_NOBODY = WriteOptions()
+
+
 class Registry:
     """All objects of the cluster behind the rules."""
 
@@ -60,6 +55,7 @@ class Registry:
         self.store, self.catalog = store, Catalog()
         self._hooks: dict[str, list[Hook]] = {}
         self.custom = CustomResources(self.catalog)
+        self._rules = Rules(store, self.custom)
         for item in store.select(CustomResources.STORAGE):
             self.custom.changed(None, item)
         self.on_change(CustomResources.STORAGE, self.custom.changed)
@@ -68,22 +64,20 @@ class Registry:
         """Call ``hook(before, after)`` after every write to a storage."""
         self._hooks.setdefault(storage, []).append(hook)
 
-    def item(self, info: ResourceInfo, name: str, namespace: str = "") -> Item:
+    def item(self, target: Target) -> Item:
         """Return one object as its served version shows it. Raises StatusError 404."""
-        return served(self._stored(info, name, namespace), info)
+        return served(self._stored(target), target.info)
 
-    def _stored(self, info: ResourceInfo, name: str, namespace: str) -> Item:
-        item = self.store.get(info.storage, name, namespace)
+    def _stored(self, target: Target) -> Item:
+        item = self.store.get(target.info.storage, target.name, target.namespace)
         if item is None:
-            raise not_found(info, name)
+            raise not_found(target.info, target.name)
         return item
 
-    def create(
-        self, info: ResourceInfo, body: Object, namespace: str = "", options: WriteOptions | None = None
-    ) -> Item:
+    def create(self, target: Target, body: Object, how: WriteOptions = _NOBODY) -> Item:
         """Create an object from ``body``, which becomes the server's. Raises StatusError."""
-        how = options or WriteOptions()
-        checked_identity(body, info, namespace)
+        info = target.info
+        checked_identity(body, info, target.namespace)
         if body["metadata"].get("resourceVersion"):
             message = "resourceVersion should not be set on objects to be created"
             raise bad_request(message)
@@ -93,185 +87,109 @@ class Registry:
 
     def _create(self, info: ResourceInfo, body: Object, how: WriteOptions, own: Callable[[Object], Object]) -> Item:
         new = stored(body, info)
-        admitted_to_namespace(self.store, info, new)
-        if info.has_status and not info.custom:
-            new.pop("status", None)
-        start(new, info)
-        self._completed(new, info, admit_new)
-        set_initial_status(new, info.storage)
-        self._check(new, info)
+        self._rules.new(new, info)
         name, namespace = new["metadata"]["name"], new["metadata"].get("namespace", "")
         if self.store.get(info.storage, name, namespace):
             raise already_exists(info, name)
         return self._commit(info, None, own(new), how)
 
-    def _completed(self, obj: Object, info: ResourceInfo, admit: Callable[[Store, ResourceInfo, Object], None]) -> None:
-        try:
-            self.custom.complete(obj, info)
-            set_defaults(obj, info.storage)
-            admit(self.store, info, obj)
-        except (AttributeError, TypeError, KeyError) as error:
-            raise _wrong_shape(obj, error) from error
-
-    def _check(self, new: Object, info: ResourceInfo, old: Object | None = None) -> None:
-        metadata = new["metadata"]
-        try:
-            causes = (
-                name_causes(metadata["name"], info.storage) if old is None else change_causes(old, new, info.storage)
-            )
-            causes += object_causes(new, info.storage)
-            causes += self.custom.causes(new, info)
-        except (AttributeError, TypeError, KeyError) as error:
-            raise _wrong_shape(new, error) from error
-        if causes:
-            raise invalid(info, metadata["name"], causes)
-
-    def update(
-        self,
-        info: ResourceInfo,
-        name: str,
-        body: Object,
-        namespace: str = "",
-        options: WriteOptions | None = None,
-        subresource: str = "",
-    ) -> Item:
+    def update(self, target: Target, body: Object, how: WriteOptions = _NOBODY) -> Item:
         """Replace an object by ``body``, which becomes the server's. Raises StatusError."""
-        how = options or WriteOptions()
-        checked_identity(body, info, namespace)
-        if body["metadata"].setdefault("name", name) != name:
-            message = f"the name of the object ({body['metadata']['name']}) does not match the name on the URL ({name})"
-            raise bad_request(message)
-        old = self._stored(info, name, namespace)
+        checked_identity(body, target.info, target.namespace)
+        checked_name(body, target.name)
+        old = self._stored(target)
         given, actual = body["metadata"].get("uid"), old.object["metadata"]["uid"]
         if given and given != actual:
             why = f"Precondition failed: UID in precondition: {given}, UID in object meta: {actual}"
-            raise conflict(info, name, why)
-        return self._replace(info, old, stored(body, info), how, subresource)
+            raise conflict(target.info, target.name, why)
+        return self._replace(target, old, stored(body, target.info), how)
 
-    def change(
-        self,
-        info: ResourceInfo,
-        name: str,
-        change: Callable[[Object], Object],
-        namespace: str = "",
-        options: WriteOptions | None = None,
-        subresource: str = "",
-    ) -> Item:
+    def change(self, target: Target, change: Callable[[Object], Object], how: WriteOptions = _NOBODY) -> Item:
         """Replace an object by what ``change`` makes of a copy of it: a patch. Raises StatusError."""
-        how = options or WriteOptions()
-        old = self._stored(info, name, namespace)
+        info = target.info
+        old = self._stored(target)
         new = change(copied(served(old, info).object))
-        checked_identity(new, info, namespace)
+        checked_identity(new, info, target.namespace)
         given = new["metadata"].get("uid")
         if given and given != old.object["metadata"]["uid"]:
-            raise invalid(info, name, [invalid_value("metadata.uid", f'"{given}"', "field is immutable")])
-        return self._replace(info, old, stored(new, info), how, subresource)
+            raise invalid(info, target.name, [invalid_value("metadata.uid", f'"{given}"', "field is immutable")])
+        return self._replace(target, old, stored(new, info), how)
 
-    def _replace(self, info: ResourceInfo, old: Item, body: Object, how: WriteOptions, subresource: str) -> Item:
+    def _replace(self, target: Target, old: Item, body: Object, how: WriteOptions) -> Item:
+        info, part = target.info, target.subresource
         if refusal := checked_version(old.object, body, info):
             raise refusal
-        if ownership.wants_reset(body):
-            body["metadata"]["managedFields"] = []
-        else:
-            body["metadata"]["managedFields"] = old.object["metadata"].get("managedFields")
-        new = self._prepared(info, old, body, subresource)
+        reset = ownership.wants_reset(body)
+        body["metadata"]["managedFields"] = [] if reset else old.object["metadata"].get("managedFields")
+        new = self._rules.changed(info, old.object, body, part)
         if new == old.object:
             return served(old, info)
         types = self.custom.list_types(info)
-        owned = ownership.recorded(old.object, new, how.manager, schema=types, subresource=_owner_part(subresource))
+        owned = ownership.recorded(old.object, new, how.manager, schema=types, subresource=_owner_part(part))
         return self._commit(info, old, owned, how)
 
-    def _prepared(self, info: ResourceInfo, old: Item, body: Object, subresource: str) -> Object:
-        before = old.object
-        new = restricted(before, body, info, subresource)
-        carry_over(before, new)
-        if not subresource:
-            self._completed(new, info, admit_changed)
-        for field in ("managedFields", "finalizers", "ownerReferences", "labels", "annotations"):
-            if not new["metadata"].get(field):
-                new["metadata"].pop(field, None)
-        self._check_finalizers(info, before, new)
-        self._check(new, info, before)
-        _count_generation(info, before, new)
-        return new
-
-    @staticmethod
-    def _check_finalizers(info: ResourceInfo, old: Object, new: Object) -> None:
-        if not old["metadata"].get("deletionTimestamp"):
-            return
-        added = set(new["metadata"].get("finalizers") or ()) - set(old["metadata"].get("finalizers") or ())
-        if added:
-            message = f"Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers {sorted(added)}"
-            raise invalid(info, new["metadata"]["name"], [Cause("FieldValueForbidden", message, "metadata.finalizers")])
-
     def apply(
-        self,
-        info: ResourceInfo,
-        name: str,
-        config: Object,
-        namespace: str = "",
-        options: WriteOptions | None = None,
-        *,
-        force: bool = False,
-        subresource: str = "",
+        self, target: Target, config: Object, how: WriteOptions = _NOBODY, *, force: bool = False
     ) -> tuple[Item, bool]:
         """Server-side apply; also return whether the object is new. Raises StatusError, 409 on conflicts."""
-        how = options or WriteOptions()
-        checked_identity(config, info, namespace)
-        if config["metadata"].setdefault("name", name) != name:
-            message = (
-                f"the name of the object ({config['metadata']['name']}) does not match the name on the URL ({name})"
-            )
-            raise bad_request(message)
-        old = self.store.get(info.storage, name, namespace)
+        info, part = target.info, target.subresource
+        checked_identity(config, info, target.namespace)
+        checked_name(config, target.name)
+        old = self.store.get(info.storage, target.name, target.namespace)
         base = served(old, info).object if old else None
         types = self.custom.list_types(info)
-        merged = ownership.applied(base, config, how.manager, force=force, subresource=subresource, schema=types)
+        merged = ownership.applied(base, config, how.manager, force=force, subresource=part, schema=types)
         if old is None:
-            if subresource:
-                raise not_found(info, name)
+            if part:
+                raise not_found(info, target.name)
             owned = merged["metadata"].get("managedFields")
-            return self._create(info, merged, how, lambda new: ownership.with_fields(new, owned)), True
+            return self._create(info, copied(merged), how, lambda new: ownership.with_fields(new, owned)), True
         if refusal := checked_version(old.object, config, info):
             raise refusal
-        new = self._prepared(info, old, stored(copied(merged), info), subresource)
+        new = self._rules.changed(info, old.object, stored(copied(merged), info), part)
         if ownership.same_but_for_times(new, old.object):
             return served(old, info), False
         return self._commit(info, old, new, how), False
 
     def _commit(self, info: ResourceInfo, old: Item | None, new: Object, how: WriteOptions) -> Item:
-        gone = finished(new, info)
         if how.dry_run:
             return served(Item(new, self.store.version), info)
-        if gone and old:
+        if old and finished(new, info):
             return served(self._remove(info, Item(new, old.version)), info)
         item = self.store.put(info.storage, new)
         self._tell(info, old, item)
         return served(item, info)
 
     def _remove(self, info: ResourceInfo, item: Item) -> Item:
+        if info.storage == CustomResources.STORAGE:
+            self._remove_instances(item.object)
         metadata = item.object["metadata"]
         last = self.store.remove(info.storage, metadata["name"], metadata.get("namespace", ""))
         self._tell(info, item, None)
         return last or item
 
+    def _remove_instances(self, definition: Object) -> None:
+        """Remove the objects of a custom resource, finalizers or not, before its definition goes."""
+        for info in infos_of(definition)[:1]:
+            for item in self.store.select(info.storage):
+                self._remove(info, item)
+
     def _tell(self, info: ResourceInfo, before: Item | None, after: Item | None) -> None:
         for hook in self._hooks.get(info.storage, ()):
             hook(before, after)
 
-    def delete(
-        self, info: ResourceInfo, name: str, namespace: str = "", options: DeleteOptions | None = None
-    ) -> tuple[Item, bool]:
+    def delete(self, target: Target, how: DeleteOptions | None = None) -> tuple[Item, bool]:
         """Delete an object; return its last or present state and whether it is gone. Raises StatusError."""
-        how = options or DeleteOptions()
-        old = self._stored(info, name, namespace)
-        check_preconditions(old.object, info, how)
-        if info.storage == "/namespaces" and name in ("default", "kube-system", "kube-public"):
-            raise StatusError(403, "Forbidden", f'namespaces "{name}" is forbidden: this namespace may not be deleted')
-        new = marked(old.object, info, how, datetime.datetime.now(datetime.UTC))
+        info, options = target.info, how or DeleteOptions()
+        old = self._stored(target)
+        check_preconditions(old.object, info, options)
+        if info.storage == "/namespaces" and target.name in _KEPT_NAMESPACES:
+            message = f'namespaces "{target.name}" is forbidden: this namespace may not be deleted'
+            raise StatusError(403, "Forbidden", message)
+        new = marked(old.object, info, options, dt.datetime.now(dt.UTC))
         if not held(new, info):
-            return (old if how.dry_run else served(self._remove(info, old), info)), True
-        if how.dry_run or new == old.object:
+            return (old if options.dry_run else served(self._remove(info, old), info)), True
+        if options.dry_run or new == old.object:
             return served(Item(new, old.version), info), False
         item = self.store.put(info.storage, copied(new))
         self._tell(info, old, item)
@@ -280,19 +198,3 @@ class Registry:
 
 def _owner_part(subresource: str) -> str:
     return "" if subresource in ("binding", "finalize") else subresource
-
-
-def _count_generation(info: ResourceInfo, old: Object, new: Object) -> None:
-    if not info.counts_generations:
-        return
-    without_status = info.has_status or not info.custom
-    if desired_state(old, without_status=without_status) != desired_state(new, without_status=without_status):
-        new["metadata"]["generation"] = at(old, "metadata", "generation") or 0
-        new["metadata"]["generation"] += 1
-
-
-def _wrong_shape(obj: Object, error: Exception) -> StatusError:
-    kind, version = obj.get("kind"), obj.get("apiVersion")
-    return bad_request(
-        f'{kind} in version "{version}" cannot be handled as a {kind}: a field has the wrong type: {error}'
-    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -51,7 +51,7 @@ class RequestLog:
 
 def timestamp() -> str:
     """Return the time as the log writes it."""
-    return datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
+    return dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds")
 
 
 def requests(path: Path, since: str = "") -> Iterator[Request]:

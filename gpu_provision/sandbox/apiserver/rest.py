@@ -23,6 +23,7 @@ from gpu_provision.sandbox.apiserver.status import (
 )
 from gpu_provision.sandbox.apiserver.strategic import strategic_merged
 from gpu_provision.sandbox.apiserver.strictness import checked
+from gpu_provision.sandbox.apiserver.targets import Target
 from gpu_provision.sandbox.apiserver.watching import watch
 
 Answer = Reply | Stream
@@ -53,7 +54,7 @@ def verb_of(call: Call) -> str:
 
 def get(registry: Registry, call: Call) -> Reply:
     """Read one object."""
-    item = registry.item(call.info, call.target.name, call.target.namespace)
+    item = registry.item(call.target)
     return answer(item, call, registry.custom)
 
 
@@ -83,16 +84,15 @@ def create(registry: Registry, call: Call) -> Reply:
         message = "an empty namespace may not be set during creation"
         raise bad_request(message)
     body, warnings = checked(call.object(), call, registry.custom)
-    item = registry.create(call.info, body, call.target.namespace, call.write_options())
+    item = registry.create(call.target, body, call.write_options())
     made = answer(item, call, registry.custom, _CREATED)
     return Reply(made.code, made.body, made.type, warnings)
 
 
 def update(registry: Registry, call: Call) -> Reply:
     """Replace an object, or the part of it that a subresource names."""
-    target = call.target
     body, warnings = checked(call.object(), call, registry.custom)
-    item = registry.update(call.info, target.name, body, target.namespace, call.write_options(), target.subresource)
+    item = registry.update(call.target, body, call.write_options())
     made = answer(item, call, registry.custom)
     return Reply(made.code, made.body, made.type, warnings)
 
@@ -104,7 +104,7 @@ def patch(registry: Registry, call: Call) -> Reply:
     accepted = [kind for kind in _PATCHES if not (call.info.custom and kind == _STRATEGIC)]
     if call.content_type not in accepted:
         raise unsupported_media_type(call.content_type, [*accepted, _APPLY])
-    change, body, target = _PATCHES[call.content_type], decoded(call.body), call.target
+    change, body = _PATCHES[call.content_type], decoded(call.body)
     warnings: tuple[tuple[str, str], ...] = ()
 
     def changed(obj: Object) -> Object:
@@ -112,26 +112,17 @@ def patch(registry: Registry, call: Call) -> Reply:
         result, warnings = checked(change(obj, body), call, registry.custom)
         return result
 
-    item = registry.change(call.info, target.name, changed, target.namespace, call.write_options(), target.subresource)
+    item = registry.change(call.target, changed, call.write_options())
     made = answer(item, call, registry.custom)
     return Reply(made.code, made.body, made.type, warnings)
 
 
 def _apply(registry: Registry, call: Call) -> Reply:
-    target = call.target
     if not call.query.get("fieldManager"):
         message = 'PatchOptions.meta.k8s.io "" is invalid: fieldManager: Required value: is required for apply patch'
         raise StatusError(422, "Invalid", message)
     body, warnings = checked(decoded(call.body), call, registry.custom)
-    item, new = registry.apply(
-        call.info,
-        target.name,
-        body,
-        target.namespace,
-        call.write_options(),
-        force=call.flag("force"),
-        subresource=target.subresource,
-    )
+    item, new = registry.apply(call.target, body, call.write_options(), force=call.flag("force"))
     made = answer(item, call, registry.custom, _CREATED if new else 200)
     return Reply(made.code, made.body, made.type, warnings)
 
@@ -148,11 +139,10 @@ def _delete_options(call: Call) -> DeleteOptions:
 
 def delete(registry: Registry, call: Call) -> Reply:
     """Delete an object."""
-    name, namespace = call.target.name, call.target.namespace
-    item, gone = registry.delete(call.info, name, namespace, _delete_options(call))
+    item, gone = registry.delete(call.target, _delete_options(call))
     if not gone:
         return answer(item, call, registry.custom)
-    return reply(success(call.info, name, item.object["metadata"]["uid"]))
+    return reply(success(call.info, call.target.name, item.object["metadata"]["uid"]))
 
 
 def delete_collection(registry: Registry, call: Call) -> Reply:
@@ -161,7 +151,7 @@ def delete_collection(registry: Registry, call: Call) -> Reply:
     items = listed(registry.store, call.info, _selection(call))
     for item in items:
         metadata = item.object["metadata"]
-        registry.delete(call.info, metadata["name"], metadata.get("namespace", ""), options)
+        registry.delete(Target(call.info, metadata.get("namespace", ""), metadata["name"]), options)
     metadata = {"resourceVersion": str(registry.store.version)}
     return Reply(200, many(items, call.info, form_of(call), registry.custom, metadata))
 

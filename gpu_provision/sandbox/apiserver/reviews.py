@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import secrets
 from collections.abc import Callable
 
@@ -12,6 +12,7 @@ from gpu_provision.sandbox.apiserver.calls import Call, Reply, reply
 from gpu_provision.sandbox.apiserver.objects import at, stamp
 from gpu_provision.sandbox.apiserver.registry import Registry
 from gpu_provision.sandbox.apiserver.status import bad_request, no_such_path, success
+from gpu_provision.sandbox.apiserver.targets import Target
 
 _CREATED = 201
 _EVERYTHING = "the sandbox grants everything to every authenticated user"
@@ -77,17 +78,16 @@ def _bind(registry: Registry, call: Call, body: Object) -> Reply:
     if pods is None or not name or not node:
         message = "a Binding names a pod and its target"
         raise bad_request(message)
-    item = registry.change(
-        pods, name, lambda pod: bound(pod, node, pods), call.target.namespace, call.write_options(), "binding"
-    )
+    target = Target(pods, call.target.namespace, name, "binding")
+    item = registry.change(target, lambda pod: bound(pod, node, pods), call.write_options())
     return reply(success(pods, name, item.object["metadata"]["uid"]), _CREATED)
 
 
 def request_token(registry: Registry, call: Call) -> Reply:
     """Answer with a random token, which nobody accepts: the sandbox's pods are no processes."""
-    registry.item(call.info, call.target.name, call.target.namespace)
+    registry.item(call.target)
     seconds = at(call.details() or {}, "spec", "expirationSeconds") or _TOKEN_SECONDS
-    expires = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=int(seconds))
+    expires = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=int(seconds))
     status = {"token": secrets.token_urlsafe(32), "expirationTimestamp": stamp(expires)}
     head = {"kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1", "metadata": {}}
     return reply({**head, "spec": {"expirationSeconds": int(seconds)}, "status": status}, _CREATED)

@@ -8,6 +8,7 @@ from gpu_provision.sandbox.apiserver.objects import at
 from gpu_provision.sandbox.apiserver.patches import json_patched, merged
 from gpu_provision.sandbox.apiserver.registry import Registry
 from gpu_provision.sandbox.apiserver.status import conflict, invalid, invalid_value
+from gpu_provision.sandbox.apiserver.targets import Target
 
 _BUILTIN = {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}
 
@@ -39,7 +40,7 @@ def _scale(registry: Registry, call: Call, obj: Object) -> Object:
 
 def get(registry: Registry, call: Call) -> Reply:
     """Read the scale of an object."""
-    return reply(_scale(registry, call, registry.item(call.info, call.target.name, call.target.namespace).object))
+    return reply(_scale(registry, call, registry.item(call.target).object))
 
 
 def update(registry: Registry, call: Call) -> Reply:
@@ -49,7 +50,7 @@ def update(registry: Registry, call: Call) -> Reply:
 
 def patch(registry: Registry, call: Call) -> Reply:
     """Patch the scale of an object."""
-    item = registry.item(call.info, call.target.name, call.target.namespace)
+    item = registry.item(call.target)
     change = json_patched if call.content_type == "application/json-patch+json" else merged
     return _write(registry, call, change(_scale(registry, call, item.object), decoded(call.body)))
 
@@ -71,5 +72,5 @@ def _write(registry: Registry, call: Call, wanted: Object) -> Reply:
         result: Object = merged(obj, nested)
         return result
 
-    item = registry.change(call.info, name, scaled, call.target.namespace, call.write_options())
+    item = registry.change(Target(call.info, call.target.namespace, name), scaled, call.write_options())
     return reply(_scale(registry, call, item.object))

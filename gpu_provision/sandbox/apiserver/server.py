@@ -66,7 +66,9 @@ class Server:
         token = self.tokens.token(user)
         kubeconfig.write(path, url=self.url, authority=self.authority, token=token, context=self.context, user=user)
 
-    def append_log(self, namespace: str, pod: str, uid: str, container: str, text: str, *, restart: int = 0) -> None:
+    def append_log(  # noqa: PLR0913 - what identifies a log
+        self, namespace: str, pod: str, uid: str, container: str, text: str, *, restart: int = 0
+    ) -> None:
         """Add to the log of a container; ``restart`` counts the container's restarts."""
         self.api.append_log(namespace, pod, uid, container, text, restart=restart)
 

@@ -25,7 +25,8 @@ def checked(body: Any, call: Call, custom: CustomResources) -> tuple[Object, Hea
     mode = call.query.get("fieldValidation", "")
     if mode not in _MODES:
         cause = unsupported_value("fieldValidation", mode, _MODES[1:])
-        raise bad_request(f"{cause.field}: {cause.message}")
+        message = f"{cause.field}: {cause.message}"
+        raise bad_request(message)
     unknown: list[str] = []
     kept = _kept(body, call, custom, unknown)
     if not unknown or mode in ("", "Ignore"):
@@ -53,9 +54,8 @@ def _kept(body: Object, call: Call, custom: CustomResources, unknown: list[str])
 def known(value: Any, kind: Type, path: str, unknown: list[str]) -> Any:
     """Return a value without the fields that its type does not name; their paths are added to ``unknown``."""
     if isinstance(value, dict) and kind.fields:
-        for name in value:
-            if name not in kind.fields and kind.item is None:
-                unknown.append(f"{path}{name}")
+        if kind.item is None:
+            unknown.extend(f"{path}{name}" for name in value if name not in kind.fields)
         return {
             name: known(part, kind.of(name), f"{path}{name}.", unknown)
             for name, part in value.items()

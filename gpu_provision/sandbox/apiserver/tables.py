@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import Any
 
 from gpu_provision.sandbox.api import Object
@@ -24,10 +25,7 @@ def _custom_cell(column: Object, obj: Object) -> Any:
 
 
 def _custom_columns(columns: list[Object]) -> tuple[Column, ...]:
-    made = [
-        Column(row["name"], lambda obj, row=row: _custom_cell(row, obj), row["type"], row.get("priority", 0))
-        for row in columns
-    ]
+    made = [Column(row["name"], partial(_custom_cell, row), row["type"], row.get("priority", 0)) for row in columns]
     return (NAME, *made)
 
 
