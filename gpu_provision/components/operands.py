@@ -55,28 +55,31 @@ def daemon_set(  # noqa: PLR0913 -- keyword-only: just the parts in which operan
         pod_annotations: Annotations of its pods.
         on_delete: Whether a pod is replaced only after somebody deletes it.
     """
-    settings = context.inventory.specs.daemonsets
     own = {**selector, **(extra_labels or {})}
-    shared = {
-        "nodeSelector": dict(node_selector),
-        "tolerations": pods.tolerations(settings.tolerations),
-        "priorityClassName": settings.priority_class_name or None,
-    }
-    template = {
-        # Pods must stay selectable, so the user cannot override what selects them (as in the reference).
-        "metadata": {
-            "labels": {k: v for k, v in settings.labels.items() if k not in _SELECTED_BY} | own,
-            "annotations": {**settings.annotations, **(pod_annotations or {})},
-        },
-        "spec": {**pod, **shared},
-    }
-    rolling = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": settings.max_unavailable}}
+    pace = {"maxUnavailable": context.inventory.specs.daemonsets.max_unavailable}
+    rolling = {"type": "RollingUpdate", "rollingUpdate": pace}
     spec = {
         "selector": {"matchLabels": dict(selector)},
         "updateStrategy": {"type": "OnDelete"} if on_delete else rolling,
-        "template": template,
+        "template": _template(context, own, pod_annotations or {}, {**pod, "nodeSelector": dict(node_selector)}),
     }
     return manifest(("apps/v1", "DaemonSet"), name, namespace=context.namespace, labels=own, spec=spec)
+
+
+def _template(
+    context: Context, own: Mapping[str, str], annotations: Mapping[str, str], pod: Mapping[str, Any]
+) -> dict[str, Any]:
+    settings = context.inventory.specs.daemonsets
+    # Pods must stay selectable, so the user cannot override what selects them (as in the reference).
+    users = {key: value for key, value in settings.labels.items() if key not in _SELECTED_BY}
+    shared = {
+        "tolerations": pods.tolerations(settings.tolerations),
+        "priorityClassName": settings.priority_class_name or None,
+    }
+    return {
+        "metadata": {"labels": {**users, **own}, "annotations": {**settings.annotations, **annotations}},
+        "spec": {**pod, **shared},
+    }
 
 
 def configured_by(*data: Mapping[str, str]) -> dict[str, str]:
