@@ -12,7 +12,7 @@ from gpu_provision.model.specs import ValidatorSpec
 
 NAME = "validator"
 TITLE = "NVIDIA operator validator"
-REQUIRES: tuple[str, ...] = ("toolkit",)
+REQUIRES: tuple[str, ...] = ("driver_validation",)
 
 ACCOUNT = "nvidia-operator-validator"
 _SELECTOR = {labels.APP: ACCOUNT, labels.PART_OF: "gpu-operator"}

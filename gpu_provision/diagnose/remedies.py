@@ -28,7 +28,7 @@ _TABLE: tuple[tuple[str, Remedy], ...] = (
         ),
     ),
     (
-        r"[Kk]ernel headers|linux-headers|[Cc]ould not resolve Linux kernel version|kernel-devel",
+        r"[Kk]ernel headers|linux-headers|kernel-devel|failed to build for kernel|resolve Linux kernel version",
         Remedy(
             "GP501",
             "the driver cannot be built for the kernel that the node runs",

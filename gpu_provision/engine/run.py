@@ -95,6 +95,14 @@ class Run:
         self._stale: frozenset[str] = frozenset()
         self._running: dict[object, Future[None]] = {}
         self._changed, self._record_due = 0, 0.0
+        self._mirror: Mirror | None = None
+        self._cancelled = False
+
+    def cancel(self) -> None:
+        """End the run after the current step, with the lock given back; may be called from any thread."""
+        self._cancelled = True
+        if self._mirror is not None:
+            self._mirror.wake()
 
     def execute(self) -> Outcome:
         """Carry the plan out.
@@ -112,6 +120,7 @@ class Run:
             self._cluster.patience = PATIENCE_SECONDS
             self._apply_objects()
             with Mirror(self._cluster, self._scopes(), patience=PATIENCE_SECONDS) as mirror:
+                self._mirror = mirror
                 seen = self._follow(mirror, lock)
             self._record(force=True)
         result = RunResult(
@@ -181,6 +190,8 @@ class Run:
                 self._collect()
                 if lock.lost is not None:
                     raise lock.lost
+                if self._cancelled:
+                    return seen
                 now = time.monotonic()
                 settled = self._settler.settle(states(seen), now)
                 self._announce(settled)

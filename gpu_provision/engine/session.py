@@ -5,8 +5,9 @@ The reading that planning needs is made once and used until the run has written;
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from gpu_provision.cluster.client import Cluster, connect
@@ -114,6 +115,7 @@ class Session:
             listener(event)
 
 
+_STEP_SECONDS = 10
 _REFUSE = frozenset({"GP304", "GP305"})
 _TOLD_BY_STATES = frozenset({"GP201"})
 
@@ -149,21 +151,32 @@ class _Background:
         return self._outcome is not None or self._error is not None
 
     def wait_for(self, component: str, tick: Callable[[str], None]) -> tuple[NodeState, ...]:
-        while not self._over() and not self._settled(component):
-            with self._changed:
-                self._changed.wait(1.0)
-            tick(summary(self._states, component))
+        with self._ending_on_interrupt():
+            while not self._over() and not self._settled(component):
+                with self._changed:
+                    self._changed.wait(1.0)
+                tick(summary(self._states, component))
         if self._error is not None:
             raise self._error
         broken = {State.FAILED, State.BLOCKED}
         return tuple(state for state in self._states.values() if state.component == component and state.state in broken)
+
+    @contextlib.contextmanager
+    def _ending_on_interrupt(self) -> Iterator[None]:
+        """On Ctrl-C let the run finish its step and give the lock back before the interrupt goes on."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            self._run.cancel()
+            self._thread.join(_STEP_SECONDS)
+            raise
 
     def _settled(self, component: str) -> bool:
         own = [state for state in self._states.values() if state.component == component]
         return bool(own) and all(state.state in SETTLED for state in own)
 
     def join(self) -> Outcome:
-        with self._changed:
+        with self._ending_on_interrupt(), self._changed:
             while not self._over():
                 self._changed.wait(1.0)
         if self._error is not None:

@@ -18,7 +18,8 @@ Make = Callable[..., World]
 
 def test_a_driver_that_does_not_build_fails_its_node_alone(new_world: Make) -> None:
     """The other nodes are finished and validated; what depends on the driver there is blocked, not failed."""
-    world = new_world(faults=[{"fault": "driver-build-fails", "node": "t4-2"}])
+    world = new_world()
+    world.fault({"fault": "driver-build-fails", "node": "t4-2"})
     world.settings(driver={"timeout": 8})
     run = world.apply("--cluster-only", "--json")
     assert run.code == 1, run.text
@@ -61,7 +62,8 @@ def test_a_missing_gpu_is_told_by_its_counts(new_world: Make) -> None:
 
 
 def test_a_failed_vector_add_shows_its_own_last_line(new_world: Make) -> None:
-    world = new_world(faults=[{"fault": "vectoradd-fails", "node": "t4-1"}])
+    world = new_world()
+    world.fault({"fault": "vectoradd-fails", "node": "t4-1"})
     run = world.apply("--cluster-only")
     assert run.code == 1
     assert "GP503" in run.text
