@@ -189,6 +189,7 @@ class Informer:
             started = time.monotonic()
             count = 0
             async for event in self._api.watch(self.resource, version, **self._narrowed):
+                _end_if_cancelled()
                 self._take(event)
                 version = event.object["metadata"].get("resourceVersion", version)
                 count += 1
@@ -245,6 +246,13 @@ def _call(handler: Change, old: Object | None, new: Object | None) -> None:
         handler(old, new)
     except Exception:  # noqa: BLE001  one user's mistake must not blind the others
         _log.exception("a handler failed")
+
+
+def _end_if_cancelled() -> None:
+    """Before Python 3.12, asyncio.wait_for inside a transport may swallow the cancellation of its task."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
 
 
 def _version(obj: dict[str, Any]) -> int:

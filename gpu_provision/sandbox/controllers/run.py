@@ -21,6 +21,7 @@ from gpu_provision.sandbox.controllers.pod_gc import PodCollector
 from gpu_provision.sandbox.controllers.replicaset import ReplicaSets
 from gpu_provision.sandbox.controllers.resources import NODES, built_in_resources
 from gpu_provision.sandbox.controllers.scheduler import Scheduler
+from gpu_provision.sandbox.controllers.statefulset import StatefulSets
 from gpu_provision.sandbox.controllers.taint_eviction import TaintEviction
 from gpu_provision.sandbox.controllers.universe import Universe
 
@@ -49,6 +50,7 @@ def _controllers(cluster: Cluster, universe: Universe) -> tuple[Controller[Any],
         DaemonSets(cluster, views),
         ReplicaSets(cluster),
         Deployments(cluster),
+        StatefulSets(cluster),
         Jobs(cluster),
         EndpointSets(cluster),
         DisruptionBudgets(cluster),
