@@ -23,6 +23,16 @@ _LONGEST_MANAGER = 128
 _MANAGER, _DRY_RUN = "fieldManager", "dryRun"
 
 
+class _PlainLoader(yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader):  # type: ignore[misc]
+    """Reads what JSON could say: timestamps stay text."""
+
+
+_PlainLoader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in rows if tag != "tag:yaml.org,2002:timestamp"]
+    for first, rows in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Call:
     """One request for a resource."""
@@ -109,7 +119,7 @@ def decoded(body: bytes) -> Any:
     except ValueError:
         pass
     try:
-        return yaml.load(body, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - a safe loader either way
+        return yaml.load(body, Loader=_PlainLoader)  # noqa: S506 - a safe loader
     except yaml.YAMLError as error:
         message = (
             f"the object provided is unrecognized: couldn't get version/kind; it is neither JSON nor YAML: {error}"

@@ -42,7 +42,7 @@ class LocalApi:
 
     async def get(self, resource: Resource, name: str, namespace: str = "") -> Object:
         """Return one object. Raises ApiError 404."""
-        return copied(self._registry.item(self._target(resource, namespace, name)).object)
+        return self._registry.item(self._target(resource, namespace, name)).copy()
 
     async def list(
         self, resource: Resource, namespace: str = "", label_selector: str = "", field_selector: str = ""
@@ -50,7 +50,7 @@ class LocalApi:
         """Return the objects and the resourceVersion to watch from."""
         selection = Selection(namespace, label_selector, field_selector)
         items = listed(self._registry.store, self._info(resource), selection)
-        return [copied(item.object) for item in items], str(self._registry.store.version)
+        return [item.copy() for item in items], str(self._registry.store.version)
 
     async def watch(
         self,
@@ -69,20 +69,20 @@ class LocalApi:
                 if event.item is None:
                     yield WatchEvent("BOOKMARK", _bookmark(info, event.version))
                 else:
-                    yield WatchEvent(event.type, copied(event.item.object))
+                    yield WatchEvent(event.type, event.item.copy())
 
     async def create(self, resource: Resource, body: Object, namespace: str = "") -> Object:
         """Create an object; ``metadata.generateName`` works. Raises ApiError 409."""
         await asyncio.sleep(0)
         item = self._registry.create(self._target(resource, namespace), copied(body), self._options)
-        return copied(item.object)
+        return item.copy()
 
     async def update(self, resource: Resource, body: Object, namespace: str = "", subresource: str = "") -> Object:
         """Replace an object, checking its resourceVersion. Raises ApiError 409 on conflict."""
         await asyncio.sleep(0)
         name = str(body["metadata"]["name"])
         item = self._registry.update(self._target(resource, namespace, name, subresource), copied(body), self._options)
-        return copied(item.object)
+        return item.copy()
 
     async def patch(
         self,
@@ -98,7 +98,7 @@ class LocalApi:
         item = self._registry.change(
             self._target(resource, namespace, name, subresource), lambda obj: merged(obj, patch), self._options
         )
-        return copied(item.object)
+        return item.copy()
 
     async def delete(
         self, resource: Resource, name: str, namespace: str = "", grace_seconds: int | None = None

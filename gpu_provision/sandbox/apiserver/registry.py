@@ -108,7 +108,7 @@ class Registry:
         """Replace an object by what ``change`` makes of a copy of it: a patch. Raises StatusError."""
         info = target.info
         old = self._stored(target)
-        new = change(copied(served(old, info).object))
+        new = change(served(old, info).copy())
         checked_identity(new, info, target.namespace)
         given = new["metadata"].get("uid")
         if given and given != old.object["metadata"]["uid"]:
