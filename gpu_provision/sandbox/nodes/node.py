@@ -11,6 +11,7 @@ from gpu_provision.sandbox.nodes.status import now
 
 Object = dict[str, Any]
 
+SIMULATED = "gpu-provision.io/simulated"
 GPU_RESOURCE = "nvidia.com/gpu"
 _CONTROL_PLANE = {"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"}
 _OS_IMAGES = {
@@ -49,7 +50,7 @@ def node_object(machine: Machine) -> Object:
                 **spec.labels,
             },
             "annotations": {
-                "gpu-provision.io/simulated": "true",
+                SIMULATED: "true",
                 "volumes.kubernetes.io/controller-managed-attach-detach": "true",
             },
         },

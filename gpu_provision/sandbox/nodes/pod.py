@@ -139,7 +139,7 @@ class PodWorker:
         self._reporter.changed()
         while True:
             try:
-                return await self.world.insist(lambda: contents_of(self.pod, self.machine, self.world))
+                return await contents_of(self.pod, self.machine, self.world)
             except NotMountable as problem:
                 self.world.events.warning(self.pod, "FailedMount", str(problem))
                 await self.world.pause()
@@ -192,11 +192,8 @@ class PodWorker:
     async def _delete(self) -> None:
         metadata = self.pod["metadata"]
 
-        async def delete() -> None:
-            await self.world.api.delete(PODS, metadata["name"], metadata["namespace"], grace_seconds=0)
-
         try:
-            await self.world.insist(delete)
+            await self.world.api.delete(PODS, metadata["name"], metadata["namespace"], grace_seconds=0)
         except ApiError as error:
             if error.code not in {NOT_FOUND, CONFLICT}:
                 _log.warning("pod %s: %s", self.name, error)

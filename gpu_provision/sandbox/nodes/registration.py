@@ -33,12 +33,12 @@ class Registration:
         """Create the Node, or take over the one that is there, and report its status from now on."""
         body = nodes.node_object(self._machine)
         try:
-            made = await self._world.insist(lambda: self._world.api.create(NODES, body))
+            made = await self._world.api.create(NODES, body)
         except ApiError as refusal:
             if refusal.code != CONFLICT:
                 raise
             patch = {"metadata": {"labels": body["metadata"]["labels"]}}
-            made = await self._world.insist(lambda: self._world.api.patch(NODES, self._machine.name, patch))
+            made = await self._world.api.patch(NODES, self._machine.name, patch)
         self._uid = made["metadata"].get("uid", "")
         self._conditions = list((made.get("status") or {}).get("conditions") or ())
         self._recall_devices(made)
@@ -90,7 +90,7 @@ class Registration:
         shown = self._status()
         self._conditions = nodes.conditions(self._conditions, ready=shown["ready"])
         body = {"status": {**shown["status"], "conditions": self._conditions}}
-        await self._world.insist(lambda: self._world.api.patch(NODES, self._machine.name, body, subresource="status"))
+        await self._world.api.patch(NODES, self._machine.name, body, subresource="status")
         self._shown = shown
 
     async def beat(self) -> None:
@@ -102,11 +102,11 @@ class Registration:
         patch = {"spec": {"renewTime": body["spec"]["renewTime"]}}
         api = self._world.api
         try:
-            await self._world.insist(lambda: api.patch(LEASES, self._machine.name, patch, _LEASE_NAMESPACE))
+            await api.patch(LEASES, self._machine.name, patch, _LEASE_NAMESPACE)
         except ApiError as refusal:
             if refusal.code != NOT_FOUND:
                 raise
-            await self._world.insist(lambda: api.create(LEASES, body, _LEASE_NAMESPACE))
+            await api.create(LEASES, body, _LEASE_NAMESPACE)
 
 
 async def heartbeats(registrations: list[Registration], world: World) -> None:

@@ -89,12 +89,9 @@ class Reporter:
         body = {"metadata": {"uid": metadata["uid"]}, "status": status}
         api = self._worker.world.api
 
-        async def patch() -> None:
+        try:
             made = await api.patch(PODS, metadata["name"], body, metadata["namespace"], "status")
             self._version = int(made["metadata"].get("resourceVersion", 0))
-
-        try:
-            await self._worker.world.insist(patch)
             self._written = status
         except ApiError as error:
             self._gone = error.code in {NOT_FOUND, CONFLICT}

@@ -99,7 +99,7 @@ class Runner:
         pod = {**worker.pod, "status": self._addresses()}
         while True:
             try:
-                env = await worker.world.insist(lambda: environment(spec, pod, lookup))
+                env = await environment(spec, pod, lookup)
                 break
             except MissingReference as problem:
                 record.wait("CreateContainerConfigError", str(problem))

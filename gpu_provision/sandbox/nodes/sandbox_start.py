@@ -17,7 +17,7 @@ async def handler_of(pod: Mapping[str, Any], world: World) -> str | None:
     if not name:
         return ""
     try:
-        return str((await world.insist(lambda: world.api.get(RUNTIME_CLASSES, name))).get("handler", ""))
+        return str((await world.api.get(RUNTIME_CLASSES, name)).get("handler", ""))
     except ApiError as refusal:
         if refusal.code != NOT_FOUND:
             raise

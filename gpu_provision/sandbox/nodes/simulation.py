@@ -12,6 +12,7 @@ from gpu_provision.sandbox.fleet import Fleet
 from gpu_provision.sandbox.informer import Informer
 from gpu_provision.sandbox.nodes.events import EventRecorder
 from gpu_provision.sandbox.nodes.faults import CONFIG_MAP, Faults, faults_of_config_map
+from gpu_provision.sandbox.nodes.insistent import InsistentApi
 from gpu_provision.sandbox.nodes.kubelets import Kubelets
 from gpu_provision.sandbox.nodes.logs import LogSink
 from gpu_provision.sandbox.nodes.machine import Machine
@@ -42,7 +43,7 @@ def build_world(  # noqa: PLR0913  everything that differs between the embedded 
     pods.index("node", _node_of)
     machines = {spec.name: Machine(spec, index=i, home=home) for i, spec in enumerate(fleet.machines, 1)}
     return World(
-        api=api,
+        api=InsistentApi(api, pause=fleet.timings.scaled(fleet.timings.retry)),
         timings=fleet.timings,
         logs=logs,
         events=EventRecorder(api, everything=fleet.events == "all"),

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
 from gpu_provision.sandbox.api import Api, ApiError, Resource
 from gpu_provision.sandbox.fleet import Timings
@@ -23,9 +23,8 @@ LEASES = Resource("coordination.k8s.io", "v1", "leases")
 RUNTIME_CLASSES = Resource("node.k8s.io", "v1", "runtimeclasses")
 NODE_FEATURES = Resource("nfd.k8s-sigs.io", "v1alpha1", "nodefeatures")
 
-NOT_FOUND, CONFLICT, TOO_MANY, SERVER_ERROR = 404, 409, 429, 500
+NOT_FOUND, CONFLICT = 404, 409
 Object = dict[str, Any]
-T = TypeVar("T")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -33,6 +32,7 @@ class World:
     """The cluster, the machines, and how long things take.
 
     Attributes:
+        api: Does not give up while the server is away.
         pods: Every pod of the cluster, with an index ``node``.
         kubelet_address: Where a real API server finds the kubelet endpoint; empty on the embedded one.
     """
@@ -45,7 +45,6 @@ class World:
     pods: Informer
     kubelet_address: str = ""
     kubelet_port: int = 10250
-    _nfd_masters: set[str] = field(default_factory=set)
 
     async def sleep(self, seconds: float) -> None:
         """Let time pass as the fleet lives it."""
@@ -63,15 +62,3 @@ class World:
             if refusal.code != NOT_FOUND:
                 raise
             return None
-
-    async def insist(self, call: Callable[[], Awaitable[T]]) -> T:
-        """Return what ``call`` returns; try again while the server is away, throttles or fails."""
-        while True:
-            try:
-                return await call()
-            except ApiError as refusal:
-                if refusal.code < SERVER_ERROR and refusal.code != TOO_MANY:
-                    raise
-            except OSError:
-                pass
-            await asyncio.sleep(max(0.2, self.timings.scaled(self.timings.retry)))

@@ -97,10 +97,10 @@ class _Master:
 
     async def _label(self, name: str) -> None:
         try:
-            node = await self._container.world.insist(lambda: self._api.get(NODES, name))
+            node = await self._api.get(NODES, name)
             patch = label_patch(node, node_labels(self._features.by("node", name), self._extra))
             if patch is not None:
-                await self._container.world.insist(lambda: self._api.patch(NODES, name, patch))
+                await self._api.patch(NODES, name, patch)
         except ApiError as refusal:
             if refusal.code != NOT_FOUND:
                 self._container.log(f"failed to update node {name}: {refusal.message}")

@@ -68,7 +68,7 @@ async def publish(container: Container, wanted: Object) -> None:
 
 async def _live(container: Container, name: str) -> Object | None:
     try:
-        return await container.world.insist(lambda: container.world.api.get(NODE_FEATURES, name, container.namespace))
+        return await container.world.api.get(NODE_FEATURES, name, container.namespace)
     except ApiError as refusal:
         if refusal.code != NOT_FOUND:
             raise

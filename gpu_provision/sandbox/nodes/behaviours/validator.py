@@ -69,7 +69,7 @@ async def _driver_is_owned(container: Container) -> bool:
     namespace = container.env.get("OPERATOR_NAMESPACE", "")
     if not namespace:
         return False
-    daemon_sets, _ = await container.world.insist(lambda: container.world.api.list(DAEMON_SETS, namespace))
+    daemon_sets, _ = await container.world.api.list(DAEMON_SETS, namespace)
     owners = [owner for ds in daemon_sets for owner in ds["metadata"].get("ownerReferences") or ()]
     return any(owner["kind"] in _OWNING_KINDS for owner in owners)
 

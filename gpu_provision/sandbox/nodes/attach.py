@@ -1,0 +1,94 @@
+"""Attaches simulated nodes to a cluster that runs elsewhere: a real API server, or another sandbox's."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from gpu_provision.model.findings import Finding, ProvisionError, Unreachable
+from gpu_provision.sandbox.api import ApiError
+from gpu_provision.sandbox.fleet import Fleet
+from gpu_provision.sandbox.http_api import HttpApi
+from gpu_provision.sandbox.kubeconfig import Credentials
+from gpu_provision.sandbox.nodes.kubelet_server import ADDRESS, kubelet_server
+from gpu_provision.sandbox.nodes.logs import KeptLogs, LogOf, LogSink, PostedLogs
+from gpu_provision.sandbox.nodes.node import SIMULATED
+from gpu_provision.sandbox.nodes.simulation import build_world, run_nodes
+from gpu_provision.sandbox.nodes.world import NODES, World
+
+_SANDBOX = "sandbox"
+_SHOWN = 5
+
+
+async def attach(
+    credentials: Credentials,
+    fleet: Fleet,
+    *,
+    beside_others: bool = False,
+    home: Path | None = None,
+    registered: asyncio.Event | None = None,
+) -> None:
+    """Register a fleet's nodes with a cluster and run their pods until cancelled.
+
+    ``beside_others`` allows it in a cluster that has nodes of its own, whose pods the scheduler may then place on
+    simulated nodes. ``home`` keeps what the machines know; without it they boot afresh.
+
+    Raises ProvisionError (GP720), or Unreachable (GP721).
+    """
+    async with HttpApi(credentials) as api, asyncio.TaskGroup() as group:
+        await _check(api, credentials, beside_others=beside_others)
+        async with _world(api, fleet, home, group) as world:
+            await run_nodes(world, fleet, registered=registered)
+
+
+async def _check(api: HttpApi, credentials: Credentials, *, beside_others: bool) -> None:
+    try:
+        nodes, _ = await api.list(NODES)
+    except (OSError, ApiError) as error:
+        what = "the cluster does not answer, or refuses"
+        finding = Finding(code="GP721", what=what, where=credentials.server, evidence=str(error))
+        raise Unreachable(finding) from error
+    own = [n["metadata"]["name"] for n in nodes if SIMULATED not in (n["metadata"].get("annotations") or {})]
+    if own and not beside_others:
+        shown = ", ".join(own[:_SHOWN]) + (" ..." if len(own) > _SHOWN else "")
+        what = f"context {credentials.context} has {len(own)} nodes that are not simulated; nothing was attached"
+        fix = "use a cluster of your own for this, or say --yes if pods may land on simulated nodes"
+        raise ProvisionError(Finding(code="GP720", what=what, where=credentials.server, evidence=shown, fix=fix))
+
+
+@contextlib.asynccontextmanager
+async def _world(api: HttpApi, fleet: Fleet, home: Path | None, group: asyncio.TaskGroup) -> AsyncIterator[World]:
+    """Send logs where the cluster looks for them: a sandbox keeps them itself, a real one asks the kubelet."""
+    if _SANDBOX in await api.version():
+        posted = PostedLogs(lambda of, text: _post(api, of, text))
+        group.create_task(posted.run())
+        yield build_world(api, fleet, posted, home=home)
+        return
+    kept = KeptLogs()
+    world: World | None = None
+
+    def running(namespace: str, pod: str, container: str) -> bool:
+        return world is not None and _is_running(world, namespace, pod, container)
+
+    async with kubelet_server(kept, running) as port:
+        sink: LogSink = kept
+        world = build_world(api, fleet, sink, home=home, kubelet_address=ADDRESS, kubelet_port=port)
+        world.pods.on_change(lambda old, new: kept.forget(*_named(old)) if old and new is None else None)
+        yield world
+
+
+async def _post(api: HttpApi, of: LogOf, text: str) -> None:
+    with contextlib.suppress(ApiError, OSError):  # the pod is gone, and its output with it
+        await api.post_log(of.namespace, of.pod, of.container, text)
+
+
+def _named(pod: dict[str, dict[str, str]]) -> tuple[str, str]:
+    return pod["metadata"]["namespace"], pod["metadata"]["name"]
+
+
+def _is_running(world: World, namespace: str, pod: str, container: str) -> bool:
+    status = (world.pods.objects.get((namespace, pod)) or {}).get("status") or {}
+    statuses = (*(status.get("containerStatuses") or ()), *(status.get("initContainerStatuses") or ()))
+    return any(one["name"] == container and "running" in (one.get("state") or {}) for one in statuses)

@@ -1,0 +1,98 @@
+"""The endpoint at which a real API server asks a kubelet for logs: read-only, on loopback, its own certificate."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+
+import trustme
+from aiohttp import web
+
+from gpu_provision.sandbox.nodes.logs import KeptLogs
+
+ADDRESS = "127.0.0.1"
+_PAUSE = 0.2
+IsRunning = Callable[[str, str, str], bool]
+"""Tells whether a container, by namespace, pod and name, still runs."""
+
+
+class _Endpoint:
+    """Answers ``/containerLogs/<namespace>/<pod>/<container>`` as a kubelet does."""
+
+    def __init__(self, logs: KeptLogs, running: IsRunning) -> None:
+        self._logs, self._running = logs, running
+
+    async def logs(self, request: web.Request) -> web.StreamResponse:
+        key = (request.match_info["namespace"], request.match_info["pod"], request.match_info["container"])
+        query = request.query
+        kept = self._logs.lines(*key, previous=query.get("previous") == "true")
+        if kept is None and query.get("previous") == "true":
+            message = f'previous terminated container "{key[2]}" in pod "{key[1]}" not found'
+            return web.Response(status=400, text=message)
+        lines = _chosen(kept or (), query.get("sinceSeconds"), query.get("tailLines"))
+        response = web.StreamResponse(headers={"Content-Type": "text/plain"})
+        await response.prepare(request)
+        stamped = query.get("timestamps") == "true"
+        await response.write(_text(lines, stamped=stamped))
+        if query.get("follow") == "true":
+            await self._follow(response, key, len(kept or ()), stamped=stamped)
+        return response
+
+    async def _follow(
+        self, response: web.StreamResponse, key: tuple[str, str, str], seen: int, *, stamped: bool
+    ) -> None:
+        while True:
+            running = self._running(*key)
+            lines = self._logs.lines(*key) or ()
+            await response.write(_text(lines[seen:], stamped=stamped))
+            seen = len(lines)
+            if not running:
+                return
+            await asyncio.sleep(_PAUSE)
+
+    async def healthy(self, _: web.Request) -> web.Response:
+        return web.Response(text="ok")
+
+    async def refuse(self, request: web.Request) -> web.Response:
+        action = request.match_info["action"]
+        return web.Response(status=501, text=f"{action}: simulated nodes have no processes")
+
+
+def _chosen(
+    lines: tuple[tuple[str, str], ...], since_seconds: str | None, tail_lines: str | None
+) -> tuple[tuple[str, str], ...]:
+    if since_seconds:
+        since = (datetime.now(UTC) - timedelta(seconds=int(since_seconds))).isoformat()
+        lines = tuple(line for line in lines if line[0] >= since)
+    return lines if tail_lines is None else lines[max(0, len(lines) - int(tail_lines)) :]
+
+
+def _text(lines: tuple[tuple[str, str], ...], *, stamped: bool) -> bytes:
+    return "".join(f"{time} {line}\n" if stamped else f"{line}\n" for time, line in lines).encode()
+
+
+def _certificate() -> ssl.SSLContext:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    trustme.CA().issue_cert(ADDRESS).configure_cert(context)
+    return context
+
+
+@asynccontextmanager
+async def kubelet_server(logs: KeptLogs, running: IsRunning) -> AsyncIterator[int]:
+    """Serve on a free port while the context lasts; the port is its value."""
+    endpoint = _Endpoint(logs, running)
+    app = web.Application()
+    app.router.add_get("/containerLogs/{namespace}/{pod}/{container}", endpoint.logs)
+    app.router.add_get("/healthz", endpoint.healthy)
+    app.router.add_route("*", "/{action:exec|attach|portForward|run}/{rest:.*}", endpoint.refuse)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+    await runner.setup()
+    site = web.TCPSite(runner, ADDRESS, 0, ssl_context=await asyncio.to_thread(_certificate))
+    await site.start()
+    try:
+        yield runner.addresses[0][1]
+    finally:
+        await runner.cleanup()
