@@ -86,6 +86,21 @@ def nouveau(blacklisted: bool = True) -> Commands:  # noqa: FBT001, FBT002 - pyi
         _tell(prerequisites.reboot_needed(host.name, reasons))
 
 
+@operation()
+def gpus_present(count: int) -> Commands:
+    """Warn if the PCI bus of a host shows another number of NVIDIA GPUs; never a change.
+
+    Args:
+        count: How many there should be.
+    """
+    record = host.get_fact(GpuHost)
+    if record is None:
+        yield from _refuse(prerequisites.unreadable(host.name))
+        return
+    if len(record.gpus) != count:
+        _tell(prerequisites.other_gpu_count(host.name, count, len(record.gpus)))
+
+
 def _rebuild(tool: str, kernel: str) -> str:
     commands = {
         "update-initramfs": f"update-initramfs -u -k {shlex.quote(kernel)}",

@@ -17,7 +17,8 @@ def host_prerequisites() -> None:
     """Make true on a GPU host what must be true before any container runs: kernel modules, no nouveau.
 
     Reads ``host.data.host_prerequisites``, a dict with the keys of the inventory's ``host_prerequisites``;
-    without it the defaults apply. Does nothing on clusters and on nodes that an inventory declares without a GPU.
+    without it the defaults apply. With ``host.data.gpu_count``, another number of GPUs on the PCI bus is a warning.
+    Does nothing on clusters and on nodes that an inventory declares without a GPU.
     """
     settings = HostPrerequisites(**{**asdict(HostPrerequisites()), **declared()})
     if not (settings.enabled and is_gpu_host()):
@@ -27,6 +28,8 @@ def host_prerequisites() -> None:
         names=tuple(settings.kernel_modules),
     )
     operations.nouveau(name="nouveau kept away", blacklisted=settings.blacklist_nouveau)
+    if host.data.get("gpu_count"):
+        operations.gpus_present(name="GPUs on the PCI bus", count=host.data.gpu_count)
 
 
 def declared() -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -111,6 +112,16 @@ def test_reboot_is_reported_beside_the_host_and_as_a_warning(tmp_path: Path) -> 
     (host,) = result.hosts
     assert (host.failed, host.reboot_needed) == (False, True)
     assert [finding.code for finding in result.findings] == ["GP603"]
+
+
+@pytest.mark.usefixtures("sandbox")
+def test_other_number_of_gpus_than_declared_is_a_warning(tmp_path: Path) -> None:
+    """The inventory says eight, the bus says one; the host is prepared all the same."""
+    declared = inventory(tmp_path, "good-1")
+    result = prepare(replace(declared, nodes=tuple(replace(node, pool="h100") for node in declared.nodes)))
+    assert [(finding.code, finding.where) for finding in result.findings] == [("GP609", "@sandbox/good-1")]
+    assert "shows 1 NVIDIA GPU, the inventory declares 8" in result.findings[0].what
+    assert not result.failed
 
 
 def test_limit_leaves_the_others_alone(tmp_path: Path, sandbox: Path) -> None:
