@@ -1,0 +1,185 @@
+"""A running API server, the bare registry behind it, and small clients for both."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import shutil
+import ssl
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from gpu_provision.sandbox.apiserver import Server, serve
+from gpu_provision.sandbox.apiserver.auth import Rule
+from gpu_provision.sandbox.apiserver.bootstrap import bootstrap
+from gpu_provision.sandbox.apiserver.registry import Registry
+from gpu_provision.sandbox.apiserver.store import Store
+from gpu_provision.sandbox.apiserver.targets import Target, target
+
+_DEADLINE = 15.0
+
+
+class Answer(NamedTuple):
+    """What the server said."""
+
+    code: int
+    headers: dict[str, str]
+    body: Any
+
+
+class Running:
+    """A server in a thread of its own."""
+
+    def __init__(self, directory: Path, rules: list[Rule]) -> None:
+        """Start it; raises if that takes too long."""
+        self.directory, self._rules = directory, rules
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        self.server: Server = self.run(serve(directory, rules=rules))
+
+    def run(self, coroutine: Any) -> Any:
+        """Run a coroutine on the server's loop."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(_DEADLINE)
+
+    def stop(self) -> None:
+        """End it."""
+        self.run(self.server.close())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(_DEADLINE)
+        self._loop.close()
+
+    def connection(self) -> http.client.HTTPSConnection:
+        """Return a new connection that trusts the private authority only."""
+        context = ssl.create_default_context(cafile=str(self.server.authority))
+        return http.client.HTTPSConnection("127.0.0.1", self.server.port, context=context, timeout=_DEADLINE)
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        kind: str = "application/json",
+        token: str | None = None,
+        accept: str = "application/json",
+        agent: str = "test",
+    ) -> Answer:
+        """Send one request; bodies that are no bytes go as JSON, JSON comes back as a value."""
+        connection = self.connection()
+        try:
+            given = token if token is not None else self.server.tokens.token()
+            headers = {"Authorization": f"Bearer {given}", "Accept": accept, "User-Agent": agent}
+            data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
+            connection.request(method, path, data, {**headers, "Content-Type": kind} if data else headers)
+            response = connection.getresponse()
+            content = response.read()
+            is_json = (response.headers.get("Content-Type") or "").startswith("application/json")
+            value = json.loads(content) if is_json and content.count(b"\n") <= 1 else content.decode()
+            return Answer(response.status, dict(response.headers.items()), value)
+        finally:
+            connection.close()
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Running]]:
+    """Start servers on this test's directory; they end with the test."""
+    running: list[Running] = []
+
+    def started(rules: list[Rule] | None = None) -> Running:
+        running.append(Running(tmp_path / "sandbox", rules or []))
+        return running[-1]
+
+    yield started
+    for one in running:
+        if one._thread.is_alive():
+            one.stop()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """One server for a module's tests, which use objects of their own."""
+    running = Running(tmp_path_factory.mktemp("sandbox"), [])
+    yield running
+    running.stop()
+
+
+Kubectl = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def kubectl(server: Running, tmp_path: Path) -> Kubectl:
+    """Run the real kubectl against the module's server."""
+    path = shutil.which("kubectl")
+    if path is None:
+        pytest.skip("kubectl is not installed")
+
+    def run(*arguments: str, stdin: str = "", ok: bool = True) -> subprocess.CompletedProcess[str]:
+        command = [path, f"--kubeconfig={server.server.kubeconfig}", f"--cache-dir={tmp_path}", *arguments]
+        done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=30, check=False)
+        assert not ok or done.returncode == 0, f"{' '.join(arguments)}: {done.stderr}"
+        return done
+
+    return run
+
+
+class Cluster:
+    """The registry without HTTP."""
+
+    def __init__(self, path: Path | str = ":memory:") -> None:
+        """Start with what every cluster has."""
+        self.store = Store(path)
+        self.registry = Registry(self.store)
+        bootstrap(self.registry, "no certificate")
+
+    def at(self, path: str) -> Target:
+        """Return what a path such as ``api/v1/namespaces/default/pods/x`` names."""
+        found = target(path, self.registry.catalog)
+        assert found is not None, path
+        return found
+
+    def create(self, path: str, name: str, **parts: Any) -> dict[str, Any]:
+        """Create an object of the collection at ``path``."""
+        body = {"metadata": {"name": name, **parts.pop("metadata", {})}, **parts}
+        return self.registry.create(self.at(path), body).copy()
+
+    def get(self, path: str) -> dict[str, Any]:
+        """Return the object at ``path``."""
+        return self.registry.item(self.at(path)).copy()
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    """Give an empty cluster in memory."""
+    made = Cluster()
+    yield made
+    made.store.close()
+
+
+def eventually(check: Callable[[], Any], what: str) -> Any:
+    """Return the first true answer of ``check``, which is asked until a deadline."""
+    deadline = time.monotonic() + _DEADLINE
+    while time.monotonic() < deadline:
+        if answer := check():
+            return answer
+        time.sleep(0.02)
+    pytest.fail(f"not within {_DEADLINE} s: {what}")
+
+
+POD = {"containers": [{"name": "main", "image": "example.org/app:1"}]}
+
+
+def workload(image: str = "example.org/app:1") -> dict[str, Any]:
+    """Return the spec of a DaemonSet or the like."""
+    labels = {"app": "demo"}
+    return {
+        "selector": {"matchLabels": labels},
+        "template": {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "main", "image": image}]}},
+    }

@@ -1,0 +1,44 @@
+"""The three patch formats that are not server-side apply."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from gpu_provision.sandbox.apiserver.objects import copied
+from gpu_provision.sandbox.apiserver.patches import json_patched, merged
+from gpu_provision.sandbox.apiserver.status import StatusError
+from gpu_provision.sandbox.apiserver.strategic import strategic_merged
+
+CASES = yaml.safe_load((Path(__file__).parent / "data" / "patches.yaml").read_text())
+KINDS: dict[str, Any] = {"merge": merged, "json": json_patched, "strategic": strategic_merged}
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case['kind']} {case['name']}")
+def test_a_patch_gives_what_kubernetes_gives(case: dict[str, Any]) -> None:
+    """The target itself is never changed: it may be the stored object."""
+    before = copied(case["target"])
+    assert KINDS[case["kind"]](case["target"], case["patch"]) == case["result"]
+    assert case["target"] == before
+
+
+@pytest.mark.parametrize(
+    ("patch", "code"),
+    [
+        ({}, 400),
+        ([{"op": "fly", "path": "/a"}], 400),
+        ([{"op": "add", "path": "/a"}], 400),
+        ([{"op": "add", "path": "a", "value": 1}], 400),
+        ([{"op": "remove", "path": "/missing"}], 422),
+        ([{"op": "test", "path": "/a", "value": 2}], 422),
+        ([{"op": "replace", "path": "/list/7", "value": 2}], 422),
+    ],
+)
+def test_a_json_patch_that_does_not_fit_is_refused(patch: Any, code: int) -> None:
+    """400 for a patch that is none, 422 for one that does not fit the object."""
+    with pytest.raises(StatusError) as refusal:
+        json_patched({"a": 1, "list": [1]}, patch)
+    assert refusal.value.code == code
