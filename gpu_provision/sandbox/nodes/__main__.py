@@ -13,7 +13,7 @@ from pathlib import Path
 from gpu_provision.model.findings import ProvisionError
 from gpu_provision.sandbox.fleet import Fleet, load_fleet
 from gpu_provision.sandbox.kubeconfig import credentials
-from gpu_provision.sandbox.nodes.attach import attach
+from gpu_provision.sandbox.nodes.attach import Terms, attach
 
 
 def _arguments(argv: list[str]) -> argparse.Namespace:
@@ -24,6 +24,11 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--nodes", type=int, help="instead of a fleet: this many GPU nodes, for benchmarks")
     parser.add_argument("--speed", type=float, help="divide all durations of the simulation by this")
     parser.add_argument("--state", type=Path, help="keep what the machines know in this directory")
+    parser.add_argument(
+        "--direct-features",
+        action="store_true",
+        help="hand features from NFD's workers to its master directly, not as NodeFeature objects",
+    )
     parser.add_argument("--yes", action="store_true", help="attach although the cluster has other nodes")
     return parser.parse_args(argv)
 
@@ -38,15 +43,9 @@ def _fleet(arguments: argparse.Namespace) -> Fleet:
 async def _attached(arguments: argparse.Namespace) -> None:
     registered = asyncio.Event()
     fleet = _fleet(arguments)
-    task = asyncio.create_task(
-        attach(
-            credentials(arguments.kubeconfig, arguments.context),
-            fleet,
-            beside_others=arguments.yes,
-            home=arguments.state,
-            registered=registered,
-        )
-    )
+    terms = Terms(beside_others=arguments.yes, home=arguments.state, direct_features=arguments.direct_features)
+    access = credentials(arguments.kubeconfig, arguments.context)
+    task = asyncio.create_task(attach(access, fleet, terms, registered=registered))
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, task.cancel)

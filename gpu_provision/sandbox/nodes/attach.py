@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from gpu_provision.model.findings import Finding, ProvisionError, Unreachable
@@ -12,6 +13,8 @@ from gpu_provision.sandbox.api import ApiError
 from gpu_provision.sandbox.fleet import Fleet
 from gpu_provision.sandbox.http_api import HttpApi
 from gpu_provision.sandbox.kubeconfig import Credentials
+from gpu_provision.sandbox.nodes.behaviours.node_features import node_names
+from gpu_provision.sandbox.nodes.feature_board import FeatureBoard
 from gpu_provision.sandbox.nodes.kubelet_server import ADDRESS, kubelet_server
 from gpu_provision.sandbox.nodes.logs import KeptLogs, LogOf, LogSink, PostedLogs
 from gpu_provision.sandbox.nodes.node import SIMULATED
@@ -22,28 +25,37 @@ _SANDBOX = "sandbox"
 _SHOWN = 5
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """How to attach.
+
+    Attributes:
+        beside_others: Also in a cluster that has nodes of its own, whose pods may then land on simulated nodes.
+        home: Where the machines keep what they know; without it they boot afresh.
+        direct_features: Spare the API server the NodeFeature objects, for one that cannot store them.
+    """
+
+    beside_others: bool = False
+    home: Path | None = None
+    direct_features: bool = False
+
+
 async def attach(
-    credentials: Credentials,
-    fleet: Fleet,
-    *,
-    beside_others: bool = False,
-    home: Path | None = None,
-    registered: asyncio.Event | None = None,
+    credentials: Credentials, fleet: Fleet, terms: Terms | None = None, *, registered: asyncio.Event | None = None
 ) -> None:
     """Register a fleet's nodes with a cluster and run their pods until cancelled.
 
-    ``beside_others`` allows it in a cluster that has nodes of its own, whose pods the scheduler may then place on
-    simulated nodes. ``home`` keeps what the machines know; without it they boot afresh.
-
-    Raises ProvisionError (GP720), or Unreachable (GP721).
+    ``registered`` is set once all nodes are there. Raises ProvisionError (GP720), or Unreachable (GP721).
     """
+    terms = terms or Terms()
     async with HttpApi(credentials) as api, asyncio.TaskGroup() as group:
-        await _check(api, credentials, beside_others=beside_others)
-        async with _world(api, fleet, home, group) as world:
+        await _check(api, credentials, terms)
+        async with _world(api, fleet, terms.home, group) as world:
+            world.features = FeatureBoard(node_names) if terms.direct_features else None
             await run_nodes(world, fleet, registered=registered)
 
 
-async def _check(api: HttpApi, credentials: Credentials, *, beside_others: bool) -> None:
+async def _check(api: HttpApi, credentials: Credentials, terms: Terms) -> None:
     try:
         nodes, _ = await api.list(NODES)
     except (OSError, ApiError) as error:
@@ -51,7 +63,7 @@ async def _check(api: HttpApi, credentials: Credentials, *, beside_others: bool)
         finding = Finding(code="GP721", what=what, where=credentials.server, evidence=str(error))
         raise Unreachable(finding) from error
     own = [n["metadata"]["name"] for n in nodes if SIMULATED not in (n["metadata"].get("annotations") or {})]
-    if own and not beside_others:
+    if own and not terms.beside_others:
         shown = ", ".join(own[:_SHOWN]) + (" ..." if len(own) > _SHOWN else "")
         what = f"context {credentials.context} has {len(own)} nodes that are not simulated; nothing was attached"
         fix = "use a cluster of your own for this, or say --yes if pods may land on simulated nodes"

@@ -12,6 +12,7 @@ from gpu_provision.sandbox.fleet import Timings
 from gpu_provision.sandbox.informer import Informer
 from gpu_provision.sandbox.nodes.environment import decoded
 from gpu_provision.sandbox.nodes.events import EventRecorder
+from gpu_provision.sandbox.nodes.feature_board import FeatureBoard
 from gpu_provision.sandbox.nodes.logs import LogSink
 from gpu_provision.sandbox.nodes.machine import Machine
 
@@ -34,6 +35,7 @@ class World:
     Attributes:
         api: Does not give up while the server is away.
         pods: Every pod of the cluster, with an index ``node``.
+        features: Takes the place of NodeFeature objects where the API server cannot store them.
         kubelet_address: Where a real API server finds the kubelet endpoint; empty on the embedded one.
     """
 
@@ -45,6 +47,7 @@ class World:
     pods: Informer
     kubelet_address: str = ""
     kubelet_port: int = 10250
+    features: FeatureBoard | None = None
 
     async def sleep(self, seconds: float) -> None:
         """Let time pass as the fleet lives it."""

@@ -12,7 +12,7 @@ import yaml
 from gpu_provision.sandbox.api import ApiError
 from gpu_provision.sandbox.informer import Informer
 from gpu_provision.sandbox.nodes.behaviours.behaviour import Behaviour
-from gpu_provision.sandbox.nodes.behaviours.node_features import NODE_NAME_LABEL, PREFIX
+from gpu_provision.sandbox.nodes.behaviours.node_features import PREFIX, node_names
 from gpu_provision.sandbox.nodes.container import Container
 from gpu_provision.sandbox.nodes.world import NODE_FEATURES, NODES, NOT_FOUND
 
@@ -64,20 +64,22 @@ class _Master:
     def __init__(self, container: Container, extra_namespaces: Sequence[str]) -> None:
         self._container, self._extra = container, extra_namespaces
         self._api = container.world.api
-        self._features = Informer(self._api, NODE_FEATURES)
-        self._features.index("node", _node_name)
+        self._informer = Informer(self._api, NODE_FEATURES)
+        self._informer.index("node", node_names)
+        self._features = container.world.features or self._informer
         self._dirty: dict[str, None] = {}
         self._work = asyncio.Event()
 
     def _changed(self, before: Object | None, after: Object | None) -> None:
         for feature in (before, after):
-            self._dirty.update(dict.fromkeys(_node_name(feature) if feature else ()))
+            self._dirty.update(dict.fromkeys(node_names(feature) if feature else ()))
         self._work.set()
 
     async def run(self) -> int:
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._features.run())
-            await self._features.synced()
+            if self._features is self._informer:
+                group.create_task(self._informer.run())
+                await self._informer.synced()
             await self._every_node()
             self._features.on_change(self._changed)
             self._container.up()
@@ -104,11 +106,6 @@ class _Master:
         except ApiError as refusal:
             if refusal.code != NOT_FOUND:
                 self._container.log(f"failed to update node {name}: {refusal.message}")
-
-
-def _node_name(feature: Object) -> tuple[str, ...]:
-    name = (feature["metadata"].get("labels") or {}).get(NODE_NAME_LABEL)
-    return (name,) if name else ()
 
 
 async def _master(container: Container) -> int:
@@ -143,7 +140,7 @@ async def _collect(container: Container) -> int:
             names = {node["metadata"]["name"] for node in (await api.list(NODES))[0]}
             features, _ = await api.list(NODE_FEATURES)
             for feature in features:
-                if not set(_node_name(feature)) <= names:
+                if not set(node_names(feature)) <= names:
                     metadata = feature["metadata"]
                     await api.delete(NODE_FEATURES, metadata["name"], metadata["namespace"])
         except (ApiError, OSError) as problem:
