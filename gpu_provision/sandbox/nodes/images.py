@@ -10,8 +10,6 @@ from gpu_provision.sandbox.nodes.machine import Machine
 from gpu_provision.sandbox.nodes.status import ContainerRecord, image_id
 from gpu_provision.sandbox.nodes.world import World
 
-LONGEST_BACK_OFF = 30
-
 
 class Puller:
     """Pulls images on behalf of pods; a machine pulls one image at a time, as kubelets do by default."""
@@ -71,12 +69,11 @@ class Puller:
 
     async def _retry(self, machine: Machine, image: str, tries: int) -> None:
         """Wait for the back-off, or for the fault to go away: a removed fault lets the next try succeed."""
-        longest = self._world.timings.scaled(min(self._world.timings.back_off * 2**tries, LONGEST_BACK_OFF))
-        try:
-            async with asyncio.timeout(longest):
-                await machine.until(lambda: machine.faults.on_image("image-pull-fails", machine.name, image) is None)
-        except TimeoutError:
-            return
+
+        def lifted() -> bool:
+            return machine.faults.on_image("image-pull-fails", machine.name, image) is None
+
+        await self._world.back_off(tries, machine, lifted)
 
     @staticmethod
     def _refusal(machine: Machine, image: str) -> str:

@@ -46,7 +46,8 @@ class MachineState:
         modules: Loaded kernel modules.
         driver: Version of the loaded driver; empty for none.
         driver_digest: Configuration digest that the driver was installed with.
-        devices: GPUs that a device plugin has registered; None before the first one did.
+        devices: GPUs that pods can have; None before a device plugin registered any.
+        registered: GPUs that the last device plugin registered.
         owners: Which container put something there, such as the driver; by what it put there.
         struck: Faults that strike once and have done so.
         granted: Indices of the devices that each container holds, by ``<pod uid>/<container>``.
@@ -61,6 +62,7 @@ class MachineState:
     driver: str = ""
     driver_digest: str = ""
     devices: int | None = None
+    registered: int = 0
     granted: dict[str, list[int]] = field(default_factory=dict)
     owners: dict[str, str] = field(default_factory=dict)
     struck: list[str] = field(default_factory=list)
@@ -189,10 +191,15 @@ class Machine:
         made = (*self.state.directories, *self.state.files)
         return any(name == path or name.startswith(f"{path}/") for name in made)
 
-    @property
-    def healthy_devices(self) -> int | None:
-        """GPUs that pods can have; None before a device plugin registered."""
-        return None if self.state.devices is None else min(self.state.devices, self.gpus)
+    def register_devices(self, count: int) -> None:
+        """Take what a device plugin offers."""
+        self.state.devices = self.state.registered = count
+        self.changed()
+
+    def lose_plugin(self) -> None:
+        """Know the devices and hand out none, as a kubelet does for minutes after its plugin ended."""
+        self.state.devices = 0
+        self.changed()
 
     def remember_fault(self, fault: Fault) -> bool:
         """Note that a fault struck; False if it had already."""
@@ -234,6 +241,7 @@ class Machine:
         self.state.boot_id, self.state.files, self.state.directories = _new_id(), kept, []
         self.state.driver = self.state.driver_digest = ""
         self.state.owners = {}
+        self.state.registered = 0
         self.state.devices, self.state.granted = (None if self.state.devices is None else 0), {}
         self.clients.clear()
         self._boot()

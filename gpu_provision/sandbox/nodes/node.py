@@ -75,9 +75,9 @@ def node_info(machine: Machine) -> Object:
     }
 
 
-def resources(machine: Machine, healthy: int | None, registered: int | None) -> tuple[Object, Object]:
-    """Return capacity and allocatable; ``registered`` GPUs are there, ``healthy`` of them can be had."""
-    spec = machine.spec
+def resources(machine: Machine) -> tuple[Object, Object]:
+    """Return capacity and allocatable; a resource that no plugin ever registered is not there."""
+    spec, state = machine.spec, machine.state
     base = {
         "cpu": str(spec.cpus),
         "ephemeral-storage": "512Gi",
@@ -85,9 +85,9 @@ def resources(machine: Machine, healthy: int | None, registered: int | None) -> 
         "memory": spec.memory,
         "pods": str(spec.pods),
     }
-    if registered is None:
-        return dict(base), dict(base)
-    return {**base, GPU_RESOURCE: str(registered)}, {**base, GPU_RESOURCE: str(healthy or 0)}
+    if state.devices is None:
+        return base, dict(base)
+    return {**base, GPU_RESOURCE: str(state.registered)}, {**base, GPU_RESOURCE: str(state.devices)}
 
 
 def conditions(old: Sequence[Mapping[str, Any]], *, ready: bool) -> list[Object]:

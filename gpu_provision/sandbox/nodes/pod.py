@@ -26,6 +26,7 @@ from gpu_provision.sandbox.nodes.volumes import NotMountable, contents_of
 from gpu_provision.sandbox.nodes.world import CONFLICT, NOT_FOUND, PODS, World
 
 _log = logging.getLogger(__name__)
+_QUICK_TRIES = 2  # whoever waits for a ConfigMap or a directory is seldom far behind
 _ENDED = {"Succeeded", "Failed"}
 Object = dict[str, Any]
 
@@ -137,12 +138,14 @@ class PodWorker:
 
     async def _mounted(self) -> dict[str, dict[str, str]]:
         self._reporter.changed()
+        tries = 0
         while True:
             try:
                 return await contents_of(self.pod, self.machine, self.world)
             except NotMountable as problem:
                 self.world.events.warning(self.pod, "FailedMount", str(problem))
-                await self.world.pause()
+                await self.world.back_off(min(tries, _QUICK_TRIES), self.machine)
+                tries += 1
 
     async def _initialize(self) -> bool:
         """Run the init containers one after the other; False if the pod failed on the way."""

@@ -73,7 +73,7 @@ class Registration:
     def _status(self) -> Object:
         """Return the status without what time alone changes."""
         machine, world = self._machine, self._world
-        capacity, allocatable = nodes.resources(machine, machine.healthy_devices, machine.state.devices)
+        capacity, allocatable = nodes.resources(machine)
         return {
             "ready": self.ready,
             "status": {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from gpu_provision.sandbox.api import ApiError
@@ -26,12 +27,16 @@ async def handler_of(pod: Mapping[str, Any], world: World) -> str | None:
 
 async def start_sandbox(pod: Mapping[str, Any], machine: Machine, world: World) -> str:
     """Return the pod's IP address once its sandbox runs; report every failure on the way."""
-    while True:
-        handler = await handler_of(pod, world)
-        if handler is not None and handler in machine.handlers:
-            return machine.address if pod["spec"].get("hostNetwork") else _address(pod, machine)
+    tries = 0
+    while (handler := await handler_of(pod, world)) not in machine.handlers:
         world.events.warning(pod, "FailedCreatePodSandBox", _problem(pod, handler))
-        await world.pause()
+        await world.back_off(tries, machine, partial(_configured, machine, handler))
+        tries += 1
+    return machine.address if pod["spec"].get("hostNetwork") else _address(pod, machine)
+
+
+def _configured(machine: Machine, handler: str | None) -> bool:
+    return handler in machine.handlers
 
 
 def _problem(pod: Mapping[str, Any], handler: str | None) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +26,7 @@ RUNTIME_CLASSES = Resource("node.k8s.io", "v1", "runtimeclasses")
 NODE_FEATURES = Resource("nfd.k8s-sigs.io", "v1alpha1", "nodefeatures")
 
 NOT_FOUND, CONFLICT = 404, 409
+LONGEST_BACK_OFF = 30
 Object = dict[str, Any]
 
 
@@ -56,6 +58,13 @@ class World:
     async def pause(self) -> None:
         """Wait as long as a waiter waits before it looks again."""
         await self.sleep(self.timings.retry)
+
+    async def back_off(self, tries: int, machine: Machine, until: Callable[[], bool] = lambda: False) -> None:
+        """Wait longer with every try, but no longer than until something holds on the machine."""
+        seconds = self.timings.retry * min(2**tries, LONGEST_BACK_OFF)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self.timings.scaled(seconds)):
+                await machine.until(until)
 
     async def data_of(self, namespace: str, resource: str, name: str) -> dict[str, str] | None:
         """Return the data of a ConfigMap or Secret as texts; None if there is no such object."""

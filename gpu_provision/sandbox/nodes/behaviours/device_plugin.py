@@ -51,8 +51,7 @@ async def _plugin(container: Container) -> int:
     container.up()
     while True:
         count = _devices(container)
-        machine.state.devices = count
-        machine.changed()
+        machine.register_devices(count)
         await machine.until(lambda: _devices(container) != machine.state.devices)
 
 
@@ -69,8 +68,7 @@ def _stopped(container: Container) -> None:
     machine = container.machine
     if machine.state.owners.get(OWNER) == container.key:
         del machine.state.owners[OWNER]
-        machine.state.devices = 0
-        machine.changed()
+        machine.lose_plugin()
 
 
 async def _config_manager(container: Container) -> int:

@@ -110,7 +110,7 @@ async def _plugin(container: Container) -> str | None:
     try:
         async with asyncio.timeout(_POLLS_PLUGIN * container.world.timings.scaled(container.world.timings.retry)):
             waiting = 'level=info msg="GPU resources are not yet discovered by the node, retrying after 5 seconds"'
-            await container.until(lambda: bool(machine.state.devices), waiting)
+            await container.until(lambda: machine.state.registered > 0, waiting)
     except TimeoutError:
         container.log('level=fatal msg="GPU resources are not discovered by the node"')
         return None
