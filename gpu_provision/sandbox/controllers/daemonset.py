@@ -65,8 +65,9 @@ class DaemonSets(Controller[Key]):
         grouped = plan.by_node(pods)
         rollout = self._rollout(daemon_set, history.hash)
         try:
-            await self._act(daemon_set, history.hash, plan.placement(nodes, grouped))
-            await self._update(daemon_set, nodes, rollout)
+            if await self._act(daemon_set, history.hash, plan.placement(nodes, grouped)):
+                grouped = self._pods(daemon_set)
+            await self._update(daemon_set, plan.outdated(nodes, grouped, rollout))
         finally:
             await self._write_status(daemon_set, nodes, rollout)
         used = {objects.labels(pod).get(plan.HASH_LABEL, "") for pod in pods}
@@ -91,18 +92,17 @@ class DaemonSets(Controller[Key]):
     def _pods(self, daemon_set: Object) -> dict[str, list[Object]]:
         return plan.by_node(self.cluster.informer(PODS).by("controller uid", objects.uid(daemon_set)))
 
-    async def _act(self, daemon_set: Object, digest: str, todo: plan.Placement) -> None:
+    async def _act(self, daemon_set: Object, digest: str, todo: plan.Placement) -> bool:
         await all_of([self._delete(daemon_set, pod) for pod in todo.delete])
         await all_of([self._replace(daemon_set, failed) for failed in todo.finished])
         owner = objects.controller_ref(DAEMON_SETS, daemon_set)
         await all_of([self._create(daemon_set, owner, digest, node) for node in todo.create])
+        return bool(todo.delete or todo.finished or todo.create)
 
-    async def _update(self, daemon_set: Object, nodes: dict[str, Eligibility], rollout: plan.Rollout) -> None:
+    async def _update(self, daemon_set: Object, old: Sequence[Object]) -> None:
         strategy = (daemon_set["spec"].get("updateStrategy") or {}).get("type", "RollingUpdate")
-        if strategy != "RollingUpdate":
-            return
-        old = plan.outdated(nodes, self._pods(daemon_set), rollout)
-        await all_of([self._delete(daemon_set, pod) for pod in old])
+        if strategy == "RollingUpdate":
+            await all_of([self._delete(daemon_set, pod) for pod in old])
 
     async def _create(self, daemon_set: Object, owner: dict[str, Any], digest: str, node: str) -> None:
         body = plan.pod_for(daemon_set, owner, digest, node)

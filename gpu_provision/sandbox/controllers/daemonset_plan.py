@@ -95,8 +95,11 @@ def target_node(pod: Object) -> str:
 def by_node(pods: Iterable[Object]) -> dict[str, list[Object]]:
     """Group the pods of a DaemonSet by node, the oldest first."""
     result: dict[str, list[Object]] = {}
-    for pod in sorted(pods, key=_age):
+    for pod in pods:
         result.setdefault(target_node(pod), []).append(pod)
+    for on_node in result.values():
+        if len(on_node) > 1:
+            on_node.sort(key=_age)
     return result
 
 

@@ -1,8 +1,8 @@
 """A queue of keys for controllers: deduplicated, with delays, back-off and rest.
 
 A key is handed out once however often it was added, and never to two workers at the same time. A key whose
-work was expensive rests for a multiple of that time, so that a burst of events costs a bounded share of
-the processor instead of one full pass per event.
+work was expensive rests for a multiple of that time, longer while others are busy too, so that a burst of
+events costs a bounded share of the processor instead of one full pass per event.
 """
 
 from __future__ import annotations
@@ -73,7 +73,8 @@ class WorkQueue(Generic[K]):
             self.add_after(key, min(_FIRST_RETRY * 2.0 ** min(count, 20), _LONGEST_RETRY))
         else:
             self._failures.pop(key, None)
-        rest = min((time.monotonic() - self._started.pop(key)) * _REST_FACTOR, _LONGEST_REST)
+        cost = time.monotonic() - self._started.pop(key)
+        rest = min(cost * _REST_FACTOR * len(self._held), _LONGEST_REST)
         if rest < _NO_REST:
             self._release(key)
             return

@@ -66,8 +66,14 @@ def test_an_update_goes_from_the_last_pod_to_the_partition(lab: Any, template: A
         change = {"spec": {"template": template(LABELS, image="two"), "updateStrategy": strategy}}
         await lab.api.patch(STATEFUL_SETS, "db", change, "default")
         await lab.status_of(STATEFUL_SETS, "db", readyReplicas=3, updatedReplicas=2, currentReplicas=1)
+        before = await lab.api.get(PODS, "db-0", "default")
         await lab.api.delete(PODS, "db-0", "default")
-        await lab.gone(PODS, "db-0")
+
+        async def made_anew() -> bool:
+            after = await lab.api.get(PODS, "db-0", "default")
+            return after["metadata"]["uid"] != before["metadata"]["uid"]
+
+        await lab.until(made_anew)
         await lab.status_of(STATEFUL_SETS, "db", readyReplicas=3, updatedReplicas=2)
         images = [pod["spec"]["containers"][0]["image"] for pod in await lab.pods()]
         assert images == ["one", "two", "two"]
