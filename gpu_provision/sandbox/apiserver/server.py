@@ -74,7 +74,11 @@ class Server:
 
     async def close(self) -> None:
         """End all connections and close the files."""
+        connections = self._runner.server.connections if self._runner.server else []
+        open_ones = [connection.transport for connection in connections if connection.transport]
         await self._runner.cleanup()
+        for transport in open_ones:  # TLS would wait for the farewell of idle clients
+            transport.abort()
         self._log.close()
         self.store.close()
 

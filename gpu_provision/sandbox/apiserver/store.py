@@ -118,7 +118,8 @@ class Store:
         return last
 
     def expire_watches(self) -> None:
-        """Forget all history, so that every watch must list again."""
+        """Forget all history, so that every watch must list again, also one that has seen everything."""
+        self.version += 1
         for history in self._histories.values():
             history.forget(self.version)
 

@@ -52,16 +52,22 @@ class Running:
     def stop(self) -> None:
         """End it."""
         self.run(self.server.close())
+        self.run(self._all_sockets_closed())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(_DEADLINE)
         self._loop.close()
+
+    async def _all_sockets_closed(self) -> None:
+        """Let asyncio close what was aborted."""
+        for _ in range(10):
+            await asyncio.sleep(0)
 
     def connection(self) -> http.client.HTTPSConnection:
         """Return a new connection that trusts the private authority only."""
         context = ssl.create_default_context(cafile=str(self.server.authority))
         return http.client.HTTPSConnection("127.0.0.1", self.server.port, context=context, timeout=_DEADLINE)
 
-    def ask(
+    def ask(  # noqa: PLR0913 - the parts of a request
         self,
         method: str,
         path: str,

@@ -34,7 +34,10 @@ SCHEMA = {
         "status": {"type": "object", "properties": {"ready": {"type": "boolean"}}},
     },
 }
-COLUMNS = [{"name": "Size", "type": "integer", "jsonPath": ".spec.size"}, {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}]
+COLUMNS = [
+    {"name": "Size", "type": "integer", "jsonPath": ".spec.size"},
+    {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
+]
 
 
 def _versions(*names: str) -> list[dict[str, Any]]:
@@ -53,7 +56,12 @@ def _versions(*names: str) -> list[dict[str, Any]]:
 
 def _define(cluster: Cluster, *versions: str) -> dict[str, Any]:
     names = {"plural": "widgets", "kind": "Widget", "shortNames": ["wd"]}
-    spec = {"group": "example.org", "scope": "Namespaced", "names": names, "versions": _versions(*(versions or ("v1",)))}
+    spec = {
+        "group": "example.org",
+        "scope": "Namespaced",
+        "names": names,
+        "versions": _versions(*(versions or ("v1",))),
+    }
     return cluster.create(DEFINITIONS, "widgets.example.org", spec=spec)
 
 
@@ -61,7 +69,10 @@ def test_a_definition_is_established_and_served_at_once(cluster: Cluster) -> Non
     """No waiting: the conditions are there in the answer to the create."""
     assert target(WIDGETS, cluster.registry.catalog) is None
     made = _define(cluster)
-    assert {row["type"]: row["status"] for row in made["status"]["conditions"]} == {"NamesAccepted": "True", "Established": "True"}
+    assert {row["type"]: row["status"] for row in made["status"]["conditions"]} == {
+        "NamesAccepted": "True",
+        "Established": "True",
+    }
     assert made["spec"]["names"]["listKind"] == "WidgetList"
     info = cluster.at(WIDGETS).info
     assert (info.kind, info.short_names, info.has_status) == ("Widget", ("wd",), True)
@@ -70,7 +81,9 @@ def test_a_definition_is_established_and_served_at_once(cluster: Cluster) -> Non
 def test_objects_get_defaults_and_lose_unknown_fields(cluster: Cluster) -> None:
     """Free parts keep everything."""
     _define(cluster)
-    widget = cluster.create(WIDGETS, "one", spec={"size": 2, "typo": 1, "free": {"any": [1]}, "port": "http", "note": None})
+    widget = cluster.create(
+        WIDGETS, "one", spec={"size": 2, "typo": 1, "free": {"any": [1]}, "port": "http", "note": None}
+    )
     assert widget["spec"] == {"size": 2, "color": "red", "free": {"any": [1]}, "port": "http", "note": None}
     assert widget["metadata"]["generation"] == 1
 
@@ -99,7 +112,11 @@ def test_the_status_of_a_custom_object_is_a_subresource(cluster: Cluster) -> Non
     cluster.create(WIDGETS, "one", spec={"size": 1})
     patch = {"status": {"ready": True}, "metadata": {"labels": {"a": "b"}}}
     changed = cluster.registry.change(cluster.at(f"{WIDGETS}/one/status"), lambda obj: merged(obj, patch)).object
-    assert (changed["status"], changed["metadata"].get("labels"), changed["metadata"]["generation"]) == ({"ready": True}, None, 1)
+    assert (changed["status"], changed["metadata"].get("labels"), changed["metadata"]["generation"]) == (
+        {"ready": True},
+        None,
+        1,
+    )
 
 
 def test_every_served_version_shows_the_same_objects(cluster: Cluster) -> None:
@@ -137,8 +154,13 @@ def test_definitions_are_served_again_after_a_restart(cluster: Cluster) -> None:
 
 def test_a_definition_under_a_wrong_name_is_refused(cluster: Cluster) -> None:
     """The name is made of plural and group."""
-    spec = {"group": "example.org", "scope": "Namespaced", "names": {"plural": "widgets", "kind": "Widget"}, "versions": _versions("v1")}
-    with pytest.raises(StatusError, match="must be spec.names.plural"):
+    spec = {
+        "group": "example.org",
+        "scope": "Namespaced",
+        "names": {"plural": "widgets", "kind": "Widget"},
+        "versions": _versions("v1"),
+    }
+    with pytest.raises(StatusError, match=r"must be spec\.names\.plural"):
         cluster.create(DEFINITIONS, "wrong.example.org", spec=spec)
 
 

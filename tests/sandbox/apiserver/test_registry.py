@@ -26,6 +26,14 @@ def _refusal(call: Any, *arguments: Any) -> StatusError:
     return refusal.value
 
 
+CONFIGMAPS = "api/v1/namespaces/default/configmaps"
+OTHER_SELECTOR = {**workload(), "selector": {"matchLabels": {"a": "b"}}}
+
+
+def _named(name: str, spec: dict[str, Any] | None = None) -> dict[str, Any]:
+    return {"metadata": {"name": name}} if spec is None else {"metadata": {"name": name}, "spec": spec}
+
+
 def test_every_cluster_has_its_first_objects(cluster: Cluster) -> None:
     """Namespaces with their furniture, priority classes, the Service of the API server."""
     for name in ("default", "kube-system", "kube-public", "kube-node-lease"):
@@ -38,7 +46,9 @@ def test_every_cluster_has_its_first_objects(cluster: Cluster) -> None:
 
 def test_a_pod_gets_the_defaults_that_clients_rely_on(cluster: Cluster) -> None:
     """The specification, the priority, the tolerations and the first status."""
-    cluster.create(PODS, "one", spec={"containers": [{"name": "main", "image": "app", "resources": {"limits": {"cpu": "1"}}}]})
+    cluster.create(
+        PODS, "one", spec={"containers": [{"name": "main", "image": "app", "resources": {"limits": {"cpu": "1"}}}]}
+    )
     pod = cluster.get(f"{PODS}/one")
     [container] = pod["spec"]["containers"]
     assert (container["imagePullPolicy"], container["resources"]["requests"]) == ("Always", {"cpu": "1"})
@@ -96,23 +106,22 @@ def test_a_patch_for_another_uid_is_refused(cluster: Cluster) -> None:
 @pytest.mark.parametrize(
     ("path", "body", "code", "text"),
     [
-        (PODS, {"metadata": {"name": "Bad_Name"}, "spec": POD}, 422, "a lowercase RFC 1123 subdomain must consist of"),
+        (PODS, _named("Bad_Name", POD), 422, "a lowercase RFC 1123 subdomain must consist of"),
         (PODS, {"metadata": {}, "spec": POD}, 422, "name or generateName is required"),
-        (PODS, {"metadata": {"name": "x"}, "spec": {}}, 422, 'Pod "x" is invalid: spec.containers: Required value'),
-        (PODS, {"metadata": {"name": "x"}, "spec": {"containers": "no"}}, 400, "a field has the wrong type"),
-        (PODS, {"metadata": {"name": "x", "namespace": "other"}, "spec": POD}, 400, "does not match that of the request"),
+        (PODS, _named("x", {}), 422, 'Pod "x" is invalid: spec.containers: Required value'),
+        (PODS, _named("x", {"containers": "no"}), 400, "a field has the wrong type"),
+        (PODS, {"metadata": {"name": "x", "namespace": "other"}}, 400, "does not match that of the request"),
         (PODS, {"kind": "Node", "metadata": {"name": "x"}}, 400, "Pod in v1 is expected"),
-        (PODS, {"metadata": {"name": "x"}, "spec": {**POD, "priorityClassName": "none"}}, 403, "no PriorityClass with name none"),
-        (PODS, {"metadata": {"name": "x"}, "spec": {**POD, "runtimeClassName": "nvidia"}}, 403, 'RuntimeClass "nvidia" not found'),
-        (PODS, {"metadata": {"name": "x"}, "spec": {**POD, "serviceAccountName": "sa"}}, 403, 'serviceaccount "sa" not found'),
-        (DAEMONSETS, {"metadata": {"name": "x"}, "spec": {"template": {}}}, 422, "spec.selector: Required value"),
-        (DAEMONSETS, {"metadata": {"name": "x"}, "spec": {**workload(), "selector": {"matchLabels": {"a": "b"}}}}, 422,
-         "`selector` does not match template `labels`"),
-        ("api/v1/namespaces/none/configmaps", {"metadata": {"name": "x"}}, 404, 'namespaces "none" not found'),
-        ("api/v1/namespaces/default/configmaps", {"metadata": {"name": "kube-root-ca.crt"}}, 409, "already exists"),
-        ("api/v1/namespaces/default/configmaps", {"metadata": {"name": "x", "labels": {"a": "-"}}}, 422, "a valid label must be"),
+        (PODS, _named("x", {**POD, "priorityClassName": "none"}), 403, "no PriorityClass with name none"),
+        (PODS, _named("x", {**POD, "runtimeClassName": "nvidia"}), 403, 'RuntimeClass "nvidia" not found'),
+        (PODS, _named("x", {**POD, "serviceAccountName": "sa"}), 403, 'serviceaccount "sa" not found'),
+        (DAEMONSETS, _named("x", {"template": {}}), 422, "spec.selector: Required value"),
+        (DAEMONSETS, _named("x", OTHER_SELECTOR), 422, "`selector` does not match template `labels`"),
+        ("api/v1/namespaces/none/configmaps", _named("x"), 404, 'namespaces "none" not found'),
+        (CONFIGMAPS, _named("kube-root-ca.crt"), 409, "already exists"),
+        (CONFIGMAPS, {"metadata": {"name": "x", "labels": {"a": "-"}}}, 422, "a valid label must be"),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_object_is_refused_as_by_kubernetes(
     cluster: Cluster, path: str, body: dict[str, Any], code: int, text: str
 ) -> None:
@@ -254,7 +263,9 @@ def test_services_get_addresses(cluster: Cluster) -> None:
     second = cluster.create(path, "b", spec={"type": "NodePort", "ports": [{"port": 80, "nodePort": 30001}]})
     assert first["spec"]["clusterIP"] != second["spec"]["clusterIP"]
     assert first["spec"]["ports"] == [{"port": 80, "protocol": "TCP", "targetPort": 80}]
-    refusal = _refusal(lambda: cluster.create(path, "c", spec={"type": "NodePort", "ports": [{"port": 80, "nodePort": 30001}]}))
+    refusal = _refusal(
+        lambda: cluster.create(path, "c", spec={"type": "NodePort", "ports": [{"port": 80, "nodePort": 30001}]})
+    )
     assert "provided port is already allocated" in refusal.message
 
 

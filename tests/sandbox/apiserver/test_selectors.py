@@ -30,7 +30,8 @@ def test_label_selectors_that_match(selector: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "selector", ["app=db", "app!=web", "!app", "missing", "missing=x", "app notin (web)", "tier>2", "missing>1", "app=web,gone"]
+    "selector",
+    ["app=db", "app!=web", "!app", "missing", "missing=x", "app notin (web)", "tier>2", "missing>1", "app=web,gone"],
 )
 def test_label_selectors_that_do_not_match(selector: str) -> None:
     """All parts of a selector must hold."""
@@ -62,5 +63,5 @@ def test_field_selectors(selector: str, *, expected: bool) -> None:
 
 def test_a_field_that_kubernetes_does_not_offer_is_refused() -> None:
     """The message names the field, as the real server's does."""
-    with pytest.raises(StatusError, match="field label not supported: spec.priority"):
+    with pytest.raises(StatusError, match=r"field label not supported: spec\.priority"):
         _matches(fields="spec.priority=1")

@@ -31,7 +31,12 @@ def test_a_pods_columns_use_kubectls_words(case: dict[str, Any]) -> None:
 def test_restarts_tell_when_the_last_one_was() -> None:
     """The time is that of the last end of a container."""
     ended = (dt.datetime.now(dt.UTC) - dt.timedelta(minutes=5)).strftime("%Y-%m-%dT%H:%M:%SZ")
-    row = {"name": "main", "restartCount": 3, "state": {"running": {}}, "lastState": {"terminated": {"finishedAt": ended}}}
+    row = {
+        "name": "main",
+        "restartCount": 3,
+        "state": {"running": {}},
+        "lastState": {"terminated": {"finishedAt": ended}},
+    }
     pod = {"metadata": {}, "spec": POD, "status": {"phase": "Running", "containerStatuses": [row]}}
     assert podcells.restarts(pod).startswith("3 (5m")
 
@@ -55,14 +60,16 @@ def test_texts_of_nodes_services_and_selectors() -> None:
     assert node_roles(ready) == "control-plane"
     ports = [{"port": 80, "protocol": "TCP"}, {"port": 90, "nodePort": 30001, "protocol": "UDP"}]
     assert service_ports({"spec": {"ports": ports}}) == "80/TCP,90:30001/UDP"
-    assert selector_text({"matchLabels": {"a": "b"}, "matchExpressions": [{"key": "c", "operator": "Exists"}]}) == "a=b,c"
+    assert (
+        selector_text({"matchLabels": {"a": "b"}, "matchExpressions": [{"key": "c", "operator": "Exists"}]}) == "a=b,c"
+    )
 
 
 @pytest.mark.parametrize(
     ("path", "values"),
     [
         (".spec.size", [3]),
-        (".status.conditions[?(@.type==\"Ready\")].status", ["True"]),
+        ('.status.conditions[?(@.type=="Ready")].status', ["True"]),
         (".spec.list[0]", ["a"]),
         (".spec.list[*]", ["a", "b"]),
         (".metadata.labels.a\\.b/c", ["d"]),
@@ -92,7 +99,10 @@ def test_a_list_comes_as_a_table_to_who_asks(server: Running) -> None:
     path = "/api/v1/namespaces?fieldSelector=metadata.name%3Ddefault"
     for include, kind in (("", "PartialObjectMetadata"), ("&includeObject=Object", "Namespace")):
         table = server.ask("GET", path + include, accept=accept).body
-        assert (table["kind"], [row["name"] for row in table["columnDefinitions"]]) == ("Table", ["Name", "Status", "Age"])
+        assert (table["kind"], [row["name"] for row in table["columnDefinitions"]]) == (
+            "Table",
+            ["Name", "Status", "Age"],
+        )
         [row] = table["rows"]
         assert (row["cells"][:2], row["object"]["kind"]) == (["default", "Active"], kind)
     nothing = server.ask("GET", path + "&includeObject=None", accept=accept).body

@@ -1,0 +1,91 @@
+"""Faults of the API server, declared in a ConfigMap."""
+
+from __future__ import annotations
+
+import http.client
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from gpu_provision.sandbox.apiserver.faults import Faults
+from gpu_provision.sandbox.apiserver.item import Item
+from tests.sandbox.apiserver.conftest import Running
+
+HOME = "/api/v1/namespaces/kube-system/configmaps"
+NODES = "/api/v1/nodes"
+
+
+@pytest.fixture
+def declare(server: Running) -> Iterator[Any]:
+    """Declare faults as users do; they end with the test."""
+
+    def declared(text: str) -> None:
+        body = {"metadata": {"name": "sandbox-faults"}, "data": {"api-server": text}}
+        assert server.ask("POST", HOME, body).code == 201
+
+    yield declared
+    assert server.ask("DELETE", f"{HOME}/sandbox-faults").code == 200
+
+
+def test_throttling_names_the_seconds_to_wait(server: Running, declare: Any) -> None:
+    """429 for the next requests, then all is well."""
+    declare("throttle: {requests: 2, retry_after: 3}")
+    answers = [server.ask("GET", NODES) for _ in range(3)]
+    assert [answer.code for answer in answers] == [429, 429, 200]
+    assert answers[0].headers["Retry-After"] == "3"
+    assert answers[0].body["details"]["retryAfterSeconds"] == 3
+
+
+def test_a_fault_can_be_limited_and_taken_back(server: Running, declare: Any) -> None:
+    """By verb, path and user agent; the ConfigMap itself is always reachable."""
+    declare("unavailable: {verbs: [GET], paths: /nodes, agents: victim}")
+    assert server.ask("GET", NODES, agent="victim/1").code == 503
+    assert server.ask("GET", NODES, agent="other/1").code == 200
+    assert server.ask("GET", "/api/v1/namespaces", agent="victim/1").code == 200
+    patch = {"data": {"api-server": "unavailable: true"}}
+    assert server.ask("PATCH", f"{HOME}/sandbox-faults", patch, kind="application/merge-patch+json").code == 200
+    assert server.ask("GET", NODES).code == 503
+    assert server.ask("GET", f"{HOME}/sandbox-faults").code == 200
+
+
+def test_a_dropped_connection_gives_no_answer(server: Running, declare: Any) -> None:
+    """And nothing is written."""
+    declare("drop: {requests: 1, verbs: [POST]}")
+    with pytest.raises((http.client.RemoteDisconnected, ConnectionError)):
+        server.ask("POST", NODES, {"metadata": {"name": "lost"}})
+    assert server.ask("GET", f"{NODES}/lost").code == 404
+
+
+def test_latency_delays_the_answer(server: Running, declare: Any) -> None:
+    """By the time that is declared."""
+    declare("latency: {seconds: 0.2, requests: 1}")
+    start = time.monotonic()
+    assert server.ask("GET", NODES).code == 200
+    assert time.monotonic() - start >= 0.2
+
+
+def test_a_rate_lets_the_first_requests_of_a_second_pass(server: Running, declare: Any) -> None:
+    """What is faster than the rate is throttled."""
+    declare("throttle: {rate: 2}")
+    codes = [server.ask("GET", NODES).code for _ in range(5)]
+    assert codes[:2] == [200, 200]
+    assert 429 in codes
+
+
+def _read(text: str) -> Faults:
+    faults = Faults(lambda: None)
+    metadata = {"namespace": "kube-system", "name": "sandbox-faults"}
+    faults.changed(None, Item({"metadata": metadata, "data": {"api-server": text}}, 1))
+    return faults
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [("a: [", "is no YAML"), ("- x", "is no map"), ("quake: true", "unknown faults: quake"), ("drop: true", "")],
+)
+def test_a_declaration_that_cannot_be_read_is_kept_as_a_problem(text: str, problem: str) -> None:
+    """The server goes on without the fault."""
+    found = _read(text).problem
+    assert (problem in found) if problem else not found

@@ -1,0 +1,159 @@
+"""What people type: the real kubectl against the sandbox's API server."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import yaml
+
+from tests.sandbox.apiserver.conftest import POD, Kubectl, Running, workload
+
+MANIFEST = {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "ds"}, "spec": workload("app:1")}
+
+
+def _manifest(name: str, image: str = "app:1") -> str:
+    return yaml.safe_dump({**MANIFEST, "metadata": {"name": name}, "spec": workload(image)})
+
+
+def _node(server: Running, name: str) -> None:
+    server.ask("POST", "/api/v1/nodes", {"metadata": {"name": name}})
+    taints = {"spec": {"taints": None}}
+    server.ask("PATCH", f"/api/v1/nodes/{name}", taints, kind="application/merge-patch+json")
+    status = {
+        "status": {"conditions": [{"type": "Ready", "status": "True"}], "nodeInfo": {"kubeletVersion": "v1.34.0"}}
+    }
+    server.ask("PATCH", f"/api/v1/nodes/{name}/status", status, kind="application/merge-patch+json")
+
+
+def test_discovery(kubectl: Kubectl) -> None:
+    """Resources with their short names and groups."""
+    resources = kubectl("api-resources").stdout
+    assert re.search(r"^daemonsets +ds +apps/v1 +true +DaemonSet$", resources, re.MULTILINE)
+    assert "rbac.authorization.k8s.io/v1" in kubectl("api-versions").stdout.split()
+    assert "v1.34.0+sandbox" in kubectl("version").stdout
+    assert "containers" in kubectl("explain", "pod.spec").stdout
+
+
+def test_permissions(kubectl: Kubectl) -> None:
+    """Everything is granted, and the list says so."""
+    assert kubectl("auth", "can-i", "delete", "nodes").stdout.strip() == "yes"
+    assert "sandbox-admin" in kubectl("auth", "whoami").stdout
+    listed = kubectl("auth", "can-i", "--list")
+    assert "grants everything to every authenticated user" in listed.stdout + listed.stderr
+
+
+def test_apply_diff_and_apply_again(kubectl: Kubectl) -> None:
+    """Client-side apply: created, unchanged, configured; a diff tells the change and keeps nothing."""
+    assert "created" in kubectl("apply", "-f", "-", stdin=_manifest("applied")).stdout
+    assert "unchanged" in kubectl("apply", "-f", "-", stdin=_manifest("applied")).stdout
+    diff = kubectl("diff", "-f", "-", stdin=_manifest("applied", "app:2"), ok=False)
+    assert (diff.returncode, "+      - image: app:2" in diff.stdout) == (1, True)
+    assert "configured" in kubectl("apply", "-f", "-", stdin=_manifest("applied", "app:3")).stdout
+    image = "jsonpath={.spec.template.spec.containers[0].image}"
+    assert kubectl("get", "ds", "applied", "-o", image).stdout == "app:3"
+
+
+def test_server_side_apply_and_its_conflicts(kubectl: Kubectl) -> None:
+    """The conflict names the other manager and the field; force takes it."""
+    kubectl("apply", "--server-side", "--field-manager=first", "-f", "-", stdin=_manifest("ssa"))
+    again = ("apply", "--server-side", "--field-manager=second", "-f", "-")
+    conflict = kubectl(*again, stdin=_manifest("ssa", "app:2"), ok=False)
+    assert 'conflict with "first": .spec.template.spec.containers[name="main"].image' in conflict.stderr
+    assert "serverside-applied" in kubectl(*again, "--force-conflicts", stdin=_manifest("ssa", "app:2")).stdout
+
+
+def test_a_typing_mistake_is_found_by_default(kubectl: Kubectl) -> None:
+    """Kubectl asks the server to be strict."""
+    wrong = _manifest("typo").replace("image:", "imaeg:")
+    refusal = kubectl("apply", "-f", "-", stdin=wrong, ok=False)
+    assert 'unknown field "spec.template.spec.containers[0].imaeg"' in refusal.stderr
+
+
+def test_generators_send_protobuf(kubectl: Kubectl) -> None:
+    """Create with flags instead of a file."""
+    kubectl("create", "namespace", "made")
+    kubectl("-n", "made", "create", "configmap", "cm", "--from-literal=a=b")
+    kubectl("-n", "made", "create", "secret", "generic", "s", "--from-literal=p=q")
+    kubectl("-n", "made", "create", "deployment", "d", "--image=app:1", "--replicas=2")
+    kubectl("-n", "made", "create", "job", "j", "--image=app:1", "--", "true")
+    kubectl("-n", "made", "run", "p", "--image=app:1")
+    deployment = json.loads(kubectl("-n", "made", "get", "deploy", "d", "-o", "json").stdout)
+    assert (deployment["spec"]["replicas"], deployment["spec"]["template"]["spec"]["containers"][0]["image"]) == (
+        2,
+        "app:1",
+    )
+    assert kubectl("-n", "made", "get", "secret", "s", "-o", "jsonpath={.data.p}").stdout == "cQ=="
+    assert "already exists" in kubectl("create", "namespace", "made", ok=False).stderr
+
+
+def test_nodes_are_labelled_tainted_cordoned_and_drained(kubectl: Kubectl, server: Running) -> None:
+    """The daily work on nodes; drain evicts through the policy API."""
+    _node(server, "n1")
+    kubectl("label", "node", "n1", "gpu=true")
+    kubectl("annotate", "node", "n1", "a=b")
+    kubectl("taint", "node", "n1", "gpu=true:NoSchedule")
+    assert "gpu=true:NoSchedule" in kubectl("describe", "node", "n1").stdout
+    kubectl("taint", "node", "n1", "gpu-")
+    body = {"metadata": {"name": "victim"}, "spec": {**POD, "nodeName": "n1", "terminationGracePeriodSeconds": 0}}
+    assert server.ask("POST", "/api/v1/namespaces/default/pods", body).code == 201
+    assert "evicting pod default/victim" in kubectl("drain", "n1", "--force", "--ignore-daemonsets").stdout
+    assert "NotFound" in kubectl("get", "pod", "victim", ok=False).stderr
+    assert "Ready,SchedulingDisabled" in kubectl("get", "nodes", "-o", "wide").stdout
+    kubectl("uncordon", "n1")
+    assert "SchedulingDisabled" not in kubectl("get", "nodes").stdout
+
+
+def test_changes_by_hand(kubectl: Kubectl) -> None:
+    """Patch in three ways, set, scale, restart, replace, edit, delete."""
+    kubectl("apply", "-f", "-", stdin=_manifest("hand"))
+    kubectl("set", "image", "ds/hand", "main=app:2")
+    kubectl("patch", "ds", "hand", "-p", '{"spec":{"template":{"spec":{"containers":[{"name":"main","tty":true}]}}}}')
+    kubectl("patch", "ds", "hand", "--type=json", "-p", '[{"op":"add","path":"/metadata/labels","value":{"x":"y"}}]')
+    kubectl("patch", "ds", "hand", "--type=merge", "-p", '{"metadata":{"labels":{"x":"z"}}}')
+    kubectl("rollout", "restart", "ds/hand")
+    found = json.loads(kubectl("get", "ds", "-l", "x=z", "-o", "json").stdout)["items"][0]
+    [container] = found["spec"]["template"]["spec"]["containers"]
+    assert (container["image"], container["tty"]) == ("app:2", True)
+    kubectl("wait", "ds/hand", "--for=jsonpath={.metadata.labels.x}=z", "--timeout=5s")
+    kubectl("replace", "-f", "-", stdin=_manifest("hand", "app:9"))
+    assert "deleted" in kubectl("delete", "ds", "hand").stdout
+    assert 'daemonsets.apps "hand" not found' in kubectl("get", "ds", "hand", ok=False).stderr
+
+
+def test_what_the_sandbox_cannot_do_is_said(kubectl: Kubectl, server: Running) -> None:
+    """No processes, no metrics."""
+    server.ask(
+        "POST", "/api/v1/namespaces/default/pods", {"metadata": {"name": "still"}, "spec": {**POD, "nodeName": "n1"}}
+    )
+    assert "have no processes: exec is not possible" in kubectl("exec", "still", "--", "true", ok=False).stderr
+    assert "Metrics API not available" in kubectl("top", "nodes", ok=False).stderr
+
+
+def test_custom_resources(kubectl: Kubectl) -> None:
+    """Known to kubectl as soon as the definition is there."""
+    schema = {"type": "object", "properties": {"spec": {"type": "object", "properties": {"size": {"type": "integer"}}}}}
+    version = {
+        "name": "v1",
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": schema},
+        "additionalPrinterColumns": [{"name": "Size", "type": "integer", "jsonPath": ".spec.size"}],
+    }
+    names = {"plural": "widgets", "kind": "Widget", "shortNames": ["wd"]}
+    definition = {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": "widgets.example.org"},
+        "spec": {"group": "example.org", "scope": "Namespaced", "names": names, "versions": [version]},
+    }
+    kubectl("apply", "-f", "-", stdin=yaml.safe_dump(definition))
+    kubectl("wait", "--for=condition=Established", "crd/widgets.example.org", "--timeout=5s")
+    widget = {"apiVersion": "example.org/v1", "kind": "Widget", "metadata": {"name": "one"}, "spec": {"size": 3}}
+    kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump(widget))
+    assert kubectl("get", "wd").stdout.split() == ["NAME", "SIZE", "one", "3"]
+    assert "size" in kubectl("explain", "widget.spec").stdout
+    wrong = yaml.safe_dump({**widget, "spec": {"size": "big"}})
+    assert "must be of type integer" in kubectl("apply", "-f", "-", stdin=wrong, ok=False).stderr
+    kubectl("delete", "crd", "widgets.example.org")
+    assert kubectl("get", "wd", ok=False).returncode != 0

@@ -1,0 +1,161 @@
+"""Watches over HTTP."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from tests.sandbox.apiserver.conftest import POD, Running, eventually
+
+CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
+
+
+class Watching:
+    """The events of a watch, collected in the background."""
+
+    def __init__(self, response: http.client.HTTPResponse) -> None:
+        """Read until the server ends the stream."""
+        self.events: list[dict[str, Any]] = []
+        self._response = response
+        self.thread = threading.Thread(target=self._read, daemon=True)
+        self.thread.start()
+
+    def _read(self) -> None:
+        for line in self._response:
+            self.events.append(json.loads(line))
+
+    def seen(self, count: int) -> list[tuple[str, str]]:
+        """Return type and name of the first events once there are ``count`` of them."""
+        eventually(lambda: len(self.events) >= count, f"{count} events, got {self.events}")
+        return [(event["type"], event["object"]["metadata"].get("name", "")) for event in self.events]
+
+
+@contextmanager
+def watching(server: Running, path: str, query: str) -> Iterator[Watching]:
+    """Watch a path; the stream ends by its timeoutSeconds."""
+    connection = server.connection()
+    headers = {"Authorization": f"Bearer {server.server.tokens.token()}"}
+    connection.request("GET", f"{path}?watch=1&timeoutSeconds=3&{query}", headers=headers)
+    response = connection.getresponse()
+    assert response.status == 200, response.read()
+    watch = Watching(response)
+    try:
+        yield watch
+    finally:
+        watch.thread.join(10)
+        connection.close()
+        assert not watch.thread.is_alive()
+
+
+def _create(server: Running, name: str, labels: dict[str, str] | None = None) -> None:
+    body = {"metadata": {"name": name, "labels": labels or {}}}
+    assert server.ask("POST", CONFIGMAPS, body).code == 201
+
+
+def _label(server: Running, name: str, value: str) -> None:
+    body = {"metadata": {"labels": {"watched": value}}}
+    assert server.ask("PATCH", f"{CONFIGMAPS}/{name}", body, kind="application/merge-patch+json").code == 200
+
+
+def test_a_watch_shows_every_change_from_a_version_on(server: Running) -> None:
+    """Nothing between the list and the watch is lost."""
+    version = server.ask("GET", CONFIGMAPS).body["metadata"]["resourceVersion"]
+    _create(server, "w1", {"group": "a"})
+    with watching(server, CONFIGMAPS, f"resourceVersion={version}&labelSelector=group%3Da") as watch:
+        assert watch.seen(1) == [("ADDED", "w1")]
+        _label(server, "w1", "x")
+        server.ask("DELETE", f"{CONFIGMAPS}/w1")
+        assert watch.seen(3) == [("ADDED", "w1"), ("MODIFIED", "w1"), ("DELETED", "w1")]
+    versions = [int(event["object"]["metadata"]["resourceVersion"]) for event in watch.events]
+    assert versions == sorted(set(versions))
+
+
+def test_what_leaves_a_selector_looks_deleted_and_what_enters_it_added(server: Running) -> None:
+    """A client sees only what matches."""
+    _create(server, "w2", {"watched": "no"})
+    version = server.ask("GET", CONFIGMAPS).body["metadata"]["resourceVersion"]
+    with watching(server, CONFIGMAPS, f"resourceVersion={version}&labelSelector=watched%3Dyes") as watch:
+        for value in ("yes", "no", "other", "yes"):
+            _label(server, "w2", value)
+        assert watch.seen(3) == [("ADDED", "w2"), ("DELETED", "w2"), ("ADDED", "w2")]
+
+
+def test_a_watch_without_a_version_starts_with_what_is_there(server: Running) -> None:
+    """Field selectors work in watches too."""
+    _create(server, "w3")
+    with watching(server, CONFIGMAPS, "fieldSelector=metadata.name%3Dw3") as watch:
+        assert watch.seen(1) == [("ADDED", "w3")]
+
+
+def test_bookmarks_and_initial_events_come_when_asked_for(server: Running) -> None:
+    """The bookmark after the initial events carries its annotation; another comes before the end."""
+    query = "allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
+    query += "&fieldSelector=metadata.name%3Ddefault"
+    with watching(server, "/api/v1/namespaces", query) as watch:
+        assert watch.seen(2) == [("ADDED", "default"), ("BOOKMARK", "")]
+    assert watch.events[1]["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
+    assert watch.events[-1]["type"] == "BOOKMARK"
+    assert server.ask("GET", f"{CONFIGMAPS}?watch=1&sendInitialEvents=true").code == 422
+
+
+def test_a_version_out_of_reach_is_refused(server: Running) -> None:
+    """410 for the forgotten past, 504 for the future."""
+    server.run(_expire(server))
+    answer = server.ask("GET", f"{CONFIGMAPS}?watch=1&resourceVersion=2")
+    assert (answer.code, answer.body["reason"]) == (410, "Expired")
+    assert server.ask("GET", f"{CONFIGMAPS}?watch=1&resourceVersion=99999999").code == 504
+
+
+async def _expire(server: Running) -> None:
+    server.server.store.expire_watches()
+
+
+def test_a_table_can_be_watched(server: Running) -> None:
+    """So kubectl get -w prints its columns."""
+    connection = server.connection()
+    headers = {
+        "Authorization": f"Bearer {server.server.tokens.token()}",
+        "Accept": "application/json;as=Table;v=v1;g=meta.k8s.io",
+    }
+    query = "watch=1&timeoutSeconds=1&fieldSelector=metadata.name%3Ddefault"
+    connection.request("GET", f"/api/v1/namespaces?{query}", headers=headers)
+    [event] = [json.loads(line) for line in connection.getresponse()]
+    connection.close()
+    assert (event["object"]["kind"], event["object"]["rows"][0]["cells"][:2]) == ("Table", ["default", "Active"])
+
+
+def test_a_followed_log_ends_with_its_container(server: Running) -> None:
+    """New text is sent at once; the end of the pod ends the stream."""
+    pods = "/api/v1/namespaces/default/pods"
+    server.ask("POST", pods, {"metadata": {"name": "talker"}, "spec": {**POD, "nodeName": "n1"}})
+    server.ask("POST", f"{pods}/talker/log", b"one\n", kind="text/plain")
+    connection = server.connection()
+    connection.request(
+        "GET", f"{pods}/talker/log?follow=true", headers={"Authorization": f"Bearer {server.server.tokens.token()}"}
+    )
+    response = connection.getresponse()
+    assert response.readline() == b"one\n"
+    server.ask("POST", f"{pods}/talker/log", b"two\n", kind="text/plain")
+    assert response.readline() == b"two\n"
+    server.ask(
+        "PATCH", f"{pods}/talker/status", {"status": {"phase": "Succeeded"}}, kind="application/merge-patch+json"
+    )
+    assert response.read() == b""
+    connection.close()
+
+
+def test_a_running_watch_ends_with_an_error_when_it_expires(server: Running) -> None:
+    """The client lists again, as after a real 410."""
+    faults = "/api/v1/namespaces/kube-system/configmaps"
+    with watching(server, "/api/v1/nodes", "resourceVersion=") as watch:
+        server.ask("POST", "/api/v1/nodes", {"metadata": {"name": "n9"}})
+        watch.seen(1)
+        body = {"metadata": {"name": "sandbox-faults"}, "data": {"api-server": "expire-watches: true"}}
+        assert server.ask("POST", faults, body).code == 201
+        server.ask("DELETE", f"{faults}/sandbox-faults")
+    assert watch.events[-1]["type"] == "ERROR"
+    assert (watch.events[-1]["object"]["code"], watch.events[-1]["object"]["reason"]) == (410, "Expired")
