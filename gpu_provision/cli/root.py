@@ -85,7 +85,8 @@ def run(words: list[str]) -> int:
     except click.exceptions.Exit as done:
         return done.exit_code
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the one handler: nobody else prints failures
-        return failures.report(error, session)
+        code = failures.report(error, session)
+        return _TERMINATED if isinstance(error.__cause__, Terminated) else code
     return int(returned or ExitCode.OK)
 
 
@@ -95,6 +96,9 @@ def _reader_gone() -> int:
     return 128 + signal.SIGPIPE
 
 
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, told as Ctrl-C is, so that whoever gives locks back then does so now."""
+
+
 def _terminate(_signal: int, _frame: FrameType | None) -> NoReturn:
-    """Leave through every ``finally``, so that locks are released."""
-    raise SystemExit(_TERMINATED)
+    raise Terminated

@@ -1,0 +1,51 @@
+"""Ctrl-C and SIGTERM end a command at once, in order, and with their own exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.harness import REPOSITORY, SANDBOX
+
+PROGRAM = """
+import sys, time
+from gpu_provision import library
+from gpu_provision.cli import main
+
+def status(inventory):
+    try:
+        print("waiting", flush=True)
+        time.sleep(60)
+    finally:
+        print("gave the lock back", file=sys.stderr, flush=True)
+
+library.status = status
+main(["status", "--json", "-i", sys.argv[1]])
+"""
+
+
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_runs_what_must_be_run_and_is_told(sent: signal.Signals, code: int, tmp_path: Path) -> None:
+    """The finally blocks run, a document is printed, and the exit code names the signal."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, str(SANDBOX)],
+        cwd=REPOSITORY,
+        env={**os.environ, "XDG_STATE_HOME": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout
+    assert process.stdout.readline() == "waiting\n"
+    process.send_signal(sent)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == code
+    assert "gave the lock back" in err
+    assert json.loads(out)["errors"][0]["code"] == "GP003"
+    assert "Traceback" not in err
