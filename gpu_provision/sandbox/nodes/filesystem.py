@@ -42,6 +42,14 @@ def normal(path: str) -> str:
     return "/" + "/".join(parts)
 
 
+def _matches(path: str, pattern: str) -> bool:
+    """Tell whether a shell's pattern names a path: in the last part only, and hidden files only if it says so."""
+    folder, _, name = path.rpartition("/")
+    pattern_folder, _, pattern_name = pattern.rpartition("/")
+    hidden = name.startswith(".") and not pattern_name.startswith(".")
+    return folder == pattern_folder and not hidden and fnmatch.fnmatchcase(name, pattern_name)
+
+
 class Filesystem:
     """A container's view: its mounts, the deepest first, and private files for everything else."""
 
@@ -95,7 +103,7 @@ class Filesystem:
     def remove(self, pattern: str) -> None:
         """Remove the files that a shell pattern names, and what lies below them; missing ones are no error."""
         files, key = self._locate(pattern)
-        gone = [name for name in files if fnmatch.fnmatchcase(name, key) or name.startswith(f"{key}/")]
+        gone = [name for name in files if _matches(name, key) or name.startswith(f"{key}/")]
         for name in gone:
             del files[name]
         if gone:
