@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from gpu_provision.components import labels
@@ -38,6 +38,7 @@ class HarvestPod:
 
     key: Key
     ref: ObjectRef
+    uid: str
     digest: str
     container: str
     passed: bool
@@ -55,10 +56,17 @@ class RemovePod:
 Step = LabelNode | StartPod | HarvestPod | RemovePod
 
 
-def next_steps(seen: Situation, settled: Mapping[Key, NodeState], stale: frozenset[str]) -> Iterator[Step]:
-    """Yield everything that can be done now. ``stale`` holds uids of validation pods of earlier runs."""
+def next_steps(
+    seen: Situation, settled: Mapping[Key, NodeState], *, stale: Collection[str], harvested: Collection[str]
+) -> Iterator[Step]:
+    """Yield everything that can be done now.
+
+    Args:
+        stale: Uids of validation pods that an earlier run left.
+        harvested: Uids of validation pods whose result has been taken.
+    """
     yield from _label_steps(seen, settled)
-    yield from _validation_steps(seen, settled, stale)
+    yield from _validation_steps(seen, settled, stale, harvested)
     yield from _restart_steps(seen, settled)
 
 
@@ -77,18 +85,25 @@ def _label_steps(seen: Situation, settled: Mapping[Key, NodeState]) -> Iterator[
         yield LabelNode(key, ref_of(manifest), node.uid, tuple(sorted(changed.items())))
 
 
-def _validation_steps(seen: Situation, settled: Mapping[Key, NodeState], stale: frozenset[str]) -> Iterator[Step]:
+def _validation_steps(
+    seen: Situation, settled: Mapping[Key, NodeState], stale: Collection[str], harvested: Collection[str]
+) -> Iterator[Step]:
     for component, manifests in seen.desired.items():
         for manifest in (manifest for manifest in manifests if manifest["kind"] == "Pod"):
             node = pod_view.node_of(manifest)
             key, live = (component, node), seen.observed.pods.get(ref_of(manifest))
             state = settled.get(key)
-            if live is not None and live["metadata"].get("uid") in stale:
-                yield RemovePod(key, ref_of(manifest), live["metadata"]["uid"])
-            elif live is not None:
+            if live is not None and live["metadata"]["uid"] in stale:
+                yield from _removal(key, live)
+            elif live is not None and live["metadata"]["uid"] not in harvested:
                 yield from _harvest(key, live, seen)
             elif state and state.state is State.PENDING and state.reason == NOT_RUN:
                 yield StartPod(key, ref_of(manifest), digest_of(manifest))
+
+
+def _removal(key: Key, pod: Manifest) -> Iterator[Step]:
+    if not pod["metadata"].get("deletionTimestamp"):
+        yield RemovePod(key, ref_of(pod), pod["metadata"]["uid"])
 
 
 def _harvest(key: Key, pod: Manifest, seen: Situation) -> Iterator[Step]:
@@ -96,7 +111,8 @@ def _harvest(key: Key, pod: Manifest, seen: Situation) -> Iterator[Step]:
     if not ended or seen.observed.passed.get(key) == digest_of(pod):
         return
     container = pod["spec"]["containers"][0]["name"]
-    yield HarvestPod(key, ref_of(pod), digest_of(pod), container, pod_view.phase(pod) == "Succeeded")
+    passed = pod_view.phase(pod) == "Succeeded"
+    yield HarvestPod(key, ref_of(pod), pod["metadata"]["uid"], digest_of(pod), container, passed)
 
 
 def _restart_steps(seen: Situation, settled: Mapping[Key, NodeState]) -> Iterator[Step]:
@@ -118,8 +134,7 @@ def _restart_one(component: str, seen: Situation, settled: Mapping[Key, NodeStat
         return
     key = (component, outdated[0])
     for pod in seen.pods.get(key, ()):
-        if not pod["metadata"].get("deletionTimestamp"):
-            yield RemovePod(key, ref_of(pod), pod["metadata"]["uid"])
+        yield from _removal(key, pod)
 
 
 _UNSETTLED = frozenset({State.PENDING, State.PROGRESSING})

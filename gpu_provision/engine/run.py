@@ -37,6 +37,8 @@ PATIENCE_SECONDS = 60.0
 _PARALLEL = 16
 _RECORD_SECONDS = 2.0
 _COALESCE_SECONDS = 0.1
+_SEEN_SECONDS = 1.0  # within which the effect of a step comes back through a watch
+_HEARTBEAT_SECONDS = 30.0
 _DEPLOYMENT, _CRD = Kind("apps/v1", "Deployment"), Kind("apiextensions.k8s.io/v1", "CustomResourceDefinition")
 
 # Objects of one rank are applied at the same time, after those of lower ranks.
@@ -97,6 +99,8 @@ class Run:
         self._changed, self._record_due = 0, 0.0
         self._mirror: Mirror | None = None
         self._cancelled = False
+        self._harvested: set[str] = set()
+        self._not_before: dict[Step, float] = {}
 
     def cancel(self) -> None:
         """End the run after the current step, with the lock given back; may be called from any thread."""
@@ -195,13 +199,13 @@ class Run:
                 now = time.monotonic()
                 settled = self._settler.settle(states(seen), now)
                 self._announce(settled)
-                steps = [step for step in next_steps(seen, settled, self._stale) if step not in self._running]
+                steps = list(next_steps(seen, settled, stale=self._stale, harvested=self._harvested))
                 for step in steps:
-                    self._start(pool, step, mirror)
+                    self._start(pool, step, mirror, now)
                 self._record(pool=pool)
                 if not steps and not self._running and all(state.state in SETTLED for state in settled.values()):
                     return seen
-                mirror.wait(self._settler.next_deadline(now))
+                mirror.wait(min(self._settler.next_deadline(now), _SEEN_SECONDS if steps else _HEARTBEAT_SECONDS))
                 time.sleep(min(_COALESCE_SECONDS, time.monotonic() - now))  # many events, one look
                 seen = self._look(mirror)
 
@@ -258,7 +262,11 @@ class Run:
 
     # Acting
 
-    def _start(self, pool: ThreadPoolExecutor, step: Step, mirror: Mirror) -> None:
+    def _start(self, pool: ThreadPoolExecutor, step: Step, mirror: Mirror, now: float) -> None:
+        """Start a step, unless it runs or its effect may just not have been seen yet."""
+        if step in self._running or now < self._not_before.get(step, 0.0):
+            return
+        self._not_before[step] = now + _SEEN_SECONDS
         future = pool.submit(self._perform, step)
         self._running[step] = future
         future.add_done_callback(lambda _: mirror.wake())
@@ -298,6 +306,7 @@ class Run:
     def _harvest(self, step: HarvestPod) -> None:
         component, node = step.key
         lines = self._log(step)
+        self._harvested.add(step.uid)
         self._evidence[step.key] = Evidence(
             component=component, node=node, pod=step.ref.name, passed=step.passed, lines=lines
         )
