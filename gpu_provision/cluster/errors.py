@@ -20,6 +20,10 @@ class AlreadyExists(Rejected):
     """An object of this name exists."""
 
 
+class Outdated(Rejected):
+    """Somebody changed or replaced the object in between."""
+
+
 class Gone(Rejected):
     """The resourceVersion to watch from is too old: list again."""
 
@@ -96,6 +100,8 @@ def _answered(error: Any, place: Place) -> ProvisionError:  # noqa: PLR0911 (a t
             return AlreadyExists(_finding("GP305", "exists already", place, message))
         case 409 if _conflicting_fields(status):
             return _field_conflict(status, place, message)
+        case 409:
+            return Outdated(_finding("GP305", "the object was changed in between", place, message, "run again"))
         case 410:
             return Gone(_finding("GP305", "the resource version is too old", place, message))
         case 429 | 500 | 503 | 504:

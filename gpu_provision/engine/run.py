@@ -11,7 +11,7 @@ from typing import NamedTuple
 from gpu_provision import components
 from gpu_provision.cluster import records
 from gpu_provision.cluster.client import Cluster
-from gpu_provision.cluster.errors import AlreadyExists, NotFound
+from gpu_provision.cluster.errors import AlreadyExists, NotFound, Outdated
 from gpu_provision.cluster.facts import node_facts
 from gpu_provision.cluster.lock import WriteLock
 from gpu_provision.cluster.observe import NODE, POD
@@ -280,7 +280,7 @@ class Run:
     def _perform(self, step: Step) -> None:
         try:
             self._do(step)
-        except (AlreadyExists, NotFound):
+        except (AlreadyExists, NotFound, Outdated):
             return  # somebody was faster, or the object is gone: the next look tells
         except Rejected as error:
             self._settler.rejected[step.key] = f"{step.ref}: {error.findings[0].evidence or error}"
@@ -330,9 +330,9 @@ class Run:
         if pool is None:
             records.write(self._cluster, self._inventory, self._of_targets(passed))
         elif "record" not in self._running:
-            self._running["record"] = pool.submit(
-                records.write, self._cluster, self._inventory, self._of_targets(passed)
-            )
+            future = pool.submit(records.write, self._cluster, self._inventory, self._of_targets(passed))
+            future.add_done_callback(lambda _: self._mirror and self._mirror.wake())
+            self._running["record"] = future
         else:
             return
         self._recorded, self._record_due = passed, now + _RECORD_SECONDS

@@ -46,6 +46,7 @@ class Settler:
             return replace(state, state=State.FAILED, reason=self.rejected[key])
         if state.state in {State.READY, State.FAILED}:
             self._overdue.pop(key, None)
+            self._since.pop(key, None)
             return state
         required = self._required(key, known)
         for name, found in required.items():
@@ -89,10 +90,13 @@ class Settler:
         return settled
 
     def next_deadline(self, now: float) -> float:
-        """Return in how many seconds the next clock runs out; at most 30."""
+        """Return in how many seconds the next clock runs out, at most 30."""
         left = [
             since + self.timeouts.get(key[0], 300) - now
             for key, since in self._since.items()
             if key not in self._overdue
         ]
-        return max(0.05, min([seconds for seconds in left if seconds > 0] or [30.0], default=30.0)) + 0.01
+        return min([_LONGEST_WAIT, *(max(seconds, 0.0) + _JUST_AFTER for seconds in left)])
+
+
+_LONGEST_WAIT, _JUST_AFTER = 30.0, 0.05

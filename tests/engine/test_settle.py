@@ -92,3 +92,11 @@ def test_the_next_deadline_is_awaited_no_longer_than_it_takes() -> None:
     clock = settler()
     clock.settle(raw(driver=READY, toolkit=BUILDING), 0)
     assert 6 < clock.next_deadline(3) < 7.1
+
+
+def test_what_is_ready_is_no_longer_timed() -> None:
+    """Its old clock must not make the run look again and again."""
+    clock = settler()
+    clock.settle(raw(driver=BUILDING), 0)
+    clock.settle(raw(driver=READY), 10)
+    assert clock.next_deadline(1000) == 30.0
