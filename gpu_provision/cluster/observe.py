@@ -19,15 +19,35 @@ _NEVER_MEMBERS = frozenset({NODE, POD, Kind("v1", "Secret"), Kind("coordination.
 _PARALLEL = 12
 
 
-def observe_facts(cluster: Cluster) -> ClusterFacts:
-    """Read version, nodes and the optional resources that components ask for. Four requests."""
+def observe_facts(cluster: Cluster, inventory: Inventory) -> ClusterFacts:
+    """Read version, nodes, served resources, and the ConfigMaps that the inventory names."""
     version = cluster.version()
     with ThreadPoolExecutor(_PARALLEL) as pool:
         nodes = pool.submit(cluster.list, NODE)
         monitors = pool.submit(cluster.served, _SERVICE_MONITORS)
         found = tuple(node_facts(node) for node in nodes.result().items)
         resources = frozenset(f"{name}.{_SERVICE_MONITORS.partition('/')[0]}" for name in monitors.result())
-    return ClusterFacts(version=version, nodes=tuple(sorted(found, key=lambda node: node.name)), resources=resources)
+        names = sorted(_named_config_maps(inventory))
+        contents = pool.map(lambda name: cluster.get(_config_map(inventory, name)), names)
+        config_maps = {name: live.get("data") or {} for name, live in zip(names, contents, strict=True) if live}
+    return ClusterFacts(
+        version=version,
+        nodes=tuple(sorted(found, key=lambda node: node.name)),
+        resources=resources,
+        config_maps=config_maps,
+    )
+
+
+def _named_config_maps(inventory: Inventory) -> frozenset[str]:
+    drivers = [inventory.specs.driver, *(pool.driver for pool in inventory.pools.values())]
+    inputs = ((item.repo_config, item.cert_config, item.kernel_module_config) for item in drivers)
+    names = {name for found in inputs for name in found}
+    names |= {inventory.specs.device_plugin.config_name, inventory.specs.dcgm_exporter.metrics_config}
+    return frozenset(filter(None, names))
+
+
+def _config_map(inventory: Inventory, name: str) -> ObjectRef:
+    return ObjectRef("v1", "ConfigMap", inventory.cluster.namespace, name)
 
 
 def observe(

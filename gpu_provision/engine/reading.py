@@ -44,7 +44,7 @@ def read(cluster: Cluster, inventory: Inventory, *, revalidate: bool = False) ->
     Raises:
         Unreachable, Refused, Rejected: As the API server answers.
     """
-    facts = observe_facts(cluster)
+    facts = observe_facts(cluster, inventory)
     context, desired = prepare(inventory, facts)
     kinds = {ref_of(manifest).type for manifests in desired.values() for manifest in manifests}
     parent = ref_of(desired["prerequisites"][-1])

@@ -105,6 +105,9 @@ class Run:
     def cancel(self) -> None:
         """End the run after the current step, with the lock given back; may be called from any thread."""
         self._cancelled = True
+        self._wake()
+
+    def _wake(self, _: object = None) -> None:
         if self._mirror is not None:
             self._mirror.wake()
 
@@ -201,7 +204,7 @@ class Run:
                 self._announce(settled)
                 steps = list(next_steps(seen, settled, stale=self._stale, harvested=self._harvested))
                 for step in steps:
-                    self._start(pool, step, mirror, now)
+                    self._start(pool, step, now)
                 self._record(pool=pool)
                 if not steps and not self._running and all(state.state in SETTLED for state in settled.values()):
                     return seen
@@ -262,14 +265,14 @@ class Run:
 
     # Acting
 
-    def _start(self, pool: ThreadPoolExecutor, step: Step, mirror: Mirror, now: float) -> None:
+    def _start(self, pool: ThreadPoolExecutor, step: Step, now: float) -> None:
         """Start a step, unless it runs or its effect may just not have been seen yet."""
         if step in self._running or now < self._not_before.get(step, 0.0):
             return
         self._not_before[step] = now + _SEEN_SECONDS
         future = pool.submit(self._perform, step)
         self._running[step] = future
-        future.add_done_callback(lambda _: mirror.wake())
+        future.add_done_callback(self._wake)
 
     def _collect(self) -> None:
         for step, future in list(self._running.items()):
@@ -331,7 +334,7 @@ class Run:
             records.write(self._cluster, self._inventory, self._of_targets(passed))
         elif "record" not in self._running:
             future = pool.submit(records.write, self._cluster, self._inventory, self._of_targets(passed))
-            future.add_done_callback(lambda _: self._mirror and self._mirror.wake())
+            future.add_done_callback(self._wake)
             self._running["record"] = future
         else:
             return
