@@ -16,6 +16,7 @@ from gpu_provision.sandbox.apiserver.store import Store
 NAMESPACES = "/namespaces"
 _TOLERATED_SECONDS = 300
 _NOT_READY = "node.kubernetes.io/not-ready"
+_TEMPLATE_GENERATION = "deprecated.daemonset.template.generation"
 _UNREACHABLE = "node.kubernetes.io/unreachable"
 
 
@@ -127,13 +128,24 @@ def _job(_store: Store, _info: ResourceInfo, job: Object) -> None:
     }
 
 
+def _template_generation(store: Store, info: ResourceInfo, daemonset: Object) -> None:
+    """Count the changes of a DaemonSet's template in the annotation that every real cluster shows."""
+    metadata = daemonset["metadata"]
+    item = store.get(info.storage, metadata["name"], metadata["namespace"])
+    old = item.object if item else {}
+    count = int((at(old, "metadata", "annotations") or {}).get(_TEMPLATE_GENERATION, 0))
+    same = at(old, "spec", "template") == at(daemonset, "spec", "template")
+    annotations = metadata.get("annotations") or {}
+    metadata["annotations"] = {**annotations, _TEMPLATE_GENERATION: str(count if same else count + 1)}
+
+
 def _service(store: Store, info: ResourceInfo, service: Object) -> None:
     assign_addresses(store, info, service)
 
 
 Admit = Callable[[Store, ResourceInfo, Object], None]
-_ON_CREATE: dict[str, Admit] = {"/pods": _pod, "/nodes": _node, "batch/jobs": _job, "/services": _service}
-_ON_UPDATE: dict[str, Admit] = {"/services": _service}
+_ON_UPDATE: dict[str, Admit] = {"/services": _service, "apps/daemonsets": _template_generation}
+_ON_CREATE: dict[str, Admit] = {**_ON_UPDATE, "/pods": _pod, "/nodes": _node, "batch/jobs": _job}
 
 
 def admit_new(store: Store, info: ResourceInfo, obj: Object) -> None:

@@ -9,11 +9,11 @@ from typing import Any
 from gpu_provision.sandbox.api import Object
 from gpu_provision.sandbox.apiserver.objects import at, stamp
 from gpu_provision.sandbox.apiserver.resources import ResourceInfo
-from gpu_provision.sandbox.apiserver.status import bad_request, conflict
+from gpu_provision.sandbox.apiserver.status import StatusError
 
 ORPHAN, FOREGROUND = "orphan", "foregroundDeletion"
 _HOLDS = {"Orphan": ORPHAN, "Foreground": FOREGROUND}
-_POLICIES = ("Background", "Foreground", "Orphan")
+_POLICIES = ("Foreground", "Background", "Orphan")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +32,9 @@ def delete_options(body: Any) -> DeleteOptions:
     given = body if isinstance(body, dict) else {}
     policy = given.get("propagationPolicy") or ("Orphan" if given.get("orphanDependents") else "")
     if policy and policy not in _POLICIES:
-        message = f'invalid propagationPolicy "{policy}": supported are {", ".join(_POLICIES)}'
-        raise bad_request(message)
+        text = ", ".join(f'"{name}"' for name in (*_POLICIES, "nil"))
+        message = f'propagationPolicy: Unsupported value: "{policy}": supported values: {text}'
+        raise StatusError(422, "Invalid", f'DeleteOptions.meta.k8s.io "" is invalid: {message}')
     conditions = given.get("preconditions") or {}
     return DeleteOptions(
         grace_seconds=given.get("gracePeriodSeconds"),
@@ -52,14 +53,15 @@ def default_policy(info: ResourceInfo, options: DeleteOptions) -> str:
 def check_preconditions(obj: Object, info: ResourceInfo, options: DeleteOptions) -> None:
     """Refuse (409) if the object is not the one that the caller means."""
     metadata = obj["metadata"]
-    pairs = (
-        ("UID", options.uid, metadata["uid"]),
-        ("ResourceVersion", options.resource_version, metadata["resourceVersion"]),
+    rows = (
+        ("UID", options.uid, metadata["uid"], "deleted and then recreated"),
+        ("ResourceVersion", options.resource_version, metadata["resourceVersion"], "modified"),
     )
-    for name, given, actual in pairs:
+    for name, given, actual, guess in rows:
         if given and given != actual:
-            why = f"Precondition failed: {name} in precondition: {given}, {name} in object meta: {actual}"
-            raise conflict(info, metadata["name"], why)
+            why = f"the {name} in the precondition ({given}) does not match the {name} in record ({actual})"
+            text = f'Operation cannot be fulfilled on {info.kind} "{metadata["name"]}": {why}'
+            raise StatusError(409, "Conflict", f"{text}. The object might have been {guess}")
 
 
 def grace_period(obj: Object, info: ResourceInfo, asked: int | None) -> int:

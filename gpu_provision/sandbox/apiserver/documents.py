@@ -31,6 +31,17 @@ def document(registry: Registry, path: str, headers: Mapping[str, str], address:
     return None
 
 
+def is_served(registry: Registry, path: str) -> bool:
+    """Say whether a path lies below a group and version that the server knows."""
+    parts = [part for part in path.split("/") if part]
+    match parts:
+        case ["api", version, _, *_]:
+            return bool(registry.catalog.of_group("", version))
+        case ["apis", group, version, _, *_]:
+            return bool(registry.catalog.of_group(group, version))
+    return False
+
+
 def _paths(registry: Registry) -> list[str]:
     groups = [(name, version) for name, versions in registry.catalog.groups().items() for version in versions]
     served = [f"/apis/{name}/{version}" if name else f"/api/{version}" for name, version in groups]

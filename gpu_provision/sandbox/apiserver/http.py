@@ -11,7 +11,7 @@ from aiohttp import web
 
 from gpu_provision.sandbox.apiserver import auth
 from gpu_provision.sandbox.apiserver.calls import JSON, Call, Reply, Stream, refusal
-from gpu_provision.sandbox.apiserver.documents import document
+from gpu_provision.sandbox.apiserver.documents import document, is_served
 from gpu_provision.sandbox.apiserver.faults import Asked, DropConnection, Faults
 from gpu_provision.sandbox.apiserver.registry import Registry
 from gpu_provision.sandbox.apiserver.requestlog import Request, RequestLog, timestamp
@@ -71,7 +71,9 @@ class Face:
         if found is None:
             if made := document(self.registry, request.path, dict(request.headers), request.host):
                 return made
-            raise no_such_path()
+            if is_served(self.registry, request.path):
+                raise no_such_path()
+            return Reply(404, b"404 page not found\n", "text/plain")
         call = Call(request.method, found, request.query, request.headers, await request.read(), user)
         auth.check(_attempt(call, found), self.rules)
         return await handle(self.registry, call)

@@ -56,7 +56,7 @@ def _checked_namespace(metadata: Object, info: ResourceInfo, namespace: str) -> 
         return
     given = metadata.get("namespace") or namespace
     if given != namespace:
-        message = f"the namespace of the provided object ({given}) does not match that of the request ({namespace})"
+        message = "the namespace of the provided object does not match the namespace sent on the request"
         raise bad_request(message)
     metadata["namespace"] = namespace
 

@@ -16,7 +16,7 @@ from gpu_provision.sandbox.apiserver.podlogs import LogOptions
 from gpu_provision.sandbox.apiserver.registry import Registry
 from gpu_provision.sandbox.apiserver.status import StatusError, bad_request, success
 
-_CREATED = 201
+_CREATED, _NO_CONTENT = 201, 204
 _TEXT = "text/plain"
 _OVER = ("Succeeded", "Failed")
 
@@ -123,7 +123,7 @@ def read_log(registry: Registry, call: Call) -> Reply | Stream:
     pod = _pod(registry, call)
     container = _container(pod, call)
     if not at(pod, "spec", "nodeName"):
-        return Reply(200, b"", _TEXT)
+        return Reply(_NO_CONTENT, b"", _TEXT)
     run, options = _which_run(registry, call, pod, container), _options(call)
     if call.flag("follow"):
         return Stream(_followed(registry, call, container, run, options), _TEXT)

@@ -28,12 +28,13 @@ def _selector(obj: Object) -> str:
 
 def _scale(registry: Registry, call: Call, obj: Object) -> Object:
     paths, metadata = _paths(registry, call), obj["metadata"]
+    wanted = _value(obj, paths["specReplicasPath"])
     kept = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
     return {
         "kind": "Scale",
         "apiVersion": "autoscaling/v1",
         "metadata": {key: metadata[key] for key in kept if key in metadata},
-        "spec": {"replicas": _value(obj, paths["specReplicasPath"])},
+        "spec": {"replicas": wanted} if wanted else {},
         "status": {"replicas": _value(obj, paths["statusReplicasPath"]), "selector": _selector(obj)},
     }
 

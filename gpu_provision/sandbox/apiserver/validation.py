@@ -44,9 +44,14 @@ _FREE_NAMES = ("rbac.authorization.k8s.io/",)
 _LABEL_NAMES = ("/namespaces", "/services")
 
 
+def _shown(value: Any) -> str:
+    """Return a value as messages show it."""
+    return json.dumps(value, separators=(",", ":"))
+
+
 def name_causes(name: str, storage: str, field: str = "metadata.name") -> list[Cause]:
     """Say what is wrong with an object's name."""
-    shown = json.dumps(name)
+    shown = _shown(name)
     if storage.startswith(_FREE_NAMES):
         ok = bool(_PATH_SEGMENT.match(name))
         return [] if ok else [invalid_value(field, shown, "may not contain '/' or '%'")]
@@ -62,11 +67,11 @@ def label_causes(labels: Any, field: str) -> Iterator[Cause]:
     for key, value in (labels or {}).items():
         name = key.rpartition("/")[2]
         if not _KEY_NAME.match(name) or len(name) > _LABEL_LENGTH:
-            yield invalid_value(field, json.dumps(key), _KEY_TEXT)
+            yield invalid_value(field, _shown(key), _KEY_TEXT)
         if not _VALUE.match(value):
-            yield invalid_value(field, json.dumps(value), _VALUE_TEXT)
+            yield invalid_value(field, _shown(value), _VALUE_TEXT)
         if len(value) > _LABEL_LENGTH:
-            yield invalid_value(field, json.dumps(value), f"must be no more than {_LABEL_LENGTH} bytes")
+            yield invalid_value(field, _shown(value), f"must be no more than {_LABEL_LENGTH} bytes")
 
 
 def _need(obj: Object, *fields: str) -> Iterator[Cause]:
@@ -86,9 +91,9 @@ def _containers(spec: Object, path: str) -> Iterator[Cause]:
             if not name:
                 yield required(f"{here}.name")
             elif name in names:
-                yield Cause("FieldValueDuplicate", f"Duplicate value: {json.dumps(name)}", f"{here}.name")
+                yield Cause("FieldValueDuplicate", f"Duplicate value: {_shown(name)}", f"{here}.name")
             elif not _DNS_LABEL.match(name):
-                yield invalid_value(f"{here}.name", json.dumps(name), _DNS_LABEL_TEXT)
+                yield invalid_value(f"{here}.name", _shown(name), _DNS_LABEL_TEXT)
             names.add(name)
             if not container.get("image"):
                 yield required(f"{here}.image")
@@ -100,12 +105,12 @@ def _mounts(container: Object, path: str, volumes: set[Any]) -> Iterator[Cause]:
     for index, mount in enumerate(container.get("volumeMounts") or ()):
         here = f"{path}.volumeMounts[{index}]"
         if mount.get("name") not in volumes:
-            yield Cause("FieldValueNotFound", f"Not found: {json.dumps(mount.get('name'))}", f"{here}.name")
+            yield Cause("FieldValueNotFound", f"Not found: {_shown(mount.get('name'))}", f"{here}.name")
         where = mount.get("mountPath")
         if not where:
             yield required(f"{here}.mountPath")
         elif where in paths:
-            yield invalid_value(f"{here}.mountPath", json.dumps(where), "must be unique")
+            yield invalid_value(f"{here}.mountPath", _shown(where), "must be unique")
         paths.add(where or "")
 
 
@@ -136,7 +141,7 @@ def _workload(obj: Object) -> Iterator[Cause]:
         labels = at(obj, "spec", "template", "metadata", "labels") or {}
         if not all_satisfied(requirements_of(selector), labels):
             yield invalid_value(
-                "spec.template.metadata.labels", json.dumps(labels), "`selector` does not match template `labels`"
+                "spec.template.metadata.labels", _shown(labels), "`selector` does not match template `labels`"
             )
     yield from _template(obj, ("Always",))
 
@@ -167,11 +172,11 @@ def _definition(obj: Object) -> Iterator[Cause]:
     spec, name = obj.get("spec") or {}, obj["metadata"].get("name")
     expected = f"{at(spec, 'names', 'plural')}.{spec.get('group')}"
     if name != expected:
-        yield invalid_value("metadata.name", json.dumps(name), 'must be spec.names.plural+"."+spec.group')
+        yield invalid_value("metadata.name", _shown(name), 'must be spec.names.plural+"."+spec.group')
     stored = [version for version in spec.get("versions") or () if version.get("storage")]
     if len(stored) != 1:
         text = "must have exactly one version marked as storage version"
-        yield invalid_value("spec.versions", json.dumps([row.get("name") for row in spec.get("versions") or ()]), text)
+        yield invalid_value("spec.versions", _shown([row.get("name") for row in spec.get("versions") or ()]), text)
     for index, version in enumerate(spec.get("versions") or ()):
         if not at(version, "schema", "openAPIV3Schema"):
             yield required(f"spec.versions[{index}].schema.openAPIV3Schema", "Required value: schemas are required")
@@ -223,7 +228,7 @@ def object_causes(obj: Object, storage: str) -> list[Cause]:
 def change_causes(old: Object, new: Object, storage: str) -> list[Cause]:
     """Say which fields may not change as they do."""
     causes = [
-        invalid_value(field, json.dumps(after), "field is immutable")
+        invalid_value(field, _shown(after), "field is immutable")
         for field in _IMMUTABLE.get(storage, ())
         if (after := at(new, *field.split("."))) != at(old, *field.split("."))
     ]

@@ -110,7 +110,12 @@ def test_a_patch_for_another_uid_is_refused(cluster: Cluster) -> None:
         (PODS, {"metadata": {}, "spec": POD}, 422, "name or generateName is required"),
         (PODS, _named("x", {}), 422, 'Pod "x" is invalid: spec.containers: Required value'),
         (PODS, _named("x", {"containers": "no"}), 400, "a field has the wrong type"),
-        (PODS, {"metadata": {"name": "x", "namespace": "other"}}, 400, "does not match that of the request"),
+        (
+            PODS,
+            {"metadata": {"name": "x", "namespace": "other"}},
+            400,
+            "does not match the namespace sent on the request",
+        ),
         (PODS, {"kind": "Node", "metadata": {"name": "x"}}, 400, "Pod in v1 is expected"),
         (PODS, _named("x", {**POD, "priorityClassName": "none"}), 403, "no PriorityClass with name none"),
         (PODS, _named("x", {**POD, "runtimeClassName": "nvidia"}), 403, 'RuntimeClass "nvidia" not found'),

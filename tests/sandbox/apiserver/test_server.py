@@ -104,13 +104,12 @@ def test_yaml_bodies_are_read(server: Running) -> None:
         ("PATCH", f"{CONFIGMAPS}/kube-root-ca.crt", b"{}", "application/apply-patch+yaml", 422),
         ("PUT", CONFIGMAPS, b"{}", "application/json", 405),
         ("GET", "/apis/apps/v1/nothing", None, "", 404),
-        ("GET", "/nothing", None, "", 404),
         ("GET", f"{CONFIGMAPS}/none", None, "", 404),
         ("GET", f"{CONFIGMAPS}?labelSelector=a+b", None, "", 400),
         ("GET", f"{CONFIGMAPS}?resourceVersion=99999999", None, "", 504),
         ("GET", f"{CONFIGMAPS}?continue=nonsense", None, "", 400),
         ("POST", f"{CONFIGMAPS}?dryRun=Some", b'{"metadata":{"name":"x"}}', "application/json", 422),
-        ("DELETE", f"{CONFIGMAPS}/kube-root-ca.crt?propagationPolicy=Maybe", None, "", 400),
+        ("DELETE", f"{CONFIGMAPS}/kube-root-ca.crt?propagationPolicy=Maybe", None, "", 422),
     ],
 )
 def test_what_makes_no_sense_is_refused(  # noqa: PLR0913, PLR0917 - the columns of the table
@@ -119,6 +118,13 @@ def test_what_makes_no_sense_is_refused(  # noqa: PLR0913, PLR0917 - the columns
     """Every refusal is a Status object."""
     answer = server.ask(method, path, body, kind=kind)
     assert (answer.code, answer.body["kind"], answer.body["code"]) == (code, "Status", code)
+
+
+def test_a_path_outside_of_the_api_is_plainly_not_found(server: Running) -> None:
+    """As a real server says it, without a Status."""
+    for path in ("/nothing", "/apis/none.example.org/v1"):
+        answer = server.ask("GET", path)
+        assert (answer.code, answer.body) == (404, "404 page not found\n")
 
 
 def test_long_lists_come_in_pages(server: Running) -> None:
