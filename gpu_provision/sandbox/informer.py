@@ -189,7 +189,7 @@ class Informer:
             started = time.monotonic()
             count = 0
             async for event in self._api.watch(self.resource, version, **self._narrowed):
-                _end_if_cancelled()
+                end_if_cancelled()
                 self._take(event)
                 version = event.object["metadata"].get("resourceVersion", version)
                 count += 1
@@ -248,8 +248,11 @@ def _call(handler: Change, old: Object | None, new: Object | None) -> None:
         _log.exception("a handler failed")
 
 
-def _end_if_cancelled() -> None:
-    """Before Python 3.12, asyncio.wait_for inside a transport may swallow the cancellation of its task."""
+def end_if_cancelled() -> None:
+    """Raise CancelledError if the running task has been cancelled and somebody below swallowed that.
+
+    Before Python 3.12, asyncio.wait_for may, and so may a TaskGroup one of whose tasks fails at that moment.
+    """
     task = asyncio.current_task()
     if task is not None and task.cancelling():
         raise asyncio.CancelledError

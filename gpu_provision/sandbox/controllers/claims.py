@@ -9,7 +9,7 @@ from gpu_provision.sandbox.api import Object, Resource
 from gpu_provision.sandbox.controllers import objects, selectors
 from gpu_provision.sandbox.controllers.cluster import Cluster
 from gpu_provision.sandbox.controllers.resources import PODS
-from gpu_provision.sandbox.informer import Informer
+from gpu_provision.sandbox.informer import Informer, Key
 
 OWNED, ORPHANS = "controller uid", "orphans of namespace"
 
@@ -71,7 +71,7 @@ async def _write_owners(cluster: Cluster, resource: Resource, obj: Object, owner
     return await cluster.patch(resource, obj, {"metadata": change})
 
 
-def enqueue_owners(cluster: Cluster, resource: Resource, owned: Resource, add: Callable[[objects.Key], None]) -> None:
+def enqueue_owners(cluster: Cluster, resource: Resource, owned: Resource, add: Callable[[Key], None]) -> None:
     """Have the owner worked on when an owned object changes, and whoever may adopt an orphan."""
     owners, informer = cluster.informer(resource), cluster.informer(owned)
     index_owned(informer)

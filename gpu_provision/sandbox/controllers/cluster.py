@@ -12,7 +12,7 @@ from gpu_provision.sandbox.controllers import timestamps
 from gpu_provision.sandbox.controllers.events import Note, Recorder
 from gpu_provision.sandbox.controllers.objects import name, namespace, status
 from gpu_provision.sandbox.controllers.workqueue import WorkQueue
-from gpu_provision.sandbox.informer import Informer
+from gpu_provision.sandbox.informer import Informer, end_if_cancelled
 
 _log = logging.getLogger(__name__)
 _NOT_FOUND, _CONFLICT = 404, 409
@@ -136,6 +136,7 @@ class Controller(Generic[K]):
 
     async def _work(self) -> None:
         while True:
+            end_if_cancelled()
             key = await self.queue.take()
             failed = True
             try:
@@ -156,6 +157,7 @@ async def supervise(run: Callable[[], Awaitable[None]], title: str) -> None:
         try:
             await run()
         except Exception:  # noqa: BLE001  nothing may end the process that holds the sandbox
+            end_if_cancelled()
             _log.exception("%s failed; it is started again", title)
         await asyncio.sleep(_RESTART_SECONDS)
 

@@ -81,10 +81,9 @@ class DaemonSets(Controller[Key]):
         return judgement.of(self._views.views)
 
     def _rollout(self, daemon_set: Object, digest: str) -> plan.Rollout:
-        rolling = (daemon_set["spec"].get("updateStrategy") or {}).get("rollingUpdate") or {}
         return plan.Rollout(
             is_current=lambda pod: objects.labels(pod).get(plan.HASH_LABEL) == digest,
-            max_unavailable=rolling.get("maxUnavailable", 1),
+            max_unavailable=plan.max_unavailable(daemon_set),
             min_ready_seconds=int(daemon_set["spec"].get("minReadySeconds") or 0),
             moment=timestamps.now(),
         )

@@ -141,6 +141,13 @@ def _judge_pods(on_node: Sequence[Object], result: Placement) -> None:
     result.delete += working[1:]
 
 
+def max_unavailable(daemon_set: Object) -> int | str:
+    """Return how many pods a rolling update may miss; surging is left out, so maxSurge counts as that."""
+    rolling = (daemon_set["spec"].get("updateStrategy") or {}).get("rollingUpdate") or {}
+    allowed: int | str = rolling.get("maxUnavailable", 1)
+    return (rolling.get("maxSurge") or 1) if allowed in {0, "0%"} else allowed
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rollout:
     """What a rolling update depends on.

@@ -165,13 +165,11 @@ def conditions(
     progressing = _progress(deployment, new, counted, moment)
     if progressing is not None:
         result = objects.with_condition(result, progressing, moment)
-        if _moved(deployment, counted):
-            result = [{**one, "lastUpdateTime": None} if one["type"] == "Progressing" else one for one in result]
-    return [_dated(one, present, moment) for one in result]
-
-
-def _dated(one: dict[str, Any], present: Sequence[dict[str, Any]], moment: datetime) -> dict[str, Any]:
-    return one if one in present else {**one, "lastUpdateTime": timestamps.text(moment)}
+    updated = {"lastUpdateTime": timestamps.text(moment)}
+    moved = _moved(deployment, counted)
+    return [
+        {**one, **updated} if one not in present or (moved and one["type"] == "Progressing") else one for one in result
+    ]
 
 
 def _moved(deployment: Object, counted: Mapping[str, Any]) -> bool:

@@ -12,12 +12,16 @@ from typing import Any, NamedTuple
 from gpu_provision.sandbox.api import Object, Resource
 from gpu_provision.sandbox.controllers import timestamps
 from gpu_provision.sandbox.controllers.resources import KINDS, api_version
-from gpu_provision.sandbox.informer import Key, key_of
-
-__all__ = ["Key", "key_of"]
+from gpu_provision.sandbox.informer import Key
+from gpu_provision.sandbox.informer import key_of as _key_of
 
 _SAFE_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 _HASH_LENGTH = 10
+
+
+def key_of(obj: Object) -> Key:
+    """Return (namespace, name); the namespace of objects of cluster scope is empty."""
+    return _key_of(obj)
 
 
 def name(obj: Object) -> str:

@@ -131,6 +131,22 @@ def test_what_a_rolling_update_may_delete(maximum: int | str, pods: dict[str, st
     assert names(plan.outdated(dict.fromkeys(pods, RUNS), on_nodes, rollout(maximum))) == deleted
 
 
+@pytest.mark.parametrize(
+    ("rolling", "allowed"),
+    [
+        (None, 1),
+        ({}, 1),
+        ({"maxUnavailable": "10%"}, "10%"),
+        ({"maxUnavailable": 0, "maxSurge": 2}, 2),
+        ({"maxUnavailable": "0%", "maxSurge": "30%"}, "30%"),
+    ],
+)
+def test_surging_counts_as_missing(rolling: dict[str, Any] | None, allowed: int | str) -> None:
+    """So that a rollout that may only surge still moves."""
+    daemon_set = {"spec": {"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": rolling}}}
+    assert plan.max_unavailable(daemon_set) == allowed
+
+
 def test_the_status_counts_as_the_api_documents_it() -> None:
     """A pod counts as available after minReadySeconds, as misscheduled where it should not be."""
     nodes = dict.fromkeys(("a", "b", "c", "d"), RUNS) | {"x": STAYS}

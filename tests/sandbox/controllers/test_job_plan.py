@@ -79,9 +79,7 @@ def test_how_a_job_ends(one: dict[str, Any], counted: plan.Tally, reason: str | 
         (job(), tally("Failed", "Failed", "Failed"), 1, 0, 30),
     ],
 )
-def test_what_a_job_needs(
-    one: dict[str, Any], counted: plan.Tally, create: int, delete: int, after: float
-) -> None:
+def test_what_a_job_needs(one: dict[str, Any], counted: plan.Tally, create: int, delete: int, after: float) -> None:
     """Up to its parallelism; after failures later each time (ten seconds have passed here)."""
     need = plan.need_of(one, counted, NOW, backoff_seconds=10)
     assert (need.create, len(need.delete), need.after) == (create, delete, after)

@@ -1,0 +1,187 @@
+"""What controllers share: supervision, bounded concurrency, and writes that are seen at once."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpu_provision.sandbox.apiserver.bootstrap import bootstrap
+from gpu_provision.sandbox.apiserver.local_api import LocalApi
+from gpu_provision.sandbox.apiserver.registry import Registry
+from gpu_provision.sandbox.apiserver.store import Store
+from gpu_provision.sandbox.controllers import cluster as shared
+from gpu_provision.sandbox.controllers.cluster import Cluster, Controller, all_of, supervise
+from gpu_provision.sandbox.controllers.events import Note
+from gpu_provision.sandbox.controllers.resources import CONFIG_MAPS, EVENTS, PODS, Resource, resource_of
+
+
+def test_what_fails_is_logged_and_run_again(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """Until it is cancelled."""
+    monkeypatch.setattr(shared, "_RESTART_SECONDS", 0.0)
+    runs: list[int] = []
+
+    async def fail_twice() -> None:
+        runs.append(len(runs))
+        if len(runs) < 3:
+            message = "broken"
+            raise RuntimeError(message)
+        await asyncio.Event().wait()
+
+    async def story() -> None:
+        task = asyncio.create_task(supervise(fail_twice, "the thing"))
+        async with asyncio.timeout(5):
+            while len(runs) < 3:  # noqa: ASYNC110  what runs sets no event
+                await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(story())
+    assert caplog.text.count("the thing failed; it is started again") == 2
+
+
+def test_a_cancelled_supervisor_ends_although_what_it_runs_fails_meanwhile() -> None:
+    """A TaskGroup reports the failure instead of the cancellation."""
+
+    async def fails_when_cancelled() -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            message = "meanwhile"
+            raise RuntimeError(message) from None
+
+    async def story() -> None:
+        task = asyncio.create_task(supervise(fails_when_cancelled, "the thing"))
+        await asyncio.sleep(0)
+        task.cancel()
+        async with asyncio.timeout(5):
+            await asyncio.wait([task])
+        assert task.cancelled()
+
+    asyncio.run(story())
+
+
+def test_one_key_that_fails_does_not_stop_the_others() -> None:
+    """And it is tried again."""
+    tried: list[str] = []
+
+    class Fragile(Controller[str]):
+        async def sync(self, key: str) -> None:
+            tried.append(key)
+            if key == "bad" and tried.count("bad") < 3:
+                raise KeyError(key)
+
+    async def story() -> None:
+        fragile = Fragile(Cluster(None))  # type: ignore[arg-type]
+        for key in ("bad", "good"):
+            fragile.queue.add(key)
+        task = asyncio.create_task(fragile.run())
+        async with asyncio.timeout(5):
+            while tried.count("bad") < 3:  # noqa: ASYNC110  the controller sets no event
+                await asyncio.sleep(0.005)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(story())
+    assert "good" in tried
+
+
+def test_many_works_run_thirty_two_at_a_time_and_the_first_error_is_raised_last() -> None:
+    """None is left behind."""
+    running, most, done = [0], [0], [0]
+
+    async def work(number: int) -> None:
+        running[0] += 1
+        most[0] = max(most[0], running[0])
+        await asyncio.sleep(0)
+        running[0] -= 1
+        done[0] += 1
+        if number == 5:
+            raise KeyError(number)
+
+    with pytest.raises(KeyError):
+        asyncio.run(all_of([work(number) for number in range(100)]))
+    assert most == [32]
+    assert done == [100]
+
+
+def test_own_writes_are_in_the_informer_when_they_return(tmp_path: Path) -> None:
+    """So that no controller creates or deletes twice; and only what differs of a status is written."""
+
+    async def story(api: LocalApi) -> None:
+        cluster = Cluster(api)
+        informer = cluster.informer(PODS)
+        await informer._relist()
+        body = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "p"},
+            "spec": {"containers": [{"name": "c", "image": "i"}], "nodeName": "n"},
+        }
+        made = await cluster.create(PODS, body, "default")
+        assert informer.objects["default", "p"] == made
+        await cluster.write_status(PODS, made, {"phase": "Running", "podIP": None})
+        written = informer.objects["default", "p"]
+        assert written["status"]["phase"] == "Running"
+        await cluster.write_status(PODS, written, {"phase": "Running", "podIP": None})
+        assert informer.objects["default", "p"] is written
+        await cluster.delete(PODS, written)
+        assert informer.objects["default", "p"]["metadata"]["deletionTimestamp"]
+        await cluster.delete(PODS, {"metadata": {"name": "none", "namespace": "default"}})
+
+    registry = Registry(Store(tmp_path / "store.db"))
+    bootstrap(registry, "")
+    asyncio.run(story(LocalApi(registry)))
+    registry.store.close()
+
+
+@pytest.mark.parametrize(
+    ("version", "kind", "plural"),
+    [
+        ("v1", "Endpoints", "endpoints"),
+        ("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies"),
+        ("example.com/v1", "NodeFeature", "nodefeatures"),
+        ("example.com/v1", "Policy", "policies"),
+        ("example.com/v1", "Ingress", "ingresses"),
+        ("other.com/v1", "NodeFeature", None),
+    ],
+)
+def test_the_resource_of_a_kind_is_found(version: str, kind: str, plural: str | None) -> None:
+    """Also of custom kinds, by their English plural."""
+    known = [Resource("example.com", "v1", one) for one in ("nodefeatures", "policies", "ingresses")]
+    found = resource_of(version, kind, known)
+    assert (found.plural if found else None) == plural
+
+
+def test_an_event_that_was_deleted_is_recorded_anew(tmp_path: Path) -> None:
+    """And equal ones are counted in one object."""
+
+    async def story(api: LocalApi) -> None:
+        cluster = Cluster(api)
+        subject = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}}
+        subject = await api.create(CONFIG_MAPS, subject, "default")
+        task = asyncio.create_task(cluster.recorder.run())
+
+        async def counted(number: int) -> Any:
+            cluster.recorder.record(CONFIG_MAPS, subject, Note("Seen", "again"), component="test")
+            async with asyncio.timeout(5):
+                while True:
+                    events, _ = await api.list(EVENTS, "default")
+                    if [one["count"] for one in events] == [number]:
+                        return events[0]["metadata"]["name"]
+                    await asyncio.sleep(0)
+
+        await counted(1)
+        name = await counted(2)
+        await api.delete(EVENTS, name, "default")
+        assert await counted(3) == name
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    registry = Registry(Store(tmp_path / "store.db"))
+    bootstrap(registry, "")
+    asyncio.run(story(LocalApi(registry)))
+    registry.store.close()
