@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import secrets
 from collections.abc import Sequence
@@ -42,14 +43,23 @@ class Tokens:
         """Make the file with one token for the administrator if it is not there."""
         self._path, self._users, self._read_at = path, dict[str, str](), -1
         if not path.exists():
-            path.touch(mode=0o600)
-            path.write_text(json.dumps({secrets.token_urlsafe(32): ADMIN}, indent=1))
+            self._write({secrets.token_urlsafe(32): ADMIN})
+
+    def _write(self, users: dict[str, str]) -> None:
+        """Replace the file in one step; only its owner may read it."""
+        draft = self._path.with_name(f".{self._path.name}.new")
+        draft.unlink(missing_ok=True)
+        draft.touch(mode=0o600)
+        draft.write_text(json.dumps(users, indent=1))
+        draft.replace(self._path)
 
     def users(self) -> dict[str, str]:
-        """Return user names by token."""
-        changed_at = self._path.stat().st_mtime_ns
+        """Return user names by token; while the file cannot be read, those of before."""
+        changed_at = self._path.stat().st_mtime_ns if self._path.exists() else 0
         if changed_at != self._read_at:
-            self._users, self._read_at = json.loads(self._path.read_text()), changed_at
+            self._read_at = changed_at
+            with contextlib.suppress(OSError, ValueError):
+                self._users = dict(json.loads(self._path.read_text()))
         return self._users
 
     def token(self, user: str = ADMIN) -> str:
@@ -59,7 +69,7 @@ class Tokens:
     def add(self, user: str) -> str:
         """Give a user a new token."""
         token = secrets.token_urlsafe(32)
-        self._path.write_text(json.dumps({**self.users(), token: user}, indent=1))
+        self._write({**self.users(), token: user})
         return token
 
     def user_of(self, header: str) -> str:

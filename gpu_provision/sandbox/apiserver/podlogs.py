@@ -34,20 +34,17 @@ class PodLogs:
             return
         moment = time.time() if at is None else at
         self._database.append_log(uid, container, restart, moment, text)
-        self._wake(uid)
+        self.wake(uid)
 
     def drop(self, uid: str) -> None:
         """Forget a pod's logs and end whoever follows them."""
         self._database.drop_logs(uid)
-        self._wake(uid)
-
-    def _wake(self, uid: str) -> None:
-        for event in self._waiting.get(uid, ()):
-            event.set()
+        self.wake(uid)
 
     def wake(self, uid: str) -> None:
-        """Let followers look again: the pod has changed."""
-        self._wake(uid)
+        """Let followers look again: there is more text, or the pod has changed."""
+        for event in self._waiting.get(uid, ()):
+            event.set()
 
     def last_restart(self, uid: str, container: str) -> int:
         """Return the newest run of a container that has printed something."""

@@ -19,6 +19,7 @@ from gpu_provision.sandbox.apiserver.local_api import LocalApi
 from gpu_provision.sandbox.apiserver.registry import Registry
 from gpu_provision.sandbox.apiserver.requestlog import RequestLog
 from gpu_provision.sandbox.apiserver.store import Store
+from gpu_provision.sandbox.apiserver.upkeep import keep_up
 
 _CLOSING_SECONDS = 2.0
 _BACKLOG = 512
@@ -35,6 +36,7 @@ class Server:
         self.store = Store(directory / "store.db")
         self.registry = Registry(self.store)
         bootstrap(self.registry, self.authority.read_text())
+        keep_up(self.registry)
         self.api = LocalApi(self.registry)
         self.tokens = Tokens(directory / "tokens.json")
         self._faults = Faults(self.store.expire_watches)
