@@ -56,6 +56,7 @@ def test_a_run_killed_at_many_points_ends_where_an_undisturbed_one_ends(
 ) -> None:
     """Each try is killed a few writes further on; what the last one completes equals an undisturbed run."""
     world = new_world()
+    world.server_fault(latency={"seconds": 0.1, "agents": "gpu-provision"})  # so that a kill can fall between writes
     killed_at = []
     for step in range(_KILLS):
         before = len(world.writes())
@@ -68,6 +69,7 @@ def test_a_run_killed_at_many_points_ends_where_an_undisturbed_one_ends(
         run.communicate(timeout=10)
         killed_at.append(len(world.writes()))
     assert len(killed_at) >= 8, killed_at
+    world.server_fault()
     last = world.apply("--cluster-only")
     assert last.code == 0, last.text
     assert end_state(world) == undisturbed
