@@ -88,6 +88,15 @@ def test_objects_get_defaults_and_lose_unknown_fields(cluster: Cluster) -> None:
     assert widget["metadata"]["generation"] == 1
 
 
+def test_unknown_fields_of_custom_objects_are_named(cluster: Cluster) -> None:
+    """So fieldValidation works for them too; inside of free parts nothing is unknown."""
+    _define(cluster)
+    unknown: list[str] = []
+    body = {"kind": "Widget", "metadata": {}, "spec": {"size": 1, "typo": 1, "free": {"x": 1}}, "extra": 1}
+    kept = cluster.registry.custom.known(body, cluster.at(WIDGETS).info, unknown)
+    assert (unknown, kept["spec"]) == (["spec.typo", "extra"], {"size": 1, "free": {"x": 1}})
+
+
 @pytest.mark.parametrize(
     ("spec", "text"),
     [
