@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import fcntl
 import logging
 import os
 import sys
@@ -15,10 +14,12 @@ from typing import IO
 from gpu_provision.model.findings import ProvisionError
 from gpu_provision.sandbox.fleet import Fleet, load_fleet
 from gpu_provision.sandbox.hosts import sandbox_directory
-from gpu_provision.sandbox.paths import LOCK_FILE, LOG_FILE, PID_FILE, READY_FILE
+from gpu_provision.sandbox.paths import LOCK_FILE, LOG_FILE, READY_FILE
+from gpu_provision.sandbox.record import eventually, locks
 
 ALREADY_RUNNING = 3
 _LONGEST_LOG = 5_000_000
+_LOOKERS_SECONDS = 0.5  # whoever asks whether a sandbox runs holds the lock for a moment
 
 
 def _arguments(argv: list[str]) -> argparse.Namespace:
@@ -42,13 +43,12 @@ def _fleet(arguments: argparse.Namespace) -> Fleet:
 def _lock(directory: Path) -> IO[str] | None:
     """Return the lock that a running sandbox holds for as long as it lives; None if another one holds it."""
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-    lock = (directory / LOCK_FILE).open("w", encoding="utf-8")
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        lock.close()
-        return None
-    return lock
+    lock = (directory / LOCK_FILE).open("a+", encoding="utf-8")
+    if eventually(lambda: locks(lock.fileno()), _LOOKERS_SECONDS):
+        lock.truncate(0)
+        return lock
+    lock.close()
+    return None
 
 
 def _detach(directory: Path) -> None:
@@ -85,7 +85,8 @@ def main(argv: list[str]) -> int:
             _detach(directory)
         else:
             sys.stderr.write(f"export KUBECONFIG={directory / 'kubeconfig'}\n")
-        (directory / PID_FILE).write_text(str(os.getpid()), encoding="utf-8")
+        lock.write(str(os.getpid()))
+        lock.flush()
         return _serve(directory, fleet, arguments.port)
 
 
@@ -94,10 +95,7 @@ def _serve(directory: Path, fleet: Fleet, port: int) -> int:
     from gpu_provision.sandbox.daemon import run_sandbox  # noqa: PLC0415 - see above
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    try:
-        asyncio.run(run_sandbox(directory, fleet, port=port))
-    finally:
-        (directory / PID_FILE).unlink(missing_ok=True)
+    asyncio.run(run_sandbox(directory, fleet, port=port))
     return 0
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 READY_FILE = "sandbox.json"
-PID_FILE = "pid"
 LOCK_FILE = "lock"
 LOG_FILE = "sandbox.log"
 

@@ -6,49 +6,29 @@ nor a process that got the same one later is ever mistaken for it.
 
 from __future__ import annotations
 
-import fcntl
-import json
 import os
 import shutil
 import signal
 import ssl
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from gpu_provision.model.findings import Finding, ProvisionError, Unreachable
 from gpu_provision.sandbox.hosts import sandbox_directory
-from gpu_provision.sandbox.paths import LOCK_FILE, LOG_FILE, PID_FILE, READY_FILE
+from gpu_provision.sandbox.paths import LOG_FILE
+from gpu_provision.sandbox.record import Sandbox, eventually, held, holder, locks, record, recorded
+
+__all__ = ["Sandbox", "down", "reset", "running", "up"]
 
 START_SECONDS = 60.0
 END_SECONDS = 15.0
-_PAUSE = 0.05
 _ANSWER_SECONDS = 5.0
 _TAIL = 800
-
-
-@dataclass(frozen=True, slots=True)
-class Sandbox:
-    """A running sandbox.
-
-    Attributes:
-        directory: Where it keeps its state.
-        kubeconfig: For kubectl and every other client; ``context`` is the context in it.
-        pid: The process that is the sandbox.
-    """
-
-    name: str
-    directory: Path
-    kubeconfig: Path
-    context: str
-    url: str
-    pid: int
 
 
 def up(fleet: str | Path = "default", *, directory: Path | None = None) -> Sandbox:
@@ -66,9 +46,12 @@ def up(fleet: str | Path = "default", *, directory: Path | None = None) -> Sandb
     """
     home = directory or sandbox_directory(_name(fleet))
     with _alone(home):
-        if not _held(home):
+        sandbox = _awaited(home) if held(home) else None
+        if sandbox is None:
             _start(fleet, home)
-        sandbox = _awaited(home)
+            sandbox = _awaited(home)
+        if sandbox is None:
+            raise ProvisionError(_died(home))
         _check_fleet(fleet, home)
         return sandbox
 
@@ -98,7 +81,7 @@ def reset(fleet: str | Path = "default", *, directory: Path | None = None) -> No
 def running(fleet: str | Path = "default", *, directory: Path | None = None) -> Sandbox | None:
     """Return the sandbox of a fleet if it runs and answers."""
     home = directory or sandbox_directory(_name(fleet))
-    sandbox = _recorded(home) if _held(home) else None
+    sandbox = recorded(home) if held(home) else None
     return sandbox if sandbox is not None and not _silence(sandbox) else None
 
 
@@ -121,64 +104,17 @@ def _alone(home: Path) -> Iterator[None]:
     except OSError as error:
         raise _unusable(home, error) from error
     with lock:
-        if not _eventually(lambda: _locks(lock.fileno()), START_SECONDS):
+        if not eventually(lambda: locks(lock.fileno()), START_SECONDS):
             what = f"somebody else has been starting or ending this sandbox for {START_SECONDS:.0f} s"
             raise ProvisionError(Finding(code="GP710", what=what, where=str(home)))
         yield
 
 
-def _locks(file: int) -> bool:
-    # Not a blocking lock: under gevent that would stop every other greenlet as well.
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
-
-
-def _held(home: Path) -> bool:
-    """Tell whether a process that is this sandbox lives."""
-    try:
-        with (home / LOCK_FILE).open("r", encoding="utf-8") as lock:
-            return not _locks(lock.fileno())
-    except OSError:
-        return False
-
-
-def _recorded(home: Path) -> Sandbox | None:
-    record = _record(home)
-    try:
-        return Sandbox(
-            name=str(record["name"]),
-            directory=home,
-            kubeconfig=Path(str(record["kubeconfig"])),
-            context=str(record["context"]),
-            url=str(record["url"]),
-            pid=int(str(record["pid"])),
-        )
-    except (KeyError, ValueError):
-        return None
-
-
-def _record(home: Path) -> dict[str, object]:
-    try:
-        record = json.loads((home / READY_FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return record if isinstance(record, dict) else {}
-
-
-def _eventually(condition: Callable[[], bool], seconds: float) -> bool:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(_PAUSE)
-    return True
-
-
 def _start(fleet: str | Path, home: Path) -> None:
     """Launch the process; it takes its lock before the launcher returns."""
+    from gpu_provision.sandbox.fleet import load_fleet  # noqa: PLC0415 - YAML only where a sandbox starts
+
+    load_fleet(fleet)  # its findings are better told here than by a process without a terminal
     named = str(Path(fleet).resolve()) if Path(fleet).suffix in {".yaml", ".yml"} else str(fleet)
     command = [sys.executable, "-m", "gpu_provision.sandbox", "--detach", "--directory", str(home), "--fleet", named]
     package = str(Path(__file__).resolve().parents[2])
@@ -198,35 +134,29 @@ def _start(fleet: str | Path, home: Path) -> None:
         raise ProvisionError(_not_ready(home)) from None
     except OSError as error:
         raise _unusable(home, error) from error
-    if launched.returncode and not _held(home):
+    if launched.returncode and not held(home):
         evidence = launched.stderr.decode(errors="replace").strip()[-_TAIL:]
         what = "the sandbox's process could not be started"
         raise ProvisionError(Finding(code="GP711", what=what, where=str(home), evidence=evidence))
 
 
-def _awaited(home: Path) -> Sandbox:
-    """Return the sandbox once it answers."""
-    _eventually(lambda: not _held(home) or _recorded(home) is not None, START_SECONDS)
-    if not _held(home):
-        what = "the sandbox ended while it started"
-        fix = "read its log; 'gpu-provision sandbox reset' begins anew with an empty cluster"
-        log = home / LOG_FILE
-        raise ProvisionError(Finding(code="GP711", what=what, where=str(log), evidence=_tail(log), fix=fix))
-    sandbox = _recorded(home)
+def _awaited(home: Path) -> Sandbox | None:
+    """Return the sandbox once it answers; None if its process ends before."""
+    eventually(lambda: not held(home) or recorded(home) is not None, START_SECONDS)
+    sandbox = recorded(home)
+    if not held(home):
+        return None
     if sandbox is None:
         raise ProvisionError(_not_ready(home))
-    silence = ""
-
-    def answers() -> bool:
-        nonlocal silence
-        silence = _silence(sandbox)
-        return not silence
-
-    if not _eventually(answers, _ANSWER_SECONDS):
-        what = f"the sandbox runs (process {sandbox.pid}) and does not answer"
-        fix = "end it with: gpu-provision sandbox down"
-        raise Unreachable(Finding(code="GP715", what=what, where=sandbox.url, evidence=silence, fix=fix))
-    return sandbox
+    eventually(lambda: not held(home) or not _silence(sandbox), _ANSWER_SECONDS)
+    silence = _silence(sandbox)
+    if not silence:
+        return sandbox
+    if not held(home):
+        return None
+    what = f"the sandbox runs (process {sandbox.pid}) and does not answer"
+    fix = "end it with: gpu-provision sandbox down"
+    raise Unreachable(Finding(code="GP715", what=what, where=sandbox.url, evidence=silence, fix=fix))
 
 
 def _silence(sandbox: Sandbox) -> str:
@@ -251,33 +181,26 @@ def _check_fleet(fleet: str | Path, home: Path) -> None:
     """Complain if the sandbox runs another version of the fleet file than the one that is there now."""
     if Path(fleet).suffix not in {".yaml", ".yml"}:
         return
-    from gpu_provision.sandbox.fleet import fleet_digest, load_fleet  # noqa: PLC0415 - likewise
+    from gpu_provision.sandbox.fleet import fleet_digest, load_fleet  # noqa: PLC0415 - only for fleet files
 
-    if _record(home).get("fleet") != fleet_digest(load_fleet(fleet)):
+    if record(home).get("fleet") != fleet_digest(load_fleet(fleet)):
         what = "the sandbox runs with another version of this fleet file"
         fix = "gpu-provision sandbox down, then up: the machines keep what they know"
         raise ProvisionError(Finding(code="GP713", what=what, where=str(fleet), fix=fix))
 
 
 def _end(home: Path) -> bool:
-    if not _held(home):
+    if not held(home):
         return False
-    _eventually(lambda: _pid(home) is not None or not _held(home), _ANSWER_SECONDS)
+    eventually(lambda: holder(home) is not None or not held(home), _ANSWER_SECONDS)
     for number in (signal.SIGTERM, signal.SIGKILL):
-        pid = _pid(home)
-        if pid is not None and _held(home):
+        pid = holder(home)
+        if pid is not None and held(home):
             os.kill(pid, number)
-        if _eventually(lambda: not _held(home), END_SECONDS):
+        if eventually(lambda: not held(home), END_SECONDS):
             return True
     what = "the sandbox did not end when asked to"
-    raise ProvisionError(Finding(code="GP714", what=what, where=str(home), evidence=f"process {_pid(home)}"))
-
-
-def _pid(home: Path) -> int | None:
-    try:
-        return int((home / PID_FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
+    raise ProvisionError(Finding(code="GP714", what=what, where=str(home), evidence=f"process {holder(home)}"))
 
 
 def _tail(log: Path) -> str:
@@ -285,6 +208,13 @@ def _tail(log: Path) -> str:
         return log.read_text(encoding="utf-8", errors="replace")[-_TAIL:].strip()
     except OSError:
         return ""
+
+
+def _died(home: Path) -> Finding:
+    log = home / LOG_FILE
+    what = "the sandbox ended while it started"
+    fix = "read its log; 'gpu-provision sandbox reset' begins anew with an empty cluster"
+    return Finding(code="GP711", what=what, where=str(log), evidence=_tail(log), fix=fix)
 
 
 def _not_ready(home: Path) -> Finding:

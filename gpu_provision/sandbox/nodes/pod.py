@@ -27,6 +27,7 @@ from gpu_provision.sandbox.nodes.world import CONFLICT, NOT_FOUND, PODS, World
 
 _log = logging.getLogger(__name__)
 _QUICK_TRIES = 2  # whoever waits for a ConfigMap or a directory is seldom far behind
+_LOST = 255  # what a kubelet reports for a container that vanished
 _ENDED = {"Succeeded", "Failed"}
 Object = dict[str, Any]
 
@@ -89,12 +90,13 @@ class PodWorker:
 
     def reboot(self) -> None:
         """Lose every container; the pod starts again once the machine is back."""
-        if self._life is None or self._ending is not None:
+        if self._life is None or self._life.done() or self._ending is not None:
             return
         self._cancel_life()
         self._runner.forget_all()
         for record in (*self.inits, *self.mains):
-            _lost(record)
+            if record.running:
+                record.end(_LOST, "Unknown")
         self.pod_ip, self.adopted = "", False
         self._life = asyncio.create_task(self._live_after_reboot())
 
@@ -107,6 +109,8 @@ class PodWorker:
         if self.pod["spec"].get("restartPolicy", "Always") == "Never" and any(r.exit_code for r in self.mains):
             self._reporter.changed()
             return
+        for record in (*self.inits, *self.mains):
+            record.begin_again()
         await self._live()
 
     async def _live(self) -> None:
@@ -213,12 +217,3 @@ def _records(specs: Any, statuses: Any, waiting: str) -> list[ContainerRecord]:
         remembered_record(spec, known[spec["name"]]) if spec["name"] in known else fresh_record(spec, waiting)
         for spec in specs
     ]
-
-
-def _lost(record: ContainerRecord) -> None:
-    """Note that a reboot took the container."""
-    if record.running:
-        record.end(255, "Unknown")
-    if record.state.get("terminated"):
-        record.restart()
-    record.ready = record.started = False

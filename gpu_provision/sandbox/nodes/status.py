@@ -59,6 +59,12 @@ class ContainerRecord:
         """Note that the container will be started once more."""
         self.last_state, self.restarts = self.state, self.restarts + 1
 
+    def begin_again(self) -> None:
+        """Note that the container, if it ever ran, has to run anew because its machine was away."""
+        if self.running or self.exit_code is not None:
+            self.restart()
+        self.wait("PodInitializing")
+
     @property
     def running(self) -> bool:
         """Whether the container runs."""

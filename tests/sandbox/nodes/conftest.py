@@ -80,8 +80,14 @@ class Lab:
 
     async def label(self, **operands: str) -> None:
         """Set deploy labels of every node; by default those of all operands."""
-        names = ("driver", "container-toolkit", "operator-validator", "device-plugin", "gpu-feature-discovery",
-                 "dcgm-exporter")
+        names = (
+            "driver",
+            "container-toolkit",
+            "operator-validator",
+            "device-plugin",
+            "gpu-feature-discovery",
+            "dcgm-exporter",
+        )
         wanted = operands or dict.fromkeys(names, "true")
         labels = {f"nvidia.com/gpu.deploy.{name}": value for name, value in wanted.items()}
         for name in self.machines:
@@ -120,7 +126,7 @@ class Lab:
     async def until(self, found: Callable[[], Awaitable[Any]], what: str = "") -> Any:
         """Return what ``found`` finds, once it is true."""
         async with asyncio.timeout(DEADLINE) as limit:
-            while not (value := await found()):
+            while not (value := await found()):  # noqa: ASYNC110 - it asks a cluster, as kubectl would
                 await asyncio.sleep(0.02)
         assert not limit.expired(), what
         return value

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from gpu_provision.sandbox.nodes.world import DAEMON_SETS, PODS
+
 Simulate = Callable[..., None]
 Object = dict[str, Any]
 VALIDATIONS = "/run/nvidia/validations"
@@ -29,7 +31,11 @@ async def everything(lab: Any) -> None:
 
 def workload(**spec: Any) -> Object:
     """Return a pod that runs the CUDA sample."""
-    container = {"name": "main", "image": "registry.example/cuda-sample:vectoradd-cuda12.5.0", **spec.pop("container", {})}
+    container = {
+        "name": "main",
+        "image": "registry.example/cuda-sample:vectoradd-cuda12.5.0",
+        **spec.pop("container", {}),
+    }
     metadata = {"name": "workload", "namespace": "gpu", "labels": {"app": "workload"}}
     spec = {"restartPolicy": "Never", "containers": [container], **spec}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
@@ -147,7 +153,7 @@ def test_without_its_plugin_a_node_has_gpus_and_none_to_give(simulate: Simulate)
 
 
 def test_the_validators_hook_removes_its_files(simulate: Simulate) -> None:
-    """preStop removes what its command names, and nothing else."""
+    """The preStop hook removes what its command names, and nothing else."""
 
     async def scenario(lab: Any) -> None:
         await everything(lab)
@@ -172,8 +178,6 @@ def test_a_new_driver_replaces_the_old_one(simulate: Simulate) -> None:
         daemon_set = next(o for o in lab.made if o["metadata"]["name"] == "nvidia-driver-daemonset")
         template = daemon_set["spec"]["template"]
         template["spec"]["containers"][0]["image"] = "registry.example/nvidia/driver:595.91.07-ubuntu22.04"
-        from gpu_provision.sandbox.nodes.world import DAEMON_SETS, PODS
-
         old = await lab.pod("nvidia-driver-daemonset")
         await lab.api.patch(DAEMON_SETS, "nvidia-driver-daemonset", {"spec": {"template": template}}, "gpu")
         await lab.api.delete(PODS, old["metadata"]["name"], "gpu")

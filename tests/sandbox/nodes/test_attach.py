@@ -1,0 +1,126 @@
+"""Simulated nodes attached to a cluster in another process."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from gpu_provision.model.findings import ProvisionError
+from gpu_provision.sandbox.apiserver.server import Server, serve
+from gpu_provision.sandbox.http_api import HttpApi
+from gpu_provision.sandbox.kubeconfig import credentials
+from gpu_provision.sandbox.nodes.attach import Terms, attach
+from gpu_provision.sandbox.nodes.kubelet_server import kubelet_server
+from gpu_provision.sandbox.nodes.logs import KeptLogs, LogOf
+from gpu_provision.sandbox.nodes.node import SIMULATED
+from gpu_provision.sandbox.nodes.world import NODES, PODS
+
+
+def on_server(directory: Path, scenario: Callable[[Server], Awaitable[None]]) -> None:
+    """Run a scenario beside an API server without nodes."""
+
+    async def main() -> None:
+        server = await serve(directory)
+        try:
+            await scenario(server)
+        finally:
+            await server.close()
+
+    asyncio.run(main())
+
+
+def test_nodes_register_run_pods_and_send_their_output(tmp_path: Path, make_fleet: Any) -> None:
+    """Over HTTPS, with a kubeconfig; the sandbox's server keeps the output itself."""
+
+    async def scenario(server: Server) -> None:
+        registered = asyncio.Event()
+        attached = asyncio.create_task(attach(credentials(server.kubeconfig), make_fleet(), registered=registered))
+        await registered.wait()
+        node = await server.api.get(NODES, "gpu-1")
+        assert SIMULATED in node["metadata"]["annotations"]
+        container = {"name": "main", "image": "registry.example/busybox:1", "command": ["echo", "hello"]}
+        spec = {"nodeName": "gpu-1", "restartPolicy": "Never", "containers": [container]}
+        await server.api.create(
+            PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec}, "default"
+        )
+        async with asyncio.timeout(20):
+            while (await server.api.get(PODS, "p", "default")).get("status", {}).get("phase") != "Succeeded":
+                await asyncio.sleep(0.02)
+            while await logged(server) != "hello\n":
+                await asyncio.sleep(0.02)
+        attached.cancel()
+        await asyncio.gather(attached, return_exceptions=True)
+
+    on_server(tmp_path, scenario)
+
+
+async def logged(server: Server) -> str:
+    """Return a container's output as clients get it."""
+    async with HttpApi(credentials(server.kubeconfig)) as api:
+        return str(await api.call("GET", f"{server.url}/api/v1/namespaces/default/pods/p/log"))
+
+
+def test_a_cluster_with_nodes_of_its_own_is_left_alone(tmp_path: Path, make_fleet: Any) -> None:
+    """Unless the user allows it."""
+
+    async def scenario(server: Server) -> None:
+        await server.api.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "theirs"}})
+        access = credentials(server.kubeconfig)
+        with pytest.raises(BaseExceptionGroup) as refused:
+            await attach(access, make_fleet())
+        error = refused.value.exceptions[0]
+        assert isinstance(error, ProvisionError)
+        assert (error.findings[0].code, error.findings[0].evidence) == ("GP720", "theirs")
+        registered = asyncio.Event()
+        attached = asyncio.create_task(attach(access, make_fleet(), Terms(beside_others=True), registered=registered))
+        await registered.wait()
+        attached.cancel()
+        await asyncio.gather(attached, return_exceptions=True)
+
+    on_server(tmp_path, scenario)
+
+
+async def asked(port: int, path: str) -> tuple[int, str]:
+    """Return status and text of the kubelet endpoint's answer."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context)) as session:
+        async with session.get(f"https://127.0.0.1:{port}{path}") as answer:
+            return answer.status, await answer.text()
+
+
+def test_the_kubelet_endpoint_serves_logs_as_an_api_server_asks_for_them() -> None:
+    """Whole, the last lines, with times, of the life before, and followed until the container ends."""
+    logs = KeptLogs()
+    here = LogOf("n", "p", "uid", "c", 1)
+    logs.append(replace_restart(here, 0), "before\n")
+    logs.append(here, "one\ntwo\n")
+    running = iter([True, True, False])
+
+    async def scenario() -> None:
+        async with kubelet_server(logs, lambda *_: next(running)) as port:
+            base = "/containerLogs/n/p/c"
+            assert await asked(port, base) == (200, "one\ntwo\n")
+            assert await asked(port, f"{base}?tailLines=1") == (200, "two\n")
+            assert await asked(port, f"{base}?previous=true") == (200, "before\n")
+            assert (await asked(port, f"{base}?timestamps=true"))[1].splitlines()[0].endswith("Z one")
+            assert await asked(port, "/containerLogs/n/p/none") == (200, "")
+            assert (await asked(port, "/containerLogs/n/p/none?previous=true"))[0] == 400
+            assert (await asked(port, "/exec/n/p/c"))[0] == 501
+            following = asyncio.create_task(asked(port, f"{base}?follow=true"))
+            await asyncio.sleep(0)
+            logs.append(here, "three\n")
+            assert await following == (200, "one\ntwo\nthree\n")
+
+    asyncio.run(scenario())
+
+
+def replace_restart(of: LogOf, restart: int) -> LogOf:
+    """Return another life of the same container."""
+    return of._replace(restart=restart)

@@ -1,0 +1,81 @@
+"""What a machine remembers, and what a reboot takes away."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gpu_provision.sandbox.fleet import MachineSpec
+from gpu_provision.sandbox.gpus import models
+from gpu_provision.sandbox.nodes.machine import Machine
+
+SPEC = MachineSpec(name="gpu-1", kernel="5.15", gpu=models()["T4"], gpus=2)
+
+
+def test_memory_outlives_an_interrupted_write(tmp_path: Path) -> None:
+    """The last whole line counts; a torn one is passed over."""
+    machine = Machine(SPEC, home=tmp_path)
+    machine.state.driver = "580.95.05"
+    machine.changed()
+    with (tmp_path / "gpu-1.jsonl").open("a") as file:
+        file.write('{"boot_id": "torn')
+    again = Machine(SPEC, home=tmp_path)
+    assert (again.known, again.state.driver, again.state.boot_id) == (True, "580.95.05", machine.state.boot_id)
+
+
+def test_a_file_that_means_nothing_is_a_first_boot(tmp_path: Path) -> None:
+    """An unreadable memory does not keep the sandbox from starting."""
+    (tmp_path / "gpu-1.jsonl").write_text('[]\n{"unknown": 1}\n\x00\n')
+    assert not Machine(SPEC, home=tmp_path).known
+
+
+def test_the_file_does_not_grow_without_end(tmp_path: Path) -> None:
+    """It is cut to its last line from time to time."""
+    machine = Machine(SPEC, home=tmp_path)
+    for number in range(600):
+        machine.state.files["/etc/x"] = str(number) * 400
+        machine.changed()
+    assert (tmp_path / "gpu-1.jsonl").stat().st_size < 1_000_000
+    assert Machine(SPEC, home=tmp_path).state.files["/etc/x"] == "599" * 400
+
+
+def test_a_reboot_keeps_disks_and_loses_memory() -> None:
+    """/etc and images stay; modules, /run, the driver and granted devices go; the boot ID changes."""
+    machine = Machine(SPEC)
+    machine.state.files |= {"/etc/containerd/conf.d/99-nvidia.toml": "", "/run/nvidia/validations/x": ""}
+    machine.state.modules.append("nvidia")
+    machine.state.driver = "580.95.05"
+    machine.state.images["a"] = "b"
+    machine.register_devices(2)
+    machine.grant("pod/main", 1)
+    boot = machine.state.boot_id
+    machine.reboot()
+    state = machine.state
+    assert state.boot_id != boot
+    assert set(state.files) == {"/etc/containerd/conf.d/99-nvidia.toml"}
+    assert (state.modules, state.driver, state.images, state.devices, state.granted) == ([], "", {"a": "b"}, 0, {})
+
+
+def test_devices_are_granted_once_and_come_back() -> None:
+    """Two containers never hold the same device."""
+    machine = Machine(SPEC)
+    machine.register_devices(2)
+    assert machine.grant("a/main", 1)
+    assert machine.grant("b/main", 1)
+    assert not machine.grant("c/main", 1)
+    assert machine.state.granted == {"a/main": [0], "b/main": [1]}
+    machine.release("a")
+    assert machine.grant("c/main", 1)
+
+
+def test_nouveau_is_what_the_simulated_host_shows(tmp_path: Path) -> None:
+    """The host's own /proc/modules decides, once there is one; a module in use cannot be unloaded."""
+    modules = tmp_path / "hosts" / "gpu-1" / "proc" / "modules"
+    modules.parent.mkdir(parents=True)
+    modules.write_text("nouveau 2285568 4 - Live 0x0\next4 1 0 - Live 0x0\n")
+    machine = Machine(SPEC, home=tmp_path / "machines")
+    assert machine.nouveau_loaded()
+    assert not machine.unload_nouveau()
+    modules.write_text("nouveau 2285568 0 - Live 0x0\next4 1 0 - Live 0x0\n")
+    assert machine.unload_nouveau()
+    assert not machine.nouveau_loaded()
+    assert modules.read_text() == "ext4 1 0 - Live 0x0\n"

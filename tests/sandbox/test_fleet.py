@@ -1,0 +1,84 @@
+"""Fleet files: what they build, and every mistake told at once."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from gpu_provision.model.findings import Finding, InvalidInventory
+from gpu_provision.sandbox.fleet import Fleet, fleet_digest, gpu_fleet, load_fleet
+
+BAD = sorted((Path(__file__).parent / "fleets" / "bad").glob("*.yaml"))
+EXPECTED = re.compile(r"# (GP\d+)(?: line (\d+))?(?: (\S+))?: (.*?)(?: -> (.*))?$")
+
+
+def written(tmp_path: Path, text: str) -> Fleet:
+    """Load a fleet from a text."""
+    path = tmp_path / "mine.yaml"
+    path.write_text(text)
+    return load_fleet(path)
+
+
+def test_the_default_fleet_is_what_the_documentation_says() -> None:
+    """Two nodes with a T4, one with eight H100, one without a GPU, one control-plane node."""
+    fleet = load_fleet()
+    shown = {m.name: (m.os, m.gpu.label if m.gpu else "", m.gpus, m.roles) for m in fleet.machines}
+    assert fleet.name == "default"
+    assert shown == {
+        "control-1": ("ubuntu22.04", "", 0, ("control-plane",)),
+        "cpu-1": ("ubuntu22.04", "", 0, ()),
+        "t4-1": ("ubuntu22.04", "Tesla-T4", 1, ()),
+        "t4-2": ("ubuntu22.04", "Tesla-T4", 1, ()),
+        "h100-1": ("ubuntu24.04", "NVIDIA-H100-80GB-HBM3", 8, ()),
+    }
+
+
+def test_one_entry_can_be_many_machines(tmp_path: Path) -> None:
+    """``count`` with a pattern numbers machines that are otherwise equal."""
+    fleet = written(tmp_path, "nodes: [{name: 'gpu-{:03}', count: 200, gpu: {model: T4}}]")
+    assert [m.name for m in fleet.machines][::199] == ["gpu-001", "gpu-200"]
+    assert {(m.gpus, m.kernel) for m in fleet.machines} == {(1, "5.15.0-122-generic")}
+
+
+def test_a_fleet_for_benchmarks_is_named_by_its_size() -> None:
+    """``nodes-50`` has 50 GPU nodes and a control plane."""
+    fleet = load_fleet("nodes-50")
+    assert (fleet.name, len(fleet.machines), fleet) == ("nodes-50", 51, gpu_fleet(50, name="nodes-50"))
+
+
+def test_the_digest_changes_with_what_the_file_says(tmp_path: Path) -> None:
+    """A comment changes nothing; a machine does."""
+    first = fleet_digest(written(tmp_path, "nodes: [{name: a}]"))
+    assert fleet_digest(written(tmp_path, "# a comment\nnodes:\n- name: a")) == first
+    assert fleet_digest(written(tmp_path, "nodes: [{name: b}]")) != first
+
+
+def test_a_file_that_is_not_there_is_one_finding() -> None:
+    """A missing file is told with the names of the built-in fleets."""
+    with pytest.raises(InvalidInventory) as refused:
+        load_fleet("nowhere.yaml")
+    assert [(f.code, f.where) for f in refused.value.findings] == [("GP701", "nowhere.yaml")]
+    assert "default" in refused.value.findings[0].fix
+
+
+@pytest.mark.parametrize("path", BAD, ids=lambda path: path.stem)
+def test_mistakes_are_told_all_at_once_with_line_and_remedy(path: Path) -> None:
+    """Each bad fleet lists its findings in its first lines."""
+    expected = [match.groups() for line in path.read_text().splitlines() if (match := EXPECTED.match(line))]
+    with pytest.raises(InvalidInventory) as refused:
+        load_fleet(path)
+    found = list(refused.value.findings)
+    assert len(found) == len(expected)
+    for (code, line, where, what, fix), finding in zip(expected, found, strict=True):
+        assert_told(finding, code, what)
+        assert line is None or f":{line}" in finding.where
+        assert where is None or finding.where.endswith(where)
+        assert fix is None or finding.fix == fix
+
+
+def assert_told(finding: Finding, code: str, what: str) -> None:
+    """Check the parts that every finding has."""
+    assert finding.code == code
+    assert finding.what.startswith(what)

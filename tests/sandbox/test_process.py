@@ -1,0 +1,158 @@
+"""Starting, finding and ending a sandbox."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gpu_provision.model.findings import InvalidInventory, ProvisionError
+from gpu_provision.sandbox import process
+from gpu_provision.sandbox.process import Sandbox
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Path]:
+    """The directory of a sandbox that is ended after the test."""
+    directory = tmp_path / "boxes" / "default"
+    yield directory
+    process.down(directory=directory)
+
+
+def kubectl(sandbox: Sandbox, *words: str) -> str:
+    """Return what the real kubectl prints."""
+    command = ["kubectl", "--kubeconfig", str(sandbox.kubeconfig), "--context", sandbox.context, *words]
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=30).stdout
+
+
+def test_up_starts_it_once_and_down_ends_it(home: Path) -> None:
+    """The second up returns the running one; kubectl works with its kubeconfig; down tells whether it ended one."""
+    assert process.running(directory=home) is None
+    sandbox = process.up(directory=home)
+    assert process.up(directory=home) == sandbox == process.running(directory=home)
+    names = kubectl(sandbox, "get", "nodes", "-o", "jsonpath={.items[*].metadata.name}").split()
+    assert names == ["control-1", "cpu-1", "h100-1", "t4-1", "t4-2"]
+    assert (sandbox.kubeconfig.stat().st_mode & 0o077, sandbox.context) == (0, "sandbox")
+    assert process.down(directory=home)
+    assert not process.down(directory=home)
+
+
+def test_two_that_start_it_at_once_get_the_same(home: Path) -> None:
+    """Whoever comes second waits for the first."""
+    found: list[Sandbox] = []
+    threads = [threading.Thread(target=lambda: found.append(process.up(directory=home))) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len({sandbox.pid for sandbox in found}) == 1
+
+
+def test_a_killed_sandbox_starts_again_with_its_state(home: Path) -> None:
+    """What kill -9 leaves behind, a stale record, deceives nobody."""
+    first = process.up(directory=home)
+    kubectl(first, "create", "namespace", "kept")
+    os.kill(first.pid, signal.SIGKILL)
+    deadline = time.monotonic() + 10
+    while process.running(directory=home) is not None:
+        assert time.monotonic() < deadline
+    assert json.loads((home / "sandbox.json").read_text())["pid"] == first.pid
+    second = process.up(directory=home)
+    assert second.pid != first.pid
+    assert "kept" in kubectl(second, "get", "namespaces", "-o", "name")
+
+
+def test_a_port_that_somebody_took_is_given_up(home: Path) -> None:
+    """The sandbox takes another one and writes it into the kubeconfig."""
+    first = process.up(directory=home)
+    process.down(directory=home)
+    with socket.socket() as foreign:
+        foreign.bind(("127.0.0.1", int(first.url.rsplit(":", 1)[1])))
+        foreign.listen()
+        second = process.up(directory=home)
+        assert second.url != first.url
+        assert kubectl(second, "get", "--raw", "/readyz") == "ok"
+
+
+def test_a_process_with_the_recorded_id_is_left_alone(home: Path) -> None:
+    """Only the holder of the sandbox's lock is the sandbox."""
+    home.mkdir(parents=True)
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as innocent:
+        record = {
+            "name": "default",
+            "pid": innocent.pid,
+            "url": "https://127.0.0.1:1",
+            "kubeconfig": "x",
+            "context": "y",
+        }
+        (home / "sandbox.json").write_text(json.dumps(record))
+        (home / "lock").write_text(str(innocent.pid))
+        assert process.running(directory=home) is None
+        assert not process.down(directory=home)
+        assert innocent.poll() is None
+        innocent.kill()
+
+
+def test_reset_forgets_everything(home: Path) -> None:
+    """Also what a half-written directory holds."""
+    sandbox = process.up(directory=home)
+    kubectl(sandbox, "create", "namespace", "forgotten")
+    process.reset(directory=home)
+    assert not home.exists()
+    process.reset(directory=home)
+    assert "forgotten" not in kubectl(process.up(directory=home), "get", "namespaces", "-o", "name")
+
+
+def test_a_sandbox_that_cannot_start_says_why(home: Path) -> None:
+    """The end of its log is the evidence."""
+    home.mkdir(parents=True)
+    (home / "store.db").mkdir()
+    with pytest.raises(ProvisionError) as refused:
+        process.up(directory=home)
+    finding = refused.value.findings[0]
+    assert (finding.code, finding.where) == ("GP711", str(home / "sandbox.log"))
+    assert "Error" in finding.evidence
+
+
+def test_a_directory_that_cannot_be_made_is_one_finding(tmp_path: Path) -> None:
+    """A file stands in its way."""
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ProvisionError) as refused:
+        process.up(directory=tmp_path / "file" / "box")
+    assert refused.value.findings[0].code == "GP712"
+
+
+def test_a_fleet_file_of_ones_own(tmp_path: Path) -> None:
+    """Its nodes are simulated; a change of the file is told until the sandbox starts anew."""
+    fleet, home = tmp_path / "mine.yaml", tmp_path / "mine"
+    fleet.write_text("nodes: [{name: one}, {name: two}]")
+    try:
+        sandbox = process.up(fleet, directory=home)
+        assert (sandbox.name, sandbox.context) == ("mine", "sandbox-mine")
+        fleet.write_text("nodes: [{name: two}, {name: three}]")
+        with pytest.raises(ProvisionError) as refused:
+            process.up(fleet, directory=home)
+        assert refused.value.findings[0].code == "GP713"
+        process.down(fleet, directory=home)
+        names = kubectl(process.up(fleet, directory=home), "get", "nodes", "-o", "name").split()
+        assert names == ["node/three", "node/two"]
+    finally:
+        process.down(fleet, directory=home)
+
+
+def test_a_bad_fleet_file_starts_nothing(tmp_path: Path) -> None:
+    """Its findings are those of the reader."""
+    fleet = tmp_path / "bad.yaml"
+    fleet.write_text("nodes: [{name: a, gpus: 1}]")
+    with pytest.raises(InvalidInventory):
+        process.up(fleet, directory=tmp_path / "box")
+    assert not (tmp_path / "box").exists()
