@@ -60,7 +60,7 @@ class HttpApi:
         if self._session is None:
             raise ApiError(0, "Closed", "the API is used outside its context")
         headers = {"Content-Type": kind or "application/json"} if body is not None else {}
-        data = json.dumps(body) if body is not None else None
+        data = body if isinstance(body, str) or body is None else json.dumps(body)
         try:
             async with (
                 self._gate,
@@ -157,10 +157,12 @@ class HttpApi:
         """Return the server's version, such as ``v1.34.1``."""
         return str((await self.call("GET", f"{self._credentials.server}/version")).get("gitVersion", ""))
 
-    async def post_log(self, namespace: str, pod: str, container: str, text: str) -> None:
+    async def post_log(self, namespace: str, pod: str, container: str, text: str, *, restart: int = 0) -> None:
         """Hand a container's output to a sandbox's API server, which has no kubelet to ask."""
         url = self._url(Resource("", "v1", "pods"), namespace, pod, "log")
-        await self.call("POST", url, query={"container": container}, body=text, kind="text/plain")
+        await self.call(
+            "POST", url, query={"container": container, "restart": str(restart)}, body=text, kind="text/plain"
+        )
 
 
 def _selectors(label_selector: str, field_selector: str) -> dict[str, str]:

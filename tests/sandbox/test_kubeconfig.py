@@ -28,7 +28,7 @@ def written(tmp_path: Path, **user: str) -> Path:
 
 def test_a_token_and_files_beside_the_kubeconfig(tmp_path: Path) -> None:
     """Relative paths are those of the kubeconfig; secrets do not show."""
-    found = credentials(written(tmp_path, token="secret"))
+    found = credentials(written(tmp_path, token="secret"))  # noqa: S106 - it is no secret
     assert (found.server, found.authority, found.token) == ("https://127.0.0.1:1", b"CA", "secret")
     assert "secret" not in repr(found)
 

@@ -93,7 +93,7 @@ async def _world(api: HttpApi, fleet: Fleet, home: Path | None, group: asyncio.T
 
 async def _post(api: HttpApi, of: LogOf, text: str) -> None:
     with contextlib.suppress(ApiError, OSError):  # the pod is gone, and its output with it
-        await api.post_log(of.namespace, of.pod, of.container, text)
+        await api.post_log(of.namespace, of.pod, of.container, text, restart=of.restart)
 
 
 def _named(pod: dict[str, dict[str, str]]) -> tuple[str, str]:

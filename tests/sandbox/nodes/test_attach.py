@@ -50,14 +50,20 @@ def test_nodes_register_run_pods_and_send_their_output(tmp_path: Path, make_flee
             PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec}, "default"
         )
         async with asyncio.timeout(20):
-            while (await server.api.get(PODS, "p", "default")).get("status", {}).get("phase") != "Succeeded":
+            while await phase(server) != "Succeeded":  # noqa: ASYNC110 - a server is asked
                 await asyncio.sleep(0.02)
-            while await logged(server) != "hello\n":
+            while await logged(server) != "hello\n":  # noqa: ASYNC110 - a server is asked
                 await asyncio.sleep(0.02)
         attached.cancel()
         await asyncio.gather(attached, return_exceptions=True)
 
     on_server(tmp_path, scenario)
+
+
+async def phase(server: Server) -> str:
+    """Return how the pod is."""
+    pod = await server.api.get(PODS, "p", "default")
+    return str((pod.get("status") or {}).get("phase"))
 
 
 async def logged(server: Server) -> str:
@@ -90,9 +96,11 @@ async def asked(port: int, path: str) -> tuple[int, str]:
     """Return status and text of the kubelet endpoint's answer."""
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context)) as session:
-        async with session.get(f"https://127.0.0.1:{port}{path}") as answer:
-            return answer.status, await answer.text()
+    async with (
+        aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context)) as session,
+        session.get(f"https://127.0.0.1:{port}{path}") as answer,
+    ):
+        return answer.status, await answer.text()
 
 
 def test_the_kubelet_endpoint_serves_logs_as_an_api_server_asks_for_them() -> None:
