@@ -44,7 +44,7 @@ def up(fleet: str | Path = "default", *, directory: Path | None = None) -> Sandb
         ProvisionError: It did not start (GP710 to GP712), or runs with another fleet (GP713).
         Unreachable: It runs and does not answer (GP715).
     """
-    home = directory or sandbox_directory(_name(fleet))
+    home = _home(fleet, directory)
     with _alone(home):
         sandbox = _awaited(home) if held(home) else None
         if sandbox is None:
@@ -58,7 +58,7 @@ def up(fleet: str | Path = "default", *, directory: Path | None = None) -> Sandb
 
 def down(fleet: str | Path = "default", *, directory: Path | None = None) -> bool:
     """End a sandbox and keep its state; False if none was running. Raises ProvisionError (GP714)."""
-    home = directory or sandbox_directory(_name(fleet))
+    home = _home(fleet, directory)
     if not home.is_dir():
         return False
     with _alone(home):
@@ -67,7 +67,7 @@ def down(fleet: str | Path = "default", *, directory: Path | None = None) -> boo
 
 def reset(fleet: str | Path = "default", *, directory: Path | None = None) -> None:
     """End a sandbox and forget everything about it. Raises ProvisionError (GP712, GP714)."""
-    home = directory or sandbox_directory(_name(fleet))
+    home = _home(fleet, directory)
     if not home.exists():
         return
     with _alone(home):
@@ -80,9 +80,13 @@ def reset(fleet: str | Path = "default", *, directory: Path | None = None) -> No
 
 def running(fleet: str | Path = "default", *, directory: Path | None = None) -> Sandbox | None:
     """Return the sandbox of a fleet if it runs and answers."""
-    home = directory or sandbox_directory(_name(fleet))
+    home = _home(fleet, directory)
     sandbox = recorded(home) if held(home) else None
     return sandbox if sandbox is not None and not _silence(sandbox) else None
+
+
+def _home(fleet: str | Path, directory: Path | None) -> Path:
+    return (directory or sandbox_directory(_name(fleet))).absolute()
 
 
 def _name(fleet: str | Path) -> str:

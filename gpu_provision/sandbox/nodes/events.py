@@ -64,11 +64,18 @@ def _host(involved: Mapping[str, Any]) -> str:
     return str(involved.get("spec", {}).get("nodeName") or involved["metadata"]["name"])
 
 
+def _kind(involved: Mapping[str, Any]) -> str:
+    """Return the kind of an object; the items of a list do not say it."""
+    if "containers" in involved.get("spec", {}):
+        return "Pod"
+    return "ConfigMap" if "data" in involved else "Node"
+
+
 def _reference(involved: Mapping[str, Any], field: str) -> Object:
     metadata = involved["metadata"]
-    kind = "Pod" if "containers" in involved.get("spec", {}) else "Node"
+    kind = _kind(involved)
     # A kubelet names its node by name where others use the uid; kubectl describe looks for either.
-    uid = metadata.get("uid", "") if kind == "Pod" else metadata["name"]
+    uid = metadata["name"] if kind == "Node" else metadata.get("uid", "")
     reference = {"apiVersion": "v1", "kind": kind, "name": metadata["name"], "uid": uid}
     reference |= {"namespace": metadata["namespace"]} if metadata.get("namespace") else {}
     return reference | ({"fieldPath": field} if field else {})

@@ -63,6 +63,7 @@ async def run_nodes(world: World, fleet: Fleet, *, registered: asyncio.Event | N
         declared, findings = faults_of_config_map(config_map)
         for finding in findings:
             _log.warning("%s", finding)
+            world.events.warning(config_map or {}, "InvalidFault", str(finding))
         kubelets.set_faults(Faults((*fleet.faults, *declared)))
 
     try:

@@ -187,3 +187,19 @@ def test_a_running_container_can_be_made_to_crash(simulate: Simulate) -> None:
         await lab.ready("nvidia-dcgm-exporter")
 
     simulate(scenario)
+
+
+def test_a_fault_that_nobody_knows_is_told_where_it_was_declared(simulate: Simulate) -> None:
+    """As an event of the ConfigMap; the other faults of the list are in force."""
+
+    async def scenario(lab: Any) -> None:
+        await lab.faults({"fault": "nod-not-ready"}, {"fault": "node-not-ready"})
+        event = await lab.event("InvalidFault", "write node-not-ready", "kube-system")
+        assert event["involvedObject"]["kind"] == "ConfigMap"
+
+        async def unready() -> bool:
+            return await ready_condition(lab) == "False"
+
+        await lab.until(unready)
+
+    simulate(scenario)
