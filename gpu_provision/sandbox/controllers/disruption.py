@@ -89,7 +89,7 @@ class DisruptionBudgets(Controller[Key]):
         for resource in _SCALED.values():
             informer = cluster.informer(resource)
             informer.index("uid", lambda obj: [objects.uid(obj)])
-            informer.on_event(lambda _, obj: self._owner_changed(obj))
+            informer.on_change(self._owner_changed)
 
     def _pod_changed(self, old: Object | None, new: Object | None) -> None:
         present = [obj for obj in (old, new) if obj is not None]
@@ -97,8 +97,10 @@ class DisruptionBudgets(Controller[Key]):
             if any(selectors.matches(budget["spec"].get("selector"), objects.labels(obj)) for obj in present):
                 self.queue.add(objects.key_of(budget))
 
-    def _owner_changed(self, owner: Object) -> None:
-        for budget in self._budgets.by("namespace", objects.namespace(owner)):
+    def _owner_changed(self, old: Object | None, new: Object | None) -> None:
+        if old is None or new is None or replicas(old) == replicas(new):
+            return
+        for budget in self._budgets.by("namespace", objects.namespace(new)):
             self.queue.add(objects.key_of(budget))
 
     async def sync(self, key: Key) -> None:
