@@ -33,7 +33,7 @@ demo: $(STAMP) ## A GPU stack on a simulated cluster, in about a minute, without
 	  "$(VENV)/bin/gpu-provision sandbox down      # the end"
 
 test: $(STAMP) ## Run the tests
-	@python -m pytest -q -n auto
+	@python -m pytest -q -n auto --dist loadgroup
 
 lint: $(STAMP) ## Check style, types and layers
 	@ruff check .

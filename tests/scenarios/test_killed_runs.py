@@ -17,6 +17,9 @@ _KINDS = (
 )
 _KILLS = 14
 
+# ConfigMaps that are not the run's, and the record, which says when.
+_OTHERS = frozenset({"kube-root-ca.crt", "sandbox-faults", "sandbox-validations"})
+
 # What differs from one run to the next by nature.
 _PASSING = frozenset(
     {
@@ -49,7 +52,7 @@ def end_state(world: World) -> dict[str, Any]:
     found = {}
     for item in json.loads(world.kubectl("get", _KINDS, "-A", "-o", "json").out)["items"]:
         metadata = item["metadata"]
-        if item["kind"] == "ConfigMap" and metadata["name"] in {"kube-root-ca.crt", "sandbox-validations"}:
+        if item["kind"] == "ConfigMap" and metadata["name"] in _OTHERS:
             continue
         found[f"{item['kind']} {metadata.get('namespace', '')}/{metadata['name']}"] = _lasting(item)
     return found

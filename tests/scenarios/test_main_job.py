@@ -8,6 +8,8 @@ import pytest
 
 from tests.scenarios.world import World
 
+pytestmark = pytest.mark.xdist_group("main job")  # one world, one worker
+
 GPU_NODES = {"t4-1": 1, "t4-2": 1, "h100-1": 8}
 OPERANDS = "gpu-operator-resources"
 
