@@ -6,8 +6,8 @@ import json
 import os
 import shutil
 import subprocess
-import tempfile
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
