@@ -6,7 +6,6 @@ component has settled on every node. So independent work happens at the same tim
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -19,6 +18,7 @@ from pyinfra.api.exceptions import OperationError
 
 from gpu_provision import components
 from gpu_provision.connectors.cluster import GROUP
+from gpu_provision.diagnose.remedies import is_trouble
 from gpu_provision.engine.session import Session
 from gpu_provision.inventory import load
 from gpu_provision.model.findings import Finding, ProvisionError, Severity
@@ -135,17 +135,18 @@ def _fail(host: Any, problems: tuple[Finding, ...]) -> bool:
 
 
 class _Ticker:
-    """Says how far a component is: at once when that changes, else rarely."""
+    """Says how far a component is: at once when more is ready or something is in trouble, else twice a minute."""
 
     def __init__(self, cluster_host: Any, component: str) -> None:
         self._host, self._component, self._said, self._ticks = cluster_host, component, "", 0
 
     def tell(self, summary: str) -> None:
         self._ticks += 1
-        if summary == self._said and self._ticks < _QUIET_TICKS:
+        told = summary if is_trouble(summary) else summary.partition(";")[0]
+        if told == self._said and self._ticks < _QUIET_TICKS:
             return
-        self._said, self._ticks = summary, 0
-        self._host.log(f"{self._component}: {summary}", log_func=logging.getLogger("pyinfra").info)
+        self._said, self._ticks = told, 0
+        self._host.log(f"{self._component}: {summary}", log_func=logger.info)
 
 
 _QUIET_TICKS = 30

@@ -111,6 +111,14 @@ _TABLE: tuple[tuple[str, Remedy], ...] = (
     ),
 )
 
+_TROUBLE = re.compile(r"BackOff|Err[A-Z]|Unschedulable|Failed|exit \d|NotReady|no node of this name|declares")
+
+
+def is_trouble(reason: str) -> bool:
+    """Whether a reason for not being ready yet is more than waiting: worth telling at once."""
+    return bool(_TROUBLE.search(reason))
+
+
 _UNKNOWN = Remedy("GP500", "", "look at the pod: kubectl describe pod and kubectl logs name the rest")
 
 

@@ -6,8 +6,9 @@ Pure: the time comes in as an argument, text comes out.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from gpu_provision.diagnose.remedies import is_trouble
 from gpu_provision.model.progress import Event, State
 from gpu_provision.report.names import ranges
 from gpu_provision.report.style import PLAIN, Style
@@ -47,11 +48,20 @@ class Progress:
         self.spoken = max(self.spoken, self.started)
 
     def observe(self, event: Event) -> None:
-        """Take an event in; one that says nothing new is dropped."""
+        """Take an event in; only what a reader would act on is kept for saying.
+
+        That is: something has settled, something has begun, something is in trouble. Where a pod stands between
+        that is for the heartbeat.
+        """
         key = (event.component, event.node)
-        if self.states.get(key) != event:
-            self.states[key] = event
+        before, self.states[key] = self.states.get(key), event
+        if before == event or event.state is State.PENDING:
+            return
+        begun = before is None or before.state is not event.state
+        if event.state is not State.PROGRESSING or not event.component or is_trouble(event.message):
             self.unsaid.append(event)
+        elif begun and event.node:
+            self.unsaid.append(replace(event, message=""))
 
     def news(self, now: float, style: Style = PLAIN) -> list[str]:
         """Return a line per step since the last call; nodes that take the same step share one."""

@@ -34,7 +34,7 @@ def test_a_log_gets_a_line_per_step_and_a_heartbeat() -> None:
     clock.now = HEARTBEAT
     display.tick()
     assert stream.getvalue().splitlines() == [
-        ". driver t4-1 progressing: builds",
+        ". driver t4-1 progressing",
         "waiting 30 s for driver 0/1 ready; t4-1: builds",
     ]
 
@@ -68,7 +68,7 @@ def test_timestamps_stand_before_every_line() -> None:
     display.tick()
     stamp, _, text = stream.getvalue().partition(" ")
     assert stamp.endswith("Z")
-    assert text == ". driver t4-1 progressing: builds\n"
+    assert text == ". driver t4-1 progressing\n"
 
 
 def test_nothing_is_lost_between_the_last_tick_and_the_end() -> None:

@@ -64,3 +64,23 @@ def test_many_reasons_are_counted() -> None:
 def test_a_message_of_the_run_itself_stands_alone() -> None:
     """The run speaks without naming a component, as when it waits for the lock."""
     assert lines([_event("", "", State.PROGRESSING, "waiting for the lock")]) == [". waiting for the lock"]
+
+
+def test_where_a_pod_stands_is_for_the_heartbeat_and_trouble_is_told_at_once() -> None:
+    """A first run on many nodes would say hundreds of lines that nobody acts on."""
+    progress = Progress(0.0)
+    told = []
+    for state, message in (
+        (State.PENDING, "waits for driver"),
+        (State.PROGRESSING, "ContainerCreating"),
+        (State.PROGRESSING, "init container wait runs"),
+        (State.PROGRESSING, "ctr: ImagePullBackOff: no such tag"),
+        (State.READY, ""),
+    ):
+        progress.observe(Event(component="toolkit", node="t4-1", state=state, message=message))
+        told += progress.news(1.0)
+    assert told == [
+        ". toolkit t4-1 progressing",
+        ". toolkit t4-1 progressing: ctr: ImagePullBackOff: no such tag",
+        "+ toolkit t4-1 ready",
+    ]
