@@ -37,7 +37,7 @@ PATIENCE_SECONDS = 60.0
 _PARALLEL = 16
 _RECORD_SECONDS = 2.0
 _COALESCE_SECONDS = 0.1
-_SEEN_SECONDS = 1.0  # within which the effect of a step comes back through a watch
+_SEEN_SECONDS = 5.0  # within which the effect of a step comes back through a watch, also on a busy server
 _HEARTBEAT_SECONDS = 30.0
 _DEPLOYMENT, _CRD = Kind("apps/v1", "Deployment"), Kind("apiextensions.k8s.io/v1", "CustomResourceDefinition")
 
