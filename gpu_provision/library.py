@@ -65,11 +65,13 @@ def apply(
     if not reading.plan.is_empty:
         session.start()
     outcome = session.finish()
-    problems = session.explain()
-    if any(item.severity is Severity.ERROR for item in problems):
-        raise RunFailed(*problems)
     result = outcome.result if outcome else RunResult()
-    return replace(result, requests=session.cluster.requests)
+    result = replace(result, requests=session.cluster.requests, findings=session.explain())
+    if any(item.severity is Severity.ERROR for item in result.findings):
+        failure = RunFailed(*result.findings)
+        failure.result = result
+        raise failure
+    return result
 
 
 def status(inventory: Inventory) -> Status:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import click
@@ -10,15 +11,16 @@ from gpu_provision.cli import confirmation, host_phase, options
 from gpu_provision.cli.display import shown_on_stderr
 from gpu_provision.cli.inventory_file import loaded
 from gpu_provision.cli.limits import limited
-from gpu_provision.cli.output import Output
+from gpu_provision.cli.output import Output, write
 from gpu_provision.cli.overrides import with_timeout
-from gpu_provision.cli.work import Work
+from gpu_provision.cli.work import Listen, Work
 from gpu_provision.hosts.result import HostsResult
-from gpu_provision.model.findings import ExitCode, Finding, Severity
+from gpu_provision.model.findings import ExitCode, Finding, RunFailed, Severity
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Plan
 from gpu_provision.model.progress import RunResult
 from gpu_provision.report import diff as diff_view
+from gpu_provision.report import findings as findings_view
 from gpu_provision.report import hosts as hosts_view
 from gpu_provision.report import plan as plan_view
 from gpu_provision.report import run as run_view
@@ -138,25 +140,38 @@ def apply(  # noqa: PLR0913 - one argument per option
     with shown_on_stderr(out) as listen:
         on_hosts = work.prepare(listen, dry_run=False)
         host_phase.require_done(on_hosts, cluster_waits=work.cluster)
-        result = work.apply(listen) if work.cluster else None
+        result = _applied(work, listen) if work.cluster else None
     _show_run(inventory, on_hosts, result, out)
-    return ExitCode.OK
+    return ExitCode.OK if result is None or run_view.succeeded(result) else ExitCode.FAILED
+
+
+def _applied(work: Work, listen: Listen) -> RunResult:
+    """Return how the run ended, also if something failed: what did get done is worth showing."""
+    try:
+        return work.apply(listen)
+    except RunFailed as failure:
+        if not isinstance(failure.result, RunResult):
+            raise
+        return failure.result
 
 
 def _show_run(inventory: Inventory, on_hosts: HostsResult | None, result: RunResult | None, out: Output) -> None:
+    found = (*_findings(on_hosts), *(result.findings if result else ()))
     text = [hosts_view.text(on_hosts, out.style)] if on_hosts else []
     text += [run_view.text(result, out.style)] if result else []
     parts = run_view.document(result or RunResult())
     out.result(
         document(
             "apply",
-            _findings(on_hosts),
+            found,
             inventory=inventory.name,
             hosts=_hosts_document(on_hosts),
             **parts,
         ),
         "\n\n".join(text),
     )
+    if not out.json:
+        write(sys.stderr, findings_view.text(found, out.error_style))
 
 
 def _agreed(work: Work, out: Output) -> bool:

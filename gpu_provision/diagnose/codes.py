@@ -10,5 +10,5 @@ CODES = {
     "GP505": "No GPU is seen on the node",
     "GP506": "A node is not in the cluster",
     "GP507": "A component is blocked by another one's failure",
-    "GP508": "The cluster phase is held back",
+    "GP508": "A GPU could not be validated, as all of them are in use",
 }

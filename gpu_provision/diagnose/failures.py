@@ -66,6 +66,23 @@ def _telling_line(lines: Sequence[str]) -> str:
     return (errors or written or [""])[-1]
 
 
+def unvalidated(states: Iterable[NodeState], reason: str) -> tuple[Finding, ...]:
+    """Return one warning about the nodes whose validation is put off for ``reason``."""
+    nodes = [state.node for state in states if state.state is State.READY and state.reason == reason]
+    if not nodes:
+        return ()
+    return (
+        Finding(
+            code="GP508",
+            what=f"the device plugin could not be validated on {_names(nodes)}: other pods use all GPUs there",
+            where=f"node {_names(nodes)}",
+            evidence=reason,
+            fix="nothing is wrong; the waiting pod runs as soon as a GPU is free, and the next run takes its result",
+            severity=Severity.WARNING,
+        ),
+    )
+
+
 def blocked(states: Iterable[NodeState]) -> tuple[Finding, ...]:
     """Return what could not go on: one finding per set of components, with the nodes that they are blocked on."""
     by_node: dict[str, list[NodeState]] = {}

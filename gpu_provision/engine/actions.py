@@ -9,7 +9,7 @@ from gpu_provision.components import labels
 from gpu_provision.diagnose import pods as pod_view
 from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
 from gpu_provision.model.progress import NodeState, State
-from gpu_provision.planning.membership import digest_of
+from gpu_provision.planning.membership import component_of, digest_of
 from gpu_provision.planning.states import NOT_RUN, OUTDATED, Key, Situation, label_changes
 
 
@@ -88,6 +88,7 @@ def _label_steps(seen: Situation, settled: Mapping[Key, NodeState]) -> Iterator[
 def _validation_steps(
     seen: Situation, settled: Mapping[Key, NodeState], stale: Collection[str], harvested: Collection[str]
 ) -> Iterator[Step]:
+    yield from _superseded(seen)
     for component, manifests in seen.desired.items():
         for manifest in (manifest for manifest in manifests if manifest["kind"] == "Pod"):
             node = pod_view.node_of(manifest)
@@ -99,6 +100,18 @@ def _validation_steps(
                 yield from _harvest(key, live, seen)
             elif state and state.state is State.PENDING and state.reason == NOT_RUN:
                 yield StartPod(key, ref_of(manifest), digest_of(manifest))
+
+
+def _superseded(seen: Situation) -> Iterator[Step]:
+    """Validations of content that is no longer wanted there."""
+    wanted = {ref_of(item) for items in seen.desired.values() for item in items if item["kind"] == "Pod"}
+    for ref, pod in seen.observed.pods.items():
+        component = component_of(pod)
+        if component in _VALIDATIONS and ref not in wanted:
+            yield from _removal((component, pod_view.node_of(pod)), pod)
+
+
+_VALIDATIONS = frozenset({"driver_validation", "device_plugin_validation"})
 
 
 def _removal(key: Key, pod: Manifest) -> Iterator[Step]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from gpu_provision.cluster.client import Cluster
 from gpu_provision.diagnose import pods as pod_view
-from gpu_provision.diagnose.failures import Symptom, blocked, failures
+from gpu_provision.diagnose.failures import Symptom, blocked, failures, unvalidated
 from gpu_provision.engine.run import Outcome
+from gpu_provision.engine.settle import NOT_VALIDATED
 from gpu_provision.model.cluster import Manifest, ref_of
 from gpu_provision.model.findings import Finding, ProvisionError
 from gpu_provision.model.progress import Evidence, NodeState, State
@@ -18,7 +19,8 @@ def explain(cluster: Cluster, outcome: Outcome) -> tuple[Finding, ...]:
     """Return what went wrong; empty if every component is ready on every node."""
     failed = [state for state in outcome.result.states if state.state is State.FAILED]
     symptoms = [_symptom(cluster, outcome, state, read=index < _MOST_LOGS) for index, state in enumerate(failed)]
-    return (*failures(symptoms), *blocked(outcome.result.states))
+    states = outcome.result.states
+    return (*failures(symptoms), *blocked(states), *unvalidated(states, NOT_VALIDATED))
 
 
 def _symptom(cluster: Cluster, outcome: Outcome, state: NodeState, *, read: bool) -> Symptom:

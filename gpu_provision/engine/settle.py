@@ -16,6 +16,15 @@ SETTLED = frozenset({State.READY, State.FAILED, State.BLOCKED})
 _BROKEN = frozenset({State.FAILED, State.BLOCKED})
 
 
+BUSY = "Insufficient nvidia.com/gpu"
+"""How the scheduler says that other pods have all GPUs of a node."""
+
+NOT_VALIDATED = "not validated yet: all GPUs of the node are in use"
+"""Reason of a validation that waits for a free GPU; the node is in use, so this fails no run."""
+
+_BUSY_SECONDS = 30
+
+
 @dataclass(slots=True)
 class Settler:
     """Remembers when each clock started; everything else is passed in.
@@ -73,6 +82,9 @@ class Settler:
         if key[0] in self.one_by_one and state.reason == OUTDATED:
             return state
         since, limit = self._since.setdefault(key, now), self.timeouts.get(key[0], 300)
+        if BUSY in state.reason:
+            busy = now - since > min(limit, _BUSY_SECONDS)
+            return replace(state, state=State.READY, reason=NOT_VALIDATED) if busy else state
         if key not in self._overdue and now - since <= limit:
             return state
         reason = self._overdue.setdefault(key, f"{state.reason} (not ready after {limit} s)")

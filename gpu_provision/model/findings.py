@@ -115,7 +115,13 @@ class Locked(ProvisionError):
 
 
 class RunFailed(ProvisionError):
-    """The run ended, and something is not as declared."""
+    """The run ended, and something is not as declared.
+
+    Attributes:
+        result: The RunResult, with what did get done; None if nothing was started.
+    """
+
+    result: object | None = None
 
 
 @dataclass(frozen=True, slots=True)

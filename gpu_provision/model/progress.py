@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
+
+from gpu_provision.model.findings import Finding
 
 
 class State(StrEnum):
@@ -89,10 +91,17 @@ class Status:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResult:
-    """How an apply ended. ``changed`` counts objects written; ``requests`` counts API requests."""
+    """How an apply ended.
+
+    Attributes:
+        changed: Number of objects written.
+        requests: Number of API requests.
+        findings: What went wrong, and what a reader should know although nothing did.
+    """
 
     changed: int = 0
     requests: int = 0
     seconds: float = 0.0
     states: tuple[NodeState, ...] = ()
-    evidence: tuple[Evidence, ...] = field(default=())
+    evidence: tuple[Evidence, ...] = ()
+    findings: tuple[Finding, ...] = ()

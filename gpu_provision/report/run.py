@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from gpu_provision.model.findings import Severity
 from gpu_provision.model.progress import NodeState, RunResult, State
 from gpu_provision.report.names import ranges
 from gpu_provision.report.status import evidence, evidence_document
@@ -16,8 +17,9 @@ _ENDS_WELL = frozenset({State.READY})
 
 
 def succeeded(result: RunResult) -> bool:
-    """Return whether every component is ready on every node."""
-    return all(each.state in _ENDS_WELL for each in result.states)
+    """Return whether every component is ready on every node, and nothing else was found wrong."""
+    errors = any(finding.severity is Severity.ERROR for finding in result.findings)
+    return not errors and all(each.state in _ENDS_WELL for each in result.states)
 
 
 def text(result: RunResult, style: Style = PLAIN) -> str:
@@ -35,6 +37,8 @@ def closing(result: RunResult, style: Style = PLAIN) -> str:
         on = f" on {where}" if where else ""
         components = ", ".join(dict.fromkeys(each.component for each in unwell))
         return style.paint("red", f"Not as declared: {components}{on}. {_written(result)}, {figures}.")
+    if not succeeded(result):
+        return style.paint("red", f"Not as declared, see below. {_written(result)}, {figures}.")
     return style.paint("green", f"Everything is as declared. {_written(result)}, {figures}.")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpu_provision.engine.settle import Settler
+from gpu_provision.engine.settle import BUSY, NOT_VALIDATED, Settler
 from gpu_provision.model.progress import NodeState, State
 from gpu_provision.planning.states import OUTDATED, Key
 
@@ -100,3 +100,13 @@ def test_what_is_ready_is_no_longer_timed() -> None:
     clock.settle(raw(driver=BUILDING), 0)
     clock.settle(raw(driver=READY), 10)
     assert clock.next_deadline(1000) == 30.0
+
+
+def test_a_validation_that_finds_all_gpus_in_use_fails_no_run() -> None:
+    """The GPUs work for somebody; the validation waits for a free one."""
+    clock = settler()
+    waiting = (State.PROGRESSING, f"Unschedulable: 0/5 nodes are available: 1 {BUSY}")
+    clock.settle(raw(driver=READY, toolkit=waiting), 0)
+    assert clock.settle(raw(driver=READY, toolkit=waiting), 9)["toolkit", "a"].state is State.PROGRESSING
+    settled = clock.settle(raw(driver=READY, toolkit=waiting), 11)["toolkit", "a"]
+    assert (settled.state, settled.reason) == (State.READY, NOT_VALIDATED)

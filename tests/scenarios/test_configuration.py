@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from typing import Any
 
 from tests.scenarios.world import World
 
@@ -23,3 +25,33 @@ def test_an_edit_of_a_named_config_map_rolls_the_pods_that_read_it(new_world: Ca
     plan = world.cli("plan", "--cluster-only", "-i", str(world.inventory), check=True).out
     assert "nvidia-dcgm-exporter" in plan
     assert "restarts 3 pods" in plan
+
+
+def test_a_validation_on_a_busy_node_is_put_off_and_fails_nothing(new_world: Callable[..., World]) -> None:
+    """An upgrade of the device plugin must not fail because the GPUs are in use, which is what they are for."""
+    world = new_world()
+    world.apply("--cluster-only", check=True)
+    world.kubectl("apply", "-f", "-", stdin=json.dumps(_workload("t4-1")))
+    world.kubectl("wait", "pod/training", "--for=condition=Ready", "--timeout=20s")
+    world.settings(device_plugin={"version": "v0.19.3"}, validator={"timeout": 4})
+    run = world.apply("--cluster-only", "--json")
+    assert run.code == 0, run.text
+    warnings = [warning for warning in json.loads(run.out)["warnings"] if warning["code"] == "GP508"]
+    assert "t4-1" in warnings[0]["what"]
+    world.kubectl("delete", "pod", "training")
+    assert json.loads(world.apply("--cluster-only", "--json", check=True).out)["warnings"] == []
+
+
+def test_validations_of_earlier_content_do_not_pile_up(new_world: Callable[..., World]) -> None:
+    world = new_world()
+    world.apply("--cluster-only", check=True)
+    world.settings(device_plugin={"version": "v0.19.3"})
+    world.apply("--cluster-only", check=True)
+    pods = world.json("pods", "-n", OPERANDS, "-l", "app=nvidia-device-plugin-validation")["items"]
+    assert len(pods) == 3
+
+
+def _workload(node: str) -> dict[str, Any]:
+    container = {"name": "main", "image": "example.com/training:1", "resources": {"limits": {"nvidia.com/gpu": 1}}}
+    spec = {"containers": [container], "nodeSelector": {"kubernetes.io/hostname": node}}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "training", "namespace": "default"}, "spec": spec}
