@@ -64,9 +64,7 @@ class Api(Protocol):
         """Create an object; ``metadata.generateName`` works. Raises ApiError 409."""
         ...
 
-    async def update(
-        self, resource: Resource, body: Object, namespace: str = "", subresource: str = ""
-    ) -> Object:
+    async def update(self, resource: Resource, body: Object, namespace: str = "", subresource: str = "") -> Object:
         """Replace an object, checking its resourceVersion. Raises ApiError 409 on conflict."""
         ...
 
