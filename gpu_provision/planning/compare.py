@@ -70,8 +70,16 @@ def edited_by_hand(live: Manifest) -> frozenset[str]:
 _NOISE = ("managedFields", "resourceVersion", "generation", "uid", "creationTimestamp", "selfLink")
 
 
+# Written by the API server itself; it counts generations where old clients look for them.
+_SERVER_ANNOTATIONS = frozenset({"deprecated.daemonset.template.generation"})
+
+
 def _without_noise(manifest: Manifest) -> Manifest:
     metadata = {key: value for key, value in manifest.get("metadata", {}).items() if key not in _NOISE}
+    annotations = metadata.get("annotations") or {}
+    if _SERVER_ANNOTATIONS & annotations.keys():
+        kept = {key: value for key, value in annotations.items() if key not in _SERVER_ANNOTATIONS}
+        metadata = {**metadata, "annotations": kept}
     rest = {key: value for key, value in manifest.items() if key != "status"}
     return {**rest, "metadata": metadata}
 

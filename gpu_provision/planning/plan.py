@@ -16,6 +16,7 @@ from gpu_provision.planning.observed import Observed
 from gpu_provision.planning.states import (
     NO_NODE,
     NOT_RUN,
+    OUTDATED,
     TO_BE_LABELLED,
     Desired,
     Key,
@@ -32,11 +33,12 @@ _PER_NODE = frozenset({"Node", "Pod"})
 def plan(context: Context, desired: Desired, observed: Observed, findings: tuple[Finding, ...] = ()) -> Plan:
     """Return everything that is not as declared, in dependency order; deletions come last."""
     seen = situation(context, desired, observed)
+    objects = tuple(_object_changes(seen))
     changes = (
-        *_object_changes(seen),
+        *objects,
         *_node_changes(seen),
         *_validation_changes(seen),
-        *_waits(seen),
+        *_waits(seen, frozenset(change.component for change in objects)),
     )
     order = {component: position for position, component in enumerate(desired)}
     ranked = sorted(changes, key=lambda change: order[change.component])
@@ -151,9 +153,11 @@ def _validation_changes(seen: Situation) -> Iterator[Change]:
             )
 
 
-def _waits(seen: Situation) -> Iterator[Change]:
+def _waits(seen: Situation, changing: frozenset[str]) -> Iterator[Change]:
     for (component, node), state in states(seen).items():
         if state.state is State.READY or state.reason == NO_NODE or not _exists(component, seen):
+            continue
+        if state.reason == OUTDATED and component in changing:  # the change already says which pods restart
             continue
         ref = _what_is_awaited(component, node, seen)
         if ref in seen.observed.members or (component == "node_labels" and _is_missing_its_gpu(state)):

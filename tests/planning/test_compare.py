@@ -117,3 +117,11 @@ def test_the_digest_of_a_template_is_told_only_if_nothing_else_differs() -> None
     both = differences(labelled("b", "plugin:v2"), labelled("a", "plugin:v1"))
     assert [change.path for change in both] == ["spec.template.spec.containers[main].image"]
     assert len(differences(labelled("b", "plugin:v1"), labelled("a", "plugin:v1"))) == 1
+
+
+def test_the_generation_that_the_server_counts_in_an_annotation_is_no_change() -> None:
+    """A DaemonSet's change is told as what its reader changed, and nothing else."""
+    before, after = daemonset("plugin:v1"), daemonset("plugin:v2")
+    before["metadata"]["annotations"] = {"deprecated.daemonset.template.generation": "1"}
+    after["metadata"]["annotations"] = {"deprecated.daemonset.template.generation": "2"}
+    assert [change.path for change in changes_between(before, after)] == ["spec.template.spec.containers[main].image"]

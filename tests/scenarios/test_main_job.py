@@ -68,6 +68,7 @@ def test_a_version_change_is_one_field(world: World, first_run: str) -> None:
     updates = [change for change in changed["changes"] if change["action"] == "update"]
     assert [change["object"]["kind"] for change in updates] == ["DaemonSet"], updates
     assert len(updates[0]["fields"]) == 1
+    assert changed["summary"]["wait"] == 0  # that old pods run until then is no news
 
 
 def test_the_next_run_applies_the_version_and_the_one_after_nothing(world: World, first_run: str) -> None:
