@@ -35,12 +35,13 @@ NOT_RUN = "has not run for this content"
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """Everything that states are read off, with pods indexed by component and node."""
+    """Everything that states are read off: pods by component and node, and the labels each node is to have."""
 
     context: Context
     desired: Desired
     observed: Observed
     pods: Mapping[Key, tuple[Manifest, ...]] = field(default_factory=dict)
+    node_labels: Mapping[str, dict[str, str | None]] = field(default_factory=dict)
 
 
 def situation(context: Context, desired: Desired, observed: Observed) -> Situation:
@@ -49,7 +50,8 @@ def situation(context: Context, desired: Desired, observed: Observed) -> Situati
     for pod in observed.pods.values():
         key = (component_of(pod), pod_view.node_of(pod))
         pods[key] = (*pods.get(key, ()), pod)
-    return Situation(context, desired, observed, pods)
+    node_labels = {item["metadata"]["name"]: item["metadata"]["labels"] for item in desired.get("node_labels", ())}
+    return Situation(context, desired, observed, pods, node_labels)
 
 
 def states(seen: Situation) -> dict[Key, NodeState]:
@@ -210,10 +212,7 @@ def _belongs(pod: Manifest, daemonset: Manifest) -> bool:
 
 def _labels_to_be(target: Target, seen: Situation) -> Mapping[str, str | None]:
     live: dict[str, str | None] = dict(target.facts.labels) if target.facts else {}
-    for manifest in seen.desired.get("node_labels", ()):
-        if manifest["metadata"]["name"] == target.name:
-            return {**live, **manifest["metadata"].get("labels", {})}
-    return live
+    return live | seen.node_labels.get(target.name, {})
 
 
 def selects(daemonset: Manifest, node_labels: Mapping[str, str | None]) -> bool:
