@@ -80,8 +80,9 @@ def _silent(error: Exception, place: Place) -> ProvisionError:
 
 
 def _short(reason: object) -> str:
-    text = str(reason)
-    return text.split(": ", 1)[1] if text.startswith("<") and ": " in text else text
+    """Drop the library's own object names: ``HTTPSConnection(...): Failed to ...: [Errno 111] Connection refused``."""
+    text = re.sub(r"^(<[^>]*>|\w+\([^)]*\)): ", "", str(reason))
+    return text[text.index("[Errno") :] if "[Errno" in text else text
 
 
 def _answered(error: Any, place: Place) -> ProvisionError:  # noqa: PLR0911 (a table of status codes)
