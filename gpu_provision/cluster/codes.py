@@ -10,4 +10,5 @@ CODES = {
     "GP306": "Another run holds the lock",
     "GP307": "The API server is not a Kubernetes this tool supports",
     "GP308": "The lock was lost while the run was writing",
+    "GP309": "An object belongs to another stack",
 }

@@ -13,6 +13,7 @@ from gpu_provision.model.findings import Finding, Rejected
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Action, Change, Plan
 from gpu_provision.planning.compare import changes_between, edited_by_hand
+from gpu_provision.planning.membership import PART_OF
 from gpu_provision.planning.observed import Observed
 from gpu_provision.planning.plan import effects, plan
 from gpu_provision.planning.prepare import findings, prepare
@@ -92,7 +93,23 @@ def _dry_run(cluster: Cluster, change: Change, observed: Observed) -> Change | F
     if applied.created:
         return None
     before = observed.members.get(change.ref) or cluster.get(change.ref) or {}
-    return _as_seen(change, before, applied.object)
+    return _of_another_stack(change, before) or _as_seen(change, before, applied.object)
+
+
+def _of_another_stack(change: Change, before: Manifest) -> Finding | None:
+    """Two stacks that apply one object would undo each other for ever."""
+    found = before.get("metadata", {}).get("labels", {}).get(PART_OF)
+    wanted = (change.manifest or {})["metadata"].get("labels", {}).get(PART_OF, found)
+    if found in {None, wanted}:
+        return None
+    return Finding(
+        code="GP309",
+        what="the object belongs to another stack, that is to an inventory of another name",
+        where=str(change.ref),
+        evidence=f"its label {PART_OF} is {found}",
+        fix="give the inventory its old name back, or let its stack go first "
+        f"(kubectl get configmaps -A -l applyset.kubernetes.io/id={found} names it)",
+    )
 
 
 def _as_seen(change: Change, before: Manifest, after: Manifest) -> Change:

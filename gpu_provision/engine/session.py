@@ -116,7 +116,7 @@ class Session:
 
 
 _STEP_SECONDS = 10
-_REFUSE = frozenset({"GP304", "GP305"})
+_REFUSE = frozenset({"GP304", "GP305", "GP309"})
 _TOLD_BY_STATES = frozenset({"GP201"})
 
 

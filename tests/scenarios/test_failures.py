@@ -172,3 +172,15 @@ def test_a_wrong_token_is_refused_in_one_message(new_world: Make) -> None:
     assert run.code == 1
     assert "GP302" in run.text
     assert "nobody" not in run.text
+
+
+def test_a_second_stack_over_the_same_objects_is_refused_before_it_writes(new_world: Make) -> None:
+    """Two inventories that apply the same objects would undo each other for ever."""
+    world = new_world()
+    world.apply("--cluster-only", check=True)
+    before = len(world.writes())
+    world.settings(name="other")
+    run = world.apply("--cluster-only")
+    assert run.code == 1
+    assert "GP309" in run.text
+    assert len(world.writes()) == before
