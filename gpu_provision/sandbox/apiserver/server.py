@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import socket
 from collections.abc import Sequence
@@ -80,7 +81,8 @@ class Server:
         open_ones = [connection.transport for connection in connections if connection.transport]
         await self._runner.cleanup()
         for transport in open_ones:  # TLS would wait for the farewell of idle clients
-            transport.abort()
+            with contextlib.suppress(AttributeError):  # Python before 3.11.4, if the connection ended meanwhile
+                transport.abort()
         self._log.close()
         self.store.close()
 
