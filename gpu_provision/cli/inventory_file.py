@@ -35,11 +35,17 @@ def chosen(option: str | None, environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def _expanded(named: str) -> Path:
-    path = Path(named).expanduser()
+    path = _home(named)
     if path.suffix == ".py":
         return _yaml_beside(path)
     short = DEFAULT.parent / f"{named}.yaml"
     return short if not path.exists() and short.is_file() else path
+
+
+def _home(path: str) -> Path:
+    from gpu_provision.inventory.paths import home
+
+    return home(path)
 
 
 def _yaml_beside(path: Path) -> Path:
@@ -71,7 +77,7 @@ def elsewhere(inventory: Inventory, *, kubeconfig: str | None, context: str | No
     cluster = replace(
         inventory.cluster,
         sandbox="",
-        kubeconfig=str(Path(kubeconfig).expanduser().resolve()) if kubeconfig else inventory.cluster.kubeconfig,
+        kubeconfig=str(_home(kubeconfig).resolve()) if kubeconfig else inventory.cluster.kubeconfig,
         context=context or ("" if kubeconfig else inventory.cluster.context),
     )
     return replace(inventory, cluster=cluster)

@@ -101,7 +101,8 @@ def _missing(name: str, file: Path) -> Finding:
         what, fix = "The file does not exist, nor does its directory.", f"Look for the directory {parent}"
         return Finding(code="GP101", where=name, what=what, fix=fix)
     files = _yaml_files(parent)
-    close = nearest(file.name, [Path(each).name for each in files])
+    by_stem = {Path(each).stem: Path(each).name for each in files}
+    close = by_stem.get(nearest(file.stem, by_stem))
     fix = f"Did you mean {parent / close}?" if close else "Name an existing YAML file."
     return Finding(code="GP101", where=name, what="The file does not exist.", fix=fix)
 

@@ -27,6 +27,11 @@ def test_a_missing_file_is_answered_with_the_nearest_one(tmp_path: Path) -> None
     assert finding.fix == f"Did you mean {tmp_path / 'prod.yaml'}?"
 
 
+def test_files_that_share_the_suffix_only_are_not_near(tmp_path: Path) -> None:
+    (tmp_path / "bin.yaml").write_text("a: 1")
+    assert only_finding(tmp_path / "missing.yaml").fix == "Name an existing YAML file."
+
+
 def test_a_missing_file_in_a_missing_directory(tmp_path: Path) -> None:
     """Then the directory is what is wrong."""
     finding = only_finding(tmp_path / "inventory" / "prod.yaml")
