@@ -167,7 +167,7 @@ def _read(fleet: str | Path) -> tuple[str, str, str]:
     try:
         return path.stem, str(path), path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        fix = f"give the path of a fleet file, or one of: {', '.join(built_in())}"
+        fix = f"give the path of a fleet file, or one of: {', '.join(built_in())}, nodes-<count>"
         what = "the fleet file cannot be read"
         raise InvalidInventory(
             Finding(code="GP701", what=what, where=str(path), evidence=str(error), fix=fix)
