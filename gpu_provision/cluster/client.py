@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from yaml import YAMLError
 
-from gpu_provision.cluster.errors import NotFound, Overloaded, Place, bad_kubeconfig, translated
+from gpu_provision.cluster.errors import NotFound, Overloaded, Place, bad_kubeconfig, no_api_server, translated
 from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import Unreachable
 from gpu_provision.planning.compare import FIELD_MANAGER
@@ -91,7 +91,10 @@ class Cluster:
 
     def version(self) -> str:
         """Return the server's version, such as ``v1.34.1``; the cheapest question to see if anybody is there."""
-        return str(self._json("GET", "/version", "version")["gitVersion"])
+        version = self._json("GET", "/version", "version").get("gitVersion")
+        if not version:
+            raise no_api_server(Place(self.server, "GET", "version"))
+        return str(version)
 
     def served(self, group_version: str) -> frozenset[str]:
         """Return the plural names of the resources of an API group version; empty if there is no such group."""
@@ -189,7 +192,11 @@ class Cluster:
         return WatchStream(self._once("GET", _path(kind), place, query=query, timeout=timeout), kind, place)
 
     def _json(self, verb: str, path: str, subject: str, **options: Any) -> dict[str, Any]:
-        return dict(json.loads(self._send(verb, path, subject, **options).data))
+        response = self._send(verb, path, subject, **options)
+        try:
+            return dict(json.loads(response.data))
+        except (ValueError, TypeError) as error:
+            raise no_api_server(Place(self.server, verb, subject)) from error
 
     def _send(self, verb: str, path: str, subject: str, **options: Any) -> Any:
         give_up = time.monotonic() + self.patience

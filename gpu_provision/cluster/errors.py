@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -69,6 +70,8 @@ def translated(place: Place) -> Iterator[None]:
 
 def _silent(error: Exception, place: Place) -> ProvisionError:
     reason = getattr(error, "reason", None) or error
+    if "CERTIFICATE_VERIFY_FAILED" in str(reason) or isinstance(reason, ssl.SSLError):
+        return Unreachable(_finding("GP301", "the API server's certificate is not trusted", place, _short(reason), _CA))
     return Unreachable(
         Finding(
             code="GP301",
@@ -93,6 +96,8 @@ def _answered(error: Any, place: Place) -> ProvisionError:  # noqa: PLR0911 (a t
             return Refused(
                 _finding("GP302", "the API server does not accept these credentials", place, message, _LOGIN)
             )
+        case 403 if message and not _is_about_the_user(status):
+            return Rejected(_finding("GP305", "the API server does not admit it (403)", place, message))
         case 403:
             return Refused(_finding("GP303", "a permission is missing", place, message, _RIGHTS))
         case 404:
@@ -105,12 +110,26 @@ def _answered(error: Any, place: Place) -> ProvisionError:  # noqa: PLR0911 (a t
             return Outdated(_finding("GP305", "the object was changed in between", place, message, "run again"))
         case 410:
             return Gone(_finding("GP305", "the resource version is too old", place, message))
-        case 429 | 500 | 503 | 504:
+        case 429 | 500 | 502 | 503 | 504:
             return _overloaded(error, place, message)
         case code:
             return Rejected(_finding("GP305", f"the API server rejects it ({code})", place, message))
 
 
+def no_api_server(place: Place) -> Unreachable:
+    """Return the error for an answer that no API server gives: something else listens there."""
+    return Unreachable(
+        _finding(
+            "GP301",
+            "what answers there is no Kubernetes API server",
+            place,
+            "",
+            "check the server's URL in the kubeconfig, and proxies on the way (HTTPS_PROXY, NO_PROXY)",
+        )
+    )
+
+
+_CA = "compare certificate-authority-data of the kubeconfig with the cluster's, or fetch the kubeconfig anew"
 _LOGIN = "log in again, or name another context in cluster.context (kubectl config get-contexts)"
 _RIGHTS = "give the user of this kubeconfig the right, or use an administrator's (kubectl auth can-i --list)"
 
@@ -125,6 +144,12 @@ def _status(body: Any) -> dict[str, Any]:
     except (ValueError, TypeError):
         return {}
     return parsed if isinstance(parsed, dict) else {}
+
+
+def _is_about_the_user(status: dict[str, Any]) -> bool:
+    """Whether a 403 is about rights, not about admission: quota, PodSecurity, a webhook, a namespace that ends."""
+    message = str(status.get("message", ""))
+    return not message or bool(re.search(r'User "[^"]*" cannot ', message))
 
 
 def _conflicting_fields(status: dict[str, Any]) -> list[str]:
@@ -161,8 +186,11 @@ def _overloaded(error: Any, place: Place, message: str) -> Overloaded:
         )
     )
     seconds = (error.headers or {}).get("Retry-After", "1")
-    overloaded.retry_after = float(seconds) if str(seconds).isdigit() else 1.0
+    overloaded.retry_after = max(float(seconds), _SHORTEST_PAUSE) if str(seconds).isdigit() else 1.0
     return overloaded
+
+
+_SHORTEST_PAUSE = 0.2  # some servers say Retry-After: 0, and mean "soon"
 
 
 def bad_kubeconfig(path: str, context: str, reason: object) -> UsageError:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Self
 
 from gpu_provision.cluster.client import Cluster
-from gpu_provision.cluster.errors import AlreadyExists
+from gpu_provision.cluster.errors import AlreadyExists, NotFound
 from gpu_provision.model.cluster import Manifest, ObjectRef
 from gpu_provision.model.findings import Finding, Locked, ProvisionError, Rejected
 from gpu_provision.model.inventory import Inventory
@@ -103,17 +103,20 @@ class WriteLock:
         self._identity = identity()
         self._lease: Manifest = {}
         self._released = threading.Event()
+        self._renewer = threading.Thread(target=self._renew, name="lock", daemon=True)
         self.lost: ProvisionError | None = None
 
     def __enter__(self) -> Self:
         """Acquire the lock and keep it renewed. Raises Locked."""
         self._lease = self._acquire()
-        threading.Thread(target=self._renew, name="lock", daemon=True).start()
+        self._renewer.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         """Give the lock back; a server that is gone will see it expire."""
         self._released.set()
+        self._cluster.patience = min(self._cluster.patience, RENEW_SECONDS)
+        self._renewer.join(RENEW_SECONDS)  # else its last renewal and our farewell could meet
         try:
             self._lease = self._cluster.replace(self._written("", self._lease))
         except ProvisionError:
@@ -127,8 +130,8 @@ class WriteLock:
         if held and is_alive_here(held.holder):
             raise locked(self._cluster, held)
         if held and not is_dead(held.holder):
-            self._wait_for_silence(lease, held)
-            lease = self._cluster.get(self._ref) or lease
+            silent = self._wait_for_silence(lease, held)
+            return self._take(silent, held) if silent else self._create()
         return self._take(lease, held)
 
     def _create(self) -> Manifest:
@@ -145,38 +148,45 @@ class WriteLock:
             now = _holder(self._cluster.get(self._ref)) or held
             raise (locked(self._cluster, now) if now else error) from error
 
-    def _wait_for_silence(self, lease: Manifest, held: Lock) -> None:
+    def _wait_for_silence(self, lease: Manifest, held: Lock) -> Manifest | None:
+        """Return the lease as last looked at: taking exactly that one, only one of several waiters succeeds."""
         seen, give_up = lease["spec"].get("renewTime"), time.monotonic() + LEASE_SECONDS
         while time.monotonic() < give_up:
             self._on_wait(f"the lock is held by {held.holder}; looking whether it is alive")
             time.sleep(RENEW_SECONDS / 2)  # a living holder renews within this time, twice over
             now = self._cluster.get(self._ref)
             if now is None or not _holder(now):
-                return
+                return now
             if now["spec"].get("renewTime") != seen:
                 raise locked(self._cluster, _holder(now) or held)
+            lease = now
+        return lease
 
     def _renew(self) -> None:
         silent_since = time.monotonic()
         while not self._released.wait(RENEW_SECONDS):
             try:
-                self._lease = self._cluster.replace(self._written(self._identity, self._lease))
+                self._lease = self._renewed()
                 silent_since = time.monotonic()
-            except Rejected as error:
-                if not self._released.is_set() and not self._still_ours():
-                    self.lost = error
-                    return
+            except Locked as error:
+                self.lost = error
+                return
             except ProvisionError as error:
                 if time.monotonic() - silent_since > LEASE_SECONDS:
                     self.lost = error
 
-    def _still_ours(self) -> bool:
-        lease = self._cluster.get(self._ref)
-        held = _holder(lease)
-        if lease is None or held is None or held.holder != self._identity:
-            return False
-        self._lease = lease
-        return True
+    def _renewed(self) -> Manifest:
+        """Renew the lease; whatever else somebody wrote to it, it is ours while it says so."""
+        try:
+            return self._cluster.replace(self._written(self._identity, self._lease))
+        except NotFound:
+            return self._create()
+        except Rejected as error:
+            lease = self._cluster.get(self._ref)
+            held = _holder(lease)
+            if lease is None or held is None or held.holder != self._identity:
+                raise (locked(self._cluster, held) if held else error) from error
+            return self._cluster.replace(self._written(self._identity, lease))
 
     def _written(self, holder: str, lease: Manifest) -> Manifest:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -33,6 +33,8 @@ def _entries(data: Mapping[str, str]) -> dict[tuple[str, str], str]:
             passed = json.loads(text)
         except ValueError:
             continue
+        if not isinstance(passed, dict):
+            continue
         entries |= {(component, node): str(digest) for component, digest in passed.items()}
     return entries
 

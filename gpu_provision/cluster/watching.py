@@ -10,7 +10,7 @@ from typing import NamedTuple, Self
 from gpu_provision.cluster.client import Cluster, WatchEvent, WatchStream
 from gpu_provision.cluster.errors import Gone
 from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, ref_of
-from gpu_provision.model.findings import ProvisionError, Refused, Unreachable
+from gpu_provision.model.findings import ProvisionError, Unreachable
 
 _PAUSE_SECONDS = 1.0
 
@@ -36,8 +36,8 @@ class Mirror:
 
     def __enter__(self) -> Self:
         """List every scope, then follow it."""
-        for scope in self._scopes:
-            version = self._relist(scope)
+        versions = [self._relist(scope) for scope in self._scopes]
+        for scope, version in zip(self._scopes, versions, strict=True):
             worker = threading.Thread(target=self._follow, args=(scope, version), name=str(scope), daemon=True)
             worker.start()
         return self
@@ -83,32 +83,32 @@ class Mirror:
     def _follow(self, scope: Scope, version: str) -> None:
         silent_since: float | None = None
         while not self._stopped.is_set():
+            began = time.monotonic()
             try:
                 version = version or self._relist(scope)
-                version = self._stream(scope, version)
-                silent_since = None
+                stream, silent_since = self._open(scope, version), None
+                for event in stream:
+                    version = event.object["metadata"]["resourceVersion"]
+                    self._take(scope.kind, event)
             except Gone:
                 version = ""
             except Unreachable as error:
-                silent_since = silent_since or time.monotonic()
+                version, silent_since = "", silent_since or time.monotonic()
                 if time.monotonic() - silent_since > self._patience:
                     self._fail(error)
                     return
-                version = ""
-                self._stopped.wait(_PAUSE_SECONDS)
-            except (Refused, ProvisionError) as error:
+            except ProvisionError as error:
                 self._fail(error)
                 return
+            if time.monotonic() - began < _PAUSE_SECONDS:
+                self._stopped.wait(_PAUSE_SECONDS)  # whoever ends watches at once is not asked at once again
 
-    def _stream(self, scope: Scope, version: str) -> str:
+    def _open(self, scope: Scope, version: str) -> WatchStream:
         stream = self._cluster.watch(scope.kind, version, label_selector=scope.label_selector)
         self._streams[scope.kind] = stream
-        for event in stream:
-            if self._stopped.is_set():
-                break
-            version = event.object["metadata"]["resourceVersion"]
-            self._take(scope.kind, event)
-        return version
+        if self._stopped.is_set():
+            stream.close()
+        return stream
 
     def _take(self, kind: Kind, event: WatchEvent) -> None:
         if event.type == "BOOKMARK":

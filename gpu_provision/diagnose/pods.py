@@ -25,6 +25,18 @@ def phase(pod: Manifest) -> str:
     return str(pod.get("status", {}).get("phase", ""))
 
 
+def was_turned_away(pod: Manifest) -> bool:
+    """Whether the node ended the pod for reasons of its own, so that the pod says nothing about what it was to show.
+
+    Source: the kubelet's pod status reasons, such as Evicted, UnexpectedAdmissionError, NodeShutdown.
+    """
+    reason = pod.get("status", {}).get("reason", "")
+    return phase(pod) == "Failed" and reason not in _OWN_FAILURES
+
+
+_OWN_FAILURES = frozenset({"", "DeadlineExceeded"})
+
+
 def node_of(pod: Manifest) -> str:
     """Return the node that the pod runs on, or that it is bound to by its daemon set; else an empty string."""
     return str(pod.get("spec", {}).get("nodeName") or _pinned_node(pod))

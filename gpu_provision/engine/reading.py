@@ -119,7 +119,8 @@ def _as_seen(change: Change, before: Manifest, after: Manifest) -> Change:
 def _drift(cluster: Cluster, change: Change, observed: Observed, error: FieldConflict) -> Change | Finding:
     """A hand edit of our own object is drift, and is undone; a field of any other manager is a conflict."""
     live = observed.members.get(change.ref)
-    if live is None or change.manifest is None or not error.managers <= edited_by_hand(live):
+    known = live is not None and bool(error.managers) and error.managers <= edited_by_hand(live)
+    if live is None or change.manifest is None or not known:
         return replace(error.findings[0], where=str(change.ref))
     version = live["metadata"]["resourceVersion"]
     manifest = {**change.manifest, "metadata": {**change.manifest["metadata"], "resourceVersion": version}}

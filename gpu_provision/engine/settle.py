@@ -41,28 +41,41 @@ class Settler:
     one_by_one: frozenset[str] = frozenset()
     rejected: dict[Key, str] = field(default_factory=dict)
     _since: dict[Key, float] = field(default_factory=dict)
+    _spent: dict[Key, float] = field(default_factory=dict)
+    _due: dict[Key, float] = field(default_factory=dict)
     _overdue: dict[Key, str] = field(default_factory=dict)
 
     def settle(self, raw: Mapping[Key, NodeState], now: float) -> dict[Key, NodeState]:
         """Return the states with waiting, blocking and deadlines applied. ``raw`` is in dependency order."""
+        self._due.clear()
         settled: dict[Key, NodeState] = {}
         for key, state in raw.items():
             settled[key] = self._settled(key, state, settled, now)
-        return self._stop_rollouts(settled)
+        return self._stop_rollouts(settled) | self._rejected_elsewhere(settled)
+
+    def _rejected_elsewhere(self, settled: Mapping[Key, NodeState]) -> dict[Key, NodeState]:
+        """What was refused on nodes that have no state of their own, such as the labels of a node without a GPU."""
+        return {
+            (component, node): NodeState(component=component, node=node, state=State.FAILED, reason=reason)
+            for (component, node), reason in self.rejected.items()
+            if (component, node) not in settled
+        }
 
     def _settled(self, key: Key, state: NodeState, known: Mapping[Key, NodeState], now: float) -> NodeState:
         if key in self.rejected:
             return replace(state, state=State.FAILED, reason=self.rejected[key])
         if state.state in {State.READY, State.FAILED}:
-            self._overdue.pop(key, None)
-            self._since.pop(key, None)
+            for clock in (self._overdue, self._since, self._spent):
+                clock.pop(key, None)
             return state
         required = self._required(key, known)
         for name, found in required.items():
             if found.state in _BROKEN:
+                self._pause(key, now)
                 return replace(state, state=State.BLOCKED, reason=f"needs {name}, which is not ready here")
         waits = [name for name, found in required.items() if found.state is not State.READY]
         if waits:
+            self._pause(key, now)
             return replace(state, state=State.PENDING, reason=f"waits for {', '.join(waits)}")
         return self._timed(key, state, now)
 
@@ -78,21 +91,28 @@ class Settler:
         shared = known.get((component, "")) if node else None
         return required | ({component: shared} if shared else {})
 
+    def _pause(self, key: Key, now: float) -> None:
+        """Stop a clock without forgetting it: a requirement that comes and goes must not grant time for ever."""
+        if key in self._since:
+            self._spent[key] = now - self._since.pop(key)
+
     def _timed(self, key: Key, state: NodeState, now: float) -> NodeState:
         if key[0] in self.one_by_one and state.reason == OUTDATED:
             return state
-        since, limit = self._since.setdefault(key, now), self.timeouts.get(key[0], 300)
-        if BUSY in state.reason:
-            busy = now - since > min(limit, _BUSY_SECONDS)
-            return replace(state, state=State.READY, reason=NOT_VALIDATED) if busy else state
-        if key not in self._overdue and now - since <= limit:
+        since = self._since.setdefault(key, now - self._spent.pop(key, 0.0))
+        busy, limit = BUSY in state.reason, self.timeouts.get(key[0], _DEFAULT_SECONDS)
+        due = since + (min(limit, _BUSY_SECONDS) if busy else limit)
+        if now <= due and (busy or key not in self._overdue):
+            self._due[key] = due
             return state
+        if busy:
+            return replace(state, state=State.READY, reason=NOT_VALIDATED)
         reason = self._overdue.setdefault(key, f"{state.reason} (not ready after {limit} s)")
         return replace(state, state=State.FAILED, reason=reason)
 
     def _stop_rollouts(self, settled: dict[Key, NodeState]) -> dict[Key, NodeState]:
         for component in self.one_by_one:
-            failed = [node for (name, node), state in settled.items() if name == component and state.state in _BROKEN]
+            failed = [node for (name, node), state in settled.items() if name == component and _has_failed(state)]
             if not failed:
                 continue
             reason = f"keeps the previous content: the rollout stopped at {', '.join(sorted(filter(None, failed)))}"
@@ -103,12 +123,13 @@ class Settler:
 
     def next_deadline(self, now: float) -> float:
         """Return in how many seconds the next clock runs out, at most 30."""
-        left = [
-            since + self.timeouts.get(key[0], 300) - now
-            for key, since in self._since.items()
-            if key not in self._overdue
-        ]
-        return min([_LONGEST_WAIT, *(max(seconds, 0.0) + _JUST_AFTER for seconds in left)])
+        return min([_LONGEST_WAIT, *(max(due - now, 0.0) + _JUST_AFTER for due in self._due.values())])
 
 
+def _has_failed(state: NodeState) -> bool:
+    """Blocked is not failed: a node that is missing, or has lost its GPU, says nothing about the new content."""
+    return state.state is State.FAILED
+
+
+_DEFAULT_SECONDS = 300
 _LONGEST_WAIT, _JUST_AFTER = 30.0, 0.05

@@ -99,7 +99,10 @@ def effects(
 def _owned_by(pod: Manifest, manifest: Manifest) -> bool:
     name = manifest["metadata"]["name"]
     owners = pod["metadata"].get("ownerReferences", ())
-    return any(owner["name"] == name or owner["name"].startswith(f"{name}-") for owner in owners)
+    return any(
+        owner["name"] == name or (owner["kind"] == "ReplicaSet" and owner["name"].rpartition("-")[0] == name)
+        for owner in owners
+    )
 
 
 def _node_changes(seen: Situation) -> Iterator[Change]:

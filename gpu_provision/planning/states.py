@@ -151,13 +151,19 @@ def _validation_state(component: str, target: Target, manifest: Manifest, seen: 
     pod = seen.observed.pods.get(ref_of(manifest))
     if pod is None:
         return _state(component, target, State.PENDING, NOT_RUN)
+    return _state(component, target, *_of_validation_pod(pod))
+
+
+def _of_validation_pod(pod: Manifest) -> tuple[State, str]:
+    if pod["metadata"].get("deletionTimestamp"):
+        return State.PROGRESSING, pod_view.cause(pod)
     match pod_view.phase(pod):
-        case "Failed":
-            return _state(component, target, State.FAILED, pod_view.cause(pod))
+        case "Failed" if not pod_view.was_turned_away(pod):
+            return State.FAILED, pod_view.cause(pod)
         case "Succeeded":
-            return _state(component, target, State.PROGRESSING, "passed, not recorded yet")
+            return State.PROGRESSING, "passed, not recorded yet"
         case _:
-            return _state(component, target, State.PROGRESSING, pod_view.cause(pod))
+            return State.PROGRESSING, pod_view.cause(pod)
 
 
 def count_problem(target: Target, context: Context) -> str:
@@ -197,12 +203,14 @@ def _daemon_state(component: str, target: Target, daemonset: Manifest, seen: Sit
     current = [pod for pod in pods if digest_of(pod) == wanted]
     if any(pod_view.is_ready(pod) for pod in current):
         return _state(component, target, State.READY)
+    silent = "" if target.facts and target.facts.ready else "; the node is NotReady"
     if current:
-        return _state(component, target, State.PROGRESSING, pod_view.cause(current[0]))
-    if pods:
+        return _state(component, target, State.PROGRESSING, f"{pod_view.cause(current[0])}{silent}")
+    if any(not pod["metadata"].get("deletionTimestamp") for pod in pods):
         return _state(component, target, State.PROGRESSING, OUTDATED)
-    reason = "" if target.facts and target.facts.ready else "; the node is NotReady"
-    return _state(component, target, State.PENDING, f"no pod on this node yet{reason}")
+    if pods:
+        return _state(component, target, State.PROGRESSING, f"the previous pod is still terminating{silent}")
+    return _state(component, target, State.PENDING, f"no pod on this node yet{silent}")
 
 
 def _belongs(pod: Manifest, daemonset: Manifest) -> bool:
