@@ -9,7 +9,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TextIO
 
+from gpu_provision.cli import codes
+from gpu_provision.model.findings import Finding, ProvisionError
 from gpu_provision.report.style import PLAIN, Style, wants_color
+
+
+class OutputLost(ProvisionError):
+    """Nothing can be written where the output goes, such as on a full disk."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,5 +69,12 @@ def write(stream: TextIO, text: str) -> None:
     """Write a text and end its last line."""
     if not text:
         return
-    stream.write(text if text.endswith("\n") else f"{text}\n")
-    stream.flush()
+    try:
+        stream.write(text if text.endswith("\n") else f"{text}\n")
+        stream.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise OutputLost(
+            Finding(code=codes.NOT_WRITABLE, what="the output cannot be written", evidence=str(error.strerror))
+        ) from error

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
+from dataclasses import replace
+from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -12,6 +15,7 @@ import click
 
 from gpu_provision.cli import failures, offline, online, sandbox
 from gpu_provision.cli.commands import Commands
+from gpu_provision.cli.output import OutputLost
 from gpu_provision.cli.session import Session
 from gpu_provision.model.findings import ExitCode
 
@@ -72,6 +76,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     words = sys.argv[1:] if arguments is None else arguments
     click.UsageError.exit_code = ExitCode.USAGE  # click's own is 2, which means "differences" here
     signal.signal(signal.SIGTERM, _terminate)
+    _open_closed_streams()
     sys.exit(run(words))
 
 
@@ -82,6 +87,8 @@ def run(words: list[str]) -> int:
         returned: Any = cli.main(args=words, prog_name="gpu-provision", standalone_mode=False, obj=session)
     except BrokenPipeError:
         return _reader_gone()
+    except OutputLost as lost:
+        return _disk_full(lost, session)
     except click.exceptions.Exit as done:
         return done.exit_code
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the one handler: nobody else prints failures
@@ -92,8 +99,28 @@ def run(words: list[str]) -> int:
 
 def _reader_gone() -> int:
     """End quietly when the reader of our output, such as ``head``, has seen enough."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    _drop_the_rest()
     return 128 + signal.SIGPIPE
+
+
+def _disk_full(lost: OutputLost, session: Session) -> int:
+    """Say on stderr, even if JSON was asked for, that the output is lost."""
+    _drop_the_rest()
+    with contextlib.suppress(OSError, OutputLost):
+        return failures.report(lost, Session(output=replace(session.output, json=False)))
+    return lost.exit_code
+
+
+def _drop_the_rest() -> None:
+    """Spare the interpreter another try at what is still buffered."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _open_closed_streams() -> None:
+    """Let a run go on whose caller closed stdout or stderr, as some daemons do."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - open until the end
 
 
 class Terminated(KeyboardInterrupt):
