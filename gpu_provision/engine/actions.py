@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gpu_provision.components import labels
 from gpu_provision.diagnose import pods as pod_view
@@ -25,11 +25,11 @@ class LabelNode:
 
 @dataclass(frozen=True, slots=True)
 class StartPod:
-    """Start one validation pod; ``digest`` names what it validates."""
+    """Start one validation pod."""
 
     key: Key
     ref: ObjectRef
-    digest: str
+    manifest: Manifest = field(compare=False)  # its name holds the digest of its content
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ def _validation_steps(
             elif live is not None and live["metadata"]["uid"] not in harvested:
                 yield from _harvest(key, live, seen)
             elif state and state.state is State.PENDING and state.reason == NOT_RUN:
-                yield StartPod(key, ref_of(manifest), digest_of(manifest))
+                yield StartPod(key, ref_of(manifest), manifest)
 
 
 def _superseded(seen: Situation) -> Iterator[Step]:

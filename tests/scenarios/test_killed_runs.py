@@ -76,10 +76,12 @@ def test_a_run_killed_at_many_points_ends_where_an_undisturbed_one_ends(
         run = world.start(*world.apply_command, "--cluster-only")
         wanted = before + 1 + step
         world.until(lambda run=run, wanted=wanted: run.poll() is not None or len(world.writes()) >= wanted)
-        if run.poll() is not None:
-            break
+        ended = run.poll()
         run.kill()
-        run.communicate(timeout=10)
+        out, _ = run.communicate(timeout=10)
+        if ended is not None:
+            assert ended == 0, out
+            break
         killed_at.append(len(world.writes()))
     assert len(killed_at) >= 8, killed_at
     world.server_fault()

@@ -1,0 +1,89 @@
+"""The objects of one run: what was applied and pruned, and what became wanted on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+from gpu_provision.cluster.client import Cluster
+from gpu_provision.engine.reading import Reading
+from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
+from gpu_provision.model.findings import Rejected
+from gpu_provision.model.plan import Action, Change
+from gpu_provision.planning.states import Desired, Key
+
+_PARALLEL = 16
+_PER_NODE = frozenset({"Node", "Pod"})
+
+# Objects of one rank are applied at the same time, after those of lower ranks.
+_RANKS: Mapping[str, int] = {"Namespace": 0, "CustomResourceDefinition": 1, "DaemonSet": 3, "Deployment": 3}
+_OTHER_RANK = 2
+
+
+class Objects:
+    """Applies and prunes, and remembers the outcome.
+
+    Attributes:
+        members: Live objects of the stack as last answered by the API server.
+        rejected: Component -> why the API server refused an object of it.
+        changed: Number of objects written.
+    """
+
+    def __init__(self, cluster: Cluster, reading: Reading) -> None:
+        """Start from what was read; nothing is written."""
+        self._cluster = cluster
+        self._applied = _manifests(reading.desired)
+        self.members: dict[ObjectRef, Manifest] = dict(reading.observed.members)
+        self.rejected: dict[Key, str] = {}
+        self.changed = 0
+
+    def apply(self, changes: Iterable[Change]) -> None:
+        """Apply every object to be created or updated, rank by rank."""
+        ranked: dict[int, list[Change]] = {}
+        for change in changes:
+            if change.action in {Action.CREATE, Action.UPDATE} and change.ref.kind not in _PER_NODE:
+                ranked.setdefault(_RANKS.get(change.ref.kind, _OTHER_RANK), []).append(change)
+        with ThreadPoolExecutor(_PARALLEL) as pool:
+            for rank in sorted(ranked):
+                list(pool.map(self._apply, ranked[rank]))
+
+    def prune(self, changes: Iterable[Change]) -> None:
+        """Delete every object that is no longer wanted."""
+        with ThreadPoolExecutor(_PARALLEL) as pool:
+            list(pool.map(self._delete, (change for change in changes if change.action is Action.DELETE)))
+
+    def follow(self, desired: Desired) -> None:
+        """Apply what became wanted, or other than before, since facts about nodes came in."""
+        wanted = _manifests(desired)
+        self.apply(
+            Change(component=component, action=Action.CREATE, ref=ref, manifest=manifest)
+            for ref, (component, manifest) in wanted.items()
+            if self._applied.get(ref) != (component, manifest)
+        )
+        self._applied = wanted
+
+    def _apply(self, change: Change) -> None:
+        if change.manifest is None:
+            return
+        try:
+            applied = self._cluster.apply(change.manifest, take_back=bool(change.takes_back_from))
+        except Rejected as error:
+            self.rejected[change.component, ""] = f"{change.ref}: {error.findings[0].evidence or error}"
+            return
+        ref = change.ref
+        self.members[ref] = {"apiVersion": ref.api_version, "kind": ref.kind, **applied.object}
+        self.changed += 1
+
+    def _delete(self, change: Change) -> None:
+        uid = self.members.pop(change.ref, {}).get("metadata", {}).get("uid", "")
+        self._cluster.delete(change.ref, uid=uid)
+        self.changed += 1
+
+
+def _manifests(desired: Desired) -> dict[ObjectRef, tuple[str, Manifest]]:
+    return {
+        ref_of(manifest): (component, manifest)
+        for component, manifests in desired.items()
+        for manifest in manifests
+        if manifest["kind"] not in _PER_NODE
+    }

@@ -1,0 +1,73 @@
+"""The validations of one run: their evidence, and the record of what has passed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from gpu_provision.cluster import records
+from gpu_provision.cluster.client import Cluster
+from gpu_provision.engine.actions import HarvestPod
+from gpu_provision.engine.reading import Reading
+from gpu_provision.model.findings import ProvisionError
+from gpu_provision.model.progress import Evidence
+from gpu_provision.planning.states import Key
+
+_PAUSE_SECONDS = 2.0
+
+
+class Validations:
+    """Takes the results of validation pods and keeps them on record.
+
+    Attributes:
+        passed: (component, node) -> digest of the content that passed.
+        failed: (component, node) -> what the pod said last.
+        evidence: (component, node) -> what the pod printed.
+        harvested: Uids of pods whose result has been taken.
+    """
+
+    def __init__(self, cluster: Cluster, reading: Reading) -> None:
+        """Start from the record as it was read."""
+        self._cluster, self._inventory = cluster, reading.context.inventory
+        self._targets = frozenset(target.name for target in reading.context.targets)
+        self.passed: dict[Key, str] = dict(reading.observed.passed)
+        self.failed: dict[Key, str] = {}
+        self.evidence: dict[Key, Evidence] = {}
+        self.harvested: set[str] = set()
+        self._recorded, self._due = dict(self.passed), 0.0
+
+    def harvest(self, step: HarvestPod) -> None:
+        """Take the result of a pod that has ended."""
+        component, node = step.key
+        lines = self._log(step)
+        self.harvested.add(step.uid)
+        self.evidence[step.key] = Evidence(
+            component=component, node=node, pod=step.ref.name, passed=step.passed, lines=lines
+        )
+        if step.passed:
+            self.passed[step.key] = step.digest
+        else:
+            said = next((line for line in reversed(lines) if line.strip()), "no output")
+            self.failed[step.key] = f"the validation failed: {said}"
+
+    def _log(self, step: HarvestPod) -> tuple[str, ...]:
+        try:
+            return self._cluster.log(step.ref, step.container)
+        except ProvisionError as error:
+            return (f"(its log cannot be read: {error.findings[0].evidence or error.findings[0].what})",)
+
+    def is_due(self, now: float) -> bool:
+        """Whether the record is behind and was not written within the last two seconds."""
+        return now >= self._due and self.passed != self._recorded
+
+    def record(self, now: float) -> None:
+        """Write the record if it is behind: one request, however many nodes."""
+        passed = dict(self.passed)
+        if passed == self._recorded:
+            return
+        self._due = now + _PAUSE_SECONDS
+        records.write(self._cluster, self._inventory, self._of_targets(passed))
+        self._recorded = passed
+
+    def _of_targets(self, passed: Mapping[Key, str]) -> dict[Key, str]:
+        """A node that left the inventory leaves the record, too."""
+        return {key: digest for key, digest in passed.items() if key[1] in self._targets}

@@ -1,0 +1,99 @@
+"""From live objects to a situation, again and again: what has not changed is not worked out anew."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+from gpu_provision.cluster.facts import node_facts
+from gpu_provision.cluster.observe import NODE, POD
+from gpu_provision.cluster.watching import Mirror, Scope
+from gpu_provision.engine.reading import Reading
+from gpu_provision.model.cluster import ClusterFacts, Context, Kind, Manifest, NodeFacts, ObjectRef, Target
+from gpu_provision.model.inventory import Inventory
+from gpu_provision.planning.membership import PART_OF, STACK, applyset_id
+from gpu_provision.planning.prepare import prepare
+from gpu_provision.planning.states import Desired, Key, Situation, situation
+
+_DEPLOYMENT, _CRD = Kind("apps/v1", "Deployment"), Kind("apiextensions.k8s.io/v1", "CustomResourceDefinition")
+
+# Labels that GPU Feature Discovery keeps current; no manifest depends on them.
+_IRRELEVANT = ("nvidia.com/cuda.", "nvidia.com/gfd.", "nvidia.com/gpu.", "nvidia.com/mig.")
+_RELEVANT = ("nvidia.com/gpu.deploy.", "nvidia.com/gpu.present")
+
+
+class _KnownNode(NamedTuple):
+    """A node as last read; ``relevant`` is what manifests can depend on."""
+
+    version: str
+    facts: NodeFacts
+    relevant: tuple[object, ...]
+
+
+class _Prepared(NamedTuple):
+    """Manifests, and what they were made from."""
+
+    relevant: tuple[object, ...]
+    context: Context
+    desired: Desired
+
+
+def scopes(inventory: Inventory) -> tuple[Scope, ...]:
+    """Return what a run follows: nodes, its pods, and its objects that get ready by themselves."""
+    members = f"{PART_OF}={applyset_id(inventory.name, inventory.cluster.namespace)}"
+    pods = f"{STACK}={inventory.name}"
+    return Scope(NODE), Scope(POD, pods), Scope(_DEPLOYMENT, members), Scope(_CRD, members)
+
+
+class View:
+    """Looks at the live objects of one run."""
+
+    def __init__(self, reading: Reading) -> None:
+        """Start from what was read."""
+        self._reading = reading
+        self._nodes: dict[str, _KnownNode] = {}
+        self._prepared: _Prepared | None = None
+
+    def look(self, mirror: Mirror, members: Mapping[ObjectRef, Manifest], passed: Mapping[Key, str]) -> Situation:
+        """Return the situation as it is now."""
+        known = [self._node(node) for _, node in sorted(mirror.of(NODE).items())]
+        facts = replace(self._reading.context.facts, nodes=tuple(node.facts for node in known))
+        prepared = self._prepare(tuple(node.relevant for node in known), facts)
+        observed = replace(
+            self._reading.observed,
+            facts=facts,
+            members={**members, **mirror.of(_DEPLOYMENT), **mirror.of(_CRD)},
+            pods=mirror.of(POD),
+            passed=dict(passed),
+        )
+        by_name = {node.facts.name: node.facts for node in known}
+        targets = tuple(_with_facts(target, by_name) for target in prepared.context.targets)
+        context = replace(prepared.context, facts=facts, targets=targets)
+        return situation(context, prepared.desired, observed)
+
+    def _prepare(self, relevant: tuple[object, ...], facts: ClusterFacts) -> _Prepared:
+        if self._prepared is None or self._prepared.relevant != relevant:
+            self._prepared = _Prepared(relevant, *prepare(self._reading.context.inventory, facts))
+        return self._prepared
+
+    def _node(self, node: Manifest) -> _KnownNode:
+        name, version = node["metadata"]["name"], node["metadata"]["resourceVersion"]
+        known = self._nodes.get(name)
+        if known is None or known.version != version:
+            facts = node_facts(node)
+            known = self._nodes[name] = _KnownNode(version, facts, _relevant(facts))
+        return known
+
+
+def _relevant(facts: NodeFacts) -> tuple[object, ...]:
+    kept = tuple(
+        (key, value)
+        for key, value in sorted(facts.labels.items())
+        if not key.startswith(_IRRELEVANT) or key.startswith(_RELEVANT)
+    )
+    return facts.name, facts.uid, facts.boot_id, facts.os, kept
+
+
+def _with_facts(target: Target, facts: Mapping[str, NodeFacts]) -> Target:
+    return replace(target, facts=facts.get(target.name))
