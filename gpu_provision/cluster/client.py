@@ -16,7 +16,15 @@ from typing import Any, NamedTuple
 
 from yaml import YAMLError
 
-from gpu_provision.cluster.errors import NotFound, Overloaded, Place, bad_kubeconfig, no_api_server, translated
+from gpu_provision.cluster.errors import (
+    NotFound,
+    Outdated,
+    Overloaded,
+    Place,
+    bad_kubeconfig,
+    no_api_server,
+    translated,
+)
 from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import Unreachable
 from gpu_provision.planning.compare import FIELD_MANAGER
@@ -25,6 +33,7 @@ CONNECT_SECONDS, READ_SECONDS = 5, 30
 _CONNECTIONS = 24
 _MERGE_PATCH = "application/merge-patch+json"
 _APPLY_PATCH = "application/apply-patch+yaml"
+_STATUS_CHANGES = 5  # of an object whose edit is undone; controllers write a status several times a second in a rollout
 
 
 KINDS: Mapping[Kind, str] = {
@@ -128,20 +137,44 @@ class Cluster:
 
         Args:
             take_back: Force the apply. Only for fields of our own objects that somebody edited by hand; give the
-                manifest a resourceVersion then, so that nothing is forced that was not looked at.
+                manifest a resourceVersion then, so that nothing is forced that was not looked at. With a generation
+                beside it, an object whose status alone has changed meanwhile counts as looked at.
 
         Raises:
             FieldConflict: Another field manager owns a field.
+            Outdated: The object is no longer the one that was looked at.
             Rejected: The server does not accept the object.
         """
-        ref = ref_of(manifest)
         query = [("fieldManager", manager), ("fieldValidation", "Strict")]
         query += [("dryRun", "All")] if dry_run else []
         query += [("force", "true")] if take_back else []
+        for _ in range(_STATUS_CHANGES):
+            try:
+                return self._applied(manifest, query)
+            except Outdated:
+                current = self._with_another_status(manifest) if take_back else None
+                if current is None:
+                    raise
+                manifest = current
+        return self._applied(manifest, query)
+
+    def _applied(self, manifest: Manifest, query: Sequence[tuple[str, str]]) -> Applied:
+        ref = ref_of(manifest)
         path = _path(ref.type, ref.namespace, ref.name)
         response = self._send("PATCH", path, f"{ref}", body=manifest, query=query, content_type=_APPLY_PATCH)
         warnings = tuple(response.headers.getlist("Warning")) if "Warning" in response.headers else ()
         return Applied(json.loads(response.data), response.status == _CREATED, warnings)
+
+    def _with_another_status(self, manifest: Manifest) -> Manifest | None:
+        """Return the manifest for the object's present version; None if more than its status has changed."""
+        live = self.get(ref_of(manifest))
+        generation = manifest["metadata"].get("generation")
+        if live is None or generation is None or live["metadata"].get("generation") != generation:
+            return None
+        return {
+            **manifest,
+            "metadata": {**manifest["metadata"], "resourceVersion": live["metadata"]["resourceVersion"]},
+        }
 
     def label(self, ref: ObjectRef, uid: str, labels: Mapping[str, str | None]) -> Manifest:
         """Set labels of an existing object and remove those that are None; ``uid`` guards against a namesake."""

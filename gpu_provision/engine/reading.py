@@ -122,8 +122,8 @@ def _drift(cluster: Cluster, change: Change, observed: Observed, error: FieldCon
     known = live is not None and bool(error.managers) and error.managers <= edited_by_hand(live)
     if live is None or change.manifest is None or not known:
         return replace(error.findings[0], where=str(change.ref))
-    version = live["metadata"]["resourceVersion"]
-    manifest = {**change.manifest, "metadata": {**change.manifest["metadata"], "resourceVersion": version}}
+    looked_at = {key: live["metadata"][key] for key in ("resourceVersion", "generation") if key in live["metadata"]}
+    manifest = {**change.manifest, "metadata": {**change.manifest["metadata"], **looked_at}}
     try:
         applied = cluster.apply(manifest, dry_run=True, take_back=True)
     except Rejected as refused:
