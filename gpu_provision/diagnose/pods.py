@@ -51,12 +51,14 @@ def cause(pod: Manifest) -> str:
 
 
 def failing_container(pod: Manifest) -> tuple[str, bool]:
-    """Return the name of the container that keeps the pod from being ready, and whether its last run has ended."""
+    """Return the name of the container that keeps the pod from being ready, and whether its previous run tells why.
+
+    A container that failed and was started again may not have got to its error yet.
+    """
     for status in _statuses(pod):
-        state = status.get("state", {})
-        ended = "terminated" in state or "terminated" in status.get("lastState", {})
+        state, before = status.get("state", {}), status.get("lastState", {}).get("terminated", {})
         if not status.get("ready") and state.get("terminated", {}).get("exitCode") != 0:
-            return str(status["name"]), ended and "running" not in state
+            return str(status["name"]), bool(before.get("exitCode")) and "terminated" not in state
     return "", False
 
 

@@ -71,11 +71,22 @@ def test_a_pod_pinned_by_affinity_belongs_to_its_node_before_it_is_bound() -> No
     assert node_of({"metadata": {"name": "p"}, "spec": {"affinity": affinity}}) == "h100-1"
 
 
-def test_the_failing_container_is_the_first_that_is_not_done() -> None:
-    done = {"name": "init", "ready": True, "state": {"terminated": {"exitCode": 0}}}
-    crashed = {
-        **container("driver", waiting={"reason": "CrashLoopBackOff"}),
-        "lastState": {"terminated": {"exitCode": 1}},
-    }
-    live = pod(initContainerStatuses=[done], containerStatuses=[crashed])
-    assert failing_container(live) == ("driver", True)
+FAILED, PASSED = {"terminated": {"exitCode": 1}}, {"terminated": {"exitCode": 0}}
+
+
+@pytest.mark.parametrize(
+    ("state", "before", "previous"),
+    [
+        pytest.param({"waiting": {"reason": "CrashLoopBackOff"}}, FAILED, True, id="waits to be started again"),
+        pytest.param({"running": {}}, FAILED, True, id="runs again and may not have got to its error yet"),
+        pytest.param({"running": {}}, PASSED, False, id="runs again after a success"),
+        pytest.param(FAILED, {}, False, id="has just failed for the first time: there is no previous run"),
+        pytest.param(FAILED, FAILED, False, id="has just failed again"),
+        pytest.param({"running": {}}, {}, False, id="runs"),
+    ],
+)
+def test_the_failing_container_is_the_first_that_is_not_done(state: Any, before: Any, *, previous: bool) -> None:
+    """Its previous run is asked for where the present one cannot tell yet."""
+    done = {"name": "init", "ready": True, "state": PASSED}
+    live = pod(initContainerStatuses=[done], containerStatuses=[{**container("driver", **state), "lastState": before}])
+    assert failing_container(live) == ("driver", previous)
