@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -63,14 +62,15 @@ def translated(place: Place) -> Iterator[None]:
     try:
         yield
     except ApiException as error:
-        raise _answered(error, place) from error
+        # Status 0 is what the client library makes of any failure of TLS, also of a server that is going down.
+        raise (_answered(error, place) if error.status else _silent(error, place)) from error
     except (HTTPError, OSError) as error:
         raise _silent(error, place) from error
 
 
 def _silent(error: Exception, place: Place) -> ProvisionError:
     reason = getattr(error, "reason", None) or error
-    if "CERTIFICATE_VERIFY_FAILED" in str(reason) or isinstance(reason, ssl.SSLError):
+    if "CERTIFICATE_VERIFY_FAILED" in str(reason):
         return Unreachable(_finding("GP301", "the API server's certificate is not trusted", place, _short(reason), _CA))
     return Unreachable(
         Finding(
@@ -84,7 +84,7 @@ def _silent(error: Exception, place: Place) -> ProvisionError:
 
 def _short(reason: object) -> str:
     """Drop the library's own object names: ``HTTPSConnection(...): Failed to ...: [Errno 111] Connection refused``."""
-    text = re.sub(r"^(<[^>]*>|\w+\([^)]*\)): ", "", str(reason))
+    text = re.sub(r"^(<[^>]*>|\w+\([^)]*\)): |^SSLError\s+", "", str(reason))
     return text[text.index("[Errno") :] if "[Errno" in text else text
 
 

@@ -80,7 +80,7 @@ def _label_steps(seen: Situation, settled: Mapping[Key, NodeState]) -> Iterator[
         key = ("node_labels", node.name)
         state = settled.get(key)
         broken = state is not None and state.state in {State.FAILED, State.BLOCKED}
-        if node.name in targets and (broken or not labels.nfd_has_spoken(node.labels)):
+        if broken or (node.name in targets and not labels.nfd_has_spoken(node.labels)):
             continue
         yield LabelNode(key, ref_of(manifest), node.uid, tuple(sorted(changed.items())))
 
@@ -94,7 +94,7 @@ def _validation_steps(
             node = pod_view.node_of(manifest)
             key, live = (component, node), seen.observed.pods.get(ref_of(manifest))
             state = settled.get(key)
-            if live is not None and live["metadata"]["uid"] in stale:
+            if live is not None and (live["metadata"]["uid"] in stale or pod_view.was_turned_away(live)):
                 yield from _removal(key, live)
             elif live is not None and live["metadata"]["uid"] not in harvested:
                 yield from _harvest(key, live, seen)

@@ -1,0 +1,226 @@
+"""One writer at a time, and no lock outlives its holder."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gpu_provision.cluster import lock
+from gpu_provision.cluster.client import Cluster
+from gpu_provision.cluster.lock import WriteLock, identity, is_alive_here, is_dead, lock_ref
+from gpu_provision.model.cluster import Manifest
+from gpu_provision.model.findings import Locked, ProvisionError
+from gpu_provision.model.inventory import Inventory
+from tests.cluster.conftest import fault
+from tests.components.builders import inventory
+from tests.sandbox.apiserver.conftest import eventually
+
+ELSEWHERE = "root@elsewhere pid 7 start 1"
+
+
+@pytest.fixture(autouse=True)
+def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lock, "LEASE_SECONDS", 0.6)
+    monkeypatch.setattr(lock, "RENEW_SECONDS", 0.1)
+
+
+@pytest.fixture
+def stack(cluster: Cluster, request: pytest.FixtureRequest) -> Inventory:
+    """A stack of the test's own."""
+    namespace = request.node.name.replace("_", "-")[:63].strip("-")
+    cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
+    base = inventory()
+    return replace(base, cluster=replace(base.cluster, namespace=namespace))
+
+
+def held(cluster: Cluster, stack: Inventory) -> str:
+    """Who holds the lock, as the cluster says."""
+    found = lock.read(cluster, stack)
+    return found.holder if found else ""
+
+
+def quiet(_: str) -> None:
+    """Hear what is waited for, and say nothing."""
+
+
+def lease(stack: Inventory, holder: str) -> Manifest:
+    ref = lock_ref(stack)
+    times = dict.fromkeys(("acquireTime", "renewTime"), "2026-11-21T08:00:00.000000Z")
+    return {
+        "apiVersion": ref.api_version,
+        "kind": ref.kind,
+        "metadata": {"name": ref.name, "namespace": ref.namespace},
+        "spec": {"holderIdentity": holder, "leaseDurationSeconds": 15, **times},
+    }
+
+
+def test_the_lock_is_held_within_and_given_back_at_the_end(cluster: Cluster, stack: Inventory) -> None:
+    with WriteLock(cluster, stack, on_wait=quiet):
+        assert held(cluster, stack) == identity()
+    assert lock.read(cluster, stack) is None
+
+
+def test_a_run_that_fails_gives_the_lock_back(cluster: Cluster, stack: Inventory) -> None:
+    with pytest.raises(ZeroDivisionError), WriteLock(cluster, stack, on_wait=quiet):
+        _ = 1 // 0
+    assert lock.read(cluster, stack) is None
+
+
+def test_the_second_is_told_who_holds_it_and_since_when(cluster: Cluster, stack: Inventory) -> None:
+    with WriteLock(cluster, stack, on_wait=quiet):
+        since = lock.read(cluster, stack)
+        assert since
+        with pytest.raises(Locked) as caught, WriteLock(cluster, stack, on_wait=quiet):
+            pass
+        assert identity() in caught.value.findings[0].what
+        assert since.since in caught.value.findings[0].what
+        assert held(cluster, stack) == identity()
+
+
+def test_a_dead_holder_of_this_machine_is_followed_at_once(cluster: Cluster, stack: Inventory) -> None:
+    """Also if its process id belongs to somebody else by now."""
+    here, _, rest = identity().partition(" pid ")
+    pid = rest.partition(" ")[0]
+    cluster.create(lease(stack, f"{here} pid {pid} start 1"))
+    waits: list[str] = []
+    with WriteLock(cluster, stack, on_wait=waits.append):
+        assert held(cluster, stack) == identity()
+    assert waits == []
+
+
+def test_a_silent_holder_elsewhere_is_followed_after_its_lease(cluster: Cluster, stack: Inventory) -> None:
+    cluster.create(lease(stack, ELSEWHERE))
+    waits: list[str] = []
+    with WriteLock(cluster, stack, on_wait=waits.append):
+        assert held(cluster, stack) == identity()
+    assert ELSEWHERE in waits[0]
+
+
+@pytest.fixture
+def renewing(cluster: Cluster, stack: Inventory) -> Iterator[None]:
+    """A run elsewhere that lives: a lock of its own name that renews itself."""
+    theirs = WriteLock(cluster, stack, on_wait=quiet)
+    theirs._identity = ELSEWHERE
+    with theirs:
+        yield
+
+
+@pytest.mark.usefixtures("renewing")
+def test_a_living_holder_elsewhere_keeps_it(cluster: Cluster, stack: Inventory) -> None:
+    with pytest.raises(Locked) as caught, WriteLock(cluster, stack, on_wait=quiet):
+        pass
+    assert ELSEWHERE in caught.value.findings[0].what
+
+
+class Interfering(Cluster):
+    """Does something right after a lease was read."""
+
+    def __init__(self, cluster: Cluster, *, reads: int, then: Any) -> None:
+        """After ``reads`` reads, ``then`` is called once."""
+        self.__dict__ = dict(cluster.__dict__)
+        self._left, self._then = reads, then
+
+    def get(self, ref: Any) -> Manifest | None:
+        """Read, then let the others act."""
+        found = super().get(ref)
+        self._left -= 1
+        if self._left == 0:
+            self._then()
+        return found
+
+
+def test_of_two_that_waited_for_the_same_holder_one_gets_it(
+    cluster: Cluster, stack: Inventory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one took it after we had looked for the last time."""
+    monkeypatch.setattr(lock, "LEASE_SECONDS", 0.01)  # so that one look is the last
+    live = cluster.create(lease(stack, ELSEWHERE))
+    faster = "root@faster pid 8 start 1"
+    ours = Interfering(cluster, reads=2, then=lambda: cluster.replace({**live, "spec": lease(stack, faster)["spec"]}))
+    with pytest.raises(Locked) as caught, WriteLock(ours, stack, on_wait=quiet):
+        pass
+    assert faster in caught.value.findings[0].what
+    assert held(cluster, stack) == faster
+
+
+def test_a_lock_that_somebody_deleted_while_we_waited_is_made_anew(cluster: Cluster, stack: Inventory) -> None:
+    cluster.create(lease(stack, ELSEWHERE))
+    ours = Interfering(cluster, reads=1, then=lambda: cluster.delete(lock_ref(stack)))
+    with WriteLock(ours, stack, on_wait=quiet):
+        assert held(cluster, stack) == identity()
+
+
+def test_a_lock_that_is_taken_away_is_noticed(cluster: Cluster, stack: Inventory) -> None:
+    with WriteLock(cluster, stack, on_wait=quiet) as ours:
+        _overwrite(cluster, stack, ELSEWHERE)
+        eventually(lambda: ours.lost, "the loss")
+        assert isinstance(ours.lost, Locked)
+        assert ELSEWHERE in str(ours.lost)
+    assert held(cluster, stack) == ELSEWHERE, "what is not ours is not given back"
+
+
+def _overwrite(cluster: Cluster, stack: Inventory, holder: str) -> None:
+    """Replace the lease whatever its version, as often as it takes."""
+    for _ in range(50):
+        live = cluster.get(lock_ref(stack))
+        assert live is not None
+        try:
+            cluster.replace({**live, "spec": {**live["spec"], "holderIdentity": holder}})
+        except ProvisionError:
+            continue
+        return
+
+
+def test_somebody_who_annotates_the_lease_does_not_take_it(cluster: Cluster, stack: Inventory) -> None:
+    with WriteLock(cluster, stack, on_wait=quiet) as ours:
+        live = cluster.label(lock_ref(stack), "", {"seen": "by-an-administrator"})
+        before = live["metadata"]["resourceVersion"]
+        eventually(lambda: (cluster.get(lock_ref(stack)) or live)["metadata"]["resourceVersion"] != before, "a renewal")
+        assert ours.lost is None
+
+
+def test_a_server_that_is_silent_for_a_lease_costs_the_lock(cluster: Cluster, stack: Inventory) -> None:
+    """By then another run may have taken it; the renewals go on all the same, and no thread dies of it."""
+    with WriteLock(cluster, stack, on_wait=quiet) as ours:
+        fault(cluster, drop={"paths": "leases"})
+        eventually(lambda: ours.lost, "the loss")
+        assert ours._renewer.is_alive()
+        fault(cluster)
+
+
+def test_a_lock_outlives_a_silence_that_is_shorter_than_its_lease(
+    cluster: Cluster, stack: Inventory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lock, "LEASE_SECONDS", 30)
+    with WriteLock(cluster, stack, on_wait=quiet) as ours:
+        fault(cluster, drop={"paths": "leases", "requests": 3})
+        eventually(lambda: _renewed_since(cluster, stack), "a renewal after the silence")
+        assert ours.lost is None
+
+
+def _renewed_since(cluster: Cluster, stack: Inventory) -> bool:
+    try:
+        live = cluster.get(lock_ref(stack)) or {}
+    except ProvisionError:
+        return False
+    return bool(live["spec"]["renewTime"] > live["spec"]["acquireTime"])
+
+
+def test_a_process_is_told_from_its_successor() -> None:
+    process = subprocess.Popen(["sleep", "30"])
+    try:
+        me = identity()
+        alive = me.partition(" pid ")[0] + f" pid {process.pid} start {lock._started(process.pid)}"
+        assert is_alive_here(alive)
+        assert not is_dead(alive)
+    finally:
+        process.kill()
+        process.wait()
+    assert is_dead(alive)
+    assert not is_alive_here(alive)
+    assert not is_dead(ELSEWHERE), "of other machines we know nothing"
+    assert not is_dead("somebody without a number")

@@ -1,0 +1,77 @@
+"""One reading: everything that planning compares with, at a price that does not grow with the cluster."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from gpu_provision.cluster.client import Cluster
+from gpu_provision.cluster.observe import observe, observe_facts
+from gpu_provision.model.cluster import ClusterFacts, Kind, ObjectRef
+from gpu_provision.model.inventory import Inventory
+from gpu_provision.planning.membership import PART_OF, applyset_id, parent
+from tests.cluster.conftest import config_map
+from tests.components.builders import inventory, with_spec
+
+WANTED = (Kind("v1", "ConfigMap"), Kind("apps/v1", "DaemonSet"), Kind("v1", "Node"), Kind("v1", "Pod"))
+TOP = ObjectRef("v1", "ConfigMap", "default", "sandbox")
+
+
+def in_default(stack: Inventory) -> Inventory:
+    return replace(stack, cluster=replace(stack.cluster, namespace="default"))
+
+
+def requests_of_a_reading(cluster: Cluster) -> int:
+    before = cluster.requests
+    stack = in_default(inventory())
+    observe(cluster, stack, observe_facts(cluster, stack), WANTED, TOP)
+    return cluster.requests - before
+
+
+def member() -> dict[str, str]:
+    return {PART_OF: applyset_id("sandbox", "default")}
+
+
+def test_a_reading_costs_the_same_whatever_the_size(cluster: Cluster) -> None:
+    before = requests_of_a_reading(cluster)
+    for number in range(12):
+        cluster.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"size-{number}"}})
+        cluster.create(config_map(f"size-{number}", labels=member()))
+    assert requests_of_a_reading(cluster) == before
+
+
+def test_members_are_what_carries_the_stacks_mark(cluster: Cluster) -> None:
+    cluster.create(config_map("ours", labels=member()))
+    cluster.create(config_map("somebody-elses"))
+    seen = observe(cluster, in_default(inventory()), ClusterFacts(), WANTED, TOP)
+    names = {ref.name for ref in seen.members}
+    assert "ours" in names
+    assert "somebody-elses" not in names
+    assert "default" in seen.namespaces
+
+
+def test_kinds_of_an_earlier_version_are_looked_at_as_well(cluster: Cluster) -> None:
+    """So that what nobody wants any more can be pruned."""
+    stack = replace(in_default(inventory()), name="earlier")
+    account = {
+        "apiVersion": "v1",
+        "kind": "ServiceAccount",
+        "metadata": {"name": "old", "namespace": "default", "labels": {PART_OF: applyset_id("earlier", "default")}},
+    }
+    cluster.create(account)
+    top = ObjectRef("v1", "ConfigMap", "default", "earlier")
+    assert not observe(cluster, stack, ClusterFacts(), WANTED, top).members
+    cluster.apply(parent("earlier", "default", [ObjectRef("v1", "ServiceAccount", "default", "old")]))
+    found = observe(cluster, stack, ClusterFacts(), WANTED, top).members
+    assert {ref.kind for ref in found} == {"ServiceAccount", "ConfigMap"}
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_config_maps_that_the_inventory_names_are_read(cluster: Cluster, *, exists: bool) -> None:
+    name = f"metrics-{exists}".lower()
+    if exists:
+        cluster.create(config_map(name, data={"dcgm-metrics.csv": "A"}))
+    facts = observe_facts(cluster, in_default(with_spec("dcgm_exporter", metrics_config=name)))
+    assert facts.config_maps == ({name: {"dcgm-metrics.csv": "A"}} if exists else {})
+    assert facts.version.startswith("v1.")

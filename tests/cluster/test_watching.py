@@ -1,0 +1,228 @@
+"""Live copies stay true through expired versions, lost connections and the end of the server."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpu_provision.cluster import watching
+from gpu_provision.cluster.client import Cluster, Listing, WatchEvent, connect
+from gpu_provision.cluster.errors import Gone
+from gpu_provision.cluster.watching import Mirror, Scope
+from gpu_provision.model.cluster import Kind, Manifest, ref_of
+from gpu_provision.model.findings import Finding, ProvisionError, Refused, Unreachable
+from tests.cluster.conftest import config_map, fault
+from tests.sandbox.apiserver.conftest import Running, eventually
+
+CONFIG_MAP = Kind("v1", "ConfigMap")
+
+
+def names(mirror: Mirror) -> set[str]:
+    return {ref.name for ref in mirror.of(CONFIG_MAP)}
+
+
+@pytest.fixture
+def following(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[Callable[..., Mirror]]:
+    """Follow the ConfigMaps of this test."""
+    opened: list[Mirror] = []
+
+    def follow(*, patience: float = 10.0) -> Mirror:
+        mirror = Mirror(cluster, [Scope(CONFIG_MAP, f"test={request.node.name}")], patience=patience)
+        opened.append(mirror.__enter__())
+        return mirror
+
+    yield follow
+    for mirror in opened:
+        mirror.__exit__()
+
+
+def mine(request: pytest.FixtureRequest, name: str, **parts: Any) -> Manifest:
+    """Return a ConfigMap that this test follows."""
+    return config_map(name, labels={"test": request.node.name}, **parts)
+
+
+Following = Callable[..., Mirror]
+
+
+def test_what_exists_is_there_from_the_start(
+    cluster: Cluster, following: Following, request: pytest.FixtureRequest
+) -> None:
+    cluster.create(mine(request, "before"))
+    assert names(following()) == {"before"}
+
+
+def test_every_change_arrives_and_wakes_whoever_waits(
+    cluster: Cluster, following: Following, request: pytest.FixtureRequest
+) -> None:
+    mirror = following()
+    live = cluster.create(mine(request, "seen"))
+    eventually(lambda: mirror.wait(0.5) and names(mirror) == {"seen"}, "the creation")
+    cluster.replace({**live, "data": {"a": "1"}})
+    eventually(lambda: mirror.of(CONFIG_MAP)[ref_of(live)].get("data") == {"a": "1"}, "the change")
+    cluster.delete(ref_of(live))
+    eventually(lambda: not names(mirror), "the deletion")
+
+
+def test_a_copy_does_not_change_in_the_hands_of_its_reader(
+    cluster: Cluster, following: Following, request: pytest.FixtureRequest
+) -> None:
+    mirror = following()
+    before = mirror.of(CONFIG_MAP)
+    cluster.create(mine(request, "later"))
+    eventually(lambda: names(mirror), "the creation")
+    assert before == {}
+
+
+def test_a_version_that_is_too_old_is_listed_anew(
+    cluster: Cluster, following: Following, request: pytest.FixtureRequest
+) -> None:
+    """410: what was deleted meanwhile is gone from the copy as well."""
+    live = cluster.create(mine(request, "passing"))
+    mirror = following()
+    fault(cluster, **{"expire-watches": True})
+    cluster.delete(ref_of(live))
+    cluster.create(mine(request, "new"))
+    eventually(lambda: names(mirror) == {"new"}, "the list after the expiry")
+
+
+def test_nothing_is_missed_while_the_server_is_away(
+    cluster: Cluster, following: Following, request: pytest.FixtureRequest
+) -> None:
+    live = cluster.create(mine(request, "gone-meanwhile"))
+    mirror = following()
+    fault(
+        cluster, **{"drop": {"requests": 2, "paths": "watch|configmaps\\?", "verbs": ["GET"]}, "expire-watches": True}
+    )
+    cluster.delete(ref_of(live))
+    cluster.create(mine(request, "came-meanwhile"))
+    eventually(lambda: names(mirror) == {"came-meanwhile"}, "the list after the outage")
+
+
+def test_a_server_that_stays_away_longer_than_our_patience_ends_the_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watching, "_PAUSE_SECONDS", 0.05)
+    server = Running(tmp_path / "own", [])
+    cluster = connect(str(server.server.kubeconfig))
+    with Mirror(cluster, [Scope(CONFIG_MAP)], patience=0.3) as mirror:
+        server.stop()
+        with pytest.raises(Unreachable):
+            eventually(lambda: mirror.wait(0.5) and False, "the failure")
+
+
+def test_to_be_woken_is_a_change(following: Following) -> None:
+    mirror = following()
+    mirror.wait(0)
+    threading.Thread(target=mirror.wake).start()
+    assert mirror.wait(10)
+    assert not mirror.wait(0)
+
+
+def test_a_wake_before_the_wait_is_not_lost(following: Following) -> None:
+    mirror = following()
+    mirror.wait(0)
+    mirror.wake()
+    assert mirror.wait(0)
+
+
+def test_closing_ends_every_watch_at_once(cluster: Cluster) -> None:
+    """Not when the server would end it, minutes later."""
+    scope = Scope(CONFIG_MAP, "test=closing")
+    with Mirror(cluster, [scope], patience=10):
+        eventually(lambda: _workers(scope), "its worker")
+    eventually(lambda: not _workers(scope), "the end of its worker")
+
+
+def _workers(scope: Scope) -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == str(scope)]
+
+
+class Scripted:
+    """A cluster whose watches do what a test says, one after the other; the last one lives on."""
+
+    def __init__(self, *watches: Callable[[], Iterator[WatchEvent]]) -> None:
+        """Keep the script."""
+        self.watches, self.opened, self.lists = list(watches), 0, 0
+
+    def list(self, _kind: Kind, **_: str) -> Listing:
+        """Return nothing, from version 1 on."""
+        self.lists += 1
+        return Listing([], "1")
+
+    def watch(self, *_: object, **__: object) -> Any:
+        """Play the next part."""
+        self.opened += 1
+        part = self.watches[min(self.opened, len(self.watches)) - 1]
+        return _Stream(part)
+
+
+class _Stream:
+    def __init__(self, part: Callable[[], Iterator[WatchEvent]]) -> None:
+        self._part = part
+
+    def __iter__(self) -> Iterator[WatchEvent]:
+        return self._part()
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def drops(after: float = 0.0) -> Callable[[], Iterator[WatchEvent]]:
+    """A watch that is lost after so many seconds."""
+
+    def play() -> Iterator[WatchEvent]:
+        threading.Event().wait(after)
+        raise Unreachable(Finding(code="GP301", what="lost"))
+        yield
+
+    return play
+
+
+def ends() -> Iterator[WatchEvent]:
+    """A watch that the server ends at once."""
+    return iter(())
+
+
+def refused() -> Iterator[WatchEvent]:
+    """A watch that ends as a right is taken away."""
+    raise Refused(Finding(code="GP303", what="a permission is missing"))
+
+
+def expired() -> Iterator[WatchEvent]:
+    """A watch whose version is too old."""
+    raise Gone(Finding(code="GP305", what="too old"))
+
+
+def test_connections_lost_now_and_then_are_no_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each time the server answered again: patience is for its silence, not for the sum of accidents."""
+    monkeypatch.setattr(watching, "_PAUSE_SECONDS", 0.02)
+    script = Scripted(drops(after=0.15))
+    with Mirror(script, [Scope(CONFIG_MAP)], patience=0.3) as mirror:  # type: ignore[arg-type]
+        eventually(lambda: script.opened >= 5 and not mirror.wait(0.01), "five connections without a failure")
+
+
+def test_a_server_that_ends_watches_at_once_is_not_hammered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watching, "_PAUSE_SECONDS", 0.1)
+    script, began = Scripted(ends), time.monotonic()
+    with Mirror(script, [Scope(CONFIG_MAP)], patience=10):  # type: ignore[arg-type]
+        eventually(lambda: script.opened >= 4, "four watches")
+    assert time.monotonic() - began >= 0.3, "a pause lies between them"
+
+
+def test_every_expiry_lists_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watching, "_PAUSE_SECONDS", 0.01)
+    script = Scripted(expired, expired, ends)
+    with Mirror(script, [Scope(CONFIG_MAP)], patience=10):  # type: ignore[arg-type]
+        eventually(lambda: script.opened >= 3, "three watches")
+        assert script.lists == 3
+
+
+def test_a_right_that_is_taken_away_ends_the_waiting() -> None:
+    mirror = Mirror(Scripted(refused), [Scope(CONFIG_MAP)], patience=10)  # type: ignore[arg-type]
+    with mirror, pytest.raises(ProvisionError, match="permission"):
+        eventually(lambda: mirror.wait(0.5) and False, "the failure")
