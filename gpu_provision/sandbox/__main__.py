@@ -95,7 +95,11 @@ def _serve(directory: Path, fleet: Fleet, port: int) -> int:
     from gpu_provision.sandbox.daemon import run_sandbox  # noqa: PLC0415 - see above
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    asyncio.run(run_sandbox(directory, fleet, port=port))
+    try:
+        asyncio.run(run_sandbox(directory, fleet, port=port))
+    except Exception:
+        logging.exception("the sandbox ended")  # while the lock is held: whoever waits for its end reads the log then
+        return 1
     return 0
 
 
