@@ -45,6 +45,6 @@ def _document(inventory: Inventory, cluster: str, result: RunResult, findings: S
         "inventory_sha256": inventory.digest,
         "release": inventory.release,
         "cluster": cluster,
-        "findings": [asdict(finding) for finding in findings],
         **asdict(result),
+        "findings": [asdict(finding) for finding in findings],
     }

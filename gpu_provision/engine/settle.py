@@ -57,7 +57,7 @@ class Settler:
         """What was refused on nodes that have no state of their own, such as the labels of a node without a GPU."""
         return {
             (component, node): NodeState(component=component, node=node, state=State.FAILED, reason=reason)
-            for (component, node), reason in self.rejected.items()
+            for (component, node), reason in dict(self.rejected).items()  # a copy: steps add to it from their threads
             if (component, node) not in settled
         }
 

@@ -16,7 +16,11 @@ from gpu_provision.planning.membership import PART_OF, STACK, applyset_id
 from gpu_provision.planning.prepare import prepare
 from gpu_provision.planning.states import Desired, Key, Situation, situation
 
-_DEPLOYMENT, _CRD = Kind("apps/v1", "Deployment"), Kind("apiextensions.k8s.io/v1", "CustomResourceDefinition")
+_WATCHED = (
+    Kind("apps/v1", "DaemonSet"),
+    Kind("apps/v1", "Deployment"),
+    Kind("apiextensions.k8s.io/v1", "CustomResourceDefinition"),
+)
 
 # Labels that GPU Feature Discovery keeps current; no manifest depends on them.
 _IRRELEVANT = ("nvidia.com/cuda.", "nvidia.com/gfd.", "nvidia.com/gpu.", "nvidia.com/mig.")
@@ -43,7 +47,7 @@ def scopes(inventory: Inventory) -> tuple[Scope, ...]:
     """Return what a run follows: nodes, its pods, and its objects that get ready by themselves."""
     members = f"{PART_OF}={applyset_id(inventory.name, inventory.cluster.namespace)}"
     pods = f"{STACK}={inventory.name}"
-    return Scope(NODE), Scope(POD, pods), Scope(_DEPLOYMENT, members), Scope(_CRD, members)
+    return Scope(NODE), Scope(POD, pods), *(Scope(kind, members) for kind in _WATCHED)
 
 
 class View:
@@ -63,7 +67,7 @@ class View:
         observed = replace(
             self._reading.observed,
             facts=facts,
-            members={**members, **mirror.of(_DEPLOYMENT), **mirror.of(_CRD)},
+            members=_live(mirror, members),
             pods=mirror.of(POD),
             passed=dict(passed),
         )
@@ -84,6 +88,12 @@ class View:
             facts = node_facts(node)
             known = self._nodes[name] = _KnownNode(version, facts, _relevant(facts))
         return known
+
+
+def _live(mirror: Mirror, members: Mapping[ObjectRef, Manifest]) -> dict[ObjectRef, Manifest]:
+    """Objects that are followed are as the mirror shows them, so that one that somebody deletes is missed."""
+    others = {ref: live for ref, live in members.items() if ref.type not in _WATCHED}
+    return others | {ref: live for kind in _WATCHED for ref, live in mirror.of(kind).items()}
 
 
 def _relevant(facts: NodeFacts) -> tuple[object, ...]:

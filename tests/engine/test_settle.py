@@ -110,3 +110,40 @@ def test_a_validation_that_finds_all_gpus_in_use_fails_no_run() -> None:
     assert clock.settle(raw(driver=READY, toolkit=waiting), 9)["toolkit", "a"].state is State.PROGRESSING
     settled = clock.settle(raw(driver=READY, toolkit=waiting), 11)["toolkit", "a"]
     assert (settled.state, settled.reason) == (State.READY, NOT_VALIDATED)
+
+
+def test_a_clock_pauses_while_a_requirement_is_away() -> None:
+    """A driver that somebody restarts in the middle does not use up the toolkit's time, nor grant it more."""
+    clock, starting = settler(), (State.PROGRESSING, "Init:0/1")
+    clock.settle(raw(driver=READY, toolkit=starting), 0)
+    clock.settle(raw(driver=BUILDING, toolkit=starting), 6)
+    clock.settle(raw(driver=READY, toolkit=starting), 50)
+    assert clock.settle(raw(driver=READY, toolkit=starting), 54)["toolkit", "a"].state is State.PROGRESSING
+    assert clock.settle(raw(driver=READY, toolkit=starting), 55)["toolkit", "a"].state is State.FAILED
+
+
+def test_a_clock_that_stands_wakes_nobody() -> None:
+    """Else the run would look ten times a second until its end."""
+    clock, starting = settler(), (State.PROGRESSING, "Init:0/1")
+    clock.settle(raw(driver=READY, toolkit=starting), 0)
+    clock.settle(raw(driver=(State.FAILED, "x"), toolkit=starting), 5)
+    assert clock.next_deadline(1000) == 30.0
+    clock.settle({}, 6)
+    assert clock.next_deadline(1000) == 30.0, "its node has left the cluster"
+
+
+def test_a_blocked_node_stops_no_rollout() -> None:
+    """A node that is missing says nothing about the new content."""
+    states = raw(driver=(State.PROGRESSING, OUTDATED))
+    clock = Settler(requires={"driver": ("nfd",)}, timeouts={}, one_by_one=frozenset({"driver"}))
+    states["nfd", "ghost"] = NodeState(component="nfd", node="ghost", state=State.FAILED, reason="no node")
+    states["driver", "ghost"] = NodeState(component="driver", node="ghost", state=State.PENDING, reason="no node")
+    settled = clock.settle(dict(sorted(states.items(), key=lambda item: item[0][0] != "nfd")), 0)
+    assert settled["driver", "ghost"].state is State.BLOCKED
+    assert settled["driver", "a"].state is State.PROGRESSING
+
+
+def test_what_was_refused_on_a_node_without_a_state_is_a_failure() -> None:
+    clock = settler()
+    clock.rejected["node_labels", "cpu-1"] = "Node cpu-1: denied"
+    assert clock.settle(raw(driver=READY), 0)["node_labels", "cpu-1"].state is State.FAILED

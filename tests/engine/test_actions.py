@@ -1,0 +1,118 @@
+"""What is done next, and what is left alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from gpu_provision.components import labels
+from gpu_provision.engine.actions import HarvestPod, LabelNode, RemovePod, StartPod, Step, next_steps
+from gpu_provision.model.cluster import Manifest
+from gpu_provision.model.progress import NodeState, State
+from gpu_provision.planning.states import Key, states
+from tests.components.builders import fleet
+from tests.planning.builders import Stack, labelled, outdated, terminating, validation_pod, with_node
+
+
+def steps(stack: Stack, *, stale: frozenset[str] = frozenset(), harvested: frozenset[str] = frozenset()) -> list[Step]:
+    seen = stack.situation
+    return list(next_steps(seen, states(seen), stale=stale, harvested=harvested))
+
+
+def forgotten(stack: Stack, node: str = "t4-1") -> Manifest:
+    """The driver validation of a node, whose result is forgotten."""
+    del stack.passed["driver_validation", node]
+    return next(item for item in stack.validations("driver_validation") if node in item["metadata"]["name"])
+
+
+def test_nothing_is_done_to_a_cluster_as_declared() -> None:
+    assert steps(Stack()) == []
+
+
+def test_nodes_are_labelled_once_node_feature_discovery_has_spoken() -> None:
+    stack = Stack(facts=with_node(fleet(), "t4-2", labels={}))
+    found = [step for step in steps(stack) if isinstance(step, LabelNode)]
+    assert [step.ref.name for step in found] == ["h100-1", "t4-1"]
+    assert found[0].uid == "uid-of-h100-1"
+    assert (labels.GPU_PRESENT, "true") in found[0].labels
+
+
+def test_a_refused_label_is_not_tried_again() -> None:
+    """Neither on a GPU node nor on one that has no state of its own."""
+    left = {labels.INVENTORY: "sandbox", labels.GPU_PRESENT: "true"}
+    facts = labelled()
+    node = next(node for node in facts.nodes if node.name == "cpu-1")
+    stack = Stack(facts=with_node(facts, "cpu-1", labels={**node.labels, **left}))
+    (step,) = steps(stack)
+    assert isinstance(step, LabelNode)
+    assert step.ref.name == "cpu-1"
+    failed = NodeState(component="node_labels", node="cpu-1", state=State.FAILED, reason="denied")
+    settled = states(stack.situation) | {("node_labels", "cpu-1"): failed}
+    assert list(next_steps(stack.situation, settled, stale=(), harvested=())) == []
+
+
+def test_a_validation_is_started_then_harvested_then_done() -> None:
+    stack = Stack()
+    manifest = forgotten(stack)
+    (start,) = steps(stack)
+    assert isinstance(start, StartPod)
+    assert start.manifest == manifest
+    stack.put(validation_pod(manifest, "Running"))
+    assert steps(stack) == []
+    stack.put(validation_pod(manifest, "Succeeded"))
+    (harvest,) = steps(stack)
+    assert isinstance(harvest, HarvestPod)
+    assert harvest.passed
+    assert steps(stack, harvested=frozenset({harvest.uid})) == []
+
+
+def test_a_validation_waits_until_its_requirements_are_ready() -> None:
+    stack = Stack()
+    forgotten(stack)
+    seen = stack.situation
+    waiting: Mapping[Key, NodeState] = {
+        key: replace(state, state=State.PENDING, reason="waits for toolkit") for key, state in states(seen).items()
+    }
+    assert list(next_steps(seen, waiting, stale=(), harvested=())) == []
+
+
+def test_a_failed_validation_is_harvested_and_one_of_an_earlier_run_removed() -> None:
+    stack = Stack()
+    pod = validation_pod(forgotten(stack), "Failed")
+    stack.put(pod)
+    (step,) = steps(stack)
+    assert isinstance(step, HarvestPod)
+    assert not step.passed
+    (step,) = steps(stack, stale=frozenset({pod["metadata"]["uid"]}))
+    assert isinstance(step, RemovePod)
+    stack.put(terminating(pod))
+    assert steps(stack, stale=frozenset({pod["metadata"]["uid"]})) == []
+
+
+def test_a_validation_that_its_node_turned_away_is_removed_to_be_repeated() -> None:
+    """A device plugin that restarts in the wrong moment is no failed vectorAdd."""
+    stack = Stack()
+    pod = validation_pod(forgotten(stack), "Failed", reason="UnexpectedAdmissionError", message="no devices")
+    stack.put(pod)
+    (step,) = steps(stack)
+    assert isinstance(step, RemovePod)
+    stack.remove(pod)
+    (step,) = steps(stack)
+    assert isinstance(step, StartPod)
+
+
+def test_outdated_drivers_are_restarted_one_node_after_the_other() -> None:
+    stack = Stack()
+    for node in ("t4-1", "t4-2", "h100-1"):
+        stack.put(outdated(stack.pod("driver", node)))
+    (step,) = steps(stack)
+    assert isinstance(step, RemovePod)
+    assert step.key == ("driver", "h100-1")
+    stack.put(terminating(stack.pod("driver", "h100-1")))
+    assert steps(stack) == [], "while one goes, the others stay"
+
+
+def test_other_daemons_roll_by_themselves() -> None:
+    stack = Stack()
+    stack.put(outdated(stack.pod("gfd", "t4-1")))
+    assert steps(stack) == []

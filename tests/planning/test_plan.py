@@ -1,0 +1,125 @@
+"""What a run would change, and what a reader is told about it."""
+
+from __future__ import annotations
+
+import copy
+
+from gpu_provision.model.cluster import ClusterFacts, ObjectRef, ref_of
+from gpu_provision.model.plan import Action, Plan
+from gpu_provision.planning.observed import Observed
+from gpu_provision.planning.plan import plan
+from gpu_provision.planning.prepare import findings, prepare
+from tests.components.builders import fleet, inventory
+from tests.planning.builders import Stack, labelled, outdated, validation_pod, with_node, without_node
+
+
+def planned(stack: Stack) -> Plan:
+    return plan(stack.context, stack.desired, stack.observed)
+
+
+def test_a_cluster_as_declared_has_an_empty_plan() -> None:
+    assert planned(Stack()).changes == ()
+
+
+def test_an_empty_cluster_gets_everything_in_dependency_order() -> None:
+    context, desired = prepare(inventory(), ClusterFacts())
+    made = plan(context, desired, Observed(cluster="offline", facts=ClusterFacts()))
+    order = [change.component for change in made.changes]
+    assert order == sorted(order, key=list(desired).index)
+    assert {change.action for change in made.changes} == {Action.CREATE, Action.UPDATE, Action.RUN}
+    assert all(not change.certain for change in made.changes if change.ref.kind == "Node"), "NFD has not spoken"
+
+
+def test_one_changed_field_is_one_change_and_names_the_pods_that_restart() -> None:
+    stack = Stack()
+    ref = ref_of(stack.daemonset("gfd"))
+    edited = copy.deepcopy(stack.members[ref])
+    edited["spec"]["template"]["spec"]["containers"][0]["image"] = "example.org/other:1"
+    stack.members[ref] = edited
+    (change,) = planned(stack).changes
+    assert (change.action, change.ref) == (Action.UPDATE, ref)
+    assert [field.old for field in change.fields] == ["example.org/other:1"]
+    assert change.effects == ("restarts 3 pods: h100-1, t4-1, t4-2",)
+
+
+def test_a_driver_restarts_one_node_at_a_time_and_only_where_its_group_is() -> None:
+    """The group of another operating system has other pods, whatever its DaemonSet is called."""
+    stack = Stack()
+    ref = ref_of(stack.daemonset("driver", "t4-1"))
+    edited = copy.deepcopy(stack.members[ref])
+    edited["spec"]["template"]["spec"]["containers"][0]["image"] = "example.org/other:1"
+    stack.members[ref] = edited
+    (change,) = planned(stack).changes
+    assert change.effects == ("restarts 2 pods, one node at a time: t4-1, t4-2",)
+
+
+def test_daemon_sets_whose_names_begin_alike_do_not_share_pods() -> None:
+    stack = Stack()
+    pod = stack.pod("driver", "h100-1")
+    longer = ref_of(stack.daemonset("driver", "t4-1")).name + "-special"
+    stack.put({**pod, "metadata": {**pod["metadata"], "ownerReferences": [{"kind": "DaemonSet", "name": longer}]}})
+    ref = ref_of(stack.daemonset("driver", "t4-1"))
+    edited = copy.deepcopy(stack.members[ref])
+    edited["spec"]["template"]["spec"]["containers"][0]["image"] = "example.org/other:1"
+    stack.members[ref] = edited
+    change = next(change for change in planned(stack).changes if change.action is Action.UPDATE)
+    assert "h100-1" not in change.effects[0]
+
+
+def test_what_is_no_longer_wanted_is_deleted_last() -> None:
+    stack = Stack()
+    ref = ObjectRef("v1", "Service", "gpu-operator-resources", "old")
+    labels = {"gpu-provision.io/component": "dcgm"}
+    stack.members[ref] = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "old", "labels": labels}}
+    (change,) = planned(stack).changes
+    assert (change.action, change.component, change.ref) == (Action.DELETE, "dcgm", ref)
+    stack.members[ref]["metadata"]["deletionTimestamp"] = "2026-11-21T08:00:00Z"
+    assert planned(stack).changes == (), "it is on its way out already"
+
+
+def test_labels_that_are_missing_are_one_change_per_node() -> None:
+    changes = [change for change in planned(Stack(facts=fleet())).changes if change.ref.kind == "Node"]
+    assert [change.ref.name for change in changes] == ["h100-1", "t4-1", "t4-2"]
+    assert all(change.certain for change in changes)
+    assert 'metadata.labels."nvidia.com/gpu.present"' in {field.path for field in changes[0].fields}
+
+
+def test_a_validation_runs_for_new_content_and_again_after_a_failure() -> None:
+    stack = Stack()
+    del stack.passed["driver_validation", "t4-1"]
+    (change,) = planned(stack).changes
+    assert (change.action, change.effects) == (Action.RUN, ("runs vectorAdd on t4-1",))
+    manifest = next(item for item in stack.validations("driver_validation") if "t4-1" in item["metadata"]["name"])
+    stack.put(validation_pod(manifest, "Failed"))
+    (change,) = planned(stack).changes
+    assert change.effects == ("runs vectorAdd on t4-1", "Failed")
+
+
+def test_a_pod_that_is_not_ready_is_awaited() -> None:
+    stack = Stack()
+    stack.put(outdated(stack.pod("gfd", "t4-2")))
+    (change,) = planned(stack).changes
+    assert (change.action, change.component) == (Action.WAIT, "gfd")
+    assert change.effects == ("t4-2: the pod still runs the previous content",)
+
+
+def test_a_node_that_is_missing_is_a_finding_and_no_change() -> None:
+    stack = Stack(facts=without_node(labelled(), "t4-2"))
+    assert planned(stack).changes == ()
+    (finding,) = findings(stack.context)
+    assert finding.code == "GP201"
+    assert "t4-2" in finding.what
+
+
+def test_nothing_is_known_of_nodes_offline() -> None:
+    context, _ = prepare(inventory(), ClusterFacts())
+    assert [finding.code for finding in findings(context) if finding.code == "GP201"] == []
+
+
+def test_a_gpu_that_is_missing_is_awaited_where_a_reader_sees_it() -> None:
+    facts = labelled()
+    node = next(node for node in facts.nodes if node.name == "h100-1")
+    stack = Stack(facts=with_node(facts, "h100-1", gpus_allocatable=7, labels=dict(node.labels)))
+    changes = planned(stack).changes
+    assert [change.component for change in changes] == ["device_plugin_validation"]
+    assert "the node offers 7" in " ".join(changes[0].effects)

@@ -1,0 +1,214 @@
+"""Where each component stands on each node, read off objects as a cluster shows them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gpu_provision.model.cluster import Manifest, ref_of
+from gpu_provision.model.progress import NodeState, State
+from gpu_provision.planning.states import NO_NODE, NOT_RUN, OUTDATED, TO_BE_LABELLED, states
+from tests.components.builders import UBUNTU_22, fleet, nfd_labels, with_spec
+from tests.planning.builders import (
+    GPU_NODES,
+    Stack,
+    daemon_pod,
+    labelled,
+    outdated,
+    terminating,
+    validation_pod,
+    with_node,
+    without_node,
+)
+
+
+def state(stack: Stack, component: str, node: str = "t4-1") -> NodeState:
+    return states(stack.situation)[component, node]
+
+
+def test_a_cluster_as_declared_is_ready_everywhere() -> None:
+    found = states(Stack().situation)
+    assert {item.state for item in found.values()} == {State.READY}, found
+    assert {node for _, node in found} == {"", *GPU_NODES}, "nodes without a GPU have no state"
+
+
+def test_nothing_exists_in_an_empty_cluster() -> None:
+    stack = Stack(facts=fleet())
+    stack.members, stack.pods, stack.passed = {}, {}, {}
+    found = states(stack.situation)
+    assert found["driver", ""].state is State.PENDING
+    assert "does not exist" in found["driver", ""].reason
+    assert found["driver", "t4-1"].reason == "no pod on this node yet"
+    assert found["node_labels", "t4-1"].reason == TO_BE_LABELLED
+    assert found["driver_validation", "t4-1"].reason == NOT_RUN
+
+
+def test_a_node_that_has_not_joined_fails_once_and_all_else_waits() -> None:
+    stack = Stack(facts=without_node(labelled(), "t4-2"))
+    found = {component: item for (component, node), item in states(stack.situation).items() if node == "t4-2"}
+    assert {item.reason for item in found.values()} == {NO_NODE}
+    assert [name for name, item in found.items() if item.state is State.FAILED] == ["nfd"]
+
+
+PODS = [
+    ("ready", lambda pod: pod, State.READY, ""),
+    ("outdated", outdated, State.PROGRESSING, OUTDATED),
+    ("terminating", terminating, State.PROGRESSING, "Terminating"),
+    (
+        "outdated and terminating",  # nothing more can be done about it, so its deadline must run
+        lambda pod: terminating(outdated(pod)),
+        State.PROGRESSING,
+        "the previous pod is still terminating",
+    ),
+    ("starting", lambda pod: {**pod, "status": {"phase": "Pending"}}, State.PROGRESSING, "Pending"),
+]
+
+
+@pytest.mark.parametrize(("change", "expected", "reason"), [case[1:] for case in PODS], ids=[case[0] for case in PODS])
+def test_a_daemon_is_as_its_pod(change: Any, expected: State, reason: str) -> None:
+    stack = Stack()
+    stack.put(change(stack.pod("driver", "t4-1")))
+    found = state(stack, "driver")
+    assert (found.state, found.reason) == (expected, reason)
+    assert state(stack, "driver", "t4-2").state is State.READY
+
+
+def test_a_pod_that_is_ready_counts_beside_one_that_goes() -> None:
+    stack = Stack()
+    old = terminating(outdated(stack.pod("toolkit", "t4-1")))
+    stack.put({**old, "metadata": {**old["metadata"], "name": "old"}})
+    assert state(stack, "toolkit").state is State.READY
+
+
+def test_a_pod_of_another_owner_is_none_of_ours() -> None:
+    stack = Stack()
+    stack.remove(stack.pod("driver", "t4-1"))
+    other = {**stack.daemonset("driver"), "metadata": {"name": "other", "namespace": "gpu-operator-resources"}}
+    stack.put(daemon_pod(other, "t4-1"))
+    assert state(stack, "driver").reason == "no pod on this node yet"
+
+
+@pytest.mark.parametrize("component", ["driver", "gfd"])
+def test_a_node_that_is_not_ready_says_so(component: str) -> None:
+    stack = Stack(facts=with_node(labelled(), "t4-1", ready=False))
+    stack.put({**stack.pod(component, "t4-1"), "status": {"phase": "Running"}})
+    assert state(stack, component).reason == "Running; the node is NotReady"
+    stack.remove(stack.pod(component, "t4-1"))
+    assert state(stack, component).reason == "no pod on this node yet; the node is NotReady"
+
+
+DEPLOYMENTS = [
+    ({"observedGeneration": 0}, "is not observed yet"),
+    ({"observedGeneration": 1}, "0 of 1 replicas available"),
+    ({"observedGeneration": 1, "availableReplicas": 1}, "0 of 1 replicas available"),
+    ({"observedGeneration": 1, "availableReplicas": 0, "updatedReplicas": 1}, "0 of 1 replicas available"),
+]
+
+
+@pytest.mark.parametrize(("status", "reason"), DEPLOYMENTS)
+def test_a_deployment_is_ready_when_its_new_pods_are_available(status: dict[str, int], reason: str) -> None:
+    """Old pods that still serve do not count."""
+    stack = Stack()
+    ref = next(ref for ref in stack.members if ref.kind == "Deployment")
+    stack.members[ref] = {**stack.members[ref], "status": status}
+    found = state(stack, "nfd", "")
+    assert found.state is State.PROGRESSING
+    assert found.reason.endswith(reason)
+
+
+def test_a_definition_must_be_established() -> None:
+    stack = Stack()
+    ref = next(ref for ref in stack.members if ref.kind == "CustomResourceDefinition")
+    stack.members[ref] = {**stack.members[ref], "status": {}}
+    assert "is not established" in state(stack, "nfd", "").reason
+
+
+def test_labels_wait_for_node_feature_discovery() -> None:
+    stack = Stack(facts=with_node(labelled(), "t4-1", labels={}))
+    assert state(stack, "node_labels").state is State.PENDING
+    assert "Node Feature Discovery" in state(stack, "node_labels").reason
+
+
+def test_a_declared_gpu_that_nobody_sees_is_told_when_the_labels_are_written() -> None:
+    facts = with_node(fleet(), "t4-1", labels=nfd_labels(UBUNTU_22, gpu=False))
+    stack = Stack(facts=labelled(facts))
+    assert state(stack, "node_labels").state is State.PROGRESSING
+    assert "1 x T4" in state(stack, "node_labels").reason
+    assert "NFD sees no NVIDIA device" in state(stack, "node_labels").reason
+
+
+def validation(stack: Stack, component: str = "driver_validation", node: str = "t4-1") -> Manifest:
+    """The manifest of one validation, whose result is forgotten."""
+    del stack.passed[component, node]
+    return next(item for item in stack.validations(component) if node in item["metadata"]["name"])
+
+
+FAILED_BY_ITSELF = {"containerStatuses": [{"name": "c", "ready": False, "state": {"terminated": {"exitCode": 1}}}]}
+VALIDATIONS = [
+    ("Pending", {}, State.PROGRESSING, "Pending"),
+    ("Succeeded", {}, State.PROGRESSING, "passed, not recorded yet"),
+    ("Failed", FAILED_BY_ITSELF, State.FAILED, "c: exit 1"),
+    ("Failed", {"reason": "DeadlineExceeded", "message": "too slow"}, State.FAILED, "DeadlineExceeded: too slow"),
+    ("Failed", {"reason": "Evicted", "message": "low on disk"}, State.PROGRESSING, "Evicted: low on disk"),
+    ("Failed", {"reason": "UnexpectedAdmissionError"}, State.PROGRESSING, "UnexpectedAdmissionError"),
+]
+
+
+@pytest.mark.parametrize(("phase", "status", "expected", "reason"), VALIDATIONS)
+def test_a_validation_is_as_its_pod(phase: str, status: dict[str, Any], expected: State, reason: str) -> None:
+    """A pod that its node turned away has shown nothing."""
+    stack = Stack()
+    stack.put(validation_pod(validation(stack), phase, **status))
+    found = state(stack, "driver_validation")
+    assert (found.state, found.reason) == (expected, reason)
+
+
+def test_a_failed_validation_that_is_being_removed_is_no_verdict() -> None:
+    stack = Stack()
+    stack.put(terminating(validation_pod(validation(stack), "Failed", **FAILED_BY_ITSELF)))
+    assert state(stack, "driver_validation").state is State.PROGRESSING
+
+
+def test_what_passed_for_other_content_has_not_run() -> None:
+    stack = Stack()
+    stack.passed["driver_validation", "t4-1"] = "of-other-content"
+    assert state(stack, "driver_validation").reason == NOT_RUN
+
+
+@pytest.mark.parametrize(
+    ("offered", "counted", "told"),
+    [(7, "", "offers 7"), (None, "", "offers 0"), (9, "", "offers 9"), (8, "7", "counts 7"), (8, "8", ""), (8, "", "")],
+)
+def test_gpus_declared_counted_and_offered_must_agree(offered: int | None, counted: str, told: str) -> None:
+    facts = labelled()
+    node = next(node for node in facts.nodes if node.name == "h100-1")
+    extra = {"nvidia.com/gpu.count": counted} if counted else {}
+    stack = Stack(facts=with_node(facts, "h100-1", gpus_allocatable=offered, labels={**node.labels, **extra}))
+    found = state(stack, "device_plugin_validation", "h100-1")
+    assert (found.state is State.READY) == (not told)
+    assert told in found.reason
+
+
+def test_shared_gpus_may_be_offered_several_times() -> None:
+    chosen = with_spec("device_plugin", config_name="sharing")
+    facts = replace(labelled(chosen=chosen), config_maps={"sharing": {"any": "version: v1"}})
+    stack = Stack(chosen, with_node(facts, "t4-1", gpus_allocatable=10))
+    assert state(stack, "device_plugin_validation").state is State.READY
+
+
+def test_a_kept_off_operand_has_no_state_on_that_node() -> None:
+    facts = labelled()
+    node = next(node for node in facts.nodes if node.name == "t4-1")
+    off = {**node.labels, "nvidia.com/gpu.deploy.dcgm-exporter": "false"}
+    stack = Stack(facts=with_node(facts, "t4-1", labels=off))
+    assert ("dcgm_exporter", "t4-1") not in states(stack.situation)
+    assert ("dcgm_exporter", "t4-2") in states(stack.situation)
+
+
+def test_an_object_that_somebody_deleted_is_missed() -> None:
+    stack = Stack()
+    ref = ref_of(stack.daemonset("gfd"))
+    del stack.members[ref]
+    assert state(stack, "gfd", "").reason == f"{ref} does not exist"
