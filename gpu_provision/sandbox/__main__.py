@@ -98,7 +98,8 @@ def _serve(directory: Path, fleet: Fleet, port: int) -> int:
     try:
         asyncio.run(run_sandbox(directory, fleet, port=port))
     except Exception:
-        logging.exception("the sandbox ended")  # while the lock is held: whoever waits for its end reads the log then
+        # Told while the lock is held: whoever waits for the sandbox's end reads the log then.
+        logging.getLogger("gpu_provision.sandbox").exception("the sandbox ended")
         return 1
     return 0
 
