@@ -33,7 +33,9 @@ class Validations:
         self.failed: dict[Key, str] = {}
         self.evidence: dict[Key, Evidence] = {}
         self.harvested: set[str] = set()
-        self._recorded, self._due = dict(self.passed), 0.0
+        # What is to be repeated leaves the record at once: should it fail, nobody may find the old success there.
+        self._recorded: dict[Key, str] | None = None if reading.revalidate else dict(self.passed)
+        self._due = 0.0
 
     def harvest(self, step: HarvestPod) -> None:
         """Take the result of a pod that has ended."""

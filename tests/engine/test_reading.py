@@ -1,0 +1,118 @@
+"""The plan as a real API server confirms it: its dry run has the last word."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from gpu_provision.cluster import records
+from gpu_provision.cluster.client import Cluster, connect
+from gpu_provision.engine.reading import Reading, read
+from gpu_provision.engine.validations import Validations
+from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
+from gpu_provision.model.inventory import Inventory
+from gpu_provision.model.plan import Action, Change
+from tests.components.builders import inventory
+from tests.sandbox.apiserver.conftest import Running
+
+STACK: Inventory = replace(inventory(), nodes=())
+OPERANDS = STACK.cluster.namespace
+_FIRST = ("Namespace", "CustomResourceDefinition")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """Give an API server on which the whole stack has been applied."""
+    running = Running(tmp_path_factory.mktemp("sandbox"), [])
+    cluster = connect(str(running.server.kubeconfig))
+    changes = read(cluster, STACK).plan.changes
+    for change in sorted(changes, key=lambda change: change.ref.kind not in _FIRST):
+        if change.manifest and change.ref.kind not in {"Node", "Pod"}:
+            cluster.apply(change.manifest)
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def cluster(server: Running) -> Cluster:
+    """Give a client of the module's server."""
+    return connect(str(server.server.kubeconfig))
+
+
+def writes(reading: Reading) -> list[Change]:
+    return [change for change in reading.plan.changes if change.action is not Action.WAIT]
+
+
+def deployment(cluster: Cluster) -> Manifest:
+    """The live master of Node Feature Discovery."""
+    found = cluster.list(_DEPLOYMENT, label_selector="gpu-provision.io/component=nfd").items
+    return next(item for item in found if "master" in item["metadata"]["name"])
+
+
+_DEPLOYMENT = ObjectRef("apps/v1", "Deployment", "", "").type
+
+
+def edit(server: Running, live: Manifest, manager: str, **spec: object) -> None:
+    """Change fields as an imperative command does."""
+    ref = ref_of(live)
+    path = f"/apis/apps/v1/namespaces/{ref.namespace}/deployments/{ref.name}?fieldManager={manager}"
+    answer = server.ask("PATCH", path, {"spec": spec}, kind="application/merge-patch+json")
+    assert answer.code == 200, answer.body
+
+
+def test_what_has_been_applied_needs_no_change(cluster: Cluster) -> None:
+    assert writes(read(cluster, STACK)) == []
+
+
+def test_a_reading_of_what_is_as_declared_writes_nothing_not_even_dry(cluster: Cluster, server: Running) -> None:
+    log = server.server.request_log
+    before = log.read_text().count("PATCH")
+    read(cluster, STACK)
+    assert log.read_text().count("PATCH") == before
+
+
+def test_a_hand_edit_is_drift_and_the_plan_says_whose(cluster: Cluster, server: Running) -> None:
+    live = deployment(cluster)
+    edit(server, live, "kubectl-edit", replicas=3)
+    (change,) = writes(read(cluster, STACK))
+    assert change.action is Action.UPDATE
+    assert change.takes_back_from == ("kubectl-edit",)
+    assert [(field.path, field.old, field.new) for field in change.fields] == [("spec.replicas", 3, 1)]
+    assert "undoes an edit by kubectl-edit" in change.effects
+    assert change.manifest
+    cluster.apply(change.manifest, take_back=True)
+    assert writes(read(cluster, STACK)) == []
+
+
+def test_a_field_of_a_controller_is_a_conflict_and_no_change(cluster: Cluster, server: Running) -> None:
+    live = deployment(cluster)
+    edit(server, live, "autoscaler", replicas=5)
+    reading = read(cluster, STACK)
+    assert writes(reading) == []
+    (conflict,) = [finding for finding in reading.plan.findings if finding.code == "GP304"]
+    assert "autoscaler" in conflict.what
+    assert "replicas" in conflict.what
+    assert conflict.where == str(ref_of(live))
+    edit(server, live, "autoscaler", replicas=1)
+
+
+def test_an_object_that_somebody_deleted_is_created(cluster: Cluster) -> None:
+    live = deployment(cluster)
+    cluster.delete(ref_of(live))
+    (change,) = writes(read(cluster, STACK))
+    assert (change.action, change.ref) == (Action.CREATE, ref_of(live))
+    assert change.manifest
+    cluster.apply(change.manifest)
+
+
+def test_what_is_to_be_repeated_leaves_the_record_at_once(cluster: Cluster) -> None:
+    """A repetition that fails must not leave the old success for the next reader."""
+    records.write(cluster, STACK, {("driver_validation", "t4-1"): "a1"})
+    reading = read(cluster, STACK, revalidate=True)
+    validations = Validations(cluster, reading)
+    assert validations.is_due(0.0)
+    validations.record(0.0)
+    assert records.read(cluster, STACK) == {}
+    assert not Validations(cluster, read(cluster, STACK)).is_due(0.0)

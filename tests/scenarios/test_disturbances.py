@@ -1,0 +1,62 @@
+"""Somebody else works on the cluster while a run goes on: it ends, says what happened, and the next one mends it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+from tests.scenarios.world import World
+
+OPERANDS = "gpu-operator-resources"
+Make = Callable[..., World]
+
+
+def _pods(world: World, app: str) -> list[str]:
+    found = world.json("pods", "-n", OPERANDS, "-l", f"app={app}")["items"]
+    return [pod["metadata"]["name"] for pod in found]
+
+
+def test_pods_that_somebody_deletes_in_the_middle_come_back(new_world: Make) -> None:
+    """The driver of every node, and a validation before it has ended."""
+    world = new_world(timings={"speed": 6})
+    run = world.start(*world.apply_command, "--cluster-only")
+    world.until(lambda: _pods(world, "nvidia-driver-daemonset"))
+    world.kubectl("delete", "pods", "-n", OPERANDS, "-l", "app=nvidia-driver-daemonset", "--wait=false")
+    validation = world.until(lambda: _pods(world, "nvidia-driver-validation"))
+    world.kubectl("delete", "pod", "-n", OPERANDS, validation[0], "--wait=false", "--ignore-not-found")
+    out, _ = run.communicate(timeout=100)
+    assert run.returncode == 0, out
+    assert len(_pods(world, "nvidia-driver-validation")) == 3
+
+
+def test_a_daemon_set_that_somebody_deletes_in_the_middle_is_named(new_world: Make) -> None:
+    """Its component fails within its deadline, the rest is finished, and the next run puts it back."""
+    world = new_world(timings={"speed": 6})
+    world.settings(dcgm_exporter={"timeout": 3})
+    run = world.start(*world.apply_command, "--cluster-only")
+    world.until(lambda: _pods(world, "nvidia-driver-validation"))
+    world.kubectl("delete", "daemonset", "-n", OPERANDS, "nvidia-dcgm-exporter")
+    out, _ = run.communicate(timeout=100)
+    assert run.returncode == 1, out
+    assert f"DaemonSet {OPERANDS}/nvidia-dcgm-exporter does not exist" in out
+    world.settings(dcgm_exporter={"timeout": 60})
+    again = world.apply("--cluster-only")
+    assert again.code == 0, again.text
+
+
+def test_a_node_that_is_missing_keeps_no_other_node_from_its_upgrade(new_world: Make) -> None:
+    """It is named, and the rollout of a driver goes on everywhere else."""
+    world = new_world()
+    world.edit(lambda text: text + "  - {name: ghost-1, pool: t4}\n")
+    assert world.apply("--cluster-only").code == 1
+    world.settings(driver={"version": "580.126.20"})
+    run = world.apply("--cluster-only", "--json")
+    assert run.code == 1
+    errors = json.loads(run.out)["errors"]
+    assert all("ghost-1" in error["what"] for error in errors), errors
+    images = {
+        pod["spec"]["nodeName"]: pod["spec"]["containers"][0]["image"]
+        for pod in world.json("pods", "-n", OPERANDS, "-l", "app=nvidia-driver-daemonset")["items"]
+    }
+    assert set(images) == {"t4-1", "t4-2", "h100-1"}
+    assert all("580.126.20" in image for image in images.values()), images
