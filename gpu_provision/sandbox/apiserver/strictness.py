@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from gpu_provision.sandbox.api import Object
@@ -47,8 +48,47 @@ def _kept(body: Object, call: Call, custom: CustomResources, unknown: list[str])
     types = builtin(call.info.api_version, call.info.kind)
     if types is None:
         return body
+    if wrong := next(_mistyped(body, types.root, call.info.kind), ""):
+        kind = call.info.kind
+        message = f'{kind} in version "{call.info.version}" cannot be handled as a {kind}: json: {wrong}'
+        raise bad_request(message)
     result: Object = known(body, types.root, "", unknown)
     return result
+
+
+_SCALARS: dict[str, tuple[str, tuple[type, ...]]] = {
+    "string": ("string", (str,)),
+    "number": ("int32", (int, float)),
+    "boolean": ("bool", (bool,)),
+}
+
+
+def _mistyped(value: Any, kind: Type, path: str) -> Iterator[str]:
+    """Yield, in the words of real API servers, which plain values are of another type than their fields."""
+    if isinstance(value, dict):
+        for name, part in value.items():
+            if name in kind.fields or kind.item is not None:
+                yield from _mistyped(part, kind.of(name), f"{path}.{name}" if name in kind.fields else path)
+    elif isinstance(value, list) and kind.item is not None:
+        for part in value:
+            yield from _mistyped(part, kind.item, path)
+    wanted, types = _SCALARS.get(kind.scalar or "", ("", (object,)))
+    if value is not None and (not isinstance(value, types) or (isinstance(value, bool) and wanted == "int32")):
+        yield f"cannot unmarshal {_json_type(value)} into Go struct field {path} of type {wanted}"
+
+
+def _json_type(value: Any) -> str:
+    match value:
+        case bool():
+            return "bool"
+        case int() | float():
+            return "number"
+        case str():
+            return "string"
+        case list():
+            return "array"
+        case _:
+            return "object"
 
 
 def known(value: Any, kind: Type, path: str, unknown: list[str]) -> Any:
