@@ -12,10 +12,10 @@ INVENTORY := inventories/sandbox.yaml
 
 export PATH := $(BIN):$(PATH)
 
-.PHONY: help demo test lint bench docs clean install
+.PHONY: help demo test test-real lint bench docs clean install
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(STAMP) ## A GPU stack on a simulated cluster, in about a minute, without a GPU
 	@gpu-provision sandbox up
@@ -34,6 +34,9 @@ demo: $(STAMP) ## A GPU stack on a simulated cluster, in about a minute, without
 
 test: $(STAMP) ## Run the tests
 	@python -m pytest -q -n auto --dist loadgroup
+
+test-real: $(STAMP) ## The main job on a real control plane; needs etcd and Kubernetes' binaries
+	@python -m pytest -q -m real tests/real
 
 lint: $(STAMP) ## Check style, types and layers
 	@ruff check .

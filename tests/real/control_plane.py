@@ -19,7 +19,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -58,7 +58,7 @@ def control_plane(directory: Path) -> Iterator[ControlPlane]:
         etcd = _start_etcd(directory, running)
         plane = _start_apiserver(directory, binaries, etcd, running)
         for name in ("kube-controller-manager", "kube-scheduler"):
-            running.enter_context(_process(directory, [str(binaries / name), *_flags(name, plane, directory)]))
+            running.enter_context(_program(directory, [str(binaries / name), *_flags(name, plane, directory)]))
         yield plane
 
 
@@ -80,7 +80,7 @@ def _start_etcd(directory: Path, running: contextlib.ExitStack) -> str:
     flags = ["--data-dir", str(directory / "etcd"), "--listen-client-urls", client, "--advertise-client-urls", client]
     flags += ["--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--unsafe-no-fsync"]
     flags += ["--initial-cluster", f"default={peer}"]
-    running.enter_context(_process(directory, ["etcd", *flags]))
+    running.enter_context(_program(directory, ["etcd", *flags]))
     return client
 
 
@@ -114,8 +114,8 @@ def _start_apiserver(directory: Path, binaries: Path, etcd: str, running: contex
         "audit-log-path": plane.audit_log,
     }
     command = [str(binaries / "kube-apiserver"), *(f"--{name}={value}" for name, value in flags.items())]
-    process = running.enter_context(_process(directory, command))
-    _await_ready(f"https://127.0.0.1:{port}/readyz", directory, process)
+    server = running.enter_context(_program(directory, command))
+    _await_ready(f"https://127.0.0.1:{port}/readyz", directory, server)
     return plane
 
 
@@ -141,7 +141,7 @@ def _kubeconfig(port: int, authority: Path) -> dict[str, object]:
 
 def _flags(name: str, plane: ControlPlane, directory: Path) -> list[str]:
     flags = [f"--kubeconfig={plane.kubeconfig}", "--leader-elect=false", "--port=0", "--bind-address=127.0.0.1"]
-    flags += [f"--secure-port={_free_port()}"]
+    flags += [f"--secure-port={_free_port()}", "--kube-api-qps=500", "--kube-api-burst=1000"]
     if name == "kube-controller-manager":
         key = directory / "sa.key"
         flags += [f"--service-account-private-key-file={key}", "--controllers=*,-nodeipam"]
@@ -150,27 +150,37 @@ def _flags(name: str, plane: ControlPlane, directory: Path) -> list[str]:
 
 
 @contextlib.contextmanager
-def _process(directory: Path, command: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
-    with (directory / f"{Path(command[0]).name}.log").open("ab") as log:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+def process(
+    log: Path, command: Sequence[str], *, environment: Mapping[str, str] | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a program with its output in a file; it ends with the block, or with us, however we end."""
+    bound = ["setpriv", "--pdeathsig", "TERM", "--"] if shutil.which("setpriv") else []
+    with log.open("ab") as output:
+        running = subprocess.Popen(
+            [*bound, *command], stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment
+        )
     try:
-        yield process
+        yield running
     finally:
-        process.terminate()
+        running.terminate()
         try:
-            process.wait(10)
+            running.wait(10)
         except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait(10)
+            running.kill()
+            running.wait(10)
 
 
-def _await_ready(url: str, directory: Path, process: subprocess.Popen[bytes]) -> None:
+def _program(directory: Path, command: Sequence[str]) -> contextlib.AbstractContextManager[subprocess.Popen[bytes]]:
+    return process(directory / f"{Path(command[0]).name}.log", command)
+
+
+def _await_ready(url: str, directory: Path, server: subprocess.Popen[bytes]) -> None:
     import ssl  # noqa: PLC0415 (needed here only)
 
     trusted = ssl.create_default_context(cafile=str(directory / "ca.crt"))
     request = urllib.request.Request(url, headers={"Authorization": "Bearer admin-token"})  # noqa: S310 (our own URL)
     give_up = time.monotonic() + _READY_SECONDS
-    while time.monotonic() < give_up and process.poll() is None:
+    while time.monotonic() < give_up and server.poll() is None:
         with contextlib.suppress(OSError), urllib.request.urlopen(request, context=trusted, timeout=2):  # noqa: S310
             return
         time.sleep(0.2)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.scenarios.world import World
+from tests.scenarios.world import User, World
 
 _KINDS = (
     "namespaces,nodes,runtimeclasses,customresourcedefinitions,clusterroles,clusterrolebindings,roles,rolebindings,"
@@ -47,7 +47,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         world.down()
 
 
-def end_state(world: World) -> dict[str, Any]:
+def end_state(world: User) -> dict[str, Any]:
     """Every object that matters, without what differs by nature."""
     found = {}
     for item in json.loads(world.kubectl("get", _KINDS, "-A", "-o", "json").out)["items"]:

@@ -17,7 +17,7 @@ import yaml
 
 from gpu_provision.sandbox.apiserver.requestlog import Request, requests
 
-_CHECKOUT = Path(__file__).resolve().parents[2]
+CHECKOUT = Path(__file__).resolve().parents[2]
 _BIN = Path(sys.executable).parent
 COMMAND_SECONDS = 120
 
@@ -36,32 +36,20 @@ class Answer:
         return self.out + self.err
 
 
-class World:
-    """One sandbox with its inventory; close it with `down`."""
+class User:
+    """Somebody with a folder, an inventory in it, and a cluster."""
 
-    def __init__(self, folder: Path, *, fleet: dict[str, Any] | None = None) -> None:
-        """Write the files and start the sandbox.
+    def __init__(self, folder: Path, inventory: Path, kubeconfig: Path) -> None:
+        """Write nothing yet.
 
         Args:
-            folder: Empty; everything of this world is in it.
-            fleet: Changes to the default fleet's top-level keys; tests run ten times as fast as people watch.
+            folder: Everything of this user is in it.
+            inventory: The YAML file; pyinfra's script lies beside it.
+            kubeconfig: For kubectl; it need not exist yet.
         """
-        self.folder = folder
+        self.folder, self.inventory, self.kubeconfig = folder, inventory, kubeconfig
         self.environment = {**os.environ, "GPU_PROVISION_SANDBOX_DIR": str(folder / "sandboxes"), "NO_COLOR": "1"}
         self.environment["XDG_STATE_HOME"] = str(folder / "state")
-        default = yaml.safe_load((_CHECKOUT / "gpu_provision/sandbox/fleets/default.yaml").read_text())
-        self.fleet = folder / "fleet.yaml"
-        self.fleet.write_text(yaml.safe_dump({**default, "timings": {"speed": 10}, **(fleet or {})}))
-        for name in ("sandbox.py", "sandbox.yaml"):
-            shutil.copy(_CHECKOUT / "inventories" / name, folder / name)
-        self.inventory = folder / "sandbox.yaml"
-        self.edit(lambda text: text.replace("sandbox: default", f"sandbox: {self.fleet}"))
-        self.cli("sandbox", "up", "--fleet", str(self.fleet), check=True)
-        self.kubeconfig = Path(self.cli("sandbox", "kubeconfig", "--fleet", str(self.fleet), check=True).out.strip())
-
-    def down(self) -> None:
-        """End the sandbox."""
-        self.cli("sandbox", "down", "--fleet", str(self.fleet))
 
     def edit(self, change: Callable[[str], str]) -> None:
         """Change the inventory file's text, and fail if that changes nothing."""
@@ -78,7 +66,7 @@ class World:
         self.inventory.write_text(yaml.safe_dump(document, sort_keys=False))
 
     def run(self, *command: str, check: bool = False, stdin: str | None = None) -> Answer:
-        """Run a command in this world."""
+        """Run a command as this user."""
         done = subprocess.run(
             command,
             cwd=self.folder,
@@ -95,7 +83,7 @@ class World:
         return answer
 
     def start(self, *command: str) -> subprocess.Popen[str]:
-        """Start a command of this world in the background; its output goes to one pipe."""
+        """Start a command of this user in the background; its output goes to one pipe."""
         return subprocess.Popen(
             command,
             cwd=self.folder,
@@ -116,16 +104,16 @@ class World:
         return self.run(str(_BIN / "gpu-provision"), *arguments, check=check)
 
     def apply(self, *arguments: str, check: bool = False) -> Answer:
-        """Run gpu-provision apply on this world's inventory."""
+        """Run gpu-provision apply on this user's inventory."""
         return self.run(*self.apply_command, *arguments, check=check)
 
     def pyinfra(self, *arguments: str, check: bool = False) -> Answer:
-        """Run stock pyinfra, as the README says, on this world's inventory."""
-        deploy = str(_CHECKOUT / "deploys" / "gpu_stack.py")
-        return self.run(str(_BIN / "pyinfra"), *arguments, "sandbox.py", deploy, check=check)
+        """Run stock pyinfra, as the README says, on this user's inventory."""
+        deploy = str(CHECKOUT / "deploys" / "gpu_stack.py")
+        return self.run(str(_BIN / "pyinfra"), *arguments, self.inventory.with_suffix(".py").name, deploy, check=check)
 
     def kubectl(self, *arguments: str, check: bool = True, stdin: str | None = None) -> Answer:
-        """Run the real kubectl against the sandbox."""
+        """Run the real kubectl."""
         return self.run("kubectl", "--kubeconfig", str(self.kubeconfig), *arguments, check=check, stdin=stdin)
 
     def json(self, *arguments: str) -> Any:
@@ -135,10 +123,6 @@ class World:
     def fault(self, *faults: dict[str, Any]) -> None:
         """Declare the faults of simulated nodes that are in force from now on; none to end them all."""
         self._fault_map("nodes", list(faults))
-
-    def server_fault(self, **fault: Any) -> None:
-        """Declare the API server's own fault; nothing to end it."""
-        self._fault_map("api-server", fault)
 
     def _fault_map(self, key: str, value: Any) -> None:
         manifest = {
@@ -151,8 +135,7 @@ class World:
 
     def requests(self) -> list[Request]:
         """Every request that this tool sent so far."""
-        log = self.kubeconfig.parent / "requests.log"
-        return [request for request in requests(log) if request.agent.startswith("gpu-provision")]
+        raise NotImplementedError
 
     def writes(self) -> list[Request]:
         """Those that could change something."""
@@ -165,3 +148,37 @@ class World:
             assert time.monotonic() < give_up, "the condition did not come true in time"
             time.sleep(0.05)
         return found
+
+
+class World(User):
+    """A user of a sandbox of their own; close it with `down`."""
+
+    def __init__(self, folder: Path, *, fleet: dict[str, Any] | None = None) -> None:
+        """Write the files and start the sandbox.
+
+        Args:
+            folder: Empty; everything of this world is in it.
+            fleet: Changes to the default fleet's top-level keys; tests run ten times as fast as people watch.
+        """
+        super().__init__(folder, folder / "sandbox.yaml", folder / "unknown yet")
+        default = yaml.safe_load((CHECKOUT / "gpu_provision/sandbox/fleets/default.yaml").read_text())
+        self.fleet = folder / "fleet.yaml"
+        self.fleet.write_text(yaml.safe_dump({**default, "timings": {"speed": 10}, **(fleet or {})}))
+        for name in ("sandbox.py", "sandbox.yaml"):
+            shutil.copy(CHECKOUT / "inventories" / name, folder / name)
+        self.edit(lambda text: text.replace("sandbox: default", f"sandbox: {self.fleet}"))
+        self.cli("sandbox", "up", "--fleet", str(self.fleet), check=True)
+        self.kubeconfig = Path(self.cli("sandbox", "kubeconfig", "--fleet", str(self.fleet), check=True).out.strip())
+
+    def down(self) -> None:
+        """End the sandbox."""
+        self.cli("sandbox", "down", "--fleet", str(self.fleet))
+
+    def server_fault(self, **fault: Any) -> None:
+        """Declare the API server's own fault; nothing to end it."""
+        self._fault_map("api-server", fault)
+
+    def requests(self) -> list[Request]:
+        """Every request that this tool sent so far."""
+        log = self.kubeconfig.parent / "requests.log"
+        return [request for request in requests(log) if request.agent.startswith("gpu-provision")]
