@@ -338,6 +338,7 @@ def connect(kubeconfig: str = "", context: str = "") -> Cluster:
         if kubeconfig or context or not _in_pod():
             raise bad_kubeconfig(kubeconfig or "the default kubeconfig", context, error) from error
         config.load_incluster_config(client_configuration=settings)
+    settings.keep_alive = True  # a connection that died silently is noticed within minutes
     settings.retries = False  # `patience` owns the retries
     settings.connection_pool_maxsize = _CONNECTIONS
     api = client.ApiClient(settings)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from gpu_provision.cluster.client import Cluster
+from gpu_provision.cluster.errors import Outdated
 from gpu_provision.engine.reading import Reading
 from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import Rejected
@@ -26,7 +28,7 @@ class Objects:
     Attributes:
         members: Live objects of the stack as last answered by the API server.
         rejected: Component -> why the API server refused an object of it.
-        changed: Number of objects written.
+        written: Every object written, in order.
     """
 
     def __init__(self, cluster: Cluster, reading: Reading) -> None:
@@ -35,7 +37,7 @@ class Objects:
         self._applied = _manifests(reading.desired)
         self.members: dict[ObjectRef, Manifest] = dict(reading.observed.members)
         self.rejected: dict[Key, str] = {}
-        self.changed = 0
+        self.written: list[ObjectRef] = []  # appended to by several threads; a count would lose some
 
     def apply(self, changes: Iterable[Change]) -> None:
         """Apply every object to be created or updated, rank by rank."""
@@ -72,12 +74,13 @@ class Objects:
             return
         ref = change.ref
         self.members[ref] = {"apiVersion": ref.api_version, "kind": ref.kind, **applied.object}
-        self.changed += 1
+        self.written.append(ref)
 
     def _delete(self, change: Change) -> None:
         uid = self.members.pop(change.ref, {}).get("metadata", {}).get("uid", "")
-        self._cluster.delete(change.ref, uid=uid)
-        self.changed += 1
+        with contextlib.suppress(Outdated):  # somebody made it anew: the next plan looks at that one
+            self._cluster.delete(change.ref, uid=uid)
+        self.written.append(change.ref)
 
 
 def _manifests(desired: Desired) -> dict[ObjectRef, tuple[str, Manifest]]:

@@ -60,7 +60,7 @@ class Run:
         self._states: dict[Key, NodeState] = {}
         self._running: dict[object, Future[None]] = {}
         self._not_before: dict[Step, float] = {}
-        self._written = 0
+        self._written: list[Step] = []
         self._mirror: Mirror | None = None
         self._cancelled = False
 
@@ -100,7 +100,7 @@ class Run:
     def _result(self, requests: int, seconds: float) -> RunResult:
         evidence = self._validations.evidence
         return RunResult(
-            changed=self._objects.changed + self._written,
+            changed=len(self._objects.written) + len(self._written),
             requests=requests,
             seconds=seconds,
             states=tuple(self._states.values()),
@@ -203,7 +203,7 @@ class Run:
             case HarvestPod():
                 self._validations.harvest(step)
                 return
-        self._written += 1
+        self._written.append(step)
 
 
 def _creates_namespace(change: Change, name: str) -> bool:
