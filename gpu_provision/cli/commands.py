@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
 
 import click
 
@@ -11,7 +14,30 @@ from gpu_provision.model.findings import ExitCode
 
 
 class Commands(click.Group):
-    """A group that knows the nearest command to a mistyped one, and says which command runs."""
+    """A group that knows the nearest command to a mistyped one, and says which command runs.
+
+    Attributes:
+        modules: Command -> the module of this package that has it; imported when the command is asked for, so that
+            `render` does not pay for `apply`.
+    """
+
+    modules: Mapping[str, str]
+
+    def __init__(self, *arguments: Any, modules: Mapping[str, str] | None = None, **options: Any) -> None:
+        """Take what click.Group takes, and the modules."""
+        super().__init__(*arguments, **options)
+        self.modules = modules or {}
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of all commands, imported or not."""
+        return sorted({*super().list_commands(ctx), *self.modules})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a command, imported if need be."""
+        if cmd_name in self.modules and cmd_name not in self.commands:
+            module = import_module(f"gpu_provision.cli.{self.modules[cmd_name]}")
+            self.add_command(getattr(module, cmd_name), cmd_name)
+        return super().get_command(ctx, cmd_name)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Answer a bare group with its help, as a usage error."""

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 import click
 
-from gpu_provision.cli import failures, offline, online, sandbox
+from gpu_provision.cli import failures
 from gpu_provision.cli.commands import Commands
 from gpu_provision.cli.output import OutputLost
 from gpu_provision.cli.session import Session
@@ -46,7 +46,18 @@ def _print_version(context: click.Context, _parameter: click.Parameter, wanted: 
     context.exit()
 
 
-@click.group(cls=Commands, epilog=_epilog(), context_settings={"help_option_names": ["-h", "--help"]})
+_MODULES = {
+    "apply": "online",
+    "plan": "online",
+    "render": "offline",
+    "sandbox": "sandbox",
+    "schema": "offline",
+    "status": "online",
+    "validate": "offline",
+}
+
+
+@click.group(cls=Commands, modules=_MODULES, epilog=_epilog(), context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Show it.")
 def cli() -> None:
     """Provision NVIDIA GPU nodes for Kubernetes from one inventory file.
@@ -57,18 +68,6 @@ def cli() -> None:
     gpu-provision apply           make it true
     gpu-provision status          what is there
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
-
-
-for _command in (
-    offline.schema,
-    offline.validate,
-    offline.render,
-    online.plan,
-    online.apply,
-    online.status,
-    sandbox.sandbox,
-):
-    cli.add_command(_command)
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:

@@ -34,12 +34,20 @@ class Work:
 
     def prepare(self, listen: Listen, *, dry_run: bool) -> HostsResult | None:
         """Make the hosts as declared, or only look with ``dry_run``; None if they take no part."""
+        self._refuse_unknown_targets()
         enabled = any(self.inventory.pool_of(node).host_prerequisites.enabled for node in self.inventory.nodes)
         if not (self.hosts and enabled):
             return None
         from gpu_provision.hosts.run import prepare
 
         return prepare(self.inventory, limit=self.limit, dry_run=dry_run, listen=listen)
+
+    def _refuse_unknown_targets(self) -> None:
+        """Before the first host is asked. Raises UsageError."""
+        if self.targets:
+            from gpu_provision.components import requirements
+
+            known(self.targets, requirements(self.inventory))
 
     def plan(self, *, offline: bool = False) -> Plan:
         """Return what differs in the cluster; an empty plan if the cluster takes no part."""

@@ -86,6 +86,7 @@ class Cluster:
     Attributes:
         name: The kubeconfig context's name.
         server: URL of the API server.
+        advice: What a reader can do if the API server does not answer.
         patience: Seconds for which a request is repeated while the server is silent or overloaded.
         requests: Number of requests sent so far.
     """
@@ -95,6 +96,7 @@ class Cluster:
         self._client = client
         self._counting = threading.Lock()
         self.name, self.server = name, server
+        self.advice = "check that the cluster runs and that this machine may reach it: kubectl version"
         self.patience = 0.0
         self.requests = 0
 
@@ -102,7 +104,7 @@ class Cluster:
         """Return the server's version, such as ``v1.34.1``; the cheapest question to see if anybody is there."""
         version = self._json("GET", "/version", "version").get("gitVersion")
         if not version:
-            raise no_api_server(Place(self.server, "GET", "version"))
+            raise no_api_server(self._place("GET", "version"))
         return str(version)
 
     def served(self, group_version: str) -> frozenset[str]:
@@ -120,11 +122,17 @@ class Cluster:
         except NotFound:
             return None
 
-    def list(self, kind: Kind, *, namespace: str = "", label_selector: str = "") -> Listing:
-        """Return all objects of a kind that match; none if the server does not serve the kind."""
+    def list(
+        self, kind: Kind, *, namespace: str = "", label_selector: str = "", patience: float | None = None
+    ) -> Listing:
+        """Return all objects of a kind that match; none if the server does not serve the kind.
+
+        Args:
+            patience: In place of the cluster's own, in seconds.
+        """
         query = [("labelSelector", label_selector)] if label_selector else []
         try:
-            answer = self._json("GET", _path(kind, namespace), KINDS[kind], query=query)
+            answer = self._json("GET", _path(kind, namespace), KINDS[kind], query=query, patience=patience)
         except NotFound:
             return Listing([], "")
         items = [{"apiVersion": kind.api_version, "kind": kind.kind, **item} for item in answer.get("items") or ()]
@@ -221,19 +229,22 @@ class Cluster:
         query += [("timeoutSeconds", str(WatchStream.SECONDS))]
         query += [("labelSelector", label_selector)] if label_selector else []
         timeout = (CONNECT_SECONDS, WatchStream.SECONDS + 10)
-        place = Place(self.server, "WATCH", KINDS[kind])
+        place = self._place("WATCH", KINDS[kind])
         return WatchStream(self._once("GET", _path(kind), place, query=query, timeout=timeout), kind, place)
+
+    def _place(self, verb: str, subject: str) -> Place:
+        return Place(self.server, verb, subject, self.advice)
 
     def _json(self, verb: str, path: str, subject: str, **options: Any) -> dict[str, Any]:
         response = self._send(verb, path, subject, **options)
         try:
             return dict(json.loads(response.data))
         except (ValueError, TypeError) as error:
-            raise no_api_server(Place(self.server, verb, subject)) from error
+            raise no_api_server(self._place(verb, subject)) from error
 
-    def _send(self, verb: str, path: str, subject: str, **options: Any) -> Any:
-        give_up = time.monotonic() + self.patience
-        place = Place(self.server, verb, subject)
+    def _send(self, verb: str, path: str, subject: str, *, patience: float | None = None, **options: Any) -> Any:
+        give_up = time.monotonic() + (self.patience if patience is None else patience)
+        place = self._place(verb, subject)
         while True:
             try:
                 return self._once(verb, path, place, **options)
@@ -331,6 +342,8 @@ def connect(kubeconfig: str = "", context: str = "") -> Cluster:
     from kubernetes import client, config
     from kubernetes.dynamic import DynamicClient
 
+    if problem := _unusable(kubeconfig):
+        raise bad_kubeconfig(kubeconfig, context, problem)
     settings = client.Configuration()
     try:
         config.load_kube_config(kubeconfig or None, context=context or None, client_configuration=settings)
@@ -345,6 +358,17 @@ def connect(kubeconfig: str = "", context: str = "") -> Cluster:
     api.user_agent = "gpu-provision"
     dynamic = DynamicClient(api, discoverer=lambda _client, _cache: None)
     return Cluster(dynamic, name=context or _current_context(kubeconfig) or settings.host, server=settings.host)
+
+
+def _unusable(kubeconfig: str) -> str:
+    """The client library says "no configuration found" to a missing and to an unreadable file alike."""
+    if not kubeconfig:
+        return ""
+    try:
+        with Path(kubeconfig).open("rb"):
+            return ""
+    except OSError as error:
+        return error.strerror or str(error)
 
 
 def _in_pod() -> bool:

@@ -47,6 +47,7 @@ class Place:
     server: str
     verb: str
     subject: str
+    advice: str = ""
 
     def __str__(self) -> str:
         """Return ``<server>: <verb> <subject>``."""
@@ -77,7 +78,7 @@ def _silent(error: Exception, place: Place) -> ProvisionError:
             code="GP301",
             what=f"the API server does not answer ({_short(reason)})",
             where=str(place),
-            fix="check that the cluster runs and that this machine may reach it: kubectl version",
+            fix=place.advice,
         )
     )
 

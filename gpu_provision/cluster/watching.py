@@ -33,10 +33,17 @@ class Mirror:
         self._changed, self._stopped = threading.Condition(), threading.Event()
         self._version, self._seen = 0, -1
         self._failure: ProvisionError | None = None
+        self._silent: dict[Kind, float] = {}
+
+    @property
+    def silence(self) -> float:
+        """For how many seconds the API server has not answered; 0 if it does."""
+        silent = list(self._silent.values())
+        return time.monotonic() - min(silent) if silent else 0.0
 
     def __enter__(self) -> Self:
         """List every scope, then follow it."""
-        versions = [self._relist(scope) for scope in self._scopes]
+        versions = [self._relist(scope, patience=None) for scope in self._scopes]
         for scope, version in zip(self._scopes, versions, strict=True):
             worker = threading.Thread(target=self._follow, args=(scope, version), name=str(scope), daemon=True)
             worker.start()
@@ -73,28 +80,28 @@ class Mirror:
             self._version += 1
             self._changed.notify_all()
 
-    def _relist(self, scope: Scope) -> str:
-        listing = self._cluster.list(scope.kind, label_selector=scope.label_selector)
+    def _relist(self, scope: Scope, patience: float | None = 0.0) -> str:
+        listing = self._cluster.list(scope.kind, label_selector=scope.label_selector, patience=patience)
         with self._changed:
             self._objects[scope.kind] = {ref_of(item): item for item in listing.items}
         self.wake()
         return listing.resource_version
 
     def _follow(self, scope: Scope, version: str) -> None:
-        silent_since: float | None = None
         while not self._stopped.is_set():
             began = time.monotonic()
             try:
                 version = version or self._relist(scope)
-                stream, silent_since = self._open(scope, version), None
+                stream = self._open(scope, version)
+                self._silent.pop(scope.kind, None)
                 for event in stream:
                     version = event.object["metadata"]["resourceVersion"]
                     self._take(scope.kind, event)
             except Gone:
                 version = ""
             except Unreachable as error:
-                version, silent_since = "", silent_since or time.monotonic()
-                if time.monotonic() - silent_since > self._patience:
+                version = ""
+                if time.monotonic() - self._silent.setdefault(scope.kind, time.monotonic()) > self._patience:
                     self._fail(error)
                     return
             except ProvisionError as error:

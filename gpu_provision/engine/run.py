@@ -126,11 +126,17 @@ class Run:
                 self._keep_record(pool, now)
                 if not steps and not self._running and all(state.state in SETTLED for state in settled.values()):
                     break
+                self._tell_silence(mirror)
                 wait = self._settler.next_deadline(now)
-                mirror.wait(min(wait, _SEEN_SECONDS) if steps else wait)
+                mirror.wait(min(wait, _SEEN_SECONDS) if steps or mirror.silence else wait)
                 time.sleep(min(_COALESCE_SECONDS, time.monotonic() - now))  # many events, one look
                 seen = self._look(mirror)
         return seen
+
+    def _tell_silence(self, mirror: Mirror) -> None:
+        if mirror.silence > _SEEN_SECONDS:
+            told = f"the API server has not answered for {mirror.silence:.0f} s; giving up after {PATIENCE_SECONDS:.0f}"
+            self._say(told)
 
     def _look(self, mirror: Mirror) -> Situation:
         seen = self._view.look(mirror, self._objects.members, self._validations.passed)

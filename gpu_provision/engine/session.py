@@ -45,6 +45,8 @@ class Session:
         """The connection; made when it is first asked for."""
         if self._cluster is None:
             self._cluster = connect(*locate(self.inventory))
+            if self.inventory.cluster.sandbox:
+                self._cluster.advice = "the sandbox has ended or was reset; run again: that starts it"
         return self._cluster
 
     def listen(self, listener: Callable[[Event], None]) -> None:

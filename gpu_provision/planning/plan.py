@@ -157,6 +157,7 @@ def _validation_changes(seen: Situation) -> Iterator[Change]:
 
 
 def _waits(seen: Situation, changing: frozenset[str]) -> Iterator[Change]:
+    nodes: dict[tuple[str, ObjectRef, str], list[str]] = {}
     for (component, node), state in states(seen).items():
         if state.state is State.READY or state.reason == NO_NODE or not _exists(component, seen):
             continue
@@ -164,8 +165,11 @@ def _waits(seen: Situation, changing: frozenset[str]) -> Iterator[Change]:
             continue
         ref = _what_is_awaited(component, node, seen)
         if ref in seen.observed.members or (component == "node_labels" and _is_missing_its_gpu(state)):
-            reason = f"{node}: {state.reason}" if node else state.reason
-            yield Change(component=component, action=Action.WAIT, ref=ref, effects=(reason,))
+            nodes.setdefault((component, ref, state.reason), []).append(node)
+    for (component, ref, reason), found in nodes.items():
+        where = ", ".join(filter(None, sorted(found)))
+        effect = f"{where}: {reason}" if where else reason
+        yield Change(component=component, action=Action.WAIT, ref=ref, effects=(effect,))
 
 
 def _is_missing_its_gpu(state: NodeState) -> bool:

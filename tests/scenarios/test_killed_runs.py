@@ -83,7 +83,7 @@ def test_a_run_killed_at_many_points_ends_where_an_undisturbed_one_ends(
             assert ended == 0, out
             break
         killed_at.append(len(world.writes()))
-    assert len(killed_at) >= 8, killed_at
+    assert len(killed_at) >= 5, killed_at  # sixteen objects are on their way at a time
     world.server_fault()
     last = world.apply("--cluster-only")
     assert last.code == 0, last.text
