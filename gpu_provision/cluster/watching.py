@@ -101,7 +101,10 @@ class Mirror:
                 version = ""
             except Unreachable as error:
                 version = ""
-                if time.monotonic() - self._silent.setdefault(scope.kind, time.monotonic()) > self._patience:
+                if scope.kind not in self._silent:
+                    self._silent[scope.kind] = time.monotonic()
+                    self.wake()  # so that the silence is told
+                if time.monotonic() - self._silent[scope.kind] > self._patience:
                     self._fail(error)
                     return
             except ProvisionError as error:

@@ -184,3 +184,17 @@ def test_a_second_stack_over_the_same_objects_is_refused_before_it_writes(new_wo
     assert run.code == 1
     assert "GP309" in run.text
     assert len(world.writes()) == before
+
+
+def test_an_api_server_that_went_away_is_told_while_it_is_waited_for(new_world: Make) -> None:
+    world = new_world(timings={"speed": 1})
+    run = world.start(*world.apply_command, "--cluster-only")
+    world.until(lambda: len(world.writes()) > 60)
+    sandbox = json.loads(world.cli("sandbox", "status", "--json", "--fleet", str(world.fleet), check=True).out)
+    os.kill(sandbox["sandbox"]["pid"], signal.SIGKILL)
+    assert run.stdout is not None
+    told = next(line for line in run.stdout if "has not answered for" in line)
+    run.send_signal(signal.SIGINT)
+    out, _ = run.communicate(timeout=60)
+    assert run.returncode == 130, told + out
+    assert "Traceback" not in out
