@@ -91,7 +91,8 @@ class Cursor:
         changes = self._history.since(self.version)
         if not changes:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._event.wait(), timeout)
+                async with asyncio.timeout(timeout):  # wait_for loses a cancellation that meets an event
+                    await self._event.wait()
             changes = self._history.since(self.version)
         if changes:
             self.version = changes[-1].version

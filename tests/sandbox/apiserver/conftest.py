@@ -58,9 +58,13 @@ class Running:
         self._loop.close()
 
     async def _all_sockets_closed(self) -> None:
-        """Let asyncio close what was aborted."""
+        """Let asyncio close what was aborted, and end what still waits."""
         for _ in range(10):
             await asyncio.sleep(0)
+        rest = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in rest:
+            task.cancel()
+        await asyncio.gather(*rest, return_exceptions=True)
 
     def connection(self) -> http.client.HTTPSConnection:
         """Return a new connection that trusts the private authority only."""
