@@ -22,7 +22,7 @@ from gpu_provision.diagnose.remedies import is_trouble
 from gpu_provision.engine.session import Session
 from gpu_provision.inventory import load
 from gpu_provision.model.findings import Finding, ProvisionError, Severity
-from gpu_provision.model.plan import Change
+from gpu_provision.model.plan import Action, Change
 from gpu_provision.report import diff
 
 
@@ -97,7 +97,8 @@ def _component_commands(session: Session, component: str) -> list[FunctionComman
 
 def _show(changes: tuple[Change, ...]) -> None:
     for change in changes:
-        for line in diff.one(change):
+        in_full = change.action in {Action.CREATE, Action.UPDATE}
+        for line in (*(diff.one(change) if in_full else (str(change.ref),)), *change.effects):
             host.log(line)
 
 

@@ -71,6 +71,18 @@ def test_a_version_change_is_one_field(world: World, first_run: str) -> None:
     assert changed["summary"]["wait"] == 0  # that old pods run until then is no news
 
 
+def test_the_dry_run_of_pyinfra_names_the_operations_and_the_fields(world: World, first_run: str) -> None:
+    dry = world.pyinfra("--dry", "--diff", check=True).text
+    table = dry.partition("Detected changes")[2]
+    changing = [line.strip() for line in table.splitlines() if "1 (@cluster/" in line]
+    assert [line.split("  ")[0] for line in changing] == [
+        "GPU stack | NVIDIA device plugin",
+        "GPU stack | Device plugin validation",
+    ], first_run
+    assert "k8s-device-plugin:v0.19.3" in dry
+    assert "restarts 3 pods" in dry
+
+
 def test_the_next_run_applies_the_version_and_the_one_after_nothing(world: World, first_run: str) -> None:
     world.pyinfra("-y", check=True)
     pods = world.json("pods", "-n", OPERANDS, "-l", "app=nvidia-device-plugin-daemonset")["items"]
