@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from gpu_provision.cluster.client import Cluster
@@ -15,6 +16,7 @@ from gpu_provision.model.plan import Action, Change
 from gpu_provision.planning.states import Desired, Key
 
 _PARALLEL = 16
+_REPAIRS = 3  # times that one run makes an object anew that somebody deletes meanwhile
 _PER_NODE = frozenset({"Node", "Pod"})
 
 # Objects of one rank are applied at the same time, after those of lower ranks.
@@ -37,6 +39,7 @@ class Objects:
         self._applied = _manifests(reading.desired)
         self.members: dict[ObjectRef, Manifest] = dict(reading.observed.members)
         self.rejected: dict[Key, str] = {}
+        self._repaired: Counter[ObjectRef] = Counter()
         self.written: list[ObjectRef] = []  # appended to by several threads; a count would lose some
 
     def apply(self, changes: Iterable[Change]) -> None:
@@ -54,15 +57,25 @@ class Objects:
         with ThreadPoolExecutor(_PARALLEL) as pool:
             list(pool.map(self._delete, (change for change in changes if change.action is Action.DELETE)))
 
-    def follow(self, desired: Desired) -> None:
-        """Apply what became wanted, or other than before, since facts about nodes came in."""
+    def follow(self, desired: Desired, live: Collection[ObjectRef]) -> None:
+        """Apply what became wanted, or other than before, since facts about nodes came in; and what somebody deleted.
+
+        Args:
+            live: What exists now.
+        """
         wanted = _manifests(desired)
+        lost = {ref for ref in wanted if self._is_lost(ref, live)}
+        self._repaired.update(lost)
         self.apply(
             Change(component=component, action=Action.CREATE, ref=ref, manifest=manifest)
             for ref, (component, manifest) in wanted.items()
-            if self._applied.get(ref) != (component, manifest)
+            if ref in lost or self._applied.get(ref) != (component, manifest)
         )
         self._applied = wanted
+
+    def _is_lost(self, ref: ObjectRef, live: Collection[ObjectRef]) -> bool:
+        """Whether an object that was there is gone; whoever deletes it again and again wins in the end."""
+        return ref in self.members and ref not in live and self._repaired[ref] < _REPAIRS
 
     def _apply(self, change: Change) -> None:
         if change.manifest is None:

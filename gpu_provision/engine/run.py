@@ -140,7 +140,7 @@ class Run:
 
     def _look(self, mirror: Mirror) -> Situation:
         seen = self._view.look(mirror, self._objects.members, self._validations.passed)
-        self._objects.follow(seen.desired)
+        self._objects.follow(seen.desired, seen.observed.members)
         return seen
 
     def _left_overs(self, seen: Situation) -> frozenset[str]:
