@@ -164,9 +164,10 @@ class Run:
     def _announce(self, settled: Mapping[Key, NodeState]) -> None:
         on_nodes = {component for component, node in settled if node}
         for key, state in settled.items():
-            if not state.node and state.component in on_nodes and state.state is State.READY:
+            before = self._states.get(key)
+            if before is None and not state.node and state.component in on_nodes and state.state is State.READY:
                 continue  # its nodes tell
-            if self._states.get(key) != state:
+            if before != state:
                 self._listen(Event(component=state.component, node=state.node, state=state.state, message=state.reason))
 
     def _start(self, pool: ThreadPoolExecutor, step: Step, now: float) -> None:

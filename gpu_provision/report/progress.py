@@ -85,20 +85,27 @@ class Progress:
         """What has not settled yet."""
         return tuple(event for event in self.states.values() if event.state not in SETTLED)
 
+    @property
+    def _told_of(self) -> tuple[Event, ...]:
+        """What has begun and has not settled; else everything that has not."""
+        begun = tuple(event for event in self.awaited if event.state is State.PROGRESSING)
+        return begun or self.awaited
+
     def summary(self) -> str:
-        """Return ``driver 2/3 ready, device_plugin 0/3 ready`` for what is being waited for."""
-        waiting = dict.fromkeys(event.component for event in self.awaited if event.component)
+        """Return ``driver 2/3 ready`` for what goes on; for what only waits, if nothing goes on."""
+        waiting = dict.fromkeys(event.component for event in self._told_of if event.component)
         return ", ".join(f"{component} {self._count(component)}" for component in waiting)
 
     def _count(self, component: str) -> str:
-        own = [event for event in self.states.values() if event.component == component]
+        both = [event for event in self.states.values() if event.component == component]
+        own = [event for event in both if event.node] or both
         ready = sum(event.state is State.READY for event in own)
         return f"{ready}/{len(own)} ready"
 
     def _reasons(self) -> str:
         reasons = [
             f"{ranges(event.node for event in group) or group[0].component}: {group[0].message}"
-            for group in _alike(event for event in self.awaited if event.message)
+            for group in _alike(event for event in self._told_of if event.message)
         ]
         more = len(reasons) - _MOST_REASONS
         told = "; ".join(reasons[:_MOST_REASONS])

@@ -84,3 +84,18 @@ def test_where_a_pod_stands_is_for_the_heartbeat_and_trouble_is_told_at_once() -
         ". toolkit t4-1 progressing: ctr: ImagePullBackOff: no such tag",
         "+ toolkit t4-1 ready",
     ]
+
+
+def test_the_line_of_a_terminal_is_about_what_goes_on() -> None:
+    """What only waits for it would push it off the line."""
+    progress = Progress(0.0)
+    progress.observe(_event("driver", "t4-1", State.PROGRESSING, "builds"))
+    progress.observe(_event("toolkit", "t4-1", State.PENDING, "waits for driver"))
+    assert progress.current(5.0).split(maxsplit=2)[2] == "driver 0/1 ready; t4-1: builds"
+
+
+def test_counts_are_of_nodes_where_there_are_any() -> None:
+    progress = Progress(0.0)
+    progress.observe(_event("nfd", "", State.PROGRESSING, "Deployment master: 0 of 1 replicas available"))
+    progress.observe(_event("nfd", "t4-1", State.READY))
+    assert "nfd 1/1 ready" in progress.current(1.0)
