@@ -26,32 +26,32 @@ def _node(server: Running, name: str) -> None:
     server.ask("PATCH", f"/api/v1/nodes/{name}/status", status, kind="application/merge-patch+json")
 
 
-def test_discovery(kubectl: Kubectl) -> None:
+def test_discovery(newer_kubectl: Kubectl) -> None:
     """Resources with their short names and groups."""
-    resources = kubectl("api-resources").stdout
+    resources = newer_kubectl("api-resources").stdout
     assert re.search(r"^daemonsets +ds +apps/v1 +true +DaemonSet$", resources, re.MULTILINE)
-    assert "rbac.authorization.k8s.io/v1" in kubectl("api-versions").stdout.split()
-    assert "v1.34.0+sandbox" in kubectl("version").stdout
-    assert "containers" in kubectl("explain", "pod.spec").stdout
+    assert "rbac.authorization.k8s.io/v1" in newer_kubectl("api-versions").stdout.split()
+    assert "v1.34.0+sandbox" in newer_kubectl("version").stdout
+    assert "containers" in newer_kubectl("explain", "pod.spec").stdout
 
 
-def test_permissions(kubectl: Kubectl) -> None:
+def test_permissions(newer_kubectl: Kubectl) -> None:
     """Everything is granted, and the list says so."""
-    assert kubectl("auth", "can-i", "delete", "nodes").stdout.strip() == "yes"
-    assert "sandbox-admin" in kubectl("auth", "whoami").stdout
-    listed = kubectl("auth", "can-i", "--list")
+    assert newer_kubectl("auth", "can-i", "delete", "nodes").stdout.strip() == "yes"
+    assert "sandbox-admin" in newer_kubectl("auth", "whoami").stdout
+    listed = newer_kubectl("auth", "can-i", "--list")
     assert "grants everything to every authenticated user" in listed.stdout + listed.stderr
 
 
-def test_apply_diff_and_apply_again(kubectl: Kubectl) -> None:
+def test_apply_diff_and_apply_again(newer_kubectl: Kubectl) -> None:
     """Client-side apply: created, unchanged, configured; a diff tells the change and keeps nothing."""
-    assert "created" in kubectl("apply", "-f", "-", stdin=_manifest("applied")).stdout
-    assert "unchanged" in kubectl("apply", "-f", "-", stdin=_manifest("applied")).stdout
-    diff = kubectl("diff", "-f", "-", stdin=_manifest("applied", "app:2"), ok=False)
+    assert "created" in newer_kubectl("apply", "-f", "-", stdin=_manifest("applied")).stdout
+    assert "unchanged" in newer_kubectl("apply", "-f", "-", stdin=_manifest("applied")).stdout
+    diff = newer_kubectl("diff", "-f", "-", stdin=_manifest("applied", "app:2"), ok=False)
     assert (diff.returncode, "+      - image: app:2" in diff.stdout) == (1, True)
-    assert "configured" in kubectl("apply", "-f", "-", stdin=_manifest("applied", "app:3")).stdout
+    assert "configured" in newer_kubectl("apply", "-f", "-", stdin=_manifest("applied", "app:3")).stdout
     image = "jsonpath={.spec.template.spec.containers[0].image}"
-    assert kubectl("get", "ds", "applied", "-o", image).stdout == "app:3"
+    assert newer_kubectl("get", "ds", "applied", "-o", image).stdout == "app:3"
 
 
 def test_server_side_apply_and_its_conflicts(kubectl: Kubectl) -> None:
@@ -63,10 +63,10 @@ def test_server_side_apply_and_its_conflicts(kubectl: Kubectl) -> None:
     assert "serverside-applied" in kubectl(*again, "--force-conflicts", stdin=_manifest("ssa", "app:2")).stdout
 
 
-def test_a_typing_mistake_is_found_by_default(kubectl: Kubectl) -> None:
+def test_a_typing_mistake_is_found_by_default(newer_kubectl: Kubectl) -> None:
     """Kubectl asks the server to be strict."""
     wrong = _manifest("typo").replace("image:", "imaeg:")
-    refusal = kubectl("apply", "-f", "-", stdin=wrong, ok=False)
+    refusal = newer_kubectl("apply", "-f", "-", stdin=wrong, ok=False)
     assert 'unknown field "spec.template.spec.containers[0].imaeg"' in refusal.stderr
 
 
@@ -104,21 +104,25 @@ def test_nodes_are_labelled_tainted_cordoned_and_drained(kubectl: Kubectl, serve
     assert "SchedulingDisabled" not in kubectl("get", "nodes").stdout
 
 
-def test_changes_by_hand(kubectl: Kubectl) -> None:
+def test_changes_by_hand(newer_kubectl: Kubectl) -> None:
     """Patch in three ways, set, scale, restart, replace, edit, delete."""
-    kubectl("apply", "-f", "-", stdin=_manifest("hand"))
-    kubectl("set", "image", "ds/hand", "main=app:2")
-    kubectl("patch", "ds", "hand", "-p", '{"spec":{"template":{"spec":{"containers":[{"name":"main","tty":true}]}}}}')
-    kubectl("patch", "ds", "hand", "--type=json", "-p", '[{"op":"add","path":"/metadata/labels","value":{"x":"y"}}]')
-    kubectl("patch", "ds", "hand", "--type=merge", "-p", '{"metadata":{"labels":{"x":"z"}}}')
-    kubectl("rollout", "restart", "ds/hand")
-    found = json.loads(kubectl("get", "ds", "-l", "x=z", "-o", "json").stdout)["items"][0]
+    newer_kubectl("apply", "-f", "-", stdin=_manifest("hand"))
+    newer_kubectl("set", "image", "ds/hand", "main=app:2")
+    newer_kubectl(
+        "patch", "ds", "hand", "-p", '{"spec":{"template":{"spec":{"containers":[{"name":"main","tty":true}]}}}}'
+    )
+    newer_kubectl(
+        "patch", "ds", "hand", "--type=json", "-p", '[{"op":"add","path":"/metadata/labels","value":{"x":"y"}}]'
+    )
+    newer_kubectl("patch", "ds", "hand", "--type=merge", "-p", '{"metadata":{"labels":{"x":"z"}}}')
+    newer_kubectl("rollout", "restart", "ds/hand")
+    found = json.loads(newer_kubectl("get", "ds", "-l", "x=z", "-o", "json").stdout)["items"][0]
     [container] = found["spec"]["template"]["spec"]["containers"]
     assert (container["image"], container["tty"]) == ("app:2", True)
-    kubectl("wait", "ds/hand", "--for=jsonpath={.metadata.labels.x}=z", "--timeout=5s")
-    kubectl("replace", "-f", "-", stdin=_manifest("hand", "app:9"))
-    assert "deleted" in kubectl("delete", "ds", "hand").stdout
-    assert 'daemonsets.apps "hand" not found' in kubectl("get", "ds", "hand", ok=False).stderr
+    newer_kubectl("wait", "ds/hand", "--for=jsonpath={.metadata.labels.x}=z", "--timeout=5s")
+    newer_kubectl("replace", "-f", "-", stdin=_manifest("hand", "app:9"))
+    assert "deleted" in newer_kubectl("delete", "ds", "hand").stdout
+    assert 'daemonsets.apps "hand" not found' in newer_kubectl("get", "ds", "hand", ok=False).stderr
 
 
 def test_what_the_sandbox_cannot_do_is_said(kubectl: Kubectl, server: Running) -> None:
@@ -130,7 +134,7 @@ def test_what_the_sandbox_cannot_do_is_said(kubectl: Kubectl, server: Running) -
     assert "Metrics API not available" in kubectl("top", "nodes", ok=False).stderr
 
 
-def test_custom_resources(kubectl: Kubectl) -> None:
+def test_custom_resources(newer_kubectl: Kubectl) -> None:
     """Known to kubectl as soon as the definition is there."""
     schema = {"type": "object", "properties": {"spec": {"type": "object", "properties": {"size": {"type": "integer"}}}}}
     version = {
@@ -147,13 +151,13 @@ def test_custom_resources(kubectl: Kubectl) -> None:
         "metadata": {"name": "widgets.example.org"},
         "spec": {"group": "example.org", "scope": "Namespaced", "names": names, "versions": [version]},
     }
-    kubectl("apply", "-f", "-", stdin=yaml.safe_dump(definition))
-    kubectl("wait", "--for=condition=Established", "crd/widgets.example.org", "--timeout=5s")
+    newer_kubectl("apply", "-f", "-", stdin=yaml.safe_dump(definition))
+    newer_kubectl("wait", "--for=condition=Established", "crd/widgets.example.org", "--timeout=5s")
     widget = {"apiVersion": "example.org/v1", "kind": "Widget", "metadata": {"name": "one"}, "spec": {"size": 3}}
-    kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump(widget))
-    assert kubectl("get", "wd").stdout.split() == ["NAME", "SIZE", "one", "3"]
-    assert "size" in kubectl("explain", "widget.spec").stdout
+    newer_kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump(widget))
+    assert newer_kubectl("get", "wd").stdout.split() == ["NAME", "SIZE", "one", "3"]
+    assert "size" in newer_kubectl("explain", "widget.spec").stdout
     wrong = yaml.safe_dump({**widget, "spec": {"size": "big"}})
-    assert "must be of type integer" in kubectl("apply", "-f", "-", stdin=wrong, ok=False).stderr
-    kubectl("delete", "crd", "widgets.example.org")
-    assert kubectl("get", "wd", ok=False).returncode != 0
+    assert "must be of type integer" in newer_kubectl("apply", "-f", "-", stdin=wrong, ok=False).stderr
+    newer_kubectl("delete", "crd", "widgets.example.org")
+    assert newer_kubectl("get", "wd", ok=False).returncode != 0
