@@ -22,11 +22,17 @@ GPU_PRESENT = "nvidia.com/gpu.present"
 DEPLOY_PREFIX = "nvidia.com/gpu.deploy."
 DEPLOY_OPERANDS = f"{DEPLOY_PREFIX}operands"  # the user's own switch for a whole node; never written by us
 
+# Read: what GPU Feature Discovery writes.
+GPU_PRODUCT = "nvidia.com/gpu.product"
+GPU_COUNT = "nvidia.com/gpu.count"
+DRIVER_VERSION = "nvidia.com/cuda.driver-version.full"
+
 # Ours.
 DRIVER_GROUP = "gpu-provision.io/driver"  # on nodes and driver pods: which driver DaemonSet serves the node
 CONTAINER_RUNTIME = "gpu-provision.io/container-runtime"  # on nodes: which toolkit DaemonSet serves a mixed fleet
 INVENTORY = "gpu-provision.io/inventory"  # on nodes: the inventory that gave the node its labels
-COMPONENT = "gpu-provision.io/component"  # on every applied object
+COMPONENT = "gpu-provision.io/component"  # on every applied object and its pods
+STACK = "gpu-provision.io/stack"  # on pods: the inventory that they belong to
 DIGEST = "gpu-provision.io/digest"  # on validation pods and pod templates: names the content
 CONFIG = "gpu-provision.io/config"  # annotation of pod templates: names the configuration that pods read once
 

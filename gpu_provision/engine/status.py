@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from gpu_provision import components
 from gpu_provision.cluster.client import Cluster
+from gpu_provision.components import labels
 from gpu_provision.diagnose import pods as pod_view
 from gpu_provision.engine.reading import Reading
 from gpu_provision.engine.run import settler_of
@@ -16,8 +17,6 @@ from gpu_provision.planning.states import Key, Situation, situation, states
 
 _MOST_LOGS = 10  # evidence is for reading; a fleet's is in the run's record
 _WORST = (State.FAILED, State.BLOCKED, State.PROGRESSING, State.PENDING, State.READY)
-_DRIVER_LABEL = "nvidia.com/cuda.driver-version.full"
-_PRODUCT, _COUNT = "nvidia.com/gpu.product", "nvidia.com/gpu.count"
 
 
 def status(cluster: Cluster, reading: Reading) -> Status:
@@ -69,9 +68,9 @@ def _node(node: NodeFacts, seen: Situation, settled: Mapping[Key, NodeState]) ->
         node=node.name,
         pool=_pool(node, target, seen),
         os=f"{node.os.id} {node.os.version}" if node.os else "",
-        gpu=node.labels.get(_PRODUCT, "") or (target.pool.gpu.model if target and target.pool.gpu else ""),
-        gpus=_number(node.labels.get(_COUNT, "")),
-        driver=node.labels.get(_DRIVER_LABEL, ""),
+        gpu=node.labels.get(labels.GPU_PRODUCT, "") or (target.pool.gpu.model if target and target.pool.gpu else ""),
+        gpus=_number(node.labels.get(labels.GPU_COUNT, "")),
+        driver=node.labels.get(labels.DRIVER_VERSION, ""),
         allocatable=node.gpus_allocatable,
         state=worst.state if worst else State.READY,
         reason=f"{worst.component}: {worst.reason}" if worst and worst.reason else _nodes_own_reason(node),

@@ -10,14 +10,11 @@ import base64
 import hashlib
 from collections.abc import Iterable
 
+from gpu_provision.components import labels
 from gpu_provision.components.objects import digest
 from gpu_provision.model.cluster import Kind, Manifest, ObjectRef
 
-MANAGED_BY = "app.kubernetes.io/managed-by"
-COMPONENT = "gpu-provision.io/component"
-STACK = "gpu-provision.io/stack"
-DIGEST = "gpu-provision.io/digest"
-PART_OF = "applyset.kubernetes.io/part-of"
+STACK, PART_OF = labels.STACK, labels.APPLYSET_PART_OF
 _ID = "applyset.kubernetes.io/id"
 _TOOLING = "applyset.kubernetes.io/tooling"
 _KINDS = "applyset.kubernetes.io/contains-group-kinds"
@@ -48,7 +45,7 @@ def parent(stack: str, namespace: str, members: Iterable[ObjectRef]) -> Manifest
         "metadata": {
             "name": stack,
             "namespace": namespace,
-            "labels": {_ID: applyset_id(stack, namespace), MANAGED_BY: "gpu-provision"},
+            "labels": {_ID: applyset_id(stack, namespace), labels.MANAGED_BY: "gpu-provision"},
             "annotations": annotations,
         },
     }
@@ -58,21 +55,21 @@ def member(manifest: Manifest, *, component: str, stack: str, namespace: str) ->
     """Return the manifest as it goes to the cluster: marked as ours, pod templates marked with their digest."""
     if manifest["kind"] in _UNMARKED:
         return manifest
-    marks = {MANAGED_BY: "gpu-provision", COMPONENT: component}
+    marks = {labels.MANAGED_BY: "gpu-provision", labels.COMPONENT: component}
     if manifest["kind"] == "Pod":
         return _labelled(manifest, {**marks, STACK: stack})
     marked = _labelled(manifest, {**marks, PART_OF: applyset_id(stack, namespace)})
     return _with_marked_template(marked, component, stack) if manifest["kind"] in _WORKLOADS else marked
 
 
-def _labelled(manifest: Manifest, labels: dict[str, str]) -> Manifest:
+def _labelled(manifest: Manifest, added: dict[str, str]) -> Manifest:
     metadata = manifest.get("metadata", {})
-    return {**manifest, "metadata": {**metadata, "labels": {**metadata.get("labels", {}), **labels}}}
+    return {**manifest, "metadata": {**metadata, "labels": {**metadata.get("labels", {}), **added}}}
 
 
 def _with_marked_template(manifest: Manifest, component: str, stack: str) -> Manifest:
     template = manifest["spec"]["template"]
-    marks = {DIGEST: digest(template), COMPONENT: component, STACK: stack}
+    marks = {labels.DIGEST: digest(template), labels.COMPONENT: component, STACK: stack}
     return {**manifest, "spec": {**manifest["spec"], "template": _labelled(template, marks)}}
 
 
@@ -90,9 +87,9 @@ def kinds_of(parent_object: Manifest) -> frozenset[str]:
 
 def component_of(manifest: Manifest) -> str:
     """Return the component that an object or pod belongs to, or an empty string."""
-    return str(manifest.get("metadata", {}).get("labels", {}).get(COMPONENT, ""))
+    return str(manifest.get("metadata", {}).get("labels", {}).get(labels.COMPONENT, ""))
 
 
 def digest_of(manifest: Manifest) -> str:
     """Return the digest that an object or pod carries, or an empty string."""
-    return str(manifest.get("metadata", {}).get("labels", {}).get(DIGEST, ""))
+    return str(manifest.get("metadata", {}).get("labels", {}).get(labels.DIGEST, ""))

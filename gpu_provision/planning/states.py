@@ -18,8 +18,6 @@ Desired = Mapping[str, Sequence[Manifest]]
 Key = tuple[str, str]
 """Component and node; the node is empty for what is not per node."""
 
-_GPU_COUNT = "nvidia.com/gpu.count"  # written by GPU Feature Discovery
-
 OUTDATED = "the pod still runs the previous content"
 """Reason of a state whose pod is older than its DaemonSet."""
 
@@ -175,7 +173,7 @@ def count_problem(target: Target, context: Context) -> str:
         return ""
     declared, offered = target.pool.gpu.count, target.facts.gpus_allocatable or 0
     shared = bool(context.inventory.specs.device_plugin.config_name)
-    counted = target.facts.labels.get(_GPU_COUNT, "")
+    counted = target.facts.labels.get(labels.GPU_COUNT, "")
     if counted.isdigit() and int(counted) != declared and not shared:
         return f"the inventory declares {_gpu_text(target)}, GPU Feature Discovery counts {counted}"
     if offered == declared or (shared and offered > declared):

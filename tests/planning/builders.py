@@ -6,10 +6,11 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
+from gpu_provision.components.labels import COMPONENT, DIGEST
 from gpu_provision.diagnose.pods import node_of
 from gpu_provision.model.cluster import ClusterFacts, Context, Manifest, NodeFacts, ref_of
 from gpu_provision.model.inventory import Inventory
-from gpu_provision.planning.membership import COMPONENT, DIGEST, digest_of
+from gpu_provision.planning.membership import digest_of
 from gpu_provision.planning.observed import Observed
 from gpu_provision.planning.prepare import prepare
 from gpu_provision.planning.states import Desired, Situation, selects, situation

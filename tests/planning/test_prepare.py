@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from gpu_provision.components.labels import COMPONENT, DIGEST
 from gpu_provision.model.cluster import ClusterFacts, ref_of
-from gpu_provision.planning.membership import COMPONENT, DIGEST, PART_OF, STACK, kinds_of
+from gpu_provision.planning.membership import PART_OF, STACK, kinds_of
 from gpu_provision.planning.prepare import prepare
 from tests.components.builders import fleet, inventory
 
