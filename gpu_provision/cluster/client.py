@@ -302,7 +302,7 @@ class WatchStream:
             for chunk in self._response.stream(amt=None, decode_content=True):
                 *lines, buffer = (buffer + chunk).split(b"\n")
                 for line in filter(None, lines):
-                    yield self._event(json.loads(line))
+                    yield self._event(_parsed(line))
 
     def close(self) -> None:
         """End the stream; the iterating thread stops with an Unreachable or at its end.
@@ -321,6 +321,15 @@ class WatchStream:
             raise error
         item = {"apiVersion": self._kind.api_version, "kind": self._kind.kind, **raw["object"]}
         return WatchEvent(raw["type"], item)
+
+
+def _parsed(line: bytes) -> dict[str, Any]:
+    """A stream that is torn in the middle can end in bytes that are no JSON: the connection is lost."""
+    try:
+        return dict(json.loads(line))
+    except ValueError as error:
+        message = "the stream was torn"
+        raise OSError(message) from error
 
 
 def _path(kind: Kind, namespace: str = "", name: str = "") -> str:
