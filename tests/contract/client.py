@@ -1,0 +1,263 @@
+"""A small client of an API server: plain HTTPS with verified certificates, answers as values."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+from urllib.parse import urlsplit
+
+from gpu_provision.sandbox.kubeconfig import Credentials, credentials
+
+Object = dict[str, Any]
+
+JSON = "application/json"
+YAML = "application/yaml"
+MERGE = "application/merge-patch+json"
+STRATEGIC = "application/strategic-merge-patch+json"
+JSON_PATCH = "application/json-patch+json"
+APPLY = "application/apply-patch+yaml"
+
+AGENT = "contract/1.0"
+SECONDS = 60.0
+"""Everything that is awaited comes within this time, or the test fails."""
+
+
+class Answer(NamedTuple):
+    """What a server said: JSON comes as a value, everything else as text."""
+
+    code: int
+    body: Any
+    headers: Mapping[str, str]
+
+    @property
+    def reason(self) -> str:
+        """The reason of a refusal, such as NotFound; empty if the answer is none."""
+        return str(self.body.get("reason", "")) if self._is_status else ""
+
+    @property
+    def message(self) -> str:
+        """The text of a refusal."""
+        return str(self.body.get("message", "")) if self._is_status else ""
+
+    @property
+    def causes(self) -> list[Object]:
+        """The causes of a refusal."""
+        return list((self.body.get("details") or {}).get("causes") or ()) if self._is_status else []
+
+    @property
+    def _is_status(self) -> bool:
+        return isinstance(self.body, dict) and self.body.get("kind") == "Status"
+
+
+class Event(NamedTuple):
+    """One event of a watch: ADDED, MODIFIED, DELETED, BOOKMARK or ERROR, and its object."""
+
+    type: str
+    object: Object
+
+    @property
+    def name(self) -> str:
+        """The object's name; a bookmark has none."""
+        return str(self.object.get("metadata", {}).get("name", ""))
+
+
+class Watch:
+    """The events of a watch, one by one; waiting for one longer than the deadline fails."""
+
+    def __init__(self, connection: http.client.HTTPSConnection, response: http.client.HTTPResponse) -> None:
+        """Take over an open connection."""
+        self._connection, self._response = connection, response
+        self.headers = dict(response.headers.items())
+
+    def __enter__(self) -> Self:
+        """Use the watch as a context; it ends with it."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close the connection."""
+        self._response.close()
+        self._connection.close()
+
+    def __iter__(self) -> Iterator[Event]:
+        """Yield events until the server ends the watch."""
+        while line := self._response.readline():
+            found = json.loads(line)
+            yield Event(found["type"], found["object"])
+
+    def next(self) -> Event:
+        """Return the next event; fail if the watch ends or keeps silent until the deadline."""
+        found = next(iter(self), None)
+        assert found is not None, "the server ended the watch"
+        return found
+
+    def until(self, condition: Callable[[Event], Any]) -> list[Event]:
+        """Return the events up to the first that fulfills a condition."""
+        seen = []
+        for event in self:
+            seen.append(event)
+            if condition(event):
+                return seen
+        message = f"the server ended the watch after {[(event.type, event.name) for event in seen]}"
+        raise AssertionError(message)
+
+
+@dataclass(frozen=True)
+class Server:
+    """An API server as a client sees it.
+
+    Attributes:
+        kind: ``sandbox`` or ``real``.
+        kubeconfig: The administrator's.
+        directory: A folder of the tests' own for what goes with this server.
+        access: Whose credentials requests carry.
+        user: Gives the kubeconfig of another user, without any right until RBAC gives it one; None if the server has
+            no users to spare.
+        compact: Makes the server forget all history, so that old versions expire; None if that cannot be asked of it.
+    """
+
+    kind: str
+    kubeconfig: Path
+    directory: Path
+    access: Credentials
+    user: Callable[[str], Path] | None = None
+    compact: Callable[[], None] | None = None
+    _kept: threading.local = field(default_factory=threading.local, repr=False)
+
+    @cached_property
+    def version(self) -> tuple[int, int]:
+        """The version that the server tells, such as (1, 20)."""
+        told = self.ask("GET", "/version").body
+        return int(told["major"]), int(re.sub(r"\D", "", told["minor"]))
+
+    def at_least(self, major: int, minor: int) -> bool:
+        """Say whether the server is of a version or newer."""
+        return self.version >= (major, minor)
+
+    def as_user(self, name: str) -> Server:
+        """Return the same server, asked by a user who has no right until bound."""
+        assert self.user is not None
+        return self.with_access(credentials(self.user(name)))
+
+    def with_access(self, access: Credentials) -> Server:
+        """Return the same server, asked with other credentials."""
+        return Server(self.kind, self.kubeconfig, self.directory, access, self.user, self.compact)
+
+    def connection(self) -> http.client.HTTPSConnection:
+        """Return a new connection, which verifies the server's certificate."""
+        address, context = urlsplit(self.access.server), self.access.ssl_context()
+        return http.client.HTTPSConnection(address.hostname or "", address.port, context=context, timeout=SECONDS)
+
+    def ask(  # noqa: PLR0913 - the parts of a request
+        self,
+        verb: str,
+        path: str,
+        body: Any = None,
+        content_type: str = JSON,
+        *,
+        accept: str = JSON,
+        headers: Mapping[str, str] | None = None,
+    ) -> Answer:
+        """Send one request; bodies that are neither bytes nor text go as JSON."""
+        sent = (
+            self._headers(accept) | ({"Content-Type": content_type} if body is not None else {}) | dict(headers or {})
+        )
+        response = self._sent(verb, path, _encoded(body), sent)
+        return _answer(response.status, response.headers, response.read())
+
+    def watch(self, path: str, *, accept: str = JSON) -> Watch:
+        """Watch a collection: ``path`` with its query, without ``watch=true``. A refusal fails."""
+        connection = self.connection()
+        connection.request("GET", f"{path}{'&' if '?' in path else '?'}watch=true", headers=self._headers(accept))
+        response = connection.getresponse()
+        if response.status == http.HTTPStatus.OK:
+            return Watch(connection, response)
+        with contextlib.closing(connection):
+            message = f"{response.status}: {response.read().decode()}"
+            raise AssertionError(message)
+
+    def make(self, path: str, body: Object) -> Object:
+        """Create an object and return it; a refusal fails."""
+        answer = self.ask("POST", path, body)
+        assert answer.code == http.HTTPStatus.CREATED, answer
+        made: Object = answer.body
+        return made
+
+    def get(self, path: str) -> Object:
+        """Return the object or list at a path; a refusal fails."""
+        answer = self.ask("GET", path)
+        assert answer.code == http.HTTPStatus.OK, answer
+        found: Object = answer.body
+        return found
+
+    def patch(self, path: str, body: Any, content_type: str = MERGE) -> Object:
+        """Patch an object and return it; a refusal fails."""
+        answer = self.ask("PATCH", path, body, content_type)
+        assert answer.code in (http.HTTPStatus.OK, http.HTTPStatus.CREATED), answer
+        patched: Object = answer.body
+        return patched
+
+    def apply(self, path: str, body: Object, *, manager: str, force: bool = False, dry_run: bool = False) -> Answer:
+        """Apply an object on the server's side."""
+        query = f"fieldManager={manager}" + ("&force=true" if force else "") + ("&dryRun=All" if dry_run else "")
+        return self.ask("PATCH", f"{path}?{query}", body, APPLY)
+
+    def delete(self, path: str, body: Object | None = None) -> None:
+        """Delete an object; one that is gone already is fine, another refusal fails."""
+        answer = self.ask("DELETE", path, body)
+        assert answer.code in (http.HTTPStatus.OK, http.HTTPStatus.ACCEPTED, http.HTTPStatus.NOT_FOUND), answer
+
+    def is_gone(self, path: str) -> bool:
+        """Say whether there is nothing at a path."""
+        return self.ask("GET", path).code == http.HTTPStatus.NOT_FOUND
+
+    def _headers(self, accept: str) -> dict[str, str]:
+        held = {"Accept": accept, "User-Agent": AGENT}
+        return held | ({"Authorization": f"Bearer {self.access.token}"} if self.access.token else {})
+
+    def _sent(self, verb: str, path: str, body: bytes | None, headers: dict[str, str]) -> http.client.HTTPResponse:
+        """Use the thread's connection, and a new one if the server has closed that meanwhile."""
+        kept = getattr(self._kept, "connection", None)
+        if kept is not None:
+            with contextlib.suppress(http.client.RemoteDisconnected, ConnectionError):
+                kept.request(verb, path, body, headers)
+                response: http.client.HTTPResponse = kept.getresponse()
+                return response
+            kept.close()
+        self._kept.connection = self.connection()
+        self._kept.connection.request(verb, path, body, headers)
+        answer: http.client.HTTPResponse = self._kept.connection.getresponse()
+        return answer
+
+    def close(self) -> None:
+        """Close the thread's connection."""
+        if kept := getattr(self._kept, "connection", None):
+            kept.close()
+
+
+def _encoded(body: Any) -> bytes | None:
+    if body is None or isinstance(body, bytes):
+        return body
+    return body.encode() if isinstance(body, str) else json.dumps(body).encode()
+
+
+def _answer(code: int, headers: http.client.HTTPMessage, content: bytes) -> Answer:
+    is_json = headers.get_content_type() == JSON
+    return Answer(code, json.loads(content) if is_json and content else content.decode(), dict(headers.items()))
+
+
+def until(condition: Callable[[], Any], *, seconds: float = SECONDS) -> Any:
+    """Wait until a condition gives something true and return that; fail after a deadline."""
+    give_up = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < give_up, "the condition did not come true in time"
+        time.sleep(0.05)
+    return found

@@ -1,0 +1,125 @@
+"""The two servers of the contract: the sandbox's API server with its controllers, and a real control plane."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import threading
+import urllib.request
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpu_provision.sandbox.apiserver import Server as SandboxServer
+from gpu_provision.sandbox.apiserver import serve
+from gpu_provision.sandbox.controllers import run_controllers
+from gpu_provision.sandbox.kubeconfig import credentials
+from tests.contract.client import SECONDS, Server
+from tests.real import control_plane
+
+
+class _Loop:
+    """An event loop in a thread of its own."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+
+    def run(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """Run a coroutine on the loop and return what it gives."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(SECONDS)
+
+    def close(self) -> None:
+        """End what still runs, then the loop."""
+        self.run(_all_ended())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(SECONDS)
+        self._loop.close()
+
+
+async def _all_ended() -> None:
+    for _ in range(10):  # asyncio closes aborted sockets in its next rounds
+        await asyncio.sleep(0)
+    rest = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in rest:
+        task.cancel()
+    await asyncio.gather(*rest, return_exceptions=True)
+
+
+async def _started(directory: Path) -> tuple[SandboxServer, asyncio.Task[None]]:
+    server = await serve(directory)
+    return server, asyncio.create_task(run_controllers(server.api, resources=server.api.resources))
+
+
+@contextlib.contextmanager
+def sandbox(directory: Path) -> Iterator[Server]:
+    """Serve the sandbox's API over TLS, with its controllers, as ``gpu-provision sandbox up`` does."""
+    loop = _Loop()
+    running, controllers = loop.run(_started(directory / "sandbox"))
+
+    def kubeconfig_of(name: str) -> Path:
+        path = directory / f"kubeconfig-{name}"
+        running.write_kubeconfig(path, name)
+        return path
+
+    async def compact() -> None:
+        running.store.expire_watches()
+
+    server = Server(
+        kind="sandbox",
+        kubeconfig=running.kubeconfig,
+        directory=directory,
+        access=credentials(running.kubeconfig),
+        user=kubeconfig_of,
+        compact=lambda: loop.run(compact()),
+    )
+    try:
+        yield server
+    finally:
+        server.close()
+        controllers.get_loop().call_soon_threadsafe(controllers.cancel)
+        loop.run(running.close())
+        loop.close()
+
+
+@contextlib.contextmanager
+def real(directory: Path) -> Iterator[Server]:
+    """Start a control plane, or take the cluster that GPU_PROVISION_TEST_KUBECONFIG names; skip if there is neither."""
+    given = getattr(control_plane, "given", lambda: None)()
+    if given is not None:
+        server = Server(kind="real", kubeconfig=given, directory=directory, access=credentials(given))
+        with contextlib.closing(server):
+            yield server
+        return
+    if reason := control_plane.missing():
+        pytest.skip(reason)
+    with control_plane.control_plane(directory / "plane") as plane:
+        server = Server(
+            kind="real",
+            kubeconfig=plane.kubeconfig,
+            directory=directory,
+            access=credentials(plane.kubeconfig),
+            user=getattr(plane, "kubeconfig_of", None),
+            compact=_compaction(getattr(plane, "etcd", "")),
+        )
+        with contextlib.closing(server):
+            yield server
+
+
+def _compaction(etcd: str) -> Callable[[], None]:
+    """Return what makes etcd forget every version but the present one, by its HTTP gateway."""
+
+    def ask(path: str, body: dict[str, Any]) -> Any:
+        request = urllib.request.Request(f"{etcd}/v3/kv/{path}", json.dumps(body).encode())  # noqa: S310 - our etcd
+        with urllib.request.urlopen(request, timeout=SECONDS) as answer:  # noqa: S310 - see above
+            return json.load(answer)
+
+    def compact() -> None:
+        revision = ask("range", {"key": "AA=="})["header"]["revision"]
+        ask("compaction", {"revision": revision, "physical": True})
+
+    return compact
