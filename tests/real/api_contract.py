@@ -1,6 +1,6 @@
 """Send the same requests to the sandbox's API server and to a real kube-apiserver, and tell where they differ.
 
-    python tests/real/api_contract.py [KUBECONFIG]
+    python -m tests.real.api_contract [KUBECONFIG]
 
 Without a kubeconfig it starts a control plane of its own. The exit status is 1 if an answer differs that is not
 marked as known to differ in ``api_contract.yaml``.
@@ -19,10 +19,10 @@ from typing import Any
 
 import aiohttp
 import yaml
-from control_plane import control_plane, missing
-from fieldmanager_against_server import Server, server
 
 from gpu_provision.sandbox.apiserver import serve
+from tests.real.control_plane import control_plane, missing
+from tests.real.fieldmanager_against_server import Server, server
 
 CONTRACT = yaml.safe_load((Path(__file__).parent / "api_contract.yaml").read_text("utf-8"))
 VOLATILE = tuple(CONTRACT["volatile"])

@@ -3,15 +3,15 @@
     with control_plane(directory) as plane:
         ...  # plane.kubeconfig, plane.audit_log
 
-As a program it stays up until it is interrupted: ``python tests/real/control_plane.py DIRECTORY``.
+As a program it stays up until it is interrupted: ``python -m tests.real.control_plane DIRECTORY``.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-import lzma
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -26,9 +26,11 @@ from pathlib import Path
 import trustme
 import yaml
 
+from tests.real import binaries
+
 _BINARIES = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
 _READY_SECONDS = 60
-_COMPRESSED = Path(__file__).resolve().parents[3] / "shared" / "kubernetes-1.20.2"
+_USERS = ("gpu-provision",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,40 +41,35 @@ class ControlPlane:
     audit_log: Path
     directory: Path
 
+    def kubeconfig_of(self, user: str) -> Path:
+        """Return the kubeconfig of a user who has no right until RBAC gives one: ``gpu-provision``."""
+        if user not in _USERS:
+            message = f"no user {user}; there are: {', '.join(_USERS)}"
+            raise LookupError(message)
+        return self.directory / f"{user}.kubeconfig"
 
-def missing() -> str:
-    """Say what this machine lacks for a real control plane; an empty string if nothing."""
-    if not shutil.which("etcd"):
-        return "etcd is not installed (Debian: apt-get install etcd-server)"
-    if not os.environ.get("KUBEBUILDER_ASSETS") and not _COMPRESSED.is_dir():
-        return "no Kubernetes binaries: set KUBEBUILDER_ASSETS to a folder that holds them"
-    return ""
+
+def missing(*programs: str) -> str:
+    """Say what this machine lacks for a real control plane, or of some programs of it; empty if nothing."""
+    return binaries.missing(*(programs or ("etcd", *_BINARIES)))
+
+
+def given() -> Path | None:
+    """Return the kubeconfig of a contributor's own cluster, which tests may fill and empty at will; usually none."""
+    path = os.environ.get("GPU_PROVISION_TEST_KUBECONFIG")
+    return Path(path) if path else None
 
 
 @contextlib.contextmanager
 def control_plane(directory: Path) -> Iterator[ControlPlane]:
     """Start a control plane with its files in ``directory``; stop it at the end, whatever happens."""
     directory.mkdir(parents=True, exist_ok=True)
-    binaries = _binaries(directory / "bin")
     with contextlib.ExitStack() as running:
         etcd = _start_etcd(directory, running)
-        plane = _start_apiserver(directory, binaries, etcd, running)
+        plane = _start_apiserver(directory, etcd, running)
         for name in ("kube-controller-manager", "kube-scheduler"):
-            running.enter_context(_program(directory, [str(binaries / name), *_flags(name, plane, directory)]))
+            running.enter_context(_program(directory, [str(binaries.binary(name)), *_flags(name, plane, directory)]))
         yield plane
-
-
-def _binaries(target: Path) -> Path:
-    if assets := os.environ.get("KUBEBUILDER_ASSETS"):
-        return Path(assets)
-    target.mkdir(exist_ok=True)
-    for name in _BINARIES:
-        if not (target / name).exists():
-            with lzma.open(_COMPRESSED / f"{name}.xz") as source, (target / f"{name}.part").open("wb") as binary:
-                shutil.copyfileobj(source, binary)
-            (target / f"{name}.part").chmod(0o755)
-            (target / f"{name}.part").rename(target / name)
-    return target
 
 
 def _start_etcd(directory: Path, running: contextlib.ExitStack) -> str:
@@ -80,21 +77,25 @@ def _start_etcd(directory: Path, running: contextlib.ExitStack) -> str:
     flags = ["--data-dir", str(directory / "etcd"), "--listen-client-urls", client, "--advertise-client-urls", client]
     flags += ["--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--unsafe-no-fsync"]
     flags += ["--initial-cluster", f"default={peer}"]
-    running.enter_context(_program(directory, ["etcd", *flags]))
+    running.enter_context(_program(directory, [str(binaries.binary("etcd")), *flags]))
     return client
 
 
-def _start_apiserver(directory: Path, binaries: Path, etcd: str, running: contextlib.ExitStack) -> ControlPlane:
+def _start_apiserver(directory: Path, etcd: str, running: contextlib.ExitStack) -> ControlPlane:
     port, authority = _free_port(), trustme.CA()
     serving = authority.issue_cert("127.0.0.1", "localhost")
     serving.private_key_pem.write_to_path(directory / "serving.key")
     (directory / "serving.crt").write_bytes(b"".join(blob.bytes() for blob in serving.cert_chain_pems))
     authority.cert_pem.write_to_path(directory / "ca.crt")
     subprocess.run(["openssl", "genrsa", "-out", str(directory / "sa.key"), "2048"], check=True, capture_output=True)
-    (directory / "tokens.csv").write_text('admin-token,admin,1,"system:masters"\n')
+    tokens = {user: secrets.token_urlsafe() for user in _USERS}
+    lines = [f"{token},{user},{user}\n" for user, token in tokens.items()]
+    (directory / "tokens.csv").write_text('admin-token,admin,1,"system:masters"\n' + "".join(lines))
     (directory / "audit.yaml").write_text(json.dumps(_AUDIT_POLICY))
     plane = ControlPlane(directory / "kubeconfig", directory / "audit.log", directory)
-    plane.kubeconfig.write_text(yaml.safe_dump(_kubeconfig(port, directory / "ca.crt")))
+    plane.kubeconfig.write_text(yaml.safe_dump(_kubeconfig(port, directory / "ca.crt", "admin", "admin-token")))
+    for user, token in tokens.items():
+        plane.kubeconfig_of(user).write_text(yaml.safe_dump(_kubeconfig(port, directory / "ca.crt", user, token)))
     flags = {
         "etcd-servers": etcd,
         "secure-port": port,
@@ -113,7 +114,7 @@ def _start_apiserver(directory: Path, binaries: Path, etcd: str, running: contex
         "audit-policy-file": directory / "audit.yaml",
         "audit-log-path": plane.audit_log,
     }
-    command = [str(binaries / "kube-apiserver"), *(f"--{name}={value}" for name, value in flags.items())]
+    command = [str(binaries.binary("kube-apiserver")), *(f"--{name}={value}" for name, value in flags.items())]
     server = running.enter_context(_program(directory, command))
     _await_ready(f"https://127.0.0.1:{port}/readyz", directory, server)
     return plane
@@ -127,14 +128,14 @@ _AUDIT_POLICY = {
 }
 
 
-def _kubeconfig(port: int, authority: Path) -> dict[str, object]:
+def _kubeconfig(port: int, authority: Path, user: str, token: str) -> dict[str, object]:
     cluster = {"server": f"https://127.0.0.1:{port}", "certificate-authority": str(authority)}
     return {
         "apiVersion": "v1",
         "kind": "Config",
         "clusters": [{"name": "real", "cluster": cluster}],
-        "users": [{"name": "admin", "user": {"token": "admin-token"}}],
-        "contexts": [{"name": "real", "context": {"cluster": "real", "user": "admin"}}],
+        "users": [{"name": user, "user": {"token": token}}],
+        "contexts": [{"name": "real", "context": {"cluster": "real", "user": user}}],
         "current-context": "real",
     }
 

@@ -1,6 +1,6 @@
 """Replay the field manager's cases on a real API server and compare: conflicts, messages, and owners by apply.
 
-    python tests/real/fieldmanager_against_server.py [KUBECONFIG]
+    python -m tests.real.fieldmanager_against_server [KUBECONFIG]
 
 Without a kubeconfig it starts a control plane of its own. A case that the server refuses as invalid, or that needs
 a newer server, is counted as not comparable; the exit status tells whether a compared case differs.
@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
-from control_plane import control_plane, missing
 
 from gpu_provision.sandbox.apiserver.fieldmanager import ApplyConflict, applied, updated
 from gpu_provision.sandbox.apiserver.fieldmanager.fieldset import paths
+from tests.real.control_plane import control_plane, missing
 
 Object = dict[str, Any]
 CASES = Path(__file__).resolve().parents[1] / "sandbox/apiserver/fieldmanager/cases"
