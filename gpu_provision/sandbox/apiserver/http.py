@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from aiohttp import web
 
@@ -26,13 +26,14 @@ _PUBLIC = ("/healthz", "/livez", "/readyz", "/version")
 
 @dataclass
 class Face:
-    """What the handler needs; ``rules`` forbid users things."""
+    """What the handler needs; ``rules`` forbid users things, ``streams`` are the watches and logs being followed."""
 
     registry: Registry
     tokens: auth.Tokens
     faults: Faults
     log: RequestLog
     rules: list[auth.Rule]
+    streams: set[asyncio.Task[object]] = field(default_factory=set)
 
     async def serve(self, request: web.Request) -> web.StreamResponse:
         """Answer one request and log it."""
@@ -42,12 +43,26 @@ class Face:
             code = answer.code if isinstance(answer, Reply) else 200
             if isinstance(answer, Stream):
                 self._log(request, user, code, started)
-                return await _streamed(request, answer)
+                return await self._streamed(request, answer)
         except DropConnection:
             self._log(request, user, 0, started)
             return _dropped(request)
         self._log(request, user, code, started)
         return _response(request, answer)
+
+    def end_streams(self) -> None:
+        """End what would otherwise go on for minutes, also those that nobody reads any more."""
+        for task in self.streams:
+            task.cancel()
+
+    async def _streamed(self, request: web.Request, answer: Stream) -> web.StreamResponse:
+        task = asyncio.current_task()
+        assert task is not None, "a handler runs in a task"  # noqa: S101 - for the type checker
+        self.streams.add(task)
+        try:
+            return await _streamed(request, answer)
+        finally:
+            self.streams.discard(task)
 
     async def _answer(self, request: web.Request) -> tuple[Reply | Stream, str]:
         user = ""

@@ -45,8 +45,8 @@ class Server:
         for item in self.store.select("/configmaps", "kube-system"):
             self._faults.changed(None, item)
         self._log = RequestLog(self.request_log)
-        face = Face(self.registry, self.tokens, self._faults, self._log, list(rules))
-        self._runner = web.AppRunner(application(face), access_log=None, shutdown_timeout=_CLOSING_SECONDS)
+        self._face = Face(self.registry, self.tokens, self._faults, self._log, list(rules))
+        self._runner = web.AppRunner(application(self._face), access_log=None, shutdown_timeout=_CLOSING_SECONDS)
         self.port = 0
 
     @property
@@ -79,6 +79,7 @@ class Server:
         """End all connections and close the files."""
         connections = self._runner.server.connections if self._runner.server else []
         open_ones = [connection.transport for connection in connections if connection.transport]
+        self._face.end_streams()
         await self._runner.cleanup()
         for transport in open_ones:  # TLS would wait for the farewell of idle clients
             with contextlib.suppress(AttributeError):  # Python before 3.11.4, if the connection ended meanwhile

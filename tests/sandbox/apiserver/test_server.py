@@ -70,6 +70,20 @@ def test_a_restart_keeps_port_token_and_objects(start: Callable[..., Running]) -
     assert second.ask("GET", f"{CONFIGMAPS}/kept").body["data"] == {"a": "b"}
 
 
+def test_watches_that_nobody_ends_do_not_hold_up_the_end(
+    start: Callable[..., Running], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Requests under way are waited for; a watch would go on for half an hour."""
+    monkeypatch.setattr("gpu_provision.sandbox.apiserver.server._CLOSING_SECONDS", 3600)
+    running = start()
+    connection = running.connection()
+    headers = {"Authorization": f"Bearer {running.server.tokens.token()}"}
+    connection.request("GET", f"{CONFIGMAPS}?watch=1", headers=headers)
+    assert connection.getresponse().status == 200
+    running.stop()
+    connection.close()
+
+
 def test_the_request_log_tells_writes_from_reads_and_dry_runs(server: Running) -> None:
     """Questions, such as access reviews, are no writes either."""
     path = server.server.request_log
