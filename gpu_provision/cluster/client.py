@@ -33,6 +33,7 @@ CONNECT_SECONDS, READ_SECONDS = 5, 30
 _CONNECTIONS = 24
 _MERGE_PATCH = "application/merge-patch+json"
 _APPLY_PATCH = "application/apply-patch+yaml"
+_TORN = "the stream was torn"
 _STATUS_CHANGES = 5  # of an object whose edit is undone; controllers write a status several times a second in a rollout
 
 
@@ -324,12 +325,14 @@ class WatchStream:
 
 
 def _parsed(line: bytes) -> dict[str, Any]:
-    """A stream that is torn in the middle can end in bytes that are no JSON: the connection is lost."""
+    """A stream that is torn in the middle can end in bytes that are no event: the connection is lost."""
     try:
-        return dict(json.loads(line))
-    except ValueError as error:
-        message = "the stream was torn"
-        raise OSError(message) from error
+        event = json.loads(line)
+    except ValueError as error:  # also of bytes that are no UTF-8
+        raise OSError(_TORN) from error
+    if not isinstance(event, dict) or not {"type", "object"} <= event.keys():
+        raise OSError(_TORN)
+    return event
 
 
 def _path(kind: Kind, namespace: str = "", name: str = "") -> str:

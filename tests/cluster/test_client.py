@@ -243,6 +243,30 @@ def test_an_untrusted_certificate_is_told_as_such(server: Running, tmp_path: Pat
         other.stop()
 
 
+EVENT = b'{"type": "ADDED", "object": {"metadata": {"name": "whole", "resourceVersion": "2"}}}\n'
+_TORN = {
+    "half JSON": b'{"type": "MODIFIED", "obj\n',
+    "half UTF-8": b'{"type": "MODIFIED", "object": "\xc3\n',
+    "no object": b'"text"\n',
+    "no event": b"{}\n",
+}
+
+
+@pytest.mark.parametrize("torn", _TORN.values(), ids=_TORN.keys())
+def test_a_watch_that_is_torn_in_the_middle_of_a_line_is_a_lost_connection(answering: Answering, torn: bytes) -> None:
+    """What came before it counts; whoever watches lists anew and goes on."""
+    stream = iter(answering((200, {}, EVENT + torn)).watch(CONFIG_MAP, "1"))
+    assert next(stream).object["metadata"]["name"] == "whole"
+    with pytest.raises(Unreachable, match="torn"):
+        next(stream)
+
+
+def test_what_follows_the_last_line_of_a_watch_is_no_event(answering: Answering) -> None:
+    """A server that ends in the middle of a line has said nothing with it."""
+    events = list(answering((200, {}, EVENT + EVENT[:20])).watch(CONFIG_MAP, "1"))
+    assert [event.object["metadata"]["name"] for event in events] == ["whole"]
+
+
 def _missing(folder: Path) -> tuple[Path, str]:
     return folder / "none", ""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -101,6 +102,20 @@ def test_nothing_is_missed_while_the_server_is_away(
     cluster.delete(ref_of(live))
     cluster.create(mine(request, "came-meanwhile"))
     eventually(lambda: names(mirror) == {"came-meanwhile"}, "the list after the outage")
+
+
+def test_a_watch_that_is_torn_in_the_middle_of_a_line_is_listed_anew(
+    answering: Callable[..., Cluster], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not an error of the run: the server went away, and what it knows when it is back is what counts."""
+    monkeypatch.setattr(watching, "_PAUSE_SECONDS", 0.05)
+    after = {"metadata": {"resourceVersion": "7"}, "items": [config_map("after")]}
+    lists = [{"metadata": {"resourceVersion": "1"}, "items": []}, after]
+    first, second = ((200, {}, json.dumps(answer).encode()) for answer in lists)
+    torn, quiet = (200, {}, b'{"type": "ADDED", "object": {"metad\n'), (200, {}, b"")
+    with Mirror(answering(first, torn, second, quiet), [Scope(CONFIG_MAP)], patience=30) as mirror:
+        eventually(lambda: names(mirror) == {"after"}, "the list after the torn watch")
+        mirror.wait(0)  # raises what ended the watch
 
 
 def test_a_server_that_stays_away_longer_than_our_patience_ends_the_waiting(
