@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -79,8 +80,9 @@ def status(*, fleet: str, out: Output) -> ExitCode:
 
 @sandbox.command()
 @_fleet
+@click.option("--user", metavar="NAME", help="That of another user, who may do what RBAC in the sandbox grants.")
 @options.speaking
-def kubeconfig(*, fleet: str, out: Output) -> None:
+def kubeconfig(*, fleet: str, user: str | None, out: Output) -> None:
     """Print the path of its kubeconfig, for KUBECONFIG=$(gpu-provision sandbox kubeconfig)."""
     from gpu_provision.sandbox import process
 
@@ -94,6 +96,8 @@ def kubeconfig(*, fleet: str, out: Output) -> None:
                 fix=f"gpu-provision sandbox up --fleet {fleet}".removesuffix(" --fleet default"),
             )
         )
+    if user:
+        found = replace(found, kubeconfig=process.kubeconfig_of(found, user))
     out.result(document("sandbox kubeconfig", sandbox=_document(found)), str(found.kubeconfig))
 
 

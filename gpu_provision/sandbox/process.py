@@ -17,13 +17,14 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import quote
 
 from gpu_provision.model.findings import Finding, ProvisionError, Unreachable
 from gpu_provision.sandbox.hosts import sandbox_directory
 from gpu_provision.sandbox.paths import LOG_FILE
 from gpu_provision.sandbox.record import Sandbox, eventually, held, holder, locks, record, recorded
 
-__all__ = ["Sandbox", "down", "reset", "running", "up"]
+__all__ = ["Sandbox", "down", "kubeconfig_of", "reset", "running", "up"]
 
 START_SECONDS = 60.0
 END_SECONDS = 15.0
@@ -83,6 +84,19 @@ def running(fleet: str | Path = "default", *, directory: Path | None = None) -> 
     home = _home(fleet, directory)
     sandbox = recorded(home) if held(home) else None
     return sandbox if sandbox is not None and not _silence(sandbox) else None
+
+
+def kubeconfig_of(sandbox: Sandbox, user: str) -> Path:
+    """Return a kubeconfig for a user, who may do what RBAC in the sandbox grants; a new user gets a token."""
+    from gpu_provision.sandbox.apiserver import kubeconfig  # noqa: PLC0415 - costs the server's own imports
+    from gpu_provision.sandbox.apiserver.auth import Tokens  # noqa: PLC0415 - as above
+
+    path = sandbox.directory / f"kubeconfig-{quote(user, safe='')}"
+    with _alone(sandbox.directory):
+        token = Tokens(sandbox.directory / "tokens.json").ensured(user)
+        authority = sandbox.directory / "certificates" / "ca.crt"
+        kubeconfig.write(path, url=sandbox.url, authority=authority, token=token, context=sandbox.context, user=user)
+    return path
 
 
 def _home(fleet: str | Path, directory: Path | None) -> Path:

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,22 @@ def test_up_starts_it_once_and_down_ends_it(home: Path) -> None:
     assert (sandbox.kubeconfig.stat().st_mode & 0o077, sandbox.context) == (0, "sandbox")
     assert process.down(directory=home)
     assert not process.down(directory=home)
+
+
+def test_another_user_may_do_what_rbac_grants(home: Path) -> None:
+    """The same user keeps the token; a user's name may hold what no file name does."""
+    sandbox = process.up(directory=home)
+    path = process.kubeconfig_of(sandbox, "team/bob:1")
+    text = path.read_text()
+    assert process.kubeconfig_of(sandbox, "team/bob:1").read_text() == text
+    assert (path.parent, path.stat().st_mode & 0o077) == (home, 0)
+    bob = replace(sandbox, kubeconfig=path)
+    refused = subprocess.run(
+        ["kubectl", "--kubeconfig", str(path), "get", "nodes"], capture_output=True, text=True, timeout=30, check=False
+    )
+    assert 'User "team/bob:1" cannot list resource "nodes"' in refused.stderr
+    kubectl(sandbox, "create", "clusterrolebinding", "bob", "--clusterrole=view", "--user=team/bob:1")
+    assert "t4-1" in kubectl(bob, "get", "nodes")
 
 
 def test_two_that_start_it_at_once_get_the_same(home: Path) -> None:

@@ -72,6 +72,10 @@ class Tokens:
         self._write({**self.users(), token: user})
         return token
 
+    def ensured(self, user: str) -> str:
+        """Return a user's token, a new one if they have none."""
+        return self.token(user) if user in self.users().values() else self.add(user)
+
     def user_of(self, header: str) -> str:
         """Return the user of an Authorization header. Raises StatusError 401."""
         scheme, _, token = header.partition(" ")
@@ -82,9 +86,9 @@ class Tokens:
 
 
 def check(attempt: Attempt, rules: Sequence[Rule]) -> None:
-    """Refuse (403) what a rule forbids; everything else is allowed."""
+    """Refuse (403) what a rule forbids; whether anything else is allowed, the authorizer says."""
     if any(_forbids(rule, attempt) for rule in rules):
-        raise _forbidden(attempt)
+        raise forbidden(attempt)
 
 
 def _forbids(rule: Rule, attempt: Attempt) -> bool:
@@ -96,7 +100,8 @@ def _forbids(rule: Rule, attempt: Attempt) -> bool:
     )
 
 
-def _forbidden(attempt: Attempt) -> StatusError:
+def forbidden(attempt: Attempt) -> StatusError:
+    """403 in the words of the real server."""
     plural = attempt.resource.partition("/")[0]
     qualified = f"{plural}.{attempt.group}" if attempt.group else plural
     subject = f'{qualified} "{attempt.name}"' if attempt.name else qualified

@@ -5,17 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from aiohttp import web
 
-from gpu_provision.sandbox.apiserver import auth
+from gpu_provision.sandbox.apiserver import auth, escalation
+from gpu_provision.sandbox.apiserver.authorizer import Authorizer
 from gpu_provision.sandbox.apiserver.calls import JSON, Call, Reply, Stream, refusal
 from gpu_provision.sandbox.apiserver.documents import document, is_served
 from gpu_provision.sandbox.apiserver.faults import Asked, DropConnection, Faults
 from gpu_provision.sandbox.apiserver.registry import Registry
 from gpu_provision.sandbox.apiserver.requestlog import Request, RequestLog, timestamp
-from gpu_provision.sandbox.apiserver.rest import handle, verb_of
+from gpu_provision.sandbox.apiserver.rest import handle, is_apply, verb_of
 from gpu_provision.sandbox.apiserver.status import StatusError, no_such_path
 from gpu_provision.sandbox.apiserver.targets import Target, target
 
@@ -90,7 +91,13 @@ class Face:
                 raise no_such_path()
             return Reply(404, b"404 page not found\n", "text/plain")
         call = Call(request.method, found, request.query, request.headers, await request.read(), user)
-        auth.check(_attempt(call, found), self.rules)
+        attempt = _attempt(call, found)
+        auth.check(attempt, self.rules)
+        authorizer = Authorizer(self.registry.store)
+        authorizer.check(attempt)
+        if is_apply(call) and not self.registry.store.get(found.info.storage, found.name, found.namespace):
+            authorizer.check(replace(attempt, verb="create"))
+        await escalation.check(self.registry, authorizer, call)
         return await handle(self.registry, call)
 
     def _log(self, request: web.Request, user: str, code: int, started: str) -> None:
@@ -109,7 +116,8 @@ class Face:
 
 def _attempt(call: Call, found: Target) -> auth.Attempt:
     resource = f"{found.info.plural}/{found.subresource}" if found.subresource else found.info.plural
-    return auth.Attempt(call.user, verb_of(call), found.info.group, resource, found.namespace, found.name)
+    namespace = found.name if found.info.storage == "/namespaces" else found.namespace
+    return auth.Attempt(call.user, verb_of(call), found.info.group, resource, namespace, found.name)
 
 
 def _response(request: web.Request, answer: Reply) -> web.Response:

@@ -52,6 +52,11 @@ def verb_of(call: Call) -> str:
     return {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}.get(call.method, "")
 
 
+def is_apply(call: Call) -> bool:
+    """Whether a call applies on the server's side, which may create the object."""
+    return call.method == "PATCH" and call.content_type == _APPLY
+
+
 def get(registry: Registry, call: Call) -> Reply:
     """Read one object."""
     item = registry.item(call.target)
@@ -99,7 +104,7 @@ def update(registry: Registry, call: Call) -> Reply:
 
 def patch(registry: Registry, call: Call) -> Reply:
     """Patch an object in one of four ways."""
-    if call.content_type == _APPLY:
+    if is_apply(call):
         return _apply(registry, call)
     accepted = [kind for kind in _PATCHES if not (call.info.custom and kind == _STRATEGIC)]
     if call.content_type not in accepted:

@@ -7,6 +7,8 @@ import secrets
 from collections.abc import Callable
 
 from gpu_provision.sandbox.api import Object
+from gpu_provision.sandbox.apiserver.auth import Attempt
+from gpu_provision.sandbox.apiserver.authorizer import Authorizer, User, may_url, user_of
 from gpu_provision.sandbox.apiserver.binding import bound
 from gpu_provision.sandbox.apiserver.calls import Call, Reply, reply
 from gpu_provision.sandbox.apiserver.objects import at, stamp
@@ -15,43 +17,74 @@ from gpu_provision.sandbox.apiserver.status import bad_request, no_such_path, su
 from gpu_provision.sandbox.apiserver.targets import Target
 
 _CREATED = 201
-_EVERYTHING = "the sandbox grants everything to every authenticated user"
-_GROUPS = ["system:masters", "system:authenticated"]
 _TOKEN_SECONDS = 3600
 
 
-def _allowed(_: Call, body: Object) -> Object:
-    return {**body, "status": {"allowed": True, "reason": _EVERYTHING}}
+def _self_may(registry: Registry, call: Call, body: Object) -> Object:
+    return _may(registry, user_of(call.user), body)
 
 
-def _rules(_: Call, body: Object) -> Object:
-    everything = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}
-    urls = {"verbs": ["*"], "nonResourceURLs": ["*"]}
+def _somebody_may(registry: Registry, _: Call, body: Object) -> Object:
+    name, groups = at(body, "spec", "user") or "", at(body, "spec", "groups") or ()
+    return _may(registry, User(name, tuple(groups)), body)
+
+
+def _may(registry: Registry, user: User, body: Object) -> Object:
+    authorizer, wanted = Authorizer(registry.store), at(body, "spec", "resourceAttributes")
+    if isinstance(wanted, dict):
+        reason = authorizer.reason(user, _attempt(user, wanted))
+    else:
+        url: Object = at(body, "spec", "nonResourceAttributes") or {}
+        granted = may_url(user, authorizer.grants(user, ""), url.get("verb", ""), url.get("path", ""))
+        reason = "" if granted else None
+    told = {"reason": reason} if reason else {}
+    return {**body, "status": {"allowed": reason is not None, **told}}
+
+
+def _attempt(user: User, wanted: Object) -> Attempt:
+    part = wanted.get("subresource", "")
+    resource = "/".join(filter(None, (wanted.get("resource", ""), part)))
+    named = (wanted.get(key, "") for key in ("group", "namespace", "name"))
+    group, namespace, name = named
+    return Attempt(user.name, wanted.get("verb", ""), group, resource, namespace, name)
+
+
+def _rules(registry: Registry, call: Call, body: Object) -> Object:
+    namespace = at(body, "spec", "namespace")
+    if not namespace:
+        message = "no namespace on request"
+        raise bad_request(message)
+    granted = [grant.rule for grant in Authorizer(registry.store).grants(user_of(call.user), namespace)]
     status = {
-        "resourceRules": [everything],
-        "nonResourceRules": [urls],
-        "incomplete": True,  # so that kubectl prints the remark
-        "evaluationError": _EVERYTHING,
+        "resourceRules": [_part(rule, _OF_RESOURCES) for rule in granted if rule.get("resources")],
+        "nonResourceRules": [_part(rule, _OF_URLS) for rule in granted if rule.get("nonResourceURLs")],
+        "incomplete": False,
     }
     return {**body, "status": status}
 
 
+def _part(rule: Object, keys: tuple[str, ...]) -> Object:
+    return {key: rule[key] for key in keys if key in rule}
+
+
 def _user(call: Call) -> Object:
-    return {"username": call.user, "uid": call.user, "groups": _GROUPS}
+    return {"username": call.user, "uid": call.user, "groups": list(user_of(call.user).groups)}
 
 
-def _self(call: Call, body: Object) -> Object:
+def _self(_: Registry, call: Call, body: Object) -> Object:
     return {**body, "status": {"userInfo": _user(call)}}
 
 
-def _token(call: Call, body: Object) -> Object:
+def _token(_: Registry, call: Call, body: Object) -> Object:
     return {**body, "status": {"authenticated": True, "user": _user(call)}}
 
 
-_ANSWERS: dict[str, Callable[[Call, Object], Object]] = {
-    "selfsubjectaccessreviews": _allowed,
-    "subjectaccessreviews": _allowed,
-    "localsubjectaccessreviews": _allowed,
+_OF_RESOURCES = ("verbs", "apiGroups", "resources", "resourceNames")
+_OF_URLS = ("verbs", "nonResourceURLs")
+_ANSWERS: dict[str, Callable[[Registry, Call, Object], Object]] = {
+    "selfsubjectaccessreviews": _self_may,
+    "subjectaccessreviews": _somebody_may,
+    "localsubjectaccessreviews": _somebody_may,
     "selfsubjectrulesreviews": _rules,
     "selfsubjectreviews": _self,
     "tokenreviews": _token,
@@ -69,7 +102,7 @@ def answer(registry: Registry, call: Call) -> Reply:
     if call.info.plural not in _ANSWERS:
         raise no_such_path()
     head = {"kind": call.info.kind, "apiVersion": call.info.api_version, "metadata": {}}
-    return reply(_ANSWERS[call.info.plural](call, {**head, **body}), _CREATED)
+    return reply(_ANSWERS[call.info.plural](registry, call, {**head, **body}), _CREATED)
 
 
 def _bind(registry: Registry, call: Call, body: Object) -> Reply:

@@ -65,8 +65,8 @@ class Server:
         self.write_kubeconfig(self.kubeconfig)
 
     def write_kubeconfig(self, path: Path, user: str = ADMIN) -> None:
-        """Write a kubeconfig for a user that has a token."""
-        token = self.tokens.token(user)
+        """Write a kubeconfig for a user, who may do what RBAC grants; a new user gets a token."""
+        token = self.tokens.ensured(user)
         kubeconfig.write(path, url=self.url, authority=self.authority, token=token, context=self.context, user=user)
 
     def append_log(  # noqa: PLR0913 - what identifies a log

@@ -47,9 +47,13 @@ def test_without_a_known_token_nothing_is_shown(server: Running) -> None:
 
 
 def test_a_second_user_can_be_forbidden_things(start: Callable[..., Running]) -> None:
-    """403 names user, verb, resource and scope."""
+    """403 names user, verb, resource and scope; also to somebody whom RBAC allows everything."""
     running = start([Rule("bob", verbs=("create",), resources=("pods",))])
     token = running.server.tokens.add("bob")
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}
+    bob = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "bob"}
+    binding = {"metadata": {"name": "bob"}, "roleRef": role, "subjects": [bob]}
+    running.ask("POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding)
     answer = running.ask("POST", PODS, {"metadata": {"name": "x"}, "spec": POD}, token=token)
     assert (answer.code, answer.body["message"]) == (
         403,
