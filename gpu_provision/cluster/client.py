@@ -49,6 +49,7 @@ KINDS: Mapping[Kind, str] = {
     Kind("rbac.authorization.k8s.io/v1", "Role"): "roles",
     Kind("rbac.authorization.k8s.io/v1", "RoleBinding"): "rolebindings",
     Kind("v1", "ConfigMap"): "configmaps",
+    Kind("v1", "Event"): "events",
     Kind("v1", "Namespace"): "namespaces",
     Kind("v1", "Node"): "nodes",
     Kind("v1", "Pod"): "pods",
@@ -223,6 +224,13 @@ class Cluster:
         ]
         response = self._send("GET", f"{_path(ref.type, ref.namespace, ref.name)}/log", f"log of {ref}", query=query)
         return tuple(response.data.decode(errors="replace").splitlines())
+
+    def events(self, item: Manifest) -> Sequence[Manifest]:
+        """Return what was noted about an object of late; the server keeps events for an hour or so."""
+        metadata = item["metadata"]
+        query = [("fieldSelector", f"involvedObject.uid={metadata['uid']}")]
+        path = _path(Kind("v1", "Event"), metadata.get("namespace", ""))
+        return self._json("GET", path, f"events of {ref_of(item)}", query=query).get("items") or ()
 
     def watch(self, kind: Kind, resource_version: str, *, label_selector: str = "") -> WatchStream:
         """Start to watch a kind in all namespaces from a version on."""

@@ -42,6 +42,12 @@ def node_of(pod: Manifest) -> str:
     return str(pod.get("spec", {}).get("nodeName") or _pinned_node(pod))
 
 
+def has_started(pod: Manifest) -> bool:
+    """Whether any of the pod's containers has run."""
+    states = (status.get(key, {}) for status in _statuses(pod) for key in ("state", "lastState"))
+    return any("running" in state or "terminated" in state for state in states)
+
+
 def cause(pod: Manifest) -> str:
     """Return in a few words why the pod is not ready, such as ``ImagePullBackOff: <message>``."""
     if pod["metadata"].get("deletionTimestamp"):

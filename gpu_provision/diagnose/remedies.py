@@ -69,6 +69,39 @@ _TABLE: tuple[tuple[str, Remedy], ...] = (
         ),
     ),
     (
+        r"hostPath type check failed",
+        Remedy(
+            "GP500",
+            "a path of the node is missing, or is not what the pod mounts",
+            "look at that path on the node (ls -ld); what made it, or should have, is to be set right there",
+        ),
+    ),
+    (
+        r"not a shared( or slave)? mount",
+        Remedy(
+            "GP500",
+            "the node does not share its mounts with containers",
+            "mount --make-rshared / on the node, and see that no MountFlags keep kubelet and the container runtime "
+            "in mounts of their own",
+        ),
+    ),
+    (
+        r"MountVolume\.SetUp failed",
+        Remedy(
+            "GP500",
+            "a volume of the pod cannot be mounted",
+            "make what the evidence names exist, or correct its name in the inventory",
+        ),
+    ),
+    (
+        r"runAsNonRoot",
+        Remedy(
+            "GP500",
+            "the pod demands an ordinary user and the image runs as root",
+            "use the component's own image, or one that is built for an ordinary user",
+        ),
+    ),
+    (
         r"NFD sees no NVIDIA device",
         Remedy(
             "GP505",

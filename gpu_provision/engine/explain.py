@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gpu_provision.cluster.client import Cluster
 from gpu_provision.diagnose import pods as pod_view
+from gpu_provision.diagnose.events import telling
 from gpu_provision.diagnose.failures import Symptom, blocked, failures, unvalidated
 from gpu_provision.engine.run import Outcome
 from gpu_provision.engine.settle import NOT_VALIDATED
@@ -31,13 +32,20 @@ def _symptom(cluster: Cluster, outcome: Outcome, state: NodeState, *, read: bool
     pod = next((pod for pod in pods if not pod_view.is_ready(pod)), None)
     if pod is None:
         return Symptom(state, "", ())
-    lines = _log(cluster, pod) if read else ()
-    return Symptom(state, pod["metadata"]["name"], lines or (pod_view.cause(pod),))
+    told = (*_events(cluster, pod), *_log(cluster, pod)) if read else ()
+    return Symptom(state, pod["metadata"]["name"], told or (pod_view.cause(pod),))
 
 
 def _evidence(outcome: Outcome, state: NodeState) -> Evidence | None:
     found = (item for item in outcome.result.evidence if not item.passed)
     return next((item for item in found if (item.component, item.node) == (state.component, state.node)), None)
+
+
+def _events(cluster: Cluster, pod: Manifest) -> tuple[str, ...]:
+    try:
+        return telling(pod, cluster.events(pod))
+    except ProvisionError:
+        return ()
 
 
 def _log(cluster: Cluster, pod: Manifest) -> tuple[str, ...]:

@@ -327,3 +327,13 @@ def test_no_failure_of_a_request_is_anything_but_ours(answering: Answering) -> N
         with pytest.raises(ProvisionError) as caught:
             answering((code, {}, b"\xff\x00 no JSON")).apply(config_map("x"))
         assert caught.value.findings[0].code.startswith("GP30"), code
+
+
+def test_the_events_of_one_object_are_its_own(cluster: Cluster) -> None:
+    """A namesake that was there before has left its own behind."""
+    noted = {**config_map("noted"), "metadata": {"name": "noted", "namespace": "default", "uid": "1"}}
+    about = {"kind": "ConfigMap", "name": "noted", "namespace": "default"}
+    for uid in ("1", "2"):
+        event = {"metadata": {"name": f"noted.{uid}", "namespace": "default"}, "reason": "Seen", "message": uid}
+        cluster.create({**event, "apiVersion": "v1", "kind": "Event", "involvedObject": {**about, "uid": uid}})
+    assert [event["message"] for event in cluster.events(noted)] == ["1"]

@@ -1,0 +1,71 @@
+"""What a failed pod has to say, asked of the API server at the end of a run."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+from gpu_provision.cluster.client import Cluster
+from gpu_provision.engine.explain import explain
+from gpu_provision.engine.run import Outcome
+from gpu_provision.model.cluster import ObjectRef
+from gpu_provision.model.findings import Finding, ProvisionError
+from gpu_provision.model.progress import NodeState, RunResult, State
+from gpu_provision.planning.states import Situation
+
+POD = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "gfd-x", "namespace": "operands", "uid": "1"},
+    "spec": {"nodeName": "t4-1"},
+    "status": {
+        "phase": "Pending",
+        "initContainerStatuses": [{"name": "wait", "state": {"waiting": {"reason": "PodInitializing"}}}],
+    },
+}
+MOUNT = {"reason": "FailedMount", "message": 'MountVolume.SetUp failed for volume "c" : configmap "c" not found'}
+
+
+def said(code: str, what: str) -> Finding:
+    return Finding(code=code, what=what, where="", evidence="", fix="")
+
+
+class FakeCluster:
+    """Answers like an API server on which one pod is stuck."""
+
+    def __init__(self, events: list[dict[str, Any]] | ProvisionError) -> None:
+        """Keep the events, or what the server says instead."""
+        self._events = events
+
+    def events(self, item: dict[str, Any]) -> list[dict[str, Any]]:
+        """Answer for the one pod."""
+        assert item is POD
+        if isinstance(self._events, ProvisionError):
+            raise self._events
+        return self._events
+
+    def log(self, ref: ObjectRef, container: str, *, lines: int, previous: bool) -> tuple[str, ...]:
+        """Have none."""
+        del ref, container, lines, previous
+        raise ProvisionError(said("GP305", "the container has not started"))
+
+
+def finding(events: list[dict[str, Any]] | ProvisionError) -> Finding:
+    state = NodeState(component="gfd", node="t4-1", state=State.FAILED, reason="Pending (not ready after 9 s)")
+    seen = SimpleNamespace(pods={("gfd", "t4-1"): (POD,)})
+    outcome = Outcome(RunResult(states=(state,)), cast("Situation", seen))
+    (found,) = explain(cast("Cluster", FakeCluster(events)), outcome)
+    return found
+
+
+def test_a_pod_that_cannot_start_is_explained_by_its_events() -> None:
+    """Why a volume cannot be mounted stands in no status and no log."""
+    found = finding([MOUNT])
+    assert found.what == "gfd failed on t4-1: a volume of the pod cannot be mounted"
+    assert 'configmap "c" not found' in found.evidence
+    assert found.where == "node t4-1, pod gfd-x"
+
+
+def test_events_that_may_not_be_read_cost_only_the_evidence() -> None:
+    forbidden = ProvisionError(said("GP303", "may not list events"))
+    assert finding(forbidden).what == "gfd failed on t4-1: Pending (not ready after 9 s)"
