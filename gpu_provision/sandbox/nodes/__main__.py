@@ -14,6 +14,7 @@ from gpu_provision.model.findings import ProvisionError
 from gpu_provision.sandbox.fleet import Fleet, load_fleet
 from gpu_provision.sandbox.kubeconfig import credentials
 from gpu_provision.sandbox.nodes.attach import Terms, attach
+from gpu_provision.sandbox.nodes.kubelet_server import Certificate
 
 
 def _arguments(argv: list[str]) -> argparse.Namespace:
@@ -29,8 +30,13 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
         action="store_true",
         help="hand features from NFD's workers to its master directly, not as NodeFeature objects",
     )
+    parser.add_argument("--tls-cert-file", type=Path, help="what kubelets show when asked for logs, for 127.0.0.1")
+    parser.add_argument("--tls-private-key-file", type=Path, help="its key")
     parser.add_argument("--yes", action="store_true", help="attach although the cluster has other nodes")
-    return parser.parse_args(argv)
+    arguments = parser.parse_args(argv)
+    if (arguments.tls_cert_file is None) != (arguments.tls_private_key_file is None):
+        parser.error("--tls-cert-file and --tls-private-key-file go together")
+    return arguments
 
 
 def _fleet(arguments: argparse.Namespace) -> Fleet:
@@ -40,10 +46,21 @@ def _fleet(arguments: argparse.Namespace) -> Fleet:
     return replace(fleet, timings=replace(fleet.timings, speed=arguments.speed))
 
 
+def _certificate(arguments: argparse.Namespace) -> Certificate | None:
+    if not arguments.tls_cert_file:
+        return None
+    return Certificate(arguments.tls_cert_file, arguments.tls_private_key_file)
+
+
 async def _attached(arguments: argparse.Namespace) -> None:
     registered = asyncio.Event()
     fleet = _fleet(arguments)
-    terms = Terms(beside_others=arguments.yes, home=arguments.state, direct_features=arguments.direct_features)
+    terms = Terms(
+        beside_others=arguments.yes,
+        home=arguments.state,
+        direct_features=arguments.direct_features,
+        certificate=_certificate(arguments),
+    )
     access = credentials(arguments.kubeconfig, arguments.context)
     task = asyncio.create_task(attach(access, fleet, terms, registered=registered))
     loop = asyncio.get_running_loop()

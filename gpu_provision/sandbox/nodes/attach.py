@@ -15,7 +15,7 @@ from gpu_provision.sandbox.http_api import HttpApi
 from gpu_provision.sandbox.kubeconfig import Credentials
 from gpu_provision.sandbox.nodes.behaviours.node_features import node_names
 from gpu_provision.sandbox.nodes.feature_board import FeatureBoard
-from gpu_provision.sandbox.nodes.kubelet_server import ADDRESS, kubelet_server
+from gpu_provision.sandbox.nodes.kubelet_server import ADDRESS, Certificate, kubelet_server
 from gpu_provision.sandbox.nodes.logs import KeptLogs, LogOf, LogSink, PostedLogs
 from gpu_provision.sandbox.nodes.node import SIMULATED
 from gpu_provision.sandbox.nodes.simulation import build_world, run_nodes
@@ -33,11 +33,13 @@ class Terms:
         beside_others: Also in a cluster that has nodes of its own, whose pods may then land on simulated nodes.
         home: Where the machines keep what they know; without it they boot afresh.
         direct_features: Spare the API server the NodeFeature objects, for one that cannot store them.
+        certificate: What the kubelets show to an API server that asks for logs and verifies them.
     """
 
     beside_others: bool = False
     home: Path | None = None
     direct_features: bool = False
+    certificate: Certificate | None = None
 
 
 async def attach(
@@ -50,7 +52,7 @@ async def attach(
     terms = terms or Terms()
     async with HttpApi(credentials) as api, asyncio.TaskGroup() as group:
         await _check(api, credentials, terms)
-        async with _world(api, fleet, terms.home, group) as world:
+        async with _world(api, fleet, terms, group) as world:
             world.features = FeatureBoard(node_names) if terms.direct_features else None
             await run_nodes(world, fleet, registered=registered)
 
@@ -71,12 +73,12 @@ async def _check(api: HttpApi, credentials: Credentials, terms: Terms) -> None:
 
 
 @contextlib.asynccontextmanager
-async def _world(api: HttpApi, fleet: Fleet, home: Path | None, group: asyncio.TaskGroup) -> AsyncIterator[World]:
+async def _world(api: HttpApi, fleet: Fleet, terms: Terms, group: asyncio.TaskGroup) -> AsyncIterator[World]:
     """Send logs where the cluster looks for them: a sandbox keeps them itself, a real one asks the kubelet."""
     if _SANDBOX in await api.version():
         posted = PostedLogs(lambda of, text: _post(api, of, text))
         group.create_task(posted.run())
-        yield build_world(api, fleet, posted, home=home)
+        yield build_world(api, fleet, posted, home=terms.home)
         return
     kept = KeptLogs()
     world: World | None = None
@@ -84,9 +86,9 @@ async def _world(api: HttpApi, fleet: Fleet, home: Path | None, group: asyncio.T
     def running(namespace: str, pod: str, container: str) -> bool:
         return world is not None and _is_running(world, namespace, pod, container)
 
-    async with kubelet_server(kept, running) as port:
+    async with kubelet_server(kept, running, terms.certificate) as port:
         sink: LogSink = kept
-        world = build_world(api, fleet, sink, home=home, kubelet_address=ADDRESS, kubelet_port=port)
+        world = build_world(api, fleet, sink, home=terms.home, kubelet_address=ADDRESS, kubelet_port=port)
         world.pods.on_change(lambda old, new: kept.forget(*_named(old)) if old and new is None else None)
         yield world
 

@@ -1,4 +1,4 @@
-"""The endpoint at which a real API server asks a kubelet for logs: read-only, on loopback, its own certificate."""
+"""The endpoint at which a real API server asks a kubelet for logs: read-only and on loopback."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import trustme
 from aiohttp import web
@@ -74,15 +76,31 @@ def _text(lines: tuple[tuple[str, str], ...], *, stamped: bool) -> bytes:
     return "".join(f"{time} {line}\n" if stamped else f"{line}\n" for time, line in lines).encode()
 
 
-def _certificate() -> ssl.SSLContext:
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """PEM files of a certificate for ``ADDRESS``, for an API server that verifies its kubelets."""
+
+    certificate: Path
+    key: Path
+
+
+def _context(certificate: Certificate | None) -> ssl.SSLContext:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    trustme.CA().issue_cert(ADDRESS).configure_cert(context)
+    if certificate:
+        context.load_cert_chain(certificate.certificate, certificate.key)
+    else:
+        trustme.CA().issue_cert(ADDRESS).configure_cert(context)
     return context
 
 
 @asynccontextmanager
-async def kubelet_server(logs: KeptLogs, running: IsRunning) -> AsyncIterator[int]:
-    """Serve on a free port while the context lasts; the port is its value."""
+async def kubelet_server(
+    logs: KeptLogs, running: IsRunning, certificate: Certificate | None = None
+) -> AsyncIterator[int]:
+    """Serve on a free port while the context lasts; the port is its value.
+
+    Without a certificate it shows a new one that nobody can verify; most API servers do not try.
+    """
     endpoint = _Endpoint(logs, running)
     app = web.Application()
     app.router.add_get("/containerLogs/{namespace}/{pod}/{container}", endpoint.logs)
@@ -90,7 +108,7 @@ async def kubelet_server(logs: KeptLogs, running: IsRunning) -> AsyncIterator[in
     app.router.add_route("*", "/{action:exec|attach|portForward|run}/{rest:.*}", endpoint.refuse)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
     await runner.setup()
-    site = web.TCPSite(runner, ADDRESS, 0, ssl_context=await asyncio.to_thread(_certificate))
+    site = web.TCPSite(runner, ADDRESS, 0, ssl_context=await asyncio.to_thread(_context, certificate))
     await site.start()
     try:
         yield runner.addresses[0][1]

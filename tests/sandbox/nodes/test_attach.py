@@ -10,13 +10,14 @@ from typing import Any
 
 import aiohttp
 import pytest
+import trustme
 
 from gpu_provision.model.findings import ProvisionError
 from gpu_provision.sandbox.apiserver.server import Server, serve
 from gpu_provision.sandbox.http_api import HttpApi
 from gpu_provision.sandbox.kubeconfig import credentials
 from gpu_provision.sandbox.nodes.attach import Terms, attach
-from gpu_provision.sandbox.nodes.kubelet_server import kubelet_server
+from gpu_provision.sandbox.nodes.kubelet_server import ADDRESS, Certificate, kubelet_server
 from gpu_provision.sandbox.nodes.logs import KeptLogs, LogOf
 from gpu_provision.sandbox.nodes.node import SIMULATED
 from gpu_provision.sandbox.nodes.world import NODES, PODS
@@ -92,12 +93,17 @@ def test_a_cluster_with_nodes_of_its_own_is_left_alone(tmp_path: Path, make_flee
     on_server(tmp_path, scenario)
 
 
-async def asked(port: int, path: str) -> tuple[int, str]:
-    """Return status and text of the kubelet endpoint's answer."""
+def unverifying() -> ssl.SSLContext:
+    """Return how most API servers ask kubelets."""
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
+
+
+async def asked(port: int, path: str, context: ssl.SSLContext | None = None) -> tuple[int, str]:
+    """Return status and text of the kubelet endpoint's answer."""
     async with (
-        aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context)) as session,
+        aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context or unverifying())) as session,
         session.get(f"https://127.0.0.1:{port}{path}") as answer,
     ):
         return answer.status, await answer.text()
@@ -125,6 +131,26 @@ def test_the_kubelet_endpoint_serves_logs_as_an_api_server_asks_for_them() -> No
             await asyncio.sleep(0)
             logs.append(here, "three\n")
             assert await following == (200, "one\ntwo\nthree\n")
+
+    asyncio.run(scenario())
+
+
+def test_the_kubelet_endpoint_shows_the_certificate_it_is_given(tmp_path: Path) -> None:
+    """An API server that verifies its kubelets asks no other."""
+    authority = trustme.CA()
+    issued = authority.issue_cert(ADDRESS)
+    shown = Certificate(tmp_path / "kubelet.crt", tmp_path / "kubelet.key")
+    issued.cert_chain_pems[0].write_to_path(shown.certificate)
+    issued.private_key_pem.write_to_path(shown.key)
+    verifying = ssl.create_default_context()
+    authority.configure_trust(verifying)
+
+    async def scenario() -> None:
+        async with kubelet_server(KeptLogs(), lambda *_: False, shown) as port:
+            assert await asked(port, "/healthz", verifying) == (200, "ok")
+        async with kubelet_server(KeptLogs(), lambda *_: False) as port:
+            with pytest.raises(aiohttp.ClientConnectorCertificateError):
+                await asked(port, "/healthz", verifying)
 
     asyncio.run(scenario())
 
