@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.real.kept_logs import pytest_sessionfinish, pytest_terminal_summary
+
+__all__ = ["pytest_sessionfinish", "pytest_terminal_summary"]
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -16,7 +21,7 @@ def _interruptible() -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _private_state(tmp_path_factory: pytest.TempPathFactory) -> None:
+def _private_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Point state, cache and configuration folders at a place that goes with the test run."""
     home = tmp_path_factory.mktemp("home")
     with pytest.MonkeyPatch.context() as environment:

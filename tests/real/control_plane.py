@@ -1,57 +1,119 @@
-"""A real Kubernetes control plane on loopback: etcd, kube-apiserver, kube-controller-manager, kube-scheduler.
+"""A real Kubernetes control plane: etcd, kube-apiserver, kube-controller-manager, kube-scheduler.
 
     with control_plane(directory) as plane:
-        ...  # plane.kubeconfig, plane.audit_log
+        ...  # plane.kubeconfig, plane.kubeconfig_of("gpu-provision"), plane.audit_log
 
-As a program it stays up until it is interrupted: ``python -m tests.real.control_plane DIRECTORY``.
+As a program it stays up until it is interrupted, and prints the administrator's kubeconfig once it is ready:
+``python -m tests.real.control_plane DIRECTORY``. All four end with the process that started them, even a killed one.
+Where ``KUBEBUILDER_ASSETS`` names a folder without controllers, these are left out: ask ``missing``.
 """
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import json
 import os
-import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import sys
-import time
-import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
-import trustme
-import yaml
+from tests.real import binaries, kept_logs, program_flags
+from tests.real.access import ADMIN, Passes, ask, ask_json, passes, write_kubeconfig
+from tests.real.authority import Authority, signing_key, write_private
+from tests.real.processes import Command, NotReadyError, Program, Ready, await_ready, free_port, listening, process
+from tests.real.program_flags import SERVICE_ADDRESS, Version
 
-from tests.real import binaries
+__all__ = ["ControlPlane", "NotReadyError", "Site", "control_plane", "given", "missing", "process"]
 
-_BINARIES = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
-_READY_SECONDS = 60
-_USERS = ("gpu-provision",)
+CONTROLLERS = ("kube-controller-manager", "kube-scheduler")
+_LOOPBACK = "127.0.0.1"
+_IN_CLUSTER = ("kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local")
+_TOKENS_BY_SECRET_UNTIL: Version = (1, 24, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Where the API server listens, and who may come.
+
+    Attributes:
+        bind: An address of this machine, or 0.0.0.0.
+        port: 0 for a free one.
+        advertise: The address that the ``kubernetes`` Service leads to; "" for a Service that leads nowhere.
+        names: What it is called besides loopback, its Service and ``advertise``: more of its certificate.
+        users: Users besides the administrator and ``gpu-provision``, with their groups, separated by commas.
+        flags: Of the API server, over or beside its own.
+    """
+
+    bind: str = _LOOPBACK
+    port: int = 0
+    advertise: str = ""
+    names: tuple[str, ...] = ()
+    users: Mapping[str, str] = field(default_factory=dict)
+    flags: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """All names and addresses of the server's certificate."""
+        bound = () if self.bind in {"0.0.0.0", _LOOPBACK} else (self.bind,)  # noqa: S104 - compared, not bound
+        wanted = (_LOOPBACK, "localhost", SERVICE_ADDRESS, *_IN_CLUSTER, *bound, self.advertise, *self.names)
+        return tuple(dict.fromkeys(name for name in wanted if name))
+
+    @property
+    def reached_at(self) -> str:
+        """The address for clients on this machine."""
+        return _LOOPBACK if self.bind == "0.0.0.0" else self.bind  # noqa: S104 - compared, not bound
 
 
 @dataclass(frozen=True, slots=True)
 class ControlPlane:
-    """A running control plane: an administrator's kubeconfig, and the API server's audit log (JSON lines)."""
+    """A running control plane.
+
+    Attributes:
+        kubeconfig: The administrator's.
+        audit_log: The API server's, JSON lines, an entry for each stage of a request.
+        directory: Everything of it, logs as ``*.log``.
+        url: Of the API server.
+        version: Of the API server.
+        programs: What runs, by name; ``start_apiserver`` replaces an entry.
+        users: Users who have a kubeconfig beside the administrator.
+        authority: Issues further certificates that the API server trusts, such as a kubelet's.
+    """
 
     kubeconfig: Path
     audit_log: Path
     directory: Path
+    url: str
+    version: Version
+    programs: Mapping[str, subprocess.Popen[bytes]]
+    users: tuple[str, ...]
+    authority: Authority
+    start_apiserver: Callable[[], object]
+
+    def stop_apiserver(self) -> None:
+        """Kill the API server; everything else goes on. ``start_apiserver`` starts it again where it was."""
+        self.programs["kube-apiserver"].kill()
+        self.programs["kube-apiserver"].wait()
 
     def kubeconfig_of(self, user: str) -> Path:
-        """Return the kubeconfig of a user who has no right until RBAC gives one: ``gpu-provision``."""
-        if user not in _USERS:
-            message = f"no user {user}; there are: {', '.join(_USERS)}"
+        """Return the kubeconfig of a user who has no right until RBAC gives one; LookupError for a stranger."""
+        if user not in self.users:
+            message = f"no user {user}; there are: {', '.join(self.users)}"
             raise LookupError(message)
-        return self.directory / f"{user}.kubeconfig"
+        return _kubeconfig(self.directory, user)
 
 
 def missing(*programs: str) -> str:
-    """Say what this machine lacks for a real control plane, or of some programs of it; empty if nothing."""
-    return binaries.missing(*(programs or ("etcd", *_BINARIES)))
+    """Say what this machine lacks for a whole control plane, or for one with these programs; empty if nothing."""
+    if not shutil.which("setpriv"):
+        return "setpriv is not installed (Debian: apt-get install util-linux)"
+    needed = programs or ("etcd", "kube-apiserver", *CONTROLLERS)
+    return binaries.missing(*needed)
 
 
 def given() -> Path | None:
@@ -61,63 +123,136 @@ def given() -> Path | None:
 
 
 @contextlib.contextmanager
-def control_plane(directory: Path) -> Iterator[ControlPlane]:
-    """Start a control plane with its files in ``directory``; stop it at the end, whatever happens."""
+def control_plane(directory: Path, site: Site | None = None) -> Iterator[ControlPlane]:
+    """Start a control plane with its files in ``directory``, wait until it is ready, and stop it at the end.
+
+    Raises:
+        NotReadyError: a program of it does not get ready.
+        NotHereError: etcd or the API server is missing.
+    """
     directory.mkdir(parents=True, exist_ok=True)
+    directory.chmod(0o700)
+    kept_logs.remember(directory)
     with contextlib.ExitStack() as running:
-        etcd = _start_etcd(directory, running)
-        plane = _start_apiserver(directory, etcd, running)
-        for name in ("kube-controller-manager", "kube-scheduler"):
-            running.enter_context(_program(directory, [str(binaries.binary(name)), *_flags(name, plane, directory)]))
-        yield plane
+        yield _Start(directory, site or Site(), running).all()
 
 
-def _start_etcd(directory: Path, running: contextlib.ExitStack) -> str:
-    client, peer = (f"http://127.0.0.1:{_free_port()}" for _ in range(2))
-    flags = ["--data-dir", str(directory / "etcd"), "--listen-client-urls", client, "--advertise-client-urls", client]
-    flags += ["--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--unsafe-no-fsync"]
-    flags += ["--initial-cluster", f"default={peer}"]
-    running.enter_context(_program(directory, [str(binaries.binary("etcd")), *flags]))
-    return client
+class _Start:
+    """What a start needs at each of its steps."""
+
+    def __init__(self, directory: Path, site: Site, running: contextlib.ExitStack) -> None:
+        self.directory, self.site, self.running = directory, site, running
+        self.authority = Authority(directory)
+        self.users = {"gpu-provision": "", **site.users}
+        self.passes: Passes = passes(self.users)
+        self.programs: dict[str, subprocess.Popen[bytes]] = {}
+        self.version = binaries.version(binaries.binary("kube-apiserver"))
+        self.controllers = tuple(name for name in CONTROLLERS if not binaries.missing(name))
+        self.trust = self.authority.trust()
+
+    def all(self) -> ControlPlane:
+        """Start everything, in order."""
+        self._write_files()
+        self.etcd_client = self.authority.issue("etcd-client")
+        etcd = self._etcd()
+        self.server = self.running.enter_context(contextlib.ExitStack())  # ends after the controllers, restarted or not
+        port = self._apiserver(etcd, self.site.port)
+        url = f"https://{self.site.reached_at}:{port}"
+        for user, token in self.passes.tokens.items():
+            write_kubeconfig(_kubeconfig(self.directory, user), url, self.authority.certificate, user, token)
+        for name in self.controllers:
+            self._controller(name)
+        self._await_default_account(url)
+        return ControlPlane(
+            kubeconfig=_kubeconfig(self.directory, ADMIN),
+            audit_log=self.directory / "audit.log",
+            directory=self.directory,
+            url=url,
+            version=self.version,
+            programs=self.programs,
+            users=tuple(self.users),
+            authority=self.authority,
+            start_apiserver=lambda: self._apiserver(etcd, port),
+        )
+
+    def _write_files(self) -> None:
+        write_private(self.directory / "sa.key", signing_key())
+        write_private(self.directory / "tokens.csv", self.passes.csv())
+        (self.directory / "audit.yaml").write_text(json.dumps(_AUDIT_POLICY))
+        (self.directory / "audit.log").touch(0o600)
+
+    def _etcd(self) -> str:
+        serving = self.authority.issue("etcd", _LOOPBACK)
+        trust = self.authority.trust(self.etcd_client)
+
+        def command(port: int) -> list[str]:
+            flags = program_flags.etcd(self.directory, serving, self.authority.certificate, port, free_port())
+            return self._command("etcd", flags)
+
+        def ready(port: int) -> bool:
+            return ask(_local(port, "health"), trust) is not None
+
+        return _local(self._listening("etcd", command, ready, self.running))
+
+    def _apiserver(self, etcd: str, port: int) -> int:
+        serving = self.authority.issue("apiserver", *self.site.hosts)
+
+        def command(port: int) -> list[str]:
+            flags = program_flags.apiserver(self.directory, self.version, self.authority.certificate)
+            flags |= program_flags.to_etcd(etcd, self.etcd_client, self.authority.certificate)
+            flags |= program_flags.serving(serving, self.site.bind, port)
+            flags |= program_flags.service(self.site.advertise) | program_flags.without(self.controllers)
+            return self._command("kube-apiserver", {**flags, **self.site.flags})
+
+        def ready(port: int) -> bool:
+            url = f"https://{self.site.reached_at}:{port}/readyz"
+            return ask(url, self.trust, self.passes.tokens[ADMIN]) is not None
+
+        self.server.close()
+        return self._listening("kube-apiserver", command, ready, self.server, port=port)
+
+    def _controller(self, name: str) -> None:
+        serving = self.authority.issue(name, _LOOPBACK)
+        access = _kubeconfig(self.directory, f"system:{name}")
+
+        def command(port: int) -> list[str]:
+            flags = program_flags.controller(name, self.directory, self.version, access)
+            return self._command(name, flags | program_flags.serving(serving, _LOOPBACK, port))
+
+        def ready(port: int) -> bool:
+            return ask(_local(port, "healthz"), self.trust) is not None
+
+        self._listening(name, command, ready, self.running)
+
+    def _command(self, name: str, flags: Mapping[str, object]) -> list[str]:
+        return [str(binaries.binary(name)), *(f"--{flag}={value}" for flag, value in flags.items())]
+
+    def _listening(
+        self, name: str, command: Command, ready: Ready, running: contextlib.ExitStack, *, port: int = 0
+    ) -> int:
+        program = Program(self.directory / f"{name}.log", command, ready)
+        chosen, self.programs[name] = listening(program, running, port=port)
+        return chosen
+
+    def _await_default_account(self, url: str) -> None:
+        """Wait until pods can be made in the namespace ``default``: old servers' pods need the account's token."""
+        address = f"{url}/api/v1/namespaces/default/serviceaccounts/default"
+
+        def there() -> bool:
+            account = ask_json(address, self.trust, self.passes.tokens[ADMIN])
+            return bool(account and (account.get("secrets") or self.version >= _TOKENS_BY_SECRET_UNTIL))
+
+        if "kube-controller-manager" in self.controllers and not await_ready(there):
+            message = f"no service account appeared in the namespace default; see {self.directory}/*.log"
+            raise NotReadyError(message)
 
 
-def _start_apiserver(directory: Path, etcd: str, running: contextlib.ExitStack) -> ControlPlane:
-    port, authority = _free_port(), trustme.CA()
-    serving = authority.issue_cert("127.0.0.1", "localhost")
-    serving.private_key_pem.write_to_path(directory / "serving.key")
-    (directory / "serving.crt").write_bytes(b"".join(blob.bytes() for blob in serving.cert_chain_pems))
-    authority.cert_pem.write_to_path(directory / "ca.crt")
-    subprocess.run(["openssl", "genrsa", "-out", str(directory / "sa.key"), "2048"], check=True, capture_output=True)
-    tokens = {user: secrets.token_urlsafe() for user in _USERS}
-    lines = [f"{token},{user},{user}\n" for user, token in tokens.items()]
-    (directory / "tokens.csv").write_text('admin-token,admin,1,"system:masters"\n' + "".join(lines))
-    (directory / "audit.yaml").write_text(json.dumps(_AUDIT_POLICY))
-    plane = ControlPlane(directory / "kubeconfig", directory / "audit.log", directory)
-    plane.kubeconfig.write_text(yaml.safe_dump(_kubeconfig(port, directory / "ca.crt", "admin", "admin-token")))
-    for user, token in tokens.items():
-        plane.kubeconfig_of(user).write_text(yaml.safe_dump(_kubeconfig(port, directory / "ca.crt", user, token)))
-    flags = {
-        "etcd-servers": etcd,
-        "secure-port": port,
-        "bind-address": "127.0.0.1",
-        "advertise-address": "127.0.0.1",
-        "tls-cert-file": directory / "serving.crt",
-        "tls-private-key-file": directory / "serving.key",
-        "cert-dir": directory / "certificates",
-        "service-account-key-file": directory / "sa.key",
-        "service-account-signing-key-file": directory / "sa.key",
-        "service-account-issuer": "https://kubernetes.default.svc",
-        "token-auth-file": directory / "tokens.csv",
-        "authorization-mode": "RBAC",
-        "service-cluster-ip-range": "10.0.0.0/16",
-        "allow-privileged": "true",
-        "audit-policy-file": directory / "audit.yaml",
-        "audit-log-path": plane.audit_log,
-    }
-    command = [str(binaries.binary("kube-apiserver")), *(f"--{name}={value}" for name, value in flags.items())]
-    server = running.enter_context(_program(directory, command))
-    _await_ready(f"https://127.0.0.1:{port}/readyz", directory, server)
-    return plane
+def _kubeconfig(directory: Path, user: str) -> Path:
+    return directory / ("kubeconfig" if user == ADMIN else f"{user}.kubeconfig")
+
+
+def _local(port: int, path: str = "") -> str:
+    return f"https://{_LOOPBACK}:{port}" + (f"/{path}" if path else "")
 
 
 _AUDIT_POLICY = {
@@ -128,82 +263,41 @@ _AUDIT_POLICY = {
 }
 
 
-def _kubeconfig(port: int, authority: Path, user: str, token: str) -> dict[str, object]:
-    cluster = {"server": f"https://127.0.0.1:{port}", "certificate-authority": str(authority)}
-    return {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": "real", "cluster": cluster}],
-        "users": [{"name": user, "user": {"token": token}}],
-        "contexts": [{"name": "real", "context": {"cluster": "real", "user": user}}],
-        "current-context": "real",
-    }
+def _arguments(argv: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.real.control_plane", description="Run a control plane until interrupted."
+    )
+    parser.add_argument("directory", type=Path, help="for its files")
+    parser.add_argument("--bind", default=_LOOPBACK, help="address that the API server listens on; loopback by default")
+    parser.add_argument("--port", type=int, default=0, help="its port; a free one by default")
+    parser.add_argument("--advertise", default="", help="address that the Service kubernetes leads to")
+    parser.add_argument("--name", action="append", default=[], help="a further name or address of the server")
+    parser.add_argument(
+        "--user",
+        action="append",
+        default=[],
+        type=_user,
+        metavar="NAME[=GROUP,...]",
+        help="a user besides gpu-provision, such as system:node:n1=system:nodes",
+    )
+    return parser.parse_args(argv)
 
 
-def _flags(name: str, plane: ControlPlane, directory: Path) -> list[str]:
-    flags = [f"--kubeconfig={plane.kubeconfig}", "--leader-elect=false", "--port=0", "--bind-address=127.0.0.1"]
-    flags += [f"--secure-port={_free_port()}", "--kube-api-qps=500", "--kube-api-burst=1000"]
-    if name == "kube-controller-manager":
-        key = directory / "sa.key"
-        flags += [f"--service-account-private-key-file={key}", "--controllers=*,-nodeipam"]
-        flags += ["--use-service-account-credentials=true", f"--root-ca-file={directory / 'ca.crt'}"]
-    return flags
+def _user(text: str) -> tuple[str, str]:
+    name, _, groups = text.partition("=")
+    return name, groups
 
 
-@contextlib.contextmanager
-def process(
-    log: Path, command: Sequence[str], *, environment: Mapping[str, str] | None = None
-) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a program with its output in a file; it ends with the block, or with us, however we end."""
-    bound = ["setpriv", "--pdeathsig", "TERM", "--"] if shutil.which("setpriv") else []
-    with log.open("ab") as output:
-        running = subprocess.Popen(
-            [*bound, *command], stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment
-        )
-    try:
-        yield running
-    finally:
-        running.terminate()
-        try:
-            running.wait(10)
-        except subprocess.TimeoutExpired:
-            running.kill()
-            running.wait(10)
-
-
-def _program(directory: Path, command: Sequence[str]) -> contextlib.AbstractContextManager[subprocess.Popen[bytes]]:
-    return process(directory / f"{Path(command[0]).name}.log", command)
-
-
-def _await_ready(url: str, directory: Path, server: subprocess.Popen[bytes]) -> None:
-    import ssl  # noqa: PLC0415 (needed here only)
-
-    trusted = ssl.create_default_context(cafile=str(directory / "ca.crt"))
-    request = urllib.request.Request(url, headers={"Authorization": "Bearer admin-token"})  # noqa: S310 (our own URL)
-    give_up = time.monotonic() + _READY_SECONDS
-    while time.monotonic() < give_up and server.poll() is None:
-        with contextlib.suppress(OSError), urllib.request.urlopen(request, context=trusted, timeout=2):  # noqa: S310
-            return
-        time.sleep(0.2)
-    message = f"the API server did not get ready; see {directory}/*.log"
-    raise RuntimeError(message)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def main() -> None:
+def main(argv: Sequence[str]) -> None:
     """Run a control plane in the foreground and print its kubeconfig's path."""
+    arguments, interrupted = _arguments(argv), threading.Event()
+    names = tuple(arguments.name)
+    site = Site(arguments.bind, arguments.port, arguments.advertise, names, dict(arguments.user))
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with control_plane(Path(sys.argv[1])) as plane:
-        print(plane.kubeconfig, flush=True)  # noqa: T201 (the one thing a caller wants to know)
-        with contextlib.suppress(KeyboardInterrupt):
-            while True:
-                time.sleep(3600)
+    with contextlib.suppress(KeyboardInterrupt), control_plane(arguments.directory, site) as plane:
+        print(plane.kubeconfig, flush=True)  # noqa: T201 - the one thing that a caller wants to know
+        interrupted.wait()
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

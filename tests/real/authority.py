@@ -1,0 +1,59 @@
+"""The certificate authority of one control plane, in a folder: every connection is verified against it."""
+
+from __future__ import annotations
+
+import os
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+
+import trustme
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """A certificate with its key, as PEM files."""
+
+    certificate: Path
+    key: Path
+
+
+class Authority:
+    """Issues certificates; another process that opens the same folder goes on with the same authority."""
+
+    def __init__(self, folder: Path) -> None:
+        """Read the authority from a folder, or make a new one there."""
+        self.folder, self.certificate = folder, folder / "ca.crt"
+        key = folder / "ca.key"
+        if not key.exists():
+            made = trustme.CA()
+            write_private(key, made.private_key_pem.bytes())
+            self.certificate.write_bytes(made.cert_pem.bytes())
+        self._ca = trustme.CA.from_pem(self.certificate.read_bytes(), key.read_bytes())
+
+    def issue(self, name: str, *hosts: str) -> Certificate:
+        """Issue a certificate, for a server at ``hosts`` and for a client called ``name``, and write it down."""
+        made = self._ca.issue_cert(*(hosts or ("localhost",)), common_name=name)
+        files = Certificate(self.folder / f"{name}.crt", self.folder / f"{name}.key")
+        files.certificate.write_bytes(b"".join(blob.bytes() for blob in made.cert_chain_pems))
+        write_private(files.key, made.private_key_pem.bytes())
+        return files
+
+    def trust(self, client: Certificate | None = None) -> ssl.SSLContext:
+        """Return what trusts this authority alone, and shows a client certificate to who asks for one."""
+        context = ssl.create_default_context(cafile=str(self.certificate))
+        if client:
+            context.load_cert_chain(client.certificate, client.key)
+        return context
+
+
+def signing_key() -> bytes:
+    """Return a new RSA key, with which service accounts' tokens are signed."""
+    return trustme.CA().issue_cert("localhost", key_type=trustme.KeyType.RSA).private_key_pem.bytes()
+
+
+def write_private(file: Path, content: bytes) -> None:
+    """Write a file that only its owner ever could read."""
+    file.unlink(missing_ok=True)
+    with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as private:
+        private.write(content)

@@ -1,0 +1,181 @@
+"""The launcher of a real control plane: who gets in, what it leaves behind, and that it ends with us."""
+
+from __future__ import annotations
+
+import json
+import ssl
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.real.access import ask
+from tests.real.control_plane import ControlPlane, Site, control_plane, missing
+from tests.real.processes import await_ready, free_port
+
+pytestmark = pytest.mark.real
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+FOUR = {"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"}
+
+
+@pytest.fixture(scope="module")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """One for all tests that leave it as it was."""
+    if reason := missing():
+        pytest.skip(reason)
+    with control_plane(tmp_path_factory.mktemp("plane"), Site(names=("api.example.com",))) as running:
+        yield running
+
+
+def kubectl(kubeconfig: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run kubectl as somebody."""
+    command = ["kubectl", "--kubeconfig", str(kubeconfig), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+
+def children(parent: int) -> dict[int, str]:
+    """Return the names of a process's children."""
+    found = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+    return {int(child): Path(f"/proc/{child}/exe").readlink().name for child in found}
+
+
+def lives(process: int) -> bool:
+    """Tell whether a process still runs."""
+    status = Path(f"/proc/{process}/status")
+    try:
+        return "State:\tZ" not in status.read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def test_a_killed_launcher_leaves_nothing_running(tmp_path: Path) -> None:
+    """SIGKILL leaves nobody to clean up: the kernel ends all four programs."""
+    if reason := missing():
+        pytest.skip(reason)
+    command = [sys.executable, "-m", "tests.real.control_plane", str(tmp_path / "plane")]
+    with subprocess.Popen(command, cwd=CHECKOUT, stdout=subprocess.PIPE, text=True) as launcher:
+        assert launcher.stdout
+        ready = launcher.stdout.readline().strip()
+        started = children(launcher.pid)
+        launcher.kill()
+    assert ready.endswith("kubeconfig")
+    assert set(started.values()) == FOUR
+    assert await_ready(lambda: not any(lives(child) for child in started)), started
+
+
+def test_only_the_administrator_has_rights_at_first(plane: ControlPlane) -> None:
+    """RBAC is enforced, and gives rights to the user whom the administrator binds."""
+    user = plane.kubeconfig_of("gpu-provision")
+    assert kubectl(plane.kubeconfig, "get", "nodes").returncode == 0
+    refused = kubectl(user, "get", "nodes")
+    assert 'nodes is forbidden: User "gpu-provision" cannot list' in refused.stderr
+    groups = json.loads(kubectl(user, "get", "--raw", "/api").stdout)
+    assert groups["kind"] == "APIVersions", "authenticated users may discover what there is"
+    kubectl(plane.kubeconfig, "create", "clusterrole", "look", "--verb=list,get", "--resource=nodes")
+    kubectl(plane.kubeconfig, "create", "clusterrolebinding", "look", "--clusterrole=look", "--user=gpu-provision")
+    assert await_ready(lambda: kubectl(user, "get", "nodes").returncode == 0)
+
+
+def test_a_stranger_is_refused(plane: ControlPlane) -> None:
+    with pytest.raises(LookupError, match="no user somebody; there are: gpu-provision"):
+        plane.kubeconfig_of("somebody")
+    request = urllib.request.Request(f"{plane.url}/api/v1/nodes", headers={"Authorization": "Bearer guessed"})  # noqa: S310 - our own
+    with pytest.raises(urllib.error.HTTPError, match="401"):
+        urllib.request.urlopen(request, context=plane.authority.trust(), timeout=60)  # noqa: S310 - our own
+
+
+def test_every_client_verifies_the_server(plane: ControlPlane) -> None:
+    """The certificate is the generated authority's, carries the names asked for, and nobody skips the check."""
+    names = ssl.get_server_certificate(("127.0.0.1", int(plane.url.rpartition(":")[2])), timeout=60)
+    (plane.directory / "shown.crt").write_text(names)
+    shown = subprocess.run(
+        ["openssl", "x509", "-noout", "-ext", "subjectAltName", "-in", str(plane.directory / "shown.crt")],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    for name in ("api.example.com", "127.0.0.1", "10.0.0.1", "kubernetes.default.svc"):
+        assert name in shown
+    with pytest.raises(urllib.error.URLError, match="CERTIFICATE_VERIFY_FAILED"):
+        urllib.request.urlopen(f"{plane.url}/healthz", timeout=60)  # noqa: S310 - our own
+    for kubeconfig in plane.directory.glob("*kubeconfig"):
+        assert "insecure" not in kubeconfig.read_text()
+
+
+def test_etcd_takes_no_client_without_a_certificate(plane: ControlPlane) -> None:
+    """Others on this machine can reach its port."""
+    arguments = plane.programs["etcd"].args
+    assert isinstance(arguments, list)
+    url = next(text.partition("=")[2] for text in arguments if text.startswith("--listen-client-urls="))
+    assert ask(f"{url}/health", plane.authority.trust()) is None
+    client = plane.authority.issue("test-client")
+    assert ask(f"{url}/health", plane.authority.trust(client)) is not None
+
+
+def test_private_files_are_the_owners_alone(plane: ControlPlane) -> None:
+    assert plane.directory.stat().st_mode & 0o777 == 0o700
+    private = [*plane.directory.glob("*.key"), *plane.directory.glob("*kubeconfig"), plane.directory / "tokens.csv"]
+    assert {file.stat().st_mode & 0o777 for file in private} == {0o600}
+
+
+def test_controllers_are_users_of_their_own(plane: ControlPlane) -> None:
+    """The administrator's rights would hide what a user lacks."""
+    users = {json.loads(line)["user"]["username"] for line in plane.audit_log.read_text().splitlines()[:-1]}
+    assert {"system:kube-controller-manager", "system:kube-scheduler"} <= users
+
+
+def test_controllers_work(plane: ControlPlane) -> None:
+    """A Deployment's pod is made, and waits for a node, as there is none."""
+    kubectl(plane.kubeconfig, "create", "deployment", "work", "--image=pause")
+
+    def waits() -> bool:
+        pods = json.loads(kubectl(plane.kubeconfig, "get", "pods", "-l", "app=work", "-o", "json").stdout)["items"]
+        return "no nodes available" in json.dumps([pod.get("status", {}).get("conditions") for pod in pods])
+
+    assert await_ready(waits)
+
+
+def test_custom_resources_are_served(plane: ControlPlane, tmp_path: Path) -> None:
+    """API servers with an old reflect2, built by a new Go, die of the first object."""
+    names = {"kind": "Thing", "plural": "things", "singular": "thing"}
+    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    version = {"name": "v1", "served": True, "storage": True, "schema": schema}
+    spec = {"group": "example.com", "scope": "Namespaced", "names": names, "versions": [version]}
+    definition = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "spec": spec}
+    definition["metadata"] = {"name": "things.example.com"}
+    thing = {"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "one"}, "spec": {"size": 3}}
+    for name, content in (("definition", definition), ("thing", thing)):
+        (tmp_path / f"{name}.json").write_text(json.dumps(content))
+    assert kubectl(plane.kubeconfig, "apply", "-f", str(tmp_path / "definition.json")).returncode == 0
+    assert await_ready(lambda: kubectl(plane.kubeconfig, "get", "things").returncode == 0)
+    applied = kubectl(plane.kubeconfig, "apply", "--server-side", "-f", str(tmp_path / "thing.json"))
+    assert applied.returncode == 0, applied.stderr
+
+
+def test_the_api_server_comes_back_where_it_was(plane: ControlPlane) -> None:
+    """Scenarios end it in the middle of a run."""
+    plane.stop_apiserver()
+    assert kubectl(plane.kubeconfig, "get", "nodes").returncode != 0
+    plane.start_apiserver()
+    assert kubectl(plane.kubeconfig, "get", "nodes").returncode == 0
+
+
+def test_a_given_port_that_is_taken_is_an_error_that_says_so(tmp_path: Path, plane: ControlPlane) -> None:
+    taken = int(plane.url.rpartition(":")[2])
+    with pytest.raises(RuntimeError, match="address already in use"), control_plane(tmp_path, Site(port=taken)):
+        pass  # pragma: no cover
+
+
+def test_it_listens_where_it_is_told(tmp_path: Path, plane: ControlPlane) -> None:
+    """Pods of a real node reach it at an address of their network."""
+    port = free_port()
+    with control_plane(tmp_path, Site(bind="0.0.0.0", port=port, advertise="192.0.2.1")) as other:  # noqa: S104 - the test
+        endpoints = kubectl(other.kubeconfig, "get", "endpoints", "kubernetes", "-o", "json")
+        assert json.loads(endpoints.stdout)["subsets"][0]["addresses"] == [{"ip": "192.0.2.1"}]
+        assert other.url == f"https://127.0.0.1:{port}"
+        assert ask(f"{other.url}/readyz", plane.authority.trust()) is None, "each has an authority of its own"
