@@ -1,0 +1,138 @@
+"""Builds the archive of stand-in images without any registry, and keeps it while what it is made of is the same."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from gpu_provision.library import render
+from gpu_provision.model.cluster import Manifest
+from gpu_provision.model.inventory import Inventory
+from tests.real.images import host, oci, stand_ins
+from tests.real.images.layers import Item, Layer, copied, tar
+
+PAUSE = "registry.k8s.io/pause:3.9"
+"""What containerd starts as each pod's first container."""
+
+_HERE = Path(__file__).parent
+_PROGRAMS = _HERE / "programs"
+_GPUS = _HERE.parents[2] / "gpu_provision/sandbox/gpus.yaml"
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/work"
+_ACCOUNTS: Layer = {
+    "/etc/passwd": Item(b"root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/nonexistent:/bin/false\n"),
+    "/etc/group": Item(b"root:x:0:\nnogroup:x:65534:\n"),
+    "/tmp/.keep": Item(),  # noqa: S108 -- a path in the image
+}
+
+
+def images_of(manifests: Iterable[Manifest]) -> list[str]:
+    """Return the images that manifests name, in containers and in environment variables, and the pause image."""
+    return sorted({PAUSE, *(image for manifest in manifests for image in _images(manifest))})
+
+
+def _images(value: Any) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        if isinstance(value.get("image"), str):
+            yield value["image"]
+        if value.get("name") == "VALIDATOR_IMAGE":
+            yield value["value"]
+        value = list(value.values())
+    if isinstance(value, list):
+        for item in value:
+            yield from _images(item)
+
+
+def archive(images: Iterable[str], target: Path) -> Path:
+    """Write one OCI archive with a stand-in for each image. Raises LookupError for an image without one."""
+    return oci.write([_image(name) for name in sorted(set(images))], target)
+
+
+def cached(images: Iterable[str]) -> Path:
+    """Return an archive as ``archive`` writes it; one that was made of the same things before is taken again."""
+    images = sorted(set(images))
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "gpu-provision", "images")
+    target = folder / f"{_key(images)}.tar"
+    if not target.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        archive(images, target)
+    return target
+
+
+def of_inventory(inventory: Inventory) -> list[str]:
+    """Return the images of an inventory's manifests."""
+    return images_of(manifest for manifests in render(inventory).values() for manifest in manifests)
+
+
+def _key(images: Sequence[str]) -> str:
+    """Return a digest of all that an archive is made of: names, our sources, and this machine's Python."""
+    digest = hashlib.sha256(json.dumps([images, sys.version, sys.base_prefix]).encode())
+    for path in [*sorted(_HERE.rglob("*")), _GPUS]:
+        if path.is_file() and "__pycache__" not in path.parts:
+            digest.update(path.read_bytes())
+    for package in sorted({name for image in images for name in stand_ins.of(image).packages}):
+        digest.update(f"{package} {host.fingerprint(package)}".encode())
+    return digest.hexdigest()[:24]
+
+
+def _image(name: str) -> oci.Image:
+    stand_in = stand_ins.of(name)
+    environment = {"PATH": _PATH, **stand_ins.environment(name)}
+    config: dict[str, Any] = {"Env": [f"{key}={value}" for key, value in environment.items()]}
+    if stand_in.entrypoint:
+        config["Entrypoint"] = list(stand_in.entrypoint)
+    if stand_in.user:
+        config["User"] = stand_in.user
+    return oci.Image(name=name, layers=list(_layers(stand_in)), config=config)
+
+
+def _layers(stand_in: stand_ins.StandIn) -> Iterator[bytes]:
+    """Yield the layers of an image, from what most images share to what is its own."""
+    if stand_in.programs:
+        yield _python()
+    if stand_in.shell:
+        yield _shell()
+    if stand_in.packages:
+        yield _packages(tuple(stand_in.packages))
+    own = {path: _launcher(program) for path, program in stand_in.programs.items()}
+    if "driver" in stand_in.programs.values():
+        own["/usr/bin/nvidia-smi"] = Item((_PROGRAMS / "nvidia-smi").read_bytes(), 0o755)
+    yield tar({**_ACCOUNTS, **own, **stand_in.files})
+
+
+@functools.cache
+def _shell() -> bytes:
+    return tar(host.busybox())
+
+
+@functools.cache
+def _python() -> bytes:
+    programs = {f"{host.LIBRARY}/stand_in/{path.name}": copied(path) for path in _PROGRAMS.iterdir() if path.is_file()}
+    table = {f"{host.LIBRARY}/stand_in/models.json": Item(_models())}
+    return tar({**host.python(), **host.sources(_PROGRAMS, f"{host.LIBRARY}/stand_in"), **programs, **table})
+
+
+@functools.cache
+def _packages(names: tuple[str, ...]) -> bytes:
+    return tar({path: item for name in names for path, item in host.package(name).items()})
+
+
+def _models() -> bytes:
+    """Return the sandbox's table of GPUs, by PCI device id, as the programs read it."""
+    table = yaml.safe_load(_GPUS.read_text())
+    columns = ("memory", "compute", "family")
+    return json.dumps({gpu["device"]: [name, *(gpu[key] for key in columns)] for name, gpu in table.items()}).encode()
+
+
+def _launcher(program: str) -> Item:
+    module, _, function = program.partition(":")
+    function = function or "main"
+    text = f"#!{host.PYTHON} -IS\nfrom stand_in.{module} import {function}\n\nraise SystemExit({function}())\n"
+    return Item(text.encode(), 0o755)

@@ -1,0 +1,85 @@
+"""The GPUs as a process sees them: the driver's library says which there are, device nodes let one use them.
+
+The driver's stand-in for ``libnvidia-ml.so.1`` is a text: ``driver VERSION``, then ``gpu INDEX UUID PCI-ADDRESS
+PCI-DEVICE-ID NAME`` for each GPU.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+LIBRARIES = "usr/lib/x86_64-linux-gnu"
+NVML, CUDA = f"{LIBRARIES}/libnvidia-ml.so.1", f"{LIBRARIES}/libcuda.so.1"
+SMI = "usr/bin/nvidia-smi"
+CONTROL_DEVICES = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools")
+
+
+class NoDriver(Exception):
+    """What NVML says if it cannot start."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One GPU: its index is part of its device node's name."""
+
+    index: int
+    uuid: str
+    address: str
+    device: str
+    name: str
+
+    @property
+    def node(self) -> str:
+        """The device node's name below ``/dev``."""
+        return f"nvidia{self.index}"
+
+
+def describe(version: str, gpus: list[Gpu]) -> str:
+    """Return the text of the driver's library."""
+    lines = [f"gpu {gpu.index} {gpu.uuid} {gpu.address} {gpu.device} {gpu.name}\n" for gpu in gpus]
+    return "".join([f"driver {version}\n", *lines])
+
+
+def driver(root: str = "/") -> tuple[str, list[Gpu]]:
+    """Return the driver's version and its GPUs, as the library below ``root`` says. Raises NoDriver."""
+    try:
+        lines = Path(root, NVML).read_text().splitlines()
+    except OSError as error:
+        message = f"could not load NVML library: {error.strerror}: {error.filename}"
+        raise NoDriver(message) from error
+    version = lines[0].split()[1]
+    return version, [_gpu(line.split(maxsplit=5)[1:]) for line in lines[1:]]
+
+
+def _gpu(words: list[str]) -> Gpu:
+    index, uuid, address, device, name = words
+    return Gpu(int(index), uuid, address, device, name)
+
+
+def usable(root: str = "/") -> tuple[str, list[Gpu]]:
+    """Return the driver's version and the GPUs whose device nodes this process can open. Raises NoDriver."""
+    version, gpus = driver(root)
+    if not _opens(Path("/dev/nvidiactl")):
+        message = "Failed to initialize NVML: Unknown Error: /dev/nvidiactl cannot be opened"
+        raise NoDriver(message)
+    return version, [gpu for gpu in gpus if _opens(Path("/dev", gpu.node))]
+
+
+def _opens(node: Path) -> bool:
+    try:
+        if not stat.S_ISCHR(node.stat().st_mode):
+            return False
+        os.close(os.open(node, os.O_WRONLY))
+    except OSError:
+        return False
+    return True
+
+
+def driver_files(environment: Mapping[str, str]) -> tuple[str, str]:
+    """Return where this container and where the host has the driver's files, as ``driver-ready`` said."""
+    inside = environment.get("DRIVER_ROOT_CTR_PATH", "/driver-root")
+    return inside, environment.get("NVIDIA_DRIVER_ROOT", "/run/nvidia/driver")
