@@ -18,6 +18,8 @@ from gpu_provision.sandbox.apiserver.validation import change_causes, name_cause
 
 _EMPTY_IS_ABSENT = ("managedFields", "finalizers", "ownerReferences", "labels", "annotations")
 
+_BORN_WITH_STATUS = frozenset({"/nodes"})  # kubelets register with one
+
 
 class Rules:
     """The rules of one cluster; they look at other objects, such as namespaces and priority classes."""
@@ -29,7 +31,7 @@ class Rules:
     def new(self, obj: Object, info: ResourceInfo) -> None:
         """Complete and check a new object in place. Raises StatusError."""
         admitted_to_namespace(self._store, info, obj)
-        if info.has_status and not info.custom:
+        if info.has_status and not info.custom and info.storage not in _BORN_WITH_STATUS:
             obj.pop("status", None)
         start(obj, info)
         self._complete(obj, info, admit_new)

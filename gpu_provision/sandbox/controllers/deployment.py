@@ -112,7 +112,7 @@ class Deployments(Controller[Key]):
 
     async def _renumber(self, deployment: Object, new: Object, number: int) -> Object:
         number = max(number, plan.revision(new))
-        wanted = plan.rollout_annotations(deployment, number)
+        wanted = plan.rollout_annotations(deployment, number) | plan.history_annotation(new, number)
         have = objects.annotations_of(new)
         missing = {key: value for key, value in wanted.items() if have.get(key) != value}
         if missing:

@@ -14,7 +14,8 @@ HASH_LABEL = "pod-template-hash"
 REVISION = "deployment.kubernetes.io/revision"
 DESIRED = "deployment.kubernetes.io/desired-replicas"
 MAXIMUM = "deployment.kubernetes.io/max-replicas"
-_NOT_COPIED = frozenset({"kubectl.kubernetes.io/last-applied-configuration", REVISION, DESIRED, MAXIMUM})
+HISTORY = "deployment.kubernetes.io/revision-history"
+_NOT_COPIED = frozenset({"kubectl.kubernetes.io/last-applied-configuration", REVISION, HISTORY, DESIRED, MAXIMUM})
 _DEADLINE = 600
 
 Scale = tuple[Object, int]
@@ -73,6 +74,15 @@ def split(deployment: Object, replica_sets: Sequence[Object]) -> tuple[Object | 
     template = deployment["spec"]["template"]
     new = next((one for one in by_age if same_template(one["spec"]["template"], template)), None)
     return new, [one for one in by_age if one is not new]
+
+
+def history_annotation(replica_set: Object, number: int) -> dict[str, str]:
+    """Return the annotation that lists the numbers that a ReplicaSet had before this one, if it is new to it."""
+    before = revision(replica_set)
+    if not before or before >= number:
+        return {}
+    listed = objects.annotations_of(replica_set).get(HISTORY, "")
+    return {HISTORY: ",".join(filter(None, (listed, str(before))))}
 
 
 def rollout_annotations(deployment: Object, number: int) -> dict[str, str]:

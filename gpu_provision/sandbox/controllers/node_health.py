@@ -23,6 +23,7 @@ _PRESSURES: Mapping[str, str] = MappingProxyType(
         "NetworkUnavailable": "node.kubernetes.io/network-unavailable",
     }
 )
+_OF_READY: Mapping[str, tuple[str, ...]] = MappingProxyType({"False": (NOT_READY,), "Unknown": (UNREACHABLE,)})
 _REPORTED = ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure")
 _MANAGED = frozenset({NOT_READY, UNREACHABLE, UNSCHEDULABLE_TAINT, *_PRESSURES.values()})
 _SILENT = "Kubelet stopped posting node status."
@@ -48,14 +49,8 @@ def conditions_of_silence(node: Object, moment: datetime) -> list[dict[str, Any]
 
 
 def _wanted(node: Object) -> list[tuple[str, str]]:
-    ready = objects.condition(node, "Ready")
-    wanted: list[tuple[str, str]] = []
-    if ready is None or ready["status"] == "False":
-        wanted.append((NOT_READY, NO_SCHEDULE))
-    if ready is not None and ready["status"] == "False":
-        wanted.append((NOT_READY, NO_EXECUTE))
-    if ready is not None and ready["status"] == "Unknown":
-        wanted += [(UNREACHABLE, NO_SCHEDULE), (UNREACHABLE, NO_EXECUTE)]
+    ready = (objects.condition(node, "Ready") or {}).get("status", "")
+    wanted = [(key, effect) for key in _OF_READY.get(ready, ()) for effect in (NO_SCHEDULE, NO_EXECUTE)]
     wanted += [(key, NO_SCHEDULE) for kind, key in _PRESSURES.items() if objects.has_condition(node, kind)]
     if (node.get("spec") or {}).get("unschedulable"):
         wanted.append((UNSCHEDULABLE_TAINT, NO_SCHEDULE))

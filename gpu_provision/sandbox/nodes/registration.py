@@ -33,7 +33,8 @@ class Registration:
         """Create the Node, or take over the one that is there, and report its status from now on."""
         body = nodes.node_object(self._machine)
         try:
-            made = await self._world.api.create(NODES, body)
+            # With its status, as kubelets do: without one it would lose its not-ready taint for a moment.
+            made = await self._world.api.create(NODES, {**body, **self._body(self._status())})
         except ApiError as refusal:
             if refusal.code != CONFLICT:
                 raise
@@ -88,10 +89,12 @@ class Registration:
 
     async def _write(self) -> None:
         shown = self._status()
-        self._conditions = nodes.conditions(self._conditions, ready=shown["ready"])
-        body = {"status": {**shown["status"], "conditions": self._conditions}}
-        await self._world.api.patch(NODES, self._machine.name, body, subresource="status")
+        await self._world.api.patch(NODES, self._machine.name, self._body(shown), subresource="status")
         self._shown = shown
+
+    def _body(self, shown: Object) -> Object:
+        self._conditions = nodes.conditions(self._conditions, ready=shown["ready"])
+        return {"status": {**shown["status"], "conditions": self._conditions}}
 
     async def beat(self) -> None:
         """Renew the lease, unless the machine is away."""

@@ -27,8 +27,8 @@ def node(*taints: tuple[str, str], unschedulable: bool = False, **conditions: st
     [
         (node(Ready="True"), []),
         (node((NODE + "not-ready", "NoSchedule"), Ready="True"), []),
-        (node((NODE + "not-ready", "NoSchedule")), [(NODE + "not-ready", "NoSchedule")]),
-        (node(), [(NODE + "not-ready", "NoSchedule")]),
+        (node((NODE + "not-ready", "NoSchedule")), []),
+        (node(), []),
         (node(Ready="False"), [(NODE + "not-ready", "NoSchedule"), (NODE + "not-ready", "NoExecute")]),
         (node(Ready="Unknown"), [(NODE + "unreachable", "NoSchedule"), (NODE + "unreachable", "NoExecute")]),
         (node(Ready="True", DiskPressure="True"), [(NODE + "disk-pressure", "NoSchedule")]),
@@ -38,7 +38,7 @@ def node(*taints: tuple[str, str], unschedulable: bool = False, **conditions: st
     ],
 )
 def test_taints_follow_conditions(one: dict[str, Any], wanted: list[tuple[str, str]]) -> None:
-    """And leave those of other keys alone."""
+    """And leave those of other keys alone; who has no conditions gets no taint, as on a real cluster."""
     assert [(taint["key"], taint["effect"]) for taint in node_health.taints(one, NOW)] == wanted
 
 
