@@ -1,0 +1,203 @@
+"""A namespace of a cluster with nodes: what tests create in it, and how they await what comes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+from typing import Any
+from urllib.parse import quote
+
+from tests.contract.client import MERGE, Answer, Event, Object, Server, until
+
+NODES = ("sim-1", "sim-2", "sim-3")
+"""Nodes without a taint, as in fleet.yaml."""
+
+TAINTED = "sim-tainted"
+"""The node with the taint ``contract.example/dedicated=yes:NoSchedule``."""
+
+DEDICATED = {"key": "contract.example/dedicated", "operator": "Exists"}
+"""What tolerates that taint."""
+
+_PLACES: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {
+        "ConfigMap": ("v1", "configmaps"),
+        "Endpoints": ("v1", "endpoints"),
+        "Event": ("v1", "events"),
+        "Namespace": ("v1", "namespaces"),
+        "Node": ("v1", "nodes"),
+        "Pod": ("v1", "pods"),
+        "Secret": ("v1", "secrets"),
+        "Service": ("v1", "services"),
+        "ServiceAccount": ("v1", "serviceaccounts"),
+        "ClusterRole": ("rbac.authorization.k8s.io/v1", "clusterroles"),
+        "ControllerRevision": ("apps/v1", "controllerrevisions"),
+        "DaemonSet": ("apps/v1", "daemonsets"),
+        "Deployment": ("apps/v1", "deployments"),
+        "Job": ("batch/v1", "jobs"),
+        "PriorityClass": ("scheduling.k8s.io/v1", "priorityclasses"),
+        "ReplicaSet": ("apps/v1", "replicasets"),
+        "StatefulSet": ("apps/v1", "statefulsets"),
+        "CustomResourceDefinition": ("apiextensions.k8s.io/v1", "customresourcedefinitions"),
+    }
+)
+_SINCE: Mapping[str, tuple[tuple[int, int], str, str, str]] = MappingProxyType(
+    {
+        "PodDisruptionBudget": ((1, 21), "policy/v1", "policy/v1beta1", "poddisruptionbudgets"),
+        "EndpointSlice": ((1, 21), "discovery.k8s.io/v1", "discovery.k8s.io/v1beta1", "endpointslices"),
+    }
+)
+"""Kind -> since when, the group and version from then on, the ones before, the plural."""
+
+_OF_CLUSTER = frozenset({"Namespace", "Node", "ClusterRole", "PriorityClass", "CustomResourceDefinition"})
+
+
+class Cluster:
+    """One test's view of a server: its namespace, and the whole cluster where it must."""
+
+    def __init__(self, server: Server, namespace: str) -> None:
+        """Work in a namespace that exists."""
+        self.server, self.namespace = server, namespace
+
+    @property
+    def mark(self) -> str:
+        """A label key that no other test uses."""
+        return f"contract.example/{self.namespace}"
+
+    def version_of(self, kind: str) -> str:
+        """Return the apiVersion of a kind on this server."""
+        if kind in _PLACES:
+            return _PLACES[kind][0]
+        since, new, old, _ = _SINCE[kind]
+        return new if self.server.at_least(*since) else old
+
+    def path(self, kind: str, name: str = "", part: str = "", *, namespace: str = "") -> str:
+        """Return the path of an object, of a subresource of it, or of a collection."""
+        version = self.version_of(kind)
+        plural = _PLACES[kind][1] if kind in _PLACES else _SINCE[kind][3]
+        root = f"/apis/{version}" if "/" in version else f"/api/{version}"
+        scope = "" if kind in _OF_CLUSTER else f"namespaces/{namespace or self.namespace}"
+        return "/".join(word for word in (root, scope, plural, name, part) if word)
+
+    def create(self, kind: str, name: str, *, metadata: Object | None = None, **body: Any) -> Object:
+        """Create an object and return it; a refusal fails."""
+        whole = {"apiVersion": self.version_of(kind), "kind": kind, "metadata": {"name": name, **(metadata or {})}}
+        return self.server.make(self.path(kind), whole | body)
+
+    def get(self, kind: str, name: str) -> Object:
+        """Return an object."""
+        return self.server.get(self.path(kind, name))
+
+    def find(self, kind: str, name: str) -> Object:
+        """Return an object; an empty one if it is not there."""
+        answer = self.server.ask("GET", self.path(kind, name))
+        return answer.body if answer.code == 200 else {}
+
+    def every(self, kind: str, labels: str = "") -> list[Object]:
+        """Return the objects that a label selector finds, with the kind that servers leave out of lists."""
+        items = self.server.get(f"{self.path(kind)}?labelSelector={quote(labels)}")["items"]
+        return [{"apiVersion": self.version_of(kind), "kind": kind, **item} for item in items]
+
+    def patch(self, kind: str, name: str, change: Any, part: str = "", content_type: str = MERGE) -> Object:
+        """Patch an object."""
+        return self.server.patch(self.path(kind, name, part), change, content_type)
+
+    def delete(self, kind: str, name: str, **options: Any) -> Answer:
+        """Delete an object with these DeleteOptions."""
+        body = {"apiVersion": "v1", "kind": "DeleteOptions", **options}
+        answer = self.server.ask("DELETE", self.path(kind, name), body)
+        assert answer.code in (200, 202), answer
+        return answer
+
+    def gone(self, kind: str, name: str) -> bool:
+        """Say whether an object is not there."""
+        return self.server.is_gone(self.path(kind, name))
+
+    def now(self, kind: str) -> str:
+        """Return the version of a collection: where a history starts."""
+        version: str = self.server.get(f"{self.path(kind)}?limit=1")["metadata"]["resourceVersion"]
+        return version
+
+    def history(self, kind: str, since: str, condition: Callable[[Event], Any]) -> list[Event]:
+        """Return all that happened to the objects of a kind since a version, up to the first event that fits.
+
+        Nothing between is missed, however short it lasted.
+        """
+        with self.server.watch(f"{self.path(kind)}?resourceVersion={since}") as watch:
+            return watch.until(condition)
+
+    def await_(self, kind: str, name: str, condition: Callable[[Object], Any]) -> Object:
+        """Return an object as soon as it is as it should be, watching it."""
+        selector = f"fieldSelector=metadata.name%3D{name}"
+        with self.server.watch(f"{self.path(kind)}?{selector}") as watch:
+            return watch.until(lambda event: event.type != "DELETED" and condition(event.object))[-1].object
+
+    def await_gone(self, kind: str, name: str, *, seconds: float = 60) -> None:
+        """Wait until an object is gone."""
+        until(lambda: self.gone(kind, name), seconds=seconds)
+
+    def pods(self, labels: str = "") -> list[Object]:
+        """Return the pods that are not on their way out."""
+        return [pod for pod in self.every("Pod", labels) if not pod["metadata"].get("deletionTimestamp")]
+
+    def await_pods(
+        self, count: int, labels: str = "", condition: Callable[[Object], Any] | None = None
+    ) -> list[Object]:
+        """Return the pods once there are so many, and each is as it should be: ready, unless told otherwise."""
+        holds = condition or is_ready
+
+        def found() -> list[Object]:
+            pods = self.pods(labels)
+            return pods if len(pods) == count and all(map(holds, pods)) else []
+
+        return list(until(found))
+
+    def await_no_pods(self, labels: str = "") -> None:
+        """Wait until not even a terminating pod is left."""
+        until(lambda: not self.every("Pod", labels))
+
+    def await_event(self, reason: str, name: str, text: str = "") -> Object:
+        """Return an event about the object of this name, once it is recorded."""
+
+        def found() -> Object | None:
+            events = self.server.get(self.path("Event"))["items"]
+            about = (event for event in events if event["involvedObject"].get("name", "").startswith(name))
+            return next((event for event in about if event["reason"] == reason and text in event["message"]), None)
+
+        event: Object = until(found)
+        return event
+
+
+def is_ready(pod: Object) -> bool:
+    """Say whether a pod is ready."""
+    return status_of(pod, "Ready") == "True"
+
+
+def status_of(obj: Object, kind: str) -> str:
+    """Return the status of a condition; empty if the object has not got it."""
+    return str(condition(obj, kind).get("status", ""))
+
+
+def condition(obj: Object, kind: str) -> Object:
+    """Return a condition; an empty one if the object has not got it."""
+    conditions = obj.get("status", {}).get("conditions") or ()
+    return next((one for one in conditions if one["type"] == kind), {})
+
+
+def phase(pod: Object) -> str:
+    """Return a pod's phase."""
+    return str(pod.get("status", {}).get("phase", ""))
+
+
+def node_of(pod: Object) -> str:
+    """Return the node that a pod is bound to."""
+    return str(pod["spec"].get("nodeName", ""))
+
+
+def names(objects: Iterable[Object]) -> set[str]:
+    """Return the objects' names."""
+    return {obj["metadata"]["name"] for obj in objects}
+
+
+def nodes_of(pods: Iterable[Object]) -> list[str]:
+    """Return the nodes of pods, sorted: one twice if two pods are on it."""
+    return sorted(map(node_of, pods))

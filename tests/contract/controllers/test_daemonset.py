@@ -1,0 +1,296 @@
+"""DaemonSets: which nodes get a pod, what the pods are like, and what the status says."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+
+from tests.contract.client import Object, until
+from tests.contract.controllers.cluster import DEDICATED, NODES, TAINTED, Cluster, names, nodes_of
+from tests.contract.controllers.manifests import PROBE, container, image_change, owner, pod_spec, unready, workload
+
+OnNodes = Callable[..., Object]
+AUTOMATIC_TOLERATIONS = [
+    {"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute"},
+    {"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute"},
+    {"key": "node.kubernetes.io/disk-pressure", "operator": "Exists", "effect": "NoSchedule"},
+    {"key": "node.kubernetes.io/memory-pressure", "operator": "Exists", "effect": "NoSchedule"},
+    {"key": "node.kubernetes.io/pid-pressure", "operator": "Exists", "effect": "NoSchedule"},
+    {"key": "node.kubernetes.io/unschedulable", "operator": "Exists", "effect": "NoSchedule"},
+]
+
+
+def counts(daemonset: Object) -> dict[str, int]:
+    """Return the numbers of a DaemonSet's status by short names; those that are left out are 0."""
+    short = {
+        "desired": "desiredNumberScheduled",
+        "current": "currentNumberScheduled",
+        "ready": "numberReady",
+        "updated": "updatedNumberScheduled",
+        "available": "numberAvailable",
+        "unavailable": "numberUnavailable",
+        "misscheduled": "numberMisscheduled",
+    }
+    return {key: daemonset.get("status", {}).get(field, 0) for key, field in short.items()}
+
+
+def await_counts(cluster: Cluster, name: str, **wanted: int) -> Object:
+    """Return a DaemonSet once its status has these numbers, for its present generation."""
+
+    def holds(daemonset: Object) -> bool:
+        observed = daemonset.get("status", {}).get("observedGeneration") == daemonset["metadata"]["generation"]
+        return observed and wanted.items() <= counts(daemonset).items()
+
+    return cluster.await_("DaemonSet", name, holds)
+
+
+def test_every_node_without_a_taint_gets_one_pod(cluster: Cluster) -> None:
+    cluster.create("DaemonSet", "agent", spec=workload("agent"))
+    assert nodes_of(cluster.await_pods(len(NODES), "app=agent")) == sorted(NODES)
+
+
+def test_a_toleration_brings_the_pod_to_the_tainted_node(cluster: Cluster) -> None:
+    cluster.create("DaemonSet", "agent", spec=workload("agent", pod_spec(tolerations=[DEDICATED])))
+    assert nodes_of(cluster.await_pods(len(NODES) + 1)) == sorted((*NODES, TAINTED))
+
+
+def test_a_node_selector_chooses_the_nodes(cluster: Cluster, on_nodes: OnNodes) -> None:
+    selector = on_nodes("sim-1", "sim-3")
+    daemonset = workload("agent", pod_spec(nodeSelector=selector))
+    cluster.create("DaemonSet", "agent", spec=daemonset)
+    await_counts(cluster, "agent", desired=2, available=2)
+    assert nodes_of(cluster.pods()) == ["sim-1", "sim-3"]
+
+
+@pytest.mark.parametrize(
+    ("expression", "chosen"),
+    [
+        ({"key": "kubernetes.io/hostname", "operator": "In", "values": ["sim-1", "sim-2"]}, ["sim-1", "sim-2"]),
+        ({"key": "kubernetes.io/hostname", "operator": "NotIn", "values": ["sim-1", "sim-2"]}, ["sim-3"]),
+        ({"key": "kubernetes.io/os", "operator": "Exists"}, ["sim-1", "sim-2", "sim-3"]),
+        ({"key": "kubernetes.io/os", "operator": "DoesNotExist"}, []),
+    ],
+    ids=lambda value: value["operator"] if isinstance(value, dict) else "",
+)
+def test_required_node_affinity_chooses_the_nodes(cluster: Cluster, expression: Object, chosen: list[str]) -> None:
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+    # Nodes that other tests made for themselves have other names.
+    spec = pod_spec(affinity=affinity)
+    cluster.create("DaemonSet", "agent", spec=workload("agent", spec))
+    await_counts(cluster, "agent", desired=len(chosen), ready=len(chosen))
+    assert nodes_of(cluster.pods()) == chosen
+
+
+def test_the_status_counts_pods_that_are_ready(cluster: Cluster) -> None:
+    cluster.create("DaemonSet", "agent", spec=workload("agent"))
+    daemonset = await_counts(cluster, "agent", desired=3, current=3, ready=3, updated=3, available=3)
+    assert counts(daemonset) | {"unavailable": 0, "misscheduled": 0} == counts(daemonset)
+    assert daemonset["status"]["observedGeneration"] == 1
+    assert "numberUnavailable" not in daemonset["status"], "a number that is 0 is left out"
+    assert daemonset["status"]["numberMisscheduled"] == 0, "but for the four that always stand there"
+
+
+def test_the_status_counts_pods_that_run_and_are_not_ready_as_unavailable(cluster: Cluster) -> None:
+    cluster.create("DaemonSet", "agent", spec=workload("agent", pod_spec(unready())))
+    daemonset = await_counts(cluster, "agent", desired=3, current=3, unavailable=3)
+    assert daemonset["status"]["numberReady"] == 0
+    assert "numberAvailable" not in daemonset["status"]
+
+
+def test_a_status_without_nodes_is_all_zeros(cluster: Cluster) -> None:
+    spec = pod_spec(nodeSelector={cluster.mark: "nobody"})
+    cluster.create("DaemonSet", "agent", spec=workload("agent", spec))
+    status = await_counts(cluster, "agent", desired=0)["status"]
+    assert status == {
+        "currentNumberScheduled": 0,
+        "desiredNumberScheduled": 0,
+        "numberMisscheduled": 0,
+        "numberReady": 0,
+        "observedGeneration": 1,
+    }
+
+
+def test_a_ready_pod_is_available_only_after_min_ready_seconds(cluster: Cluster, on_nodes: OnNodes) -> None:
+    since = cluster.now("DaemonSet")
+    spec = workload("agent", pod_spec(nodeSelector=on_nodes("sim-1")), minReadySeconds=1)
+    cluster.create("DaemonSet", "agent", spec=spec)
+    seen = cluster.history("DaemonSet", since, lambda event: counts(event.object)["available"] == 1)
+    assert any(counts(event.object)["ready"] and not counts(event.object)["available"] for event in seen)
+
+
+def test_a_pod_on_a_node_that_may_no_longer_get_one_stays_and_is_misscheduled(
+    cluster: Cluster, on_nodes: OnNodes, change_node: Callable[..., None]
+) -> None:
+    """A NoSchedule taint drives nobody away."""
+    spec = pod_spec(nodeSelector=on_nodes("sim-1", "sim-2"))
+    cluster.create("DaemonSet", "agent", spec=workload("agent", spec))
+    await_counts(cluster, "agent", ready=2)
+    change_node("sim-2", taints=({"key": "contract.example/late", "effect": "NoSchedule"},))
+    await_counts(cluster, "agent", desired=1, current=1, ready=1, misscheduled=1)
+    assert nodes_of(cluster.pods()) == ["sim-1", "sim-2"]
+
+
+def test_pods_have_the_template_labels_the_revision_and_the_generation(cluster: Cluster) -> None:
+    cluster.create("DaemonSet", "agent", spec=workload("agent"))
+    pods = cluster.await_pods(3)
+    (revision,) = cluster.every("ControllerRevision")
+    digest = revision["metadata"]["labels"]["controller-revision-hash"]
+    for pod in pods:
+        assert pod["metadata"]["labels"] == {
+            "app": "agent",
+            "controller-revision-hash": digest,
+            "pod-template-generation": "1",
+        }
+        assert pod["metadata"]["generateName"] == "agent-"
+        assert re.fullmatch(r"agent-[a-z0-9]{5}", pod["metadata"]["name"])
+
+
+def test_pods_are_owned_and_controlled_by_their_daemonset(cluster: Cluster) -> None:
+    made = cluster.create("DaemonSet", "agent", spec=workload("agent"))
+    for pod in cluster.await_pods(3):
+        assert pod["metadata"]["ownerReferences"] == [owner(made, controller=True, blockOwnerDeletion=True)]
+
+
+def test_pods_are_pinned_to_their_node_by_affinity(cluster: Cluster) -> None:
+    """What diagnose reads the node of an unbound pod off."""
+    cluster.create("DaemonSet", "agent", spec=workload("agent"))
+    for pod in cluster.await_pods(3):
+        by_name = {"key": "metadata.name", "operator": "In", "values": [pod["spec"]["nodeName"]]}
+        assert pod["spec"]["affinity"]["nodeAffinity"] == {
+            "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchFields": [by_name]}]}
+        }
+
+
+@pytest.mark.parametrize("host_network", [False, True], ids=["own network", "host network"])
+def test_pods_tolerate_what_every_daemon_must(cluster: Cluster, host_network: bool) -> None:  # noqa: FBT001 - a parameter
+    spec = pod_spec(hostNetwork=host_network, tolerations=[DEDICATED])
+    cluster.create("DaemonSet", "agent", spec=workload("agent", spec))
+    more = {"key": "node.kubernetes.io/network-unavailable", "operator": "Exists", "effect": "NoSchedule"}
+    (first, *_) = cluster.await_pods(4)
+    wanted = [DEDICATED, *AUTOMATIC_TOLERATIONS, *([more] if host_network else [])]
+    assert first["spec"]["tolerations"] == wanted
+
+
+def test_the_revision_holds_the_template(cluster: Cluster) -> None:
+    made = cluster.create("DaemonSet", "agent", spec=workload("agent"))
+    cluster.await_pods(3)
+    (revision,) = cluster.every("ControllerRevision")
+    digest = revision["metadata"]["labels"]["controller-revision-hash"]
+    assert revision["metadata"]["name"] == f"agent-{digest}"
+    assert revision["metadata"]["labels"] == {"app": "agent", "controller-revision-hash": digest}
+    assert revision["metadata"]["ownerReferences"] == [owner(made, controller=True, blockOwnerDeletion=True)]
+    assert revision["revision"] == 1
+    assert revision["data"]["spec"]["template"] == {"$patch": "replace", **made["spec"]["template"]}
+
+
+def test_a_deleted_pod_comes_back_on_its_node(cluster: Cluster) -> None:
+    cluster.create("DaemonSet", "agent", spec=workload("agent"))
+    before = cluster.await_pods(3)
+    cluster.delete("Pod", before[0]["metadata"]["name"])
+    until(lambda: before[0]["metadata"]["name"] not in names(cluster.pods()))
+    after = cluster.await_pods(3)
+    assert len(names(before) & names(after)) == 2
+    assert nodes_of(after) == sorted(NODES)
+
+
+def test_a_pod_that_failed_is_replaced(cluster: Cluster, on_nodes: OnNodes) -> None:
+    """As after an eviction by the kubelet."""
+    spec = pod_spec(nodeSelector=on_nodes("sim-1"))
+    cluster.create("DaemonSet", "agent", spec=workload("agent", spec))
+    (pod,) = cluster.await_pods(1)
+    failed = {"phase": "Failed", "reason": "Evicted", "message": "The node was low on resource: memory."}
+    cluster.patch("Pod", pod["metadata"]["name"], {"status": failed}, "status")
+    until(lambda: names(cluster.pods()) and names([pod]).isdisjoint(names(cluster.pods())))
+    cluster.await_pods(1)
+    event = cluster.await_event("FailedDaemonPod", "agent")
+    assert event["type"] == "Warning"
+    assert event["message"] == (
+        f"Found failed daemon pod {cluster.namespace}/{pod['metadata']['name']} on node sim-1, will try to kill it"
+    )
+
+
+def test_taking_the_label_from_a_node_takes_its_pod(cluster: Cluster, on_nodes: OnNodes) -> None:
+    spec = pod_spec(nodeSelector=on_nodes("sim-1", "sim-2"))
+    cluster.create("DaemonSet", "agent", spec=workload("agent", spec))
+    await_counts(cluster, "agent", ready=2)
+    cluster.patch("Node", "sim-2", {"metadata": {"labels": {cluster.mark: None}}})
+    await_counts(cluster, "agent", desired=1, current=1, misscheduled=0)
+    until(lambda: nodes_of(cluster.every("Pod")) == ["sim-1"])
+
+
+def test_a_node_that_gets_the_label_gets_a_pod(cluster: Cluster, on_nodes: OnNodes) -> None:
+    spec = pod_spec(nodeSelector=on_nodes("sim-1"))
+    cluster.create("DaemonSet", "agent", spec=workload("agent", spec))
+    cluster.await_pods(1)
+    on_nodes("sim-3")
+    assert nodes_of(cluster.await_pods(2)) == ["sim-1", "sim-3"]
+
+
+def test_a_node_that_joins_gets_a_pod(cluster: Cluster, paper_node: Callable[..., str]) -> None:
+    spec = pod_spec(nodeSelector={cluster.mark: "yes"})
+    cluster.create("DaemonSet", "agent", spec=workload("agent", spec))
+    await_counts(cluster, "agent", desired=0)
+    name = paper_node(labels={cluster.mark: "yes"})
+    assert nodes_of(cluster.await_pods(1, condition=lambda pod: pod["spec"].get("nodeName"))) == [name]
+    await_counts(cluster, "agent", desired=1, current=1, unavailable=1)
+
+
+def test_a_node_that_is_not_ready_gets_no_pod_yet(cluster: Cluster, paper_node: Callable[..., str]) -> None:
+    """Daemons tolerate that a node becomes unready, not that it never was ready."""
+    paper_node(ready=False, labels={cluster.mark: "yes"})
+    cluster.create("DaemonSet", "agent", spec=workload("agent", pod_spec(nodeSelector={cluster.mark: "yes"})))
+    await_counts(cluster, "agent", desired=0)
+
+
+def test_a_cordoned_node_gets_a_pod(cluster: Cluster, on_nodes: OnNodes, change_node: Callable[..., None]) -> None:
+    change_node("sim-3", unschedulable=True)
+    spec = pod_spec(nodeSelector=on_nodes("sim-3"))
+    cluster.create("DaemonSet", "agent", spec=workload("agent", spec))
+    assert nodes_of(cluster.await_pods(1)) == ["sim-3"]
+
+
+def test_events_name_the_pods_that_were_made(cluster: Cluster) -> None:
+    cluster.create("DaemonSet", "agent", spec=workload("agent"))
+    (first, *_) = cluster.await_pods(3)
+    event = cluster.await_event("SuccessfulCreate", "agent", first["metadata"]["name"])
+    assert event["message"] == f"Created pod: {first['metadata']['name']}"
+    assert (event["type"], event["source"]) == ("Normal", {"component": "daemonset-controller"})
+
+
+def test_deleting_it_deletes_its_pods_and_revisions(cluster: Cluster) -> None:
+    cluster.create("DaemonSet", "agent", spec=workload("agent"))
+    cluster.await_pods(3)
+    cluster.delete("DaemonSet", "agent")
+    cluster.await_no_pods()
+    until(lambda: not cluster.every("ControllerRevision"))
+
+
+def test_pods_that_were_left_are_adopted_by_a_daemonset_of_the_same_template(cluster: Cluster) -> None:
+    cluster.create("DaemonSet", "agent", spec=workload("agent"))
+    before = cluster.await_pods(3)
+    cluster.delete("DaemonSet", "agent", propagationPolicy="Orphan")
+    cluster.await_pods(3, condition=lambda pod: not pod["metadata"].get("ownerReferences"))
+    made = cluster.create("DaemonSet", "agent", spec=workload("agent"))
+    after = cluster.await_pods(3, condition=lambda pod: pod["metadata"].get("ownerReferences"))
+    assert names(before) == names(after)
+    assert {pod["metadata"]["ownerReferences"][0]["uid"] for pod in after} == {made["metadata"]["uid"]}
+    await_counts(cluster, "agent", updated=3)
+
+
+def test_its_own_annotation_counts_the_templates(cluster: Cluster) -> None:
+    made = cluster.create("DaemonSet", "agent", spec=workload("agent"))
+    key = "deprecated.daemonset.template.generation"
+    assert made["metadata"]["annotations"][key] == "1"
+    changed = cluster.patch("DaemonSet", "agent", image_change("registry.example/tools/busybox:2"))
+    assert (changed["metadata"]["generation"], changed["metadata"]["annotations"][key]) == (2, "2")
+    relabeled = cluster.patch("DaemonSet", "agent", {"metadata": {"labels": {"a": "b"}}})
+    assert relabeled["metadata"]["generation"] == 2
+
+
+def test_a_pod_becomes_ready_with_its_readiness_probe(cluster: Cluster, on_nodes: OnNodes) -> None:
+    spec = pod_spec(container(readinessProbe=PROBE), nodeSelector=on_nodes("sim-2"))
+    cluster.create("DaemonSet", "agent", spec=workload("agent", spec))
+    await_counts(cluster, "agent", ready=1, available=1)

@@ -1,0 +1,183 @@
+"""How a DaemonSet goes from one template to the next, by either strategy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import pytest
+
+from tests.contract.client import Event, Object, until
+from tests.contract.controllers.cluster import NODES, Cluster, is_ready, names, nodes_of
+from tests.contract.controllers.manifests import image_change, pod_spec, unready, workload
+from tests.contract.controllers.test_daemonset import await_counts, counts
+
+OLD = "registry.example/tools/busybox:1.36"
+NEW = "registry.example/tools/busybox:1.37"
+ON_DELETE = {"type": "OnDelete"}
+
+
+def rolling(allowed: int | str) -> Object:
+    """Return the strategy that misses so many pods at most."""
+    return {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": allowed}}
+
+
+def images(pods: Iterable[Object]) -> set[str]:
+    """Return the images of pods."""
+    return {pod["spec"]["containers"][0]["image"] for pod in pods}
+
+
+def revision_of(obj: Object) -> str:
+    """Return the hash of the revision that a pod or ControllerRevision is of."""
+    return str(obj["metadata"]["labels"]["controller-revision-hash"])
+
+
+def missing(events: Iterable[Event], nodes: int) -> list[int]:
+    """Return how many nodes had no pod that served, after each event."""
+    serving: set[str] = set()
+    seen = []
+    for event in events:
+        pod = event.object
+        serves = event.type != "DELETED" and is_ready(pod) and not pod["metadata"].get("deletionTimestamp")
+        serving = serving | {event.name} if serves else serving - {event.name}
+        seen.append(nodes - len(serving))
+    return seen
+
+
+def test_rolling_update_is_the_default_and_misses_one_pod(cluster: Cluster) -> None:
+    made = cluster.create("DaemonSet", "agent", spec=workload("agent"))
+    strategy = made["spec"]["updateStrategy"]
+    assert strategy["type"] == "RollingUpdate"
+    assert strategy["rollingUpdate"]["maxUnavailable"] == 1
+    assert made["spec"]["revisionHistoryLimit"] == 10
+
+
+def test_with_on_delete_a_new_template_restarts_nothing(cluster: Cluster) -> None:
+    cluster.create("DaemonSet", "agent", spec=workload("agent", updateStrategy=ON_DELETE))
+    before = cluster.await_pods(3)
+    cluster.patch("DaemonSet", "agent", image_change(NEW))
+    daemonset = await_counts(cluster, "agent", desired=3, ready=3, available=3, updated=0)
+    assert daemonset["status"]["observedGeneration"] == 2
+    assert "updatedNumberScheduled" not in daemonset["status"]
+    assert names(cluster.pods()) == names(before)
+
+
+def test_with_on_delete_a_deleted_pod_returns_with_the_new_template(cluster: Cluster) -> None:
+    cluster.create("DaemonSet", "agent", spec=workload("agent", updateStrategy=ON_DELETE))
+    before = cluster.await_pods(3)
+    cluster.patch("DaemonSet", "agent", image_change(NEW))
+    await_counts(cluster, "agent", updated=0)
+    cluster.delete("Pod", before[0]["metadata"]["name"])
+    await_counts(cluster, "agent", updated=1, ready=3)
+    (new,) = (pod for pod in cluster.await_pods(3) if pod["metadata"]["name"] not in names(before))
+    assert images([new]) == {NEW}
+    assert new["metadata"]["labels"]["pod-template-generation"] == "2"
+    assert new["spec"]["nodeName"] == before[0]["spec"]["nodeName"]
+    assert revision_of(new) != revision_of(before[0])
+
+
+def test_with_on_delete_the_new_revision_is_there_at_once(cluster: Cluster) -> None:
+    cluster.create("DaemonSet", "agent", spec=workload("agent", updateStrategy=ON_DELETE))
+    cluster.await_pods(3)
+    cluster.patch("DaemonSet", "agent", image_change(NEW))
+    revisions = until(lambda: (found := cluster.every("ControllerRevision"))[1:] and found)
+    assert sorted(revision["revision"] for revision in revisions) == [1, 2]
+
+
+@pytest.mark.parametrize(("allowed", "most"), [(1, 1), (2, 2), ("34%", 2), ("100%", 3)])
+def test_a_rolling_update_never_misses_more_than_it_may(cluster: Cluster, allowed: int | str, most: int) -> None:
+    """Every state is looked at; a percentage is rounded up."""
+    cluster.create("DaemonSet", "agent", spec=workload("agent", updateStrategy=rolling(allowed)))
+    cluster.await_pods(3)
+    await_counts(cluster, "agent", available=3, updated=3)
+    with cluster.server.watch(f"{cluster.path('Pod')}?resourceVersion=0") as watch:
+        events = [watch.next() for _ in NODES]
+        cluster.patch("DaemonSet", "agent", image_change(NEW))
+        seen = _to_the_end(watch.until, events)
+    assert max(missing(seen, 3)[len(NODES) - 1 :]) == most
+    await_counts(cluster, "agent", updated=3, available=3)
+    assert images(cluster.pods()) == {NEW}
+
+
+def _to_the_end(until_: Callable[[Callable[[Event], object]], list[Event]], before: list[Event]) -> list[Event]:
+    """Return the events up to where all pods are ready with the new image."""
+    new: set[str] = set()
+
+    def done(event: Event) -> bool:
+        if event.type != "DELETED" and is_ready(event.object) and images([event.object]) == {NEW}:
+            new.add(event.name)
+        return len(new) == len(NODES)
+
+    return before + until_(done)
+
+
+def test_a_rolling_update_stops_at_pods_that_do_not_get_ready(cluster: Cluster) -> None:
+    cluster.create("DaemonSet", "agent", spec=workload("agent"))
+    before = cluster.await_pods(3)
+    await_counts(cluster, "agent", available=3)
+    change = {"spec": {"template": {"spec": {"containers": [unready()]}}}}
+    cluster.patch("DaemonSet", "agent", change)
+    await_counts(cluster, "agent", updated=1, available=2, unavailable=1)
+    assert len(names(cluster.pods()) & names(before)) == 2
+
+
+def test_a_rolling_update_replaces_pods_that_are_not_ready_first(cluster: Cluster) -> None:
+    """A broken one is replaced at once, whatever may be missed."""
+    spec = workload("agent", pod_spec(unready()))
+    cluster.create("DaemonSet", "agent", spec=spec)
+    await_counts(cluster, "agent", unavailable=3)
+    cluster.patch("DaemonSet", "agent", image_change(NEW) | {})
+    await_counts(cluster, "agent", updated=3)
+
+
+def test_going_back_uses_the_old_revision_again(cluster: Cluster) -> None:
+    cluster.create("DaemonSet", "agent", spec=workload("agent"))
+    (first, *_) = cluster.await_pods(3)
+    cluster.patch("DaemonSet", "agent", image_change(NEW))
+    await_counts(cluster, "agent", updated=3, available=3)
+    cluster.patch("DaemonSet", "agent", image_change(OLD))
+    await_counts(cluster, "agent", updated=3, available=3)
+    numbers = {revision_of(one): one["revision"] for one in cluster.every("ControllerRevision")}
+    assert sorted(numbers.values()) == [2, 3]
+    assert numbers[revision_of(first)] == 3
+    assert {revision_of(pod) for pod in cluster.pods()} == {revision_of(first)}
+
+
+def test_a_change_outside_the_template_replaces_no_pod(cluster: Cluster) -> None:
+    cluster.create("DaemonSet", "agent", spec=workload("agent"))
+    before = cluster.await_pods(3)
+    cluster.patch("DaemonSet", "agent", {"spec": {"updateStrategy": ON_DELETE | {"rollingUpdate": None}}})
+    await_counts(cluster, "agent", updated=3, ready=3)
+    assert names(cluster.pods()) == names(before)
+    assert len(cluster.every("ControllerRevision")) == 1
+
+
+def test_old_revisions_go_beyond_the_limit(cluster: Cluster) -> None:
+    cluster.create("DaemonSet", "agent", spec=workload("agent", revisionHistoryLimit=1))
+    cluster.await_pods(3)
+    for tag in ("2", "3"):
+        cluster.patch("DaemonSet", "agent", image_change(f"registry.example/tools/busybox:{tag}"))
+        await_counts(cluster, "agent", updated=3, available=3)
+    until(lambda: sorted(one["revision"] for one in cluster.every("ControllerRevision")) == [2, 3])
+
+
+def test_a_template_that_selects_other_nodes_moves_the_pods(cluster: Cluster, on_nodes: Callable[..., Object]) -> None:
+    cluster.create("DaemonSet", "agent", spec=workload("agent"))
+    cluster.await_pods(3)
+    change = {"spec": {"template": {"spec": {"nodeSelector": on_nodes("sim-2")}}}}
+    cluster.patch("DaemonSet", "agent", change)
+    await_counts(cluster, "agent", desired=1, updated=1, available=1, misscheduled=0)
+    until(lambda: nodes_of(cluster.every("Pod")) == ["sim-2"])
+
+
+def test_the_status_says_which_generation_it_is_of(cluster: Cluster) -> None:
+    """A reader who sees observedGeneration below generation must not trust the numbers yet."""
+    cluster.create("DaemonSet", "agent", spec=workload("agent", updateStrategy=ON_DELETE))
+    cluster.await_pods(3)
+    await_counts(cluster, "agent", updated=3)
+    since = cluster.now("DaemonSet")
+    cluster.patch("DaemonSet", "agent", image_change(NEW))
+    seen = cluster.history("DaemonSet", since, lambda event: event.object["status"]["observedGeneration"] == 2)
+    first, last = seen[0].object, seen[-1].object
+    assert (first["metadata"]["generation"], first["status"]["observedGeneration"]) == (2, 1)
+    assert counts(first)["updated"] == 3, "the numbers of the template before"
+    assert counts(last)["updated"] == 0

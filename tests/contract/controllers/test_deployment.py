@@ -1,0 +1,245 @@
+"""Deployments: ReplicaSets, rollouts, conditions, scale."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+
+from tests.contract.client import Event, Object, until
+from tests.contract.controllers.cluster import Cluster, condition, is_ready, names, status_of
+from tests.contract.controllers.manifests import image_change, owner, pod_spec, unready, workload
+
+NEW = "registry.example/tools/busybox:1.37"
+REVISION = "deployment.kubernetes.io/revision"
+
+
+def await_available(cluster: Cluster, replicas: int, name: str = "web") -> Object:
+    """Return a Deployment once all its replicas are of the present template and available."""
+
+    def holds(deployment: Object) -> bool:
+        status = deployment.get("status", {})
+        found = (status.get("replicas", 0), status.get("updatedReplicas", 0), status.get("availableReplicas", 0))
+        observed = status.get("observedGeneration") == deployment["metadata"]["generation"]
+        return observed and found == (replicas, replicas, replicas)
+
+    return cluster.await_("Deployment", name, holds)
+
+
+def numbers(deployment: Object) -> dict[str, int]:
+    """Return the status without conditions."""
+    return {key: value for key, value in deployment["status"].items() if key != "conditions"}
+
+
+def test_the_status_counts_replicas(cluster: Cluster) -> None:
+    cluster.create("Deployment", "web", spec=workload("web", replicas=2))
+    assert numbers(await_available(cluster, 2)) == {
+        "availableReplicas": 2,
+        "observedGeneration": 1,
+        "readyReplicas": 2,
+        "replicas": 2,
+        "updatedReplicas": 2,
+    }
+
+
+def test_replicas_that_are_not_ready_are_unavailable(cluster: Cluster) -> None:
+    cluster.create("Deployment", "web", spec=workload("web", pod_spec(unready()), replicas=2))
+    deployment = cluster.await_("Deployment", "web", lambda one: one.get("status", {}).get("unavailableReplicas") == 2)
+    deployment = cluster.await_("Deployment", "web", lambda one: one["status"].get("replicas") == 2)
+    assert not {"availableReplicas", "readyReplicas"} & deployment["status"].keys()
+    assert (
+        condition(deployment, "Available").items()
+        >= {
+            "status": "False",
+            "reason": "MinimumReplicasUnavailable",
+            "message": "Deployment does not have minimum availability.",
+        }.items()
+    )
+
+
+def test_its_replica_set_has_the_hash_in_name_labels_and_selector(cluster: Cluster) -> None:
+    made = cluster.create("Deployment", "web", spec=workload("web", replicas=1))
+    await_available(cluster, 1)
+    (one,) = cluster.every("ReplicaSet")
+    digest = one["metadata"]["labels"]["pod-template-hash"]
+    assert one["metadata"]["name"] == f"web-{digest}"
+    assert one["metadata"]["labels"] == {"app": "web", "pod-template-hash": digest}
+    assert one["spec"]["selector"] == {"matchLabels": {"app": "web", "pod-template-hash": digest}}
+    assert one["metadata"]["ownerReferences"] == [owner(made, controller=True, blockOwnerDeletion=True)]
+    assert one["metadata"]["annotations"] == {
+        REVISION: "1",
+        "deployment.kubernetes.io/desired-replicas": "1",
+        "deployment.kubernetes.io/max-replicas": "2",
+    }
+
+
+def test_its_pods_belong_to_the_replica_set(cluster: Cluster) -> None:
+    cluster.create("Deployment", "web", spec=workload("web", replicas=1))
+    await_available(cluster, 1)
+    (one,), (pod,) = cluster.every("ReplicaSet"), cluster.pods()
+    assert pod["metadata"]["ownerReferences"] == [owner(one, controller=True, blockOwnerDeletion=True)]
+    assert re.fullmatch(rf"{one['metadata']['name']}-[a-z0-9]{{5}}", pod["metadata"]["name"])
+    assert pod["metadata"]["labels"] == one["metadata"]["labels"]
+
+
+def test_conditions_say_available_and_how_it_got_there(cluster: Cluster) -> None:
+    cluster.create("Deployment", "web", spec=workload("web", replicas=1))
+
+    def done(deployment: Object) -> bool:
+        return condition(deployment, "Progressing").get("reason") == "NewReplicaSetAvailable"
+
+    deployment = cluster.await_("Deployment", "web", done)
+    (one,) = cluster.every("ReplicaSet")
+    assert (
+        condition(deployment, "Available").items()
+        >= {
+            "status": "True",
+            "reason": "MinimumReplicasAvailable",
+            "message": "Deployment has minimum availability.",
+        }.items()
+    )
+    assert (
+        condition(deployment, "Progressing").items()
+        >= {
+            "status": "True",
+            "message": f'ReplicaSet "{one["metadata"]["name"]}" has successfully progressed.',
+        }.items()
+    )
+
+
+def test_a_rollout_keeps_all_replicas_available(cluster: Cluster) -> None:
+    """25 % of two may be missing: rounded down, none; and 25 % may be too many: rounded up, one."""
+    cluster.create("Deployment", "web", spec=workload("web", replicas=2))
+    await_available(cluster, 2)
+    since, before = cluster.now("Pod"), names(cluster.pods())
+    cluster.patch("Deployment", "web", image_change(NEW))
+    deployment = await_available(cluster, 2)
+    seen = cluster.history("Pod", since, _all_deleted(before))
+    assert min(_counted(seen, before, is_ready)) == 2
+    assert max(_counted(seen, before, lambda _: True)) == 3
+    assert deployment["metadata"]["annotations"][REVISION] == "2"
+    sizes = {one["metadata"]["annotations"][REVISION]: one["spec"]["replicas"] for one in cluster.every("ReplicaSet")}
+    assert sizes == {"1": 0, "2": 2}
+
+
+def _all_deleted(before: set[str]) -> Callable[[Event], bool]:
+    left = set(before)
+
+    def holds(event: Event) -> bool:
+        if event.type == "DELETED":
+            left.discard(event.name)
+        return not left
+
+    return holds
+
+
+def _counted(events: Iterable[Event], before: set[str], counts: Callable[[Object], bool]) -> list[int]:
+    """Return how many pods counted after each event, those on their way out left aside."""
+    present, numbers = set(before), []
+    for event in events:
+        pod = event.object
+        stays = event.type != "DELETED" and not pod["metadata"].get("deletionTimestamp")
+        present = present | {event.name} if stays and counts(pod) else present - {event.name}
+        numbers.append(len(present))
+    return numbers
+
+
+def test_recreate_starts_nothing_before_all_old_pods_are_gone(cluster: Cluster) -> None:
+    spec = workload("web", replicas=2, strategy={"type": "Recreate"})
+    cluster.create("Deployment", "web", spec=spec)
+    await_available(cluster, 2)
+    old, since = names(cluster.pods()), cluster.now("Pod")
+    cluster.patch("Deployment", "web", image_change(NEW))
+    seen = cluster.history("Pod", since, lambda event: event.type == "ADDED")
+    assert {event.name for event in seen if event.type == "DELETED"} == old
+    await_available(cluster, 2)
+
+
+def test_going_back_uses_the_old_replica_set_again(cluster: Cluster) -> None:
+    made = cluster.create("Deployment", "web", spec=workload("web", replicas=1))
+    await_available(cluster, 1)
+    (first,) = cluster.every("ReplicaSet")
+    for image in (NEW, made["spec"]["template"]["spec"]["containers"][0]["image"]):
+        cluster.patch("Deployment", "web", image_change(image))
+        await_available(cluster, 1)
+    again = cluster.get("ReplicaSet", first["metadata"]["name"])
+    assert (again["metadata"]["uid"], again["spec"]["replicas"]) == (first["metadata"]["uid"], 1)
+    assert again["metadata"]["annotations"][REVISION] == "3"
+    assert again["metadata"]["annotations"]["deployment.kubernetes.io/revision-history"] == "1"
+    assert len(cluster.every("ReplicaSet")) == 2
+
+
+def test_scaling_goes_both_ways(cluster: Cluster) -> None:
+    cluster.create("Deployment", "web", spec=workload("web", replicas=1))
+    await_available(cluster, 1)
+    for replicas in (3, 1):
+        cluster.patch("Deployment", "web", {"spec": {"replicas": replicas}}, "scale")
+        await_available(cluster, replicas)
+    assert len(cluster.await_pods(1)) == 1
+    scale = cluster.server.get(cluster.path("Deployment", "web", "scale"))
+    assert scale["status"] == {"replicas": 1, "selector": "app=web"}
+
+
+def test_a_deleted_pod_is_replaced(cluster: Cluster) -> None:
+    cluster.create("Deployment", "web", spec=workload("web", replicas=1))
+    (before,) = cluster.await_pods(1)
+    cluster.delete("Pod", before["metadata"]["name"])
+    until(lambda: names([before]).isdisjoint(names(cluster.pods())) and cluster.pods())
+    cluster.await_pods(1)
+
+
+def test_a_rollout_that_takes_too_long_says_so(cluster: Cluster) -> None:
+    spec = workload("web", pod_spec(unready()), replicas=1, progressDeadlineSeconds=1)
+    cluster.create("Deployment", "web", spec=spec)
+    deployment = cluster.await_("Deployment", "web", lambda one: status_of(one, "Progressing") == "False")
+    (one,) = cluster.every("ReplicaSet")
+    assert (
+        condition(deployment, "Progressing").items()
+        >= {
+            "reason": "ProgressDeadlineExceeded",
+            "message": f'ReplicaSet "{one["metadata"]["name"]}" has timed out progressing.',
+        }.items()
+    )
+
+
+def test_a_paused_deployment_rolls_nothing_out(cluster: Cluster) -> None:
+    cluster.create("Deployment", "web", spec=workload("web", replicas=1))
+    await_available(cluster, 1)
+    cluster.patch("Deployment", "web", {"spec": {"paused": True}} | {})
+    cluster.patch("Deployment", "web", image_change(NEW))
+
+    def observed(deployment: Object) -> bool:
+        return bool(deployment["status"]["observedGeneration"] == 3)
+
+    deployment = cluster.await_("Deployment", "web", observed)
+    assert condition(deployment, "Progressing")["reason"] == "DeploymentPaused"
+    assert len(cluster.every("ReplicaSet")) == 1
+    cluster.patch("Deployment", "web", {"spec": {"paused": False}})
+    await_available(cluster, 1)
+    assert len(cluster.every("ReplicaSet")) == 2
+
+
+def test_deleting_it_deletes_replica_sets_and_pods(cluster: Cluster) -> None:
+    cluster.create("Deployment", "web", spec=workload("web", replicas=2))
+    await_available(cluster, 2)
+    cluster.delete("Deployment", "web")
+    until(lambda: not cluster.every("ReplicaSet"))
+    cluster.await_no_pods()
+
+
+def test_events_tell_the_scaling(cluster: Cluster) -> None:
+    cluster.create("Deployment", "web", spec=workload("web", replicas=2))
+    await_available(cluster, 2)
+    (one,) = cluster.every("ReplicaSet")
+    event = cluster.await_event("ScalingReplicaSet", "web")
+    told = f"Scaled up replica set {one['metadata']['name']}"
+    changed = "from 0 to 2" if cluster.server.at_least(1, 28) else "to 2"
+    assert (event["type"], event["message"]) == ("Normal", f"{told} {changed}")
+
+
+def test_a_replica_set_alone_keeps_its_number(cluster: Cluster) -> None:
+    cluster.create("ReplicaSet", "group", spec=workload("group", replicas=2))
+    cluster.await_("ReplicaSet", "group", lambda one: one.get("status", {}).get("availableReplicas") == 2)
+    status = cluster.get("ReplicaSet", "group")["status"]
+    wanted = {"availableReplicas": 2, "fullyLabeledReplicas": 2, "observedGeneration": 1, "readyReplicas": 2}
+    assert wanted | {"replicas": 2} == {key: value for key, value in status.items() if key != "terminatingReplicas"}
+    assert all(map(is_ready, cluster.pods()))
