@@ -9,13 +9,15 @@ VENV ?= .venv
 BIN := $(abspath $(VENV))/bin
 STAMP := $(VENV)/installed-from-pyproject
 INVENTORY := inventories/sandbox.yaml
+NEEDS_ROOT := 'make test-real needs root: its GPU node mounts, and runs containers.' \
+  'Without root: make test-contract, or python -m pytest -m real tests/scenarios'
 
 export PATH := $(BIN):$(PATH)
 
-.PHONY: help demo test test-real lint bench docs clean install
+.PHONY: help demo test test-contract test-real lint bench docs clean install
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(STAMP) ## A GPU stack on a simulated cluster, in about a minute, without a GPU
 	@gpu-provision sandbox up
@@ -35,8 +37,15 @@ demo: $(STAMP) ## A GPU stack on a simulated cluster, in about a minute, without
 test: $(STAMP) ## Run the tests
 	@python -m pytest -q -n auto --dist loadgroup
 
-test-real: $(STAMP) ## The main job on a real control plane; needs etcd and Kubernetes' binaries
-	@python -m pytest -q -m real tests/real
+test-contract: $(STAMP) ## The API that we rely on: the sandbox's and a real one's
+	@[ -n "$${GPU_PROVISION_TEST_KUBECONFIG:-}" ] \
+	  || python -m tests.real.binaries kube-apiserver kube-controller-manager kube-scheduler
+	@python -m pytest -q -m 'real or not real' tests/contract
+
+test-real: $(STAMP) ## Everything on a real Kubernetes, down to real pods; as root
+	@[ "$$(id -u)" -eq 0 ] || { printf '%s\n' $(NEEDS_ROOT); exit 1; }
+	@python -m tests.real.binaries
+	@python -m pytest -q -m real
 
 lint: $(STAMP) ## Check style, types and layers
 	@ruff check .

@@ -84,7 +84,7 @@ def binary(name: str) -> Path:
     if reason := missing(name):
         raise NotHereError(reason)
     found = _find_here(name)
-    assert found
+    assert found, name
     return found.path
 
 
@@ -141,7 +141,7 @@ def _unpacked(name: str, where: Places) -> Found | None:
     if not target.is_file() and not _unfit_mark(target).exists():
         with _alone(where.cache):
             _unpack(packed, target)
-    return Found(target, f"{packed.parent.name}, compressed") if target.is_file() else None
+    return Found(target, "unpacked") if target.is_file() else None
 
 
 def _unpack(packed: Path, target: Path) -> None:
@@ -176,8 +176,8 @@ def _digest(file: Path) -> str:
 
 
 @contextlib.contextmanager
-def _alone(cache: Path) -> Iterator[None]:
-    """Let one process at a time work in the cache; a killed one leaves no lock."""
+def _alone(cache: Path) -> Iterator[int]:
+    """Let one process, and who inherits this file from it, work in the cache; killed ones leave no lock."""
     cache.mkdir(parents=True, exist_ok=True)
     with (cache / "lock").open("w") as lock:
         try:
@@ -185,7 +185,7 @@ def _alone(cache: Path) -> Iterator[None]:
         except BlockingIOError:
             say(f"another run works in {cache}; this one waits for it")
             fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+        yield lock.fileno()
 
 
 def build(names: Sequence[str], where: Places) -> None:
@@ -194,7 +194,7 @@ def build(names: Sequence[str], where: Places) -> None:
     Raises:
         NotHereError: the recipe failed; it said why.
     """
-    with _alone(where.cache):
+    with _alone(where.cache) as lock:
         lacking = [name for name in names if not (where.built / name).is_file()]
         if not lacking:
             return
@@ -202,15 +202,16 @@ def build(names: Sequence[str], where: Places) -> None:
         shutil.rmtree(work, ignore_errors=True)
         work.mkdir(parents=True)
         try:
-            _follow_recipe(work, lacking)
+            _follow_recipe(work, lacking, lock)
             for name in lacking:
                 (work / "made" / name).rename(where.built / name)
         finally:
             shutil.rmtree(work, ignore_errors=True)
 
 
-def _follow_recipe(work: Path, names: Sequence[str]) -> None:
-    if subprocess.run([RECIPE, work, *names], check=False).returncode:
+def _follow_recipe(work: Path, names: Sequence[str], lock: int) -> None:
+    """Build; what goes on after we were killed keeps the lock until it ends, too."""
+    if subprocess.run([RECIPE, work, *names], pass_fds=[lock], check=False).returncode:
         message = f"{RECIPE.name} failed, see above"
         raise NotHereError(message)
 

@@ -17,6 +17,13 @@ reflect2=/usr/share/gocode/src/github.com/modern-go/reflect2
 say() { printf '%5d s  %s\n' "$SECONDS" "$*"; }
 fail() { printf '%s\n' "$@" >&2; exit 1; }
 
+# Runs a command with its output in a file, whose end is shown only if the command fails.
+quietly() {
+  local log=$work/$1.log
+  shift
+  "$@" >"$log" 2>&1 || { tail -n 50 "$log" >&2; fail "This failed: $*"; }
+}
+
 lacking_packages() {
   local package
   for package in "${packages[@]}"; do
@@ -30,9 +37,8 @@ install_packages() {
   [ "${#lacking[@]}" -gt 0 ] || return 0
   [ "$(id -u)" -eq 0 ] || fail "To build Kubernetes, let root do this first: apt-get install ${lacking[*]}"
   say "installing ${lacking[*]}"
-  apt-get update -qq
-  DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends "${lacking[@]}" >"$work/install.log" 2>&1 \
-    || { cat "$work/install.log" >&2; fail 'apt-get could not install what a build takes.'; }
+  quietly update apt-get update -qq
+  DEBIAN_FRONTEND=noninteractive quietly install apt-get install -qq -y --no-install-recommends "${lacking[@]}"
 }
 
 # Debian's own repositories, as sources: whatever form the machine's list of them has.
@@ -55,11 +61,12 @@ fetch_source() {
   [ -s "$work/apt/sources.list" ] || fail \
     "This machine's package lists have nothing of Debian 12 (bookworm), whose source package is built." \
     "On Debian 12: apt-get update. Elsewhere: set KUBEBUILDER_ASSETS to a folder that holds Kubernetes' programs."
-  private_apt -qq update
-  (cd "$work" && private_apt -qq source kubernetes)
+  quietly update-sources private_apt update
+  cd "$work"
+  quietly source private_apt source kubernetes
 }
 
-# Debian's package is older than Go 1.18, under which its reflect2 breaks: take the one that Debian ships beside it.
+# The source is older than Go 1.18, under which its reflect2 breaks; Debian has a newer one in a package of its own.
 mend_reflect2() {
   local vendored=vendor/github.com/modern-go/reflect2
   rm "$vendored"/*.go "$vendored"/*.s
@@ -70,13 +77,12 @@ mend_reflect2() {
 build() {
   local program=$1
   say "building $program"
-  make WHAT="cmd/$program" >"$work/$program.log" 2>&1 \
-    || { tail -n 50 "$work/$program.log" >&2; fail "$program could not be built."; }
+  quietly "$program" make WHAT="cmd/$program"
   install -D "_output/bin/$program" "$work/made/$program"
 }
 
 install_packages
-say "fetching Debian's source package of Kubernetes"
+say "fetching Debian's source package of Kubernetes; then each program takes about 2 minutes"
 fetch_source
 cd "$work"/kubernetes-*1.20.2
 mend_reflect2

@@ -41,7 +41,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         session.config.stash[_KEPT] = kept
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say where they are."""
-    if kept := config.stash.get(_KEPT, None):
+    if kept := terminalreporter.config.stash.get(_KEPT, None):
         terminalreporter.write_line(f"logs of the programs that tests started: {kept}")
