@@ -31,9 +31,9 @@ class Authority:
             self.certificate.write_bytes(made.cert_pem.bytes())
         self._ca = trustme.CA.from_pem(self.certificate.read_bytes(), key.read_bytes())
 
-    def issue(self, name: str, *hosts: str) -> Certificate:
-        """Issue a certificate, for a server at ``hosts`` and for a client called ``name``, and write it down."""
-        made = self._ca.issue_cert(*(hosts or ("localhost",)), common_name=name)
+    def issue(self, name: str, *hosts: str, group: str | None = None) -> Certificate:
+        """Issue a certificate, for a server at ``hosts`` and for a client ``name`` in a group, and write it down."""
+        made = self._ca.issue_cert(*(hosts or ("localhost",)), common_name=name, organization_name=group)
         files = Certificate(self.folder / f"{name}.crt", self.folder / f"{name}.key")
         files.certificate.write_bytes(b"".join(blob.bytes() for blob in made.cert_chain_pems))
         write_private(files.key, made.private_key_pem.bytes())

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.real.authority import Certificate
 from tests.real.control_plane import control_plane, missing, process
 from tests.real.user import RealUser
 from tests.scenarios.world import CHECKOUT
@@ -44,15 +45,16 @@ def _cluster(folder: Path) -> Iterator[RealUser]:
     fleet.write_text(yaml.safe_dump({**default, "nodes": nodes, "timings": {"speed": 10}}))
     with control_plane(folder / "plane") as plane, contextlib.ExitStack() as attached:
         made = RealUser(folder, plane)
-        attached.enter_context(_attached_nodes(made, fleet))
+        attached.enter_context(_attached_nodes(made, fleet, plane.authority.issue("kubelet", "127.0.0.1")))
         yield made
 
 
 @contextlib.contextmanager
-def _attached_nodes(user: RealUser, fleet: Path) -> Iterator[None]:
+def _attached_nodes(user: RealUser, fleet: Path, serving: Certificate) -> Iterator[None]:
     """Attach simulated nodes, and end them; the server cannot store custom resources, so features pass directly."""
     command = [sys.executable, "-m", "gpu_provision.sandbox.nodes", "--kubeconfig", str(user.kubeconfig)]
     command += ["--direct-features", "--fleet", str(fleet)]
+    command += ["--tls-cert-file", str(serving.certificate), "--tls-private-key-file", str(serving.key)]
     log = user.folder / "nodes.log"
     with process(log, command, environment={**os.environ, "PYTHONPATH": str(CHECKOUT)}) as nodes:
         user.until(lambda: nodes.poll() is not None or b"are registered" in log.read_bytes())

@@ -196,10 +196,12 @@ class _Start:
 
     def _apiserver(self, etcd: str, port: int) -> int:
         serving = self.authority.issue("apiserver", *self.site.hosts)
+        to_kubelets = self.authority.issue("kube-apiserver-kubelet-client", group="system:masters")
 
         def command(port: int) -> list[str]:
             flags = program_flags.apiserver(self.directory, self.version, self.authority.certificate)
             flags |= program_flags.to_etcd(etcd, self.etcd_client, self.authority.certificate)
+            flags |= program_flags.to_kubelets(to_kubelets, self.authority.certificate)
             flags |= program_flags.serving(serving, self.site.bind, port)
             flags |= program_flags.service(self.site.advertise) | program_flags.without(self.controllers)
             return self._command("kube-apiserver", {**flags, **self.site.flags})

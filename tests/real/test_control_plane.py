@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.server
 import json
 import ssl
 import subprocess
 import sys
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -14,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.real.access import ask
+from tests.real.authority import Authority, Certificate
 from tests.real.control_plane import ControlPlane, Site, control_plane, missing
 from tests.real.processes import await_ready, free_port
 
@@ -115,6 +119,53 @@ def test_etcd_takes_no_client_without_a_certificate(plane: ControlPlane) -> None
     assert ask(f"{url}/health", plane.authority.trust()) is None
     client = plane.authority.issue("test-client")
     assert ask(f"{url}/health", plane.authority.trust(client)) is not None
+
+
+def test_the_api_server_asks_only_kubelets_that_the_authority_knows(plane: ControlPlane, tmp_path: Path) -> None:
+    """And shows them a certificate, as kubelets refuse strangers; without a check anybody could pose as a node."""
+    known, stranger = plane.authority, Authority(tmp_path)
+    assert "asked by kube-apiserver-kubelet-client" in asked_through(plane, known.issue("node", "127.0.0.1"))
+    refusal = "certificate signed by unknown authority"
+    assert refusal in asked_through(plane, stranger.issue("node", "127.0.0.1"))
+
+
+def asked_through(plane: ControlPlane, serving: Certificate) -> str:
+    """Return what the API server says when it is to ask a kubelet that shows this certificate."""
+    with kubelet(plane, serving) as port:
+        endpoint = {"addresses": [{"type": "InternalIP", "address": "127.0.0.1"}]}
+        status = {**endpoint, "daemonEndpoints": {"kubeletEndpoint": {"Port": port}}}
+        node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "asked"}, "status": status}
+        (plane.directory / "node.json").write_text(json.dumps(node))
+        assert kubectl(plane.kubeconfig, "create", "-f", str(plane.directory / "node.json")).returncode == 0
+        answer = kubectl(plane.kubeconfig, "get", "--raw", "/api/v1/nodes/asked/proxy/healthz")
+        kubectl(plane.kubeconfig, "delete", "node", "asked")
+    return answer.stdout + answer.stderr
+
+
+@contextlib.contextmanager
+def kubelet(plane: ControlPlane, serving: Certificate) -> Iterator[int]:
+    """Serve, to clients of the plane's authority alone, one answer to everything; the value is the port."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(plane.authority.certificate))
+    context.load_cert_chain(serving.certificate, serving.key)
+    context.verify_mode = ssl.CERT_REQUIRED
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Healthy) as server:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server.server_port
+        server.shutdown()
+
+
+class Healthy(http.server.BaseHTTPRequestHandler):
+    """Answers as a healthy kubelet."""
+
+    def do_GET(self) -> None:
+        """Answer."""
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b"healthy, and asked by " + self.connection.getpeercert()["subject"][-1][0][1].encode())
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
 
 
 def test_private_files_are_the_owners_alone(plane: ControlPlane) -> None:
