@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from gpu_provision.model.cluster import ClusterFacts, Manifest
@@ -13,12 +13,27 @@ from gpu_provision.model.progress import Event, RunResult, Status
 from gpu_provision.planning.observed import Observed
 from gpu_provision.planning.plan import plan as planned
 from gpu_provision.planning.prepare import findings, prepare
+from gpu_provision.planning.roles import Subject, roles
 
 
 def render(inventory: Inventory) -> dict[str, list[Manifest]]:
     """Return every component's manifests, from the inventory alone; nothing is asked of any cluster."""
     _, desired = prepare(inventory, ClusterFacts())
     return {component: list(manifests) for component, manifests in desired.items()}
+
+
+def rbac(inventory: Inventory, subjects: Sequence[Subject] = (), *, read_only: bool = False) -> list[Manifest]:
+    """Return the roles that an account needs for this inventory, and their bindings; no cluster is asked.
+
+    Args:
+        subjects: Who gets them; without any, there are roles and no bindings.
+        read_only: What ``status`` and ``plan`` need, instead of what ``apply`` needs.
+    """
+    from gpu_provision.engine import needs
+
+    name = f"gpu-provision-{inventory.name}{'-reader' if read_only else ''}"
+    wanted = needs.to_look(inventory) if read_only else needs.everything(inventory)
+    return roles(name, wanted, subjects)
 
 
 def plan(inventory: Inventory, *, offline: bool = False) -> Plan:
@@ -53,7 +68,8 @@ def apply(
     Raises:
         RunFailed: Something is not as declared; ``findings`` name node, component, cause and remedy.
         Locked: Another run writes.
-        Unreachable, Refused, Rejected: As the API server answers.
+        Refused: Permissions are missing; nothing was written.
+        Unreachable, Rejected: As the API server answers.
     """
     from gpu_provision.engine.session import Session
 

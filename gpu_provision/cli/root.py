@@ -49,6 +49,7 @@ def _print_version(context: click.Context, _parameter: click.Parameter, wanted: 
 _MODULES = {
     "apply": "online",
     "plan": "online",
+    "rbac": "rbac",
     "render": "offline",
     "sandbox": "sandbox",
     "schema": "offline",

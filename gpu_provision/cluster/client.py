@@ -25,6 +25,7 @@ from gpu_provision.cluster.errors import (
     no_api_server,
     translated,
 )
+from gpu_provision.model.access import Permission
 from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import Unreachable
 from gpu_provision.planning.compare import FIELD_MANAGER
@@ -36,6 +37,9 @@ _APPLY_PATCH = "application/apply-patch+yaml"
 _TORN = "the stream was torn"
 _STATUS_CHANGES = 5  # of an object whose edit is undone; controllers write a status several times a second in a rollout
 
+
+_AUTHORIZATION = "authorization.k8s.io/v1"
+_NOWHERE = "gpu-provision.none"  # no namespace can have this name, so only what holds everywhere holds there
 
 KINDS: Mapping[Kind, str] = {
     Kind("apiextensions.k8s.io/v1", "CustomResourceDefinition"): "customresourcedefinitions",
@@ -75,6 +79,13 @@ class Applied(NamedTuple):
     warnings: tuple[str, ...]
 
 
+class Granted(NamedTuple):
+    """RBAC rules that hold for us somewhere; ``incomplete`` if an authorizer could not tell all of its rules."""
+
+    rules: tuple[Mapping[str, Any], ...]
+    incomplete: bool
+
+
 class WatchEvent(NamedTuple):
     """``type`` is ADDED, MODIFIED, DELETED or BOOKMARK."""
 
@@ -88,16 +99,17 @@ class Cluster:
     Attributes:
         name: The kubeconfig context's name.
         server: URL of the API server.
+        user: Name of the kubeconfig's entry whose credentials are used; what the server calls us is `whoami`.
         advice: What a reader can do if the API server does not answer.
         patience: Seconds for which a request is repeated while the server is silent or overloaded.
         requests: Number of requests sent so far.
     """
 
-    def __init__(self, client: Any, *, name: str, server: str) -> None:
+    def __init__(self, client: Any, *, name: str, server: str, user: str = "") -> None:
         """Keep a DynamicClient; use `connect` to make one."""
         self._client = client
         self._counting = threading.Lock()
-        self.name, self.server = name, server
+        self.name, self.server, self.user = name, server, user
         self.advice = "check that the cluster runs and that this machine may reach it: kubectl version"
         self.patience = 0.0
         self.requests = 0
@@ -116,6 +128,30 @@ class Cluster:
         except NotFound:
             return frozenset()
         return frozenset(resource["name"] for resource in answer.get("resources", ()))
+
+    def whoami(self) -> str:
+        """Return our user name at the server. Raises NotFound before Kubernetes 1.28."""
+        answer = self._question("authentication.k8s.io/v1", "SelfSubjectReview", {})
+        return str(answer["status"]["userInfo"].get("username", ""))
+
+    def rules(self, namespace: str) -> Granted:
+        """Return the RBAC rules that hold for us in a namespace, or everywhere if it is empty."""
+        answer = self._question(_AUTHORIZATION, "SelfSubjectRulesReview", {"namespace": namespace or _NOWHERE})
+        status = answer.get("status") or {}
+        return Granted(tuple(status.get("resourceRules") or ()), bool(status.get("incomplete")))
+
+    def may(self, wanted: Permission) -> bool:
+        """Whether we may do something, by the word of all authorizers."""
+        resource, _, part = wanted.resource.partition("/")
+        attributes = {"verb": wanted.verb, "group": wanted.group, "resource": resource, "subresource": part}
+        attributes |= {"namespace": wanted.namespace, "name": wanted.name}
+        answer = self._question(_AUTHORIZATION, "SelfSubjectAccessReview", {"resourceAttributes": attributes})
+        return bool(answer.get("status", {}).get("allowed"))
+
+    def _question(self, api_version: str, kind: str, spec: Mapping[str, Any]) -> Manifest:
+        """Questions are posted like objects; every authenticated user may ask them about themselves."""
+        body = {"apiVersion": api_version, "kind": kind, "metadata": {}, "spec": dict(spec)}
+        return self._json("POST", f"/apis/{api_version}/{kind.lower()}s", kind, body=body)
 
     def get(self, ref: ObjectRef) -> Manifest | None:
         """Return one object, or None if it does not exist."""
@@ -377,7 +413,8 @@ def connect(kubeconfig: str = "", context: str = "") -> Cluster:
     api = client.ApiClient(settings)
     api.user_agent = "gpu-provision"
     dynamic = DynamicClient(api, discoverer=lambda _client, _cache: None)
-    return Cluster(dynamic, name=context or _current_context(kubeconfig) or settings.host, server=settings.host)
+    named, user = _names(kubeconfig, context)
+    return Cluster(dynamic, name=context or named or settings.host, server=settings.host, user=user)
 
 
 def _unusable(kubeconfig: str) -> str:
@@ -395,10 +432,13 @@ def _in_pod() -> bool:
     return Path("/var/run/secrets/kubernetes.io/serviceaccount/token").exists()
 
 
-def _current_context(kubeconfig: str) -> str:
+def _names(kubeconfig: str, context: str) -> tuple[str, str]:
+    """Return the name of the context, by default of the current one, and that of its user."""
     from kubernetes import config
 
     try:
-        return str(config.list_kube_config_contexts(kubeconfig or None)[1]["name"])
-    except (config.ConfigException, TypeError, KeyError):
-        return ""
+        known, current = config.list_kube_config_contexts(kubeconfig or None)
+        found = next(item for item in known if item["name"] == context) if context else current
+        return str(found["name"]), str(found["context"]["user"])
+    except (config.ConfigException, StopIteration, TypeError, KeyError):
+        return "", ""

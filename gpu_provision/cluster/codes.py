@@ -11,4 +11,6 @@ CODES = {
     "GP307": "The API server is not a Kubernetes this tool supports",
     "GP308": "The lock was lost while the run was writing",
     "GP309": "An object belongs to another stack",
+    "GP310": "Permissions are missing; they are named before anything is written",
+    "GP311": "The plan lacks the API server's own word, which needs the right to write",
 }

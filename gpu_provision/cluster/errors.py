@@ -150,7 +150,7 @@ def _status(body: Any) -> dict[str, Any]:
 def _is_about_the_user(status: dict[str, Any]) -> bool:
     """Whether a 403 is about rights, not about admission: quota, PodSecurity, a webhook, a namespace that ends."""
     message = str(status.get("message", ""))
-    return not message or bool(re.search(r'User "[^"]*" cannot ', message))
+    return not message or bool(re.search(r'User "[^"]*" cannot |is attempting to grant RBAC permissions', message))
 
 
 def _conflicting_fields(status: dict[str, Any]) -> list[str]:

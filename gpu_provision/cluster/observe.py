@@ -14,8 +14,10 @@ from gpu_provision.planning.membership import PART_OF, STACK, applyset_id, group
 from gpu_provision.planning.observed import Observed
 
 NODE, POD, NAMESPACE = Kind("v1", "Node"), Kind("v1", "Pod"), Kind("v1", "Namespace")
-_SERVICE_MONITORS = "monitoring.coreos.com/v1"
-_NEVER_MEMBERS = frozenset({NODE, POD, Kind("v1", "Secret"), Kind("coordination.k8s.io/v1", "Lease")})
+SERVICE_MONITORS = "servicemonitors.monitoring.coreos.com"
+_MONITORING = "monitoring.coreos.com/v1"
+MEMBER_KINDS = KINDS.keys() - {NODE, POD, Kind("v1", "Secret"), Kind("coordination.k8s.io/v1", "Lease")}
+"""Kinds of which a stack can have objects."""
 _PARALLEL = 12
 
 
@@ -24,10 +26,10 @@ def observe_facts(cluster: Cluster, inventory: Inventory) -> ClusterFacts:
     version = cluster.version()
     with ThreadPoolExecutor(_PARALLEL) as pool:
         nodes = pool.submit(cluster.list, NODE)
-        monitors = pool.submit(cluster.served, _SERVICE_MONITORS)
+        monitors = pool.submit(cluster.served, _MONITORING)
         found = tuple(node_facts(node) for node in nodes.result().items)
-        resources = frozenset(f"{name}.{_SERVICE_MONITORS.partition('/')[0]}" for name in monitors.result())
-        names = sorted(_named_config_maps(inventory))
+        resources = frozenset(f"{name}.{_MONITORING.partition('/')[0]}" for name in monitors.result())
+        names = sorted(named_config_maps(inventory))
         contents = pool.map(lambda name: cluster.get(_config_map(inventory, name)), names)
         config_maps = {name: live.get("data") or {} for name, live in zip(names, contents, strict=True) if live}
     return ClusterFacts(
@@ -38,7 +40,8 @@ def observe_facts(cluster: Cluster, inventory: Inventory) -> ClusterFacts:
     )
 
 
-def _named_config_maps(inventory: Inventory) -> frozenset[str]:
+def named_config_maps(inventory: Inventory) -> frozenset[str]:
+    """Return the names of the ConfigMaps in the operands' namespace that the inventory refers to."""
     drivers = [inventory.specs.driver, *(pool.driver for pool in inventory.pools.values())]
     inputs = ((item.repo_config, item.cert_config, item.kernel_module_config) for item in drivers)
     names = {name for found in inputs for name in found}
@@ -68,7 +71,7 @@ def observe(
         namespaces = pool.submit(cluster.list, NAMESPACE)
         record = pool.submit(records.read, cluster, inventory)
         held = pool.submit(lock.read, cluster, inventory)
-        kinds = (frozenset(wanted) | _earlier_kinds(top.result())) & KINDS.keys() - _NEVER_MEMBERS
+        kinds = (frozenset(wanted) | _earlier_kinds(top.result())) & MEMBER_KINDS
         lists = list(pool.map(lambda kind: cluster.list(kind, label_selector=set_label).items, sorted(kinds)))
     members = {ref_of(item): item for items in lists for item in items}
     if live_parent := top.result():

@@ -20,7 +20,15 @@ _REPAIRS = 3  # times that one run makes an object anew that somebody deletes me
 _PER_NODE = frozenset({"Node", "Pod"})
 
 # Objects of one rank are applied at the same time, after those of lower ranks.
-_RANKS: Mapping[str, int] = {"Namespace": 0, "CustomResourceDefinition": 1, "DaemonSet": 3, "Deployment": 3}
+# A binding comes after its role: to whom the server does not trust blindly, it compares what the role grants.
+_RANKS: Mapping[str, int] = {
+    "Namespace": 0,
+    "CustomResourceDefinition": 1,
+    "Role": 1,
+    "ClusterRole": 1,
+    "DaemonSet": 3,
+    "Deployment": 3,
+}
 _OTHER_RANK = 2
 
 
@@ -53,9 +61,14 @@ class Objects:
                 list(pool.map(self._apply, ranked[rank]))
 
     def prune(self, changes: Iterable[Change]) -> None:
-        """Delete every object that is no longer wanted."""
+        """Delete every object that is no longer wanted; what is in a namespace goes before the namespace.
+
+        The rights to delete there can go with the namespace.
+        """
+        doomed = [change for change in changes if change.action is Action.DELETE]
         with ThreadPoolExecutor(_PARALLEL) as pool:
-            list(pool.map(self._delete, (change for change in changes if change.action is Action.DELETE)))
+            for last in (False, True):
+                list(pool.map(self._delete, (change for change in doomed if (change.ref.kind == "Namespace") is last)))
 
     def follow(self, desired: Desired, live: Collection[ObjectRef]) -> None:
         """Apply what became wanted, or other than before, since facts about nodes came in; and what somebody deleted.

@@ -9,7 +9,7 @@ from gpu_provision.cluster.client import Cluster
 from gpu_provision.cluster.errors import FieldConflict, NotFound
 from gpu_provision.cluster.observe import observe, observe_facts
 from gpu_provision.model.cluster import Context, Manifest, ref_of
-from gpu_provision.model.findings import Finding, Rejected
+from gpu_provision.model.findings import Finding, Refused, Rejected, Severity
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Action, Change, Plan
 from gpu_provision.planning.compare import changes_between, edited_by_hand
@@ -24,13 +24,19 @@ _PARALLEL = 12
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What was wanted, what was seen, and the plan between the two."""
+    """What was wanted, what was seen, and the plan between the two.
+
+    Attributes:
+        revalidate: Whether validations run again although they have passed.
+        refused: What the server said to a dry run that our user may not ask for; empty if it did all of them.
+    """
 
     context: Context
     desired: Desired
     observed: Observed
     plan: Plan
     revalidate: bool = False
+    refused: str = ""
 
 
 def read(cluster: Cluster, inventory: Inventory, *, revalidate: bool = False) -> Reading:
@@ -53,7 +59,8 @@ def read(cluster: Cluster, inventory: Inventory, *, revalidate: bool = False) ->
     if revalidate:
         observed = _unvalidated(observed, desired)
     draft = plan(context, desired, observed, findings(context))
-    return Reading(context, desired, observed, _confirmed(cluster, draft, observed, context, desired), revalidate)
+    confirmed, refused = _confirmed(cluster, draft, observed, context, desired)
+    return Reading(context, desired, observed, confirmed, revalidate, refused)
 
 
 def _unvalidated(observed: Observed, desired: Desired) -> Observed:
@@ -61,13 +68,19 @@ def _unvalidated(observed: Observed, desired: Desired) -> Observed:
     return replace(observed, passed={}, pods={ref: pod for ref, pod in observed.pods.items() if ref not in validations})
 
 
-def _confirmed(cluster: Cluster, draft: Plan, observed: Observed, context: Context, desired: Desired) -> Plan:
+def _confirmed(
+    cluster: Cluster, draft: Plan, observed: Observed, context: Context, desired: Desired
+) -> tuple[Plan, str]:
     pods = situation(context, desired, observed).pods
     with ThreadPoolExecutor(_PARALLEL) as pool:
         answers = list(pool.map(lambda change: _dry_run(cluster, change, observed), draft.changes))
     changes, problems = [], list(draft.findings)
+    refusals = [answer.findings[0].evidence for answer in answers if isinstance(answer, Refused)]
+    problems += [_unconfirmed(refusals)] if refusals else []
     for change, answer in zip(draft.changes, answers, strict=True):
-        if isinstance(answer, Finding):
+        if isinstance(answer, Refused):
+            changes.append(change)
+        elif isinstance(answer, Finding):
             problems.append(answer)
         elif answer is None:
             changes.append(change)
@@ -75,25 +88,53 @@ def _confirmed(cluster: Cluster, draft: Plan, observed: Observed, context: Conte
             manifest = answer.manifest or {}
             undone = tuple(f"undoes an edit by {manager}" for manager in answer.takes_back_from)
             changes.append(replace(answer, effects=(*undone, *effects(manifest, answer.fields, pods))))
-    return replace(draft, changes=tuple(changes), findings=tuple(problems))
+    return replace(draft, changes=tuple(changes), findings=tuple(problems)), next(iter(refusals), "")
 
 
-def _dry_run(cluster: Cluster, change: Change, observed: Observed) -> Change | Finding | None:
-    """Return None if the change stands as it is, the change as the server sees it, or why it is refused."""
+def _unconfirmed(refusals: list[str]) -> Finding:
+    """A reader gets a plan, too; what only the server knows, such as conflicts, is not in it."""
+    number = f"{len(refusals)} changes" if len(refusals) > 1 else "a change"
+    return Finding(
+        code="GP311",
+        what=f"the API server was not asked about {number}: its dry run needs the right to write",
+        evidence=refusals[0],
+        fix="nothing, for a look; for apply, gpu-provision rbac prints the rights that it needs",
+        severity=Severity.WARNING,
+    )
+
+
+def _dry_run(cluster: Cluster, change: Change, observed: Observed) -> Change | Finding | Refused | None:
+    """Return None if the change stands as it is, the change as the server sees it, or why there is no answer."""
     if not _can_be_tried(change, observed) or change.manifest is None:
         return None
     try:
-        applied = cluster.apply(change.manifest, dry_run=True)
+        return _tried(cluster, change, change.manifest, observed)
+    except Refused as error:
+        return _tolerated(error)
     except NotFound:
         return None
     except FieldConflict as error:
         return _drift(cluster, change, observed, error)
     except Rejected as error:
         return replace(error.findings[0], where=str(change.ref))
+
+
+def _tried(cluster: Cluster, change: Change, manifest: Manifest, observed: Observed) -> Change | Finding | None:
+    applied = cluster.apply(manifest, dry_run=True)
     if applied.created:
         return None
     before = observed.members.get(change.ref) or cluster.get(change.ref) or {}
     return _of_another_stack(change, before) or _as_seen(change, before, applied.object)
+
+
+def _tolerated(refusal: Refused) -> Refused:
+    """Whoever may not write may plan; whom the server does not know may nothing."""
+    if refusal.findings[0].code != _FORBIDDEN:
+        raise refusal
+    return refusal
+
+
+_FORBIDDEN = "GP303"
 
 
 def _of_another_stack(change: Change, before: Manifest) -> Finding | None:

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 
 from gpu_provision.cluster.client import Cluster, connect
 from gpu_provision.cluster.locate import locate
-from gpu_provision.engine import journal
+from gpu_provision.engine import access, journal
 from gpu_provision.engine.explain import explain
 from gpu_provision.engine.reading import Reading, read
 from gpu_provision.engine.run import Outcome, Run
 from gpu_provision.engine.settle import SETTLED
-from gpu_provision.model.findings import Finding, ProvisionError, RunFailed, Severity
+from gpu_provision.model.findings import Finding, ProvisionError, Refused, RunFailed, Severity
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.progress import Event, NodeState, State
 from gpu_provision.planning.states import Key
@@ -56,7 +56,10 @@ class Session:
     def reading(self) -> Reading:
         """Return what was wanted and seen, and the plan; read once."""
         if self._reading is None:
-            self._reading = read(self.cluster, self.inventory, revalidate=self.revalidate)
+            try:
+                self._reading = read(self.cluster, self.inventory, revalidate=self.revalidate)
+            except Refused as refusal:
+                raise access.missing_to_read(self.cluster, self.inventory, refusal) from refusal
         return self._reading
 
     def forget(self) -> None:
@@ -70,11 +73,18 @@ class Session:
         return tuple(item for item in problems if item.severity is Severity.ERROR and item.code in _REFUSE)
 
     def start(self) -> None:
-        """Begin the run if it has not begun. Raises RunFailed if planning found conflicts; nothing is written then."""
+        """Begin the run if it has not begun.
+
+        Raises:
+            RunFailed: Planning found conflicts; nothing was written.
+            Refused: Permissions are missing; nothing was written.
+        """
         if self._run is not None:
             return
         if refused := self.refusals():
             raise RunFailed(*refused)
+        if missing := access.missing_to_run(self.cluster, self.reading()):
+            raise Refused(missing)
         self._run = _Background(self.cluster, self.reading(), self._tell)
         self._run.start()
 

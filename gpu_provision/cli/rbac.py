@@ -1,0 +1,74 @@
+"""``gpu-provision rbac``: the rights that an account needs."""
+
+from __future__ import annotations
+
+import click
+
+from gpu_provision.cli import codes, options
+from gpu_provision.cli.inventory_file import loaded
+from gpu_provision.cli.output import Output
+from gpu_provision.model.findings import Finding, UsageError
+from gpu_provision.planning.roles import Subject
+from gpu_provision.report.documents import document
+
+
+@click.command()
+@options.inventory
+@click.option("--user", "users", metavar="NAME", multiple=True, help="Give the rights to this user; may be repeated.")
+@click.option("--group", "groups", metavar="NAME", multiple=True, help="Give them to this group; may be repeated.")
+@click.option(
+    "--service-account",
+    "--serviceaccount",
+    "accounts",
+    metavar="NAMESPACE:NAME",
+    multiple=True,
+    help="Give them to this service account; may be repeated.",
+)
+@click.option("--read-only", is_flag=True, help="Only what status and plan need.")
+@options.speaking
+def rbac(  # noqa: PLR0913 - one argument per option
+    *,
+    file: str | None,
+    users: tuple[str, ...],
+    groups: tuple[str, ...],
+    accounts: tuple[str, ...],
+    read_only: bool,
+    out: Output,
+) -> None:
+    """Print the least rights that an account needs to run every command on an inventory, without asking any cluster.
+
+    An administrator applies them before the first run:
+
+    \b
+    gpu-provision rbac -i prod --service-account ci:gpu-provision | kubectl apply -f -
+
+    A ClusterRole for what is not in a namespace, a Role in each of the stack's namespaces, and bindings to the users,
+    groups and service accounts that are named; without any, roles alone.
+    """  # noqa: D301 - \b is click's mark for text that keeps its lines
+    from gpu_provision.library import rbac as roles
+    from gpu_provision.report import yaml_text
+
+    subjects = [
+        *(Subject("User", name) for name in users),
+        *(Subject("Group", name) for name in groups),
+        *map(_account, accounts),
+    ]
+    manifests = roles(loaded(file), subjects, read_only=read_only)
+    if not subjects:
+        out.note("Roles only: bind them with --user, --group or --service-account.")
+    out.result(document("rbac", manifests=manifests), yaml_text.stream(manifests))
+
+
+def _account(word: str) -> Subject:
+    """Return ``NAMESPACE:NAME`` as a subject. Raises UsageError."""
+    namespace, _, name = word.partition(":")
+    if namespace and name and ":" not in name:
+        return Subject("ServiceAccount", name, namespace)
+    raise UsageError(
+        Finding(
+            code=codes.USAGE,
+            where=f"--service-account {word}",
+            what="a service account is named by its namespace and its name",
+            fix="--service-account NAMESPACE:NAME",
+        )
+    )

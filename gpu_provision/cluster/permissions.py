@@ -1,0 +1,47 @@
+"""Which permissions we lack: a question per namespace, whatever the number of permissions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+
+from gpu_provision.cluster.client import Cluster, Granted
+from gpu_provision.model.access import Permission
+from gpu_provision.model.findings import Refused, Rejected
+from gpu_provision.planning.rules import grants
+
+_PARALLEL = 12
+_UNKNOWN = Granted((), incomplete=True)
+
+
+def lacking(cluster: Cluster, wanted: Iterable[Permission]) -> tuple[Permission, ...]:
+    """Return those permissions that we do not have, sorted.
+
+    One request for each namespace in question and one for the whole cluster. Where an authorizer cannot list its
+    rules, such as a webhook, what no rule grants is asked for one by one. Who cannot be asked is believed to allow.
+
+    Raises:
+        Unreachable: The API server does not answer.
+    """
+    asked = sorted(set(wanted))
+    namespaces = sorted({one.namespace for one in asked})
+    with ThreadPoolExecutor(_PARALLEL) as pool:
+        answers = pool.map(lambda namespace: _rules(cluster, namespace), namespaces)
+        granted = dict(zip(namespaces, answers, strict=True))
+        left = [one for one in asked if not any(grants(rule, one) for rule in granted[one.namespace].rules)]
+        refused = pool.map(lambda one: not (granted[one.namespace].incomplete and _may(cluster, one)), left)
+        return tuple(one for one, is_refused in zip(left, refused, strict=True) if is_refused)
+
+
+def _rules(cluster: Cluster, namespace: str) -> Granted:
+    try:
+        return cluster.rules(namespace)
+    except (Refused, Rejected):
+        return _UNKNOWN
+
+
+def _may(cluster: Cluster, wanted: Permission) -> bool:
+    try:
+        return cluster.may(wanted)
+    except (Refused, Rejected):
+        return True

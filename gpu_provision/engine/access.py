@@ -1,0 +1,104 @@
+"""Missing permissions, found before the first write and told all at once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+from gpu_provision.cluster.client import Cluster
+from gpu_provision.cluster.permissions import lacking
+from gpu_provision.engine import needs
+from gpu_provision.engine.reading import Reading
+from gpu_provision.model.access import Permission
+from gpu_provision.model.cluster import ClusterFacts, ref_of
+from gpu_provision.model.findings import Finding, ProvisionError, Refused
+from gpu_provision.model.inventory import Inventory
+from gpu_provision.model.plan import Action, Change
+from gpu_provision.planning.prepare import prepare
+from gpu_provision.planning.rules import told
+
+_MISSING = "GP310"
+_ACCOUNT = "system:serviceaccount:"
+_PER_NODE = frozenset({"Node", "Pod"})
+
+
+def missing_to_run(cluster: Cluster, reading: Reading) -> Finding | None:
+    """Return what our user lacks to carry a plan out; None if nothing is lacking.
+
+    Every object of the inventory counts, also those that the plan does not change: a run puts them right when
+    somebody changes them meanwhile.
+    """
+    missing = lacking(cluster, _wanted(reading))
+    return _finding(cluster, reading.context.inventory, missing, reading.refused) if missing else None
+
+
+def _wanted(reading: Reading) -> Iterator[Permission]:
+    yield from needs.to_run(reading.context.inventory)
+    created = {change.ref for change in reading.plan.changes if change.action is Action.CREATE}
+    written = {change.ref for change in reading.plan.changes if change.action in {Action.CREATE, Action.UPDATE}}
+    for manifest in (item for items in reading.desired.values() for item in items):
+        ref = ref_of(manifest)
+        yield from (one for one in needs.to_apply(manifest) if one.verb != "create" or ref in created)
+        if ref in written:
+            yield from needs.to_grant(manifest)
+    yield from (one for change in reading.plan.changes for one in _to_delete(change))
+
+
+def _to_delete(change: Change) -> Iterator[Permission]:
+    if change.action is Action.DELETE:
+        yield from needs.permissions(change.ref, "delete")
+
+
+def missing_to_read(cluster: Cluster, inventory: Inventory, refusal: Refused) -> Refused:
+    """Return the error for a reading that was refused: everything that is missing for reading, or the refusal itself.
+
+    A refusal that RBAC does not explain, such as a proxy's, stays as it is.
+    """
+    if refusal.findings[0].code != _REFUSED:
+        return refusal
+    _, desired = prepare(inventory, ClusterFacts())
+    kinds = {ref_of(item).type for items in desired.values() for item in items if item["kind"] not in _PER_NODE}
+    try:
+        missing = lacking(cluster, needs.to_read(inventory, kinds))
+    except ProvisionError:
+        return refusal
+    if not missing:
+        return refusal
+    return Refused(_finding(cluster, inventory, missing, refusal.findings[0].evidence))
+
+
+_REFUSED = "GP303"
+
+
+def _finding(cluster: Cluster, inventory: Inventory, missing: tuple[Permission, ...], refusal: str) -> Finding:
+    user = _user(cluster, refusal)
+    who = user or (f"the kubeconfig's user {cluster.user}" if cluster.user else "the user")
+    number = f"{len(missing)} permissions" if len(missing) > 1 else "a permission"
+    return Finding(
+        code=_MISSING,
+        what=f"{who} lacks {number}; nothing was written",
+        where=f"{cluster.name} ({cluster.server})",
+        evidence=_listed(told(missing)),
+        fix=f"let an administrator run: {_command(inventory, user)} | kubectl apply -f -",
+    )
+
+
+def _listed(lines: Iterable[str]) -> str:
+    return "may not " + "; ".join(lines)
+
+
+def _user(cluster: Cluster, refusal: str) -> str:
+    """Return the name by which the server knows us; empty if it does not tell."""
+    named = re.search(r'[Uu]ser "([^"]*)"', refusal)
+    if named:
+        return named.group(1)
+    try:
+        return cluster.whoami()
+    except ProvisionError:
+        return ""
+
+
+def _command(inventory: Inventory, user: str) -> str:
+    account = user.removeprefix(_ACCOUNT)
+    subject = f"--service-account {account}" if account != user else f"--user '{user or 'NAME'}'"
+    return f"gpu-provision rbac -i {inventory.path or 'FILE'} {subject}"

@@ -1,0 +1,148 @@
+"""What this tool asks of an API server, as permissions: from the inventory alone, so that rights can come first.
+
+Every request goes through `gpu_provision.cluster.client`; a test compares what it sent in runs of all kinds with
+what stands here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import fields, replace
+from typing import Any
+
+from gpu_provision.cluster.client import KINDS
+from gpu_provision.cluster.lock import lock_ref
+from gpu_provision.cluster.observe import MEMBER_KINDS, NAMESPACE, NODE, POD, SERVICE_MONITORS, named_config_maps
+from gpu_provision.cluster.records import record_ref
+from gpu_provision.components import prerequisites
+from gpu_provision.engine.view import scopes
+from gpu_provision.model.access import Permission
+from gpu_provision.model.cluster import ClusterFacts, Kind, Manifest, ObjectRef, ref_of
+from gpu_provision.model.inventory import Inventory
+from gpu_provision.model.specs import OperandSpec, Specs
+from gpu_provision.planning.prepare import prepare
+from gpu_provision.planning.rules import permissions_of
+
+_APPLY = ("get", "create", "patch")  # an apply is a patch; of an object that is not there yet, a create as well
+_ROLES = frozenset({"Role", "ClusterRole"})
+_PER_NODE = frozenset({"Node", "Pod"})
+_NAMED_BY_NODES = frozenset({"DaemonSet"})  # its name can hold what only the cluster's nodes know, such as their system
+FACTS = ClusterFacts(resources=frozenset({SERVICE_MONITORS}))
+"""A cluster that serves everything that some component makes use of."""
+
+
+def everything(inventory: Inventory) -> frozenset[Permission]:
+    """Return what an account needs for every command on this inventory, whatever the state of the cluster."""
+    desired = _manifests(inventory)
+    return frozenset(
+        (
+            *to_read(inventory, MEMBER_KINDS),
+            *to_run(inventory),
+            *(one for item in desired for one in _unnamed(to_apply(item), item) if not _makes_namespace(one)),
+            *(one for item in desired for one in to_grant(item)),
+            *_to_prune(inventory),
+        )
+    )
+
+
+def to_look(inventory: Inventory) -> frozenset[Permission]:
+    """Return what an account needs for ``status`` and for a ``plan`` without the server's word."""
+    return frozenset((*to_read(inventory, MEMBER_KINDS), *_to_read_logs(inventory)))
+
+
+def to_read(inventory: Inventory, kinds: Iterable[Kind]) -> Iterator[Permission]:
+    """Yield what one reading needs.
+
+    Args:
+        kinds: Those of the stack's objects. They are looked for in the whole cluster: members of an earlier
+            inventory may be anywhere.
+    """
+    for kind in (NODE, POD, NAMESPACE, *kinds):
+        yield from _permissions(kind, "list")
+    home = inventory.cluster.namespace
+    names = (inventory.name, record_ref(inventory).name, *sorted(named_config_maps(inventory)))
+    for name in names:
+        yield from permissions(ObjectRef("v1", "ConfigMap", home, name), "get")
+    yield from permissions(lock_ref(inventory), "get")
+
+
+def to_run(inventory: Inventory) -> Iterator[Permission]:
+    """Yield what every run that writes needs besides its objects: lock, record, watches, nodes, validations, logs."""
+    for scope in scopes(inventory):
+        yield from _permissions(scope.kind, "list", "watch")
+    lock = lock_ref(inventory)
+    yield from _permissions(lock.type, "create", namespace=lock.namespace)  # a POST, which names nothing
+    yield from permissions(lock, "get", "update")
+    yield from permissions(record_ref(inventory), *_APPLY)
+    yield from _permissions(NODE, "patch")
+    yield from _permissions(POD, "create", "delete", namespace=inventory.cluster.namespace)
+    yield from _to_read_logs(inventory)
+
+
+def _to_read_logs(inventory: Inventory) -> Iterator[Permission]:
+    for namespace in prerequisites.spec(inventory).namespaces:
+        yield Permission("get", "", "pods/log", namespace)
+
+
+def to_apply(manifest: Manifest) -> Iterator[Permission]:
+    """Yield what applying an object needs; for nodes and validation pods see `to_run`."""
+    if manifest["kind"] not in _PER_NODE:
+        yield from permissions(ref_of(manifest), *_APPLY)
+
+
+def to_grant(manifest: Manifest) -> Iterator[Permission]:
+    """Yield what a role grants: whoever writes it, or binds it, has to hold that."""
+    if manifest["kind"] in _ROLES:
+        yield from permissions_of(manifest.get("rules", ()), manifest["metadata"].get("namespace", ""))
+
+
+def _to_prune(inventory: Inventory) -> Iterator[Permission]:
+    """Yield what removing a component that is switched off needs.
+
+    In the stack's namespaces that is any object of a kind that it has there; elsewhere those that some component can
+    have under this inventory.
+    """
+    own = frozenset(prerequisites.spec(inventory).namespaces)
+    for manifest in _manifests(_with_everything_on(inventory)):
+        ref = ref_of(manifest)
+        if ref.kind in _PER_NODE or ref == ObjectRef("v1", "Namespace", "", inventory.cluster.namespace):
+            continue
+        if ref.namespace in own:
+            yield from _permissions(ref.type, "delete", namespace=ref.namespace)
+        elif not ref.namespace:
+            yield from permissions(ref, "delete")
+
+
+def permissions(ref: ObjectRef, *verbs: str) -> Iterator[Permission]:
+    """Yield permissions on one object."""
+    yield from _permissions(ref.type, *verbs, namespace=ref.namespace, name=ref.name)
+
+
+def _permissions(kind: Kind, *verbs: str, namespace: str = "", name: str = "") -> Iterator[Permission]:
+    group = kind.api_version.rpartition("/")[0]
+    for verb in verbs:
+        yield Permission(verb, group, KINDS[kind], namespace, name)
+
+
+def _unnamed(found: Iterable[Permission], manifest: Manifest) -> Iterator[Permission]:
+    for one in found:
+        yield one._replace(name="") if manifest["kind"] in _NAMED_BY_NODES else one
+
+
+def _makes_namespace(one: Permission) -> bool:
+    """Whoever grants the rights makes the namespaces, which the Roles need."""
+    return (one.verb, one.group, one.resource) == ("create", "", "namespaces")
+
+
+def _manifests(inventory: Inventory) -> list[Manifest]:
+    _, desired = prepare(inventory, FACTS)
+    return [manifest for manifests in desired.values() for manifest in manifests]
+
+
+def _with_everything_on(inventory: Inventory) -> Inventory:
+    specs = inventory.specs
+    found: dict[str, Any] = {field.name: getattr(specs, field.name) for field in fields(Specs)}
+    on: dict[str, Any] = {
+        name: replace(spec, enabled=True) for name, spec in found.items() if isinstance(spec, OperandSpec)
+    }
+    return replace(inventory, specs=replace(specs, cdi_enabled=True, **on))

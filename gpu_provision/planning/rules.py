@@ -1,0 +1,102 @@
+"""RBAC rules as sets of permissions, and back. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any
+
+from gpu_provision.components.objects import rule
+from gpu_provision.model.access import Permission
+
+Rule = Mapping[str, Any]
+"""A rule as Roles, ClusterRoles and SelfSubjectRulesReviews hold it."""
+
+_VERBS = ("get", "list", "watch", "create", "update", "patch", "delete")
+
+
+def permissions_of(rules: Iterable[Rule], namespace: str = "") -> Iterator[Permission]:
+    """Yield everything that rules grant in a namespace, or everywhere. Raises KeyError for rules about URLs."""
+    for one in rules:
+        for group in one["apiGroups"]:
+            for resource in one["resources"]:
+                for verb in one["verbs"]:
+                    for name in one.get("resourceNames") or ("",):
+                        yield Permission(verb, group, resource, namespace, name)
+
+
+def grants(one: Rule, wanted: Permission) -> bool:
+    """Whether a rule that holds in the permission's namespace grants it."""
+    names = one.get("resourceNames") or ()
+    return (
+        _has(one.get("verbs"), wanted.verb)
+        and _has(one.get("apiGroups"), wanted.group)
+        and _has(one.get("resources"), wanted.resource, f"*/{wanted.resource.partition('/')[2]}")
+        and (not names or wanted.name in names)
+    )
+
+
+def _has(given: Collection[str] | None, *wanted: str) -> bool:
+    return any(one == "*" or one in wanted for one in given or ())
+
+
+def rules_of(permissions: Iterable[Permission]) -> list[dict[str, Any]]:
+    """Return rules that grant just these permissions, all of one namespace or all of the cluster.
+
+    Resources that share group, verbs and names share a rule.
+    """
+    rows: dict[tuple[str, tuple[str, ...], tuple[str, ...]], list[str]] = {}
+    for (group, resource), by_name in sorted(_by_resource(permissions).items()):
+        for verbs, names in _by_verbs(by_name):
+            rows.setdefault((group, verbs, names), []).append(resource)
+    return [rule(group, resources, verbs, names) for (group, verbs, names), resources in rows.items()]
+
+
+def _by_resource(permissions: Iterable[Permission]) -> dict[tuple[str, str], dict[str, set[str]]]:
+    found: dict[tuple[str, str], dict[str, set[str]]] = {}
+    for one in permissions:
+        found.setdefault((one.group, one.resource), {}).setdefault(one.name, set()).add(one.verb)
+    return found
+
+
+def _by_verbs(by_name: Mapping[str, set[str]]) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
+    """Yield verbs with the names that they are restricted to; what holds for any name is not said again for one."""
+    of_any = by_name.get("", set())
+    if of_any:
+        yield _ordered(of_any), ()
+    names: dict[tuple[str, ...], list[str]] = {}
+    for name, found in sorted(by_name.items()):
+        if name and found - of_any:
+            names.setdefault(_ordered(found - of_any), []).append(name)
+    for verbs, named in names.items():
+        yield verbs, tuple(named)
+
+
+def _ordered(verbs: Iterable[str]) -> tuple[str, ...]:
+    known = dict(zip(_VERBS, range(len(_VERBS)), strict=True))
+    return tuple(sorted(verbs, key=lambda verb: (known.get(verb, len(known)), verb)))
+
+
+def without(permissions: Iterable[Permission], granted: Collection[Permission]) -> list[Permission]:
+    """Return the permissions of namespaces that are not granted in the whole cluster anyway."""
+    everywhere = frozenset(granted)
+    return [
+        one
+        for one in permissions
+        if one._replace(namespace="") not in everywhere and one._replace(namespace="", name="") not in everywhere
+    ]
+
+
+def told(permissions: Iterable[Permission]) -> list[str]:
+    """Return permissions for a reader, those alike in one line: ``get, patch roles "a", "b" in namespace x``."""
+    by_namespace: dict[str, list[Permission]] = {}
+    for one in permissions:
+        by_namespace.setdefault(one.namespace, []).append(one)
+    return [_told(one, namespace) for namespace, found in sorted(by_namespace.items()) for one in rules_of(found)]
+
+
+def _told(one: Rule, namespace: str) -> str:
+    group = one["apiGroups"][0]
+    resources = ", ".join(f"{resource}.{group}" if group else resource for resource in one["resources"])
+    names = " " + ", ".join(f'"{name}"' for name in one["resourceNames"]) if "resourceNames" in one else ""
+    scope = f"in namespace {namespace}" if namespace else "in the whole cluster"
+    return f"{', '.join(one['verbs'])} {resources}{names} {scope}"

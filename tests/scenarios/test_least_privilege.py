@@ -1,0 +1,191 @@
+"""An account with the rights that ``gpu-provision rbac`` prints can do everything, and needs all of them."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs
+
+import pytest
+import yaml
+
+from gpu_provision.engine import needs
+from gpu_provision.inventory import load
+from gpu_provision.model.access import Permission
+from gpu_provision.planning.prepare import prepare
+from gpu_provision.sandbox.apiserver.requestlog import Request
+from tests.scenarios.world import Answer, World
+
+OPERANDS = "gpu-operator-resources"
+NAME = "ci-robot"
+_VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+_QUESTIONS = ("selfsubjectrulesreviews", "selfsubjectaccessreviews", "selfsubjectreviews")
+
+
+class Robot:
+    """An account with a kubeconfig of its own, in somebody's world."""
+
+    def __init__(self, world: World, name: str = NAME) -> None:
+        """Make the account; it may do nothing yet."""
+        self.world, self.name = world, name
+        found = world.cli("sandbox", "kubeconfig", "--fleet", str(world.fleet), "--user", name, check=True)
+        self.kubeconfig = Path(found.out.strip())
+
+    def does(self, command: str, *arguments: str, check: bool = False) -> Answer:
+        """Run a command of gpu-provision as this account."""
+        return self.world.run(*self.command(command, *arguments), check=check)
+
+    def command(self, name: str, *arguments: str) -> tuple[str, ...]:
+        """Return the words of such a command."""
+        program, *_ = self.world.apply_command
+        return program, name, "-i", str(self.world.inventory), "--kubeconfig", str(self.kubeconfig), *arguments
+
+    def applies(self, *arguments: str, check: bool = True) -> Answer:
+        """Run apply as this account."""
+        return self.does("apply", "--yes", "--cluster-only", *arguments, check=check)
+
+    def is_given_its_rights(self, *options: str) -> None:
+        """Let the administrator apply what rbac prints for the inventory as it stands."""
+        words = ("rbac", "-i", str(self.world.inventory), "--user", self.name, *options)
+        self.world.kubectl("apply", "-f", "-", stdin=self.world.cli(*words, check=True).out)
+
+    def requests(self) -> list[Request]:
+        """Everything that this account asked so far."""
+        return [request for request in self.world.requests() if request.user == self.name]
+
+    def writes(self) -> list[Request]:
+        """What could change something."""
+        return [request for request in self.requests() if request.is_write]
+
+
+@pytest.fixture(scope="module")
+def robot(world: World) -> Iterator[Robot]:
+    """An account with the rights of an inventory in which everything is on, after its first run."""
+    world.kubectl("apply", "-f", "-", stdin=json.dumps(_SERVICE_MONITORS))
+    world.settings(dcgm={"enabled": True})
+    made = Robot(world)
+    made.is_given_its_rights()
+    made.applies()
+    return made
+
+
+_SERVICE_MONITORS = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "servicemonitors.monitoring.coreos.com"},
+    "spec": {
+        "group": "monitoring.coreos.com",
+        "names": {"kind": "ServiceMonitor", "plural": "servicemonitors", "singular": "servicemonitor"},
+        "scope": "Namespaced",
+        "versions": [
+            {
+                "name": "v1",
+                "served": True,
+                "storage": True,
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+            }
+        ],
+    },
+}
+
+
+def test_a_second_run_changes_nothing_and_asks_nothing_more(robot: Robot) -> None:
+    """Rights are asked for only by a run that writes."""
+    before = len(robot.requests())
+    robot.applies()
+    asked = robot.requests()[before:]
+    assert [request for request in asked if request.verb != "GET"] == []
+    assert len(asked) < 25
+
+
+def test_a_look_needs_no_right_to_write(robot: Robot) -> None:
+    reader = Robot(robot.world, "reader")
+    reader.is_given_its_rights("--read-only")
+    assert "as declared" in reader.does("plan", "--cluster-only", check=True).out
+    assert "Test PASSED" in reader.does("status", check=True).out
+
+
+def test_an_upgrade_restarts_driver_pods_and_drift_is_undone(robot: Robot) -> None:
+    """An edit of a role is undone although only those may write it who hold what it grants."""
+    robot.world.settings(driver={"version": "580.178.04"}, device_plugin={"version": "v0.19.3"})
+    robot.world.kubectl("patch", "clusterrole", "nvidia-driver", "--type=merge", "-p", '{"rules": []}')
+    robot.applies()
+    assert "as declared" in robot.does("plan", "--cluster-only", check=True).out
+
+
+def test_objects_that_lost_their_labels_are_taken_in_again(robot: Robot) -> None:
+    """They are there already, so each is read before it is written."""
+    part_of = "applyset.kubernetes.io/part-of"
+    for kinds, scope in _KINDS.items():
+        robot.world.kubectl("label", kinds, *scope, "-l", part_of, f"{part_of}-")
+    robot.applies()
+    assert "as declared" in robot.does("plan", "--cluster-only", check=True).out
+
+
+_KINDS: dict[str, tuple[str, ...]] = {
+    "configmaps,services,serviceaccounts,daemonsets,deployments,roles,rolebindings,servicemonitors": ("-A",),
+    "namespaces,clusterroles,clusterrolebindings,runtimeclasses,customresourcedefinitions": (),
+}
+
+
+def test_a_failure_in_any_namespace_is_explained_from_its_log(robot: Robot) -> None:
+    fault = {"fault": "crash-loop", "node": "t4-1", "image": "node-feature-discovery", "message": "no PCI bus"}
+    robot.world.fault(fault)
+    robot.world.until(lambda: "no PCI bus" in robot.applies("--timeout", "3", check=False).text)
+    robot.world.fault()
+    robot.applies()
+
+
+def test_what_is_switched_off_is_removed(robot: Robot) -> None:
+    """Also its namespace, in which the account then has no rights any more."""
+    off: dict[str, Any] = {"enabled": False}
+    names = ("nfd", "driver", "toolkit", "device_plugin", "gfd", "dcgm", "dcgm_exporter")
+    robot.world.settings(**dict.fromkeys(names, off), cdi=off)
+    running = robot.world.start(*robot.command("apply", "--yes", "--cluster-only"))
+    try:
+        robot.world.until(lambda: _is_gone(robot.world, "node-feature-discovery"))
+    finally:
+        running.send_signal(signal.SIGINT)  # nobody labels the nodes now, so they would not get ready
+        text, _ = running.communicate(timeout=60)
+    assert "GP3" not in text
+    left = robot.world.json("daemonsets", "-A")["items"]
+    assert {item["metadata"]["name"] for item in left} == {"nvidia-operator-validator"}
+
+
+def _is_gone(world: World, namespace: str) -> bool:
+    return world.kubectl("get", "namespace", namespace, check=False).code != 0
+
+
+def test_every_right_was_needed(robot: Robot, checkout: Path, tmp_path: Path) -> None:
+    """Every verb on every resource, and every name, was used in these runs, but for what the stack's roles grant."""
+    document = yaml.safe_load((checkout / "inventories/sandbox.yaml").read_text())
+    path = tmp_path / "sandbox.yaml"
+    path.write_text(yaml.safe_dump({**document, "dcgm": {"enabled": True}}))
+    inventory = load(path)
+    used = {permission for request in robot.requests() for permission in _permissions(request)}
+    _, desired = prepare(inventory, needs.FACTS)
+    passed_on = {one for items in desired.values() for item in items for one in needs.to_grant(item)}
+    granted = needs.everything(inventory) - passed_on
+    assert sorted({one[:4] for one in granted} - {one[:4] for one in used}) == []
+    assert sorted({one[1:] for one in granted if one.name} - {one[1:] for one in used}) == []
+
+
+def _permissions(request: Request) -> Iterator[Permission]:
+    """What a request asked for, as RBAC sees it."""
+    parts = request.path.strip("/").split("/")
+    if parts[-1] in _QUESTIONS or parts[0] not in {"api", "apis"} or len(parts) < 3:
+        return
+    group, rest = ("", parts[2:]) if parts[0] == "api" else (parts[1], parts[3:])
+    if not rest:
+        return
+    namespace = ""
+    if rest[0] == "namespaces" and len(rest) > 2:
+        namespace, rest = rest[1], rest[2:]
+    name = rest[1] if len(rest) > 1 else ""
+    verb = _VERBS.get(request.verb) or ("get" if name else "watch" if "watch" in parse_qs(request.query) else "list")
+    yield Permission(verb, group, "/".join((rest[0], *rest[2:])), namespace, name)
+    if request.code == 201 and verb == "patch":
+        yield Permission("create", group, rest[0], namespace, name)
