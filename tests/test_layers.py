@@ -23,7 +23,16 @@ sys.exit(f"imported {{heavy}}" if heavy else code)
 
 @pytest.mark.parametrize(
     "words",
-    [["--help"], ["plan", "--help"], ["schema"], ["validate"], ["render"], ["plan", "--offline"], ["--version"]],
+    [
+        ["--help"],
+        ["plan", "--help"],
+        ["schema"],
+        ["validate"],
+        ["render"],
+        ["rbac", "-q"],
+        ["plan", "--offline"],
+        ["--version"],
+    ],
 )
 def test_offline_commands_import_neither_kubernetes_nor_pyinfra(words: list[str]) -> None:
     """They start fast, and work where neither is of use."""

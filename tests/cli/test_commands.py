@@ -27,6 +27,7 @@ def _hosts(*hosts: HostOutcome) -> HostsResult:
     [
         ["validate"],
         ["render"],
+        ["rbac"],
         ["plan", "--offline", "--cluster-only"],
         ["plan"],
         ["apply"],
@@ -56,6 +57,27 @@ def test_render_prints_every_object(run: Run) -> None:
     """The stream is what kubectl apply -f - takes."""
     kinds = {manifest["kind"] for manifest in yaml.safe_load_all(run("render", "-i", SANDBOX).out)}
     assert {"Namespace", "DaemonSet", "RuntimeClass"} <= kinds
+
+
+def test_rbac_prints_roles_and_the_bindings_that_are_asked_for(run: Run) -> None:
+    """Without a subject there is nobody to bind; what is missing is said beside the result."""
+    alone = run("rbac", "-i", SANDBOX)
+    assert {item["kind"] for item in yaml.safe_load_all(alone.out)} == {"Namespace", "ClusterRole", "Role"}
+    assert "--service-account" in alone.err
+    words = ("--user", "bob", "--group", "ops", "--service-account", "ci:robot", "--read-only", "--json")
+    manifests = run("rbac", "-i", SANDBOX, *words).document["manifests"]
+    subjects = next(item for item in manifests if item["kind"] == "ClusterRoleBinding")["subjects"]
+    assert [(one["kind"], one["name"], one.get("namespace")) for one in subjects] == [
+        ("User", "bob", None),
+        ("Group", "ops", None),
+        ("ServiceAccount", "robot", "ci"),
+    ]
+
+
+@pytest.mark.parametrize("word", ["robot", "ci:", ":robot", "a:b:c"])
+def test_a_service_account_is_named_with_its_namespace(run: Run, word: str) -> None:
+    ran = run("rbac", "-i", SANDBOX, "--service-account", word)
+    assert (ran.code, "GP002" in ran.err) == (ExitCode.USAGE, True)
 
 
 def test_render_writes_files_and_removes_its_own_stale_ones(run: Run, tmp_path: Path) -> None:

@@ -102,10 +102,27 @@ def test_a_second_run_changes_nothing_and_asks_nothing_more(robot: Robot) -> Non
 
 
 def test_a_look_needs_no_right_to_write(robot: Robot) -> None:
+    """Nor does an apply where everything is as declared."""
     reader = Robot(robot.world, "reader")
     reader.is_given_its_rights("--read-only")
     assert "as declared" in reader.does("plan", "--cluster-only", check=True).out
     assert "Test PASSED" in reader.does("status", check=True).out
+    reader.applies()
+
+
+def test_whoever_has_no_rights_is_told_all_that_is_missing_for_a_look(robot: Robot) -> None:
+    """One message, not one per run; exit code 1."""
+    novice = Robot(robot.world, "novice")
+    run = novice.does("status", "--json")
+    (error,) = json.loads(run.out)["errors"]
+    assert (run.code, error["code"]) == (1, "GP310")
+    assert error["what"].startswith("novice lacks ")
+    assert (
+        "list configmaps, namespaces, nodes, pods, serviceaccounts, services in the whole cluster" in error["evidence"]
+    )
+    assert 'get leases.coordination.k8s.io "sandbox" in namespace gpu-operator-resources' in error["evidence"]
+    assert f"gpu-provision rbac -i {robot.world.inventory} --user 'novice' | kubectl apply -f -" in error["fix"]
+    assert novice.writes() == []
 
 
 def test_an_upgrade_restarts_driver_pods_and_drift_is_undone(robot: Robot) -> None:
@@ -189,3 +206,21 @@ def _permissions(request: Request) -> Iterator[Permission]:
     yield Permission(verb, group, "/".join((rest[0], *rest[2:])), namespace, name)
     if request.code == 201 and verb == "patch":
         yield Permission("create", group, rest[0], namespace, name)
+
+
+def test_whoever_may_only_look_gets_a_plan_and_is_told_what_a_run_needs(robot: Robot) -> None:
+    """The plan goes without the server's word; a run ends before the first write, and the lock is nobody's."""
+    reader = Robot(robot.world, "reader")
+    reader.is_given_its_rights("--read-only")
+    robot.world.settings(gfd={"enabled": True})
+    planned = json.loads(reader.does("plan", "--cluster-only", "--json", check=True).out)
+    assert planned["summary"]["create"] > 0
+    assert [warning["code"] for warning in planned["warnings"]] == ["GP311"]
+    run = reader.applies("--json", check=False)
+    (error,) = json.loads(run.out)["errors"]
+    assert (run.code, error["code"]) == (1, "GP310")
+    assert (
+        'create, patch daemonsets.apps "gpu-feature-discovery" in namespace gpu-operator-resources' in error["evidence"]
+    )
+    assert reader.writes() == []
+    assert not robot.world.json("lease", "sandbox", "-n", OPERANDS)["spec"].get("holderIdentity")
