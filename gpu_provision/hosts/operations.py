@@ -14,8 +14,10 @@ from pyinfra.api.operation import operation
 from pyinfra.api.state import State
 from pyinfra.context import host, state
 
+from gpu_provision.facts.modules import OWN_FILE as MODULES_FILE
+from gpu_provision.facts.nouveau import OWN_FILE as NOUVEAU_FILE
 from gpu_provision.hosts import prerequisites
-from gpu_provision.hosts.facts import MODULES_FILE, NOUVEAU_FILE, GpuHost
+from gpu_provision.hosts.facts import GpuHost
 from gpu_provision.hosts.prerequisites import FileLines
 from gpu_provision.model.findings import Finding
 
@@ -40,7 +42,7 @@ def kernel_modules(names: Sequence[str]) -> Commands:
     Args:
         names: Names of modules, with dashes or underscores.
     """
-    record = host.get_fact(GpuHost, modules=tuple(names))
+    record = host.get_fact(GpuHost, modules=tuple(names), sections=("system", "kernel", "modules"))
     if record is None:
         yield from _refuse(prerequisites.unreadable(host.name))
         return
@@ -49,7 +51,7 @@ def kernel_modules(names: Sequence[str]) -> Commands:
         yield from _refuse(prerequisites.missing_modules(record, host.name, changes.missing))
         return
     _note(changes.words)
-    _show_diff(MODULES_FILE, record.modules_file, changes.file)
+    _show_diff(MODULES_FILE, record.modules.own_file, changes.file)
     if changes.load:
         yield StringCommand(f"{_PATH} modprobe -a {shlex.join(changes.load)}")
     if changes.file_differs:
@@ -68,17 +70,17 @@ def nouveau(blacklisted: bool = True) -> Commands:  # noqa: FBT001, FBT002 - pyi
     Args:
         blacklisted: False removes our blacklist and leaves those of others alone.
     """
-    record = host.get_fact(GpuHost)
+    record = host.get_fact(GpuHost, sections=("system", "kernel", "modules", "nouveau"))
     if record is None:
         yield from _refuse(prerequisites.unreadable(host.name))
         return
     changes = prerequisites.nouveau_changes(record, blacklisted=blacklisted)
     _note(changes.words)
-    _show_diff(NOUVEAU_FILE, record.nouveau_file, changes.file)
+    _show_diff(NOUVEAU_FILE, record.nouveau.own_file, changes.file)
     if changes.file_differs:
         yield _file_command(NOUVEAU_FILE, changes.file)
     if changes.rebuild_initramfs:
-        yield StringCommand(f"{_PATH} {_rebuild(record.initramfs_tool, record.kernel)}")
+        yield StringCommand(f"{_PATH} {_rebuild(record.nouveau.initramfs_tool, record.kernel.running)}")
     if changes.unload:
         yield StringCommand(f"{_PATH} modprobe -r nouveau")
     reasons = prerequisites.reboot_reasons(record, nouveau_unwanted=blacklisted)
@@ -93,12 +95,12 @@ def gpus_present(count: int) -> Commands:
     Args:
         count: How many there should be.
     """
-    record = host.get_fact(GpuHost)
+    record = host.get_fact(GpuHost, sections=("pci",))
     if record is None:
         yield from _refuse(prerequisites.unreadable(host.name))
         return
-    if len(record.gpus) != count:
-        _tell(prerequisites.other_gpu_count(host.name, count, len(record.gpus)))
+    if len(record.pci.gpus) != count:
+        _tell(prerequisites.other_gpu_count(host.name, count, len(record.pci.gpus)))
 
 
 def _rebuild(tool: str, kernel: str) -> str:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from gpu_provision.facts.modules import canonical
+from gpu_provision.facts.record import HostRecord
 from gpu_provision.hosts import codes
-from gpu_provision.hosts.record import HostRecord, canonical
 from gpu_provision.model.findings import Finding, Severity
 
 FileLines = tuple[str, ...] | None
@@ -89,14 +90,14 @@ class NouveauChanges:
 def module_changes(record: HostRecord, modules: Iterable[str]) -> ModuleChanges:
     """Return what is missing. A module built into the kernel is present, and needs no loading at boot."""
     names = list(dict.fromkeys(map(canonical, modules)))
-    loadable = [name for name in names if name not in record.built_in]
+    loadable = [name for name in names if name not in record.modules.built_in]
     file = (MODULES_HEADER, *loadable) if loadable else None
-    absent = [name for name in loadable if name not in record.loaded]
+    absent = [name for name in loadable if name not in record.modules.loaded]
     return ModuleChanges(
-        load=tuple(name for name in absent if name in record.available),
+        load=tuple(name for name in absent if name in record.modules.available),
         file=file,
-        file_differs=file != record.modules_file,
-        missing=tuple(name for name in absent if name not in record.available),
+        file_differs=file != record.modules.own_file,
+        missing=tuple(name for name in absent if name not in record.modules.available),
     )
 
 
@@ -107,33 +108,33 @@ def nouveau_changes(record: HostRecord, *, blacklisted: bool) -> NouveauChanges:
     been interrupted between the two.
     """
     file = NOUVEAU_LINES if blacklisted and _needs_own_file(record) else None
-    differs = file != record.nouveau_file
-    stale = differs or (file is not None and record.initramfs_stale)
+    differs = file != record.nouveau.own_file
+    stale = differs or (file is not None and record.nouveau.initramfs_stale)
     return NouveauChanges(
         file=file,
         file_differs=differs,
-        rebuild_initramfs=bool(stale and record.initramfs and record.initramfs_tool),
-        unload=blacklisted and record.loaded.get("nouveau") == 0,
+        rebuild_initramfs=bool(stale and record.nouveau.initramfs and record.nouveau.initramfs_tool),
+        unload=blacklisted and record.modules.loaded.get("nouveau") == 0,
     )
 
 
 def _needs_own_file(record: HostRecord) -> bool:
-    return record.nouveau_file is not None or not record.nouveau_blacklisted_elsewhere
+    return record.nouveau.own_file is not None or not record.nouveau.blacklisted_elsewhere
 
 
 def reboot_reasons(record: HostRecord, *, nouveau_unwanted: bool = True) -> tuple[str, ...]:
     """Return why this host needs a reboot, each in a few words; empty if it does not."""
-    held = nouveau_unwanted and record.loaded.get("nouveau", 0) != 0
+    held = nouveau_unwanted and record.modules.loaded.get("nouveau", 0) != 0
     reasons = (
         (held, "nouveau is loaded and in use; it stays away from the next boot on"),
-        (record.reboot_required, "the system itself asks for one (/run/reboot-required)"),
+        (record.system.reboot_required, "the system itself asks for one (/run/reboot-required)"),
     )
     return tuple(reason for applies, reason in reasons if applies)
 
 
 def missing_modules(record: HostRecord, host: str, modules: Sequence[str]) -> Finding:
     """Return the error about kernel modules that a host cannot have with the kernel it runs."""
-    template = MODULE_PACKAGES.get(record.os_id, UNKNOWN_PACKAGE)
+    template = MODULE_PACKAGES.get(record.system.id, UNKNOWN_PACKAGE)
     names, verb = ", ".join(modules), "is" if len(modules) == 1 else "are"
     remove = (
         "or take it off host_prerequisites.kernel_modules"
@@ -142,10 +143,10 @@ def missing_modules(record: HostRecord, host: str, modules: Sequence[str]) -> Fi
     )
     return Finding(
         code=codes.MODULE_MISSING,
-        what=f"kernel {record.kernel} has no module {names}",
+        what=f"kernel {record.kernel.running} has no module {names}",
         where=host,
-        evidence=f"{names} {verb} neither loaded, nor built in, nor in /lib/modules/{record.kernel}",
-        fix=f"{template.format(kernel=record.kernel)}, {remove}",
+        evidence=f"{names} {verb} neither loaded, nor built in, nor in /lib/modules/{record.kernel.running}",
+        fix=f"{template.format(kernel=record.kernel.running)}, {remove}",
     )
 
 

@@ -17,14 +17,17 @@ from pyinfra.api.operations import run_ops
 from pyinfra.api.state import BaseStateCallback, State, StateOperationHostData, StateStage
 from pyinfra.context import ctx_host, ctx_state
 
+from gpu_provision.facts.record import HostRecord
 from gpu_provision.hosts.facts import GpuHost
 from gpu_provision.hosts.operations import CHANGES, FINDINGS
 from gpu_provision.hosts.phase import host_prerequisites
 from gpu_provision.hosts.prerequisites import reboot_reasons
-from gpu_provision.hosts.record import HostRecord
 from gpu_provision.model.findings import Finding, Severity
 
 Emit = Callable[[dict[str, Any]], None]
+
+OUTCOME = ("system", "kernel", "modules", "pci")
+"""Sections that tell how a host is in the end."""
 
 REASON = "gpu_provision_reason"
 """Key of ``host.connector_data`` for a failure that is no finding: no connection, an exception of pyinfra's."""
@@ -137,7 +140,7 @@ def _records(state: State) -> dict[str, HostRecord]:
 
     def read(host: Host) -> None:
         try:
-            record = host.get_fact(GpuHost, _ignore_errors=True)
+            record = host.get_fact(GpuHost, sections=OUTCOME, _ignore_errors=True)
         except PyinfraError:
             return
         if record:
@@ -157,8 +160,8 @@ def _outcome(state: State, host: Host, record: HostRecord | None) -> dict[str, A
         "failed": bool(reason),
         "reason": reason,
         "reboot_needed": held,
-        "gpus": len(record.gpus) if record else None,
-        "kernel": record.kernel if record else "",
+        "gpus": len(record.pci.gpus) if record else None,
+        "kernel": record.kernel.running if record else "",
     }
 
 

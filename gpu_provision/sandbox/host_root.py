@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gpu_provision.sandbox.host_software import PROGRAMS, links, software
 from gpu_provision.sandbox.host_tools import SCRIPTS, TOOLS
 
 if TYPE_CHECKING:  # fleets need YAML, which would weigh on everybody who only runs a command
@@ -25,6 +26,9 @@ ARCHITECTURES: Mapping[str, str] = {"amd64": "x86_64", "arm64": "aarch64"}
 """What Kubernetes calls them, and what a kernel does."""
 
 DRACUT_FAMILY = frozenset({"rhel", "rocky", "ol", "centos", "fedora", "sles"})
+
+_APT_TOOLS = frozenset({"update-initramfs", "dpkg-query", "apt-config"})
+_RPM_TOOLS = frozenset({"dracut", "rpm"})
 
 # As on the kernels of Debian and Ubuntu: I2C is part of the kernel itself, IPMI is a module.
 BUILT_IN = ("i2c_core", "ext4", "nvme_core")
@@ -45,6 +49,10 @@ _ETC: Mapping[str, str] = {
 }
 
 
+DISK = 512 * 1024 * 1024
+"""KiB of a host's disk."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostSpec:
     """What a simulated host is when it is new.
@@ -59,6 +67,10 @@ class HostSpec:
         builtin: Modules that are part of its kernel.
         available: Modules that its kernel has, loaded or not.
         in_use: Loaded modules that cannot be unloaded, as nouveau when the console is on it.
+        runtime: Container runtime as its node reports it, ``containerd://1.7.27``.
+        driver: Version of an NVIDIA driver that is installed on the host; empty for none.
+        secure_boot: Whether its firmware says that Secure Boot is on.
+        disk_free: KiB that are free on its disk.
         reachable: Whether anybody can connect to it.
     """
 
@@ -72,6 +84,10 @@ class HostSpec:
     builtin: tuple[str, ...] = BUILT_IN
     available: tuple[str, ...] = AVAILABLE
     in_use: tuple[str, ...] = ()
+    runtime: str = "containerd://1.7.27"
+    driver: str = ""
+    secure_boot: bool = False
+    disk_free: int = DISK // 2
     reachable: bool = True
 
 
@@ -79,7 +95,8 @@ def spec_of(machine: MachineSpec) -> HostSpec:
     """Read a machine of a fleet; its ``host`` says how the system on it differs from the usual.
 
     Its keys: ``nouveau`` (true: loaded), ``modules`` (loaded besides the usual), ``builtin`` and ``available``
-    (what the kernel has instead of the usual), ``in_use``, ``reachable`` (false: nobody can connect).
+    (what the kernel has instead of the usual), ``in_use``, ``driver`` (version of one on the host),
+    ``secure_boot``, ``disk_free`` (KiB), ``reachable`` (false: nobody can connect).
     """
     host = machine.host
     nouveau = ("nouveau",) if host.get("nouveau") else ()
@@ -95,6 +112,10 @@ def spec_of(machine: MachineSpec) -> HostSpec:
         builtin=tuple(host.get("builtin", BUILT_IN)),
         available=tuple(host.get("available", AVAILABLE)),
         in_use=tuple(host.get("in_use", ())),
+        runtime=machine.runtime,
+        driver=str(host.get("driver", "")),
+        secure_boot=bool(host.get("secure_boot")),
+        disk_free=int(host.get("disk_free", DISK // 2)),
         reachable=bool(host.get("reachable", True)),
     )
 
@@ -104,11 +125,13 @@ def write_root(root: Path, spec: HostSpec) -> None:
     for directory in DIRECTORIES:
         (root / directory).mkdir(parents=True, exist_ok=True)
     (root / "var/run").symlink_to("/run")
-    files = {**_etc(spec), **_proc(spec), **_kernel(spec), **_pci(spec), **_boot(spec)}
+    files = {**_etc(spec), **_proc(spec), **_kernel(spec), **_pci(spec), **_boot(spec), **software(spec)}
     for path, content in files.items():
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_text(content)
     _link_proc(root)
+    for path, target in links(spec).items():
+        (root / path).symlink_to(target)
     _write_tools(root, spec)
 
 
@@ -190,7 +213,8 @@ def _write_tools(root: Path, spec: HostSpec) -> None:
     for name, script in SCRIPTS.items():
         (scripts / name).write_text(script)
         (scripts / name).chmod(0o755)
-    foreign = "update-initramfs" if spec.os_id in DRACUT_FAMILY else "dracut"
+    foreign = _APT_TOOLS if spec.os_id in DRACUT_FAMILY else _RPM_TOOLS
+    foreign |= set(PROGRAMS.values()) - {PROGRAMS[spec.runtime.partition("://")[0]]}
     for tool, name in TOOLS.items():
-        if tool != foreign:
+        if tool not in foreign:
             (tools / tool).symlink_to(f"../scripts/{name}")

@@ -160,10 +160,12 @@ start_nouveau() {  # the initramfs knows its own copy of modprobe.d, udev reads 
 
 boot() {
   rm -rf /run/* /sys/module/*
+  while read -r socket; do mkdir -p "${socket%/*}"; : >"$socket"; done </.sandbox/sockets
   : >/proc/modules
   while read -r module; do mkdir -p "/sys/module/$module"; done </.sandbox/builtin
   while read -r module; do modprobe -q "$module"; done </.sandbox/modules
   start_nouveau
+  [ -e /.sandbox/nvidia ] && { mkdir -p /sys/module/nvidia; cat /.sandbox/nvidia >/sys/module/nvidia/version; }
   for file in /etc/modules /etc/modules-load.d/*.conf; do
     [ -r "$file" ] || continue
     while read -r module _; do
@@ -238,12 +240,33 @@ done
 exec "$@"
 """
 
+_SOFTWARE = r"""#!/bin/sh
+# Installed software, as its fleet has it: the version of the container runtime, the package manager's list.
+case ${0##*/} in
+  dpkg-query | rpm) cat /.sandbox/packages ;;
+  apt-config) ;;
+  *) cat /.sandbox/runtime ;;
+esac
+"""
+
+_DF = r"""#!/bin/sh
+# One disk; the real one would be that of the machine that the sandbox runs on.
+read -r size free </.sandbox/disk
+echo "Filesystem     1024-blocks      Used Available Capacity Mounted on"
+for word in "$@"; do
+  case $word in -*) continue ;; esac
+  [ -e "$word" ] && echo "/dev/vda1 $size $((size - free)) $free $(((size - free) * 100 / size))% /"
+done
+"""
+
 SCRIPTS: Mapping[str, str] = {
     "modules": _MODULES,
     "power": _POWER,
     "initramfs": _INITRAMFS,
     "names": _NAMES,
     "sudo": _SUDO,
+    "software": _SOFTWARE,
+    "df": _DF,
 }
 """The scripts by their own name."""
 
@@ -252,9 +275,14 @@ TOOLS: Mapping[str, str] = {
     **dict.fromkeys(("boot", "reboot", "shutdown", "halt", "poweroff", "systemctl"), "power"),
     **dict.fromkeys(("update-initramfs", "dracut"), "initramfs"),
     **dict.fromkeys(("uname", "hostname"), "names"),
+    **dict.fromkeys(("dpkg-query", "apt-config", "rpm", "containerd", "crio", "dockerd"), "software"),
     "sudo": "sudo",
+    "df": "df",
 }
-"""Which script each tool is."""
+"""Which script each tool is; a host has those of its family and its container runtime."""
+
+ABSENT = ("lspci", "grubby", "mokutil", "kubelet", "lsinitramfs", "lsinitrd", "apt-cache", "dpkg")
+"""Tools that no simulated host has, whatever the machine has that the sandbox runs on."""
 
 MULTI_CALL = frozenset({"kmod", "systemctl"})
 """Real programs with many names, all of which have a script here."""

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from gpu_provision.sandbox.host_tools import MULTI_CALL, TOOLS
+from gpu_provision.sandbox.host_tools import ABSENT, MULTI_CALL, TOOLS
 
 SHARED = ("usr", "bin", "sbin", "lib32", "lib64", "libx32")
 """Top-level directories of programs and libraries, taken from the machine as they are; /lib is composed."""
@@ -194,7 +194,7 @@ def _covers(root: Path) -> Iterator[tuple[Path, Path, str]]:
     for name in PRIVATE_LIB:
         if Path("/usr/lib", name).is_dir():
             yield root / "lib" / name, root / "usr/lib" / name, "bind"
-    for tool in sorted({*TOOLS, "lspci"}):
+    for tool in sorted({*TOOLS, *ABSENT}):
         yield from _cover(root, tool)
 
 

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from gpu_provision.facts.kernel import Kernel
+from gpu_provision.facts.modules import Modules
+from gpu_provision.facts.nouveau import Nouveau
+from gpu_provision.facts.record import HostRecord
+from gpu_provision.facts.system import System
 from gpu_provision.hosts import prerequisites
 from gpu_provision.hosts.prerequisites import (
     MODULES_HEADER,
@@ -15,24 +21,34 @@ from gpu_provision.hosts.prerequisites import (
     nouveau_changes,
     reboot_reasons,
 )
-from gpu_provision.hosts.record import HostRecord
 from gpu_provision.model.findings import Severity
 
 WANTED = ("i2c_core", "ipmi_msghandler")
 FRESH = HostRecord(
-    kernel="5.15.0-122-generic",
-    os_id="ubuntu",
-    loaded={"overlay": 1},
-    built_in=frozenset({"i2c_core"}),
-    available=frozenset({"ipmi_msghandler", "nouveau"}),
-    initramfs="/boot/initrd.img-5.15.0-122-generic",
-    initramfs_tool="update-initramfs",
+    system=System(id="ubuntu"),
+    kernel=Kernel(running="5.15.0-122-generic"),
+    modules=Modules(
+        loaded={"overlay": 1},
+        built_in=frozenset({"i2c_core"}),
+        available=frozenset({"ipmi_msghandler", "nouveau"}),
+    ),
+    nouveau=Nouveau(initramfs="/boot/initrd.img-5.15.0-122-generic", initramfs_tool="update-initramfs"),
 )
-DONE = replace(
-    FRESH,
-    loaded={"overlay": 1, "ipmi_msghandler": 0},
-    modules_file=(MODULES_HEADER, "ipmi_msghandler"),
-    nouveau_file=NOUVEAU_LINES,
+
+
+def with_modules(record: HostRecord, **fields: Any) -> HostRecord:
+    """Return the record with other modules."""
+    return replace(record, modules=replace(record.modules, **fields))
+
+
+def with_nouveau(record: HostRecord, **fields: Any) -> HostRecord:
+    """Return the record with something else about nouveau."""
+    return replace(record, nouveau=replace(record.nouveau, **fields))
+
+
+DONE = with_nouveau(
+    with_modules(FRESH, loaded={"overlay": 1, "ipmi_msghandler": 0}, own_file=(MODULES_HEADER, "ipmi_msghandler")),
+    own_file=NOUVEAU_LINES,
 )
 
 
@@ -60,13 +76,13 @@ def test_dashed_and_doubled_names_are_one_module() -> None:
 
 def test_module_that_is_loaded_but_unknown_to_the_index_is_present() -> None:
     """A module from outside the kernel's tree may be loaded by hand."""
-    record = replace(FRESH, loaded={"special": 0})
+    record = with_modules(FRESH, loaded={"special": 0})
     assert not module_changes(record, ["special"]).missing
 
 
 def test_module_the_kernel_lacks_is_missing() -> None:
     """Neither loaded, nor built in, nor available."""
-    record = replace(FRESH, built_in=frozenset(), available=frozenset())
+    record = with_modules(FRESH, built_in=frozenset(), available=frozenset())
     assert module_changes(record, WANTED).missing == WANTED
 
 
@@ -87,7 +103,7 @@ def test_no_loadable_module_means_no_file() -> None:
 )
 def test_missing_module_names_host_module_kernel_and_package(os_id: str, package: str) -> None:
     """The reader learns where the module comes from on this system."""
-    finding = missing_modules(replace(FRESH, os_id=os_id), "t4-1", ["ipmi_msghandler"])
+    finding = missing_modules(replace(FRESH, system=System(id=os_id)), "t4-1", ["ipmi_msghandler"])
     assert finding.where == "t4-1"
     assert "ipmi_msghandler" in finding.what
     assert "5.15.0-122-generic" in finding.what
@@ -97,7 +113,7 @@ def test_missing_module_names_host_module_kernel_and_package(os_id: str, package
 
 def test_missing_module_on_an_unknown_system_still_has_a_fix() -> None:
     """No guess at a package manager."""
-    finding = missing_modules(replace(FRESH, os_id="plan9"), "t4-1", ["a", "b"])
+    finding = missing_modules(replace(FRESH, system=System(id="plan9")), "t4-1", ["a", "b"])
     assert "kernel 5.15.0-122-generic" in finding.fix
     assert "take them off" in finding.fix
 
@@ -110,55 +126,55 @@ def test_fresh_host_gets_the_blacklist_and_a_new_initramfs() -> None:
 
 def test_interrupted_run_rebuilds_the_initramfs() -> None:
     """The file is there, the image is older."""
-    changes = nouveau_changes(replace(DONE, initramfs_stale=True), blacklisted=True)
+    changes = nouveau_changes(with_nouveau(DONE, initramfs_stale=True), blacklisted=True)
     assert changes.words == ("initramfs rebuilt",)
 
 
 def test_host_without_initramfs_rebuilds_none() -> None:
     """Minimal systems boot without one, or have no tool for it."""
-    for record in (replace(FRESH, initramfs=""), replace(FRESH, initramfs_tool="")):
+    for record in (with_nouveau(FRESH, initramfs=""), with_nouveau(FRESH, initramfs_tool="")):
         assert not nouveau_changes(record, blacklisted=True).rebuild_initramfs
 
 
 def test_idle_nouveau_is_unloaded() -> None:
     """No users: it can go now."""
-    changes = nouveau_changes(replace(FRESH, loaded={"nouveau": 0}), blacklisted=True)
+    changes = nouveau_changes(with_modules(FRESH, loaded={"nouveau": 0}), blacklisted=True)
     assert changes.unload
 
 
 @pytest.mark.parametrize("users", [4, -1])
 def test_nouveau_in_use_stays_until_the_reboot(users: int) -> None:
     """It is reported, and is no change."""
-    record = replace(DONE, loaded={**DONE.loaded, "nouveau": users})
+    record = with_modules(DONE, loaded={**DONE.modules.loaded, "nouveau": users})
     assert nouveau_changes(record, blacklisted=True).words == ()
     assert "nouveau is loaded and in use" in reboot_reasons(record)[0]
 
 
 def test_nouveau_that_nobody_wants_away_is_no_reason_to_reboot() -> None:
     """The inventory may leave it alone."""
-    assert reboot_reasons(replace(DONE, loaded={"nouveau": 4}), nouveau_unwanted=False) == ()
+    assert reboot_reasons(with_modules(DONE, loaded={"nouveau": 4}), nouveau_unwanted=False) == ()
 
 
 def test_system_that_asks_for_a_reboot_is_heard() -> None:
     """/run/reboot-required of Debian and Ubuntu."""
-    assert "the system itself" in reboot_reasons(replace(DONE, reboot_required=True))[0]
+    assert "the system itself" in reboot_reasons(replace(DONE, system=System(reboot_required=True)))[0]
 
 
 def test_blacklist_by_somebody_else_is_left_alone() -> None:
     """No second file, no rebuild."""
-    record = replace(FRESH, nouveau_blacklisted_elsewhere=True)
+    record = with_nouveau(FRESH, blacklisted_elsewhere=True)
     assert nouveau_changes(record, blacklisted=True).words == ()
 
 
 def test_own_blacklist_stays_beside_that_of_somebody_else() -> None:
     """Two files agreeing must not make ours flicker."""
-    record = replace(DONE, nouveau_blacklisted_elsewhere=True)
+    record = with_nouveau(DONE, blacklisted_elsewhere=True)
     assert nouveau_changes(record, blacklisted=True).words == ()
 
 
 def test_edited_blacklist_of_ours_is_repaired() -> None:
     """Its content is ours."""
-    record = replace(DONE, nouveau_file=("# blacklist nouveau",))
+    record = with_nouveau(DONE, own_file=("# blacklist nouveau",))
     assert nouveau_changes(record, blacklisted=True).words == ("nouveau blacklisted", "initramfs rebuilt")
 
 

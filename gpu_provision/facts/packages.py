@@ -1,0 +1,153 @@
+"""Packages that matter to drivers, what holds them, and what replaces them unattended."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from gpu_provision.facts.section import Said, Section
+
+_DEBIAN_NAMES = (
+    "'*nvidia*' 'cuda-drivers*' 'linux-image-*' 'linux-headers-*' 'linux-modules-*' dkms "
+    "'datacenter-gpu-manager*' unattended-upgrades"
+)
+_RPM_NAMES = (
+    "'*nvidia*' 'cuda-drivers*' kernel kernel-core kernel-devel kernel-default kernel-default-devel "
+    "kernel-headers dkms 'datacenter-gpu-manager*' dnf-automatic"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Package:
+    """An installed package."""
+
+    name: str
+    version: str
+    held: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Packages:
+    """The package manager's view.
+
+    Attributes:
+        manager: ``dpkg`` or ``rpm``; empty for neither.
+        installed: Packages of drivers and kernels.
+        locks: Patterns of names that the package manager leaves alone: version locks, excludes, zypper's locks.
+        unattended: Settings by which packages are replaced without anybody asking; empty for none.
+        unattended_exceptions: Regular expressions of names that unattended upgrades leave alone.
+    """
+
+    manager: str = ""
+    installed: tuple[Package, ...] = ()
+    locks: tuple[str, ...] = ()
+    unattended: tuple[str, ...] = ()
+    unattended_exceptions: tuple[str, ...] = ()
+
+    def matching(self, *patterns: str) -> tuple[Package, ...]:
+        """Return the installed packages whose names match a shell pattern."""
+        return tuple(each for each in self.installed if any(fnmatchcase(each.name, pattern) for pattern in patterns))
+
+    def is_kept(self, package: Package) -> bool:
+        """Return whether unattended upgrades leave a package as it is."""
+        locked = any(_names(lock, package.name) for lock in self.locks)
+        return package.held or locked or any(_search(rule, package.name) for rule in self.unattended_exceptions)
+
+
+# apt-config prints the settings of all its files as they count. SUSE's transactional-update and yast's online update
+# are timers and cron files; what they would install nobody can say beforehand.
+SCRIPT = rf"""
+if command -v dpkg-query >/dev/null && [ -s /var/lib/dpkg/status ]; then
+  echo "manager dpkg"
+  $bounded dpkg-query -W -f '${{db:Status-Abbrev}} ${{Package}} ${{Version}}\n' {_DEBIAN_NAMES} |
+    sed -nE 's/^([a-z])i[^ ]* +/package \1 /p'
+  $bounded apt-config dump | sed -nE \
+    's/^(APT::Periodic::(Enable|Unattended-Upgrade)|Unattended-Upgrade::(Package-Blacklist|Automatic-Reboot))/apt &/p'
+elif command -v rpm >/dev/null; then
+  echo "manager rpm"
+  $bounded rpm -qa --qf 'package i %{{NAME}} %{{VERSION}}-%{{RELEASE}}\n' {_RPM_NAMES}
+fi
+for list in /etc/dnf/plugins/versionlock.list /etc/yum/pluginconf.d/versionlock.list; do
+  [ -r "$list" ] && grep -Ev '^[[:space:]]*(#|$)' "$list" | sed 's/^/lock /'
+done
+for file in /etc/dnf/dnf.conf /etc/yum.conf; do
+  [ -r "$file" ] && sed -nE 's/^(exclude|excludepkgs)[[:space:]]*=[[:space:]]*/exclude /p' "$file"
+done
+[ -r /etc/zypp/locks ] && sed -nE 's/^solvable_name:[[:space:]]*/lock /p' /etc/zypp/locks
+file=/etc/dnf/automatic.conf
+[ -r "$file" ] && sed -nE 's/^apply_updates[[:space:]]*=[[:space:]]*/automatic /p' "$file"
+for timer in dnf-automatic dnf-automatic-install transactional-update apt-daily-upgrade; do
+  [ -e "/etc/systemd/system/timers.target.wants/$timer.timer" ] && echo "timer $timer"
+done
+for job in /etc/cron.daily/opensuse.org-online_update /etc/cron.weekly/opensuse.org-online_update; do
+  [ -e "$job" ] && echo "job $job"
+done
+"""
+
+
+def read(said: Said) -> Packages:
+    """Read the section."""
+    return Packages(
+        manager=said.first("manager"),
+        installed=tuple(_package(line) for line in said.all("package")),
+        locks=(
+            *said.all("lock"),
+            *(name for line in said.all("exclude") for name in re.split(r"[\s,]+", line) if name),
+        ),
+        unattended=tuple(_unattended(said)),
+        unattended_exceptions=tuple(_values(said.all("apt"), "Unattended-Upgrade::Package-Blacklist::")),
+    )
+
+
+def _package(line: str) -> Package:
+    """Read ``h linux-image-generic 5.15.0.122.122``: h for a package on hold."""
+    status, name, version = [*line.split(), "", ""][:3]
+    return Package(name, version, held=status == "h")
+
+
+def _unattended(said: Said) -> Iterable[str]:
+    """Yield what upgrades packages by itself, as it was read."""
+    switched_off = '"0"' in "".join(line for line in said.all("apt") if line.startswith("APT::Periodic::Enable "))
+    for line in said.all("apt"):
+        active = line.startswith("APT::Periodic::Unattended-Upgrade ") and '"0"' not in line
+        if active and not switched_off and _has_unattended_upgrades(said):
+            yield line
+    timers = said.all("timer")
+    if "dnf-automatic-install" in timers:
+        yield "dnf-automatic-install.timer is enabled"
+    if "dnf-automatic" in timers and said.first("automatic") in {"yes", "true", "True", "1", "on"}:
+        yield "apply_updates = yes in /etc/dnf/automatic.conf, and dnf-automatic.timer is enabled"
+    if "transactional-update" in timers:
+        yield "transactional-update.timer is enabled"
+    yield from said.all("job")
+
+
+def _has_unattended_upgrades(said: Said) -> bool:
+    return any(_package(line).name == "unattended-upgrades" for line in said.all("package"))
+
+
+def _values(lines: Iterable[str], key: str) -> Iterable[str]:
+    """Yield the values of an apt list: ``Unattended-Upgrade::Package-Blacklist:: "linux-";``."""
+    for line in lines:
+        found = re.fullmatch(rf'{re.escape(key)}\s*"(.*)";', line)
+        if found:
+            yield found[1]
+
+
+def _names(lock: str, name: str) -> bool:
+    """Return whether a lock is about a package: ``kernel*``, ``nvidia-driver-3:550.54.15-1.el9.*``."""
+    without_epoch = re.sub(r"^\d+:", "", lock.lstrip("!"))
+    bare = re.sub(r"-(?:\d+:)?\d[^-]*-[^-]*$", "", without_epoch)
+    return fnmatchcase(name, bare) or fnmatchcase(name, without_epoch)
+
+
+def _search(rule: str, name: str) -> bool:
+    try:
+        return re.match(rule, name) is not None
+    except re.error:
+        return rule in name
+
+
+SECTION = Section("packages", SCRIPT, read)

@@ -1,0 +1,205 @@
+"""Container runtimes: which are there, which run, and what their configuration says."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from gpu_provision.facts.places import DISTRIBUTIONS
+from gpu_provision.facts.section import Said, Section
+
+CONTAINERD = "containerd"
+CRIO = "cri-o"
+DOCKER = "docker"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerRuntime:
+    """One container runtime of a host; there may be several of a kind.
+
+    Attributes:
+        kind: ``containerd``, ``cri-o`` or ``docker``.
+        running: Whether a process of it runs.
+        binary: Path of its program; empty if unknown.
+        version: Such as ``1.7.27``; empty if it would not say.
+        config: Path of its configuration.
+        has_config: Whether that file is there and readable.
+        schema: ``version`` of containerd's configuration file; 1 where it names none, 0 without a file.
+        imports: Patterns of files that the configuration takes in.
+        drop_ins: Files that these patterns find, or that lie in the runtime's drop-in directory.
+        socket: Path of its socket; empty if there is none.
+        cgroup_driver: ``systemd`` or ``cgroupfs``, as far as the configuration says; else empty.
+        default_runtime: Name of the default runtime handler; empty if the configuration names none.
+        disabled_plugins: Plugins that containerd is told to leave off.
+    """
+
+    kind: str
+    running: bool = False
+    binary: str = ""
+    version: str = ""
+    config: str = ""
+    has_config: bool = False
+    schema: int = 0
+    imports: tuple[str, ...] = ()
+    drop_ins: tuple[str, ...] = ()
+    socket: str = ""
+    cgroup_driver: str = ""
+    default_runtime: str = ""
+    disabled_plugins: tuple[str, ...] = ()
+
+    @property
+    def branch(self) -> tuple[int, int]:
+        """Major and minor version; (0, 0) if unknown."""
+        found = re.match(r"v?(\d+)\.(\d+)", self.version)
+        return (int(found[1]), int(found[2])) if found else (0, 0)
+
+
+_INSTALLED = " ".join(
+    f"containerd,{places.binary},{places.containerd_config},{places.socket}"
+    for places in DISTRIBUTIONS.values()
+    if places.binary
+)
+_KEYS = (
+    r"version|imports|disabled_plugins|SystemdCgroup|systemd_cgroup|default_runtime_name|default_runtime|cgroup_manager"
+)
+
+# Of configurations only the keys that matter are read: they may hold credentials of registries. Inside blocks of
+# docker's, containerd's version 1 and CRI-O's files the same few words are looked for.
+SCRIPT = rf"""
+describe() {{
+  echo "runtime $1 $2"
+  [ -n "$3" ] && [ -x "$3" ] && {{
+    echo "binary $3"
+    $bounded "$3" --version | sed -E 's/^/version /' | head -n 2
+  }}
+  [ -n "$4" ] && echo "config $4"
+  [ -r "$4" ] && {{
+    echo "readable $4"
+    sed -nE '/^[[:space:]]*imports[[:space:]]*=/,/\]/s/^/imports /p' "$4"
+    grep -E '^[[:space:]]*({_KEYS})[[:space:]]*=' "$4" | sed 's/^/key /'
+    grep -oE '"(default-runtime|native.cgroupdriver)[^,}}]*' "$4" | sed 's/^/json /'
+    for pattern in $(sed -nE '/^[[:space:]]*imports[[:space:]]*=/,/\]/p' "$4" | grep -oE '"[^"]+"' | tr -d '"'); do
+      case $pattern in /*) ;; *) pattern=${{4%/*}}/$pattern ;; esac
+      for file in $pattern; do [ -e "$file" ] && echo "drop-in $file"; done
+    done
+  }}
+  [ -n "$6" ] && for file in "$6"/*.conf "$6"/*.toml; do
+    [ -r "$file" ] && {{
+      echo "drop-in $file"
+      grep -E '^[[:space:]]*({_KEYS})[[:space:]]*=' "$file" | sed 's/^/key /'
+    }}
+  done
+  [ -n "$5" ] && [ -e "$5" ] && echo "socket $5"
+  echo "end "
+}}
+value() {{  # value SHORT LONG: of an option on the command line that is on standard input
+  tr '\0' '\n' | sed -nE "/^($1|$2)\$/{{n; p; }}; s/^$2=//p" | head -n 1
+}}
+for process in /proc/[0-9]*; do
+  read -r name <"$process/comm" || continue
+  case $name in containerd | crio | dockerd) ;; *) continue ;; esac
+  program=$(readlink "$process/exe")
+  program=${{program% (deleted)}}
+  config=$(value -c --config <"$process/cmdline")
+  socket=$(value -a --address <"$process/cmdline")
+  # k3s is one program under many names: asked for its version, it would tell that of k3s.
+  [ "$name" = containerd ] && [ -x "${{program%/*}}/containerd" ] && program=${{program%/*}}/containerd
+  case $name in
+    containerd) describe run containerd "$program" "${{config:-/etc/containerd/config.toml}}" \
+      "${{socket:-/run/containerd/containerd.sock}}" "" ;;
+    crio) describe run cri-o "$program" "${{config:-/etc/crio/crio.conf}}" /run/crio/crio.sock /etc/crio/crio.conf.d ;;
+    dockerd) config=$(value --config-file --config-file <"$process/cmdline")
+      describe run docker "$program" "${{config:-/etc/docker/daemon.json}}" /run/docker.sock "" ;;
+  esac
+done
+for entry in {_INSTALLED}; do
+  old=$IFS; IFS=,; set -- $entry; IFS=$old
+  [ -e "$2" ] || [ -e "$3" ] && describe have "$1" "$2" "$3" "$4" ""
+done
+program=$(command -v containerd) && describe have containerd "$program" /etc/containerd/config.toml \
+  /run/containerd/containerd.sock ""
+program=$(command -v crio) && describe have cri-o "$program" /etc/crio/crio.conf \
+  /run/crio/crio.sock /etc/crio/crio.conf.d
+program=$(command -v dockerd) && describe have docker "$program" /etc/docker/daemon.json /run/docker.sock ""
+true
+"""
+
+
+def read(said: Said) -> tuple[ContainerRuntime, ...]:
+    """Read the section; what runs hides what is merely installed with the same configuration."""
+    found: dict[tuple[str, str], ContainerRuntime] = {}
+    for block in _blocks(said):
+        runtime = _runtime(block)
+        found.setdefault((runtime.kind, runtime.config), runtime)
+    return tuple(found.values())
+
+
+def _blocks(said: Said) -> Iterator[Said]:
+    lines: list[str] = []
+    for word, rest in said.lines:
+        if word == "end":
+            yield Said(lines)
+            lines = []
+        else:
+            lines.append(f"{word} {rest}")
+
+
+def _runtime(block: Said) -> ContainerRuntime:
+    how, kind = block.first("runtime").split()
+    keys = [_key(line) for line in block.all("key")]
+    has_config = block.has("readable")
+    return ContainerRuntime(
+        kind=kind,
+        running=how == "run",
+        binary=block.first("binary"),
+        version=_version(block.all("version")),
+        config=block.first("config"),
+        has_config=has_config,
+        schema=_schema(keys) if has_config and kind == CONTAINERD else 0,
+        imports=_listed(block.all("imports")),
+        drop_ins=tuple(dict.fromkeys(block.all("drop-in"))),
+        socket=block.first("socket"),
+        cgroup_driver=_cgroup_driver(keys, block.all("json")),
+        default_runtime=_default_runtime(keys, block.all("json")),
+        disabled_plugins=tuple(re.findall(r'"([^"]+)"', _last(keys, "disabled_plugins"))),
+    )
+
+
+def _key(line: str) -> tuple[str, str]:
+    name, _, value = line.partition("=")
+    return name.strip(), re.sub(r"\s+#.*$", "", value).strip()
+
+
+def _last(keys: Sequence[tuple[str, str]], *names: str) -> str:
+    return next((value for name, value in reversed(keys) if name in names), "")
+
+
+def _version(lines: list[str]) -> str:
+    """Read what the programs print: ``containerd github.com/... v1.7.27 05044ec``, ``Docker version 27.3.1, ...``."""
+    found = re.search(r"(?:^|[\sv])(\d+\.\d+\.\d+[^\s,]*)", " ".join(lines))
+    return found[1] if found else ""
+
+
+def _schema(keys: Sequence[tuple[str, str]]) -> int:
+    value = next((value for name, value in keys if name == "version"), "1")
+    return int(value) if value.isdecimal() else 1
+
+
+def _listed(lines: list[str]) -> tuple[str, ...]:
+    return tuple(re.findall(r"[\"']([^\"']+)[\"']", " ".join(lines)))
+
+
+def _cgroup_driver(keys: Sequence[tuple[str, str]], json: list[str]) -> str:
+    crio = _last(keys, "cgroup_manager").strip('"')
+    docker = next((match[1] for line in json if (match := re.search(r"native\.cgroupdriver=(\w+)", line))), "")
+    containerd = {"true": "systemd", "false": "cgroupfs"}.get(_last(keys, "SystemdCgroup", "systemd_cgroup"), "")
+    return crio or docker or containerd
+
+
+def _default_runtime(keys: Sequence[tuple[str, str]], json: list[str]) -> str:
+    docker = next((match[1] for line in json if (match := re.search(r'"default-runtime"\s*:\s*"([^"]+)', line))), "")
+    return docker or _last(keys, "default_runtime_name", "default_runtime").strip('"')
+
+
+SECTION = Section("runtimes", SCRIPT, read)

@@ -1,0 +1,80 @@
+"""The files of software that a simulated host runs: kubelet, container runtime, packages, perhaps a driver."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # the host's root is made of these files
+    from gpu_provision.sandbox.host_root import HostSpec
+
+PROGRAMS: Mapping[str, str] = {"containerd": "containerd", "cri-o": "crio", "docker": "dockerd"}
+"""Container runtime as a node reports it -> its program."""
+
+_SOCKETS: Mapping[str, str] = {
+    "containerd": "/run/containerd/containerd.sock",
+    "cri-o": "/run/crio/crio.sock",
+    "docker": "/run/docker.sock",
+}
+_DEBIAN_FAMILY = frozenset({"ubuntu", "debian"})
+_RUNTIME_PID, _KUBELET_PID = 812, 977
+_SECURE_BOOT = "sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
+
+
+def software(spec: HostSpec) -> dict[str, str]:
+    """Return path -> content, for a node that kubeadm has joined to its cluster."""
+    kind, _, version = spec.runtime.partition("://")
+    program, socket = PROGRAMS[kind], _SOCKETS[kind]
+    return {
+        **_configuration(kind, version),
+        **_process(_RUNTIME_PID, program, [f"/usr/bin/{program}"]),
+        **_process(_KUBELET_PID, "kubelet", ["/usr/bin/kubelet", *_kubelet_flags(socket)]),
+        **_packages(spec),
+        **_firmware(spec),
+        "etc/kubernetes/kubelet.conf": "",
+        "var/lib/kubelet/config.yaml": "kind: KubeletConfiguration\ncgroupDriver: systemd\n",
+        "sys/fs/cgroup/cgroup.controllers": "cpuset cpu io memory pids\n",
+        ".sandbox/runtime": f"{program} version {version}\n",
+        ".sandbox/sockets": f"{socket}\n",
+        ".sandbox/disk": f"{max(2 * spec.disk_free, 1)} {spec.disk_free}\n",
+        **({".sandbox/nvidia": f"{spec.driver}\n"} if spec.driver else {}),
+    }
+
+
+def links(spec: HostSpec) -> dict[str, str]:
+    """Return path -> target of the links beside these files: which program the runtime's process is."""
+    return {f"proc/{_RUNTIME_PID}/exe": f"/.sandbox/bin/{PROGRAMS[spec.runtime.partition('://')[0]]}"}
+
+
+def _configuration(kind: str, version: str) -> dict[str, str]:
+    if kind == "docker":
+        return {"etc/docker/daemon.json": '{"exec-opts": ["native.cgroupdriver=systemd"]}\n'}
+    if kind == "cri-o":
+        return {"etc/crio/crio.conf": '[crio.runtime]\ncgroup_manager = "systemd"\n'}
+    schema = 2 if version.startswith("1.") else 3
+    lines = (f"version = {schema}", 'imports = ["/etc/containerd/conf.d/*.toml"]', "SystemdCgroup = true")
+    return {"etc/containerd/config.toml": "".join(f"{line}\n" for line in lines)}
+
+
+def _kubelet_flags(socket: str) -> list[str]:
+    return ["--config=/var/lib/kubelet/config.yaml", f"--container-runtime-endpoint=unix://{socket}"]
+
+
+def _process(pid: int, name: str, words: list[str]) -> dict[str, str]:
+    return {f"proc/{pid}/comm": f"{name}\n", f"proc/{pid}/cmdline": "\0".join([*words, ""])}
+
+
+def _packages(spec: HostSpec) -> dict[str, str]:
+    """Return what the package manager prints when it is asked for drivers and kernels."""
+    branch = spec.driver.partition(".")[0]
+    if spec.os_id in _DEBIAN_FAMILY:
+        names = [(f"linux-image-{spec.kernel}", "1"), *([(f"nvidia-driver-{branch}", spec.driver)] if branch else [])]
+        lines = [f"ii  {name} {version}" for name, version in names]
+        return {".sandbox/packages": "\n".join([*lines, ""]), "var/lib/dpkg/status": "Package: dpkg\n"}
+    names = [("kernel-core", spec.kernel), *([("nvidia-driver", f"{spec.driver}-1")] if branch else [])]
+    return {".sandbox/packages": "".join(f"package i {name} {version}\n" for name, version in names)}
+
+
+def _firmware(spec: HostSpec) -> dict[str, str]:
+    """Return the variable of Secure Boot: four bytes of attributes, then the value."""
+    return {_SECURE_BOOT: "\6\0\0\0\1"} if spec.secure_boot else {}

@@ -1,0 +1,184 @@
+"""The command, run by real shells on hosts of several kinds."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from gpu_provision.facts.modules import OWN_FILE as MODULES_FILE
+from gpu_provision.facts.nouveau import OWN_FILE as NOUVEAU_FILE
+from gpu_provision.facts.record import HostRecord, command, parse
+from gpu_provision.sandbox import hosts
+from gpu_provision.sandbox.host_root import HostSpec
+
+WANTED = ("i2c-core", "ipmi_msghandler")
+T4 = HostSpec(name="t4-1", gpus=(("1eb8", "0302"),))
+
+
+def seen(spec: HostSpec, sandbox: Path, before: str = ":") -> HostRecord:
+    """Return what the fact says about a new simulated host on which something was done before."""
+    host = hosts.ensure(spec, sandbox)
+    hosts.run(host, before).check_returncode()
+    done = hosts.run(host, command(WANTED))
+    assert (done.returncode, done.stderr) == (0, b"")
+    record = parse(done.stdout.decode().splitlines())
+    assert record
+    return record
+
+
+def test_fresh_ubuntu_host(sandbox: Path) -> None:
+    """What it is, has and lacks."""
+    record = seen(T4, sandbox)
+    assert (record.kernel.running, record.kernel.architecture) == ("5.15.0-122-generic", "x86_64")
+    assert (record.system.id, record.system.version) == ("ubuntu", "22.04")
+    assert record.modules.built_in == {"i2c_core"}
+    assert "ipmi_msghandler" in record.modules.available
+    assert "ipmi_msghandler" not in record.modules.loaded
+    assert [gpu.device for gpu in record.pci.gpus] == ["1eb8"]
+    assert record.nouveau.initramfs_tool == "update-initramfs"
+    assert not record.nouveau.blacklisted
+    assert (record.modules.own_file, record.nouveau.own_file) == (None, None)
+
+
+def test_node_of_a_cluster(sandbox: Path) -> None:
+    """Its distribution, kubelet and container runtime; its disk and its confinement."""
+    record = seen(T4, sandbox)
+    assert (record.kubernetes.distribution, record.kubernetes.cgroup_driver) == ("kubeadm", "systemd")
+    assert record.cri
+    assert (record.cri.kind, record.cri.version, record.cri.schema) == ("containerd", "1.7.27", 2)
+    assert record.cri.imports == ("/etc/containerd/conf.d/*.toml",)
+    assert [runtime.running for runtime in record.runtimes] == [True]
+    assert record.packages.matching("linux-image-*")
+    place = record.storage.place("/var/lib/containerd")
+    assert place
+    assert place.free == 256 << 30
+    assert record.confinement.cgroup == 2
+    assert not record.driver.on_host
+    assert record.firmware.secure_boot is False
+
+
+@pytest.mark.parametrize(
+    ("runtime", "kind", "version"),
+    [
+        ("cri-o://1.30.3", "cri-o", "1.30.3"),
+        ("docker://27.3.1", "docker", "27.3.1"),
+        ("containerd://2.1.0", "containerd", "2.1.0"),
+    ],
+)
+def test_container_runtimes(sandbox: Path, runtime: str, kind: str, version: str) -> None:
+    """Each is found by its process, and only it is there."""
+    record = seen(HostSpec(name="r", runtime=runtime), sandbox)
+    assert record.cri
+    assert (record.cri.kind, record.cri.version, record.cri.cgroup_driver) == (kind, version, "systemd")
+    assert len(record.runtimes) == 1
+
+
+def test_driver_on_the_host(sandbox: Path) -> None:
+    """Its loaded version and its package, on either family."""
+    for os_id in ("ubuntu", "rocky"):
+        record = seen(HostSpec(name=os_id, os_id=os_id, driver="535.183.01"), sandbox)
+        assert (record.driver.loaded, record.driver.on_host) == ("535.183.01", True)
+        assert record.packages.matching("nvidia-driver*")
+
+
+def test_secure_boot_is_read_from_the_firmware(sandbox: Path) -> None:
+    """The fifth byte of its variable."""
+    record = seen(HostSpec(name="s", secure_boot=True), sandbox)
+    assert record.firmware.secure_boot
+    assert record.firmware.refuses_unsigned
+    assert record.firmware.source == "efivar SecureBoot: 6 0 0 0 1"
+
+
+def test_red_hat_host(sandbox: Path) -> None:
+    """Another name for the image, another tool."""
+    record = seen(HostSpec(name="r", os_id="rhel", os_version="9.4", kernel="5.14.0-427.el9.x86_64"), sandbox)
+    assert record.nouveau.initramfs == "/boot/initramfs-5.14.0-427.el9.x86_64.img"
+    assert record.nouveau.initramfs_tool == "dracut"
+    assert record.pci.gpus == ()
+
+
+def test_files_of_ours_are_read_line_by_line(sandbox: Path) -> None:
+    """Also without a newline at the end, also empty."""
+    record = seen(T4, sandbox, f"printf 'a\\nb' > {MODULES_FILE}; : > {NOUVEAU_FILE}")
+    assert record.modules.own_file == ("a", "b")
+    assert record.nouveau.own_file == ()
+    assert record.modules.at_boot == {"a", "b"}
+
+
+def test_modules_for_the_boot_are_gathered_from_everywhere(sandbox: Path) -> None:
+    """The last line of a file without a newline does not swallow the next file."""
+    record = seen(T4, sandbox, "printf ipmi-si >> /etc/modules; echo overlay > /etc/modules-load.d/k8s.conf")
+    assert {"ipmi_si", "overlay"} <= record.modules.at_boot
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["blacklist nouveau", "  blacklist\tnouveau  # no", "install nouveau /bin/false"],
+)
+def test_blacklists_of_others_are_seen(sandbox: Path, line: str) -> None:
+    """However they are written."""
+    assert seen(T4, sandbox, f"printf '{line}\\n' > /etc/modprobe.d/other.conf").nouveau.blacklisted_elsewhere
+
+
+def test_own_blacklist_is_not_that_of_somebody_else(sandbox: Path) -> None:
+    """Otherwise we would take our own file for superfluous."""
+    record = seen(T4, sandbox, f"echo blacklist nouveau > {NOUVEAU_FILE}")
+    assert record.nouveau.blacklisted
+    assert not record.nouveau.blacklisted_elsewhere
+
+
+def test_commented_blacklist_is_none(sandbox: Path) -> None:
+    """A line that begins with a hash says nothing."""
+    assert not seen(T4, sandbox, "echo '# blacklist nouveau' > /etc/modprobe.d/other.conf").nouveau.blacklisted
+
+
+def test_initramfs_older_than_our_blacklist_is_stale(sandbox: Path) -> None:
+    """And no longer once it was rebuilt."""
+    assert seen(T4, sandbox, f"echo blacklist nouveau > {NOUVEAU_FILE}").nouveau.initramfs_stale
+    assert not seen(T4, sandbox, "update-initramfs -u").nouveau.initramfs_stale
+
+
+def test_kernel_command_line_counts_and_is_otherwise_not_read(sandbox: Path) -> None:
+    """It may hold secrets that are nobody's business."""
+    host = hosts.ensure(T4, sandbox)
+    (host.directory / "proc/cmdline").write_text("password=secret modprobe.blacklist=nouveau quiet\n")
+    output = hosts.run(host, command(WANTED)).stdout.decode()
+    assert "secret" not in output
+    record = parse(output.splitlines())
+    assert record
+    assert record.nouveau.blacklisted_elsewhere
+
+
+def test_requested_reboot_is_seen(sandbox: Path) -> None:
+    """By the file that Debian's and Ubuntu's packages leave."""
+    assert seen(T4, sandbox, "touch /run/reboot-required").system.reboot_required
+
+
+def test_module_of_the_kernel_is_known_from_sys_alone(sandbox: Path) -> None:
+    """Kernels without loadable modules have no index."""
+    record = seen(HostSpec(name="mono"), sandbox, "rm -r /lib/modules/*; mkdir -p /sys/module/ipmi_msghandler")
+    assert {"i2c_core", "ipmi_msghandler"} <= record.modules.built_in
+
+
+@pytest.mark.parametrize("shell", ["dash", "bash --posix", "busybox sh", "mksh", "yash"])
+def test_every_shell_says_the_same(shell: str) -> None:
+    """On this very machine, whatever it is; /bin/sh is the reference."""
+    program, *options = shell.split()
+    if not shutil.which(program):
+        pytest.skip(f"no {program} on this machine")
+    script = command(WANTED)
+    reference, other = (
+        subprocess.run([*words, "-c", script], capture_output=True, check=True).stdout.decode().splitlines()
+        for words in (["sh"], [program, *options])
+    )
+    assert list(map(steady, other)) == list(map(steady, reference))
+    assert parse(reference)
+
+
+def steady(line: str) -> str:
+    """Return a line without what changes from one moment to the next: the time, free space, users of modules."""
+    word = line.partition(" ")[0]
+    return word if word in {"time", "place", "loaded"} else line

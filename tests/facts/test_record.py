@@ -1,0 +1,118 @@
+"""Reading what the command prints on hosts of many kinds; see systems/."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from gpu_provision.facts.modules import UNKNOWN_USERS, canonical
+from gpu_provision.facts.record import ALL, HostRecord, parse
+
+SYSTEMS = Path(__file__).parent / "systems"
+CASES = sorted(path.stem for path in SYSTEMS.glob("*.txt"))
+
+
+def record_of(case: str) -> HostRecord:
+    record = parse((SYSTEMS / f"{case}.txt").read_text().splitlines())
+    assert record
+    return record
+
+
+def read(*lines: str) -> HostRecord:
+    """Return the record of some lines, which need not name a kernel."""
+    record = parse([*lines, "[end]"])
+    assert record
+    return record
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_output_of_a_host_becomes_its_record(case: str) -> None:
+    """Every kind of host is read as its requirement says."""
+    expected, record = yaml.safe_load((SYSTEMS / f"{case}.yaml").read_text()), record_of(case)
+    assert expected.pop("requirement")
+    for section, fields in expected.items():
+        if fields is None:
+            assert getattr(record, section) is None
+            continue
+        seen = {path: _plain(_value(getattr(record, section), path)) for path in fields}
+        assert seen == fields
+
+
+def _value(part: Any, path: str) -> Any:
+    """Follow a path such as ``gpus.device`` or ``next.release``; of a list, take it from each element."""
+    for step in path.split("."):
+        if isinstance(part, (tuple, list)) and not hasattr(part, step):
+            part = [getattr(each, step) for each in part]
+        else:
+            part = part.get(step) if isinstance(part, dict) else getattr(part, step)
+    return part
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, frozenset):
+        return sorted(value)
+    return [_plain(each) for each in value] if isinstance(value, (tuple, list)) else value
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_file_names_its_source(case: str) -> None:
+    """What was not recorded says so."""
+    first = (SYSTEMS / f"{case}.txt").read_text().partition("\n")[0]
+    assert first.startswith(("# recorded ", "# reconstructed"))
+
+
+def test_driver_of_a_gpu_is_known_where_one_is_bound() -> None:
+    """The driver's name stands with the device; none is the empty text."""
+    devices = record_of("ubuntu-24.04-h100").pci.devices
+    assert {device.driver for device in devices} == {"nvidia", ""}
+
+
+@pytest.mark.parametrize("output", [[], ["sh: 1: uname: not found"], ["[kernel]", "running ", "[end]"]])
+def test_output_without_a_kernel_is_no_record(output: list[str]) -> None:
+    """A host that does not even name its kernel is not guessed at."""
+    assert parse(output) is None
+
+
+def test_output_that_breaks_off_is_no_record() -> None:
+    """Half of the truth would look like a host without a GPU."""
+    assert parse(["[kernel]", "running 6.1", "[pci]"]) is None
+
+
+def test_record_knows_what_was_read() -> None:
+    """A section that nobody asked for is not taken for an empty one."""
+    record = read("[pci]", "device 0000:01:00.0 0x10de 0x1eb8 0x030200 ", "[asked]", "modules a b")
+    assert record.read == {"pci"}
+    assert record.asked == {"a", "b"}
+    assert record_of("minimal").read < set(ALL)
+
+
+def test_no_line_of_a_host_passes_for_a_heading() -> None:
+    """Content of files stands behind a word of ours."""
+    record = read("[kernel]", "running 6.1", "[modules]", "own [pci]", "own a")
+    assert record.modules.own_file == ("[pci]", "a")
+
+
+def test_kernel_that_cannot_unload_hides_the_users_of_a_module() -> None:
+    """A dash instead of a number is not zero users."""
+    assert read("[modules]", "loaded nouveau 100 - - Live 0x0").modules.loaded == {"nouveau": UNKNOWN_USERS}
+
+
+def test_empty_file_of_ours_differs_from_no_file() -> None:
+    """Somebody may have emptied it; that is drift."""
+    assert read("[modules]", "own ").modules.own_file == ()
+    assert read("[modules]").modules.own_file is None
+
+
+def test_blacklist_of_another_module_is_not_nouveaus() -> None:
+    """Only the exact module counts."""
+    record = read("[nouveau]", "modprobe blacklist nouveau_drm", "cmdline modprobe.blacklist=nouveaux,radeon")
+    assert not record.nouveau.blacklisted
+
+
+@pytest.mark.parametrize("name", ["ipmi-msghandler", "ipmi_msghandler", " ipmi_msghandler "])
+def test_dashes_and_underscores_name_the_same_module(name: str) -> None:
+    """As they do for the kernel."""
+    assert canonical(name) == "ipmi_msghandler"
