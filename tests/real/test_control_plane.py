@@ -11,13 +11,15 @@ import sys
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.real import binaries
 from tests.real.access import ask
 from tests.real.authority import Authority, Certificate
+from tests.real.binaries import binary
 from tests.real.control_plane import ControlPlane, Site, control_plane, missing
 from tests.real.processes import await_ready, free_port
 
@@ -214,6 +216,33 @@ def test_the_api_server_comes_back_where_it_was(plane: ControlPlane) -> None:
     assert kubectl(plane.kubeconfig, "get", "nodes").returncode != 0
     plane.start_apiserver()
     assert kubectl(plane.kubeconfig, "get", "nodes").returncode == 0
+
+
+def test_an_api_server_alone_takes_pods(
+    tmp_path: Path, fresh_look: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Folders of setup-envtest have no controllers, so that nobody makes the pods' service account."""
+    if reason := missing("etcd", "kube-apiserver"):
+        pytest.skip(reason)
+    assets = tmp_path / "assets"
+    assets.mkdir()
+    for name in ("etcd", "kube-apiserver"):
+        (assets / name).symlink_to(binary(name))
+    monkeypatch.setenv("KUBEBUILDER_ASSETS", str(assets))
+    fresh_look()
+    assert missing() == "; ".join(f"KUBEBUILDER_ASSETS={assets} has no {name}" for name in sorted(FOUR)[2:])
+    with control_plane(tmp_path / "plane") as plane:
+        assert set(plane.programs) == {"etcd", "kube-apiserver"}
+        made = kubectl(plane.kubeconfig, "run", "pod", "--image=pause")
+        assert made.returncode == 0, made.stderr
+
+
+@pytest.fixture
+def fresh_look(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]]:
+    """Look for programs again when called, and once more after the test and its changes of the environment."""
+    yield binaries._find_here.cache_clear
+    monkeypatch.undo()
+    binaries._find_here.cache_clear()
 
 
 def test_a_given_port_that_is_taken_is_an_error_that_says_so(tmp_path: Path, plane: ControlPlane) -> None:
