@@ -16,7 +16,10 @@ from gpu_provision.planning.observed import Observed
 NODE, POD, NAMESPACE = Kind("v1", "Node"), Kind("v1", "Pod"), Kind("v1", "Namespace")
 SERVICE_MONITORS = "servicemonitors.monitoring.coreos.com"
 _MONITORING = "monitoring.coreos.com/v1"
-MEMBER_KINDS = KINDS.keys() - {NODE, POD, Kind("v1", "Secret"), Kind("coordination.k8s.io/v1", "Lease")}
+_NEVER_MEMBERS = frozenset(
+    {NODE, POD, Kind("v1", "Event"), Kind("v1", "Secret"), Kind("coordination.k8s.io/v1", "Lease")}
+)
+MEMBER_KINDS = KINDS.keys() - _NEVER_MEMBERS
 """Kinds of which a stack can have objects."""
 _PARALLEL = 12
 

@@ -67,7 +67,7 @@ def to_read(inventory: Inventory, kinds: Iterable[Kind]) -> Iterator[Permission]
 
 
 def to_run(inventory: Inventory) -> Iterator[Permission]:
-    """Yield what every run that writes needs besides its objects: lock, record, watches, nodes, validations, logs."""
+    """Yield what every run that writes needs besides its objects: lock, record, watches, nodes, validations, causes."""
     for scope in scopes(inventory):
         yield from _permissions(scope.kind, "list", "watch")
     lock = lock_ref(inventory)
@@ -77,11 +77,17 @@ def to_run(inventory: Inventory) -> Iterator[Permission]:
     yield from _permissions(NODE, "patch")
     yield from _permissions(POD, "create", "delete", namespace=inventory.cluster.namespace)
     yield from _to_read_logs(inventory)
+    for namespace in _namespaces(inventory):
+        yield from _permissions(Kind("v1", "Event"), "list", namespace=namespace)
 
 
 def _to_read_logs(inventory: Inventory) -> Iterator[Permission]:
-    for namespace in prerequisites.spec(inventory).namespaces:
+    for namespace in _namespaces(inventory):
         yield Permission("get", "", "pods/log", namespace)
+
+
+def _namespaces(inventory: Inventory) -> tuple[str, ...]:
+    return prerequisites.spec(inventory).namespaces
 
 
 def to_apply(manifest: Manifest) -> Iterator[Permission]:
@@ -102,7 +108,7 @@ def _to_prune(inventory: Inventory) -> Iterator[Permission]:
     In the stack's namespaces that is any object of a kind that it has there; elsewhere those that some component can
     have under this inventory.
     """
-    own = frozenset(prerequisites.spec(inventory).namespaces)
+    own = frozenset(_namespaces(inventory))
     for manifest in _manifests(_with_everything_on(inventory)):
         ref = ref_of(manifest)
         if ref.kind in _PER_NODE or ref == ObjectRef("v1", "Namespace", "", inventory.cluster.namespace):
