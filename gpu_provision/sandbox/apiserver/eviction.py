@@ -39,7 +39,7 @@ def checked_budgets(registry: Registry, pod: Object) -> Callable[[], None]:
         return _nothing
     if len(budgets) > 1:
         message = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
-        raise StatusError(500, "InternalError", message)
+        raise StatusError(500, "", message)
     budget = budgets[0].object
     if not _ready(pod) and not _needs_all(budget):
         return _nothing

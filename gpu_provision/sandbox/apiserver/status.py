@@ -143,7 +143,8 @@ def too_large_version(version: int, current: int) -> StatusError:
 
 def too_many_requests(message: str, *, retry_after: int = 1, causes: Sequence[Cause] = ()) -> StatusError:
     """429, with the seconds to wait."""
-    details = {"causes": [cause._asdict() for cause in causes]} if causes else {}
+    told = [{key: value for key, value in cause._asdict().items() if value} for cause in causes]
+    details = {"causes": told} if told else {}
     return StatusError(429, "TooManyRequests", message, details=details, retry_after=retry_after)
 
 

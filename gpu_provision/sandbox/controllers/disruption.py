@@ -11,8 +11,10 @@ from gpu_provision.sandbox.controllers import objects, selectors, timestamps
 from gpu_provision.sandbox.controllers.claims import index_owned
 from gpu_provision.sandbox.controllers.cluster import Cluster, Controller
 from gpu_provision.sandbox.controllers.deployment_plan import replicas
+from gpu_provision.sandbox.controllers.events import Note
 from gpu_provision.sandbox.controllers.objects import Condition
 from gpu_provision.sandbox.controllers.resources import (
+    DEPLOYMENTS,
     DISRUPTION_BUDGETS,
     PODS,
     REPLICA_SETS,
@@ -24,11 +26,22 @@ _EVICTION_SECONDS = 120.0
 _SCALED: Mapping[str, Resource] = {"ReplicaSet": REPLICA_SETS, "StatefulSet": STATEFUL_SETS}
 
 
+class Uncountable(Exception):
+    """How many pods there should be cannot be told: a pod has a controller without replicas, such as a DaemonSet."""
+
+
 def expected_pods(pods: Sequence[Object], scales: Mapping[str, int]) -> int:
-    """Return how many pods there should be: the replicas of their controllers, else the pods themselves."""
-    owners = {objects.controller_uid(pod) for pod in pods}
-    scaled = sum(scales[uid] for uid in owners if uid in scales)
-    return scaled + sum(objects.controller_uid(pod) not in scales for pod in pods)
+    """Return how many pods there should be: the replicas of their controllers; pods without one do not count.
+
+    ``scales`` has the replicas under the uid of each controller, those of a Deployment under its ReplicaSets'.
+    Raises Uncountable.
+    """
+    owners = {objects.controller_uid(pod): objects.name(pod) for pod in pods if objects.controller_uid(pod)}
+    for uid, pod in owners.items():
+        if uid not in scales:
+            message = f'found no controllers for pod "{pod}"'
+            raise Uncountable(message)
+    return sum(scales[uid] for uid in owners)
 
 
 def pending_evictions(budget: Object, pods: Sequence[Object], moment: datetime) -> dict[str, str]:
@@ -43,7 +56,7 @@ def pending_evictions(budget: Object, pods: Sequence[Object], moment: datetime) 
 
 
 def status(budget: Object, pods: Sequence[Object], expected: int, moment: datetime) -> dict[str, Any]:
-    """Return the status of a budget over these pods."""
+    """Return the status of a budget over these pods; where a number must be there, ``expected`` does not matter."""
     spec = budget["spec"]
     disrupted = pending_evictions(budget, pods, moment)
     healthy = sum(
@@ -51,7 +64,7 @@ def status(budget: Object, pods: Sequence[Object], expected: int, moment: dateti
     )
     if "maxUnavailable" in spec:
         desired = max(expected - objects.scaled(spec["maxUnavailable"], expected, up=True, default=0), 0)
-    elif isinstance(spec.get("minAvailable"), int):
+    elif is_number(spec):
         desired, expected = spec["minAvailable"], len(pods)
     else:
         desired = objects.scaled(spec.get("minAvailable"), expected, up=True, default=1)
@@ -63,19 +76,30 @@ def status(budget: Object, pods: Sequence[Object], expected: int, moment: dateti
         "expectedPods": expected,
         "disruptionsAllowed": allowed,
         "observedGeneration": budget["metadata"].get("generation"),
-        "conditions": objects.with_condition(
-            objects.status(budget).get("conditions") or [],
-            Condition("DisruptionAllowed", state, reason),
-            moment,
-        ),
+        "conditions": _with_condition(budget, Condition("DisruptionAllowed", state, reason), moment),
     }
+
+
+def safe_status(budget: Object, problem: str, moment: datetime) -> dict[str, Any]:
+    """Return the status of a budget whose pods cannot be counted: it allows nothing."""
+    failed = Condition("DisruptionAllowed", "False", "SyncFailed", problem)
+    return {"disruptionsAllowed": 0, "conditions": _with_condition(budget, failed, moment)}
+
+
+def _with_condition(budget: Object, wanted: Condition, moment: datetime) -> list[dict[str, Any]]:
+    return objects.with_condition(objects.status(budget).get("conditions") or [], wanted, moment)
+
+
+def is_number(spec: Mapping[str, Any]) -> bool:
+    """Whether a budget wants a number of pods, whatever should be there."""
+    return "maxUnavailable" not in spec and isinstance(spec.get("minAvailable"), int)
 
 
 class DisruptionBudgets(Controller[Key]):
     """Keeps the status of every PodDisruptionBudget."""
 
     name = "disruption"
-    watches = (DISRUPTION_BUDGETS, PODS, REPLICA_SETS, STATEFUL_SETS)
+    watches = (DISRUPTION_BUDGETS, PODS, DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS)
 
     def __init__(self, cluster: Cluster) -> None:
         """Follow budgets, pods and the controllers whose replicas count."""
@@ -86,7 +110,7 @@ class DisruptionBudgets(Controller[Key]):
         index_owned(self._pods)
         self._budgets.on_event(lambda _, obj: self.queue.add(objects.key_of(obj)))
         self._pods.on_change(self._pod_changed)
-        for resource in _SCALED.values():
+        for resource in (DEPLOYMENTS, *_SCALED.values()):
             informer = cluster.informer(resource)
             informer.index("uid", lambda obj: [objects.uid(obj)])
             informer.on_change(self._owner_changed)
@@ -115,21 +139,38 @@ class DisruptionBudgets(Controller[Key]):
             if not objects.is_finished(pod) and selectors.matches(selector, objects.labels(pod))
         ]
         moment = timestamps.now()
-        wanted = status(budget, pods, expected_pods(pods, self._scales(pods)), moment)
-        kept = pending_evictions(budget, pods, moment)
-        dropped = set(objects.status(budget).get("disruptedPods") or {}) - set(kept)
-        if dropped:
-            wanted["disruptedPods"] = dict.fromkeys(dropped)
-        await self.cluster.write_status(DISRUPTION_BUDGETS, budget, wanted)
-        if kept:
+        await self.cluster.write_status(DISRUPTION_BUDGETS, budget, self._status(budget, pods, moment))
+        if pending_evictions(budget, pods, moment):
             self.queue.add_after(key, _EVICTION_SECONDS)
 
+    def _status(self, budget: Object, pods: Sequence[Object], moment: datetime) -> dict[str, Any]:
+        try:
+            expected = 0 if is_number(budget["spec"]) else expected_pods(pods, self._scales(pods))
+        except Uncountable as problem:
+            message = f"Failed to calculate the number of expected pods: {problem}"
+            note = Note("CalculateExpectedPodCountFailed", message, warning=True)
+            self.event(DISRUPTION_BUDGETS, budget, note)
+            return safe_status(budget, str(problem), moment)
+        kept = pending_evictions(budget, pods, moment)
+        dropped = set(objects.status(budget).get("disruptedPods") or {}) - set(kept)
+        forgotten = {"disruptedPods": dict.fromkeys(dropped)} if dropped else {}
+        return status(budget, pods, expected, moment) | forgotten
+
     def _scales(self, pods: Sequence[Object]) -> dict[str, int]:
-        scales: dict[str, int] = {}
-        for pod in pods:
-            owner = objects.controller_of(pod)
-            if owner is None or owner["uid"] in scales or owner["kind"] not in _SCALED:
-                continue
-            for found in self.cluster.informer(_SCALED[owner["kind"]]).by("uid", owner["uid"]):
-                scales[owner["uid"]] = replicas(found)
-        return scales
+        owners = {owner["uid"]: owner["kind"] for pod in pods if (owner := objects.controller_of(pod))}
+        scales = {}
+        for uid, kind in owners.items():
+            for found in self.cluster.informer(_SCALED[kind]).by("uid", uid) if kind in _SCALED else ():
+                scales[uid] = found
+        return self._without_twins(scales)
+
+    def _without_twins(self, scales: Mapping[str, Object]) -> dict[str, int]:
+        """Count a Deployment once, however many ReplicaSets it has at the moment."""
+        counted: set[str] = set()
+        result = {}
+        for uid, found in scales.items():
+            deployments = self.cluster.informer(DEPLOYMENTS).by("uid", objects.controller_uid(found))
+            whole = next(iter(deployments), found)
+            result[uid] = 0 if objects.uid(whole) in counted else replicas(whole)
+            counted.add(objects.uid(whole))
+        return result

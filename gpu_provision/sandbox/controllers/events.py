@@ -130,7 +130,7 @@ def _event(resource: Resource, obj: Object, component: str, moment: datetime) ->
         "metadata": {"name": f"{metadata['name']}.{uuid.uuid4().hex[:16]}", "namespace": namespace},
         "involvedObject": {
             "apiVersion": api_version(resource),
-            "kind": KINDS[resource],
+            "kind": KINDS.get(resource) or obj.get("kind", ""),
             "namespace": metadata.get("namespace", ""),
             "name": metadata["name"],
             "uid": metadata.get("uid", ""),

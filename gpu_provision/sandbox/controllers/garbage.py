@@ -9,6 +9,7 @@ from typing import Any
 from gpu_provision.sandbox.api import ApiError, Object
 from gpu_provision.sandbox.controllers import objects
 from gpu_provision.sandbox.controllers.cluster import Cluster, Controller
+from gpu_provision.sandbox.controllers.events import Note
 from gpu_provision.sandbox.controllers.resources import resource_of
 from gpu_provision.sandbox.controllers.universe import Ref, Universe
 
@@ -96,7 +97,7 @@ class GarbageCollector(Controller[Ref]):
         await self.cluster.api.patch(ref.resource, objects.name(obj), change, objects.namespace(obj))
 
     async def _judge(self, ref: Ref, obj: Object) -> None:
-        states = {owner["uid"]: await self._state(owner, obj) for owner in objects.owners(obj)}
+        states = {owner["uid"]: await self._state(owner, ref, obj) for owner in objects.owners(obj)}
         if _SOLID in states.values():
             lost = {uid for uid, state in states.items() if state != _SOLID}
             if lost:
@@ -110,16 +111,26 @@ class GarbageCollector(Controller[Ref]):
             await self.cluster.patch(ref.resource, obj, change)
         await self.cluster.delete(ref.resource, obj)
 
-    async def _state(self, owner: Mapping[str, Any], dependent: Object) -> str:
+    async def _state(self, owner: Mapping[str, Any], ref: Ref, dependent: Object) -> str:
         uid = owner["uid"]
-        ref = self._universe.refs.get(uid)
-        known = self._universe.get(ref) if ref else None
-        if known is not None:
+        found = self._universe.refs.get(uid)
+        known = self._universe.get(found) if found else None
+        if found is not None and known is not None:
+            if found.key[0] not in {"", ref.key[0]}:
+                return self._elsewhere(owner, ref, dependent)
             return _GOING if is_going(known) else _SOLID
         if uid in self._gone or await self._is_gone(owner, dependent):
             self._remember(uid)
             return _GONE
         return _SOLID
+
+    def _elsewhere(self, owner: Mapping[str, Any], ref: Ref, dependent: Object) -> str:
+        """An owner in another namespace is none; what is in no namespace cannot have lost it."""
+        home = ref.key[0]
+        shown = f"{owner['apiVersion']}/{owner['kind']}, namespace: {home}, name: {owner['name']}, uid: {owner['uid']}"
+        message = f'ownerRef [{shown}] does not exist in namespace "{home}"'
+        self.event(ref.resource, dependent, Note("OwnerRefInvalidNamespace", message, warning=True))
+        return _GONE if home else _SOLID
 
     async def _is_gone(self, owner: Mapping[str, Any], dependent: Object) -> bool:
         resource = resource_of(owner["apiVersion"], owner["kind"], self._universe.followed)

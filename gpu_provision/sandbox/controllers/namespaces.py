@@ -12,6 +12,25 @@ from gpu_provision.sandbox.controllers.resources import EVENTS, NAMESPACES
 from gpu_provision.sandbox.controllers.universe import Ref, Universe
 
 _FINALIZER = "kubernetes"
+_FINE = (
+    Condition(
+        "NamespaceDeletionDiscoveryFailure", "False", "ResourcesDiscovered", "All resources successfully discovered"
+    ),
+    Condition(
+        "NamespaceDeletionGroupVersionParsingFailure",
+        "False",
+        "ParsedGroupVersions",
+        "All legacy kube types successfully parsed",
+    ),
+    Condition(
+        "NamespaceDeletionContentFailure",
+        "False",
+        "ContentDeleted",
+        "All content successfully deleted, may be waiting on finalization",
+    ),
+)
+"""What the real controller says about the steps of its work; ours cannot fail at them in part."""
+
 _NOT_SERVED = frozenset({404, 405})
 _LOOK_AGAIN_SECONDS = 5.0
 
@@ -25,10 +44,13 @@ def remaining(content: Content) -> list[Condition]:
         one: sum(one in objects.finalizers(obj) for obj in held) for obj in held for one in objects.finalizers(obj)
     }
     kinds = ", ".join(
-        f"{_qualified(resource)} has {len(found)} resource instances" for resource, found in content.items() if found
+        f"{resource.plural}.{resource.group} has {len(found)} resource instances"
+        for resource, found in content.items()
+        if found
     )
     named = ", ".join(f"{one} in {count} resource instances" for one, count in sorted(finalizers.items()))
     return [
+        *_FINE,
         Condition("NamespaceContentRemaining", "True", "SomeResourcesRemain", f"Some resources are remaining: {kinds}"),
         Condition(
             "NamespaceFinalizersRemaining",
@@ -44,10 +66,6 @@ def remaining(content: Content) -> list[Condition]:
             "All content-preserving finalizers finished",
         ),
     ]
-
-
-def _qualified(resource: Resource) -> str:
-    return f"{resource.plural}.{resource.group}".rstrip(".")
 
 
 class Namespaces(Controller[str]):

@@ -41,7 +41,10 @@ def _is_usable(server: Server, name: str) -> bool:
 def cluster(server: Server, nodes: Path, namespace: str) -> Cluster:
     """A namespace of the test's own in a cluster with nodes."""
     assert nodes.exists()
-    return Cluster(server, namespace)
+    made = Cluster(server, namespace)
+    # Servers before 1.24 take no pod before the service account has its token.
+    until(lambda: server.at_least(1, 24) or made.get("ServiceAccount", "default").get("secrets"))
+    return made
 
 
 @pytest.fixture

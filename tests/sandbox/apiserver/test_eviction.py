@@ -42,7 +42,6 @@ def test_a_budget_that_allows_nothing_blocks_an_eviction(server: Running) -> Non
     assert cause == {
         "reason": "DisruptionBudget",
         "message": "The disruption budget kept needs 1 healthy pods and has 1 currently",
-        "field": "",
     }
     assert "deletionTimestamp" not in server.ask("GET", f"{PODS}/kept").body["metadata"]
 

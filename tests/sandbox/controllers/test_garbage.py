@@ -188,7 +188,7 @@ def test_a_namespace_says_what_holds_it_back(lab: Any) -> None:
             return {one["type"]: one["message"] for one in status.get("conditions") or ()}
 
         messages = await lab.until(reported)
-        assert "configmaps has 1 resource instances" in messages["NamespaceContentRemaining"]
+        assert "configmaps. has 1 resource instances" in messages["NamespaceContentRemaining"]
         assert "example.com/wait in 1 resource instances" in messages["NamespaceFinalizersRemaining"]
         await lab.api.patch(CONFIG_MAPS, "held", {"metadata": {"finalizers": None}}, "t")
         await lab.gone(NAMESPACES, "t", "")
