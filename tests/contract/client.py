@@ -38,6 +38,10 @@ class Answer(NamedTuple):
     body: Any
     headers: Mapping[str, str]
 
+    def __repr__(self) -> str:
+        """Show what matters when an assertion fails."""
+        return f"{self.code} {self.body}"
+
     @property
     def reason(self) -> str:
         """The reason of a refusal, such as NotFound; empty if the answer is none."""

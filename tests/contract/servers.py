@@ -89,7 +89,7 @@ def sandbox(directory: Path) -> Iterator[Server]:
 @contextlib.contextmanager
 def real(directory: Path) -> Iterator[Server]:
     """Start a control plane, or take the cluster that GPU_PROVISION_TEST_KUBECONFIG names; skip if there is neither."""
-    given = getattr(control_plane, "given", lambda: None)()
+    given = control_plane.given()
     if given is not None:
         server = Server(kind="real", kubeconfig=given, directory=directory, access=credentials(given))
         with contextlib.closing(server):
@@ -103,19 +103,22 @@ def real(directory: Path) -> Iterator[Server]:
             kubeconfig=plane.kubeconfig,
             directory=directory,
             access=credentials(plane.kubeconfig),
-            user=getattr(plane, "kubeconfig_of", None),
-            compact=_compaction(getattr(plane, "etcd", "")),
+            user=plane.kubeconfig_of,
+            compact=_compaction(plane),
         )
         with contextlib.closing(server):
             yield server
 
 
-def _compaction(etcd: str) -> Callable[[], None]:
+def _compaction(plane: control_plane.ControlPlane) -> Callable[[], None]:
     """Return what makes etcd forget every version but the present one, by its HTTP gateway."""
+    trust = plane.authority.trust(plane.authority.issue("contract"))
+    arguments = [str(argument) for argument in plane.programs["kube-apiserver"].args]  # type: ignore[union-attr]
+    etcd = next(one.partition("=")[2] for one in arguments if one.startswith("--etcd-servers="))
 
     def ask(path: str, body: dict[str, Any]) -> Any:
         request = urllib.request.Request(f"{etcd}/v3/kv/{path}", json.dumps(body).encode())  # noqa: S310 - our etcd
-        with urllib.request.urlopen(request, timeout=SECONDS) as answer:  # noqa: S310 - see above
+        with urllib.request.urlopen(request, timeout=SECONDS, context=trust) as answer:  # noqa: S310 - see above
             return json.load(answer)
 
     def compact() -> None:

@@ -14,12 +14,15 @@ from gpu_provision.sandbox.apiserver.status import StatusError
 from gpu_provision.sandbox.apiserver.targets import Target
 
 _OPTIONS = WriteOptions(manager="kube-apiserver")
+_FURNITURE = ("default", "kube-root-ca.crt")
 
 
 def bootstrap(registry: Registry, authority: str) -> None:
     """Create what is missing of the first objects; ``authority`` is the PEM text of the server's CA."""
     rooms = _Rooms(registry, authority)
     registry.on_change("/namespaces", rooms.changed)
+    for storage in ("/serviceaccounts", "/configmaps"):
+        registry.on_change(storage, rooms.missed)
     text = (files.files(__package__) / "bootstrap.yaml").read_text("utf-8")
     for obj in yaml.safe_load_all(text):
         group, _, version = obj["apiVersion"].rpartition("/")
@@ -47,6 +50,10 @@ class _Rooms:
         if before is None and after is not None:
             self.furnish(after.object["metadata"]["name"])
 
+    def missed(self, before: Item | None, after: Item | None) -> None:
+        if after is None and before is not None and before.object["metadata"]["name"] in _FURNITURE:
+            self.furnish(before.object["metadata"]["namespace"])
+
     def furnish(self, namespace: str) -> None:
         account: Object = {"metadata": {"name": "default", "namespace": namespace}}
         root: Object = {
@@ -62,5 +69,5 @@ class _Rooms:
         try:
             _ensure(self._registry, info, obj)
         except StatusError as refusal:
-            if refusal.code != 403:  # noqa: PLR2004 - the namespace is being deleted already
+            if refusal.code not in (403, 404):  # the namespace is being deleted already, or gone
                 raise

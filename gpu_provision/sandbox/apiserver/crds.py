@@ -44,6 +44,13 @@ def infos_of(definition: Object) -> list[ResourceInfo]:
     ]
 
 
+def named(names: Object) -> None:
+    """Fill in the names that follow from the kind."""
+    if kind := names.get("kind"):
+        names.setdefault("singular", kind.lower())
+        names.setdefault("listKind", f"{kind}List")
+
+
 def established(definition: Object) -> None:
     """Write the status that says that a definition is served."""
     spec, before = definition["spec"], definition.get("status") or {}
@@ -66,6 +73,36 @@ def established(definition: Object) -> None:
     earlier = [name for name in before.get("storedVersions") or () if name not in stored]
     names = copied(spec["names"])
     definition["status"] = {"acceptedNames": names, "conditions": conditions, "storedVersions": [*earlier, *stored]}
+
+
+CLEANUP = "customresourcecleanup.apiextensions.k8s.io"
+"""Holds a definition that is deleted for as long as it has objects."""
+
+
+def terminating(definition: Object) -> Object:
+    """Return a definition that is being deleted while it still has objects."""
+    metadata, status = definition["metadata"], definition.get("status") or {}
+    others = [name for name in metadata.get("finalizers") or () if name != CLEANUP]
+    rest = [row for row in status.get("conditions") or () if row["type"] != "Terminating"]
+    condition = {
+        "type": "Terminating",
+        "status": "True",
+        "reason": "InstanceDeletionInProgress",
+        "message": "CustomResource deletion is in progress",
+        "lastTransitionTime": now(),
+    }
+    return {
+        **definition,
+        "metadata": {**metadata, "finalizers": [*others, CLEANUP]},
+        "status": {**status, "conditions": [*rest, condition]},
+    }
+
+
+def cleaned_up(definition: Object) -> Object:
+    """Return a definition that is being deleted once it has no objects any more."""
+    metadata = definition["metadata"]
+    others = [name for name in metadata.get("finalizers") or () if name != CLEANUP]
+    return {**definition, "metadata": {**metadata, "finalizers": others}}
 
 
 class CustomResources:
@@ -123,6 +160,7 @@ class CustomResources:
     def complete(self, obj: Object, info: ResourceInfo) -> None:
         """Prune and fill in a custom object by its schema; write a definition's status."""
         if info.storage == self.STORAGE and isinstance(at(obj, "spec", "names"), dict) and at(obj, "spec", "versions"):
+            named(obj["spec"]["names"])
             established(obj)
         schema = self.schema(info)
         if schema is None:
@@ -150,7 +188,8 @@ class CustomResources:
         key = _key(info)
         if key not in self._validators:
             self._validators[key] = Draft202012Validator(as_json_schema(schema))
-        return [cause for error in self._validators[key].iter_errors(obj) for cause in _causes(error)]
+        wrong = [cause for error in self._validators[key].iter_errors(obj) for cause in _causes(error)]
+        return [*wrong, *duplicates(obj, schema)]
 
 
 def _key(info: ResourceInfo) -> Version:
@@ -179,8 +218,57 @@ def _causes(error: ValidationError) -> Iterator[Cause]:
             yield Cause(
                 "FieldValueTypeInvalid", f"Invalid value: {json.dumps(_type_name(error.instance))}: {text}", field
             )
+        case "maxLength":
+            yield Cause("FieldValueTooLong", f"Too long: may not be more than {wanted} bytes", field)
+        case str(rule) if rule in _TEXTS:
+            yield invalid_value(field, shown, f"{field} in body {_TEXTS[rule]} {_quoted(wanted)}{_UNITS.get(rule, '')}")
         case _:
             yield invalid_value(field, shown, f"{field} in body {error.message}")
+
+
+_TEXTS = {
+    "minimum": "should be greater than or equal to",
+    "maximum": "should be less than or equal to",
+    "exclusiveMinimum": "should be greater than",
+    "exclusiveMaximum": "should be less than",
+    "minLength": "should be at least",
+    "pattern": "should match",
+    "multipleOf": "should be a multiple of",
+    "minItems": "should have at least",
+    "maxItems": "should have at most",
+    "minProperties": "should have at least",
+    "maxProperties": "should have at most",
+}
+_UNITS = {
+    "minLength": " chars long",
+    "minItems": " items",
+    "maxItems": " items",
+    "minProperties": " properties",
+    "maxProperties": " properties",
+}
+
+
+def _quoted(value: Any) -> str:
+    return f"'{value}'" if isinstance(value, str) else str(value)
+
+
+def duplicates(value: Any, schema: Object, path: str = "") -> Iterator[Cause]:
+    """Say which items of sets, and of lists with keys, are there twice."""
+    if isinstance(value, dict):
+        for name, own in (schema.get("properties") or {}).items():
+            if name in value:
+                yield from duplicates(value[name], own, f"{path}.{name}" if path else name)
+    items = schema.get("items")
+    if not isinstance(value, list) or not isinstance(items, dict):
+        return
+    keys, seen = schema.get("x-kubernetes-list-map-keys") or (), []
+    kind = schema.get("x-kubernetes-list-type")
+    for index, item in enumerate(value):
+        yield from duplicates(item, items, f"{path}[{index}]")
+        told = {key: item.get(key) for key in keys} if kind == "map" and isinstance(item, dict) else item
+        if kind in ("set", "map") and told in seen:
+            yield Cause("FieldValueDuplicate", f"Duplicate value: {json.dumps(told)}", f"{path}[{index}]")
+        seen.append(told)
 
 
 def _type_name(value: Any) -> str:

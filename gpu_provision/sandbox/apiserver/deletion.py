@@ -33,8 +33,10 @@ def delete_options(body: Any) -> DeleteOptions:
     policy = given.get("propagationPolicy") or ("Orphan" if given.get("orphanDependents") else "")
     if policy and policy not in _POLICIES:
         text = ", ".join(f'"{name}"' for name in (*_POLICIES, "nil"))
-        message = f'propagationPolicy: Unsupported value: "{policy}": supported values: {text}'
-        raise StatusError(422, "Invalid", f'DeleteOptions.meta.k8s.io "" is invalid: {message}')
+        raise _bad_policy(unsupported=policy, why=f"supported values: {text}")
+    if given.get("propagationPolicy") and given.get("orphanDependents") is not None:
+        why = "orphanDependents and deletionPropagation cannot be both set"
+        raise _bad_policy(invalid=policy, why=why)
     conditions = given.get("preconditions") or {}
     return DeleteOptions(
         grace_seconds=given.get("gracePeriodSeconds"),
@@ -43,6 +45,11 @@ def delete_options(body: Any) -> DeleteOptions:
         resource_version=conditions.get("resourceVersion") or "",
         dry_run="All" in (given.get("dryRun") or ()),
     )
+
+
+def _bad_policy(*, why: str, unsupported: str = "", invalid: str = "") -> StatusError:
+    what = f'Unsupported value: "{unsupported}"' if unsupported else f'Invalid value: "{invalid}"'
+    return StatusError(422, "Invalid", f'DeleteOptions.meta.k8s.io "" is invalid: propagationPolicy: {what}: {why}')
 
 
 def default_policy(info: ResourceInfo, options: DeleteOptions) -> str:
@@ -61,7 +68,9 @@ def check_preconditions(obj: Object, info: ResourceInfo, options: DeleteOptions)
         if given and given != actual:
             why = f"the {name} in the precondition ({given}) does not match the {name} in record ({actual})"
             text = f'Operation cannot be fulfilled on {info.kind} "{metadata["name"]}": {why}'
-            raise StatusError(409, "Conflict", f"{text}. The object might have been {guess}")
+            details = {"name": metadata["name"], "group": info.group, "kind": info.kind}
+            known = {key: value for key, value in details.items() if value}
+            raise StatusError(409, "Conflict", f"{text}. The object might have been {guess}", details=known)
 
 
 def grace_period(obj: Object, info: ResourceInfo, asked: int | None) -> int:

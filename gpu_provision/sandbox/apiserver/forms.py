@@ -38,6 +38,15 @@ def form_of(call: Call) -> Form:
     return Form()
 
 
+_ACCEPTABLE = (JSON, "application/yaml", "application/vnd.kubernetes.protobuf", "application/*", "*/*")
+
+
+def is_acceptable(accept: str) -> bool:
+    """Say whether an Accept header names a form that the server has; JSON stands in for the other two."""
+    choices = [choice.partition(";")[0].strip() for choice in accept.split(",")]
+    return not accept or any(choice in _ACCEPTABLE for choice in choices)
+
+
 def metadata_only(obj: Object) -> Object:
     """Return a PartialObjectMetadata."""
     return {"kind": "PartialObjectMetadata", "apiVersion": _META, "metadata": obj["metadata"]}
@@ -62,7 +71,8 @@ def many(items: list[Item], info: ResourceInfo, form: Form, custom: CustomResour
             head = {"kind": "PartialObjectMetadataList", "apiVersion": _META, "metadata": metadata}
             return dumped({**head, "items": [metadata_only(item.object) for item in items]})
     head = {"kind": f"{info.kind}List", "apiVersion": info.api_version, "metadata": metadata}
-    return dumped(head)[:-1] + b',"items":[' + b",".join(item.json for item in items) + b"]}"
+    rows = (item.json if info.custom else item.json_without_kind for item in items)
+    return dumped(head)[:-1] + b',"items":[' + b",".join(rows) + b"]}"
 
 
 def answer(item: Item, call: Call, custom: CustomResources, code: int = 200) -> Reply:

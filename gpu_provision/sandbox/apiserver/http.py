@@ -14,14 +14,15 @@ from gpu_provision.sandbox.apiserver.authorizer import Authorizer
 from gpu_provision.sandbox.apiserver.calls import JSON, Call, Reply, Stream, refusal
 from gpu_provision.sandbox.apiserver.documents import document, is_served
 from gpu_provision.sandbox.apiserver.faults import Asked, DropConnection, Faults
+from gpu_provision.sandbox.apiserver.forms import is_acceptable
 from gpu_provision.sandbox.apiserver.registry import Registry
 from gpu_provision.sandbox.apiserver.requestlog import Request, RequestLog, timestamp
-from gpu_provision.sandbox.apiserver.rest import handle, is_apply, verb_of
-from gpu_provision.sandbox.apiserver.status import StatusError, no_such_path
+from gpu_provision.sandbox.apiserver.rest import handle, may_create, verb_of
+from gpu_provision.sandbox.apiserver.status import StatusError, no_such_path, not_acceptable, too_large
 from gpu_provision.sandbox.apiserver.targets import Target, target
 
 _LOG = logging.getLogger(__name__)
-_LARGEST_BODY = 8 * 1024 * 1024
+_LARGEST_BODY = 3 * 1024 * 1024
 _PUBLIC = ("/healthz", "/livez", "/readyz", "/version")
 
 
@@ -90,12 +91,14 @@ class Face:
             if is_served(self.registry, request.path):
                 raise no_such_path()
             return Reply(404, b"404 page not found\n", "text/plain")
-        call = Call(request.method, found, request.query, request.headers, await request.read(), user)
+        if found.subresource != "log" and not is_acceptable(request.headers.get("Accept", "")):
+            raise not_acceptable()
+        call = Call(request.method, found, request.query, request.headers, await _body(request), user)
         attempt = _attempt(call, found)
         auth.check(attempt, self.rules)
         authorizer = Authorizer(self.registry.store)
         authorizer.check(attempt)
-        if is_apply(call) and not self.registry.store.get(found.info.storage, found.name, found.namespace):
+        if may_create(call) and self.registry.is_missing(found):
             authorizer.check(replace(attempt, verb="create"))
         await escalation.check(self.registry, authorizer, call)
         return await handle(self.registry, call)
@@ -112,6 +115,13 @@ class Face:
             dry_run=request.query.get("dryRun") == "All",
         )
         self.log.add(entry)
+
+
+async def _body(request: web.Request) -> bytes:
+    try:
+        return await request.read()
+    except web.HTTPRequestEntityTooLarge as error:
+        raise too_large(_LARGEST_BODY) from error
 
 
 def _attempt(call: Call, found: Target) -> auth.Attempt:

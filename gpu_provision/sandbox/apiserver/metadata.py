@@ -47,6 +47,13 @@ def checked_identity(obj: Any, info: ResourceInfo, namespace: str) -> None:
     if not isinstance(metadata, dict):
         message = "metadata is no object"
         raise bad_request(message)
+    for field in ("name", "generateName", "namespace", "uid", "resourceVersion"):
+        if not isinstance(metadata.get(field, ""), str | None):
+            message = (
+                f'{info.kind} in version "{info.version}" cannot be handled as a {info.kind}: json: cannot unmarshal '
+                f"into Go struct field ObjectMeta.metadata.{field} of type string"
+            )
+            raise bad_request(message)
     _checked_namespace(metadata, info, namespace)
 
 

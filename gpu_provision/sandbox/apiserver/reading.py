@@ -13,7 +13,7 @@ from gpu_provision.sandbox.apiserver.history import Change
 from gpu_provision.sandbox.apiserver.item import Item
 from gpu_provision.sandbox.apiserver.resources import ResourceInfo
 from gpu_provision.sandbox.apiserver.selectors import Matches, exact, predicate
-from gpu_provision.sandbox.apiserver.status import StatusError, bad_request, too_large_version
+from gpu_provision.sandbox.apiserver.status import StatusError, bad_request, expired_page, too_large_version
 from gpu_provision.sandbox.apiserver.store import PODS, Store
 
 BOOKMARK_SECONDS = 15.0
@@ -58,20 +58,26 @@ def listed(store: Store, info: ResourceInfo, selection: Selection) -> list[Item]
     return [served(item, info) for item in items if matches is None or matches(item.object)]
 
 
-def page(items: list[Item], version: int, limit: int, token: str) -> Page:
-    """Cut one page out of a list. Raises StatusError 400 for a token that is not ours.
+def page(items: list[Item], store: Store, limit: int, token: str) -> Page:
+    """Cut one page out of a list. Raises StatusError 400 for a token that is not ours, 410 for one that has expired.
 
     Later pages show objects as they are then; the version stays that of the first page, so a watch from it misses
     nothing.
     """
+    version = store.version
     if token:
         version, start = _decoded(token)
+        if version < store.oldest:
+            raise expired_page(_encoded(store.version, start))
         items = [item for item in items if _key(item) > start]
     if not limit or len(items) <= limit:
         return Page(items, version)
     chosen = items[:limit]
-    text = json.dumps([version, *_key(chosen[-1])])
-    return Page(chosen, version, base64.urlsafe_b64encode(text.encode()).decode(), len(items) - limit)
+    return Page(chosen, version, _encoded(version, _key(chosen[-1])), len(items) - limit)
+
+
+def _encoded(version: int, start: tuple[str, str]) -> str:
+    return base64.urlsafe_b64encode(json.dumps([version, *start]).encode()).decode()
 
 
 def _key(item: Item) -> tuple[str, str]:
@@ -138,7 +144,8 @@ class Watch:
                 continue
             kind = change.type if matches is None else _seen_as(change, matches)
             if kind:
-                yield Event(kind, served(change.item, self._info), change.version)
+                item = _last_seen(change) if kind == "DELETED" else change.item
+                yield Event(kind, served(item, self._info), change.version)
 
 
 def _seen_as(change: Change, matches: Matches) -> str:
@@ -155,6 +162,15 @@ def _seen_as(change: Change, matches: Matches) -> str:
         case False, True:
             return "ADDED"
     return ""
+
+
+def _last_seen(change: Change) -> Item:
+    """Return an object that left a selection as it was within it, under the version with which it left."""
+    if change.type == "DELETED" or change.before is None:
+        return change.item
+    before = change.before.object
+    metadata = {**before["metadata"], "resourceVersion": str(change.version)}
+    return Item({**before, "metadata": metadata}, change.version)
 
 
 def checked_initial_events(query: dict[str, str]) -> bool:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from gpu_provision.sandbox.api import Object
 from gpu_provision.sandbox.apiserver import ownership
 from gpu_provision.sandbox.apiserver.conversion import served, stored
-from gpu_provision.sandbox.apiserver.crds import CustomResources, infos_of
+from gpu_provision.sandbox.apiserver.crds import CustomResources, cleaned_up, infos_of, terminating
 from gpu_provision.sandbox.apiserver.deletion import DeleteOptions, check_preconditions, finished, held, marked
 from gpu_provision.sandbox.apiserver.item import Item
 from gpu_provision.sandbox.apiserver.metadata import checked_identity, checked_name, checked_version
@@ -27,6 +27,7 @@ from gpu_provision.sandbox.apiserver.status import (
     conflict,
     invalid,
     invalid_value,
+    method_not_allowed,
     not_found,
 )
 from gpu_provision.sandbox.apiserver.store import Store
@@ -68,6 +69,10 @@ class Registry:
         """Return one object as its served version shows it. Raises StatusError 404."""
         return served(self._stored(target), target.info)
 
+    def is_missing(self, target: Target) -> bool:
+        """Say whether there is no such object."""
+        return self.store.get(target.info.storage, target.name, target.namespace) is None
+
     def _stored(self, target: Target) -> Item:
         item = self.store.get(target.info.storage, target.name, target.namespace)
         if item is None:
@@ -87,6 +92,7 @@ class Registry:
 
     def _create(self, info: ResourceInfo, body: Object, how: WriteOptions, own: Callable[[Object], Object]) -> Item:
         new = stored(body, info)
+        self._check_that_it_stays(info)
         self._rules.new(new, info)
         name, namespace = new["metadata"]["name"], new["metadata"].get("namespace", "")
         if self.store.get(info.storage, name, namespace):
@@ -110,6 +116,7 @@ class Registry:
         old = self._stored(target)
         new = change(served(old, info).copy())
         checked_identity(new, info, target.namespace)
+        checked_name(new, target.name)
         given = new["metadata"].get("uid")
         if given and given != old.object["metadata"]["uid"]:
             raise invalid(info, target.name, [invalid_value("metadata.uid", f'"{given}"', "field is immutable")])
@@ -122,6 +129,8 @@ class Registry:
         reset = ownership.wants_reset(body)
         body["metadata"]["managedFields"] = [] if reset else old.object["metadata"].get("managedFields")
         new = self._rules.changed(info, old.object, body, part)
+        if reset:
+            new["metadata"]["managedFields"] = []
         if new == old.object:
             return served(old, info)
         types = self.custom.list_types(info)
@@ -136,6 +145,9 @@ class Registry:
         checked_identity(config, info, target.namespace)
         checked_name(config, target.name)
         old = self.store.get(info.storage, target.name, target.namespace)
+        if old is None and (given := config["metadata"].get("uid")):
+            why = f"uid mismatch: the provided object specified uid {given}, and no existing object was found"
+            raise conflict(info, target.name, why)
         base = served(old, info).object if old else None
         types = self.custom.list_types(info)
         merged = ownership.applied(base, config, how.manager, force=force, subresource=part, schema=types)
@@ -161,18 +173,43 @@ class Registry:
         return served(item, info)
 
     def _remove(self, info: ResourceInfo, item: Item) -> Item:
-        if info.storage == CustomResources.STORAGE:
-            self._remove_instances(item.object)
         metadata = item.object["metadata"]
         last = self.store.remove(info.storage, metadata["name"], metadata.get("namespace", ""))
         self._tell(info, item, None)
+        if info.custom:
+            self._end_definition(info)
         return last or item
 
-    def _remove_instances(self, definition: Object) -> None:
-        """Remove the objects of a custom resource, finalizers or not, before its definition goes."""
-        for info in infos_of(definition)[:1]:
-            for item in self.store.select(info.storage):
-                self._remove(info, item)
+    def _instances(self, definition: Object) -> list[Target]:
+        """Name the objects of a custom resource."""
+        return [
+            Target(info, item.object["metadata"].get("namespace", ""), item.object["metadata"]["name"])
+            for info in infos_of(definition)[:1]
+            for item in self.store.select(info.storage)
+        ]
+
+    def _definition(self, info: ResourceInfo) -> Item | None:
+        """Return the definition of a custom resource if that is being deleted."""
+        item = self.store.get(CustomResources.STORAGE, info.qualified) if info.custom else None
+        return item if item and item.object["metadata"].get("deletionTimestamp") else None
+
+    def _check_that_it_stays(self, info: ResourceInfo) -> None:
+        """Refuse (405) new objects of a custom resource that is going."""
+        if self._definition(info):
+            message = "create not allowed while custom resource definition is terminating"
+            raise method_not_allowed(message)
+
+    def _end_definition(self, info: ResourceInfo) -> None:
+        """Let a definition go with the last of its objects."""
+        item = self._definition(info)
+        definitions = self.catalog.of_storage(CustomResources.STORAGE)
+        if item is None or definitions is None or self.store.count(info.storage):
+            return
+        new = cleaned_up(item.object)
+        if finished(new, definitions):
+            self._remove(definitions, Item(new, item.version))
+        else:
+            self._tell(definitions, item, self.store.put(definitions.storage, copied(new)))
 
     def _tell(self, info: ResourceInfo, before: Item | None, after: Item | None) -> None:
         for hook in self._hooks.get(info.storage, ()):
@@ -187,12 +224,17 @@ class Registry:
             message = f'namespaces "{target.name}" is forbidden: this namespace may not be deleted'
             raise StatusError(403, "Forbidden", message)
         new = marked(old.object, info, options, dt.datetime.now(dt.UTC))
+        instances = self._instances(old.object) if info.storage == CustomResources.STORAGE else []
+        if instances:
+            new = terminating(new)
         if not held(new, info):
             return (old if options.dry_run else served(self._remove(info, old), info)), True
         if options.dry_run or new == old.object:
             return served(Item(new, old.version), info), False
         item = self.store.put(info.storage, copied(new))
         self._tell(info, old, item)
+        for instance in instances:
+            self.delete(instance)
         return served(item, info), False
 
 

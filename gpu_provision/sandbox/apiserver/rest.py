@@ -36,6 +36,17 @@ _PATCHES: dict[str, Callable[[Any, Any], Any]] = {
     "application/merge-patch+json": merged,
     _STRATEGIC: strategic_merged,
 }
+_MADE_BY_UPDATE = (
+    "/endpoints",
+    "/events",
+    "/limitranges",
+    "coordination.k8s.io/leases",
+    "node.k8s.io/runtimeclasses",
+    "rbac.authorization.k8s.io/clusterrolebindings",
+    "rbac.authorization.k8s.io/clusterroles",
+    "rbac.authorization.k8s.io/rolebindings",
+    "rbac.authorization.k8s.io/roles",
+)
 # A subresource that is written as the object itself.
 _PARTS = ("status", "finalize", "ephemeralcontainers")
 
@@ -57,6 +68,11 @@ def is_apply(call: Call) -> bool:
     return call.method == "PATCH" and call.content_type == _APPLY
 
 
+def may_create(call: Call) -> bool:
+    """Whether a call that changes an object creates it if it is not there."""
+    return is_apply(call) or (call.method == "PUT" and call.info.storage in _MADE_BY_UPDATE)
+
+
 def get(registry: Registry, call: Call) -> Reply:
     """Read one object."""
     item = registry.item(call.target)
@@ -72,14 +88,18 @@ def list_objects(registry: Registry, call: Call) -> Answer:
     """Read a list, or watch it."""
     if call.flag("watch"):
         return watch(registry, call, _selection(call))
-    version = parsed_version(call.query.get("resourceVersion", ""))
+    version, token = parsed_version(call.query.get("resourceVersion", "")), call.query.get("continue", "")
+    if token and version:
+        message = "specifying resource version is not allowed when using continue"
+        raise bad_request(message)
     if version > registry.store.version:
         raise too_large_version(version, registry.store.version)
-    items = listed(registry.store, call.info, _selection(call))
-    part = page(items, registry.store.version, call.number("limit") or 0, call.query.get("continue", ""))
+    selection = _selection(call)
+    part = page(listed(registry.store, call.info, selection), registry.store, call.number("limit") or 0, token)
     metadata: Object = {"resourceVersion": str(part.version)}
     if part.next:
-        metadata |= {"continue": part.next, "remainingItemCount": part.remaining}
+        is_counted = not (selection.labels or selection.fields)
+        metadata |= {"continue": part.next} | ({"remainingItemCount": part.remaining} if is_counted else {})
     return Reply(200, many(part.items, call.info, form_of(call), registry.custom, metadata))
 
 
@@ -97,8 +117,10 @@ def create(registry: Registry, call: Call) -> Reply:
 def update(registry: Registry, call: Call) -> Reply:
     """Replace an object, or the part of it that a subresource names."""
     body, warnings = checked(call.object(), call, registry.custom)
-    item = registry.update(call.target, body, call.write_options())
-    made = answer(item, call, registry.custom)
+    is_new = may_create(call) and not call.target.subresource and registry.is_missing(call.target)
+    write = registry.create if is_new else registry.update
+    item = write(call.target, body, call.write_options())
+    made = answer(item, call, registry.custom, _CREATED if is_new else 200)
     return Reply(made.code, made.body, made.type, warnings)
 
 
@@ -126,7 +148,12 @@ def _apply(registry: Registry, call: Call) -> Reply:
     if not call.query.get("fieldManager"):
         message = 'PatchOptions.meta.k8s.io "" is invalid: fieldManager: Required value: is required for apply patch'
         raise StatusError(422, "Invalid", message)
-    body, warnings = checked(decoded(call.body), call, registry.custom)
+    config = decoded(call.body)
+    given = config.get("apiVersion", "") if isinstance(config, dict) else call.info.api_version
+    if given != call.info.api_version:
+        message = f"Incorrect version specified in apply patch. Specified patch version: {given}, expected: "
+        raise bad_request(message + call.info.api_version)
+    body, warnings = checked(config, call, registry.custom)
     item, new = registry.apply(call.target, body, call.write_options(), force=call.flag("force"))
     made = answer(item, call, registry.custom, _CREATED if new else 200)
     return Reply(made.code, made.body, made.type, warnings)

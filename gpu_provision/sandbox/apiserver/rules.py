@@ -31,7 +31,7 @@ class Rules:
     def new(self, obj: Object, info: ResourceInfo) -> None:
         """Complete and check a new object in place. Raises StatusError."""
         admitted_to_namespace(self._store, info, obj)
-        if info.has_status and not info.custom and info.storage not in _BORN_WITH_STATUS:
+        if info.has_status and info.storage not in _BORN_WITH_STATUS:
             obj.pop("status", None)
         start(obj, info)
         self._complete(obj, info, admit_new)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from gpu_provision.sandbox.api import Object
@@ -38,6 +39,18 @@ def pruned(value: Any, schema: Object, path: str = "", unknown: list[str] | None
     return result
 
 
+def untyped(schema: Object, path: str, place: str = "at the root") -> Iterator[tuple[str, str]]:
+    """Yield path and place of every part of a schema that says no type, which a structural schema does."""
+    if not schema.get("type") and not schema.get(_INT_OR_STRING) and not schema.get(_PRESERVE):
+        yield path, place
+    for name, own in (schema.get("properties") or {}).items():
+        yield from untyped(own, f"{path}.properties[{name}]", "for specified object fields")
+    if isinstance(items := schema.get("items"), dict):
+        yield from untyped(items, f"{path}.items", "for specified array items")
+    if isinstance(extra := schema.get("additionalProperties"), dict):
+        yield from untyped(extra, f"{path}.additionalProperties", "for specified object fields")
+
+
 def without_meta(schema: Object) -> Object:
     """Return the schema of an object without kind, apiVersion and metadata."""
     properties = {key: own for key, own in (schema.get("properties") or {}).items() if key not in META_KEYS}
@@ -52,7 +65,7 @@ def filled(value: Any, schema: Object) -> Any:
         return value
     result = dict(value)
     for key, own in (schema.get("properties") or {}).items():
-        if key not in result and "default" in own:
+        if "default" in own and (key not in result or (result[key] is None and not own.get("nullable"))):
             result[key] = copied(own["default"])
         if key in result:
             result[key] = filled(result[key], own)

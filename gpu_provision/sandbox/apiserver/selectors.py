@@ -24,6 +24,10 @@ class Requirement(NamedTuple):
 _SET = re.compile(r"^(?P<key>[^\s!=<>(),]+)\s+(?P<operator>in|notin)\s*\((?P<values>[^()]*)\)$")
 _COMPARE = re.compile(r"^(?P<key>[^\s!=<>(),]+)\s*(?P<operator>==|!=|=|>|<)\s*(?P<value>[^\s!=<>(),]*)$")
 _EXISTS = re.compile(r"^(?P<absent>!?)\s*(?P<key>[^\s!=<>(),]+)$")
+_KEY = re.compile(r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]$")
+_VALUE = re.compile(r"^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$")
+_INTEGER = re.compile(r"^-?\d+$")
+_LONGEST = 63
 _OPERATORS = {"=": "in", "==": "in", "!=": "notin", ">": "gt", "<": "lt"}
 
 
@@ -34,6 +38,21 @@ def _parts(text: str) -> list[str]:
 
 
 def _requirement(part: str) -> Requirement:
+    found = _read(part)
+    if not _KEY.match(found.key) or len(found.key.rpartition("/")[2]) > _LONGEST:
+        message = f"unable to parse requirement: invalid label key {found.key!r}"
+        raise bad_request(message)
+    if found.operator in ("gt", "lt") and not all(_INTEGER.match(value) for value in found.values):
+        message = "unable to parse requirement: for 'Gt', 'Lt' operators, the value must be an integer"
+        raise bad_request(message)
+    for value in found.values:
+        if not _VALUE.match(value) or len(value) > _LONGEST:
+            message = f"unable to parse requirement: invalid label value: {value!r}"
+            raise bad_request(message)
+    return found
+
+
+def _read(part: str) -> Requirement:
     if found := _SET.match(part):
         values = frozenset(value.strip() for value in found["values"].split(","))
         return Requirement(found["key"], found["operator"], values)
@@ -148,12 +167,14 @@ def _field_term(part: str, storage: str) -> FieldTerm:
         raise bad_request(message)
     field, operator, value = found.groups()
     if field not in _EVERYWHERE and field not in FIELDS.get(storage, ()):
-        raise _unknown_field(field)
+        raise _unknown_field(field, storage)
     return FieldTerm(field, operator != "!=", value)
 
 
-def _unknown_field(field: str) -> StatusError:
-    return bad_request(f"field label not supported: {field}")
+def _unknown_field(field: str, storage: str) -> StatusError:
+    if storage in FIELDS:
+        return bad_request(f"field label not supported: {field}")
+    return bad_request(f'"{field}" is not a known field selector: only "metadata.name", "metadata.namespace"')
 
 
 def field_text(obj: Object, field: str) -> str:

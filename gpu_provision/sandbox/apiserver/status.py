@@ -23,11 +23,19 @@ class Cause(NamedTuple):
 class StatusError(ApiError):
     """A refusal with everything that the Status object carries."""
 
-    def __init__(
-        self, code: int, reason: str, message: str, *, details: Object | None = None, retry_after: int = 0
+    def __init__(  # noqa: PLR0913 - the parts of a Status
+        self,
+        code: int,
+        reason: str,
+        message: str,
+        *,
+        details: Object | None = None,
+        metadata: Object | None = None,
+        retry_after: int = 0,
     ) -> None:
         """``retry_after`` is in seconds; zero leaves the header out."""
         super().__init__(code, reason, message)
+        self.metadata = dict(metadata or {})
         self.details, self.retry_after = dict(details or {}), retry_after
         if retry_after:
             self.details["retryAfterSeconds"] = retry_after
@@ -37,7 +45,7 @@ class StatusError(ApiError):
         status: Object = {
             "kind": "Status",
             "apiVersion": "v1",
-            "metadata": {},
+            "metadata": self.metadata,
             "status": "Failure",
             "message": self.message,
             "reason": self.reason,
@@ -127,6 +135,27 @@ def unsupported_media_type(given: str, accepted: Sequence[str]) -> StatusError:
         f"{', '.join(accepted)} (got {given or 'none'})"
     )
     return StatusError(415, "UnsupportedMediaType", message)
+
+
+def not_acceptable() -> StatusError:
+    """406 for an Accept header that names nothing the server has."""
+    return StatusError(406, "NotAcceptable", "406: Not Acceptable")
+
+
+def too_large(limit: int) -> StatusError:
+    """413 for a body."""
+    return StatusError(413, "RequestEntityTooLarge", f"Request entity too large: limit is {limit}")
+
+
+def expired_page(token: str) -> StatusError:
+    """410 for the token of a page of a list that is forgotten; ``token`` goes on with the present state."""
+    message = (
+        "The provided continue parameter is too old to display a consistent list result. You can start a new list "
+        "without the continue parameter, or use the continue token in this response to retrieve the remainder of the "
+        "results. Continuing with the provided token results in an inconsistent list - objects that were created, "
+        "modified, or deleted between the time the first chunk was returned and now may show up in the list."
+    )
+    return StatusError(410, "Expired", message, metadata={"continue": token})
 
 
 def expired(version: int, oldest: int) -> StatusError:

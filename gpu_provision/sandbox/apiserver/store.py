@@ -46,7 +46,12 @@ class Shelf:
 
 
 class Store:
-    """Everything the cluster knows. Not for use from several threads."""
+    """Everything the cluster knows. Not for use from several threads.
+
+    Attributes:
+        version: Of the last write.
+        oldest: Of the first state that pages of lists may still be of.
+    """
 
     def __init__(self, path: Path | str = ":memory:") -> None:
         """Read what an earlier run has kept under ``path``."""
@@ -58,6 +63,7 @@ class Store:
         for row in self._database.rows():
             self._shelf(row.storage).put(key_of(row.object), Item(row.object, row.version))
         self._floor = self.version
+        self.oldest = 0
 
     def _shelf(self, storage: str) -> Shelf:
         shelf = self._shelves.get(storage)
@@ -120,6 +126,7 @@ class Store:
     def expire_watches(self) -> None:
         """Forget all history, so that every watch must list again, also one that has seen everything."""
         self.version += 1
+        self.oldest = self.version
         for history in self._histories.values():
             history.forget(self.version)
 

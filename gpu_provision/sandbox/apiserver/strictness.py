@@ -20,6 +20,7 @@ def checked(body: Any, call: Call, custom: CustomResources) -> tuple[Object, Hea
 
     Raises StatusError 400 for unknown fields if the caller asked to be strict, and for a body that is no object.
     """
+    body = {} if body is None else body
     if not isinstance(body, dict):
         message = f"the body is no object: a {call.info.kind} is expected"
         raise bad_request(message)

@@ -9,6 +9,7 @@ from typing import Any
 
 from gpu_provision.sandbox.api import Object
 from gpu_provision.sandbox.apiserver.objects import at
+from gpu_provision.sandbox.apiserver.schemas import untyped
 from gpu_provision.sandbox.apiserver.selectors import all_satisfied, requirements_of
 from gpu_provision.sandbox.apiserver.status import Cause, invalid_value, required, unsupported_value
 
@@ -19,6 +20,8 @@ _DNS_LABEL = re.compile(rf"^{_LABEL}$")
 _VALUE = re.compile(r"^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$")
 _KEY_NAME = re.compile(r"^([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]$")
 _LABEL_LENGTH, _NAME_LENGTH = 63, 253
+_MOST_DATA = 1024 * 1024
+_STANDARD_FINALIZERS = ("kubernetes", "orphan", "foregroundDeletion")
 
 _SUBDOMAIN_TEXT = (
     "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start "
@@ -178,12 +181,24 @@ def _definition(obj: Object) -> Iterator[Cause]:
         text = "must have exactly one version marked as storage version"
         yield invalid_value("spec.versions", _shown([row.get("name") for row in spec.get("versions") or ()]), text)
     for index, version in enumerate(spec.get("versions") or ()):
-        if not at(version, "schema", "openAPIV3Schema"):
-            yield required(f"spec.versions[{index}].schema.openAPIV3Schema", "Required value: schemas are required")
+        here, schema = f"spec.versions[{index}].schema.openAPIV3Schema", at(version, "schema", "openAPIV3Schema")
+        if not schema:
+            yield required(here, "Required value: schemas are required")
+            continue
+        for path, place in untyped(schema, here):
+            yield required(f"{path}.type", f"Required value: must not be empty {place}")
+
+
+def _size(obj: Object) -> Iterator[Cause]:
+    parts = [*(obj.get("data") or {}).values(), *(obj.get("binaryData") or {}).values()]
+    if sum(len(part.encode()) for part in parts) > _MOST_DATA:
+        yield Cause("FieldValueTooLong", f"Too long: must have at most {_MOST_DATA} bytes", "[]")
 
 
 _CHECKS: dict[str, Callable[[Object], Iterator[Cause]]] = {
+    "/configmaps": _size,
     "/pods": _pod,
+    "/secrets": _size,
     "/services": _service,
     "apps/daemonsets": _workload,
     "apps/deployments": _workload,
@@ -217,10 +232,28 @@ _IMMUTABLE: dict[str, tuple[str, ...]] = {
 _POD_MUTABLE = ("activeDeadlineSeconds", "tolerations", "terminationGracePeriodSeconds", "nodeName", "schedulingGates")
 
 
+def _reference_causes(metadata: Object) -> Iterator[Cause]:
+    """Say what is wrong with finalizers and owners."""
+    for index, name in enumerate(metadata.get("finalizers") or ()):
+        if "/" not in name and name not in _STANDARD_FINALIZERS:
+            why = "name is neither a standard finalizer name nor is it fully qualified"
+            yield invalid_value(f"metadata.finalizers[{index}]", _shown(name), why)
+    owners = metadata.get("ownerReferences") or ()
+    for owner in owners:
+        for field, name in (("apiVersion", "version"), ("kind", "kind"), ("name", "name"), ("uid", "uid")):
+            if not owner.get(field):
+                yield invalid_value(f"metadata.ownerReferences.{field}", '""', f"{name} must not be empty")
+    ruling = [f"{owner.get('kind')}/{owner.get('name')}" for owner in owners if owner.get("controller")]
+    if len(ruling) > 1:
+        found = f'Found "true" in references for {" and ".join(ruling[:2])}'
+        why = f"Only one reference can have Controller set to true. {found}"
+        yield invalid_value("metadata.ownerReferences", _shown(owners), why)
+
+
 def object_causes(obj: Object, storage: str) -> list[Cause]:
     """Say what is wrong with an object, beyond its name."""
     metadata = obj["metadata"]
-    causes = list(label_causes(metadata.get("labels"), "metadata.labels"))
+    causes = [*label_causes(metadata.get("labels"), "metadata.labels"), *_reference_causes(metadata)]
     check = _CHECKS.get(storage)
     return [*causes, *(check(obj) if check else ())]
 

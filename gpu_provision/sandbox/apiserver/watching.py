@@ -22,17 +22,27 @@ from gpu_provision.sandbox.apiserver.reading import (
 from gpu_provision.sandbox.apiserver.registry import Registry
 from gpu_provision.sandbox.apiserver.status import StatusError
 
-_SHORTEST, _SPREAD = 1800, 1800
+_SHORTEST, _SPREAD, _GONE = 1800, 1800, 410
 
 
 def watch(registry: Registry, call: Call, selection: Selection) -> Stream:
-    """Start a watch. Raises StatusError 400, 410, 422 or 504."""
+    """Start a watch. Raises StatusError 400, 422 or 504."""
     version = parsed_version(call.query.get("resourceVersion", ""))
     initial = checked_initial_events(dict(call.query))
-    started = Watch(registry.store, call.info, selection, 0 if initial else version)
+    try:
+        started = Watch(registry.store, call.info, selection, 0 if initial else version)
+    except StatusError as error:
+        if error.code != _GONE:
+            raise
+        return Stream(_refused(error))
     seconds = call.number("timeoutSeconds") or _SHORTEST + secrets.randbelow(_SPREAD)
     lines = _Lines(registry, call, started, bookmark_first=initial)
     return Stream(lines.until(asyncio.get_running_loop().time() + seconds))
+
+
+async def _refused(error: StatusError) -> AsyncIterator[bytes]:
+    """Fail as a watch that is under way does: what is too old is found out after the answer has begun."""
+    yield _document("ERROR", dumped(error.status()))
 
 
 class _Lines:

@@ -1,0 +1,52 @@
+"""Objects that the tests of the API server make; none of them ever runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.contract.client import Object
+
+NOWHERE = {"contract/nobody": "has-it"}
+"""A node selector that keeps pods unscheduled."""
+
+CONTAINERS = [{"name": "main", "image": "example.org/app:1"}]
+
+
+def core(namespace: str, plural: str, name: str = "") -> str:
+    """Return the path of a collection, or an object, of the core group."""
+    return f"/api/v1/namespaces/{namespace}/{plural}" + (f"/{name}" if name else "")
+
+
+def apps(namespace: str, plural: str, name: str = "") -> str:
+    """Return the path of a collection, or an object, of apps/v1."""
+    return f"/apis/apps/v1/namespaces/{namespace}/{plural}" + (f"/{name}" if name else "")
+
+
+def configmap(name: str, data: dict[str, str] | None = None, **metadata: Any) -> Object:
+    """Return a ConfigMap."""
+    head = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, **metadata}}
+    return head if data is None else {**head, "data": data}
+
+
+def pod(name: str, *, metadata: Object | None = None, **spec: Any) -> Object:
+    """Return a pod that fits on no node, unless ``nodeName`` binds it."""
+    about = {"containers": CONTAINERS, "nodeSelector": NOWHERE, "terminationGracePeriodSeconds": 30}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, **(metadata or {})},
+        "spec": {**about, **spec},
+    }
+
+
+def workload(kind: str, name: str, **spec: Any) -> Object:
+    """Return a DaemonSet or Deployment whose pods fit on no node."""
+    labels = {"app": name}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": CONTAINERS, "nodeSelector": NOWHERE}}
+    head = {"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": name}}
+    return {**head, "spec": {"selector": {"matchLabels": labels}, "template": template, **spec}}
+
+
+def names(listed: Object) -> list[str]:
+    """Return the names of a list's items."""
+    return [item["metadata"]["name"] for item in listed["items"]]
