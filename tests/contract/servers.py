@@ -55,6 +55,12 @@ async def _started(directory: Path) -> tuple[SandboxServer, asyncio.Task[None]]:
     return server, asyncio.create_task(run_controllers(server.api, resources=server.api.resources))
 
 
+async def _ended(server: SandboxServer, controllers: asyncio.Task[None]) -> None:
+    controllers.cancel()
+    await asyncio.gather(controllers, return_exceptions=True)
+    await server.close()
+
+
 @contextlib.contextmanager
 def sandbox(directory: Path) -> Iterator[Server]:
     """Serve the sandbox's API over TLS, with its controllers, as ``gpu-provision sandbox up`` does."""
@@ -81,8 +87,7 @@ def sandbox(directory: Path) -> Iterator[Server]:
         yield server
     finally:
         server.close()
-        controllers.get_loop().call_soon_threadsafe(controllers.cancel)
-        loop.run(running.close())
+        loop.run(_ended(running, controllers))
         loop.close()
 
 
