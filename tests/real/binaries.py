@@ -26,7 +26,10 @@ from pathlib import Path
 
 VERSION = "1.20.2"
 PROGRAMS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet")
+OF_THE_MACHINE = ("etcd", "kubectl", "containerd", "runc")
+"""Come from packages; ``KUBEBUILDER_ASSETS`` may have etcd and kubectl as well."""
 RECIPE = Path(__file__).with_name("build_kubernetes.sh")
+_PACKAGES = {"etcd": "etcd-server", "kubectl": "kubernetes-client"}
 CACHE_VARIABLE = "GPU_PROVISION_TEST_CACHE"
 _FIXED_REFLECT2 = b"reflect2/go_above_118.go"
 """Without this file of reflect2 1.0.2, a program built with Go 1.18 or newer dies of the first custom resource."""
@@ -76,7 +79,7 @@ os.environ.setdefault(
 
 
 def binary(name: str) -> Path:
-    """Return the path of one of ``PROGRAMS``, or of etcd.
+    """Return the path of one of ``PROGRAMS`` or ``OF_THE_MACHINE``.
 
     Raises:
         NotHereError: this machine lacks it; the message says what to do.
@@ -89,14 +92,14 @@ def binary(name: str) -> Path:
 
 
 def missing(*names: str) -> str:
-    """Say why programs (``PROGRAMS`` or etcd) cannot be had without a build; an empty string if all are there."""
+    """Say why some of these programs cannot be had without a build; an empty string if all are there."""
     here = places(os.environ)
     return "; ".join(_why_missing(name, here) for name in names if not _find_here(name))
 
 
 def _why_missing(name: str, here: Places) -> str:
-    if name == "etcd":
-        return "etcd is not installed (Debian: apt-get install etcd-server)"
+    if name in OF_THE_MACHINE:
+        return f"{name} is not installed (Debian: apt-get install {_PACKAGES.get(name, name)})"
     if here.assets:
         return f"KUBEBUILDER_ASSETS={here.assets} has no {name}"
     return f"no {name}: python -m tests.real.binaries builds it, or set KUBEBUILDER_ASSETS to a folder that has it"
@@ -109,7 +112,7 @@ def _find_here(name: str) -> Found | None:
 
 def find(name: str, where: Places) -> Found | None:
     """Return a program from the first place that has it."""
-    if name == "etcd":
+    if name in OF_THE_MACHINE:
         return _in_assets(name, where) or _on_path(name)
     if where.assets:
         return _in_assets(name, where)
@@ -123,7 +126,7 @@ def _in_assets(name: str, where: Places) -> Found | None:
 
 
 def _on_path(name: str) -> Found | None:
-    path = shutil.which(name)
+    path = shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin:/sbin")  # not every user's PATH has these
     return Found(Path(path), "PATH") if path else None
 
 
@@ -218,7 +221,8 @@ def _follow_recipe(work: Path, names: Sequence[str], lock: int) -> None:
 
 def version(program: Path) -> tuple[int, ...]:
     """Return what a program says of its version, as numbers."""
-    said = subprocess.run([program, "--version"], check=True, capture_output=True, text=True).stdout
+    asked = ("version", "--client") if program.name == "kubectl" else ("--version",)
+    said = subprocess.run([program, *asked], check=True, capture_output=True, text=True).stdout
     numbers = re.search(r"(\d+)\.(\d+)\.(\d+)", said)
     assert numbers, said
     return tuple(int(number) for number in numbers.groups())
@@ -231,16 +235,16 @@ def say(line: str) -> None:
 
 def main(names: Sequence[str]) -> int:
     """Find or build programs, all by default; say what came from where. Return the exit code."""
-    where, wanted = places(os.environ), [*(names or PROGRAMS), "etcd"]
+    where, wanted = places(os.environ), names or PROGRAMS
     _tell_unfit(where)
-    lacking = [name for name in wanted if name in PROGRAMS and not find(name, where)]
+    lacking = [name for name in wanted if not find(name, where)]
     if lacking and not where.assets:
         try:
             build(lacking, where)
         except NotHereError as error:
             say(str(error))
             return 1
-    for name in wanted:
+    for name in (*wanted, *OF_THE_MACHINE):
         found = find(name, where)
         say(_line(name, found) if found else _why_missing(name, where))
     return 0 if find("etcd", where) and find("kube-apiserver", where) else 1

@@ -20,54 +20,20 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from tests.real import binaries, kept_logs, program_flags
 from tests.real.access import ADMIN, Passes, ask, ask_json, passes, write_kubeconfig
 from tests.real.authority import Authority, signing_key, write_private
 from tests.real.processes import Command, NotReadyError, Program, Ready, await_ready, free_port, listening, process
-from tests.real.program_flags import SERVICE_ADDRESS, Version
+from tests.real.program_flags import Version
+from tests.real.site import LOOPBACK, Site
 
 __all__ = ["ControlPlane", "NotReadyError", "Site", "control_plane", "given", "missing", "process"]
 
 CONTROLLERS = ("kube-controller-manager", "kube-scheduler")
-_LOOPBACK = "127.0.0.1"
-_IN_CLUSTER = ("kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local")
 _TOKENS_BY_SECRET_UNTIL: Version = (1, 24, 0)
-
-
-@dataclass(frozen=True, slots=True)
-class Site:
-    """Where the API server listens, and who may come.
-
-    Attributes:
-        bind: An address of this machine, or 0.0.0.0.
-        port: 0 for a free one.
-        advertise: The address that the ``kubernetes`` Service leads to; "" for a Service that leads nowhere.
-        names: What it is called besides loopback, its Service and ``advertise``: more of its certificate.
-        users: Users besides the administrator and ``gpu-provision``, with their groups, separated by commas.
-        flags: Of the API server, over or beside its own.
-    """
-
-    bind: str = _LOOPBACK
-    port: int = 0
-    advertise: str = ""
-    names: tuple[str, ...] = ()
-    users: Mapping[str, str] = field(default_factory=dict)
-    flags: Mapping[str, object] = field(default_factory=dict)
-
-    @property
-    def hosts(self) -> tuple[str, ...]:
-        """All names and addresses of the server's certificate."""
-        bound = () if self.bind in {"0.0.0.0", _LOOPBACK} else (self.bind,)  # noqa: S104 - compared, not bound
-        wanted = (_LOOPBACK, "localhost", SERVICE_ADDRESS, *_IN_CLUSTER, *bound, self.advertise, *self.names)
-        return tuple(dict.fromkeys(name for name in wanted if name))
-
-    @property
-    def reached_at(self) -> str:
-        """The address for clients on this machine."""
-        return _LOOPBACK if self.bind == "0.0.0.0" else self.bind  # noqa: S104 - compared, not bound
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +83,16 @@ def missing(*programs: str) -> str:
 
 
 def given() -> Path | None:
-    """Return the kubeconfig of a contributor's own cluster, which tests may fill and empty at will; usually none."""
+    """Return the kubeconfig of a contributor's own cluster, which tests may fill and empty at will; usually none.
+
+    Raises:
+        FileNotFoundError: the variable names no file; other tests than meant would run.
+    """
     path = os.environ.get("GPU_PROVISION_TEST_KUBECONFIG")
-    return Path(path) if path else None
+    if path and not Path(path).is_file():
+        message = f"GPU_PROVISION_TEST_KUBECONFIG={path} is no file"
+        raise FileNotFoundError(message)
+    return Path(path).resolve() if path else None
 
 
 @contextlib.contextmanager
@@ -182,7 +155,7 @@ class _Start:
         (self.directory / "audit.log").touch(0o600)
 
     def _etcd(self) -> str:
-        serving = self.authority.issue("etcd", _LOOPBACK)
+        serving = self.authority.issue("etcd", LOOPBACK)
         trust = self.authority.trust(self.etcd_client)
 
         def command(port: int) -> list[str]:
@@ -214,12 +187,12 @@ class _Start:
         return self._listening("kube-apiserver", command, ready, self.server, port=port)
 
     def _controller(self, name: str) -> None:
-        serving = self.authority.issue(name, _LOOPBACK)
+        serving = self.authority.issue(name, LOOPBACK)
         access = _kubeconfig(self.directory, f"system:{name}")
 
         def command(port: int) -> list[str]:
             flags = program_flags.controller(name, self.directory, self.version, access)
-            return self._command(name, flags | program_flags.serving(serving, _LOOPBACK, port))
+            return self._command(name, flags | program_flags.serving(serving, LOOPBACK, port))
 
         def ready(port: int) -> bool:
             return ask(_local(port, "healthz"), self.trust) is not None
@@ -254,7 +227,7 @@ def _kubeconfig(directory: Path, user: str) -> Path:
 
 
 def _local(port: int, path: str = "") -> str:
-    return f"https://{_LOOPBACK}:{port}" + (f"/{path}" if path else "")
+    return f"https://{LOOPBACK}:{port}" + (f"/{path}" if path else "")
 
 
 _AUDIT_POLICY = {
@@ -270,7 +243,7 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
         prog="python -m tests.real.control_plane", description="Run a control plane until interrupted."
     )
     parser.add_argument("directory", type=Path, help="for its files")
-    parser.add_argument("--bind", default=_LOOPBACK, help="address that the API server listens on; loopback by default")
+    parser.add_argument("--bind", default=LOOPBACK, help="address that the API server listens on; loopback by default")
     parser.add_argument("--port", type=int, default=0, help="its port; a free one by default")
     parser.add_argument("--advertise", default="", help="address that the Service kubernetes leads to")
     parser.add_argument("--name", action="append", default=[], help="a further name or address of the server")

@@ -232,6 +232,7 @@ def test_the_command_says_what_came_from_where(
         'mkdir "$1/made"; work=$1; shift; for name; do',
         'printf "#!/bin/sh\\necho Kubernetes v1.20.2\\n" >"$work/made/$name"; chmod +x "$work/made/$name"; done',
     )
+    monkeypatch.setattr(binaries, "OF_THE_MACHINE", ("etcd",))
     etcd = put(tmp_path / "bin", "etcd", b"#!/bin/sh\necho etcd Version: 3.4.23\n")
     etcd.chmod(0o755)
     monkeypatch.setenv("PATH", f"{etcd.parent}:{os.environ['PATH']}")
@@ -248,3 +249,11 @@ def test_the_command_says_what_came_from_where(
         f"kubelet 1.20.2 unpacked: {unpacked.path}",
         f"etcd 3.4.23 PATH: {etcd}",
     ]
+
+
+def test_a_program_that_the_machine_lacks_is_named_with_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(binaries, "_find_here", lambda _: None)
+    assert binaries.missing("etcd", "runc") == (
+        "etcd is not installed (Debian: apt-get install etcd-server); "
+        "runc is not installed (Debian: apt-get install runc)"
+    )
