@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import marshal
 import os
-import py_compile
 import re
 import shutil
 import subprocess
 import sys
-import tempfile
+import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -105,16 +105,17 @@ def _modules(folder: Path) -> Iterator[Path]:
 
 
 def _module(path: Path, place: str) -> dict[str, Item]:
-    compiled = importlib.util.cache_from_source(place)
-    return {place: Item(path.read_bytes()), compiled: Item(_compiled(path, place))}
+    source = path.read_bytes()
+    return {place: Item(source), importlib.util.cache_from_source(place): Item(_compiled(source, place))}
 
 
-def _compiled(path: Path, place: str) -> bytes:
-    with tempfile.TemporaryDirectory() as folder:
-        target = Path(folder, "compiled")
-        mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
-        py_compile.compile(str(path), str(target), dfile=place, doraise=True, invalidation_mode=mode)
-        return target.read_bytes()
+def _compiled(source: bytes, place: str) -> bytes:
+    """Return a compiled module that is taken for valid whatever its source's time: PEP 552."""
+    unchecked = (1).to_bytes(4, "little")
+    # Marshal's version 2 has no references, which differ from run to run.
+    with warnings.catch_warnings(action="ignore", category=SyntaxWarning):
+        code = marshal.dumps(compile(source, place, "exec", dont_inherit=True, optimize=0), 2)
+    return importlib.util.MAGIC_NUMBER + unchecked + importlib.util.source_hash(source) + code
 
 
 def libraries(binaries: Iterable[Path]) -> dict[str, Item]:

@@ -19,13 +19,15 @@ import yaml
 
 from . import cdi, gpus
 from .deviceplugin_api import METHODS, PLUGIN, REGISTRATION, VERSION, message
-from .process import end_when_told, say, stay
+from .process import end_when_told, say, stay, until
 
 RESOURCE = "nvidia.com/gpu"
 SOCKETS = Path("/var/lib/kubelet/device-plugins")
 _KIND = "k8s.device-plugin.nvidia.com/gpu"
 _ENDPOINT, _KUBELET = "nvidia-gpu.sock", "kubelet.sock"
-_POLL = 1.0
+_POLL, _REGISTRATION_SECONDS = 1.0, 30.0
+_OWN_CONNECTION = (("grpc.use_local_subchannel_pool", 1),)
+"""Without it a channel inherits the waiting time after failures of an earlier one to the same socket."""
 
 
 class Failed(Exception):
@@ -203,9 +205,10 @@ def offer(sockets: Path, found: Sequence[gpus.Gpu], settings: Settings, rounds: 
         plugin = Plugin(found, settings)
         server = _serve(own, plugin)
         try:
-            known = kubelet.stat().st_ino
+            until(kubelet.exists, f"waiting for the kubelet's socket {kubelet}", _POLL)
+            known = _identity(kubelet)
             _register(kubelet)
-            while own.exists() and kubelet.exists() and kubelet.stat().st_ino == known:
+            while own.exists() and _identity(kubelet) == known:
                 time.sleep(_POLL)
             say(f"'{kubelet}' was created anew, restarting.")
             rounds -= 1
@@ -215,24 +218,44 @@ def offer(sockets: Path, found: Sequence[gpus.Gpu], settings: Settings, rounds: 
             own.unlink(missing_ok=True)
 
 
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Return what differs when a file was made anew; None if there is none."""
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
+    return status.st_ino, status.st_ctime_ns
+
+
 def _serve(own: Path, plugin: Plugin) -> grpc.Server:
-    own.unlink(missing_ok=True)
-    server = grpc.server(futures.ThreadPoolExecutor(max_workers=8))
-    server.add_generic_rpc_handlers((plugin.answers(),))
-    server.add_insecure_port(f"unix://{own}")
-    server.start()
+    server = serve_at(own, plugin.answers())
     say(f"Starting to serve '{RESOURCE}' on {own}")
+    return server
+
+
+def serve_at(path: Path, answers: grpc.GenericRpcHandler) -> grpc.Server:
+    """Serve at a path, whatever was there before.
+
+    A server that ends removes the path that it was made with, some time later and whoever has it by then: so each is
+    made with a path of its own, and renamed.
+    """
+    server = grpc.server(futures.ThreadPoolExecutor(max_workers=8))
+    server.add_generic_rpc_handlers((answers,))
+    made = path.with_name(f".{time.monotonic_ns()}")
+    server.add_insecure_port(f"unix://{made}")
+    server.start()
+    made.rename(path)
     return server
 
 
 def _register(kubelet: Path) -> None:
     options = {"get_preferred_allocation_available": True}
     request = message("RegisterRequest")(version=VERSION, endpoint=_ENDPOINT, resource_name=RESOURCE, options=options)
-    with grpc.insecure_channel(f"unix://{kubelet}") as channel:
+    with grpc.insecure_channel(f"unix://{kubelet}", _OWN_CONNECTION) as channel:
         register = channel.unary_unary(
             f"/{REGISTRATION}/Register",
             request_serializer=message("RegisterRequest").SerializeToString,
             response_deserializer=message("Empty").FromString,
         )
-        register(request, timeout=10)
+        register(request, timeout=_REGISTRATION_SECONDS, wait_for_ready=True)
     say(f"Registered device plugin for '{RESOURCE}' with Kubelet")

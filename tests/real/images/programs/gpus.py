@@ -47,12 +47,11 @@ def describe(version: str, gpus: list[Gpu]) -> str:
 def driver(root: str = "/") -> tuple[str, list[Gpu]]:
     """Return the driver's version and its GPUs, as the library below ``root`` says. Raises NoDriver."""
     try:
-        lines = Path(root, NVML).read_text().splitlines()
-    except OSError as error:
-        message = f"could not load NVML library: {error.strerror}: {error.filename}"
+        first, *others = Path(root, NVML).read_text().splitlines()
+        return first.split()[1], [_gpu(line.split(maxsplit=5)[1:]) for line in others]
+    except (OSError, ValueError, IndexError) as error:
+        message = f"could not load NVML library: {error}"
         raise NoDriver(message) from error
-    version = lines[0].split()[1]
-    return version, [_gpu(line.split(maxsplit=5)[1:]) for line in lines[1:]]
 
 
 def _gpu(words: list[str]) -> Gpu:

@@ -11,6 +11,7 @@ import os
 import stat
 import sys
 from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +108,7 @@ def _log(arguments: list[str], message: str) -> None:
     for flag, path in itertools.pairwise(arguments):
         if flag == "--log":
             with Path(path).open("a") as log:
-                log.write(json.dumps({"level": "error", "msg": message, "time": ""}) + "\n")
+                log.write(json.dumps({"level": "error", "msg": message, "time": datetime.now(UTC).isoformat()}) + "\n")
 
 
 if __name__ == "__main__":

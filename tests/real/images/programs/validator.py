@@ -27,18 +27,21 @@ class Invalid(Exception):
 
 
 def main() -> int:
-    """Run the check that COMPONENT names; its file is removed first and written on success."""
+    """Run the check that COMPONENT names."""
     end_when_told()
-    component = os.environ.get("COMPONENT", "")
-    check = CHECKS.get(component)
-    if check is None:
+    return check(os.environ.get("COMPONENT", ""))
+
+
+def check(component: str) -> int:
+    """Run a check; its file is removed first and written on success."""
+    run = CHECKS.get(component)
+    if run is None:
         say(f'level=fatal msg="invalid -c <component-name> flag value: {component}"')
         return 1
     ready = VALIDATIONS / f"{component}-ready"
     try:
         ready.unlink(missing_ok=True)
-        content = check()
-        ready.write_text(content)
+        ready.write_text(run())
     except (Invalid, gpus.NoDriver, kube.ApiError, OSError) as problem:
         say(f'level=fatal msg="{component} is not ready: {problem}"')
         return 1
