@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import tempfile
 import threading
@@ -10,12 +11,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import grpc  # type: ignore[import-untyped]  # stubs are a package of their own
 import pytest
 
 from tests.real.images.programs import gpus
-from tests.real.images.programs.device_plugin import Settings, offer, preferred, serve_at
-from tests.real.images.programs.deviceplugin_api import METHODS, PLUGIN, REGISTRATION, message
+
+grpc = pytest.importorskip("grpc", reason="grpcio is not installed")
+pytest.importorskip("google.protobuf", reason="protobuf is not installed")
+
+# Imported last: these need what may be missing.
+from tests.real.images.programs.device_plugin import Settings, offer, preferred, serve_at  # noqa: E402
+from tests.real.images.programs.deviceplugin_api import METHODS, PLUGIN, REGISTRATION, message  # noqa: E402
 
 _DEADLINE = 60
 GPUS = [gpus.Gpu(index, f"GPU-{index}", f"0000:0{index}:00.0", "1eb8", "Tesla T4") for index in range(2)]
@@ -37,7 +42,7 @@ class Kubelet:
         answers = grpc.method_handlers_generic_handler(REGISTRATION, {"Register": register})
         self._server = serve_at(sockets / "kubelet.sock", answers)
 
-    def _register(self, request: Any, _context: grpc.ServicerContext) -> Any:
+    def _register(self, request: Any, _context: Any) -> Any:
         self.registrations.put(request)
         return message("Empty")()
 
@@ -69,14 +74,24 @@ def sockets() -> Iterator[Path]:
 
 @pytest.fixture
 def kubelet(sockets: Path) -> Iterator[Kubelet]:
-    """A kubelet with which a plugin has registered."""
+    """A kubelet beside which a plugin runs."""
     made = Kubelet(sockets)
-    plugin = threading.Thread(target=offer, args=(sockets, GPUS, SETTINGS, 1))
-    plugin.start()
-    yield made
+    with _plugin(sockets):
+        yield made
     made.stop()
-    plugin.join(_DEADLINE)
-    assert not plugin.is_alive()
+
+
+@contextlib.contextmanager
+def _plugin(sockets: Path) -> Iterator[None]:
+    stop = threading.Event()
+    running = threading.Thread(target=offer, args=(sockets, GPUS, SETTINGS, stop))
+    running.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        running.join(_DEADLINE)
+    assert not running.is_alive()
 
 
 def test_it_registers_and_offers_every_gpu(kubelet: Kubelet) -> None:
@@ -115,16 +130,13 @@ def test_a_gpu_that_nobody_offered_is_refused(kubelet: Kubelet) -> None:
 
 def test_it_registers_again_with_a_kubelet_that_was_restarted(sockets: Path) -> None:
     first = Kubelet(sockets)
-    plugin = threading.Thread(target=offer, args=(sockets, GPUS, SETTINGS, 2))
-    plugin.start()
-    first.registrations.get(timeout=_DEADLINE)
-    first.stop()
-    second = Kubelet(sockets)
-    second.registrations.get(timeout=_DEADLINE)
-    assert len(second.ask("ListAndWatch", message("Empty")()).devices) == 2
+    with _plugin(sockets):
+        first.registrations.get(timeout=_DEADLINE)
+        first.stop()
+        second = Kubelet(sockets)
+        second.registrations.get(timeout=_DEADLINE)
+        assert len(second.ask("ListAndWatch", message("Empty")()).devices) == 2
     second.stop()
-    plugin.join(_DEADLINE)
-    assert not plugin.is_alive()
 
 
 def test_shared_gpus_are_offered_several_times(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import signal
 import threading
@@ -28,10 +27,6 @@ _ENDPOINT, _KUBELET = "nvidia-gpu.sock", "kubelet.sock"
 _POLL, _REGISTRATION_SECONDS = 1.0, 30.0
 _OWN_CONNECTION = (("grpc.use_local_subchannel_pool", 1),)
 """Without it a channel inherits the waiting time after failures of an earlier one to the same socket."""
-
-
-class Failed(Exception):
-    """Why the plugin cannot offer anything."""
 
 
 class _Reload(Exception):
@@ -165,7 +160,7 @@ def main() -> int:
     say("Starting NVIDIA Device Plugin", "Loading NVML")
     while True:
         try:
-            offer(SOCKETS, *_found())
+            offer(SOCKETS, *_found(), threading.Event())
         except _Reload:
             say("Received SIGHUP, restarting.")
         except gpus.NoDriver as problem:
@@ -173,7 +168,7 @@ def main() -> int:
             if os.environ.get("FAIL_ON_INIT_ERROR", "true") != "true":
                 stay()
             return 1
-        except (Failed, OSError, grpc.RpcError) as problem:
+        except OSError as problem:
             say(f"error: could not start plugin: {problem}")
             return 1
 
@@ -193,25 +188,22 @@ def _found() -> tuple[list[gpus.Gpu], Settings]:
     return found, settings
 
 
-def offer(sockets: Path, found: Sequence[gpus.Gpu], settings: Settings, rounds: float = math.inf) -> None:
-    """Serve and register with the kubelet; do both again when the kubelet has made its socket anew.
-
-    Args:
-        sockets: The kubelet's folder of sockets.
-        rounds: How many registrations to outlive.
-    """
+def offer(sockets: Path, found: Sequence[gpus.Gpu], settings: Settings, stop: threading.Event) -> None:
+    """Serve and register with the kubelet whose sockets these are; do both again when it has made its socket anew."""
     own, kubelet = sockets / _ENDPOINT, sockets / _KUBELET
-    while rounds > 0:
+    while not stop.is_set():
         plugin = Plugin(found, settings)
         server = _serve(own, plugin)
         try:
-            until(kubelet.exists, f"waiting for the kubelet's socket {kubelet}", _POLL)
+            until(lambda: kubelet.exists() or stop.is_set(), f"waiting for the kubelet's socket {kubelet}", _POLL)
             known = _identity(kubelet)
             _register(kubelet)
-            while own.exists() and _identity(kubelet) == known:
-                time.sleep(_POLL)
+            while own.exists() and _identity(kubelet) == known and not stop.wait(_POLL):
+                pass
             say(f"'{kubelet}' was created anew, restarting.")
-            rounds -= 1
+        except grpc.RpcError as problem:
+            say(f"Failed to register: {problem.code().name}, retrying")
+            stop.wait(_POLL)
         finally:
             plugin.ended.set()
             server.stop(None).wait()
