@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterable, Iterator
 
 from gpu_provision.cluster.client import Cluster
@@ -72,11 +73,11 @@ _REFUSED = "GP303"
 
 def _finding(cluster: Cluster, inventory: Inventory, missing: tuple[Permission, ...], refusal: str) -> Finding:
     user = _user(cluster, refusal)
-    who = user or (f"the kubeconfig's user {cluster.user}" if cluster.user else "the user")
+    who = f"user {user}" if user else f"the kubeconfig's user {cluster.user}".rstrip()
     number = f"{len(missing)} permissions" if len(missing) > 1 else "a permission"
     return Finding(
         code=_MISSING,
-        what=f"{who} lacks {number}; nothing was written",
+        what=f"{who} lacks {number} that this needs; nothing was written",
         where=f"{cluster.name} ({cluster.server})",
         evidence=_listed(told(missing)),
         fix=f"let an administrator run: {_command(inventory, user)} | kubectl apply -f -",
@@ -84,7 +85,7 @@ def _finding(cluster: Cluster, inventory: Inventory, missing: tuple[Permission, 
 
 
 def _listed(lines: Iterable[str]) -> str:
-    return "may not " + "; ".join(lines)
+    return "\n    ".join(["it may not", *lines])
 
 
 def _user(cluster: Cluster, refusal: str) -> str:
@@ -100,5 +101,5 @@ def _user(cluster: Cluster, refusal: str) -> str:
 
 def _command(inventory: Inventory, user: str) -> str:
     account = user.removeprefix(_ACCOUNT)
-    subject = f"--service-account {account}" if account != user else f"--user '{user or 'NAME'}'"
-    return f"gpu-provision rbac -i {inventory.path or 'FILE'} {subject}"
+    subject = ("--service-account", account) if account != user else ("--user", user or "NAME")
+    return shlex.join(("gpu-provision", "rbac", "-i", inventory.path or "FILE", *subject))

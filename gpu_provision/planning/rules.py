@@ -27,10 +27,12 @@ def permissions_of(rules: Iterable[Rule], namespace: str = "") -> Iterator[Permi
 def grants(one: Rule, wanted: Permission) -> bool:
     """Whether a rule that holds in the permission's namespace grants it."""
     names = one.get("resourceNames") or ()
+    part = wanted.resource.partition("/")[2]
+    alike = (wanted.resource, f"*/{part}") if part else (wanted.resource,)
     return (
         _has(one.get("verbs"), wanted.verb)
         and _has(one.get("apiGroups"), wanted.group)
-        and _has(one.get("resources"), wanted.resource, f"*/{wanted.resource.partition('/')[2]}")
+        and _has(one.get("resources"), *alike)
         and (not names or wanted.name in names)
     )
 

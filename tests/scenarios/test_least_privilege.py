@@ -62,7 +62,7 @@ class Robot:
 
 
 @pytest.fixture(scope="module")
-def robot(world: World) -> Iterator[Robot]:
+def robot(world: World) -> Robot:
     """An account with the rights of an inventory in which everything is on, after its first run."""
     world.kubectl("apply", "-f", "-", stdin=json.dumps(_SERVICE_MONITORS))
     world.settings(dcgm={"enabled": True})
@@ -116,12 +116,12 @@ def test_whoever_has_no_rights_is_told_all_that_is_missing_for_a_look(robot: Rob
     run = novice.does("status", "--json")
     (error,) = json.loads(run.out)["errors"]
     assert (run.code, error["code"]) == (1, "GP310")
-    assert error["what"].startswith("novice lacks ")
+    assert error["what"].startswith("user novice lacks ")
     assert (
         "list configmaps, namespaces, nodes, pods, serviceaccounts, services in the whole cluster" in error["evidence"]
     )
     assert 'get leases.coordination.k8s.io "sandbox" in namespace gpu-operator-resources' in error["evidence"]
-    assert f"gpu-provision rbac -i {robot.world.inventory} --user 'novice' | kubectl apply -f -" in error["fix"]
+    assert f"gpu-provision rbac -i {robot.world.inventory} --user novice | kubectl apply -f -" in error["fix"]
     assert novice.writes() == []
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,7 +16,7 @@ Ask = Callable[..., Answer]
 
 
 @pytest.fixture(scope="module")
-def bob(server: Running) -> Iterator[Ask]:
+def bob(server: Running) -> Ask:
     """Somebody who may work with ConfigMaps called `mine` and the roles of the namespace default."""
     token = server.server.tokens.add("bob")
     rules = [

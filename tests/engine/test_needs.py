@@ -1,0 +1,104 @@
+"""What an account needs, from the inventory alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from gpu_provision.engine import needs
+from gpu_provision.library import rbac
+from gpu_provision.model.access import Permission
+from gpu_provision.model.cluster import ClusterFacts, NodeFacts, ref_of
+from gpu_provision.model.inventory import Inventory, OperatingSystem
+from gpu_provision.planning.prepare import prepare
+from gpu_provision.planning.rules import grants, rules_of
+from tests.components.builders import inventory
+
+STACK = inventory()
+
+
+def _granted(wanted: Permission, stack: Inventory) -> bool:
+    scope = {one for one in needs.everything(stack) if one.namespace in {"", wanted.namespace}}
+    return any(grants(rule, wanted) for rule in rules_of(scope))
+
+
+def test_nothing_is_granted_wholesale() -> None:
+    """No wildcard; whoever reads the rules sees all of it. Secrets are nobody's business here."""
+    found = needs.everything(STACK)
+    assert [one for one in found if "*" in "".join(one)] == []
+    assert {one.resource for one in found} & {"secrets", "pods/exec", "serviceaccounts/token"} == set()
+    assert {one.verb for one in found} & {"escalate", "bind", "impersonate", "deletecollection"} == set()
+
+
+def test_what_is_written_in_the_whole_cluster_is_named() -> None:
+    """But for nodes, which are not ours to name, and what components themselves have to hold."""
+    _, desired = prepare(STACK, needs.FACTS)
+    passed_on = {one for items in desired.values() for item in items for one in needs.to_grant(item)}
+    writes = {"create", "update", "patch", "delete"}
+    unnamed = {one for one in needs.everything(STACK) - passed_on if not one.namespace and not one.name}
+    assert {(one.verb, one.resource) for one in unnamed if one.verb in writes} == {("patch", "nodes")} - {
+        (one.verb, one.resource) for one in passed_on
+    }
+
+
+def test_whatever_the_nodes_turn_out_to_be_their_objects_are_covered() -> None:
+    """Names of DaemonSets hold systems and runtimes that only the cluster knows."""
+    nodes = tuple(
+        NodeFacts(name=node.name, os=OperatingSystem("rocky", f"9.{number}"), container_runtime=runtime)
+        for number, (node, runtime) in enumerate(zip(STACK.nodes, ("containerd", "cri-o", "docker") * 9, strict=False))
+    )
+    context, desired = prepare(STACK, ClusterFacts(version="v1.34.0", nodes=nodes))
+    assert len({target.os for target in context.targets}) > 1
+    wanted = {one for items in desired.values() for item in items for one in needs.to_apply(item)}
+    made = {one for one in wanted if one.resource == "namespaces" and one.verb == "create"}
+    assert [one for one in wanted - made if not _granted(one, STACK)] == []
+
+
+def test_an_account_can_write_every_role_that_it_applies() -> None:
+    """Nobody may grant what they do not hold."""
+    _, desired = prepare(STACK, needs.FACTS)
+    rights = {one for items in desired.values() for item in items for one in needs.to_grant(item)}
+    assert rights
+    assert [one for one in rights if not _granted(one, STACK)] == []
+
+
+def test_a_component_that_is_off_can_be_removed_and_not_made() -> None:
+    specs = STACK.specs
+    without = replace(STACK, specs=replace(specs, gfd=replace(specs.gfd, enabled=False)))
+    role = Permission("create", "rbac.authorization.k8s.io", "clusterroles", name="nvidia-gpu-feature-discovery")
+    assert _granted(role, STACK)
+    assert not _granted(role, without)
+    assert _granted(role._replace(verb="delete"), without)
+
+
+def test_the_home_of_the_stack_cannot_be_deleted() -> None:
+    home = Permission("delete", "", "namespaces", name=STACK.cluster.namespace)
+    assert not _granted(home, STACK)
+    assert _granted(home._replace(name=STACK.specs.nfd.namespace), STACK)
+
+
+@pytest.mark.parametrize("read_only", [True, False])
+def test_roles_are_printed_for_each_namespace_of_the_stack(*, read_only: bool) -> None:
+    found = [ref_of(item) for item in rbac(STACK, read_only=read_only)]
+    name = "gpu-provision-" + STACK.name + ("-reader" if read_only else "")
+    assert [(ref.kind, ref.namespace, ref.name) for ref in found] == [
+        ("Namespace", "", "gpu-operator-resources"),
+        ("Namespace", "", "node-feature-discovery"),
+        ("ClusterRole", "", name),
+        ("Role", "gpu-operator-resources", name),
+        ("Role", "node-feature-discovery", name),
+    ]
+
+
+def test_a_look_writes_nothing() -> None:
+    assert {one.verb for one in needs.to_look(STACK)} == {"get", "list"}
+    assert all(_granted(one, STACK) for one in needs.to_look(STACK))
+
+
+def test_the_roles_are_no_members_of_the_stack() -> None:
+    """Else a run would remove them, or could change its own rights."""
+    own = f"gpu-provision-{STACK.name}"
+    labels = [item["metadata"].get("labels", {}) for item in rbac(STACK)]
+    assert [found for found in labels if "applyset.kubernetes.io/part-of" in found] == []
+    assert not any(own in one.name for one in needs.everything(STACK))

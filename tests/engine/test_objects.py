@@ -1,0 +1,69 @@
+"""The order in which objects come and go."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+from gpu_provision.cluster.client import Applied, Cluster
+from gpu_provision.engine.objects import Objects
+from gpu_provision.engine.reading import Reading
+from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
+from gpu_provision.model.plan import Action, Change
+
+RBAC = "rbac.authorization.k8s.io/v1"
+
+
+class Fake:
+    """Remembers what is asked of it."""
+
+    def __init__(self) -> None:
+        """Nothing was asked yet."""
+        self.asked: list[ObjectRef] = []
+
+    def apply(self, manifest: Manifest, **_: Any) -> Applied:
+        """Accept everything."""
+        self.asked.append(ref_of(manifest))
+        return Applied(manifest, created=True, warnings=())
+
+    def delete(self, ref: ObjectRef, **_: Any) -> None:
+        """Accept everything."""
+        self.asked.append(ref)
+
+
+def objects(fake: Fake) -> Objects:
+    reading = SimpleNamespace(desired={}, observed=SimpleNamespace(members={}))
+    return Objects(cast("Cluster", fake), cast("Reading", reading))
+
+
+def change(action: Action, api_version: str, kind: str, namespace: str = "a") -> Change:
+    ref = ObjectRef(api_version, kind, namespace if kind not in {"Namespace", "ClusterRole"} else "", "x")
+    metadata = {"name": ref.name} | ({"namespace": ref.namespace} if ref.namespace else {})
+    manifest = {"apiVersion": api_version, "kind": kind, "metadata": metadata}
+    return Change(component="c", action=action, ref=ref, manifest=manifest)
+
+
+def test_a_role_is_there_before_its_binding_and_both_before_what_uses_them() -> None:
+    """The server compares what a binding grants with what its writer holds, so it wants to see the role."""
+    fake = Fake()
+    kinds = (
+        ("apps/v1", "DaemonSet"),
+        (RBAC, "RoleBinding"),
+        (RBAC, "Role"),
+        (RBAC, "ClusterRole"),
+        ("v1", "Namespace"),
+    )
+    objects(fake).apply(change(Action.CREATE, *kind) for kind in kinds)
+    told = [ref.kind for ref in fake.asked]
+    assert told[0] == "Namespace"
+    assert set(told[1:3]) == {"Role", "ClusterRole"}
+    assert told[3:] == ["RoleBinding", "DaemonSet"]
+
+
+def test_a_namespace_goes_after_everything_in_it() -> None:
+    """An account's rights in it go with it."""
+    fake = Fake()
+    kinds = (("v1", "Namespace"), ("apps/v1", "DaemonSet"), (RBAC, "Role"), ("v1", "ConfigMap"))
+    objects(fake).prune(change(Action.DELETE, *kind) for kind in kinds)
+    assert [ref.kind for ref in fake.asked][-1] == "Namespace"
+    assert len(fake.asked) == 4
