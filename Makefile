@@ -40,12 +40,12 @@ test: $(STAMP) ## Run the tests
 test-contract: $(STAMP) ## The API that we rely on: the sandbox's and a real one's
 	@[ -n "$${GPU_PROVISION_TEST_KUBECONFIG:-}" ] \
 	  || python -m tests.real.binaries kube-apiserver kube-controller-manager kube-scheduler
-	@python -m pytest -q -m 'real or not real' tests/contract
+	@python -m pytest -q -m 'real or not real' -n 2 --dist loadfile tests/contract
 
 test-real: $(STAMP) ## Everything on a real Kubernetes, down to real pods; as root
 	@[ "$$(id -u)" -eq 0 ] || { printf '%s\n' $(NEEDS_ROOT); exit 1; }
 	@python -m tests.real.binaries
-	@python -m pytest -q -m real
+	@python -m pytest -q -m real -n 2 --dist loadfile
 
 lint: $(STAMP) ## Check style, types and layers
 	@ruff check .

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.real.kept_logs import pytest_sessionfinish, pytest_terminal_summary
+from tests.real.kept_logs import pytest_sessionfinish, pytest_terminal_summary, pytest_testnodedown
 
-__all__ = ["pytest_sessionfinish", "pytest_terminal_summary"]
+__all__ = ["pytest_sessionfinish", "pytest_terminal_summary", "pytest_testnodedown"]
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import shutil
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 FOLDER = Path(__file__).resolve().parents[2] / "build" / "test-real"
 _directories: list[Path] = []
-_KEPT = pytest.StashKey[Path]()
+_KEPT = pytest.StashKey[set[str]]()
+_OF_WORKER = "kept_logs"
 
 
 def remember(directory: Path) -> None:
@@ -35,13 +37,21 @@ def _name(directory: Path) -> str:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Keep the logs of a run with a failure."""
+    """Keep the logs of a run with a failure; a worker tells the process that people see."""
     moment = datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%SZ")
     if session.testsfailed and (kept := keep(FOLDER / moment)):
-        session.config.stash[_KEPT] = kept
+        session.config.stash.setdefault(_KEPT, set()).add(str(kept))
+        getattr(session.config, "workeroutput", {})[_OF_WORKER] = str(kept)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Hear it from a worker of pytest-xdist."""
+    if kept := getattr(node, "workeroutput", {}).get(_OF_WORKER):
+        node.config.stash.setdefault(_KEPT, set()).add(kept)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say where they are."""
-    if kept := terminalreporter.config.stash.get(_KEPT, None):
+    for kept in sorted(terminalreporter.config.stash.get(_KEPT, ())):
         terminalreporter.write_line(f"logs of the programs that tests started: {kept}")
