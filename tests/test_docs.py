@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from gpu_provision.cli.root import EXIT_CODES
+from gpu_provision.report import rbac_page
 from gpu_provision.report.codes_page import page
 from tests.documents import CHECKOUT, TAGS, Reader, blocks
 
@@ -65,6 +66,13 @@ def test_every_link_leads_to_a_file(name: str) -> None:
 def test_the_list_of_findings_is_current() -> None:
     """``make docs`` writes it; no code is used twice."""
     assert (CHECKOUT / "docs" / "findings.md").read_text(encoding="utf-8") == page()
+
+
+def test_the_page_of_rights_is_current() -> None:
+    """The tables are those of the example inventory."""
+    shown = "inventories/prod.yaml"
+    found = rbac_page.page(CHECKOUT / shown, f"`{shown}`")
+    assert (CHECKOUT / "docs" / "rbac.md").read_text(encoding="utf-8") == found
 
 
 def test_every_code_in_the_program_is_listed() -> None:

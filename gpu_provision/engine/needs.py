@@ -27,22 +27,30 @@ _APPLY = ("get", "create", "patch")  # an apply is a patch; of an object that is
 _ROLES = frozenset({"Role", "ClusterRole"})
 _PER_NODE = frozenset({"Node", "Pod"})
 _NAMED_BY_NODES = frozenset({"DaemonSet"})  # its name can hold what only the cluster's nodes know, such as their system
-FACTS = ClusterFacts(resources=frozenset({SERVICE_MONITORS}))
-"""A cluster that serves everything that some component makes use of."""
+_FACTS = ClusterFacts(resources=frozenset({SERVICE_MONITORS}))  # all that a component makes use of
 
 
 def everything(inventory: Inventory) -> frozenset[Permission]:
     """Return what an account needs for every command on this inventory, whatever the state of the cluster."""
-    desired = _manifests(inventory)
+    return own(inventory) | passed_on(inventory)
+
+
+def own(inventory: Inventory) -> frozenset[Permission]:
+    """Return what the tool itself makes use of."""
+    applied = (one for item in _manifests(inventory) for one in _unnamed(to_apply(item), item))
     return frozenset(
         (
             *to_read(inventory, MEMBER_KINDS),
             *to_run(inventory),
-            *(one for item in desired for one in _unnamed(to_apply(item), item) if not _makes_namespace(one)),
-            *(one for item in desired for one in to_grant(item)),
+            *(one for one in applied if not _makes_namespace(one)),
             *_to_prune(inventory),
         )
     )
+
+
+def passed_on(inventory: Inventory) -> frozenset[Permission]:
+    """Return what the stack's own roles grant: an account has to hold it to write them."""
+    return frozenset(one for item in _manifests(inventory) for one in to_grant(item))
 
 
 def to_look(inventory: Inventory) -> frozenset[Permission]:
@@ -108,12 +116,12 @@ def _to_prune(inventory: Inventory) -> Iterator[Permission]:
     In the stack's namespaces that is any object of a kind that it has there; elsewhere those that some component can
     have under this inventory.
     """
-    own = frozenset(_namespaces(inventory))
+    namespaces = frozenset(_namespaces(inventory))
     for manifest in _manifests(_with_everything_on(inventory)):
         ref = ref_of(manifest)
         if ref.kind in _PER_NODE or ref == ObjectRef("v1", "Namespace", "", inventory.cluster.namespace):
             continue
-        if ref.namespace in own:
+        if ref.namespace in namespaces:
             yield from _permissions(ref.type, "delete", namespace=ref.namespace)
         elif not ref.namespace:
             yield from permissions(ref, "delete")
@@ -141,7 +149,7 @@ def _makes_namespace(one: Permission) -> bool:
 
 
 def _manifests(inventory: Inventory) -> list[Manifest]:
-    _, desired = prepare(inventory, FACTS)
+    _, desired = prepare(inventory, _FACTS)
     return [manifest for manifests in desired.values() for manifest in manifests]
 
 

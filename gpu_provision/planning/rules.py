@@ -96,9 +96,15 @@ def told(permissions: Iterable[Permission]) -> list[str]:
     return [_told(one, namespace) for namespace, found in sorted(by_namespace.items()) for one in rules_of(found)]
 
 
+def qualified(group: str, resource: str) -> str:
+    """Return a resource as kubectl names it: ``daemonsets.apps``, ``daemonsets.apps/status``."""
+    plural, slash, part = resource.partition("/")
+    return f"{plural}.{group}{slash}{part}" if group else resource
+
+
 def _told(one: Rule, namespace: str) -> str:
     group = one["apiGroups"][0]
-    resources = ", ".join(f"{resource}.{group}" if group else resource for resource in one["resources"])
+    resources = ", ".join(qualified(group, resource) for resource in one["resources"])
     names = " " + ", ".join(f'"{name}"' for name in one["resourceNames"]) if "resourceNames" in one else ""
     scope = f"in namespace {namespace}" if namespace else "in the whole cluster"
     return f"{', '.join(one['verbs'])} {resources}{names} {scope}"

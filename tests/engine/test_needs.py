@@ -32,14 +32,10 @@ def test_nothing_is_granted_wholesale() -> None:
 
 
 def test_what_is_written_in_the_whole_cluster_is_named() -> None:
-    """But for nodes, which are not ours to name, and what components themselves have to hold."""
-    _, desired = prepare(STACK, needs.FACTS)
-    passed_on = {one for items in desired.values() for item in items for one in needs.to_grant(item)}
+    """But for nodes, which are not ours to name."""
     writes = {"create", "update", "patch", "delete"}
-    unnamed = {one for one in needs.everything(STACK) - passed_on if not one.namespace and not one.name}
-    assert {(one.verb, one.resource) for one in unnamed if one.verb in writes} == {("patch", "nodes")} - {
-        (one.verb, one.resource) for one in passed_on
-    }
+    unnamed = {one for one in needs.own(STACK) if not one.namespace and not one.name}
+    assert {(one.verb, one.resource) for one in unnamed if one.verb in writes} == {("patch", "nodes")}
 
 
 def test_whatever_the_nodes_turn_out_to_be_their_objects_are_covered() -> None:
@@ -57,8 +53,7 @@ def test_whatever_the_nodes_turn_out_to_be_their_objects_are_covered() -> None:
 
 def test_an_account_can_write_every_role_that_it_applies() -> None:
     """Nobody may grant what they do not hold."""
-    _, desired = prepare(STACK, needs.FACTS)
-    rights = {one for items in desired.values() for item in items for one in needs.to_grant(item)}
+    rights = needs.passed_on(STACK)
     assert rights
     assert [one for one in rights if not _granted(one, STACK)] == []
 
