@@ -106,6 +106,7 @@ def test_kinds_and_groups_that_are_not_served_are_empty(cluster: Cluster) -> Non
 
 
 def test_the_last_lines_of_a_log_are_read(cluster: Cluster, server: Running) -> None:
+    cluster.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}})
     metadata, spec = {"name": "p", "namespace": "default"}, {**POD, "nodeName": "n"}
     pod = cluster.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
     text = "one\ntwo\nTest PASSED\n"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from gpu_provision.sandbox.apiserver.status import StatusError, unauthorized
 
-ADMIN = "sandbox-admin"
+ADMIN, ANONYMOUS = "sandbox-admin", "system:anonymous"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,9 @@ class Tokens:
         return self.token(user) if user in self.users().values() else self.add(user)
 
     def user_of(self, header: str) -> str:
-        """Return the user of an Authorization header. Raises StatusError 401."""
+        """Return the user of an Authorization header, nobody if there is none. Raises StatusError 401."""
+        if not header:
+            return ANONYMOUS
         scheme, _, token = header.partition(" ")
         user = self.users().get(token.strip()) if scheme.lower() == "bearer" else None
         if user is None:
@@ -98,6 +100,12 @@ def _forbids(rule: Rule, attempt: Attempt) -> bool:
         and (not rule.resources or attempt.resource in rule.resources)
         and (not rule.namespaces or attempt.namespace in rule.namespaces)
     )
+
+
+def forbidden_path(user: str, method: str, path: str) -> StatusError:
+    """403 for a path that is no resource."""
+    message = f'forbidden: User "{user}" cannot {method.lower()} path "{path}"'
+    return StatusError(403, "Forbidden", message)
 
 
 def forbidden(attempt: Attempt) -> StatusError:

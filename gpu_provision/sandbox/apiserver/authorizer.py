@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from gpu_provision.sandbox.api import Object
-from gpu_provision.sandbox.apiserver.auth import ADMIN, Attempt, forbidden
+from gpu_provision.sandbox.apiserver.auth import ADMIN, ANONYMOUS, Attempt, forbidden
 from gpu_provision.sandbox.apiserver.store import Store
 
 GROUP = "rbac.authorization.k8s.io"
@@ -36,6 +36,8 @@ def user_of(name: str) -> User:
     """Return a user of this server with the groups that follow from the name."""
     if name == ADMIN:
         return User(name, (_MASTERS, _AUTHENTICATED))
+    if name == ANONYMOUS:
+        return User(name, ("system:unauthenticated",))
     if not name.startswith(_ACCOUNT):
         return User(name, (_AUTHENTICATED,))
     namespace = name.removeprefix(_ACCOUNT).partition(":")[0]

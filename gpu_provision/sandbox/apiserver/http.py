@@ -86,6 +86,8 @@ class Face:
     async def _resolved(self, request: web.Request, user: str) -> Reply | Stream:
         found = target(request.path, self.registry.catalog)
         if found is None:
+            if user == auth.ANONYMOUS:
+                raise auth.forbidden_path(user, request.method, request.path)
             if made := document(self.registry, request.path, dict(request.headers), request.host):
                 return made
             if is_served(self.registry, request.path):

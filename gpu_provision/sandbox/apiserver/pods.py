@@ -14,11 +14,12 @@ from gpu_provision.sandbox.apiserver.objects import at, moment
 from gpu_provision.sandbox.apiserver.pod_defaults import containers
 from gpu_provision.sandbox.apiserver.podlogs import LogOptions
 from gpu_provision.sandbox.apiserver.registry import Registry
-from gpu_provision.sandbox.apiserver.status import StatusError, bad_request, success
+from gpu_provision.sandbox.apiserver.status import StatusError, bad_request, invalid_value, not_found, success
 
 _CREATED, _NO_CONTENT = 201, 204
 _TEXT = "text/plain"
 _OVER = ("Succeeded", "Failed")
+_LEAST = {"tailLines": 0, "limitBytes": 1, "sinceSeconds": 1}
 
 
 def _pod(registry: Registry, call: Call) -> Object:
@@ -47,6 +48,9 @@ def evict(registry: Registry, call: Call) -> Reply:
     body = call.details() or {}
     options = delete_options(body.get("deleteOptions"))
     pod = _pod(registry, call)
+    if (at(body, "metadata", "name") or call.target.name) != call.target.name:
+        message = "name in URL does not match name in Eviction object"
+        raise bad_request(message)
     settle = checked_budgets(registry, pod)
     if call.dry_run() or options.dry_run:
         return reply(success(call.info, call.target.name, pod["metadata"]["uid"]), _CREATED)
@@ -88,6 +92,11 @@ def _status(pod: Object, container: str) -> Object:
 
 
 def _options(call: Call) -> LogOptions:
+    for name, least in _LEAST.items():
+        number = call.number(name)
+        if number is not None and number < least:
+            cause = invalid_value(name, str(number), f"must be greater than {'or equal to ' if not least else ''}0")
+            raise StatusError(422, "Invalid", f'PodLogOptions "{call.target.name}" is invalid: {name}: {cause.message}')
     since = moment(call.query["sinceTime"]) if "sinceTime" in call.query else None
     seconds = call.number("sinceSeconds")
     start = since.timestamp() if since else time.time() - seconds if seconds is not None else 0
@@ -120,11 +129,13 @@ def _which_run(registry: Registry, call: Call, pod: Object, container: str) -> i
 
 def read_log(registry: Registry, call: Call) -> Reply | Stream:
     """Read or follow a container's log."""
-    pod = _pod(registry, call)
-    container = _container(pod, call)
-    if not at(pod, "spec", "nodeName"):
+    pod, options = _pod(registry, call), _options(call)
+    container, node = _container(pod, call), at(pod, "spec", "nodeName")
+    if not node:
         return Reply(_NO_CONTENT, b"", _TEXT)
-    run, options = _which_run(registry, call, pod, container), _options(call)
+    if registry.store.get("/nodes", node) is None:
+        raise not_found(call.info, node)
+    run = _which_run(registry, call, pod, container)
     if call.flag("follow"):
         return Stream(_followed(registry, call, container, run, options), _TEXT)
     text, _ = registry.store.logs.read(pod["metadata"]["uid"], container, run, options)

@@ -214,6 +214,7 @@ def test_a_pod_without_processes_says_so(server: Running) -> None:
 
 def test_logs_by_container_run_and_tail(server: Running) -> None:
     """The text comes from the simulated kubelet, in process or over HTTP."""
+    server.ask("POST", "/api/v1/nodes", {"metadata": {"name": "n1"}})
     containers = [{"name": "a", "image": "x"}, {"name": "b", "image": "x"}]
     server.ask("POST", PODS, {"metadata": {"name": "logs"}, "spec": {"containers": containers, "nodeName": "n1"}})
     for restart in (0, 1):

@@ -131,6 +131,7 @@ def test_a_table_can_be_watched(server: Running) -> None:
 def test_a_followed_log_ends_with_its_container(server: Running) -> None:
     """New text is sent at once; the end of the pod ends the stream."""
     pods = "/api/v1/namespaces/default/pods"
+    server.ask("POST", "/api/v1/nodes", {"metadata": {"name": "n1"}})
     server.ask("POST", pods, {"metadata": {"name": "talker"}, "spec": {**POD, "nodeName": "n1"}})
     server.ask("POST", f"{pods}/talker/log", b"one\n", kind="text/plain")
     connection = server.connection()
