@@ -22,6 +22,7 @@ from tests.real.images.layers import Item, Layer, copied, tar
 PAUSE = "registry.k8s.io/pause:3.9"
 """What containerd starts as each pod's first container."""
 
+_KEPT = 3
 _HERE = Path(__file__).parent
 _PROGRAMS = _HERE / "programs"
 _GPUS = _HERE.parents[2] / "gpu_provision/sandbox/gpus.yaml"
@@ -63,7 +64,16 @@ def cached(images: Iterable[str]) -> Path:
     if not target.exists():
         folder.mkdir(parents=True, exist_ok=True)
         archive(images, target)
+        _forget_old(folder)
+    target.touch()
     return target
+
+
+def _forget_old(folder: Path) -> None:
+    """Remove all archives but those that were used last: each has a hundred megabytes."""
+    by_use = sorted(folder.glob("*.tar"), key=lambda path: path.stat().st_mtime)
+    for path in by_use[:-_KEPT]:
+        path.unlink(missing_ok=True)
 
 
 def of_inventory(inventory: Inventory) -> list[str]:
