@@ -11,7 +11,7 @@ from gpu_provision.cluster.permissions import lacking
 from gpu_provision.engine import needs
 from gpu_provision.engine.reading import Reading
 from gpu_provision.model.access import Permission
-from gpu_provision.model.cluster import ClusterFacts, ref_of
+from gpu_provision.model.cluster import ClusterFacts, Manifest, ref_of
 from gpu_provision.model.findings import Finding, ProvisionError, Refused
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Action, Change
@@ -20,6 +20,7 @@ from gpu_provision.planning.rules import told
 
 _MISSING = "GP310"
 _ACCOUNT = "system:serviceaccount:"
+_ROLES = frozenset({"Role", "ClusterRole"})
 _PER_NODE = frozenset({"Node", "Pod"})
 
 
@@ -29,20 +30,47 @@ def missing_to_run(cluster: Cluster, reading: Reading) -> Finding | None:
     Every object of the inventory counts, also those that the plan does not change: a run puts them right when
     somebody changes them meanwhile.
     """
-    missing = lacking(cluster, _wanted(reading))
-    return _finding(cluster, reading.context.inventory, missing, reading.refused) if missing else None
+    written = [_Written(item) for item in _written_roles(reading)]
+    passed_on = {one for role in written for one in (*role.held, *role.waivers)}
+    missing = frozenset(lacking(cluster, {*_wanted(reading), *passed_on}))
+    required = {*_wanted(reading), *(one for role in written if missing & role.waivers for one in role.held)}
+    found = tuple(sorted(missing & required))
+    return _finding(cluster, reading.context.inventory, found, reading.refused) if found else None
 
 
 def _wanted(reading: Reading) -> Iterator[Permission]:
     yield from needs.to_run(reading.context.inventory)
     created = {change.ref for change in reading.plan.changes if change.action is Action.CREATE}
-    written = {change.ref for change in reading.plan.changes if change.action in {Action.CREATE, Action.UPDATE}}
-    for manifest in (item for items in reading.desired.values() for item in items):
-        ref = ref_of(manifest)
-        yield from (one for one in needs.to_apply(manifest) if one.verb != "create" or ref in created)
-        if ref in written:
-            yield from needs.to_grant(manifest)
+    for manifest in _manifests(reading):
+        wanted = needs.to_apply(manifest)
+        yield from (one for one in wanted if one.verb != "create" or ref_of(manifest) in created)
     yield from (one for change in reading.plan.changes for one in _to_delete(change))
+
+
+class _Written:
+    """A role that a run writes or binds.
+
+    Attributes:
+        held: What it grants: whoever writes it has to hold that.
+        waivers: Who has these may write and bind it whatever it grants.
+    """
+
+    def __init__(self, role: Manifest) -> None:
+        self.held = frozenset(needs.to_grant(role))
+        self.waivers = frozenset(needs.permissions(ref_of(role), "escalate", "bind"))
+
+
+def _written_roles(reading: Reading) -> Iterator[Manifest]:
+    """Yield the roles that the plan changes, or whose bindings it changes; a binding is called as its role."""
+    written = {change.ref for change in reading.plan.changes if change.action in {Action.CREATE, Action.UPDATE}}
+    for manifest in _manifests(reading):
+        ref = ref_of(manifest)
+        if ref.kind in _ROLES and written & {ref, ref._replace(kind=f"{ref.kind}Binding")}:
+            yield manifest
+
+
+def _manifests(reading: Reading) -> Iterator[Manifest]:
+    return (item for items in reading.desired.values() for item in items)
 
 
 def _to_delete(change: Change) -> Iterator[Permission]:

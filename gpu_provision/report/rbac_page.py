@@ -48,7 +48,8 @@ of the stack: no run changes or removes them, and the account cannot change its 
   name then (a renamed runtime class, another namespace of Node Feature Discovery) is named in the refusal, and is an
   administrator's to remove.
 - Components come with Roles and ClusterRoles of their own. Kubernetes lets nobody grant what they do not hold, so the
-  account holds their rules, too, and needs no right to escalate. They are listed apart below.
+  account holds their rules, too, and needs no right to escalate. They are listed apart below. Who has `escalate` and
+  `bind` on those roles, as administrators do, need not hold them.
 
 A test runs everything that the tool does under these roles, with RBAC enforced, and compares: each verb on each
 resource, and each name, is used by some request.

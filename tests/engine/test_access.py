@@ -86,6 +86,33 @@ def test_a_single_missing_permission_is_named(account: As, lacking: Permission, 
     assert "lacks a permission that this needs; nothing was written" in finding.what
 
 
+def test_whoever_may_write_roles_whatever_they_grant_need_not_hold_that(account: As, server: Running) -> None:
+    """Escalate and bind, on the names of the stack's roles."""
+    cluster = account(*needs.passed_on(STACK) - needs.own(STACK))
+    finding = found(cluster)
+    assert finding is not None
+    assert "update, patch nodes/status in the whole cluster" in finding.evidence
+    rules = [
+        {
+            "apiGroups": [RBAC],
+            "resources": ["roles", "clusterroles"],
+            "verbs": ["escalate", "bind"],
+        }
+    ]
+    role = {"apiVersion": f"{RBAC}/v1", "kind": "ClusterRole", "metadata": {"name": "over-it-all"}, "rules": rules}
+    administrator = connect(str(server.server.kubeconfig))
+    administrator.apply(role, manager="administrator")
+    binding = {
+        "apiVersion": f"{RBAC}/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": "over-it-all"},
+        "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": "over-it-all"},
+        "subjects": [{"apiGroup": RBAC, "kind": "User", "name": cluster.whoami()}],
+    }
+    administrator.apply(binding, manager="administrator")
+    assert found(cluster) is None
+
+
 def test_the_finding_says_who_and_what_an_administrator_does(account: As, request: pytest.FixtureRequest) -> None:
     """The server's name for the account, which a kubeconfig may call otherwise."""
     finding = found(account(Permission("patch", "", "nodes")))
