@@ -6,11 +6,10 @@ Paths of the few kinds that we handle are a table, so no discovery is needed.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,8 +22,9 @@ from gpu_provision.cluster.errors import (
     Place,
     bad_kubeconfig,
     no_api_server,
-    translated,
 )
+from gpu_provision.cluster.silence import Silence
+from gpu_provision.cluster.stream import WatchStream
 from gpu_provision.model.access import Permission
 from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import Unreachable
@@ -34,7 +34,6 @@ CONNECT_SECONDS, READ_SECONDS = 5, 30
 _CONNECTIONS = 24
 _MERGE_PATCH = "application/merge-patch+json"
 _APPLY_PATCH = "application/apply-patch+yaml"
-_TORN = "the stream was torn"
 _STATUS_CHANGES = 5  # of an object whose edit is undone; controllers write a status several times a second in a rollout
 
 
@@ -86,13 +85,6 @@ class Granted(NamedTuple):
     incomplete: bool
 
 
-class WatchEvent(NamedTuple):
-    """``type`` is ADDED, MODIFIED, DELETED or BOOKMARK."""
-
-    type: str
-    object: Manifest
-
-
 class Cluster:
     """One API server, one user.
 
@@ -103,6 +95,7 @@ class Cluster:
         advice: What a reader can do if the API server does not answer.
         patience: Seconds for which a request is repeated while the server is silent or overloaded.
         requests: Number of requests sent so far.
+        silence: Whether the server answers, and since when it does not.
     """
 
     def __init__(self, client: Any, *, name: str, server: str, user: str = "") -> None:
@@ -113,6 +106,12 @@ class Cluster:
         self.advice = "check that the cluster runs and that this machine may reach it: kubectl version"
         self.patience = 0.0
         self.requests = 0
+        self.silence = Silence()
+        self._hurried = threading.Event()
+
+    def hurry(self) -> None:
+        """Have no patience any more, not even for what is under way: somebody wants the end. From any thread."""
+        self._hurried.set()
 
     def version(self) -> str:
         """Return the server's version, such as ``v1.34.1``; the cheapest question to see if anybody is there."""
@@ -275,7 +274,8 @@ class Cluster:
         query += [("labelSelector", label_selector)] if label_selector else []
         timeout = (CONNECT_SECONDS, WatchStream.SECONDS + 10)
         place = self._place("WATCH", KINDS[kind])
-        return WatchStream(self._once("GET", _path(kind), place, query=query, timeout=timeout), kind, place)
+        response = self._once("GET", _path(kind), place, query=query, timeout=timeout)
+        return WatchStream(response, kind, lambda: self.silence.noted(place))
 
     def _place(self, verb: str, subject: str) -> Place:
         return Place(self.server, verb, subject, self.advice)
@@ -295,9 +295,9 @@ class Cluster:
                 return self._once(verb, path, place, **options)
             except Unreachable as error:
                 pause = error.retry_after if isinstance(error, Overloaded) else 0.5
-                if time.monotonic() + pause > give_up:
+                if self._hurried.is_set() or time.monotonic() + pause > give_up:
                     raise
-                time.sleep(pause)  # the server itself asked for this pause, or nobody is there to ask
+                self._hurried.wait(pause)  # the server itself asked for this pause, or nobody is there to ask
 
     def _once(  # noqa: PLR0913 (the parts of an HTTP request)
         self,
@@ -312,7 +312,7 @@ class Cluster:
     ) -> Any:
         with self._counting:
             self.requests += 1
-        with translated(place):
+        with self.silence.noted(place):
             response = self._client.request(
                 verb.lower(),
                 path,
@@ -329,54 +329,6 @@ class Cluster:
 
 
 _CREATED = 201
-
-
-class WatchStream:
-    """The events of one WATCH; iterate it in one thread, `close` it from another."""
-
-    SECONDS = 300  # after which the server ends the stream and the watcher resumes
-
-    def __init__(self, response: Any, kind: Kind, place: Place) -> None:
-        """Wrap the open response."""
-        self._response, self._kind, self._place = response, kind, place
-
-    def __iter__(self) -> Iterator[WatchEvent]:
-        """Yield events until the server ends the stream. Raises Gone, Unreachable."""
-        with translated(self._place):
-            buffer = b""
-            for chunk in self._response.stream(amt=None, decode_content=True):
-                *lines, buffer = (buffer + chunk).split(b"\n")
-                for line in filter(None, lines):
-                    yield self._event(_parsed(line))
-
-    def close(self) -> None:
-        """End the stream; the iterating thread stops with an Unreachable or at its end.
-
-        Only the socket is shut down: closing the response would wait for the lock of whoever reads it.
-        """
-        with contextlib.suppress(OSError, RuntimeError, ValueError):
-            self._response.shutdown()
-
-    def _event(self, raw: dict[str, Any]) -> WatchEvent:
-        if raw["type"] == "ERROR":
-            from kubernetes.client.exceptions import ApiException
-
-            error = ApiException(status=raw["object"].get("code"), reason=raw["object"].get("reason"))
-            error.body = json.dumps(raw["object"])
-            raise error
-        item = {"apiVersion": self._kind.api_version, "kind": self._kind.kind, **raw["object"]}
-        return WatchEvent(raw["type"], item)
-
-
-def _parsed(line: bytes) -> dict[str, Any]:
-    """A stream that is torn in the middle can end in bytes that are no event: the connection is lost."""
-    try:
-        event = json.loads(line)
-    except ValueError as error:  # also of bytes that are no UTF-8
-        raise OSError(_TORN) from error
-    if not isinstance(event, dict) or not {"type", "object"} <= event.keys():
-        raise OSError(_TORN)
-    return event
 
 
 def _path(kind: Kind, namespace: str = "", name: str = "") -> str:

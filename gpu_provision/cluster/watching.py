@@ -7,8 +7,9 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple, Self
 
-from gpu_provision.cluster.client import Cluster, WatchEvent, WatchStream
+from gpu_provision.cluster.client import Cluster
 from gpu_provision.cluster.errors import Gone
+from gpu_provision.cluster.stream import WatchEvent, WatchStream
 from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import ProvisionError, Unreachable
 

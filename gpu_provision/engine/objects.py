@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Collection, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor, wait
 
 from gpu_provision.cluster.client import Cluster
 from gpu_provision.cluster.errors import Outdated
@@ -16,6 +16,7 @@ from gpu_provision.model.plan import Action, Change
 from gpu_provision.planning.states import Desired, Key
 
 _PARALLEL = 16
+_TICK_SECONDS = 1.0
 _REPAIRS = 3  # times that one run makes an object anew that somebody deletes meanwhile
 _PER_NODE = frozenset({"Node", "Pod"})
 
@@ -41,9 +42,9 @@ class Objects:
         written: Every object written, in order.
     """
 
-    def __init__(self, cluster: Cluster, reading: Reading) -> None:
-        """Start from what was read; nothing is written."""
-        self._cluster = cluster
+    def __init__(self, cluster: Cluster, reading: Reading, *, on_wait: Callable[[], None] = lambda: None) -> None:
+        """Start from what was read; nothing is written. ``on_wait`` is called every second that writing takes."""
+        self._cluster, self._on_wait = cluster, on_wait
         self._applied = _manifests(reading.desired)
         self.members: dict[ObjectRef, Manifest] = dict(reading.observed.members)
         self.rejected: dict[Key, str] = {}
@@ -56,9 +57,8 @@ class Objects:
         for change in changes:
             if change.action in {Action.CREATE, Action.UPDATE} and change.ref.kind not in _PER_NODE:
                 ranked.setdefault(_RANKS.get(change.ref.kind, _OTHER_RANK), []).append(change)
-        with ThreadPoolExecutor(_PARALLEL) as pool:
-            for rank in sorted(ranked):
-                list(pool.map(self._apply, ranked[rank]))
+        for rank in sorted(ranked):
+            self._each(self._apply, ranked[rank])
 
     def prune(self, changes: Iterable[Change]) -> None:
         """Delete every object that is no longer wanted; what is in a namespace goes before the namespace.
@@ -66,9 +66,17 @@ class Objects:
         The rights to delete there can go with the namespace.
         """
         doomed = [change for change in changes if change.action is Action.DELETE]
+        for last in (False, True):
+            self._each(self._delete, [change for change in doomed if (change.ref.kind == "Namespace") is last])
+
+    def _each(self, write: Callable[[Change], None], changes: Collection[Change]) -> None:
+        """Write several objects at a time. Raises the first error, in the order of the changes."""
         with ThreadPoolExecutor(_PARALLEL) as pool:
-            for last in (False, True):
-                list(pool.map(self._delete, (change for change in doomed if (change.ref.kind == "Namespace") is last)))
+            writing = [pool.submit(write, change) for change in changes]
+            while wait(writing, _TICK_SECONDS).not_done:
+                self._on_wait()
+        for one in writing:
+            one.result()
 
     def follow(self, desired: Desired, live: Collection[ObjectRef]) -> None:
         """Apply what became wanted, or other than before, since facts about nodes came in; and what somebody deleted.

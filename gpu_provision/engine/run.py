@@ -35,6 +35,7 @@ PATIENCE_SECONDS = 60.0
 _PARALLEL = 16
 _COALESCE_SECONDS = 0.1
 _SEEN_SECONDS = 5.0  # within which the effect of a step comes back through a watch, also on a busy server
+_TELL_SECONDS = 4.0  # of silence before it is told, and between two times
 _RECORD = "record"
 
 
@@ -56,17 +57,20 @@ class Run:
         self._cluster, self._reading = cluster, reading
         self._listen, self._on_states = listen, on_states
         self._settler, self._view = settler_of(reading), View(reading)
-        self._objects, self._validations = Objects(cluster, reading), Validations(cluster, reading)
+        self._objects = Objects(cluster, reading, on_wait=lambda: self._tell_silence(cluster.silence.seconds))
+        self._validations = Validations(cluster, reading)
         self._states: dict[Key, NodeState] = {}
         self._running: dict[object, Future[None]] = {}
         self._not_before: dict[Step, float] = {}
         self._written: list[Step] = []
         self._mirror: Mirror | None = None
         self._cancelled = False
+        self._told_silence = float("-inf")
 
     def cancel(self) -> None:
         """End the run after the current step, with the lock given back; may be called from any thread."""
         self._cancelled = True
+        self._cluster.hurry()
         self._wake()
 
     def _wake(self, _: object = None) -> None:
@@ -126,17 +130,18 @@ class Run:
                 self._keep_record(pool, now)
                 if not steps and not self._running and all(state.state in SETTLED for state in settled.values()):
                     break
-                self._tell_silence(mirror)
+                self._tell_silence(mirror.silence)
                 wait = self._settler.next_deadline(now)
                 mirror.wait(min(wait, _SEEN_SECONDS) if steps or mirror.silence else wait)
                 time.sleep(min(_COALESCE_SECONDS, time.monotonic() - now))  # many events, one look
                 seen = self._look(mirror)
         return seen
 
-    def _tell_silence(self, mirror: Mirror) -> None:
-        if mirror.silence > _SEEN_SECONDS:
-            told = f"the API server has not answered for {mirror.silence:.0f} s; giving up after {PATIENCE_SECONDS:.0f}"
-            self._say(told)
+    def _tell_silence(self, seconds: float) -> None:
+        now = time.monotonic()
+        if min(seconds, now - self._told_silence) > _TELL_SECONDS:
+            self._told_silence = now
+            self._say(f"the API server has not answered for {seconds:.0f} s; giving up after {PATIENCE_SECONDS:.0f}")
 
     def _look(self, mirror: Mirror) -> Situation:
         seen = self._view.look(mirror, self._objects.members, self._validations.passed)

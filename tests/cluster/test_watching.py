@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from gpu_provision.cluster import watching
-from gpu_provision.cluster.client import Cluster, Listing, WatchEvent, connect
+from gpu_provision.cluster.client import Cluster, Listing, connect
 from gpu_provision.cluster.errors import Gone
+from gpu_provision.cluster.stream import WatchEvent
 from gpu_provision.cluster.watching import Mirror, Scope
 from gpu_provision.model.cluster import Kind, Manifest, ref_of
 from gpu_provision.model.findings import Finding, ProvisionError, Refused, Unreachable

@@ -1,0 +1,56 @@
+"""Objects are written several at a time, and whoever waits hears that it goes on."""
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from gpu_provision.cluster.client import Applied, Cluster
+from gpu_provision.engine import objects
+from gpu_provision.engine.objects import Objects
+from gpu_provision.engine.reading import Reading
+from gpu_provision.model.cluster import Manifest, ref_of
+from gpu_provision.model.findings import Finding, Unreachable
+from gpu_provision.model.plan import Action, Change
+
+NOTHING = cast("Reading", SimpleNamespace(desired={}, observed=SimpleNamespace(members={})))
+
+
+def change(name: str) -> Change:
+    manifest: Manifest = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "default"}}
+    return Change(component="nfd", action=Action.CREATE, ref=ref_of(manifest), manifest=manifest)
+
+
+def cluster(apply: Any) -> Cluster:
+    return cast("Cluster", SimpleNamespace(apply=apply))
+
+
+def test_writing_that_takes_long_calls_whoever_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as a run that says for how long the API server has been silent."""
+    monkeypatch.setattr(objects, "_TICK_SECONDS", 0.01)
+    called = threading.Event()
+
+    def slow(manifest: Manifest, **_: Any) -> Applied:
+        assert called.wait(60)
+        return Applied(manifest, created=True, warnings=())
+
+    made = Objects(cluster(slow), NOTHING, on_wait=called.set)
+    made.apply([change("a"), change("b")])
+    assert {ref.name for ref in made.written} == {"a", "b"}
+
+
+def test_an_error_of_one_write_is_told_when_the_others_have_ended() -> None:
+    written: list[str] = []
+
+    def apply(manifest: Manifest, **_: Any) -> Applied:
+        if manifest["metadata"]["name"] == "bad":
+            raise Unreachable(Finding(code="GP301", what="silent"))
+        written.append(manifest["metadata"]["name"])
+        return Applied(manifest, created=True, warnings=())
+
+    with pytest.raises(Unreachable, match="silent"):
+        Objects(cluster(apply), NOTHING).apply([change("bad"), change("a"), change("b")])
+    assert sorted(written) == ["a", "b"]
