@@ -14,7 +14,7 @@ OPERANDS = "gpu-operator-resources"
 def test_an_edit_of_a_named_config_map_rolls_the_pods_that_read_it(new_world: Callable[..., World]) -> None:
     """The reference notices neither; here the plan says which pods restart."""
     world = new_world()
-    world.kubectl("create", "namespace", OPERANDS)
+    world.submit({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": OPERANDS}})
     world.kubectl(
         "create", "configmap", "metrics", "-n", OPERANDS, "--from-literal=dcgm-metrics.csv=DCGM_FI_DEV_GPU_UTIL"
     )
@@ -22,17 +22,20 @@ def test_an_edit_of_a_named_config_map_rolls_the_pods_that_read_it(new_world: Ca
     world.apply("--cluster-only", check=True)
     patch = '{"data": {"dcgm-metrics.csv": "DCGM_FI_DEV_FB_USED"}}'
     world.kubectl("patch", "configmap", "metrics", "-n", OPERANDS, "-p", patch)
-    plan = world.cli("plan", "--cluster-only", "-i", str(world.inventory), check=True).out
+    plan = world.plan().text
     assert "nvidia-dcgm-exporter" in plan
     assert "restarts 3 pods" in plan
+    before = _exporters(world)
+    world.apply("--cluster-only", check=True)
+    assert not before & _exporters(world), "every exporter was restarted"
 
 
 def test_a_validation_on_a_busy_node_is_put_off_and_fails_nothing(new_world: Callable[..., World]) -> None:
     """An upgrade of the device plugin must not fail because the GPUs are in use, which is what they are for."""
     world = new_world()
     world.apply("--cluster-only", check=True)
-    world.kubectl("apply", "-f", "-", stdin=json.dumps(_workload("t4-1")))
-    world.kubectl("wait", "pod/training", "--for=condition=Ready", "--timeout=20s")
+    world.submit(_workload("t4-1"))
+    world.kubectl("wait", "pod/training", "--for=condition=Ready", "--timeout=60s")
     world.settings(device_plugin={"version": "v0.19.3"}, validator={"timeout": 4})
     run = world.apply("--cluster-only", "--json")
     assert run.code == 0, run.text
@@ -40,15 +43,14 @@ def test_a_validation_on_a_busy_node_is_put_off_and_fails_nothing(new_world: Cal
     assert "t4-1" in warnings[0]["what"]
     world.kubectl("delete", "pod", "training")
     assert json.loads(world.apply("--cluster-only", "--json", check=True).out)["warnings"] == []
-
-
-def test_validations_of_earlier_content_do_not_pile_up(new_world: Callable[..., World]) -> None:
-    world = new_world()
-    world.apply("--cluster-only", check=True)
-    world.settings(device_plugin={"version": "v0.19.3"})
-    world.apply("--cluster-only", check=True)
     pods = world.json("pods", "-n", OPERANDS, "-l", "app=nvidia-device-plugin-validation")["items"]
+    assert len(pods) == 3, "validations of earlier content do not pile up"
+
+
+def _exporters(world: World) -> set[str]:
+    pods = world.json("pods", "-n", OPERANDS, "-l", "app=nvidia-dcgm-exporter")["items"]
     assert len(pods) == 3
+    return {pod["metadata"]["uid"] for pod in pods}
 
 
 def _workload(node: str) -> dict[str, Any]:

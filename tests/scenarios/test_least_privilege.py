@@ -1,4 +1,7 @@
-"""An account with the rights that ``gpu-provision rbac`` prints can do everything, and needs all of them."""
+"""An account with the rights that ``gpu-provision rbac`` prints can do everything, and needs all of them.
+
+On the sandbox, which makes accounts as they are asked for; on a real control plane all scenarios run with these rights.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,10 @@ from gpu_provision.engine import needs
 from gpu_provision.inventory import load
 from gpu_provision.model.access import Permission
 from gpu_provision.sandbox.apiserver.requestlog import Request
+from tests.scenarios.on_sandbox import SandboxWorld
 from tests.scenarios.world import Answer, World
+
+pytestmark = pytest.mark.xdist_group("least privilege")  # one sandbox, one worker
 
 OPERANDS = "gpu-operator-resources"
 NAME = "ci-robot"
@@ -27,7 +33,7 @@ _QUESTIONS = ("selfsubjectrulesreviews", "selfsubjectaccessreviews", "selfsubjec
 class Robot:
     """An account with a kubeconfig of its own, in somebody's world."""
 
-    def __init__(self, world: World, name: str = NAME) -> None:
+    def __init__(self, world: SandboxWorld, name: str = NAME) -> None:
         """Make the account; it may do nothing yet."""
         self.world, self.name = world, name
         found = world.cli("sandbox", "kubeconfig", "--fleet", str(world.fleet), "--user", name, check=True)
@@ -61,11 +67,11 @@ class Robot:
 
 
 @pytest.fixture(scope="module")
-def robot(world: World) -> Robot:
+def robot(sandbox: SandboxWorld) -> Robot:
     """An account with the rights of an inventory in which everything is on, after its first run."""
-    world.kubectl("apply", "-f", "-", stdin=json.dumps(_SERVICE_MONITORS))
-    world.settings(dcgm={"enabled": True})
-    made = Robot(world)
+    sandbox.submit(_SERVICE_MONITORS)
+    sandbox.settings(dcgm={"enabled": True})
+    made = Robot(sandbox)
     made.is_given_its_rights()
     made.applies()
     return made

@@ -1,4 +1,4 @@
-"""What a newcomer does, in order, with stock pyinfra on the sandbox; each test goes on where the last one ended."""
+"""What a newcomer does, in order, with stock pyinfra; each test goes on where the last one ended."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import json
 
 import pytest
 
-from tests.scenarios.world import World
+from tests.scenarios.world import SPARE_NODES, World
 
 pytestmark = pytest.mark.xdist_group("main job")  # one world, one worker
 
 GPU_NODES = {"t4-1": 1, "t4-2": 1, "h100-1": 8}
 OPERANDS = "gpu-operator-resources"
+_REQUESTS = 30
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +22,7 @@ def first_run(world: World) -> str:
 
 
 def test_the_first_run_brings_everything_up(world: World, first_run: str) -> None:
-    status = json.loads(world.cli("status", "--json", "-i", str(world.inventory), check=True).out)
+    status = world.status()
     assert all(row["state"] == "ready" and row["ready"] == row["desired"] for row in status["components"]), first_run
     offered = {row["node"]: row["allocatable"] for row in status["nodes"] if row["allocatable"]}
     assert offered == GPU_NODES
@@ -44,7 +45,7 @@ def test_vector_add_passed_on_every_gpu_node(world: World, first_run: str) -> No
 
 
 def test_the_second_run_changes_nothing(world: World, first_run: str) -> None:
-    """Every operation says so, and the API server saw no write."""
+    """Every operation says so, and the API server's log has no write."""
     before = len(world.writes())
     second = world.pyinfra("-y", check=True).text
     assert len(world.writes()) == before, first_run
@@ -53,21 +54,21 @@ def test_the_second_run_changes_nothing(world: World, first_run: str) -> None:
 
 
 def test_a_run_without_changes_asks_little(world: World, first_run: str) -> None:
-    before = len(world.requests())
-    world.apply("--cluster-only", check=True)
-    assert len(world.requests()) - before < 30, first_run
+    assert _requests_of_a_quiet_run(world) < _REQUESTS, first_run
 
 
 def test_a_version_change_is_one_field(world: World, first_run: str) -> None:
     world.edit(lambda text: text.replace("version: v0.20.0", "version: v0.19.3"))
-    plan = world.cli("plan", "--cluster-only", "-i", str(world.inventory), check=True).out
+    plan = world.plan().out
     assert "v0.20.0 -> " in plan, first_run
     assert "v0.19.3" in plan
     assert "restarts 3 pods" in plan
-    changed = json.loads(world.cli("plan", "--json", "--cluster-only", "-i", str(world.inventory)).out)
+    changed = json.loads(world.plan("--json").out)
     updates = [change for change in changed["changes"] if change["action"] == "update"]
     assert [change["object"]["kind"] for change in updates] == ["DaemonSet"], updates
     assert len(updates[0]["fields"]) == 1
+    rest = [change for change in changed["changes"] if change not in updates]
+    assert {change["component"] for change in rest} == {"device_plugin_validation"}, rest
     assert changed["summary"]["wait"] == 0  # that old pods run until then is no news
 
 
@@ -95,8 +96,7 @@ def test_the_next_run_applies_the_version_and_the_one_after_nothing(world: World
 
 def test_a_deleted_daemonset_comes_back(world: World, first_run: str) -> None:
     world.kubectl("delete", "daemonset", "nvidia-dcgm-exporter", "-n", OPERANDS)
-    plan = world.cli("plan", "--cluster-only", "-i", str(world.inventory), check=True).out
-    assert "nvidia-dcgm-exporter" in plan, first_run
+    assert "nvidia-dcgm-exporter" in world.plan().out, first_run
     world.pyinfra("-y", check=True)
     exporter = world.json("daemonset", "nvidia-dcgm-exporter", "-n", OPERANDS)
     assert exporter["status"]["numberReady"] == len(GPU_NODES)
@@ -105,9 +105,9 @@ def test_a_deleted_daemonset_comes_back(world: World, first_run: str) -> None:
 def test_a_manual_edit_of_a_managed_field_is_shown_and_repaired(world: World, first_run: str) -> None:
     patch = '{"spec":{"template":{"spec":{"priorityClassName":"system-cluster-critical"}}}}'
     world.kubectl("patch", "daemonset", "gpu-feature-discovery", "-n", OPERANDS, "-p", patch)
-    plan = world.cli("plan", "--cluster-only", "-i", str(world.inventory))
-    assert "priorityClassName" in plan.text, first_run
-    assert "undoes an edit by kubectl-patch" in plan.text
+    plan = world.plan().text
+    assert "priorityClassName" in plan, first_run
+    assert "undoes an edit by kubectl-patch" in plan
     world.apply("--cluster-only", check=True)
     live = world.json("daemonset", "gpu-feature-discovery", "-n", OPERANDS)
     assert live["spec"]["template"]["spec"]["priorityClassName"] == "system-node-critical"
@@ -129,7 +129,40 @@ def test_objects_of_other_people_are_left_alone(world: World, first_run: str) ->
 
 
 def test_the_record_of_a_run_holds_the_validations_own_lines(world: World, first_run: str) -> None:
-    records = sorted((world.folder / "state" / "gpu-provision" / "runs" / "sandbox").glob("*.json"))
+    records = sorted((world.folder / "state" / "gpu-provision" / "runs" / world.name).glob("*.json"))
     first = json.loads(records[0].read_text())
     assert all("Test PASSED" in line["lines"] for line in first["evidence"]), first_run
     assert len(first["evidence"]) == 2 * len(GPU_NODES)
+
+
+def test_a_field_that_another_manager_took_is_a_conflict_and_nothing_is_written(world: World, first_run: str) -> None:
+    def as_helm(priority: str) -> None:
+        patch = {"spec": {"template": {"spec": {"priorityClassName": priority}}}}
+        which = ("daemonset", "gpu-feature-discovery", "-n", OPERANDS)
+        world.kubectl("patch", *which, "--field-manager", "helm", "-p", json.dumps(patch))
+
+    as_helm("system-cluster-critical")
+    before = len(world.writes())
+    run = world.apply("--cluster-only")
+    assert run.code == 1, first_run
+    assert "GP304" in run.text
+    assert "helm" in run.text
+    assert "priorityClassName" in run.text
+    assert len(world.writes()) == before
+    as_helm("system-node-critical")
+    assert world.apply("--cluster-only").code == 0, "both want the same again"
+
+
+def test_the_requests_of_a_run_do_not_grow_with_nodes(world: World, first_run: str) -> None:
+    few = _requests_of_a_quiet_run(world)
+    world.settings(pools={"spare": {"gpu": {"model": "T4", "count": 1}, "node_selector": {"fleet": "spare"}}})
+    world.apply("--cluster-only", check=True)
+    assert sum(row["allocatable"] == 1 for row in world.status()["nodes"]) == 2 + SPARE_NODES, first_run
+    assert _requests_of_a_quiet_run(world) == few
+
+
+def _requests_of_a_quiet_run(world: World) -> int:
+    before, writes = len(world.requests()), len(world.writes())
+    world.apply("--cluster-only", check=True)
+    assert len(world.writes()) == writes
+    return len(world.requests()) - before

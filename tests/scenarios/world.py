@@ -1,4 +1,4 @@
-"""A user's world: a sandbox, an inventory file beside it, and the commands that the user types."""
+"""A user's world: a cluster, an inventory file for it, and the commands that the user types."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,11 +16,13 @@ from typing import Any
 
 import yaml
 
-from gpu_provision.sandbox.apiserver.requestlog import Request, requests
+from gpu_provision.sandbox.apiserver.requestlog import Request
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 _BIN = Path(sys.executable).parent
 COMMAND_SECONDS = 120
+SPARE_NODES = 8
+"""GPU nodes of every fleet that no inventory names at first."""
 
 
 @dataclass(frozen=True)
@@ -36,20 +39,78 @@ class Answer:
         return self.out + self.err
 
 
-class User:
-    """Somebody with a folder, an inventory in it, and a cluster."""
+def default_fleet(**changes: Any) -> dict[str, Any]:
+    """Return the sandbox's default fleet, ten times as fast as people watch, with changed top-level keys."""
+    default = yaml.safe_load((CHECKOUT / "gpu_provision/sandbox/fleets/default.yaml").read_text())
+    return {**default, "timings": {"speed": 10}, **changes}
 
-    def __init__(self, folder: Path, inventory: Path, kubeconfig: Path) -> None:
-        """Write nothing yet.
+
+def with_spare_nodes() -> dict[str, Any]:
+    """Return the key that adds GPU nodes to the default fleet which no inventory names at first."""
+    spare = {"name": "spare-{:02}", "count": SPARE_NODES, "gpu": {"model": "Tesla T4", "count": 1}}
+    return {"nodes": [*default_fleet()["nodes"], {**spare, "labels": {"fleet": "spare"}}]}
+
+
+class World(ABC):
+    """Somebody with a folder, an inventory in it, and a cluster with simulated nodes; close it with `down`."""
+
+    def __init__(self, folder: Path, name: str, fleet: dict[str, Any]) -> None:
+        """Write the inventory, pyinfra's script beside it, and the fleet; nothing runs yet.
 
         Args:
-            folder: Everything of this user is in it.
-            inventory: The YAML file; pyinfra's script lies beside it.
-            kubeconfig: For kubectl; it need not exist yet.
+            folder: Empty; everything of this world is in it.
+            name: The inventory's name, in its file and of the file.
+            fleet: What the simulated nodes are, as in a fleet file.
         """
-        self.folder, self.inventory, self.kubeconfig = folder, inventory, kubeconfig
+        self.folder, self.name = folder, name
+        self.inventory, self.fleet = folder / f"{name}.yaml", folder / "fleet.yaml"
+        self.kubeconfig = folder / "unknown yet"
         self.environment = {**os.environ, "GPU_PROVISION_SANDBOX_DIR": str(folder / "sandboxes"), "NO_COLOR": "1"}
         self.environment["XDG_STATE_HOME"] = str(folder / "state")
+        self._started: list[subprocess.Popen[str]] = []
+        self.fleet.write_text(yaml.safe_dump(fleet))
+        shutil.copy(CHECKOUT / "inventories" / "sandbox.py", self.inventory.with_suffix(".py"))
+        text = (CHECKOUT / "inventories" / "sandbox.yaml").read_text()
+        self.inventory.write_text(text.replace("name: sandbox\n", f"name: {name}\n"))
+
+    def down(self) -> None:
+        """End everything, and first the commands that a failed test left running."""
+        for command in self._started:
+            command.kill()
+            command.communicate()
+        self.close()
+
+    @abstractmethod
+    def close(self) -> None:
+        """End the cluster, or leave it."""
+
+    @abstractmethod
+    def requests(self) -> list[Request]:
+        """Every request that this tool sent to this world's API server so far."""
+
+    @abstractmethod
+    def account(self) -> Path:
+        """The kubeconfig that the tool runs with."""
+
+    @abstractmethod
+    def slow_down(self) -> None:
+        """Make every request of the tool take its time, so that a kill can fall between two of them."""
+
+    @abstractmethod
+    def speed_up(self) -> None:
+        """End that."""
+
+    @abstractmethod
+    def server_pid(self) -> int:
+        """The process of the API server."""
+
+    @abstractmethod
+    def kill_server(self) -> None:
+        """End the API server without a warning."""
+
+    @abstractmethod
+    def start_server(self) -> None:
+        """Start an API server that was killed: the same address, the same objects."""
 
     def edit(self, change: Callable[[str], str]) -> None:
         """Change the inventory file's text, and fail if that changes nothing."""
@@ -57,6 +118,7 @@ class User:
         after = change(before)
         assert after != before
         self.inventory.write_text(after)
+        self.edited()
 
     def settings(self, **values: Any) -> None:
         """Merge settings into top-level sections of the inventory."""
@@ -64,6 +126,15 @@ class User:
         for key, value in values.items():
             document[key] = {**document.get(key, {}), **value} if isinstance(value, dict) else value
         self.inventory.write_text(yaml.safe_dump(document, sort_keys=False))
+        self.edited()
+
+    def declare(self, node: dict[str, Any]) -> None:
+        """Add a node to the inventory."""
+        self.settings(nodes=[*yaml.safe_load(self.inventory.read_text())["nodes"], node])
+
+    @abstractmethod
+    def edited(self) -> None:
+        """Do what goes with a change of the inventory."""
 
     def run(self, *command: str, check: bool = False, stdin: str | None = None) -> Answer:
         """Run a command as this user."""
@@ -84,7 +155,7 @@ class User:
 
     def start(self, *command: str) -> subprocess.Popen[str]:
         """Start a command of this user in the background; its output goes to one pipe."""
-        return subprocess.Popen(
+        run = subprocess.Popen(
             command,
             cwd=self.folder,
             env=self.environment,
@@ -93,6 +164,8 @@ class User:
             stderr=subprocess.STDOUT,
             text=True,
         )
+        self._started.append(run)
+        return run
 
     @property
     def apply_command(self) -> tuple[str, ...]:
@@ -107,78 +180,52 @@ class User:
         """Run gpu-provision apply on this user's inventory."""
         return self.run(*self.apply_command, *arguments, check=check)
 
+    def plan(self, *arguments: str) -> Answer:
+        """Run gpu-provision plan on this user's inventory; the cluster's half."""
+        return self.cli("plan", "--cluster-only", *arguments, "-i", str(self.inventory))
+
+    def status(self) -> Any:
+        """Return what gpu-provision status says; it exits with 1 where something is not ready."""
+        return json.loads(self.cli("status", "--json", "-i", str(self.inventory)).out)
+
     def pyinfra(self, *arguments: str, check: bool = False) -> Answer:
         """Run stock pyinfra, as the README says, on this user's inventory."""
         deploy = str(CHECKOUT / "deploys" / "gpu_stack.py")
         return self.run(str(_BIN / "pyinfra"), *arguments, self.inventory.with_suffix(".py").name, deploy, check=check)
 
     def kubectl(self, *arguments: str, check: bool = True, stdin: str | None = None) -> Answer:
-        """Run the real kubectl."""
+        """Run the real kubectl as the cluster's administrator."""
         return self.run("kubectl", "--kubeconfig", str(self.kubeconfig), *arguments, check=check, stdin=stdin)
 
     def json(self, *arguments: str) -> Any:
         """Return what kubectl gets, as JSON."""
         return json.loads(self.kubectl("get", *arguments, "-o", "json").out)
 
+    def submit(self, manifest: dict[str, Any], *flags: str) -> None:
+        """Let kubectl apply an object."""
+        self.kubectl("apply", *flags, "-f", "-", stdin=json.dumps(manifest))
+
     def fault(self, *faults: dict[str, Any]) -> None:
         """Declare the faults of simulated nodes that are in force from now on; none to end them all."""
-        self._fault_map("nodes", list(faults))
+        self._declare("nodes", list(faults))
 
-    def _fault_map(self, key: str, value: Any) -> None:
+    def _declare(self, key: str, value: Any) -> None:
         manifest = {
             "apiVersion": "v1",
             "kind": "ConfigMap",
             "metadata": {"name": "sandbox-faults", "namespace": "kube-system"},
             "data": {key: yaml.safe_dump(value)},
         }
-        self.kubectl("apply", "-f", "-", stdin=json.dumps(manifest))
-
-    def requests(self) -> list[Request]:
-        """Every request that this tool sent so far."""
-        raise NotImplementedError
+        self.submit(manifest)
 
     def writes(self) -> list[Request]:
-        """Those that could change something."""
+        """The tool's requests that could change something."""
         return [request for request in self.requests() if request.is_write]
 
-    def until(self, condition: Callable[[], Any], *, seconds: float = 30) -> Any:
+    def until(self, condition: Callable[[], Any], *, seconds: float = 60) -> Any:
         """Wait until a condition holds and return what it gave; fail after a deadline."""
         give_up = time.monotonic() + seconds
         while not (found := condition()):
             assert time.monotonic() < give_up, "the condition did not come true in time"
             time.sleep(0.05)
         return found
-
-
-class World(User):
-    """A user of a sandbox of their own; close it with `down`."""
-
-    def __init__(self, folder: Path, *, fleet: dict[str, Any] | None = None) -> None:
-        """Write the files and start the sandbox.
-
-        Args:
-            folder: Empty; everything of this world is in it.
-            fleet: Changes to the default fleet's top-level keys; tests run ten times as fast as people watch.
-        """
-        super().__init__(folder, folder / "sandbox.yaml", folder / "unknown yet")
-        default = yaml.safe_load((CHECKOUT / "gpu_provision/sandbox/fleets/default.yaml").read_text())
-        self.fleet = folder / "fleet.yaml"
-        self.fleet.write_text(yaml.safe_dump({**default, "timings": {"speed": 10}, **(fleet or {})}))
-        for name in ("sandbox.py", "sandbox.yaml"):
-            shutil.copy(CHECKOUT / "inventories" / name, folder / name)
-        self.edit(lambda text: text.replace("sandbox: default", f"sandbox: {self.fleet}"))
-        self.cli("sandbox", "up", "--fleet", str(self.fleet), check=True)
-        self.kubeconfig = Path(self.cli("sandbox", "kubeconfig", "--fleet", str(self.fleet), check=True).out.strip())
-
-    def down(self) -> None:
-        """End the sandbox."""
-        self.cli("sandbox", "down", "--fleet", str(self.fleet))
-
-    def server_fault(self, **fault: Any) -> None:
-        """Declare the API server's own fault; nothing to end it."""
-        self._fault_map("api-server", fault)
-
-    def requests(self) -> list[Request]:
-        """Every request that this tool sent so far."""
-        log = self.kubeconfig.parent / "requests.log"
-        return [request for request in requests(log) if request.agent.startswith("gpu-provision")]

@@ -1,0 +1,66 @@
+"""The world of a user of the embedded sandbox, who owns it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+from gpu_provision.sandbox.apiserver.requestlog import Request, requests
+from tests.scenarios.world import World, default_fleet
+
+_LATENCY_SECONDS = 0.1
+
+
+class SandboxWorld(World):
+    """API server, controllers and simulated machines are one process; hosts can be logged in to."""
+
+    def __init__(self, folder: Path, **fleet: Any) -> None:
+        """Write the files and start the sandbox; ``fleet`` changes the default fleet."""
+        super().__init__(folder, "sandbox", default_fleet(**fleet))
+        self.edit(lambda text: text.replace("sandbox: default", f"sandbox: {self.fleet}"))
+        self.start_server()
+        self.kubeconfig = Path(self.cli("sandbox", "kubeconfig", "--fleet", str(self.fleet), check=True).out.strip())
+
+    def close(self) -> None:
+        """End the sandbox."""
+        self.cli("sandbox", "down", "--fleet", str(self.fleet))
+
+    def account(self) -> Path:
+        """The sandbox's own kubeconfig."""
+        return self.kubeconfig
+
+    def edited(self) -> None:
+        """Nothing to do: who starts a sandbox may do everything there."""
+
+    def requests(self) -> list[Request]:
+        """Every request that this tool sent so far, from the sandbox's request log."""
+        log = self.kubeconfig.parent / "requests.log"
+        return [request for request in requests(log) if request.agent.startswith("gpu-provision")]
+
+    def server_fault(self, **fault: Any) -> None:
+        """Declare the API server's own fault; nothing to end it."""
+        self._declare("api-server", fault)
+
+    def slow_down(self) -> None:
+        """Let the API server wait before each answer."""
+        self.server_fault(latency={"seconds": _LATENCY_SECONDS, "agents": "gpu-provision"})
+
+    def speed_up(self) -> None:
+        """End the API server's fault."""
+        self.server_fault()
+
+    def server_pid(self) -> int:
+        """The process of the sandbox."""
+        status = self.cli("sandbox", "status", "--json", "--fleet", str(self.fleet), check=True).out
+        return int(json.loads(status)["sandbox"]["pid"])
+
+    def kill_server(self) -> None:
+        """End the sandbox's process, simulated machines included."""
+        os.kill(self.server_pid(), signal.SIGKILL)
+
+    def start_server(self) -> None:
+        """Start the sandbox; its state is kept."""
+        self.cli("sandbox", "up", "--fleet", str(self.fleet), check=True)

@@ -1,0 +1,142 @@
+"""Runs that are killed, interrupted or not alone: the one that comes after them ends where an undisturbed run ends."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+
+from tests.scenarios.conftest import Open
+from tests.scenarios.world import World
+
+OPERANDS = "gpu-operator-resources"
+Make = Callable[..., World]
+
+_KINDS = (
+    "namespaces,nodes,runtimeclasses,customresourcedefinitions,clusterroles,clusterrolebindings,roles,rolebindings,"
+    "serviceaccounts,configmaps,services,daemonsets,deployments"
+)
+_KILLS = 14
+
+# The record, which says when.
+_OTHERS = frozenset({"sandbox-validations", "real-validations"})
+
+# What differs from one run to the next by nature; servers before 1.24 name a token in every service account.
+_PASSING = frozenset(
+    {
+        "uid",
+        "resourceVersion",
+        "creationTimestamp",
+        "managedFields",
+        "generation",
+        "status",
+        "secrets",
+        "clusterIP",
+        "clusterIPs",
+        "nvidia.com/gfd.timestamp",
+    }
+)
+
+
+@pytest.fixture
+def undisturbed(opening: Open, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The end state of a run that nobody kills."""
+    with opening(tmp_path_factory.mktemp("undisturbed")) as world:
+        world.apply("--cluster-only", check=True)
+        return end_state(world)
+
+
+def end_state(world: World) -> dict[str, Any]:
+    """Return what the tool made, and the labels of nodes, without what differs by nature."""
+    found = {}
+    for item in json.loads(world.kubectl("get", _KINDS, "-A", "-o", "json").out)["items"]:
+        metadata = item["metadata"]
+        if item["kind"] == "Node":
+            found[f"Node {metadata['name']}"] = _lasting(metadata["labels"])
+        elif "gpu-provision.io/component" in metadata.get("labels", {}) and metadata["name"] not in _OTHERS:
+            found[f"{item['kind']} {metadata.get('namespace', '')}/{metadata['name']}"] = _lasting(item)
+    return found
+
+
+def _lasting(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _lasting(item) for key, item in value.items() if key not in _PASSING}
+    return [_lasting(item) for item in value] if isinstance(value, list) else value
+
+
+def test_a_run_killed_at_many_points_ends_where_an_undisturbed_one_ends(
+    new_world: Make, undisturbed: dict[str, Any]
+) -> None:
+    """Each try is killed a few writes further on; what the last one completes equals an undisturbed run."""
+    world = new_world()
+    world.slow_down()
+    killed_at = []
+    for step in range(_KILLS):
+        before = len(world.writes())
+        run = world.start(*world.apply_command, "--cluster-only")
+        world.until(partial(_has_come_to, world, run, before + 1 + step))
+        ended = run.poll()
+        run.kill()
+        out, _ = run.communicate(timeout=10)
+        if ended is not None:
+            assert ended == 0, out
+            break
+        killed_at.append(len(world.writes()))
+    assert len(killed_at) >= 5, killed_at  # sixteen objects are on their way at a time
+    world.speed_up()
+    last = world.apply("--cluster-only")
+    assert last.code == 0, last.text
+    assert end_state(world) == undisturbed
+    writes = len(world.writes())
+    assert world.apply("--cluster-only").code == 0
+    assert len(world.writes()) == writes, "the run after it changes nothing"
+
+
+def _has_come_to(world: World, run: subprocess.Popen[str], writes: int) -> bool:
+    return run.poll() is not None or len(world.writes()) >= writes
+
+
+def test_what_a_killed_run_leaves_is_no_obstacle_for_plan_and_status(new_world: Make) -> None:
+    world = new_world()
+    run = world.start(*world.apply_command, "--cluster-only")
+    world.until(lambda: len(world.writes()) > 20)
+    run.kill()
+    run.communicate(timeout=10)
+    plan = world.plan()
+    assert plan.code == 0, plan.text
+    assert world.status()["nodes"]
+
+
+def test_the_second_of_two_runs_says_who_holds_the_lock(new_world: Make) -> None:
+    world = new_world(timings={"speed": 2})
+    first = world.start(*world.apply_command, "--cluster-only")
+    try:
+        world.until(lambda: _holds_the_lock(world))
+        second = world.apply("--cluster-only")
+        assert second.code == 75, second.text
+        assert f"pid {first.pid}" in second.text
+        assert "since 20" in second.text
+    finally:
+        out, _ = first.communicate(timeout=60)
+    assert first.returncode == 0, out
+
+
+def test_an_interrupted_run_gives_the_lock_back(new_world: Make) -> None:
+    world = new_world(timings={"speed": 1})
+    run = world.start(*world.apply_command, "--cluster-only")
+    world.until(lambda: _holds_the_lock(world))
+    run.send_signal(signal.SIGINT)
+    out, _ = run.communicate(timeout=30)
+    assert run.returncode == 130, out
+    assert "Traceback" not in out
+    lease = world.json("lease", world.name, "-n", OPERANDS)
+    assert not lease["spec"].get("holderIdentity"), out
+
+
+def _holds_the_lock(world: World) -> bool:
+    return any("/leases" in request.path and request.code < 300 for request in world.writes())

@@ -1,0 +1,76 @@
+"""Runs that stop before their first write: one clear message, a documented exit code, and the next run goes on.
+
+All tests of this module share a cluster, in their order.
+"""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+
+from tests.scenarios.world import Answer, World
+
+pytestmark = pytest.mark.xdist_group("refusals")  # one world, one worker
+
+
+def test_an_api_server_that_is_down_is_one_message(world: World) -> None:
+    run = _with_another_kubeconfig(world, server="https://127.0.0.1:1")
+    assert run.code == 69, run.text
+    assert "GP301" in run.text
+    assert "Traceback" not in run.text
+    assert len(run.text.strip().splitlines()) < 8
+
+
+def test_a_wrong_token_is_refused_in_one_message_that_does_not_tell_it(world: World) -> None:
+    run = _with_another_kubeconfig(world, token="nobody")  # noqa: S106 - it is nobody's
+    assert run.code == 1
+    assert "GP302" in run.text
+    assert "nobody" not in run.text
+
+
+def test_a_field_of_another_manager_is_a_conflict_and_nothing_is_written(world: World) -> None:
+    theirs = {
+        "apiVersion": "node.k8s.io/v1",
+        "kind": "RuntimeClass",
+        "metadata": {"name": "nvidia"},
+        "handler": "somebody-elses",
+    }
+    world.submit(theirs, "--server-side", "--field-manager", "helm")
+    run = world.apply("--cluster-only")
+    assert run.code == 1
+    assert "GP304" in run.text
+    assert "helm" in run.text
+    assert "handler" in run.text
+    assert world.writes() == []
+    assert world.json("runtimeclass", "nvidia")["handler"] == "somebody-elses"
+    world.kubectl("delete", "runtimeclass", "nvidia")
+
+
+def test_a_second_stack_over_the_same_objects_is_refused(world: World) -> None:
+    """Two inventories that apply the same objects would undo each other for ever."""
+    world.apply("--cluster-only", check=True)
+    before = len(world.writes())
+    name = f"name: {world.name}\n"
+    world.edit(lambda text: text.replace(name, "name: other\n"))
+    run = world.apply("--cluster-only")
+    assert run.code == 1
+    assert "GP309" in run.text
+    assert len(world.writes()) == before
+    world.edit(lambda text: text.replace("name: other\n", name))
+
+
+def _with_another_kubeconfig(world: World, *, server: str = "", token: str = "") -> Answer:
+    """Run with a kubeconfig that differs in one thing."""
+    config = yaml.safe_load(world.account().read_text())
+    config["clusters"][0]["cluster"]["server"] = server or config["clusters"][0]["cluster"]["server"]
+    config["users"][0]["user"]["token"] = token or config["users"][0]["user"]["token"]
+    path = world.folder / "another"
+    path.write_text(yaml.safe_dump(config))
+    document = yaml.safe_load(world.inventory.read_text())
+    document["cluster"] = {"kubeconfig": str(path), "context": config["current-context"]}
+    before = world.inventory.read_text()
+    try:
+        world.edit(lambda _: yaml.safe_dump(document, sort_keys=False))
+        return world.apply("--cluster-only")
+    finally:
+        world.edit(lambda _: before)
