@@ -6,6 +6,7 @@ import functools
 import hashlib
 import json
 import os
+import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -32,6 +33,14 @@ _ACCOUNTS: Layer = {
     "/etc/group": Item(b"root:x:0:\nnogroup:x:65534:\n"),
     "/tmp/.keep": Item(),  # noqa: S108 -- a path in the image
 }
+
+
+def missing() -> str:
+    """Say what this computer lacks to build the images; an empty string if nothing."""
+    packages = sorted({package for stand_in in stand_ins.STAND_INS.values() for package in stand_in.packages})
+    lacking = [] if shutil.which("busybox") else ["busybox (Debian: busybox-static)"]
+    lacking += [f"the Python package {package}" for package in packages if not host.is_installed(package)]
+    return f"not installed: {', '.join(lacking)}" if lacking else ""
 
 
 def images_of(manifests: Iterable[Manifest]) -> list[str]:

@@ -80,6 +80,14 @@ def fingerprint(name: str) -> str:
     return str([(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in files])
 
 
+def is_installed(name: str) -> bool:
+    """Tell whether a package or module is there."""
+    try:
+        return _installed(name).exists()
+    except ModuleNotFoundError:
+        return False
+
+
 def _installed(name: str) -> Path:
     """Return a package's folder or a module's file. Raises ModuleNotFoundError."""
     found = importlib.util.find_spec(name)

@@ -19,6 +19,8 @@ from gpu_provision.inventory import load
 from tests.real.images import build, host, stand_ins
 from tests.real.images.layers import Item, tar
 
+pytestmark = pytest.mark.xdist_group("stand-in images")  # one worker builds them, not each
+
 CHECKOUT = Path(__file__).parents[3]
 IMAGES = build.of_inventory(load(CHECKOUT / "inventories/sandbox.yaml"))
 GOLDEN = sorted((CHECKOUT / "tests/golden").rglob("*.yaml"))
@@ -64,14 +66,20 @@ class Archive:
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    for package in ("grpc", "google.protobuf"):
-        pytest.importorskip(package, reason=f"{package} is not installed, and the device plugin's image needs it")
+    if reason := build.missing():
+        pytest.skip(reason)
     return build.archive(IMAGES, tmp_path_factory.mktemp("images") / "images.tar")
 
 
 @pytest.fixture(scope="module")
 def archive(path: Path) -> Archive:
     return Archive(path)
+
+
+def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(stand_ins, "STAND_INS", {"any": stand_ins.StandIn(packages=("un.heard.of",))})
+    assert build.missing() == "not installed: busybox (Debian: busybox-static), the Python package un.heard.of"
 
 
 @pytest.mark.parametrize("manifests", GOLDEN, ids=lambda file: f"{file.parent.name}/{file.stem}")
