@@ -94,11 +94,29 @@ _TABLE: tuple[tuple[str, Remedy], ...] = (
         ),
     ),
     (
-        r"runAsNonRoot",
+        r"runAsNonRoot|breaks non-root policy",
         Remedy(
             "GP500",
             "the pod demands an ordinary user and the image runs as root",
             "use the component's own image, or one that is built for an ordinary user",
+        ),
+    ),
+    (
+        r"failed to validate the driver, retrying",
+        Remedy(
+            "GP501",
+            "other pods cannot use the driver that runs",
+            "on the node, chroot /run/nvidia/driver nvidia-smi must work. If that folder is empty, what the driver "
+            "container mounts does not reach the node: findmnt -o TARGET,PROPAGATION / and /run must say shared, also "
+            "in the mount namespace of the container runtime",
+        ),
+    ),
+    (
+        r"[Pp]robe failed",
+        Remedy(
+            "GP500",
+            "the container runs, but its probe fails",
+            "the evidence is what the probe got; the pod's log tells what the container does instead",
         ),
     ),
     (

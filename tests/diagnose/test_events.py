@@ -47,6 +47,8 @@ def test_the_latest_is_the_last_and_a_repeated_one_is_told_once() -> None:
         ('path "/run/nvidia" is mounted on "/run" but it is not a shared mount', "the node does not share its mounts"),
         ('MountVolume.SetUp failed for volume "c" : configmap "c" not found', "a volume of the pod cannot be mounted"),
         ("container has runAsNonRoot and image will run as root", "the image runs as root"),
+        ("container's runAsUser breaks non-root policy", "the image runs as root"),
+        ("Unhealthy: Readiness probe failed: HTTP probe failed with statuscode: 404", "its probe fails"),
     ],
 )
 def test_what_the_kubelet_says_has_a_remedy(line: str, cause: str) -> None:
