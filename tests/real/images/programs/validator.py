@@ -18,6 +18,7 @@ _HOST_PLACES = ("usr/bin", "usr/sbin", "bin", "sbin", "usr/lib/wsl/lib", "opt/bi
 _OWNING_KINDS = {"ClusterPolicy", "NVIDIADriver"}
 _DAEMON_SET = "nvidia-operator-validator"
 _PAUSE = 5.0
+_RETRYING = f'level=warning msg="failed to validate the driver, retrying after {_PAUSE:.0f} seconds"'
 _TRIES_PLUGIN, _TRIES_POD = 30, 60
 _ENDED = {"Succeeded", "Failed"}
 
@@ -56,7 +57,7 @@ def _driver() -> str:
     say('level=info msg="Attempting to validate a driver container installation"')
     marked = _driver_is_marked()
     if os.environ.get("WITH_WAIT") == "true":
-        until(lambda: _driver_answers(marked=marked), 'level=info msg="waiting for the driver container"', _PAUSE)
+        until(lambda: _driver_answers(marked=marked), _RETRYING, _PAUSE)
     elif not _driver_answers(marked=marked):
         message = f"nvidia-smi does not run from {_DRIVER_ROOT}"
         raise Invalid(message)
