@@ -1,0 +1,59 @@
+"""Mistakes in manifests that only a real kubelet notices: each is a failure with a finding that says what it is."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from typing import Any
+
+import pytest
+
+from tests.real.node.settings import NODE
+from tests.real.node.user import NodeUser
+
+pytestmark = pytest.mark.real
+
+PATH = f"gfd failed on {NODE}: a path of the node is missing, or is not what the pod mounts"
+ROOT = f"gfd failed on {NODE}: the pod demands an ordinary user and the image runs as root"
+PROBE = f"dcgm_exporter failed on {NODE}: the container runs, but its probe fails"
+
+
+def errors(document: str) -> list[dict[str, Any]]:
+    """What a run with --json found out, in order of the components' names."""
+    return sorted(json.loads(document)["errors"], key=lambda error: str(error["what"]))
+
+
+@pytest.mark.usefixtures("first_run")
+@pytest.mark.parametrize(
+    ("mistake", "what", "evidence"),
+    [
+        ("host-path-type", PATH, "hostPath type check failed: /run/nvidia is not a file"),
+        ("security-context", ROOT, "breaks non-root policy"),
+    ],
+)
+def test_a_pod_that_cannot_start_and_one_whose_probe_fails(
+    user: NodeUser, mistake: str, what: str, evidence: str
+) -> None:
+    """Two components, each with a mistake of its own; nothing else fails."""
+    user.settings(gfd={"timeout": 15}, dcgm_exporter={"timeout": 15})
+    run = user.run(*user.apply_with(f"{mistake},probe-path"))
+    assert run.code == 1, run.text
+    probe, start = errors(run.out)
+    assert (start["code"], start["what"]) == ("GP500", what)
+    assert evidence in start["evidence"]
+    assert start["where"].startswith(f"node {NODE}, pod gpu-feature-discovery-")
+    assert (probe["code"], probe["what"]) == ("GP500", PROBE)
+    assert "statuscode: 404" in probe["evidence"]
+
+
+@pytest.mark.usefixtures("first_run")
+def test_mounts_that_stay_the_driver_containers_own(run_on_other_node: subprocess.Popen[str]) -> None:
+    """The driver says that it is ready, and no other pod can use it."""
+    out, _ = run_on_other_node.communicate(timeout=300)
+    assert run_on_other_node.returncode == 1, out
+    (finding,) = errors(out)
+    assert finding["code"] == "GP501"
+    assert finding["what"] == f"toolkit failed on {NODE}: other pods cannot use the driver that runs"
+    assert "failed to validate the driver" in finding["evidence"]
+    assert "findmnt" in finding["fix"]
+    assert finding["where"].startswith(f"node {NODE}, pod nvidia-container-toolkit-daemonset-")

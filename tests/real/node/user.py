@@ -1,0 +1,176 @@
+"""A user of the machine's cluster, whose commands use the machine's network."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.real.node.machine import Machine
+from tests.real.node.settings import NODE
+
+CHECKOUT = Path(__file__).resolve().parents[3]
+OPERANDS, NFD = "gpu-operator-resources", "node-feature-discovery"
+VALIDATOR = "nvcr.io/nvidia/gpu-operator:v26.7.0"
+"""An image that has vectorAdd."""
+_HERE = Path(__file__).parent
+_BIN = Path(sys.executable).parent
+_COMMAND_SECONDS = 600
+_AGENT = _USER = "gpu-provision"
+_WRITES = {"create", "update", "patch", "delete", "deletecollection"}
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a command gave back."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def text(self) -> str:
+        """Both outputs, for messages of failed assertions."""
+        return self.out + self.err
+
+
+class NodeUser:
+    """Somebody with a folder, an inventory of the one node in it, and the commands that users type.
+
+    gpu-provision and pyinfra run as a user who has only the rights they need, kubectl as administrator.
+    """
+
+    def __init__(self, folder: Path, machine: Machine) -> None:
+        """Write the inventory."""
+        self.folder, self.machine = folder, machine
+        self.inventory = folder / "node.yaml"
+        self.environment = {**os.environ, "XDG_STATE_HOME": str(folder / "state"), "NO_COLOR": "1"}
+        self.environment["PYTHONPATH"] = str(CHECKOUT)
+        shutil.copy(CHECKOUT / "inventories" / "sandbox.py", folder / "node.py")
+        document = yaml.safe_load((_HERE / "inventory.yaml").read_text())
+        document["cluster"]["kubeconfig"] = str(machine.kubeconfig_of(_USER))
+        self.inventory.write_text(yaml.safe_dump(document, sort_keys=False))
+
+    def settings(self, **sections: dict[str, Any]) -> None:
+        """Merge settings into sections of the inventory."""
+        document = yaml.safe_load(self.inventory.read_text())
+        for name, values in sections.items():
+            document[name] = {**document.get(name, {}), **values}
+        self.inventory.write_text(yaml.safe_dump(document, sort_keys=False))
+
+    def take_rights(self) -> None:
+        """Have an administrator grant what `gpu-provision rbac` prints."""
+        rights = self.folder / "rights.yaml"
+        rights.write_text(self.cli("rbac", "--user", _USER, "-i", str(self.inventory), check=True).out)
+        self.kubectl("apply", "-f", str(rights))
+
+    def run(self, *command: str, check: bool = False) -> Answer:
+        """Run a command as this user."""
+        done = subprocess.run(
+            [*self.machine.network, *command],
+            cwd=self.folder,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_COMMAND_SECONDS,
+            check=False,
+        )
+        answer = Answer(done.returncode, done.stdout, done.stderr)
+        assert not check or answer.code == 0, answer.text
+        return answer
+
+    @contextlib.contextmanager
+    def started(self, *command: str) -> Iterator[subprocess.Popen[str]]:
+        """Run a command of this user in the background; it ends with the block at the latest."""
+        with (
+            (self.folder / "started.log").open("w") as log,
+            subprocess.Popen(
+                [*self.machine.network, *command],
+                cwd=self.folder,
+                env=self.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            ) as running,
+        ):
+            yield running
+            running.kill()
+
+    def cli(self, *arguments: str, check: bool = False) -> Answer:
+        """Run gpu-provision."""
+        return self.run(str(_BIN / "gpu-provision"), *arguments, check=check)
+
+    def apply(self, *arguments: str, check: bool = False) -> Answer:
+        """Run gpu-provision apply on this user's inventory."""
+        return self.cli("apply", "--yes", "-i", str(self.inventory), *arguments, check=check)
+
+    def apply_with(self, mistakes: str) -> tuple[str, ...]:
+        """Return the command line of gpu-provision apply with mistakes in its manifests."""
+        program = (sys.executable, "-m", "tests.real.node.mutations", mistakes)
+        return *program, "apply", "--yes", "--json", "-i", str(self.inventory)
+
+    def pyinfra(self, *arguments: str, check: bool = False) -> Answer:
+        """Run stock pyinfra, as the README says, on this user's inventory."""
+        deploy = str(CHECKOUT / "deploys" / "gpu_stack.py")
+        return self.run(str(_BIN / "pyinfra"), *arguments, "node.py", deploy, check=check)
+
+    def kubectl(self, *arguments: str, check: bool = True) -> str:
+        """Run the real kubectl and return its output."""
+        return self.run("kubectl", "--kubeconfig", str(self.machine.kubeconfig), *arguments, check=check).out
+
+    def json(self, *arguments: str) -> Any:
+        """Return what kubectl gets, as JSON."""
+        return json.loads(self.kubectl("get", *arguments, "-o", "json"))
+
+    def pods(self, app: str, namespace: str = OPERANDS) -> list[Any]:
+        """Return the pods of a component that are not on their way out."""
+        found = self.json("pods", "-n", namespace, "-l", f"app={app}")["items"]
+        return [pod for pod in found if not pod["metadata"].get("deletionTimestamp")]
+
+    def pod(self, app: str) -> Any:
+        """Return the one pod of a component."""
+        (found,) = self.pods(app)
+        return found
+
+    def allocatable(self) -> str:
+        """Return how many GPUs the node offers to pods."""
+        return str(self.json("node", NODE)["status"]["allocatable"].get("nvidia.com/gpu", "0"))
+
+    def log(self, pod: Any, *, check: bool = True) -> str:
+        """Return what a pod's first container printed."""
+        metadata = pod["metadata"]
+        return self.kubectl("logs", "-n", metadata["namespace"], metadata["name"], check=check)
+
+    def finished_pod(self, name: str, image: str, command: str, *, gpus: int) -> Any:
+        """Run a shell command in a pod of this user's own, and return the pod when it has ended."""
+        limits = {"resources": {"limits": {"nvidia.com/gpu": gpus}}} if gpus else {}
+        container = {"name": "main", "image": image, "command": ["sh", "-c", command], **limits}
+        spec = {"restartPolicy": "Never", "runtimeClassName": "nvidia", "containers": [container]}
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+        file = self.folder / f"{name}.json"
+        file.write_text(json.dumps(pod))
+        self.kubectl("create", "-f", str(file))
+        ended = {"Succeeded", "Failed"}
+        self.machine.until(lambda: self.json("pod", name)["status"]["phase"] in ended, what=f"{name} does not end")
+        return self.json("pod", name)
+
+    def requests(self) -> list[dict[str, Any]]:
+        """Return the audit events of this tool's requests so far; one that is not answered yet is left out."""
+        complete, _, _ = self.machine.audit_log.read_text().rpartition("\n")
+        events = [event for event in map(json.loads, complete.splitlines()) if event.get("userAgent") == _AGENT]
+        return list({event["auditID"]: event for event in events}.values())
+
+    def writes(self) -> list[dict[str, Any]]:
+        """Return those that could change something."""
+        return [event for event in self.requests() if event["verb"] in _WRITES and "dryRun=" not in event["requestURI"]]
