@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
-from http import HTTPStatus
 
 import pytest
 
@@ -27,14 +26,9 @@ def namespace(server: Server) -> Iterator[str]:
     name = f"contract-{uuid.uuid4().hex[:8]}"
     body: Object = {"metadata": {"name": name}}
     server.make("/api/v1/namespaces", body)
-    until(lambda: _is_furnished(server, name))
+    until(lambda: servers.is_furnished(server, name))
     yield name
     server.delete(f"/api/v1/namespaces/{name}")
-
-
-def _is_furnished(server: Server, namespace: str) -> bool:
-    account = server.ask("GET", f"/api/v1/namespaces/{namespace}/serviceaccounts/default")
-    return account.code == HTTPStatus.OK and (server.at_least(1, 24) or "secrets" in account.body)
 
 
 @pytest.fixture(autouse=True)

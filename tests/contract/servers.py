@@ -8,6 +8,7 @@ import json
 import threading
 import urllib.request
 from collections.abc import Callable, Coroutine, Iterator
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -131,3 +132,9 @@ def _compaction(plane: control_plane.ControlPlane) -> Callable[[], None]:
         ask("compaction", {"revision": revision, "physical": True})
 
     return compact
+
+
+def is_furnished(server: Server, namespace: str) -> bool:
+    """Say whether pods can be made in a namespace: it has its service account, with the token that old pods need."""
+    account = server.ask("GET", f"/api/v1/namespaces/{namespace}/serviceaccounts/default")
+    return account.code == HTTPStatus.OK and (server.at_least(1, 24) or "secrets" in account.body)

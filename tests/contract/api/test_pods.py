@@ -61,7 +61,9 @@ def test_a_new_pod_is_pending(server: Server, namespace: str) -> None:
     ],
 )
 def test_what_a_pod_names_has_to_exist(server: Server, namespace: str, field: str, value: str, message: str) -> None:
-    answer = server.ask("POST", core(namespace, "pods"), pod("p", **{field: value}))
+    body = pod("p")
+    body["spec"][field] = value
+    answer = server.ask("POST", core(namespace, "pods"), body)
     assert (answer.code, answer.reason) == (403, "Forbidden")
     assert answer.message.startswith(message.format(namespace))
 

@@ -1,0 +1,70 @@
+"""Sends the requests of requests.yaml to a server; answers.yaml is what a real one answered.
+
+    python -m tests.contract.api.replay > tests/contract/api/answers.yaml
+
+writes it again, from a control plane of its own or the cluster of GPU_PROVISION_TEST_KUBECONFIG.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.contract.client import JSON, Answer, Object, Server, until
+from tests.contract.servers import is_furnished, real
+
+_HERE = Path(__file__).parent
+_REQUESTS = yaml.safe_load((_HERE / "requests.yaml").read_text("utf-8"))
+_NAMESPACE = "/api/v1/namespaces/contract"
+STEPS: list[Object] = _REQUESTS["steps"]
+VOLATILE = frozenset(_REQUESTS["volatile"])
+
+
+def recorded() -> list[Object]:
+    """Return what the real server answered, in the order of the requests."""
+    found: list[Object] = yaml.safe_load((_HERE / "answers.yaml").read_text("utf-8"))
+    return found
+
+
+def replay(server: Server) -> list[Object]:
+    """Send every request and return what is compared of the answers; nothing stays behind."""
+    answers = []
+    for number, step in enumerate(STEPS):
+        verb, path = step["do"].split(" ", 1)
+        answers.append(_compared(server.ask(verb, path, step.get("body"), step.get("type", JSON))))
+        if number == 0:
+            until(lambda: is_furnished(server, "contract"))
+    server.delete(_NAMESPACE)
+    for path in ("/apis/node.k8s.io/v1/runtimeclasses/nvidia", "/apis/scheduling.k8s.io/v1/priorityclasses/mine"):
+        server.delete(path)
+    until(lambda: server.is_gone(_NAMESPACE))
+    return answers
+
+
+def _compared(answer: Answer) -> Object:
+    if answer.reason or not isinstance(answer.body, dict):
+        text = answer.message if answer.reason else answer.body
+        return {"code": answer.code, "reason": answer.reason, "message": text}
+    return {"code": answer.code, "object": _plain(answer.body)}
+
+
+def _plain(value: Any) -> Any:
+    """Return a value without what differs from server to server."""
+    if isinstance(value, dict):
+        return {key: _plain(part) for key, part in sorted(value.items()) if key not in VOLATILE}
+    return [_plain(part) for part in value] if isinstance(value, list) else value
+
+
+def main() -> None:
+    """Write the answers of a real server."""
+    with tempfile.TemporaryDirectory() as folder, real(Path(folder)) as server:
+        sys.stdout.write("# What kube-apiserver v1.20.2 answered to requests.yaml; written by replay.py.\n")
+        yaml.safe_dump(replay(server), sys.stdout, sort_keys=False, width=120)
+
+
+if __name__ == "__main__":
+    main()
