@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.contract import servers
 from tests.contract.client import Object, Server, until
+from tests.contract.page import Seen, page, row_of
 
 _STARTS = {"sandbox": servers.sandbox, "real": servers.real}
 
@@ -32,17 +34,45 @@ def namespace(server: Server) -> Iterator[str]:
 
 
 @pytest.fixture(autouse=True)
-def _version(request: pytest.FixtureRequest) -> None:
+def _version(request: pytest.FixtureRequest, record_property: Callable[[str, object], None]) -> None:
     """Skip, on a server that is too old, what `@pytest.mark.since(1, 25)` marks."""
-    marker = request.node.get_closest_marker("since")
-    if marker is None:
+    if "server" not in request.fixturenames:
         return
     server: Server = request.getfixturevalue("server")
-    if not server.at_least(*marker.args):
-        major, minor = server.version
+    major, minor = server.version
+    record_property("version", f"{major}.{minor}")
+    marker = request.node.get_closest_marker("since")
+    if marker and not server.at_least(*marker.args):
         pytest.skip(f"Kubernetes {major}.{minor} has not got it; {'.'.join(map(str, marker.args))} has")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let a run write down what it saw."""
+    parser.addoption("--contract-table", metavar="FILE", help="write what each server did to this page")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Make the suite's own marker known."""
-    config.addinivalue_line("markers", "since(major, minor): the behaviour is that of a version and newer ones")
+    config.addinivalue_line("markers", "since(major, minor): the behavior is that of a version and newer ones")
+    if path := config.getoption("--contract-table", default=None):
+        config.pluginmanager.register(_Scribe(Path(path)))
+
+
+class _Scribe:
+    """Collects the outcomes of a run and writes the page at its end."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._seen: dict[str, Seen] = {}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        found = row_of(report.nodeid)
+        if found is None or not (report.when == "call" or report.outcome != "passed"):
+            return
+        row, kind = found
+        told = dict(report.user_properties).get("version", "")
+        self._seen.setdefault(f"{kind} {told}" if kind == "real" else kind, Seen()).add(row, report.outcome)
+
+    def pytest_sessionfinish(self) -> None:
+        before = self._path.read_text("utf-8") if self._path.exists() else ""
+        self._path.write_text(page(self._seen, before), "utf-8")

@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import copy
+import uuid
+from pathlib import Path
+
+import pytest
+import yaml
+
+from gpu_provision.sandbox.apiserver.fieldmanager import ApplyConflict, applied, updated
+from gpu_provision.sandbox.apiserver.fieldmanager.fieldset import paths
+from tests.contract.api.samples import apps, core
+from tests.contract.client import Answer, Object, Server
+
+CASES = Path(__file__).parents[2] / "sandbox/apiserver/fieldmanager/cases"
+PLURALS = {"ConfigMap": "configmaps", "Service": "services", "DaemonSet": "daemonsets"}
+NOW = "2026-01-01T00:00:00Z"
+NEEDS_MORE = {"Invalid", "BadRequest"}
+"""Reasons for which a server takes no part in a case: its object is too bare for a server, the rules are not."""
+
+
+def comparable() -> list[Object]:
+    """Return the cases whose objects can be made by requests alone."""
+    cases = [
+        {**case, "file": file.stem}
+        for file in sorted(CASES.glob("*.yaml"))
+        for case in yaml.safe_load(file.read_text("utf-8"))
+    ]
+    return [case for case in cases if "live" not in case and kind_of(case) in PLURALS and not uses_parts(case)]
+
+
+def steps_of(case: Object) -> list[Object]:
+    steps = [*case.get("given", ()), case["when"]]
+    return [{**step, key: furnished(step[key])} for step in steps for key in ("apply", "update") if key in step]
+
+
+def furnished(body: Object) -> Object:
+    """Return an object with what a server demands of its kind and the cases leave out.
+
+    A pod becomes the pod of a DaemonSet, which may change.
+    """
+    full = copy.deepcopy(body)
+    full["metadata"].pop("namespace", None)
+    if body["kind"] == "Pod":
+        full |= {"apiVersion": "apps/v1", "kind": "DaemonSet", "spec": {"template": {"spec": full.get("spec", {})}}}
+    if full["kind"] == "DaemonSet":
+        spec = full.setdefault("spec", {})
+        spec.setdefault("selector", {"matchLabels": {"app": "x"}})
+        template = spec.setdefault("template", {})
+        template.setdefault("metadata", {}).setdefault("labels", spec["selector"]["matchLabels"])
+        for container in template.setdefault("spec", {}).setdefault("containers", [{"name": "filler"}]):
+            container.setdefault("image", "example.org/x:1")
+    return full
+
+
+def kind_of(case: Object) -> str:
+    first = steps_of(case)[0]
+    return str((first.get("apply") or first["update"])["kind"])
+
+
+def uses_parts(case: Object) -> bool:
+    return any(step.get("subresource") for step in steps_of(case))
+
+
+def version_of(case: Object) -> tuple[int, int]:
+    major, minor = str(case.get("newer", "1.0")).split(".")
+    return int(major), int(minor)
+
+
+def sent(server: Server, collection: str, name: str, step: Object) -> Answer:
+    """Do one step of a case on the server."""
+    body = step.get("apply") or step["update"]
+    body = {**body, "metadata": {**body["metadata"], "name": name}}
+    path = f"{collection}/{name}"
+    if "apply" in step:
+        return server.apply(path, body, manager=step["manager"], force=step.get("force", False))
+    query = f"?fieldManager={step['manager']}"
+    if server.is_gone(path):
+        return server.ask("POST", collection + query, body)
+    return server.ask("PUT", path + query, body)
+
+
+def expected(live: Object | None, step: Object) -> Object | str:
+    """Do one step by the rules alone: the object, or the text of the conflict."""
+    if "update" in step:
+        return updated(live, step["update"], manager=step["manager"], now=NOW)
+    try:
+        return applied(live, step["apply"], manager=step["manager"], force=step.get("force", False), now=NOW)
+    except ApplyConflict as refusal:
+        return refusal.message()
+
+
+def appliers(obj: Object) -> dict[str, list[str]]:
+    """Return what each applier owns; the entries of updates also hold what the server defaulted."""
+    entries = obj["metadata"].get("managedFields", ())
+    return {entry["manager"]: sorted(paths(entry["fieldsV1"])) for entry in entries if entry["operation"] == "Apply"}
+
+
+@pytest.mark.parametrize("case", comparable(), ids=lambda case: f"{case['file']}: {case['name']}")
+def test_owners_and_conflicts_of_a_case_are_those_of_the_rules(server: Server, namespace: str, case: Object) -> None:
+    """The cases of the field manager's own tests, step by step on a server."""
+    if not server.at_least(*version_of(case)):
+        pytest.skip(f"servers before {case['newer']} do otherwise")
+    kind, name = kind_of(case), f"case-{uuid.uuid4().hex[:6]}"
+    collection = (apps if kind == "DaemonSet" else core)(namespace, PLURALS[kind])
+    live: Object | None = None
+    for step in steps_of(case):
+        answer, wanted = sent(server, collection, name, step), expected(live, step)
+        if answer.reason in NEEDS_MORE:
+            pytest.skip(f"a server asks for more than the object of this case has: {answer.message}")
+        if isinstance(wanted, str):
+            assert answer.message == wanted
+        else:
+            assert answer.code in (200, 201), answer
+            assert appliers(answer.body) == appliers(wanted)
+            live = wanted

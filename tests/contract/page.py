@@ -1,0 +1,124 @@
+"""docs/contract.md: which behavior was seen on which server.
+
+    python -m pytest -m "real or not real" tests/contract --contract-table docs/contract.md
+
+writes the columns of the servers that the run asked; other columns stay as they are.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+SUITE = Path(__file__).parent
+_HEAD = """# What API servers do
+
+Every line is a test of `tests/contract`, which asks the sandbox's API server and a real one the same and expects the
+same. A number counts the cases of a test. "Not in" names the cases that a server of that version does not have, or has
+otherwise, and the tests say what it does instead; what the sandbox leaves out is listed in [sandbox.md](sandbox.md).
+
+    make test                   asks the sandbox
+    make test-contract          asks a real control plane
+    python -m pytest -m "real or not real" tests/contract --contract-table docs/contract.md      writes this page
+
+"""
+SANDBOX = "sandbox"
+NOT_ASKED = "not asked"
+_ROW = re.compile(r"^\| (?P<sentence>[^|]+?) \|(?P<cells>.*)\|$")
+
+Row = tuple[str, str]
+"""The file of a test below the suite, without its ending, and its sentence."""
+
+
+@dataclass
+class Seen:
+    """What one server did in a run, by row and outcome."""
+
+    counts: dict[Row, Counter[str]] = field(default_factory=dict)
+
+    def add(self, row: Row, outcome: str) -> None:
+        """Count one more case."""
+        self.counts.setdefault(row, Counter())[outcome] += 1
+
+    def cell(self, row: Row) -> str:
+        """Return what the page says."""
+        counts = self.counts.get(row)
+        if not counts:
+            return NOT_ASKED
+        if counts["failed"]:
+            return f"**fails** ({counts['failed']} of {counts.total()})"
+        if not counts["passed"]:
+            return "not in this version"
+        some = f"{counts['passed']}" if counts.total() > 1 else ""
+        less = f"not in {counts['skipped']}" if counts["skipped"] else ""
+        return ", ".join(filter(None, (f"yes ({some})" if some else "yes", less)))
+
+
+def rows() -> list[Row]:
+    """Return a row for each test of the suite that asks a server, in the order of the files."""
+    return [
+        (_title(file), sentence(node.name))
+        for file in sorted(SUITE.glob("*/test_*.py"))
+        for node in ast.parse(file.read_text("utf-8")).body
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_") and node.args.args
+    ]
+
+
+def sentence(name: str) -> str:
+    """Return a test's name as people read it."""
+    return name.removeprefix("test_").replace("_", " ")
+
+
+def row_of(nodeid: str) -> tuple[Row, str] | None:
+    """Return the row of a test and the kind of server it asked; None if it asked none."""
+    path, _, name = nodeid.partition("::")
+    function, _, parameters = name.partition("[")
+    kind = re.match(r"sandbox|real", parameters)
+    return ((_title(Path(path)), sentence(function)), kind.group()) if kind else None
+
+
+def _title(file: Path) -> str:
+    return f"{file.parent.name}/{file.stem.removeprefix('test_')}"
+
+
+def known(text: str) -> dict[str, dict[Row, str]]:
+    """Return the cells of a page by column."""
+    columns: list[str] = []
+    cells: dict[str, dict[Row, str]] = {}
+    title = ""
+    for line in text.splitlines():
+        if line.startswith("## "):
+            title = line.removeprefix("## ")
+        elif found := _ROW.match(line):
+            parts = [part.strip() for part in found["cells"].split("|")]
+            if found["sentence"] == "behavior":
+                columns = parts
+            elif not found["sentence"].startswith("---"):
+                for column, part in zip(columns, parts, strict=True):
+                    cells.setdefault(column, {})[title, found["sentence"]] = part
+    return cells
+
+
+def page(seen: Mapping[str, Seen], before: str) -> str:
+    """Return the page after a run; ``before`` is the page as it was."""
+    cells = known(before)
+    for column, outcome in seen.items():
+        cells[column] = {row: outcome.cell(row) for row in rows()}
+    return "".join((_HEAD, *_sections(cells, sorted(cells, key=_order))))
+
+
+def _order(column: str) -> tuple[bool, str]:
+    return column != SANDBOX, column
+
+
+def _sections(cells: Mapping[str, Mapping[Row, str]], columns: Iterable[str]) -> Iterator[str]:
+    names, last = [*columns], ""
+    for row in rows():
+        if row[0] != last:
+            yield f"{chr(10) if last else ''}## {row[0]}\n\n| behavior | {' | '.join(names)} |\n|---|{'---|' * len(names)}\n"
+            last = row[0]
+        yield f"| {row[1]} | {' | '.join(cells[name].get(row, NOT_ASKED) for name in names)} |\n"

@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.contract.page import NOT_ASKED, SANDBOX, Seen, known, page, row_of, rows
+
+PAGE = Path(__file__).parents[2] / "docs" / "contract.md"
+
+
+def test_the_page_lists_the_tests_that_exist() -> None:
+    """Written again with --contract-table after tests were added, renamed or removed."""
+    listed = known(PAGE.read_text("utf-8"))[SANDBOX]
+    assert [*listed] == rows()
+
+
+def test_no_test_of_the_page_failed() -> None:
+    assert "**fails**" not in PAGE.read_text("utf-8")
+
+
+def test_a_run_writes_the_column_of_the_server_it_asked() -> None:
+    """Other columns stay, and say of tests that are new that nobody asked."""
+    first, *others = rows()
+    seen = Seen()
+    seen.add(first, "passed")
+    seen.add(first, "skipped")
+    before = page({"real 1.20": seen}, "")
+    after = known(page({SANDBOX: Seen({row: seen.counts[first] for row in others})}, before))
+    assert [*after] == [SANDBOX, "real 1.20"]
+    assert after["real 1.20"][first] == "yes (1), not in 1"
+    assert after["real 1.20"][others[0]] == after[SANDBOX][first] == NOT_ASKED
+
+
+def test_a_test_names_its_row_and_its_server() -> None:
+    nodeid = "tests/contract/api/test_lists.py::test_a_list_has_a_version[real-x-y]"
+    assert row_of(nodeid) == (("api/lists", "a list has a version"), "real")
+    assert row_of("tests/contract/api/test_answers.py::test_every_request_has_an_answer_on_record") is None
