@@ -9,7 +9,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -125,6 +125,7 @@ class Server:
         access: Whose credentials requests carry.
         user: Gives the kubeconfig of another user, without any right until RBAC gives it one; None if the server has
             no users to spare.
+        controllers: Whether controllers and a scheduler run.
         compact: Makes the server forget all history, so that old versions expire; None if that cannot be asked of it.
     """
 
@@ -133,14 +134,20 @@ class Server:
     directory: Path
     access: Credentials
     user: Callable[[str], Path] | None = None
+    controllers: bool = True
     compact: Callable[[], None] | None = None
     _kept: threading.local = field(default_factory=threading.local, repr=False)
 
     @cached_property
     def version(self) -> tuple[int, int]:
         """The version that the server tells, such as (1, 20)."""
-        told = self.ask("GET", "/version").body
-        return int(told["major"]), int(re.sub(r"\D", "", told["minor"]))
+        major, minor = re.findall(r"\d+", self.release)[:2]
+        return int(major), int(minor)
+
+    @cached_property
+    def release(self) -> str:
+        """The release that the server tells, such as 1.20.2."""
+        return str(self.ask("GET", "/version").body["gitVersion"]).removeprefix("v")
 
     def at_least(self, major: int, minor: int) -> bool:
         """Say whether the server is of a version or newer."""
@@ -153,7 +160,7 @@ class Server:
 
     def with_access(self, access: Credentials) -> Server:
         """Return the same server, asked with other credentials."""
-        return Server(self.kind, self.kubeconfig, self.directory, access, self.user, self.compact)
+        return replace(self, access=access, _kept=threading.local())
 
     def connection(self) -> http.client.HTTPSConnection:
         """Return a new connection, which verifies the server's certificate."""

@@ -2,7 +2,8 @@
 
     python -m pytest -m "real or not real" tests/contract --contract-table docs/contract.md
 
-writes the columns of the servers that the run asked; other columns stay as they are.
+writes the columns of the servers that the run asked; other columns stay as they are. After tests were added, renamed
+or removed, ``python -m tests.contract.page`` brings the list up to date without asking anybody.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 SUITE = Path(__file__).parent
+PAGE = SUITE.parents[1] / "docs" / "contract.md"
 _HEAD = """# What API servers do
 
 Every line is a test of `tests/contract`, which asks the sandbox's API server and a real one the same and expects the
@@ -119,6 +121,16 @@ def _sections(cells: Mapping[str, Mapping[Row, str]], columns: Iterable[str]) ->
     names, last = [*columns], ""
     for row in rows():
         if row[0] != last:
-            yield f"{chr(10) if last else ''}## {row[0]}\n\n| behavior | {' | '.join(names)} |\n|---|{'---|' * len(names)}\n"
+            gap = "\n" if last else ""
+            yield f"{gap}## {row[0]}\n\n| behavior | {' | '.join(names)} |\n|---|{'---|' * len(names)}\n"
             last = row[0]
         yield f"| {row[1]} | {' | '.join(cells[name].get(row, NOT_ASKED) for name in names)} |\n"
+
+
+def main() -> None:
+    """Bring the page's list of tests up to date; what nobody asked yet says so."""
+    PAGE.write_text(page({}, PAGE.read_text("utf-8") if PAGE.exists() else ""), "utf-8")
+
+
+if __name__ == "__main__":
+    main()

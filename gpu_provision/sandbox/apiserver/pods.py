@@ -18,6 +18,7 @@ from gpu_provision.sandbox.apiserver.status import StatusError, bad_request, inv
 
 _CREATED, _NO_CONTENT = 201, 204
 _TEXT = "text/plain"
+_EVICTED: Object = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": _CREATED}
 _OVER = ("Succeeded", "Failed")
 _LEAST = {"tailLines": 0, "limitBytes": 1, "sinceSeconds": 1}
 
@@ -53,10 +54,10 @@ def evict(registry: Registry, call: Call) -> Reply:
         raise bad_request(message)
     settle = checked_budgets(registry, pod)
     if call.dry_run() or options.dry_run:
-        return reply(success(call.info, call.target.name, pod["metadata"]["uid"]), _CREATED)
+        return reply(_EVICTED, _CREATED)
     settle()
     registry.delete(call.target, options)
-    return reply(success(call.info, call.target.name, pod["metadata"]["uid"]), _CREATED)
+    return reply(_EVICTED, _CREATED)
 
 
 def append_log(registry: Registry, call: Call) -> Reply:

@@ -15,6 +15,7 @@ def answers(server: Server) -> list[Object]:
     return replay(server)
 
 
+@pytest.mark.usefixtures("_controllers")
 @pytest.mark.parametrize("number", range(len(STEPS)), ids=NAMES)
 def test_a_request_is_answered_as_a_real_server_has_answered_it(answers: list[Object], number: int) -> None:
     """Code, reason and message of a refusal, and every field of an object, the defaulted ones too."""

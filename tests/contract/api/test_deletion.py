@@ -152,6 +152,7 @@ def test_a_kubelet_ends_a_pod_by_a_deletion_without_a_grace_period(
     assert server.is_gone(path)
 
 
+@pytest.mark.usefixtures("_controllers")
 @pytest.mark.parametrize("policy", ["Background", "Foreground", "Orphan"])
 def test_a_propagation_policy_is_accepted(server: Server, namespace: str, policy: str) -> None:
     path = core(namespace, "configmaps", "one")
@@ -160,6 +161,7 @@ def test_a_propagation_policy_is_accepted(server: Server, namespace: str, policy
     until(lambda: server.is_gone(path))
 
 
+@pytest.mark.usefixtures("_controllers")
 @pytest.mark.parametrize(("policy", "finalizer"), [("Foreground", "foregroundDeletion"), ("Orphan", "orphan")])
 def test_policies_that_wait_are_finalizers(server: Server, namespace: str, policy: str, finalizer: str) -> None:
     path = apps(namespace, "deployments", "d")

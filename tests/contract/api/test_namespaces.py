@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+import pytest
+
 from tests.contract.api.samples import configmap, core
 from tests.contract.client import Server, until
+
+pytestmark = pytest.mark.usefixtures("_controllers")
 
 PATH = "/api/v1/namespaces"
 

@@ -160,6 +160,7 @@ def test_a_missing_namespace_is_not_found(cluster: Cluster) -> None:
         cluster.apply(sample("contract-none"))
 
 
+@pytest.mark.usefixtures("_controllers")
 def test_a_refusal_of_admission_is_no_missing_right(cluster: Cluster, namespace: str) -> None:
     body = pod("p", metadata={"namespace": namespace}, serviceAccountName="none")
     with pytest.raises(Rejected) as refusal:

@@ -52,6 +52,7 @@ def test_a_new_pod_is_pending(server: Server, namespace: str) -> None:
     assert (status["phase"], status["qosClass"]) == ("Pending", "BestEffort")
 
 
+@pytest.mark.usefixtures("_controllers")
 @pytest.mark.parametrize(
     ("field", "value", "message"),
     [
