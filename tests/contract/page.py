@@ -2,7 +2,7 @@
 
     python -m pytest -m "real or not real" tests/contract --contract-table docs/contract.md
 
-writes the columns of the servers that the run asked; other columns stay as they are. After tests were added, renamed
+writes what the run saw, and leaves everything else as it was. After tests were added, renamed
 or removed, ``python -m tests.contract.page`` brings the list up to date without asking anybody.
 """
 
@@ -109,7 +109,7 @@ def page(seen: Mapping[str, Seen], before: str) -> str:
     """Return the page after a run; ``before`` is the page as it was."""
     cells = known(before)
     for column, outcome in seen.items():
-        cells[column] = {row: outcome.cell(row) for row in rows()}
+        cells.setdefault(column, {}).update({row: outcome.cell(row) for row in outcome.counts})
     return "".join((_HEAD, *_sections(cells, sorted(cells, key=_order))))
 
 

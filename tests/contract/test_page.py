@@ -13,8 +13,8 @@ def test_no_test_of_the_page_failed() -> None:
     assert "**fails**" not in PAGE.read_text("utf-8")
 
 
-def test_a_run_writes_the_column_of_the_server_it_asked() -> None:
-    """Other columns stay, and say of tests that are new that nobody asked."""
+def test_a_run_writes_what_it_asked() -> None:
+    """Other cells stay; of tests that are new they say that nobody asked."""
     first, *others = rows()
     seen = Seen()
     seen.add(first, "passed")

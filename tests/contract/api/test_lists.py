@@ -85,7 +85,8 @@ def test_a_token_and_a_version_exclude_each_other(server: Server, path: str) -> 
 
 def test_a_token_from_before_the_history_ends_has_expired(server: Server, path: str) -> None:
     """410; the answer holds a token that goes on with the present state."""
-    assert server.compact is not None, "this server's history cannot be cut"
+    if server.compact is None:
+        pytest.skip("the history of this cluster cannot be cut from outside")
     token = server.get(f"{path}&limit=3")["metadata"]["continue"]
     server.patch(f"{path.partition('?')[0]}/c-0", {"data": {"k": "later"}})
     server.compact()
