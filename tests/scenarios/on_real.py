@@ -83,10 +83,15 @@ class RealWorld(World):
         """The kubeconfig of the user who has only the rights they need."""
         return self._cluster.account
 
-    def edited(self) -> None:
-        """Let the administrator bind the rights that the inventory needs now."""
+    def give_rights(self) -> tuple[str, ...]:
+        """Give them to the user that every run is of."""
         rights = self.cli("rbac", "-i", str(self.inventory), *self._cluster.subject, check=True).out
         self.kubectl("apply", "-f", "-", stdin=rights)
+        return ()
+
+    def edited(self) -> None:
+        """Bind the rights that the inventory needs now."""
+        self.give_rights()
 
     def requests(self) -> list[Request]:
         """Every request of this tool, from the audit log; one that is not answered yet is left out, a watch is not."""

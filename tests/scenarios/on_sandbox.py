@@ -12,6 +12,7 @@ from gpu_provision.sandbox.apiserver.requestlog import Request, requests
 from tests.scenarios.world import World, default_fleet
 
 _LATENCY_SECONDS = 0.1
+_USER = "gpu-provision"
 
 
 class SandboxWorld(World):
@@ -31,6 +32,12 @@ class SandboxWorld(World):
     def account(self) -> Path:
         """The sandbox's own kubeconfig."""
         return self.kubeconfig
+
+    def give_rights(self) -> tuple[str, ...]:
+        """Give them to a user besides the administrator."""
+        access = self.cli("sandbox", "kubeconfig", "--fleet", str(self.fleet), "--user", _USER, check=True).out
+        self.kubectl("apply", "-f", "-", stdin=self.cli("rbac", "-i", str(self.inventory), "--user", _USER).out)
+        return "--kubeconfig", access.strip()
 
     def edited(self) -> None:
         """Nothing to do: who starts a sandbox may do everything there."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+import yaml
 
 from tests.scenarios.world import SPARE_NODES, World
 
@@ -51,6 +52,12 @@ def test_the_second_run_changes_nothing(world: World, first_run: str) -> None:
     assert len(world.writes()) == before, first_run
     assert "Success" not in second.partition("Beginning operation run")[2].partition("Results")[0]
     assert second.count("No changes") >= 12
+
+
+def test_every_request_was_of_the_user_whose_kubeconfig_it_is(world: World, first_run: str) -> None:
+    """On a real control plane that user has the rights that ``gpu-provision rbac`` prints, and no others."""
+    config = yaml.safe_load(world.account().read_text())
+    assert {request.user for request in world.requests()} == {config["users"][0]["name"]}, first_run
 
 
 def test_a_run_without_changes_asks_little(world: World, first_run: str) -> None:

@@ -5,11 +5,14 @@ All tests of this module share a cluster, in their order.
 
 from __future__ import annotations
 
+import json
+
 import pytest
 import yaml
 
 from tests.scenarios.world import Answer, World
 
+OPERANDS = "gpu-operator-resources"
 pytestmark = pytest.mark.xdist_group("refusals")  # one world, one worker
 
 
@@ -46,9 +49,32 @@ def test_a_field_of_another_manager_is_a_conflict_and_nothing_is_written(world: 
     world.kubectl("delete", "runtimeclass", "nvidia")
 
 
+def test_a_right_that_was_taken_away_is_named_and_given_back_the_run_goes_on(world: World) -> None:
+    """Found before the first write, and before the lock is taken."""
+    limited = world.give_rights()
+    world.apply("--cluster-only", *limited, check=True)
+    world.settings(device_plugin={"version": "v0.19.3"})
+    role = f"gpu-provision-{world.name}"
+    rules = world.json("role", role, "-n", OPERANDS)["rules"]
+    fewer = [rule for rule in rules if "daemonsets" not in rule["resources"]]
+    assert fewer != rules
+    world.kubectl("patch", "role", role, "-n", OPERANDS, "--type=merge", "-p", json.dumps({"rules": fewer}))
+    before = len(world.writes())
+    run = world.apply("--cluster-only", "--json", *limited)
+    (error,) = json.loads(run.out)["errors"]
+    assert (run.code, error["code"]) == (1, "GP310"), run.text
+    assert "gpu-provision lacks" in error["what"]
+    assert "patch daemonsets.apps " in error["evidence"]
+    assert f"in namespace {OPERANDS}" in error["evidence"]
+    assert "rbac" in error["fix"]
+    assert len(world.writes()) == before
+    world.give_rights()
+    assert world.apply("--cluster-only", *limited).code == 0
+    assert len(world.writes()) > before
+
+
 def test_a_second_stack_over_the_same_objects_is_refused(world: World) -> None:
     """Two inventories that apply the same objects would undo each other for ever."""
-    world.apply("--cluster-only", check=True)
     before = len(world.writes())
     name = f"name: {world.name}\n"
     world.edit(lambda text: text.replace(name, "name: other\n"))

@@ -93,6 +93,10 @@ class World(ABC):
         """The kubeconfig that the tool runs with."""
 
     @abstractmethod
+    def give_rights(self) -> tuple[str, ...]:
+        """Let the administrator apply what ``gpu-provision rbac`` prints; return the flags to run with no more."""
+
+    @abstractmethod
     def slow_down(self) -> None:
         """Make every request of the tool take its time, so that a kill can fall between two of them."""
 

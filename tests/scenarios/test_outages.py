@@ -1,0 +1,65 @@
+"""An API server that restarts, hangs, refuses or ends while a run goes on: it is waited for, and that is said."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+
+import pytest
+
+from tests.scenarios.on_sandbox import SandboxWorld
+from tests.scenarios.world import World
+
+Make = Callable[..., World]
+_IN_THE_MIDDLE = 40  # writes of about 70
+
+
+@pytest.mark.parametrize("fault", ["unavailable", "drop"])
+def test_an_api_server_that_refuses_for_a_while_is_waited_for(
+    new_sandbox: Callable[..., SandboxWorld], fault: str
+) -> None:
+    """Only the sandbox's server can be told to; a real one is ended, in the next test."""
+    world = new_sandbox(timings={"speed": 4})
+    run = world.start(*world.apply_command, "--cluster-only")
+    world.until(lambda: len(world.writes()) > _IN_THE_MIDDLE)
+    world.server_fault(**{fault: {"seconds": 2, "agents": "gpu-provision"}, "expire-watches": True})
+    out, _ = run.communicate(timeout=100)
+    assert run.returncode == 0, out
+
+
+def test_an_api_server_that_restarts_in_the_middle_is_waited_for(new_world: Make) -> None:
+    """A control plane's restart costs the run a pause, not its life."""
+    world = new_world(timings={"speed": 4})
+    run = world.start(*world.apply_command, "--cluster-only")
+    world.until(lambda: len(world.writes()) > _IN_THE_MIDDLE)
+    world.kill_server()
+    world.start_server()
+    out, _ = run.communicate(timeout=100)
+    assert run.returncode == 0, out
+
+
+def test_an_api_server_that_hangs_for_a_while_is_waited_for(new_world: Make) -> None:
+    world = new_world(timings={"speed": 4})
+    run = world.start(*world.apply_command, "--cluster-only")
+    world.until(lambda: len(world.writes()) > _IN_THE_MIDDLE)
+    server = world.server_pid()
+    os.kill(server, signal.SIGSTOP)
+    time.sleep(1.5)  # the outage itself is what is tested
+    os.kill(server, signal.SIGCONT)
+    out, _ = run.communicate(timeout=100)
+    assert run.returncode == 0, out
+
+
+def test_an_api_server_that_went_away_is_told_while_it_is_waited_for(new_world: Make) -> None:
+    world = new_world(timings={"speed": 1})
+    run = world.start(*world.apply_command, "--cluster-only")
+    world.until(lambda: len(world.writes()) > _IN_THE_MIDDLE)
+    world.kill_server()
+    assert run.stdout is not None
+    told = next(line for line in run.stdout if "has not answered for" in line)
+    run.send_signal(signal.SIGINT)
+    out, _ = run.communicate(timeout=60)
+    assert run.returncode == 130, told + out
+    assert "Traceback" not in out
