@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from gpu_provision.sandbox.apiserver.requestlog import Request
+from gpu_provision.sandbox.nodes.node import SIMULATED
 
 _HOME, _ACCOUNT = "gpu-provision-tests", "gpu-provision"
 _NAMESPACES = ("gpu-operator-resources", "node-feature-discovery")
@@ -60,14 +61,18 @@ class GivenCluster:
         return done.stdout
 
     def _empty(self) -> None:
-        """Remove what scenarios make. Pods first and at once: no kubelet is there to end them any more."""
-        gone = ("--ignore-not-found", "--now")
-        self._kubectl("delete", "pods", "--all-namespaces", "--field-selector", "spec.nodeName!=", "--force", *gone)
-        self._kubectl("delete", "nodes", "--all", *gone)
-        self._kubectl("delete", "namespaces", *_NAMESPACES, *gone)
-        self._kubectl("delete", _CLUSTER_KINDS, "-l", _OURS, *gone)
-        self._kubectl("delete", "runtimeclass", "nvidia", *gone)
-        self._kubectl("delete", "configmap", "sandbox-faults", "-n", "kube-system", *gone)
+        """Remove what scenarios make; nodes first, lest new pods are bound to them, which no kubelet would end."""
+        nodes = json.loads(self._kubectl("get", "nodes", "-o", "json"))["items"]
+        own = [node["metadata"]["name"] for node in nodes if SIMULATED not in node["metadata"].get("annotations", {})]
+        assert not own, f"nothing was touched: {self.kubeconfig} is of a cluster with nodes of its own: {own}"
+        self._kubectl("delete", "nodes", "--all", "--ignore-not-found")
+        at_once = ("--force", "--grace-period=0", "--ignore-not-found")
+        for namespace in (*_NAMESPACES, "default"):
+            self._kubectl("delete", "pods", "--all", "-n", namespace, *at_once)
+        self._kubectl("delete", "namespaces", *_NAMESPACES, "--ignore-not-found")
+        self._kubectl("delete", _CLUSTER_KINDS, "-l", _OURS, "--ignore-not-found")
+        self._kubectl("delete", "runtimeclass", "nvidia", "--ignore-not-found")
+        self._kubectl("delete", "configmap", "sandbox-faults", "-n", "kube-system", "--ignore-not-found")
 
     def _make_account(self) -> None:
         namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": _HOME}}
