@@ -116,6 +116,7 @@ class _Start:
     def __init__(self, directory: Path, site: Site, running: contextlib.ExitStack) -> None:
         self.directory, self.site, self.running = directory, site, running
         self.authority = Authority(directory)
+        self.etcd_client = self.authority.issue("etcd-client")
         self.users = {"gpu-provision": "", **site.users}
         self.passes: Passes = passes(self.users)
         self.programs: dict[str, subprocess.Popen[bytes]] = {}
@@ -126,7 +127,6 @@ class _Start:
     def all(self) -> ControlPlane:
         """Start everything, in order."""
         self._write_files()
-        self.etcd_client = self.authority.issue("etcd-client")
         etcd = self._etcd()
         self.server = self.running.enter_context(contextlib.ExitStack())  # ends after the controllers, restarted or not
         port = self._apiserver(etcd, self.site.port)

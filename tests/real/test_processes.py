@@ -71,7 +71,7 @@ def test_a_program_ends_with_a_parent_that_is_killed(tmp_path: Path) -> None:
     with subprocess.Popen(command, cwd=CHECKOUT, stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout
         child = int(parent.stdout.readline())
-        os.kill(child, 0)
+        assert await_ready(lambda: Path(f"/proc/{child}/exe").readlink().name == "sleep"), "it was started"
         parent.kill()
     assert await_ready(lambda: not _lives(child))
 
