@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -63,16 +64,14 @@ def test_a_program_that_ends_is_reported_with_the_end_of_its_log(tmp_path: Path)
 
 
 def test_a_program_ends_with_a_parent_that_is_killed(tmp_path: Path) -> None:
-    code = "import sys, time; from pathlib import Path; from tests.real.processes import process\n"
-    code += (
-        "with process(Path(sys.argv[1]), ['sleep', '1000']) as child: print(child.pid, flush=True); time.sleep(1000)"
-    )
-    command = [sys.executable, "-c", code, str(tmp_path / "log")]
+    command, sleep = [sys.executable, "-c", PARENT, str(tmp_path / "log")], shutil.which("sleep")
+    assert sleep
     with subprocess.Popen(command, cwd=CHECKOUT, stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout
-        child = int(parent.stdout.readline())
-        assert await_ready(lambda: Path(f"/proc/{child}/exe").readlink().name == "sleep"), "it was started"
+        child = Path(f"/proc/{int(parent.stdout.readline())}")
+        started = await_ready(lambda: (child / "exe").resolve() == Path(sleep).resolve())
         parent.kill()
+    assert started
     assert await_ready(lambda: not _lives(child))
 
 
@@ -93,8 +92,8 @@ def test_an_interrupt_of_the_test_run_is_for_us_alone(tmp_path: Path) -> None:
     assert child.returncode == -signal.SIGTERM
 
 
-def _lives(process_id: int) -> bool:
+def _lives(process_folder: Path) -> bool:
     try:
-        return "State:\tZ" not in Path(f"/proc/{process_id}/status").read_text()
+        return "State:\tZ" not in (process_folder / "status").read_text()
     except (FileNotFoundError, ProcessLookupError):
         return False
