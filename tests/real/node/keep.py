@@ -11,7 +11,7 @@ from pathlib import Path
 _PAUSE_SECONDS = 1
 
 
-def keep(programs: Mapping[str, Sequence[str]], *, directory: Path, vital: str) -> None:
+def keep(programs: Mapping[str, Sequence[str]], *, directory: Path, vital: str, pause: float = _PAUSE_SECONDS) -> None:
     """Keep programs running, as systemd's Restart=always does, until the vital one ends.
 
     A program that ends is started alone: what it had started lives on, as under KillMode=process.
@@ -20,6 +20,7 @@ def keep(programs: Mapping[str, Sequence[str]], *, directory: Path, vital: str) 
         programs: Command lines by name.
         directory: ``log/<name>.log`` gets their output, ``pids/<name>`` their process id within the machine.
         vital: The one that cannot be started again.
+        pause: Seconds before a program is started again.
     """
     (directory / "pids").mkdir()
     names = {_start(name, command, directory): name for name, command in programs.items()}
@@ -32,7 +33,7 @@ def keep(programs: Mapping[str, Sequence[str]], *, directory: Path, vital: str) 
             log.write(f"{time.time():.0f} {name} ended: {os.waitstatus_to_exitcode(status)}\n")
         if name == vital:
             return
-        time.sleep(_PAUSE_SECONDS)
+        time.sleep(pause)
         names[_start(name, programs[name], directory)] = name
 
 

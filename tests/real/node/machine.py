@@ -52,11 +52,15 @@ class Machine:
         """What to put before a command of ours that shall use the machine's network."""
         return "nsenter", "--target", str(self.pid), "--net", "--"
 
-    def run(self, *command: str) -> str:
-        """Run a command on the machine, as somebody who is logged in there, and return its output."""
+    @property
+    def login(self) -> tuple[str, ...]:
+        """What to put before a command that shall run on the machine."""
         spaces = ("--mount", "--uts", "--ipc", "--net", "--pid", "--cgroup")
-        login = ("nsenter", "--target", str(self.pid), *spaces, "--", *command)
-        done = subprocess.run(login, check=False, capture_output=True, text=True, cwd="/")
+        return "nsenter", "--target", str(self.pid), *spaces, "--"
+
+    def run(self, *command: str) -> str:
+        """Run a command on the machine and return its output."""
+        done = subprocess.run([*self.login, *command], check=False, capture_output=True, text=True, cwd="/")
         assert done.returncode == 0, f"{' '.join(command)}: {done.stdout}{done.stderr}"
         return done.stdout
 

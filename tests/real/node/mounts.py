@@ -19,10 +19,11 @@ class Mount:
 
 def mounts() -> list[Mount]:
     """Return what is mounted, in the order in which it was mounted."""
-    return [_parsed(line) for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+    return [parsed(line) for line in Path("/proc/self/mountinfo").read_text().splitlines()]
 
 
-def _parsed(line: str) -> Mount:
+def parsed(line: str) -> Mount:
+    """Return what a line of mountinfo says."""
     where, _, what = line.partition(" - ")
     _, _, _, root, target, *_ = where.split()
     kind, _, options = what.split(" ", 2)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.real.node.conftest import GPUS, Clock
+from tests.real.node.nodes import GPUS, Clock
 from tests.real.node.user import NFD, OPERANDS, VALIDATOR, Answer, NodeUser
 
 pytestmark = pytest.mark.real
@@ -42,11 +42,11 @@ def test_every_component_is_ready(user: NodeUser, first_run: Answer) -> None:
         assert row["ready"] == row["desired"], row
 
 
-def test_the_toolkit_waited_until_the_driver_could_be_used(user: NodeUser, first_run: Answer) -> None:
-    """Its init container was there first, and ended when the driver's files had appeared."""
+@pytest.mark.usefixtures("first_run")
+def test_the_toolkit_waited_until_the_driver_could_be_used(user: NodeUser) -> None:
+    """Its init container did not end before the driver's files were there."""
     waited = init_container(user.pod("nvidia-container-toolkit-daemonset"), "driver-validation")
     (library,) = written(user, f"{DRIVER}/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1")
-    assert seconds(waited["startedAt"]) <= library, first_run.text
     assert seconds(waited["finishedAt"]) >= math.floor(library)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.real.node.conftest import GPUS
+from tests.real.node.nodes import GPUS
 from tests.real.node.user import OPERANDS, VALIDATOR, NodeUser
 
 pytestmark = pytest.mark.real

@@ -1,0 +1,83 @@
+"""A machine that is ready for its user: the node takes pods, the images are there, the user has their rights."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gpu_provision.inventory import load
+from tests.real.images import build
+from tests.real.node import hardware, machine
+from tests.real.node.settings import NODE
+from tests.real.node.user import NodeUser
+
+GPUS = 2
+
+
+@dataclass
+class Clock:
+    """Measures, for people; no test depends on it."""
+
+    times: dict[str, float] = field(default_factory=dict)
+    facts: dict[str, int] = field(default_factory=dict)
+    _last: float = field(default_factory=time.monotonic)
+
+    def start(self) -> None:
+        """Begin to measure."""
+        self._last = time.monotonic()
+
+    def lap(self, what: str) -> None:
+        """Note how long it has been since the last lap."""
+        now = time.monotonic()
+        self.times[what], self._last = now - self._last, now
+
+    def lines(self) -> list[str]:
+        """Return what was measured."""
+        times = [f"{what}: {seconds:.1f} s" for what, seconds in self.times.items()]
+        return times + [f"{what}: {number}" for what, number in self.facts.items()]
+
+
+def missing() -> str:
+    """Say what this computer lacks for a node with our images; an empty string if nothing."""
+    return machine.missing() or build.missing()
+
+
+@contextlib.contextmanager
+def ready_node(folder: Path, clock: Clock) -> Iterator[NodeUser]:
+    """Start a machine with its files in a new folder, and end it with the block. What it came to stays in state.log."""
+    hardware.write_pci(folder / "pci", gpus=GPUS)
+    clock.start()
+    with machine.machine(folder) as node:
+        clock.lap("control plane up")
+        user = NodeUser(folder, node)
+        user.take_rights()
+        node.until(lambda: takes_pods(user), what="the node does not get ready")
+        clock.lap("node ready")
+        _import_images(user)
+        clock.lap("images built and imported")
+        try:
+            yield user
+        finally:
+            state = user.kubectl("get", "nodes,daemonsets,pods,events", "--all-namespaces", "-o", "wide", check=False)
+            (folder / "state.log").write_text(state)
+
+
+def takes_pods(user: NodeUser) -> bool:
+    """Tell whether the node says that it is ready, and nothing keeps pods from it."""
+    found = user.kubectl("get", "node", NODE, "--ignore-not-found", "-o", "json")
+    node: dict[str, Any] = json.loads(found or '{"status": {}}')
+    conditions = {condition["type"]: condition["status"] for condition in node["status"].get("conditions", ())}
+    return conditions.get("Ready") == "True" and not node["spec"].get("taints")
+
+
+def _import_images(user: NodeUser) -> None:
+    archive = user.folder / "images.tar"
+    shutil.copy(build.cached(build.of_inventory(load(user.inventory))), archive)
+    user.machine.run("ctr", "-n", "k8s.io", "images", "import", str(archive))
+    archive.unlink()
