@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gpu_provision.inventory.examine import load
+from gpu_provision.inventory.expectation import expectation
 from gpu_provision.inventory.ssh_config import write_ssh_config
 from gpu_provision.model.findings import ProvisionError
 from gpu_provision.model.inventory import Inventory, Node, Ssh
@@ -71,7 +72,7 @@ def _data(inventory: Inventory, node: Node, ssh_config: str) -> dict[str, Any]:
     data: dict[str, Any] = {
         "gpu_inventory": inventory.path,
         "gpu_node": node.name,
-        "gpu_count": pool.gpu.count if pool.gpu else 0,
+        "gpu_expected": _plain(asdict(expectation(inventory, node))),
         "host_prerequisites": _plain(asdict(pool.host_prerequisites)),
     }
     fleet = inventory.cluster.sandbox

@@ -21,6 +21,7 @@ from gpu_provision.model.inventory import (
     Inventory,
     Node,
     NodePool,
+    Preflight,
     Ssh,
 )
 from gpu_provision.model.specs import (
@@ -77,6 +78,7 @@ def resolve(source: Source, data: Data, release: Release) -> Inventory:
         specs=specs,
         pools=pools,
         nodes=tuple(_nodes(data, base)),
+        preflight=_record(Preflight, data.get("preflight", {})),
     )
 
 

@@ -35,6 +35,7 @@ class Finding:
         what: What is wrong, in one sentence.
         where: ``file:line path``, a host, or ``Kind namespace/name``; empty if nowhere in particular.
         evidence: What was seen: a log line, a field's value, a server's message.
+        consequence: What comes of it if nothing is done; empty where ``what`` says so.
         fix: What the reader can do, as a command where there is one.
         severity: Whether the run can go on.
     """
@@ -43,6 +44,7 @@ class Finding:
     what: str
     where: str = ""
     evidence: str = ""
+    consequence: str = ""
     fix: str = ""
     severity: Severity = Severity.ERROR
 
@@ -51,6 +53,7 @@ class Finding:
         head = " ".join(part for part in (self.code, self.where) if part)
         lines = [f"{head}: {self.what}"]
         lines += [f"  seen: {self.evidence}"] if self.evidence else []
+        lines += [f"  else: {self.consequence}"] if self.consequence else []
         lines += [f"  fix: {self.fix}"] if self.fix else []
         return "\n".join(lines)
 

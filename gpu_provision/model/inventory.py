@@ -52,6 +52,19 @@ class HostPrerequisites:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Preflight:
+    """How preflight judges.
+
+    Attributes:
+        ignore: Codes of findings that do not stop a run.
+        registry: Whether registries are asked for images.
+    """
+
+    ignore: tuple[str, ...] = ()
+    registry: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodePool:
     """Nodes that are alike. A pool without ``gpu`` gets no GPU component.
 
@@ -123,6 +136,7 @@ class Inventory:
     specs: Specs
     pools: Mapping[str, NodePool]
     nodes: tuple[Node, ...]
+    preflight: Preflight = field(default_factory=Preflight)
 
     def pool_of(self, node: Node) -> NodePool:
         """Return the pool that a node of this inventory belongs to."""

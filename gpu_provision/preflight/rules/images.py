@@ -1,0 +1,56 @@
+"""What the registry says about a node's driver image."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpu_provision.model.findings import Finding
+from gpu_provision.preflight import codes
+from gpu_provision.preflight.subject import ImageAnswer, ImageState, Subject
+
+
+def driver_image(subject: Subject) -> Iterator[Finding]:
+    """Yield a driver image that is not there, or that nobody could ask about."""
+    answer = subject.image
+    if answer is None:
+        return
+    match answer.state:
+        case ImageState.PRESENT:
+            return
+        case ImageState.ABSENT:
+            yield _absent(subject, answer)
+        case ImageState.OTHER_ARCHITECTURE:
+            yield _other_architecture(subject, answer)
+        case ImageState.REFUSED | ImageState.UNREACHABLE:
+            yield _unknown(subject, answer)
+
+
+def _absent(subject: Subject, answer: ImageAnswer) -> Finding:
+    return subject.error(
+        codes.IMAGE_ABSENT,
+        f"there is no driver image {answer.reference}",
+        evidence=answer.evidence,
+        consequence="the driver pod stays in ImagePullBackOff",
+        fix=f"set {subject.driver_key}.version to one that exists for this system, or mirror the image",
+    )
+
+
+def _other_architecture(subject: Subject, answer: ImageAnswer) -> Finding:
+    return subject.error(
+        codes.IMAGE_ARCHITECTURE,
+        f"the driver image {answer.reference} does not exist for {subject.host.kernel.architecture}",
+        evidence=answer.evidence,
+        consequence='the driver pod fails with "no match for platform" or "exec format error"',
+        fix=f"set {subject.driver_key}.version to one with this platform, or mirror all platforms of the image",
+    )
+
+
+def _unknown(subject: Subject, answer: ImageAnswer) -> Finding:
+    return subject.warning(
+        codes.IMAGE_UNKNOWN,
+        f"it is not known whether the driver image {answer.reference} exists",
+        evidence=answer.evidence,
+        consequence="if it does not, the driver pod stays in ImagePullBackOff",
+        fix="docker login for this registry, if it wants credentials; where this machine cannot reach it, --offline or"
+        " preflight: {registry: false}",
+    )

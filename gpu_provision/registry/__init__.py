@@ -1,0 +1,1 @@
+"""The door to container registries: does an image exist? Nothing is pulled."""
