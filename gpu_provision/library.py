@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from gpu_provision.model.cluster import ClusterFacts, Manifest
 from gpu_provision.model.findings import RunFailed, Severity
@@ -14,6 +15,9 @@ from gpu_provision.planning.observed import Observed
 from gpu_provision.planning.plan import plan as planned
 from gpu_provision.planning.prepare import findings, prepare
 from gpu_provision.planning.roles import Subject, roles
+
+if TYPE_CHECKING:  # the engine imports what asks hosts and clusters
+    from gpu_provision.engine.preflight import Judgement
 
 
 def render(inventory: Inventory) -> dict[str, list[Manifest]]:
@@ -88,6 +92,25 @@ def apply(
         failure.result = result
         raise failure
     return result
+
+
+def preflight(
+    inventory: Inventory, *, limit: Iterable[str] = (), listen: Callable[[Event], None] = lambda _: None
+) -> Judgement:
+    """Return what would go wrong, without changing anything: hosts, cluster and registry against the inventory.
+
+    Args:
+        limit: Names of nodes; none for all.
+        listen: Called as hosts are read.
+
+    Raises:
+        Unreachable, Refused: The cluster cannot be asked.
+        UsageError: A name in ``limit`` is no node of the inventory.
+        RunFailed: Hosts cannot be read at all: pyinfra itself broke down.
+    """
+    from gpu_provision.engine import preflight as engine
+
+    return engine.preflight(inventory, limit=tuple(limit), listen=listen)
 
 
 def status(inventory: Inventory) -> Status:

@@ -12,7 +12,7 @@ from gpu_provision.cli.display import shown_on_stderr
 from gpu_provision.cli.inventory_file import loaded
 from gpu_provision.cli.limits import limited
 from gpu_provision.cli.output import Output, write
-from gpu_provision.cli.overrides import with_timeout
+from gpu_provision.cli.overrides import with_ignored, with_timeout
 from gpu_provision.cli.work import Listen, Work
 from gpu_provision.hosts.result import HostsResult
 from gpu_provision.model.findings import ExitCode, Finding, RunFailed, Severity
@@ -35,6 +35,7 @@ from gpu_provision.report.documents import document
 @options.limit
 @options.target
 @options.phases
+@options.ignore
 @click.option("--diff", is_flag=True, help="Everything as a unified diff of YAML.")
 @click.option("--offline", is_flag=True, help="As if the cluster were empty, without asking it.")
 @options.detailed_exitcode
@@ -48,6 +49,7 @@ def plan(  # noqa: PLR0913 - one argument per option
     targets: tuple[str, ...],
     hosts: bool,
     cluster: bool,
+    ignored: tuple[str, ...],
     diff: bool,
     offline: bool,
     detailed_exitcode: bool,
@@ -59,7 +61,7 @@ def plan(  # noqa: PLR0913 - one argument per option
     +  is created        ~  is updated       -  is deleted
     >  a validation      !  a conflict       .  as declared, but not ready yet
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
-    inventory = loaded(file, kubeconfig=kubeconfig, context=context)
+    inventory = with_ignored(loaded(file, kubeconfig=kubeconfig, context=context), ignored)
     names = limited(inventory, limit)
     work = Work(
         inventory=inventory,
@@ -91,11 +93,13 @@ def _show_plan(on_cluster: Plan, on_hosts: HostsResult | None, *, out: Output, d
     findings = (*on_cluster.findings, *_findings(on_hosts))
     parts = {"hosts": _hosts_document(on_hosts), **plan_view.document(on_cluster)}
     out.result(document("plan", findings, **parts), text)
+    if not out.json:
+        write(sys.stderr, findings_view.text(_findings(on_hosts), out.error_style))
     return bool(changing) or not on_cluster.is_empty
 
 
 def _findings(on_hosts: HostsResult | None) -> tuple[Finding, ...]:
-    return on_hosts.findings if on_hosts else ()
+    return (*on_hosts.errors, *on_hosts.findings) if on_hosts else ()
 
 
 def _hosts_document(on_hosts: HostsResult | None) -> list[dict[str, Any]]:
@@ -115,6 +119,7 @@ def _plan_exit(on_cluster: Plan, on_hosts: HostsResult | None, *, differs: bool)
 @options.context
 @options.limit
 @options.phases
+@options.ignore
 @options.timeout
 @options.yes
 @options.speaking
@@ -126,12 +131,14 @@ def apply(  # noqa: PLR0913 - one argument per option
     limit: str | None,
     hosts: bool,
     cluster: bool,
+    ignored: tuple[str, ...],
     timeout: int | None,
     yes: bool,
     out: Output,
 ) -> ExitCode:
     """Make hosts and cluster as the inventory declares, and wait until the GPUs are validated."""
-    inventory = with_timeout(loaded(file, kubeconfig=kubeconfig, context=context), timeout)
+    inventory = with_ignored(loaded(file, kubeconfig=kubeconfig, context=context), ignored)
+    inventory = with_timeout(inventory, timeout)
     names = limited(inventory, limit)
     work = Work(inventory=inventory, limit=names, hosts=hosts, cluster=cluster and not names)
     if confirmation.is_needed(inventory, yes=yes) and not _agreed(work, out):

@@ -43,6 +43,15 @@ detailed_exitcode = click.option(
 )
 
 
+ignore = click.option(
+    "--ignore",
+    "ignored",
+    metavar="CODE[,CODE...]",
+    multiple=True,
+    help="Findings of preflight that shall not stop the run, such as GP620; may be repeated.",
+)
+
+
 def phases(command: Command) -> Command:
     """Add --hosts-only and --cluster-only, and pass them on as ``hosts`` and ``cluster``."""
 

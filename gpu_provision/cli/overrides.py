@@ -12,6 +12,8 @@ from gpu_provision.model.findings import Finding, UsageError
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Plan
 from gpu_provision.model.specs import OperandSpec, Specs
+from gpu_provision.preflight.codes import CODES
+from gpu_provision.preflight.judge import unknown_codes
 
 
 def with_timeout(inventory: Inventory, seconds: int | None) -> Inventory:
@@ -30,6 +32,29 @@ def _specs_with_timeout(specs: Specs, seconds: int) -> Specs:
         name: replace(spec, timeout=seconds) for name, spec in operands.items() if isinstance(spec, OperandSpec)
     }
     return replace(specs, **changed)
+
+
+def with_ignored(inventory: Inventory, words: Iterable[str]) -> Inventory:
+    """Return the inventory that ignores more findings of preflight. Raises UsageError for a code that is none."""
+    own = inventory.preflight
+    codes_wanted = tuple(code.strip().upper() for word in words for code in word.split(",") if code.strip())
+    problems = [
+        *(_no_finding(f"--ignore {code}", code) for code in unknown_codes(codes_wanted)),
+        *(_no_finding(f"{inventory.path} preflight.ignore", code) for code in unknown_codes(own.ignore)),
+    ]
+    if problems:
+        raise UsageError(*problems)
+    return replace(inventory, preflight=replace(own, ignore=tuple(dict.fromkeys((*own.ignore, *codes_wanted)))))
+
+
+def _no_finding(where: str, code: str) -> Finding:
+    near = difflib.get_close_matches(code, CODES, n=1)
+    return Finding(
+        code=codes.NOTHING_MATCHES,
+        where=where,
+        what=f"preflight has no finding {code}",
+        fix=f"{near[0]}: {CODES[near[0]]}?  docs/findings.md lists all of them" if near else "see docs/findings.md",
+    )
 
 
 def known(targets: Sequence[str], components: Iterable[str]) -> frozenset[str]:

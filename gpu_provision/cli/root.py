@@ -49,6 +49,7 @@ def _print_version(context: click.Context, _parameter: click.Parameter, wanted: 
 _MODULES = {
     "apply": "online",
     "plan": "online",
+    "preflight": "preflight",
     "rbac": "rbac",
     "render": "offline",
     "sandbox": "sandbox",
@@ -65,6 +66,7 @@ def cli() -> None:
 
     \b
     gpu-provision sandbox up      a cluster to try it on, without a GPU
+    gpu-provision preflight       what would go wrong
     gpu-provision plan            what would change
     gpu-provision apply           make it true
     gpu-provision status          what is there

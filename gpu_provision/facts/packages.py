@@ -137,8 +137,13 @@ def _values(lines: Iterable[str], key: str) -> Iterable[str]:
 
 
 def _names(lock: str, name: str) -> bool:
-    """Return whether a lock is about a package: ``kernel*``, ``nvidia-driver-3:550.54.15-1.el9.*``."""
-    without_epoch = re.sub(r"^\d+:", "", lock.lstrip("!"))
+    """Return whether a lock keeps a package: ``kernel*``, ``nvidia-driver-3:550.54.15-1.el9.*``.
+
+    One that begins with an exclamation mark shuts out a single version, and holds nothing.
+    """
+    if lock.startswith("!"):
+        return False
+    without_epoch = re.sub(r"^\d+:", "", lock)
     bare = re.sub(r"-(?:\d+:)?\d[^-]*-[^-]*$", "", without_epoch)
     return fnmatchcase(name, bare) or fnmatchcase(name, without_epoch)
 

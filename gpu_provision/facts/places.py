@@ -1,8 +1,9 @@
 """Where each Kubernetes distribution keeps the files that GPU software has to find.
 
-Sources: the documentation of k3s (advanced options: configuring containerd), RKE2 (advanced options: configuring
-containerd), MicroK8s (services and ports; addon gpu), k0s (runtime) and kubeadm; NVIDIA's GPU Operator guide (custom
-configuration for runtime containerd), which names the same files for the toolkit.
+Sources: k0s' documentation (https://docs.k0sproject.io/stable/runtime/) and the toolkit's settings for it
+(https://github.com/NVIDIA/nvidia-container-toolkit/pull/1029); k3s' documentation (https://docs.k3s.io/advanced,
+configuring containerd), and RKE2's, which is alike; MicroK8s' documentation
+(https://microk8s.io/docs/configuring-services).
 """
 
 from __future__ import annotations

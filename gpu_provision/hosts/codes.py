@@ -10,7 +10,6 @@ HOST_UNFINISHED = "GP605"
 HOSTS_LEFT_OUT = "GP606"
 ENDED_EARLY = "GP607"
 UNKNOWN_HOST = "GP608"
-GPU_COUNT = "GP609"
 
 CODES: dict[str, str] = {
     MODULE_MISSING: "A kernel module is not part of the running kernel",
@@ -20,7 +19,6 @@ CODES: dict[str, str] = {
     HOST_UNFINISHED: "The cluster phase is held back: a host is not finished",
     HOSTS_LEFT_OUT: "Simulated hosts are left out: this machine cannot isolate them",
     ENDED_EARLY: "The host phase ended unexpectedly",
-    GPU_COUNT: "A host has another number of GPUs than the inventory declares",
     UNKNOWN_HOST: "A host named by a limit is not in the inventory",
 }
 """Code -> title."""

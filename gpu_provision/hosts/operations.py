@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from difflib import unified_diff
+from typing import Any
 
 from pyinfra import logger
 from pyinfra.api.command import FunctionCommand, StringCommand
@@ -15,11 +16,16 @@ from pyinfra.api.state import State
 from pyinfra.context import host, state
 
 from gpu_provision.facts.modules import OWN_FILE as MODULES_FILE
+from gpu_provision.facts.modules import canonical
 from gpu_provision.facts.nouveau import OWN_FILE as NOUVEAU_FILE
-from gpu_provision.hosts import prerequisites
+from gpu_provision.facts.record import ALL, HostRecord
+from gpu_provision.hosts import images, prerequisites
 from gpu_provision.hosts.facts import GpuHost
 from gpu_provision.hosts.prerequisites import FileLines
-from gpu_provision.model.findings import Finding
+from gpu_provision.model.expectation import Expectation
+from gpu_provision.model.findings import Finding, Severity
+from gpu_provision.preflight.judge import judge
+from gpu_provision.preflight.subject import Subject
 
 Commands = Generator[StringCommand | FunctionCommand, None, None]
 
@@ -32,6 +38,33 @@ CHANGES = "gpu_provision_changes"
 _PATH = "PATH=$PATH:/usr/sbin:/sbin"  # an ordinary user's may lack them, and sudo may keep it
 
 
+RECORD = "gpu_provision_record"
+"""Likewise, for the HostRecord that the host was judged by, before anything was changed."""
+
+
+@operation()
+def preflight(expected: Mapping[str, Any]) -> Commands:
+    """Judge a host before anything is changed on it: an error fails the host; never a change.
+
+    Args:
+        expected: What the inventory expects of this machine: the fields of
+            gpu_provision.model.expectation.Expectation, as ``host.data.gpu_expected`` has them.
+    """
+    wanted = Expectation.of(expected)
+    record = host.connector_data.get(RECORD) or _read(ALL, wanted.kernel_modules)
+    if record is None:
+        yield from _refuse(prerequisites.unreadable(host.name))
+        return
+    host.connector_data[RECORD] = record
+    findings = judge(Subject(wanted, record, images.answer(wanted, record)))
+    for finding in findings:
+        if finding.severity is Severity.WARNING:
+            _tell(finding)
+    errors = [finding for finding in findings if finding.severity is Severity.ERROR]
+    if errors:
+        yield from _refuse(*errors)
+
+
 @operation()
 def kernel_modules(names: Sequence[str]) -> Commands:
     """Have kernel modules loaded now and at every boot.
@@ -42,7 +75,7 @@ def kernel_modules(names: Sequence[str]) -> Commands:
     Args:
         names: Names of modules, with dashes or underscores.
     """
-    record = host.get_fact(GpuHost, modules=tuple(names), sections=("system", "kernel", "modules"))
+    record = _read(("system", "kernel", "modules"), names)
     if record is None:
         yield from _refuse(prerequisites.unreadable(host.name))
         return
@@ -70,7 +103,7 @@ def nouveau(blacklisted: bool = True) -> Commands:  # noqa: FBT001, FBT002 - pyi
     Args:
         blacklisted: False removes our blacklist and leaves those of others alone.
     """
-    record = host.get_fact(GpuHost, sections=("system", "kernel", "modules", "nouveau"))
+    record = _read(("system", "kernel", "modules", "nouveau"))
     if record is None:
         yield from _refuse(prerequisites.unreadable(host.name))
         return
@@ -88,19 +121,13 @@ def nouveau(blacklisted: bool = True) -> Commands:  # noqa: FBT001, FBT002 - pyi
         _tell(prerequisites.reboot_needed(host.name, reasons))
 
 
-@operation()
-def gpus_present(count: int) -> Commands:
-    """Warn if the PCI bus of a host shows another number of NVIDIA GPUs; never a change.
-
-    Args:
-        count: How many there should be.
-    """
-    record = host.get_fact(GpuHost, sections=("pci",))
-    if record is None:
-        yield from _refuse(prerequisites.unreadable(host.name))
-        return
-    if len(record.pci.gpus) != count:
-        _tell(prerequisites.other_gpu_count(host.name, count, len(record.pci.gpus)))
+def _read(sections: Sequence[str], modules: Sequence[str] = ()) -> HostRecord | None:
+    """Read some sections of this host; while nothing is changed yet, what preflight has read will do."""
+    known: HostRecord | None = None if state.is_executing else host.connector_data.get(RECORD)
+    if known and known.read >= set(sections) and known.asked >= set(map(canonical, modules)):
+        return known
+    record: HostRecord | None = host.get_fact(GpuHost, modules=tuple(modules), sections=tuple(sections))
+    return record
 
 
 def _rebuild(tool: str, kernel: str) -> str:
@@ -148,16 +175,23 @@ def _tell(finding: Finding) -> None:
         host.log_styled(finding.what, fg="yellow", log_func=logger.warning)
 
 
-def _refuse(finding: Finding) -> Commands:
-    """Fail this host with a finding: while preparing, the run stops before anything is touched anywhere."""
+def _refuse(*findings: Finding) -> Commands:
+    """Fail this host with findings: while preparing, the run stops before anything is touched there."""
     if not state.is_executing:
-        raise OperationError(str(finding))
-    yield FunctionCommand(report, (finding,), {})
+        _keep(host, findings)
+        raise OperationError("\n".join(map(str, findings)))
+    yield FunctionCommand(report, findings, {})
 
 
-def report(state: State, host: Host, finding: Finding) -> bool:  # noqa: ARG001 - pyinfra recognises these names
-    """Fail an operation with a finding, without a traceback."""
-    host.connector_data.setdefault(FINDINGS, []).append(finding)
-    for line in str(finding).splitlines():
+def report(state: State, host: Host, *findings: Finding) -> bool:  # noqa: ARG001 - pyinfra recognises these names
+    """Fail an operation with findings, without a traceback."""
+    _keep(host, findings)
+    for line in "\n".join(map(str, findings)).splitlines():
         host.log_styled(line, fg="red", log_func=logger.error)
     return False
+
+
+def _keep(host: Host, findings: Iterable[Finding]) -> None:
+    """Keep findings for whoever drives the run, each once: pyinfra runs what is here twice."""
+    kept = host.connector_data.setdefault(FINDINGS, [])
+    kept += [finding for finding in findings if finding not in kept]

@@ -17,19 +17,23 @@ def host_prerequisites() -> None:
     """Make true on a GPU host what must be true before any container runs: kernel modules, no nouveau.
 
     Reads ``host.data.host_prerequisites``, a dict with the keys of the inventory's ``host_prerequisites``;
-    without it the defaults apply. With ``host.data.gpu_count``, another number of GPUs on the PCI bus is a warning.
+    without it the defaults apply. With ``host.data.gpu_expected``, which inventories of ours have, the host is
+    judged first, and one with errors is left as it is; ``host.data.gpu_judge_only`` leaves it at that.
     Does nothing on clusters and on nodes that an inventory declares without a GPU.
     """
     settings = HostPrerequisites(**{**asdict(HostPrerequisites()), **declared()})
-    if not (settings.enabled and is_gpu_host()):
+    judge_only = bool(host.data.get("gpu_judge_only"))
+    if not settings.enabled or not (is_gpu_host() or judge_only):
+        return
+    if host.data.get("gpu_expected"):
+        operations.preflight(name="Preflight", expected=host.data.gpu_expected)
+    if not is_gpu_host():
         return
     operations.kernel_modules(
         name="Kernel modules loaded now and at boot",
         names=tuple(settings.kernel_modules),
     )
     operations.nouveau(name="nouveau kept away", blacklisted=settings.blacklist_nouveau)
-    if host.data.get("gpu_count"):
-        operations.gpus_present(name="GPUs on the PCI bus", count=host.data.gpu_count)
 
 
 def declared() -> dict[str, Any]:

@@ -160,17 +160,6 @@ def unreadable(host: str) -> Finding:
     )
 
 
-def other_gpu_count(host: str, declared: int, seen: int) -> Finding:
-    """Return the warning about GPUs that the inventory declares and the PCI bus does not show, or vice versa."""
-    return Finding(
-        code=codes.GPU_COUNT,
-        what=f"the PCI bus shows {seen} NVIDIA GPU{'' if seen == 1 else 's'}, the inventory declares {declared}",
-        where=host,
-        fix="correct gpu.count of its pool, or see to the hardware: dmesg | grep -i -e pci -e nvrm",
-        severity=Severity.WARNING,
-    )
-
-
 def reboot_needed(host: str, reasons: Sequence[str]) -> Finding:
     """Return the warning about a host that needs a reboot."""
     return Finding(

@@ -19,6 +19,7 @@ class HostOutcome:
         reboot_needed: Whether something takes effect only after a reboot.
         gpus: NVIDIA GPUs on its PCI bus; None if it was not asked.
         kernel: Release of its running kernel; empty if it was not asked.
+        errors: Why it failed, as findings; empty where nothing but a reason is known, such as no connection.
     """
 
     name: str
@@ -28,6 +29,7 @@ class HostOutcome:
     reboot_needed: bool = False
     gpus: int | None = None
     kernel: str = ""
+    errors: tuple[Finding, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +48,11 @@ class HostsResult:
     def failed(self) -> tuple[HostOutcome, ...]:
         """Hosts that are not as declared."""
         return tuple(host for host in self.hosts if host.failed)
+
+    @property
+    def errors(self) -> tuple[Finding, ...]:
+        """Why hosts failed, as far as findings tell."""
+        return tuple(finding for host in self.hosts for finding in host.errors)
 
     @property
     def changed(self) -> tuple[HostOutcome, ...]:

@@ -51,15 +51,31 @@ def prepare(
         UsageError: A name in ``limit`` is no node of the inventory.
         RunFailed: pyinfra itself broke down.
     """
+    return _run(inventory, "gpu", limit=limit, dry_run=dry_run, listen=listen)
+
+
+def judge(inventory: Inventory, *, limit: Iterable[str] = (), listen: Listen = lambda _: None) -> HostsResult:
+    """Read every host whose host phase is on, also those without a GPU, and change nothing.
+
+    Raises:
+        UsageError: A name in ``limit`` is no node of the inventory.
+        RunFailed: pyinfra itself broke down.
+    """
+    return _run(inventory, "nodes", limit=limit, dry_run=True, listen=listen)
+
+
+def _run(inventory: Inventory, group: str, *, limit: Iterable[str], dry_run: bool, listen: Listen) -> HostsResult:
+    """Work on those hosts of a pyinfra group that are not left out by the limit."""
     declared = groups(inventory)
     chosen = _chosen(inventory, tuple(limit))
     data = dict(declared["nodes"][0])
     names = {
-        host: data[host].get("gpu_node", host) for host, _ in declared["gpu"][0] if data[host]["gpu_node"] in chosen
+        host: data[host].get("gpu_node", host) for host, _ in declared[group][0] if data[host]["gpu_node"] in chosen
     }
     if not names:
         return HostsResult()
-    shared = {name: group for name, group in declared.items() if name != "cluster"}
+    declared["nodes"] = ([(host, {**own, "gpu_judge_only": group == "nodes"}) for host, own in data.items()], {})
+    shared = {name: members for name, members in declared.items() if name != "cluster"}
     answer = _ask({"groups": shared, "hosts": list(names), "dry_run": dry_run}, names, listen)
     return _result(answer, names, listen)
 
@@ -130,17 +146,27 @@ def _ended_early(status: int, errors: str) -> Finding:
 
 def _result(answer: dict[str, Any], names: dict[str, str], listen: Listen) -> HostsResult:
     outcomes = answer["outcomes"]
-    hosts = tuple(
-        HostOutcome(name=node, **{**outcomes[host], "changes": tuple(outcomes[host]["changes"])})
-        for host, node in names.items()
-        if host in outcomes
-    )
+    hosts = tuple(_outcome(node, outcomes[host]) for host, node in names.items() if host in outcomes)
     for host in hosts:
-        listen(_event(host.name, State.FAILED if host.failed else State.READY, host.reason))
-    findings = [Finding(**{**each, "severity": Severity(each["severity"])}) for each in answer["findings"]]
+        listen(_event(host.name, State.FAILED if host.failed else State.READY, _in_short(host)))
+    findings = [_finding(each) for each in answer["findings"]]
     if answer["left_out"]:
         findings.insert(0, _left_out(answer["left_out"]))
     return HostsResult(hosts=hosts, findings=tuple(findings))
+
+
+def _in_short(host: HostOutcome) -> str:
+    """Return why a host failed, without the remedy where a finding has it: that is told in the end."""
+    return "; ".join(finding.what for finding in host.errors) or host.reason
+
+
+def _outcome(node: str, told: dict[str, Any]) -> HostOutcome:
+    errors = tuple(map(_finding, told["errors"]))
+    return HostOutcome(name=node, **{**told, "changes": tuple(told["changes"]), "errors": errors})
+
+
+def _finding(told: dict[str, Any]) -> Finding:
+    return Finding(**{**told, "severity": Severity(told["severity"])})
 
 
 def _left_out(why: str) -> Finding:

@@ -19,7 +19,7 @@ from pyinfra.context import ctx_host, ctx_state
 
 from gpu_provision.facts.record import HostRecord
 from gpu_provision.hosts.facts import GpuHost
-from gpu_provision.hosts.operations import CHANGES, FINDINGS
+from gpu_provision.hosts.operations import CHANGES, FINDINGS, RECORD
 from gpu_provision.hosts.phase import host_prerequisites
 from gpu_provision.hosts.prerequisites import reboot_reasons
 from gpu_provision.model.findings import Finding, Severity
@@ -135,12 +135,13 @@ def _prepare(host: Host) -> None:
 
 
 def _records(state: State) -> dict[str, HostRecord]:
-    """Read every connected host once more: what it is now, not what was meant to be."""
+    """Return every connected host as it is now, not as it was meant to be; read anew if something was executed."""
     records: dict[str, HostRecord] = {}
 
     def read(host: Host) -> None:
+        known = None if state.is_executing else host.connector_data.get(RECORD)
         try:
-            record = host.get_fact(GpuHost, sections=OUTCOME, _ignore_errors=True)
+            record = known or host.get_fact(GpuHost, sections=OUTCOME, _ignore_errors=True)
         except PyinfraError:
             return
         if record:
@@ -162,6 +163,7 @@ def _outcome(state: State, host: Host, record: HostRecord | None) -> dict[str, A
         "reboot_needed": held,
         "gpus": len(record.pci.gpus) if record else None,
         "kernel": record.kernel.running if record else "",
+        "errors": [asdict(finding) for finding in _errors(host)],
     }
 
 
@@ -182,10 +184,10 @@ def _succeeded(operation: StateOperationHostData) -> bool:
 
 def _reason(state: State, host: Host) -> str:
     """Return why a host failed, most telling first; empty if it did not."""
-    kept = host.connector_data.get(FINDINGS, [])
-    errors = [finding for finding in kept if finding.severity is Severity.ERROR]
+    errors = _errors(host)
     if errors:
-        return f"{errors[0].what}; {errors[0].fix}"
+        more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+        return f"{errors[0].what}; {errors[0].fix}{more}"
     if REASON in host.connector_data:
         return str(host.connector_data[REASON])
     for op_hash, operation in state.ops[host].items():
@@ -194,6 +196,11 @@ def _reason(state: State, host: Host) -> str:
             title = ", ".join(state.op_meta[op_hash].names).split(" | ")[-1]
             return f"{title}: {_last(meta.stderr_lines) or 'its command failed'}"
     return "pyinfra gave it up" if host in state.failed_hosts else ""
+
+
+def _errors(host: Host) -> list[Finding]:
+    kept: list[Finding] = host.connector_data.get(FINDINGS, [])
+    return [finding for finding in kept if finding.severity is Severity.ERROR]
 
 
 def _last(lines: list[str]) -> str:

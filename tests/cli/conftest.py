@@ -51,6 +51,7 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> Fakes:
 
     monkeypatch.setattr(library, "plan", lambda *_, **__: answer(fakes.plan))
     monkeypatch.setattr(library, "apply", apply)
+    monkeypatch.setattr(library, "preflight", lambda *_, **__: answer(fakes.judgement))
     monkeypatch.setattr(library, "status", lambda *_, **__: answer(fakes.status))
     monkeypatch.setattr(Work, "prepare", lambda *_, **__: fakes.hosts)
     return fakes

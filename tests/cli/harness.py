@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from gpu_provision.engine.preflight import Judgement
 from gpu_provision.hosts.result import HostsResult
 from gpu_provision.model.cluster import ObjectRef
 from gpu_provision.model.findings import ProvisionError
@@ -55,4 +56,5 @@ class Fakes:
     result: RunResult | ProvisionError
     status: Status
     hosts: HostsResult | None = None
+    judgement: Judgement | ProvisionError = field(default_factory=lambda: Judgement(hosts=HostsResult(), findings=()))
     applied: int = 0

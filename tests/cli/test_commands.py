@@ -31,6 +31,7 @@ def _hosts(*hosts: HostOutcome) -> HostsResult:
         ["plan", "--offline", "--cluster-only"],
         ["plan"],
         ["apply"],
+        ["preflight"],
         ["status"],
         ["sandbox", "status"],
         ["sandbox", "kubeconfig"],

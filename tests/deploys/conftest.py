@@ -21,11 +21,13 @@ nodes:
 - {name: held-1, gpu: {model: T4, count: 1}, host: {nouveau: true, in_use: [nouveau]}}
 - {name: bad-1, gpu: {model: T4, count: 1}, host: {available: []}}
 - {name: away-1, gpu: {model: T4, count: 1}, host: {reachable: false}}
+- {name: driver-1, gpu: {model: T4, count: 1}, host: {driver: 535.183.01}}
 - {name: cpu-1}
 """
 INVENTORY = """
 _data = {"sandbox_fleet": "mine.yaml", "gpu_inventory": "/inventory.yaml"}
-nodes = [(f"@sandbox/{_name}", _data) for _name in NAMES]
+_judged = {"driver-1": {"gpu_expected": {"node": "driver-1", "pool": "t4", "gpu_model": "T4", "gpu_count": 1}}}
+nodes = [(f"@sandbox/{_name}", {**_data, **_judged.get(_name, {})}) for _name in NAMES]
 gpu = [f"@sandbox/{_name}" for _name in NAMES if _name != "cpu-1"]
 cluster = ["@cluster/sandbox"]
 """

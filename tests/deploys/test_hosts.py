@@ -176,3 +176,16 @@ def test_limit_to_a_node_runs_its_host_phase_alone(pyinfra: Pyinfra, sandbox: Pa
     assert done.returncode == 0, done.stdout
     assert [host.name for host in sandbox.iterdir()] == ["good-1"]
     assert not (tmp_path / "cluster-ran").exists()
+
+
+@pytest.mark.parametrize("options", [("--dry",), ("-y",)])
+def test_host_with_an_error_of_preflight_is_left_as_it_is(
+    pyinfra: Pyinfra, sandbox: Path, tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    """The finding is shown, nothing is written there, and the cluster phase is held back."""
+    done = pyinfra("good-1 driver-1", *options)
+    assert done.returncode != 0, done.stdout
+    assert "GP620 driver-1: the driver is to come as a container, and the host has driver 535.183.01" in done.stdout
+    assert not (sandbox / "driver-1" / MODULES_FILE).exists()
+    assert not (sandbox / "driver-1" / NOUVEAU_FILE).exists()
+    assert not (tmp_path / "cluster-ran").exists()

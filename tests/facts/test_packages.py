@@ -16,10 +16,11 @@ from gpu_provision.facts.packages import Package, Packages
         ("0:kernel-5.14.0-427.el9.x86_64", "kernel", True),
         ("nvidia-driver-3:550.54.15-1.el9.*", "nvidia-driver-libs", False),
         ("kernel", "kernel-core", False),
+        ("!kernel-core-0:5.14.0-427.el9.*", "kernel-core", False),
     ],
 )
 def test_locks_name_packages_with_or_without_versions(lock: str, name: str, *, kept: bool) -> None:
-    """As dnf's versionlock writes them, with an epoch, and as globs."""
+    """As dnf's versionlock writes them, with an epoch, and as globs; "!" shuts out one version only."""
     assert Packages(locks=(lock,)).is_kept(Package(name, "1")) is kept
 
 

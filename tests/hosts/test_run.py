@@ -13,10 +13,10 @@ from testinfra.backend.base import BaseBackend, CommandResult
 
 from gpu_provision.hosts import run
 from gpu_provision.hosts.result import HostOutcome
-from gpu_provision.hosts.run import prepare
+from gpu_provision.hosts.run import judge, prepare
 from gpu_provision.inventory import load
 from gpu_provision.model.findings import RunFailed, UsageError
-from gpu_provision.model.inventory import Inventory
+from gpu_provision.model.inventory import Gpu, Inventory, Preflight
 from gpu_provision.model.progress import Event, State
 from gpu_provision.sandbox import hosts
 
@@ -26,6 +26,7 @@ nodes:
 - {name: good-2, os: ubuntu24.04, gpu: {model: H100, count: 8}, host: {nouveau: true}}
 - {name: held-1, gpu: {model: T4, count: 1}, host: {nouveau: true, in_use: [nouveau]}}
 - {name: bad-1, gpu: {model: T4, count: 1}, host: {available: []}}
+- {name: driver-1, gpu: {model: T4, count: 1}, host: {driver: 535.183.01, secure_boot: true}}
 - {name: away-1, gpu: {model: T4, count: 1}, host: {reachable: false}}
 - {name: cpu-1}
 """
@@ -118,10 +119,65 @@ def test_reboot_is_reported_beside_the_host_and_as_a_warning(tmp_path: Path) -> 
 def test_other_number_of_gpus_than_declared_is_a_warning(tmp_path: Path) -> None:
     """The inventory says eight, the bus says one; the host is prepared all the same."""
     declared = inventory(tmp_path, "good-1")
-    result = prepare(replace(declared, nodes=tuple(replace(node, pool="h100") for node in declared.nodes)))
-    assert [(finding.code, finding.where) for finding in result.findings] == [("GP609", "@sandbox/good-1")]
+    pools = {**declared.pools, "t4": replace(declared.pools["t4"], gpu=Gpu("T4", 8))}
+    result = prepare(replace(declared, pools=pools))
+    assert [(finding.code, finding.where) for finding in result.findings] == [("GP609", "good-1")]
     assert "shows 1 NVIDIA GPU, the inventory declares 8" in result.findings[0].what
     assert not result.failed
+
+
+@pytest.mark.usefixtures("sandbox")
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_error_of_preflight_stops_that_host_before_the_first_write(
+    tmp_path: Path, sandbox: Path, *, dry_run: bool
+) -> None:
+    """Every error is told with its evidence; the other hosts go on."""
+    result = prepare(inventory(tmp_path, "good-1", "driver-1"), dry_run=dry_run)
+    good, driver = result.hosts
+    assert (good.failed, good.changes) == (False, FIRST)
+    assert (driver.failed, driver.changes) == (True, ())
+    assert [finding.code for finding in driver.errors] == ["GP615", "GP620"]
+    assert {finding.where for finding in driver.errors} == {"driver-1"}
+    assert driver.reason.endswith("(and 1 more)")
+    assert "/sys/module/nvidia/version: 535.183.01" in driver.errors[1].evidence
+    assert not list((sandbox / "mine/hosts/driver-1").rglob("gpu-provision*.conf"))
+
+
+@pytest.mark.usefixtures("sandbox")
+def test_ignored_errors_are_warnings(tmp_path: Path) -> None:
+    """The host is prepared, and what was overridden stays visible."""
+    declared = inventory(tmp_path, "driver-1")
+    result = prepare(replace(declared, preflight=Preflight(ignore=("GP615", "GP620"))))
+    assert result.hosts[0].changes == FIRST
+    assert [finding.code for finding in result.findings] == ["GP615", "GP620"]
+
+
+@pytest.mark.usefixtures("sandbox")
+def test_judging_reads_machines_without_gpu_too(tmp_path: Path, sandbox: Path) -> None:
+    """A GPU that nobody declared is found; nothing is changed anywhere."""
+    declared = inventory(tmp_path, "good-1", "cpu-1")
+    pools = {**declared.pools, "t4": replace(declared.pools["t4"], gpu=None)}
+    result = judge(replace(declared, pools=pools))
+    assert [(host.name, host.gpus, host.changes) for host in result.hosts] == [("good-1", 1, ()), ("cpu-1", 0, ())]
+    assert [(finding.code, finding.where) for finding in result.findings] == [("GP611", "good-1")]
+    assert not list(sandbox.rglob("gpu-provision*.conf"))
+
+
+@pytest.mark.usefixtures("sandbox")
+def test_host_is_read_once_to_look_at_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Preflight, both operations and the outcome share one answer; a run reads only what an operation needs."""
+    log = tmp_path / "reads"
+    fake = tmp_path / "bin"
+    fake.mkdir()
+    counting = f'case "$*" in *"[end]"*) echo read >>{log} ;; esac'
+    (fake / "unshare").write_text(f'#!/bin/sh\n{counting}\nexec /usr/bin/unshare "$@"\n')
+    (fake / "unshare").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{fake}:/usr/bin:/bin:/usr/sbin:/sbin")
+    declared = inventory(tmp_path, "good-1")
+    prepare(declared, dry_run=True)
+    assert log.read_text().split() == ["read"]
+    prepare(declared)
+    assert len(log.read_text().split()) == 1 + 4
 
 
 def test_limit_leaves_the_others_alone(tmp_path: Path, sandbox: Path) -> None:

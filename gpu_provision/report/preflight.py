@@ -1,0 +1,40 @@
+"""A judgement of hosts as text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from gpu_provision.engine.preflight import Judgement
+from gpu_provision.model.findings import Finding, Severity
+from gpu_provision.report import findings as findings_view
+from gpu_provision.report.names import ranges
+from gpu_provision.report.style import PLAIN, Style
+
+
+def text(found: Judgement, style: Style = PLAIN) -> str:
+    """Return every finding, equal ones of several hosts together, and one closing sentence."""
+    blocks = [findings_view.one(finding, style) for finding in _merged(found.findings)]
+    return "\n\n".join([*blocks, _closing(found)])
+
+
+def _merged(findings: tuple[Finding, ...]) -> Iterator[Finding]:
+    """Yield findings that differ in nothing but the host as one."""
+    hosts: dict[Finding, list[str]] = {}
+    for finding in findings:
+        hosts.setdefault(replace(finding, where=""), []).append(finding.where)
+    for finding, names in hosts.items():
+        yield replace(finding, where=ranges(name for name in names if name))
+
+
+def _closing(found: Judgement) -> str:
+    errors = sum(finding.severity is Severity.ERROR for finding in found.findings)
+    warnings = len(found.findings) - errors
+    read = sum(host.gpus is not None for host in found.hosts.hosts)
+    counted = f"{_number(errors, 'error')}, {_number(warnings, 'warning')}"
+    verdict = counted if found.findings else "nothing to say against a run"
+    return f"{_number(read, 'host')} read, nothing changed: {verdict}"
+
+
+def _number(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"

@@ -1,0 +1,124 @@
+"""The preflight command, and overriding what it finds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gpu_provision import library
+from gpu_provision.cli.overrides import with_ignored
+from gpu_provision.cli.preflight import without_registry
+from gpu_provision.engine.preflight import Judgement
+from gpu_provision.hosts.result import HostOutcome, HostsResult
+from gpu_provision.inventory import load
+from gpu_provision.model.findings import ExitCode, Finding, Severity, Unreachable, UsageError
+from gpu_provision.model.inventory import Inventory
+from tests.cli.harness import SANDBOX, Fakes, Run
+
+HOSTS = HostsResult(hosts=(HostOutcome(name="t4-1", gpus=1), HostOutcome(name="t4-2", gpus=1)))
+
+
+def finding(where: str, severity: Severity = Severity.ERROR) -> Finding:
+    return Finding(
+        code="GP620", where=where, what="two drivers", evidence="x", consequence="y", fix="z", severity=severity
+    )
+
+
+def test_nothing_to_say(run: Run, fakes: Fakes) -> None:
+    """One sentence, exit code 0."""
+    fakes.judgement = Judgement(hosts=HOSTS, findings=())
+    done = run("preflight", "-i", SANDBOX)
+    assert (done.code, done.out) == (0, "2 hosts read, nothing changed: nothing to say against a run\n")
+
+
+def test_errors_fail_and_hosts_alike_are_told_together(run: Run, fakes: Fakes) -> None:
+    """Evidence, consequence and fix stand below."""
+    fakes.judgement = Judgement(hosts=HOSTS, findings=(finding("t4-1"), finding("t4-2")))
+    done = run("preflight", "-i", SANDBOX)
+    assert done.code == ExitCode.FAILED
+    assert done.out.splitlines() == [
+        "error: GP620 t4-1, t4-2: two drivers",
+        "  seen: x",
+        "  else: y",
+        "  fix: z",
+        "",
+        "2 hosts read, nothing changed: 2 errors, 0 warnings",
+    ]
+
+
+def test_warnings_alone_do_not_fail(run: Run, fakes: Fakes) -> None:
+    """As for every command."""
+    fakes.judgement = Judgement(hosts=HOSTS, findings=(finding("t4-1", Severity.WARNING),))
+    done = run("preflight", "-i", SANDBOX, "--json")
+    assert done.code == 0
+    assert [each["consequence"] for each in done.document["warnings"]] == ["y"]
+    assert [each["host"] for each in done.document["hosts"]] == ["t4-1", "t4-2"]
+
+
+def test_cluster_that_does_not_answer_has_its_exit_code(run: Run, fakes: Fakes) -> None:
+    """Worth a retry."""
+    fakes.judgement = Unreachable(Finding(code="GP301", what="nobody answers"))
+    assert run("preflight", "-i", SANDBOX).code == ExitCode.UNREACHABLE
+
+
+def test_options_reach_the_judgement(run: Run, fakes: Fakes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limit as names, codes in any case and several at once, and no registry offline."""
+    asked: list[tuple[Inventory, tuple[str, ...]]] = []
+
+    def preflight(inventory: Inventory, *, limit: tuple[str, ...], **_: object) -> Judgement:
+        asked.append((inventory, limit))
+        return Judgement(hosts=HOSTS, findings=())
+
+    monkeypatch.setattr(library, "preflight", preflight)
+    run("preflight", "-i", SANDBOX, "--limit", "t4-*", "--ignore", "gp620,GP632", "--ignore", "GP610", "--offline")
+    ((inventory, limit),) = asked
+    assert limit == ("t4-1", "t4-2")
+    assert inventory.preflight.ignore == ("GP620", "GP632", "GP610")
+    assert not inventory.preflight.registry
+    assert fakes.applied == 0
+
+
+@pytest.mark.parametrize("command", ["preflight", "plan", "apply"])
+def test_unknown_code_is_a_mistake(run: Run, fakes: Fakes, command: str) -> None:
+    """It would override nothing; the nearest one is named."""
+    done = run(command, "-i", SANDBOX, "--ignore", "GP699")
+    assert done.code == ExitCode.USAGE
+    assert "preflight has no finding GP699" in done.err
+    assert fakes.applied == 0
+
+
+def test_unknown_code_of_the_inventory_is_named_with_its_place(tmp_path: Path) -> None:
+    """Not the option, which nobody gave."""
+    path = tmp_path / "i.yaml"
+    path.write_text(SANDBOX.read_text().replace("pools:", "preflight: {ignore: [GP699]}\npools:"))
+    with pytest.raises(UsageError, match=r"i\.yaml preflight\.ignore"):
+        with_ignored(load(path), [])
+
+
+def test_inventorys_own_codes_are_kept() -> None:
+    """The option adds to them."""
+    inventory = with_ignored(with_ignored(load(SANDBOX), ["GP620"]), ["GP610", "GP620"])
+    assert inventory.preflight.ignore == ("GP620", "GP610")
+    assert without_registry(inventory).preflight.ignore == ("GP620", "GP610")
+
+
+def test_plan_tells_what_stops_a_host(run: Run, fakes: Fakes) -> None:
+    """On stderr with all that helps, and as an error of the document."""
+    failed = HostOutcome(name="t4-1", failed=True, reason="two drivers; z", errors=(finding("t4-1"),))
+    fakes.hosts = HostsResult(hosts=(failed,), findings=(finding("t4-2", Severity.WARNING),))
+    done = run("plan", "-i", SANDBOX)
+    assert done.code == ExitCode.FAILED
+    assert "error: GP620 t4-1: two drivers" in done.err
+    assert "warning: GP620 t4-2: two drivers" in done.err
+    assert [each["where"] for each in run("plan", "-i", SANDBOX, "--json").document["errors"]] == ["t4-1"]
+
+
+def test_apply_tells_why_the_cluster_phase_waits(run: Run, fakes: Fakes) -> None:
+    """The findings themselves, then what they hold back, then the warnings."""
+    failed = HostOutcome(name="t4-1", failed=True, reason="two drivers; z", errors=(finding("t4-1"),))
+    fakes.hosts = HostsResult(hosts=(failed,), findings=(finding("t4-2", Severity.WARNING),))
+    document = run("apply", "-i", SANDBOX, "--json").document
+    assert [each["code"] for each in document["errors"]] == ["GP620", "GP604"]
+    assert [each["where"] for each in document["warnings"]] == ["t4-2"]
+    assert fakes.applied == 0
