@@ -141,16 +141,16 @@ def test_an_upgrade_restarts_driver_pods_and_drift_is_undone(robot: Robot) -> No
 def test_objects_that_lost_their_labels_are_taken_in_again(robot: Robot) -> None:
     """They are there already, so each is read before it is written."""
     part_of = "applyset.kubernetes.io/part-of"
-    for kinds, scope in _KINDS.items():
-        robot.world.kubectl("label", kinds, *scope, "-l", part_of, f"{part_of}-")
+    labeled = robot.world.json(_IN_NAMESPACES, "-A", "-l", part_of)["items"]
+    for namespace in {item["metadata"]["namespace"] for item in labeled}:
+        robot.world.kubectl("label", _IN_NAMESPACES, "-n", namespace, "-l", part_of, f"{part_of}-")
+    robot.world.kubectl("label", _OF_CLUSTER, "-l", part_of, f"{part_of}-")
     robot.applies()
     assert "as declared" in robot.does("plan", "--cluster-only", check=True).out
 
 
-_KINDS: dict[str, tuple[str, ...]] = {
-    "configmaps,services,serviceaccounts,daemonsets,deployments,roles,rolebindings,servicemonitors": ("-A",),
-    "namespaces,clusterroles,clusterrolebindings,runtimeclasses,customresourcedefinitions": (),
-}
+_IN_NAMESPACES = "configmaps,services,serviceaccounts,daemonsets,deployments,roles,rolebindings,servicemonitors"
+_OF_CLUSTER = "namespaces,clusterroles,clusterrolebindings,runtimeclasses,customresourcedefinitions"
 
 
 def test_a_failure_in_any_namespace_is_explained_from_its_log(robot: Robot) -> None:
