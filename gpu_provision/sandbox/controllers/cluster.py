@@ -170,7 +170,12 @@ async def at_once(works: Iterable[Awaitable[Any]]) -> list[BaseException]:
         async with gate:
             await work
 
-    results = await asyncio.gather(*map(one, works), return_exceptions=True)
+    all_works = list(works)
+    try:
+        results = await asyncio.gather(*map(one, all_works), return_exceptions=True)
+    finally:  # cancelled before it began, a coroutine would complain that nobody awaited it
+        for work in filter(asyncio.iscoroutine, all_works):
+            work.close()
     return [result for result in results if isinstance(result, BaseException)]
 
 

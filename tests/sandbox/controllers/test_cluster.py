@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from pathlib import Path
 from typing import Any
 
@@ -185,3 +186,26 @@ def test_an_event_that_was_deleted_is_recorded_anew(tmp_path: Path) -> None:
     bootstrap(registry, "")
     asyncio.run(story(LocalApi(registry)))
     registry.store.close()
+
+
+@pytest.mark.filterwarnings("error")
+def test_works_that_are_cancelled_before_they_began_leave_no_complaint() -> None:
+    """A sandbox is ended in the middle of making a hundred pods."""
+    begun = []
+
+    async def work(number: int, first: asyncio.Event) -> None:
+        begun.append(number)
+        first.set()
+        await asyncio.Event().wait()
+
+    async def main() -> None:
+        first = asyncio.Event()
+        task = asyncio.create_task(all_of([work(number, first) for number in range(100)]))
+        await first.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())
+    gc.collect()
+    assert 0 < len(begun) < 100
