@@ -32,6 +32,7 @@ def node_facts(node: Manifest) -> NodeFacts:
     """Return what a Node object says about its machine."""
     metadata, status = node["metadata"], node.get("status", {})
     info = status.get("nodeInfo", {})
+    runtime, _, runtime_version = info.get("containerRuntimeVersion", "").partition("://")
     found = metadata.get("labels") or {}
     return NodeFacts(
         name=metadata["name"],
@@ -41,7 +42,8 @@ def node_facts(node: Manifest) -> NodeFacts:
         os=_os_of_labels(found) or os_of_image(info.get("osImage", "")),
         kernel=info.get("kernelVersion", ""),
         architecture=info.get("architecture", ""),
-        container_runtime=info.get("containerRuntimeVersion", "").partition(":")[0],
+        container_runtime=runtime,
+        container_runtime_version=runtime_version,
         boot_id=info.get("bootID", ""),
         ready=_is_ready(status),
         unschedulable=bool(node.get("spec", {}).get("unschedulable")),

@@ -8,6 +8,7 @@ OS_DIFFERS = "GP403"
 POOL_CONFLICT = "GP404"
 UNCLAIMED = "GP405"
 HOOK_RUNTIME = "GP406"
+RUNTIME_WITHOUT_CDI = "GP407"
 
 CODES: dict[str, str] = {
     OS_UNKNOWN: "The operating system of a GPU node is not known, so no driver image can be chosen for it.",
@@ -16,4 +17,5 @@ CODES: dict[str, str] = {
     POOL_CONFLICT: "A node of the cluster is selected by more than one pool, so none of them gets it.",
     UNCLAIMED: "A node of the cluster has an NVIDIA GPU, but no pool of the inventory claims it.",
     HOOK_RUNTIME: "CDI is off and only some GPU nodes run CRI-O, so no runtime class fits all of them.",
+    RUNTIME_WITHOUT_CDI: "CDI is on, and the container runtime of a GPU node is too old to know it.",
 }

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpu_provision.components import codes, labels, operands, pods, scripts
@@ -14,10 +15,11 @@ from gpu_provision.components.toolkit_runtimes import (
     RUNTIMES,
     Runtime,
     additional_runtimes,
+    knows_cdi,
     main_runtime,
     runtime_of,
 )
-from gpu_provision.model.cluster import Context, Manifest
+from gpu_provision.model.cluster import Context, Manifest, Target
 from gpu_provision.model.findings import Finding
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.specs import ToolkitSpec
@@ -58,9 +60,34 @@ def manifests(spec: ToolkitSpec, context: Context) -> list[Manifest]:
 
 
 def problems(_spec: ToolkitSpec, context: Context) -> tuple[Finding, ...]:
+    """Return which nodes cannot get GPUs in the way that the inventory chooses, by CDI or without it."""
+    return _too_old_for_cdi(context.targets) if context.inventory.specs.cdi_enabled else _clash(context.targets)
+
+
+def _too_old_for_cdi(targets: Sequence[Target]) -> tuple[Finding, ...]:
+    """Return the runtimes whose containers would never see the GPUs that are granted to them."""
+    nodes: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for target in targets:
+        if target.facts and not knows_cdi(target):
+            nodes[runtime_of(target), target.facts.container_runtime_version].append(target.name)
+    return tuple(_no_cdi(RUNTIMES[name], version, nodes[name, version]) for name, version in sorted(nodes))
+
+
+def _no_cdi(runtime: Runtime, version: str, nodes: Sequence[str]) -> Finding:
+    since = ".".join(map(str, runtime.cdi_since))
+    return Finding(
+        code=codes.RUNTIME_WITHOUT_CDI,
+        what=f"{runtime.name} {version} cannot give GPUs to containers by CDI",
+        where=f"{'Node' if len(nodes) == 1 else 'Nodes'} {', '.join(nodes)}",
+        evidence=f"CDI is on (cdi.enabled), and {runtime.name} knows it since {since}",
+        fix=f"set cdi.enabled: false, or upgrade {runtime.name} to {since} or newer",
+    )
+
+
+def _clash(targets: Sequence[Target]) -> tuple[Finding, ...]:
     """Return the clash of runtimes that no runtime class bridges: CRI-O's hook has none, the others need one."""
-    on_crio = [target.name for target in context.targets if runtime_of(target) == CRIO]
-    if context.inventory.specs.cdi_enabled or not on_crio or not additional_runtimes(context.targets):
+    on_crio = [target.name for target in targets if runtime_of(target) == CRIO]
+    if not on_crio or not additional_runtimes(targets):
         return ()
     return (
         Finding(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -16,6 +17,9 @@ DOCKER = "docker"
 class Runtime:
     """A container runtime: what the toolkit calls it, and its files on the host; empty for none.
 
+    ``cdi_since`` is its first version that hands out GPUs by CDI: of containerd and CRI-O, the one whose release
+    notes say so. Docker gets them by the nvidia runtime in any version.
+
     ``config_env`` and ``socket_env`` are the settings by which users of the GPU Operator name other places, such
     as those of k3s.
     """
@@ -27,6 +31,7 @@ class Runtime:
     drop_in: str = ""
     socket: str = ""
     socket_env: str = ""
+    cdi_since: tuple[int, int] = (0, 0)
 
 
 # The defaults of the GPU Operator 26.7.
@@ -39,6 +44,7 @@ RUNTIMES: Mapping[str, Runtime] = {
         drop_in="/etc/containerd/conf.d/99-nvidia.toml",
         socket="/run/containerd/containerd.sock",
         socket_env="CONTAINERD_SOCKET",
+        cdi_since=(1, 7),
     ),
     CRIO: Runtime(
         name=CRIO,
@@ -46,6 +52,7 @@ RUNTIMES: Mapping[str, Runtime] = {
         config="/etc/crio/config.toml",
         config_env="CRIO_CONFIG",
         drop_in="/etc/crio/crio.conf.d/99-nvidia.conf",
+        cdi_since=(1, 23),
     ),
     DOCKER: Runtime(
         name=DOCKER,
@@ -62,6 +69,12 @@ def runtime_of(target: Target) -> str:
     """Return the container runtime of a node; containerd where nothing, or nothing known, is reported."""
     reported = target.facts.container_runtime if target.facts else ""
     return reported if reported in RUNTIMES else CONTAINERD
+
+
+def knows_cdi(target: Target) -> bool:
+    """Whether a node's runtime can hand out GPUs by CDI; a version that is not known counts as new."""
+    said = re.match(r"v?(\d+)\.(\d+)", target.facts.container_runtime_version if target.facts else "")
+    return said is None or (int(said[1]), int(said[2])) >= RUNTIMES[runtime_of(target)].cdi_since
 
 
 def main_runtime(targets: Iterable[Target]) -> str:

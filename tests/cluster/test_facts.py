@@ -61,7 +61,8 @@ def test_readiness_runtime_and_gpus_are_read() -> None:
         allocatable={"nvidia.com/gpu": "8"},
     )
     facts = node_facts({**live, "spec": {"unschedulable": True}})
-    assert (facts.container_runtime, facts.boot_id, facts.kernel) == ("containerd", "b", "5.15")
+    assert (facts.container_runtime, facts.container_runtime_version) == ("containerd", "1.7.27")
+    assert (facts.boot_id, facts.kernel) == ("b", "5.15")
     assert (facts.ready, facts.unschedulable, facts.gpus_allocatable) == (True, True, 8)
 
 

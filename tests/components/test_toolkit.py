@@ -16,12 +16,15 @@ from gpu_provision.model.inventory import Inventory
 _NAME = "nvidia-container-toolkit-daemonset"
 
 
-def fleet(*runtimes: str) -> ClusterFacts:
-    """Return facts in which t4-1, t4-2 and h100-1 run these container runtimes."""
+def fleet(*runtimes: str, version: str = "") -> ClusterFacts:
+    """Return facts in which t4-1, t4-2 and h100-1 run these container runtimes, all of one version."""
     nodes = (("t4-1", builders.UBUNTU_22), ("t4-2", builders.UBUNTU_22), ("h100-1", builders.UBUNTU_24))
     pairs = zip(nodes, runtimes, strict=True)
     return ClusterFacts(
-        nodes=tuple(builders.node(name, os, container_runtime=runtime) for (name, os), runtime in pairs)
+        nodes=tuple(
+            builders.node(name, os, container_runtime=runtime, container_runtime_version=version)
+            for (name, os), runtime in pairs
+        )
     )
 
 
@@ -154,6 +157,29 @@ def test_without_cdi_a_mix_of_crio_and_others_is_a_problem() -> None:
     assert finding.code == "GP406"
     assert "t4-1" in finding.where
     assert problems(builders.context(facts=mixed)) == ()
+
+
+@pytest.mark.parametrize(
+    ("runtime", "version", "codes"),
+    [
+        ("containerd", "1.6.20~ds1", ["GP407"]),
+        ("containerd", "1.7.0", []),
+        ("containerd", "v2.1.4-k3s1", []),
+        ("cri-o", "1.22.5", ["GP407"]),
+        ("cri-o", "1.30.0", []),
+        ("docker", "19.3.1", []),
+        ("containerd", "", []),
+    ],
+)
+def test_a_runtime_that_does_not_know_cdi_is_a_problem_unless_cdi_is_off(
+    runtime: str, version: str, codes: list[str]
+) -> None:
+    """Such a node's pods would be granted GPUs that never appear in their containers."""
+    facts = fleet(runtime, runtime, runtime, version=version)
+    found = problems(builders.context(facts=facts))
+    assert [finding.code for finding in found] == codes
+    assert all(finding.where == "Nodes h100-1, t4-1, t4-2" for finding in found)
+    assert not problems(builders.context(without_cdi(), facts))
 
 
 def test_a_toolkit_of_the_hosts_own_is_left_alone() -> None:
