@@ -69,6 +69,15 @@ _TABLE: tuple[tuple[str, Remedy], ...] = (
         ),
     ),
     (
+        r"unresolvable CDI devices",
+        Remedy(
+            "GP500",
+            "the node's CDI files do not have the GPU that the container is to get",
+            "see /var/run/cdi on the node, and the log of the container toolkit there, which writes it; cdi.enabled: "
+            "false does without",
+        ),
+    ),
+    (
         r"hostPath type check failed",
         Remedy(
             "GP500",

@@ -34,7 +34,10 @@ class StartPod:
 
 @dataclass(frozen=True, slots=True)
 class HarvestPod:
-    """Read what a finished validation pod printed, and put its result on record."""
+    """Read what a finished validation pod printed, and put its result on record.
+
+    ``cause`` is why the pod failed as its status says it: all that there is if no container ever started.
+    """
 
     key: Key
     ref: ObjectRef
@@ -42,6 +45,7 @@ class HarvestPod:
     digest: str
     container: str
     passed: bool
+    cause: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +129,8 @@ def _harvest(key: Key, pod: Manifest, seen: Situation) -> Iterator[Step]:
         return
     container = pod["spec"]["containers"][0]["name"]
     passed = pod_view.phase(pod) == "Succeeded"
-    yield HarvestPod(key, ref_of(pod), pod["metadata"]["uid"], digest_of(pod), container, passed)
+    cause = "" if passed else pod_view.cause(pod)
+    yield HarvestPod(key, ref_of(pod), pod["metadata"]["uid"], digest_of(pod), container, passed, cause)
 
 
 def _restart_steps(seen: Situation, settled: Mapping[Key, NodeState]) -> Iterator[Step]:

@@ -40,7 +40,7 @@ class Validations:
     def harvest(self, step: HarvestPod) -> None:
         """Take the result of a pod that has ended."""
         component, node = step.key
-        lines = self._log(step)
+        lines = self._log(step) or tuple(filter(None, [step.cause]))
         self.harvested.add(step.uid)
         self.evidence[step.key] = Evidence(
             component=component, node=node, pod=step.ref.name, passed=step.passed, lines=lines
