@@ -58,8 +58,8 @@ def _mount(path: str, host: str) -> dict[str, Any]:
     return {"hostPath": f"{host.rstrip('/')}/{path}", "containerPath": f"/{path}", "options": options}
 
 
-def write(name: str, specified: Mapping[str, Any]) -> None:
+def write(path: Path, specified: Mapping[str, Any]) -> None:
     """Write a specification beside and rename it: a reader sees all of it or nothing."""
-    partial = DIRECTORY / f".{name}"
+    partial = path.with_name(f".{path.name}")
     partial.write_text(json.dumps(specified, indent=2))
-    partial.replace(DIRECTORY / name)
+    partial.replace(path)

@@ -184,7 +184,7 @@ def _found() -> tuple[list[gpus.Gpu], Settings]:
         gpus.driver(settings.inside)
         devices = {gpu.uuid: [gpu.node] for gpu in found}
         written = cdi.specification(_KIND, devices, settings.inside, settings.host)
-        cdi.write("k8s.device-plugin.nvidia.com-gpu.json", written)
+        cdi.write(cdi.DIRECTORY / "k8s.device-plugin.nvidia.com-gpu.json", written)
     return found, settings
 
 

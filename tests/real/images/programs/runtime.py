@@ -1,5 +1,7 @@
 """Adds the GPUs that a container asks for to its bundle's config.json, by the CDI files of the host.
 
+Where CDI is off, the toolkit leaves files of the same form beside this program.
+
 Runs on the host, with the host's Python: the only program here that does, so it stands alone.
 """
 
@@ -15,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-_DIRECTORIES = (Path("/etc/cdi"), Path("/var/run/cdi"))
+_DIRECTORIES = (Path("/etc/cdi"), Path("/var/run/cdi"), Path(__file__).with_name("devices"))
 _PREFIX = "cdi.k8s.io/"
 _DEFAULT_KIND = "management.nvidia.com/gpu"
 _NOTHING = {"", "void", "none"}

@@ -35,9 +35,10 @@ def main() -> int:
     end_when_told()
     try:
         inside, host = gpus.driver_files(os.environ)
-        install(Path(os.environ.get("ROOT", "/usr/local/nvidia"), "toolkit"), host)
-        if os.environ.get("CDI_ENABLED") == "true":
-            write_management(inside, host)
+        target = Path(os.environ.get("ROOT", "/usr/local/nvidia"), "toolkit")
+        install(target, host)
+        folder = cdi.DIRECTORY if os.environ.get("CDI_ENABLED") == "true" else target / "devices"
+        write_management(folder, inside, host)
         configure()
     except (Failed, gpus.NoDriver, OSError, tomllib.TOMLDecodeError) as problem:
         say(f'level=error msg="error running nvidia-toolkit: {problem}"')
@@ -73,11 +74,13 @@ def install(target: Path, driver_root: str) -> None:
         partial.replace(target / name)
 
 
-def write_management(inside: str, host: str) -> None:
-    """Write the specification by which operands get every GPU without asking for one. Raises NoDriver."""
+def write_management(folder: Path, inside: str, host: str) -> None:
+    """Write by which names the runtime finds the GPUs that an environment asks for. Raises NoDriver."""
     _, found = gpus.driver(inside)
-    everything = {"all": [gpu.node for gpu in found]}
-    cdi.write("management.nvidia.com-gpu.yaml", cdi.specification(_MANAGEMENT, everything, inside, host))
+    single = {name: [gpu.node] for gpu in found for name in (gpu.uuid, str(gpu.index))}
+    devices = {"all": [gpu.node for gpu in found], **single}
+    folder.mkdir(exist_ok=True)
+    cdi.write(folder / "management.nvidia.com-gpu.yaml", cdi.specification(_MANAGEMENT, devices, inside, host))
 
 
 def configure() -> None:
@@ -107,10 +110,7 @@ def _files() -> tuple[Path, Path]:
 
 
 def with_handlers(config: dict[str, Any], toolkit: Path) -> dict[str, Any]:
-    """Return the drop-in: containerd before 2.1 replaces a plugin's whole section, so it repeats the section.
-
-    containerd before 1.7 hands CDI annotations to a runtime only if told to; newer ones resolve them themselves.
-    """
+    """Return the drop-in: containerd before 2.1 replaces a plugin's whole section, so it repeats the section."""
     section = dict(config.get("plugins", {}).get(_CRI, {}))
     containerd = dict(section.get("containerd", {}))
     runtimes = dict(containerd.get("runtimes", {}))
@@ -120,8 +120,8 @@ def with_handlers(config: dict[str, Any], toolkit: Path) -> dict[str, Any]:
         options = {**base.get("options", {}), "BinaryName": str(toolkit / program)}
         # Runtime classes other than the first keep their plain names whatever that one is called.
         handler = f"nvidia{suffix}" if suffix else name
-        runtimes[handler] = {**_DEFAULT_OPTIONS, **base, "container_annotations": ["cdi.k8s.io/*"], "options": options}
-    if os.environ.get("NVIDIA_RUNTIME_SET_AS_DEFAULT") == "true":
+        runtimes[handler] = {**_DEFAULT_OPTIONS, **base, "options": options}
+    if os.environ.get("NVIDIA_RUNTIME_SET_AS_DEFAULT", "true") == "true":
         containerd["default_runtime_name"] = name
     return {"version": 2, "plugins": {_CRI: {**section, "containerd": {**containerd, "runtimes": runtimes}}}}
 
