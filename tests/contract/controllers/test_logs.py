@@ -1,0 +1,118 @@
+"""What containers print: stored by the sandbox, fetched from the nodes' kubelet endpoint by a real server."""
+
+from __future__ import annotations
+
+from tests.contract.client import Answer, until
+from tests.contract.controllers.cluster import Cluster, is_ready, phase
+from tests.contract.controllers.manifests import MISSING_IMAGE, container, pod_spec
+
+PRINTS = ("sh", "-c", "echo one; echo two; echo three")
+PRINTS_AND_SERVES = ("sh", "-c", "echo one; echo two; echo three; sleep infinity")
+PRINTS_AND_FAILS = ("sh", "-c", "echo broken; exit 1")
+
+
+def log(cluster: Cluster, pod: str, query: str = "") -> Answer:
+    """Ask for a pod's log."""
+    return cluster.server.ask("GET", f"{cluster.path('Pod', pod, 'log')}?{query}", accept="*/*")
+
+
+def printed(cluster: Cluster, pod: str = "web", *command: str) -> None:
+    """Run a pod that prints three lines and goes on; return when they are there."""
+    cluster.create("Pod", pod, spec=pod_spec(container("main", *(command or PRINTS_AND_SERVES))))
+    cluster.await_("Pod", pod, is_ready)
+    until(lambda: "three" in log(cluster, pod).body)
+
+
+def test_a_log_is_plain_text(cluster: Cluster) -> None:
+    printed(cluster)
+    answer = log(cluster, "web")
+    assert (answer.code, answer.body) == (200, "one\ntwo\nthree\n")
+    assert answer.headers["Content-Type"].startswith("text/plain")
+
+
+def test_the_last_lines_alone(cluster: Cluster) -> None:
+    printed(cluster)
+    assert log(cluster, "web", "tailLines=2").body == "two\nthree\n"
+    assert log(cluster, "web", "tailLines=0").body == ""
+
+
+def test_lines_with_their_times(cluster: Cluster) -> None:
+    printed(cluster)
+    lines = log(cluster, "web", "timestamps=true").body.splitlines()
+    assert [line.split(" ", 1)[1] for line in lines] == ["one", "two", "three"]
+    assert all(line.split(" ", 1)[0].endswith("Z") for line in lines)
+
+
+def test_lines_since_a_while(cluster: Cluster) -> None:
+    printed(cluster)
+    assert log(cluster, "web", "sinceSeconds=600").body == "one\ntwo\nthree\n"
+
+
+def test_at_most_so_many_bytes(cluster: Cluster) -> None:
+    printed(cluster)
+    assert log(cluster, "web", "limitBytes=5").body == "one\nt"
+
+
+def test_the_log_of_a_pod_that_has_ended_stays(cluster: Cluster) -> None:
+    """What proves a validation."""
+    cluster.create("Pod", "task", spec=pod_spec(container("main", *PRINTS), restartPolicy="Never"))
+    cluster.await_("Pod", "task", lambda pod: phase(pod) == "Succeeded")
+    until(lambda: log(cluster, "task").body == "one\ntwo\nthree\n")
+
+
+def test_the_life_before_is_asked_for_with_previous(cluster: Cluster) -> None:
+    cluster.create("Pod", "web", spec=pod_spec(container("main", *PRINTS_AND_FAILS)))
+    until(lambda: log(cluster, "web", "previous=true").code == 200)
+    until(lambda: log(cluster, "web", "previous=true").body == "broken\n")
+
+
+def test_without_a_life_before_previous_is_refused(cluster: Cluster) -> None:
+    printed(cluster)
+    answer = log(cluster, "web", "previous=true")
+    assert (answer.code, answer.reason) == (400, "BadRequest")
+    assert answer.message == 'previous terminated container "main" in pod "web" not found'
+
+
+def test_following_ends_with_the_container(cluster: Cluster) -> None:
+    cluster.create("Pod", "task", spec=pod_spec(container("main", *PRINTS), restartPolicy="Never"))
+    cluster.await_("Pod", "task", lambda pod: phase(pod) == "Succeeded")
+    until(lambda: log(cluster, "task").body)
+    assert log(cluster, "task", "follow=true").body == "one\ntwo\nthree\n"
+
+
+def test_a_container_that_waits_for_its_image_has_no_log(cluster: Cluster) -> None:
+    cluster.create("Pod", "web", spec=pod_spec(container(image=MISSING_IMAGE)))
+
+    def told() -> str:
+        answer = log(cluster, "web")
+        return answer.message if answer.code == 400 else ""
+
+    wanted = 'container "main" in pod "web" is waiting to start: '
+    assert until(told).startswith(wanted)
+    until(lambda: told() == f"{wanted}trying and failing to pull image")
+
+
+def test_a_container_that_waits_for_init_containers_has_no_log(cluster: Cluster) -> None:
+    cluster.create("Pod", "web", spec=pod_spec(initContainers=[container("gate")]))
+    wanted = 'container "main" in pod "web" is waiting to start: PodInitializing'
+    until(lambda: log(cluster, "web", "container=main").message == wanted)
+
+
+def test_an_init_container_has_a_log_of_its_own(cluster: Cluster) -> None:
+    cluster.create("Pod", "web", spec=pod_spec(initContainers=[container("gate", *PRINTS)]))
+    cluster.await_("Pod", "web", is_ready)
+    until(lambda: log(cluster, "web", "container=gate").body == "one\ntwo\nthree\n")
+
+
+def test_of_several_containers_one_must_be_named(cluster: Cluster) -> None:
+    cluster.create("Pod", "web", spec=pod_spec(container("a"), container("b")))
+    cluster.await_("Pod", "web", is_ready)
+    answer = log(cluster, "web")
+    assert (answer.code, answer.reason) == (400, "BadRequest")
+    assert answer.message == "a container name must be specified for pod web, choose one of: [a b]"
+
+
+def test_a_container_that_the_pod_has_not_is_refused(cluster: Cluster) -> None:
+    printed(cluster)
+    answer = log(cluster, "web", "container=other")
+    assert (answer.code, answer.message) == (400, "container other is not valid for pod web")

@@ -1,0 +1,229 @@
+"""The scheduler: where pods go, and what it says about those that go nowhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from gpu_provision.diagnose import pods as diagnose
+from gpu_provision.engine.settle import BUSY
+from tests.contract.client import Object, until
+from tests.contract.controllers.cluster import DEDICATED, TAINTED, Cluster, condition, is_ready, node_of
+from tests.contract.controllers.manifests import container, pod_spec
+
+PaperNode = Callable[..., str]
+
+
+def gpus(count: int) -> Object:
+    """Return a container that asks for GPUs."""
+    return container(resources={"limits": {"nvidia.com/gpu": str(count)}})
+
+
+def on(node: str, *containers: Object, **more: object) -> Object:
+    """Return the spec of a pod for one node, chosen by its label."""
+    return pod_spec(*containers, nodeSelector={"kubernetes.io/hostname": node}, **more)
+
+
+def await_unschedulable(cluster: Cluster, name: str) -> Object:
+    """Return a pod once the scheduler has said that it fits nowhere."""
+    return cluster.await_("Pod", name, lambda pod: condition(pod, "PodScheduled").get("status") == "False")
+
+
+def await_bound(cluster: Cluster, name: str) -> str:
+    """Return the node that a pod is bound to."""
+    return node_of(cluster.await_("Pod", name, node_of))
+
+
+def told(pod: Object) -> str:
+    """Return what the scheduler says."""
+    return str(condition(pod, "PodScheduled")["message"])
+
+
+def test_a_pod_is_bound_and_says_so(cluster: Cluster) -> None:
+    cluster.create("Pod", "web", spec=pod_spec())
+    node = await_bound(cluster, "web")
+    pod = cluster.await_("Pod", "web", is_ready)
+    assert condition(pod, "PodScheduled")["status"] == "True"
+    event = cluster.await_event("Scheduled", "web")
+    assert event["message"] == f"Successfully assigned {cluster.namespace}/web to {node}"
+    assert event["type"] == "Normal"
+
+
+def test_a_node_selector_is_obeyed(cluster: Cluster) -> None:
+    cluster.create("Pod", "web", spec=on("sim-2"))
+    assert await_bound(cluster, "web") == "sim-2"
+
+
+def test_a_tainted_node_takes_only_who_tolerates_it(cluster: Cluster) -> None:
+    cluster.create("Pod", "in", spec=on(TAINTED, tolerations=[DEDICATED]))
+    cluster.create("Pod", "out", spec=on(TAINTED))
+    assert await_bound(cluster, "in") == TAINTED
+    pod = await_unschedulable(cluster, "out")
+    new = "untolerated taint {contract.example/dedicated: yes}"
+    old = "taint {contract.example/dedicated: yes}, that the pod didn't tolerate"
+    assert (new if cluster.server.at_least(1, 24) else old) in told(pod)
+
+
+def test_who_fits_nowhere_is_told_by_condition_and_event(cluster: Cluster) -> None:
+    cluster.create("Pod", "big", spec=pod_spec(gpus(64)))
+    pod = await_unschedulable(cluster, "big")
+    found = condition(pod, "PodScheduled")
+    assert found["reason"] == "Unschedulable"
+    assert found["message"].startswith("0/")
+    assert "nodes are available: " in found["message"]
+    event = cluster.await_event("FailedScheduling", "big")
+    assert (event["type"], event["message"]) == ("Warning", found["message"])
+    assert pod["status"]["phase"] == "Pending"
+
+
+def test_too_few_gpus_are_told_in_the_words_that_we_look_for(cluster: Cluster, paper_node: PaperNode) -> None:
+    """The engine puts a validation off, and diagnose names the remedy, by these words."""
+    name = paper_node(gpus=1)
+    cluster.create("Pod", "first", spec=on(name, gpus(1)))
+    assert await_bound(cluster, "first") == name
+    cluster.create("Pod", "second", spec=on(name, gpus(1)))
+    pod = await_unschedulable(cluster, "second")
+    assert BUSY in told(pod)
+    assert diagnose.cause(pod) == f"Unschedulable: {told(pod)}"
+
+
+def test_a_gpu_that_gets_free_is_given_to_who_waits(cluster: Cluster, paper_node: PaperNode) -> None:
+    name = paper_node(gpus=1)
+    cluster.create("Pod", "first", spec=on(name, gpus(1)))
+    await_bound(cluster, "first")
+    cluster.create("Pod", "second", spec=on(name, gpus(1)))
+    await_unschedulable(cluster, "second")
+    cluster.delete("Pod", "first", gracePeriodSeconds=0)
+    assert await_bound(cluster, "second") == name
+
+
+def test_gpus_that_appear_are_given_to_who_waits(cluster: Cluster, paper_node: PaperNode) -> None:
+    """As when a device plugin has registered."""
+    name = paper_node(gpus=0)
+    cluster.create("Pod", "first", spec=on(name, gpus(2)))
+    await_unschedulable(cluster, "first")
+    more = {"nvidia.com/gpu": "2"}
+    cluster.patch("Node", name, {"status": {"capacity": more, "allocatable": more}}, "status")
+    assert await_bound(cluster, "first") == name
+
+
+def test_a_pod_that_has_ended_holds_no_gpu(cluster: Cluster, paper_node: PaperNode) -> None:
+    name = paper_node(gpus=1)
+    cluster.create("Pod", "first", spec=on(name, gpus(1), restartPolicy="Never"))
+    await_bound(cluster, "first")
+    cluster.patch("Pod", "first", {"status": {"phase": "Succeeded"}}, "status")
+    cluster.create("Pod", "second", spec=on(name, gpus(1)))
+    assert await_bound(cluster, "second") == name
+
+
+def test_the_largest_init_container_counts(cluster: Cluster, paper_node: PaperNode) -> None:
+    name = paper_node(gpus=2)
+    cluster.create("Pod", "pod", spec=on(name, gpus(1), initContainers=[{**gpus(3), "name": "first"}]))
+    assert BUSY in told(await_unschedulable(cluster, "pod"))
+
+
+def test_a_cordoned_node_takes_nobody(cluster: Cluster, change_node: Callable[..., None]) -> None:
+    change_node("sim-2", unschedulable=True)
+    cluster.create("Pod", "web", spec=on("sim-2"))
+    assert "were unschedulable" in told(await_unschedulable(cluster, "web"))
+    change_node("sim-2", unschedulable=False)
+    assert await_bound(cluster, "web") == "sim-2"
+
+
+def test_no_node_of_that_label_is_told(cluster: Cluster) -> None:
+    cluster.create("Pod", "web", spec=pod_spec(nodeSelector={cluster.mark: "nowhere"}))
+    words = "didn't match Pod's node affinity" if cluster.server.at_least(1, 21) else "didn't match node selector"
+    assert words in told(await_unschedulable(cluster, "web")) or "node affinity" in told(cluster.get("Pod", "web"))
+
+
+def test_a_label_that_a_node_gets_is_seen(cluster: Cluster, on_nodes: Callable[..., Object]) -> None:
+    cluster.create("Pod", "web", spec=pod_spec(nodeSelector={cluster.mark: "yes"}))
+    await_unschedulable(cluster, "web")
+    on_nodes("sim-3")
+    assert await_bound(cluster, "web") == "sim-3"
+
+
+def test_required_anti_affinity_keeps_pods_apart(cluster: Cluster, paper_node: PaperNode) -> None:
+    """As between the drivers of two DaemonSets on one node."""
+    name = paper_node()
+    term = {"labelSelector": {"matchLabels": {"kind": "driver"}}, "topologyKey": "kubernetes.io/hostname"}
+    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    labels = {"labels": {"kind": "driver"}}
+    cluster.create("Pod", "first", metadata=labels, spec=on(name, affinity=affinity))
+    assert await_bound(cluster, "first") == name
+    cluster.create("Pod", "second", metadata=labels, spec=on(name, affinity=affinity))
+    assert "anti-affinity" in told(await_unschedulable(cluster, "second"))
+    cluster.create("Pod", "other", spec=on(name))
+    assert await_bound(cluster, "other") == name
+    cluster.delete("Pod", "first", gracePeriodSeconds=0)
+    assert await_bound(cluster, "second") == name
+
+
+def test_who_is_there_keeps_others_away(cluster: Cluster, paper_node: PaperNode) -> None:
+    """Anti-affinity counts in both directions."""
+    name = paper_node()
+    term = {"labelSelector": {"matchLabels": {"kind": "loud"}}, "topologyKey": "kubernetes.io/hostname"}
+    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    cluster.create("Pod", "quiet", spec=on(name, affinity=affinity))
+    await_bound(cluster, "quiet")
+    cluster.create("Pod", "loud", metadata={"labels": {"kind": "loud"}}, spec=on(name))
+    assert "anti-affinity" in told(await_unschedulable(cluster, "loud"))
+
+
+def test_a_host_port_is_given_once_per_node(cluster: Cluster, paper_node: PaperNode) -> None:
+    name = paper_node()
+    ports = [{"containerPort": 9400, "hostPort": 9400}]
+    cluster.create("Pod", "first", spec=on(name, container(ports=ports)))
+    await_bound(cluster, "first")
+    cluster.create("Pod", "second", spec=on(name, container(ports=ports)))
+    assert "didn't have free ports for the requested pod ports" in told(await_unschedulable(cluster, "second"))
+
+
+def test_a_full_node_takes_no_more_pods(cluster: Cluster, paper_node: PaperNode) -> None:
+    name = paper_node(pods=1)
+    cluster.create("Pod", "first", spec=on(name))
+    await_bound(cluster, "first")
+    cluster.create("Pod", "second", spec=on(name))
+    assert "Too many pods" in told(await_unschedulable(cluster, "second"))
+
+
+def test_another_scheduler_s_pods_are_left_alone(cluster: Cluster) -> None:
+    cluster.create("Pod", "theirs", spec=pod_spec(schedulerName="contract"))
+    cluster.create("Pod", "ours", spec=pod_spec())
+    await_bound(cluster, "ours")
+    assert not node_of(cluster.get("Pod", "theirs"))
+    assert not cluster.get("Pod", "theirs")["status"].get("conditions")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("system-node-critical", 2_000_001_000), ("system-cluster-critical", 2_000_000_000)]
+)
+def test_the_system_s_priority_classes_are_there(cluster: Cluster, name: str, value: int) -> None:
+    cluster.create("Pod", "vital", spec=pod_spec(priorityClassName=name))
+    spec = cluster.get("Pod", "vital")["spec"]
+    assert (spec["priority"], spec["preemptionPolicy"]) == (value, "PreemptLowerPriority")
+
+
+def test_a_priority_class_of_our_own_counts_and_an_unknown_one_is_refused(cluster: Cluster) -> None:
+    name = cluster.namespace
+    cluster.create("PriorityClass", name, value=7)
+    cluster.create("Pod", "lucky", spec=pod_spec(priorityClassName=name))
+    assert cluster.get("Pod", "lucky")["spec"]["priority"] == 7
+    cluster.delete("PriorityClass", name)
+    body = {"metadata": {"name": "unlucky"}, "spec": pod_spec(priorityClassName=name)}
+    answer = until(
+        lambda: (found := cluster.server.ask("POST", cluster.path("Pod") + "?dryRun=All", body)).code > 300 and found
+    )
+    assert (answer.code, answer.message) == (
+        403,
+        f'pods "unlucky" is forbidden: no PriorityClass with name {name} was found',
+    )
+
+
+def test_pods_of_a_deployment_spread_over_nodes_that_are_alike(cluster: Cluster) -> None:
+    requests = {"requests": {"cpu": "1", "memory": "1Gi"}}
+    for number in range(3):
+        cluster.create("Pod", f"web-{number}", spec=pod_spec(container(resources=requests)))
+    bound = {await_bound(cluster, f"web-{number}") for number in range(3)}
+    assert len(bound) == 3
