@@ -127,6 +127,7 @@ class Server:
             no users to spare.
         controllers: Whether controllers and a scheduler run.
         compact: Makes the server forget all history, so that old versions expire; None if that cannot be asked of it.
+        node_flags: What simulated nodes are told, so that the server trusts their kubelets.
     """
 
     kind: str
@@ -136,6 +137,7 @@ class Server:
     user: Callable[[str], Path] | None = None
     controllers: bool = True
     compact: Callable[[], None] | None = None
+    node_flags: tuple[str, ...] = ()
     _kept: threading.local = field(default_factory=threading.local, repr=False)
 
     @cached_property

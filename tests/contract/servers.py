@@ -104,6 +104,7 @@ def real(directory: Path) -> Iterator[Server]:
     if reason := control_plane.missing("etcd", "kube-apiserver"):
         pytest.skip(reason)
     with control_plane.control_plane(directory / "plane") as plane:
+        kubelets = plane.authority.issue("nodes", "127.0.0.1")
         server = Server(
             kind="real",
             kubeconfig=plane.kubeconfig,
@@ -112,6 +113,7 @@ def real(directory: Path) -> Iterator[Server]:
             user=plane.kubeconfig_of,
             controllers={"kube-controller-manager", "kube-scheduler"} <= plane.programs.keys(),
             compact=_compaction(plane),
+            node_flags=("--tls-cert-file", str(kubelets.certificate), "--tls-private-key-file", str(kubelets.key)),
         )
         with contextlib.closing(server):
             yield server

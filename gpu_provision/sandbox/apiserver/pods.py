@@ -15,6 +15,7 @@ from gpu_provision.sandbox.apiserver.pod_defaults import containers
 from gpu_provision.sandbox.apiserver.podlogs import LogOptions
 from gpu_provision.sandbox.apiserver.registry import Registry
 from gpu_provision.sandbox.apiserver.status import StatusError, bad_request, invalid_value, not_found, success
+from gpu_provision.sandbox.unstarted import no_log_yet
 
 _CREATED, _NO_CONTENT = 201, 204
 _TEXT = "text/plain"
@@ -120,9 +121,7 @@ def _which_run(registry: Registry, call: Call, pod: Object, container: str) -> i
         return newest - 1
     waiting = at(status, "state", "waiting")
     if waiting is not None and not newest and not status.get("lastState"):
-        why = waiting.get("reason") or "ContainerCreating"
-        message = f'container "{container}" in pod "{name}" is waiting to start: {why}'
-        raise bad_request(message)
+        raise bad_request(no_log_yet(container, name, waiting.get("reason") or ""))
     return (
         newest if waiting is None or not newest else registry.store.logs.last_restart(pod["metadata"]["uid"], container)
     )

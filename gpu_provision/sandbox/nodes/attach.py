@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from gpu_provision.model.findings import Finding, ProvisionError, Unreachable
 from gpu_provision.sandbox.api import ApiError
@@ -83,10 +84,10 @@ async def _world(api: HttpApi, fleet: Fleet, terms: Terms, group: asyncio.TaskGr
     kept = KeptLogs()
     world: World | None = None
 
-    def running(namespace: str, pod: str, container: str) -> bool:
-        return world is not None and _is_running(world, namespace, pod, container)
+    def status_of(namespace: str, pod: str, container: str) -> Mapping[str, Any]:
+        return {} if world is None else _status_of(world, namespace, pod, container)
 
-    async with kubelet_server(kept, running, terms.certificate) as port:
+    async with kubelet_server(kept, status_of, terms.certificate) as port:
         sink: LogSink = kept
         world = build_world(api, fleet, sink, home=terms.home, kubelet_address=ADDRESS, kubelet_port=port)
         world.pods.on_change(lambda old, new: kept.forget(*_named(old)) if old and new is None else None)
@@ -102,7 +103,7 @@ def _named(pod: dict[str, dict[str, str]]) -> tuple[str, str]:
     return pod["metadata"]["namespace"], pod["metadata"]["name"]
 
 
-def _is_running(world: World, namespace: str, pod: str, container: str) -> bool:
+def _status_of(world: World, namespace: str, pod: str, container: str) -> Mapping[str, Any]:
     status = (world.pods.objects.get((namespace, pod)) or {}).get("status") or {}
     statuses = (*(status.get("containerStatuses") or ()), *(status.get("initContainerStatuses") or ()))
-    return any(one["name"] == container and "running" in (one.get("state") or {}) for one in statuses)
+    return next((one for one in statuses if one["name"] == container), {})

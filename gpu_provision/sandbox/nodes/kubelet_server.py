@@ -4,50 +4,64 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import trustme
 from aiohttp import web
 
 from gpu_provision.sandbox.nodes.logs import KeptLogs
+from gpu_provision.sandbox.unstarted import no_log_yet
 
 ADDRESS = "127.0.0.1"
 _PAUSE = 0.2
-IsRunning = Callable[[str, str, str], bool]
-"""Tells whether a container, by namespace, pod and name, still runs."""
+StatusOf = Callable[[str, str, str], Mapping[str, Any]]
+"""Returns the status of a container by namespace, pod and name; an empty one of a container that is not here."""
 
 
 class _Endpoint:
     """Answers ``/containerLogs/<namespace>/<pod>/<container>`` as a kubelet does."""
 
-    def __init__(self, logs: KeptLogs, running: IsRunning) -> None:
-        self._logs, self._running = logs, running
+    def __init__(self, logs: KeptLogs, status_of: StatusOf) -> None:
+        self._logs, self._status_of = logs, status_of
 
     async def logs(self, request: web.Request) -> web.StreamResponse:
         key = (request.match_info["namespace"], request.match_info["pod"], request.match_info["container"])
         query = request.query
-        kept = self._logs.lines(*key, previous=query.get("previous") == "true")
-        if kept is None and query.get("previous") == "true":
-            message = f'previous terminated container "{key[2]}" in pod "{key[1]}" not found'
-            return web.Response(status=400, text=message)
+        previous = query.get("previous") == "true"
+        kept = self._logs.lines(*key, previous=previous)
+        if refusal := self._refusal(key, previous=previous, kept=kept is not None):
+            return web.Response(status=400, text=refusal)
         lines = _chosen(kept or (), query.get("sinceSeconds"), query.get("tailLines"))
         response = web.StreamResponse(headers={"Content-Type": "text/plain"})
         await response.prepare(request)
         stamped = query.get("timestamps") == "true"
-        await response.write(_text(lines, stamped=stamped))
+        limit = int(query["limitBytes"]) if "limitBytes" in query else None
+        await response.write(_text(lines, stamped=stamped)[:limit])
         if query.get("follow") == "true":
             await self._follow(response, key, len(kept or ()), stamped=stamped)
         return response
+
+    def _refusal(self, key: tuple[str, str, str], *, previous: bool, kept: bool) -> str:
+        """Say why there is no log to show; empty if there is."""
+        _, pod, container = key
+        if previous:
+            return "" if kept else f'previous terminated container "{container}" in pod "{pod}" not found'
+        status = self._status_of(*key)
+        waiting = (status.get("state") or {}).get("waiting")
+        if waiting is None or status.get("lastState"):
+            return ""
+        return no_log_yet(container, pod, waiting.get("reason", ""))
 
     async def _follow(
         self, response: web.StreamResponse, key: tuple[str, str, str], seen: int, *, stamped: bool
     ) -> None:
         while True:
-            running = self._running(*key)
+            running = "running" in (self._status_of(*key).get("state") or {})
             lines = self._logs.lines(*key) or ()
             await response.write(_text(lines[seen:], stamped=stamped))
             seen = len(lines)
@@ -95,13 +109,13 @@ def _context(certificate: Certificate | None) -> ssl.SSLContext:
 
 @asynccontextmanager
 async def kubelet_server(
-    logs: KeptLogs, running: IsRunning, certificate: Certificate | None = None
+    logs: KeptLogs, status_of: StatusOf, certificate: Certificate | None = None
 ) -> AsyncIterator[int]:
     """Serve on a free port while the context lasts; the port is its value.
 
     Without a certificate it shows a new one that nobody can verify; most API servers do not try.
     """
-    endpoint = _Endpoint(logs, running)
+    endpoint = _Endpoint(logs, status_of)
     app = web.Application()
     app.router.add_get("/containerLogs/{namespace}/{pod}/{container}", endpoint.logs)
     app.router.add_get("/healthz", endpoint.healthy)

@@ -75,6 +75,7 @@ class PodWorker:
     def kill(self) -> None:
         """Stop at once: the pod is gone from the cluster."""
         self._cancel_life()
+        self._tell_killing()
         self._runner.stop_all()
         self.machine.release(self.uid)
 
@@ -184,9 +185,7 @@ class PodWorker:
         """Stop the containers as their hooks say, then let go of the pod."""
         self._cancel_life()
         grace = self.pod["metadata"].get("deletionGracePeriodSeconds", 30)
-        for record in (*self.inits, *self.mains):
-            if record.running:
-                self.world.events.normal(self.pod, "Killing", f"Stopping container {record.name}")
+        self._tell_killing()
         await self.world.sleep(min(grace, self.world.timings.termination))
         codes = self._runner.stop_all()
         for record in (*self.inits, *self.mains):
@@ -195,6 +194,11 @@ class PodWorker:
         self.machine.release(self.uid)
         await self._reporter.settle()
         await self._delete()
+
+    def _tell_killing(self) -> None:
+        for record in (*self.inits, *self.mains):
+            if record.running:
+                self.world.events.normal(self.pod, "Killing", f"Stopping container {record.name}")
 
     async def _delete(self) -> None:
         metadata = self.pod["metadata"]

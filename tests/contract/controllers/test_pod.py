@@ -41,14 +41,8 @@ def test_a_pod_goes_from_pending_to_running(cluster: Cluster) -> None:
 def test_a_running_pod_has_addresses_times_and_conditions(cluster: Cluster) -> None:
     cluster.create("Pod", "web", spec=pod_spec())
     status = cluster.await_("Pod", "web", is_ready)["status"]
-    assert {
-        one["type"]: one["status"] for one in status["conditions"] if one["type"] != "PodReadyToStartContainers"
-    } == {
-        "Initialized": "True",
-        "Ready": "True",
-        "ContainersReady": "True",
-        "PodScheduled": "True",
-    }
+    true = {one["type"] for one in status["conditions"] if one["status"] == "True"}
+    assert true >= {"Initialized", "Ready", "ContainersReady", "PodScheduled"}
     assert status["podIPs"] == [{"ip": status["podIP"]}]
     assert {"hostIP", "startTime", "qosClass"} <= status.keys()
 
@@ -251,17 +245,10 @@ def test_a_pod_deleted_without_grace_is_gone_at_once(cluster: Cluster) -> None:
 
 
 def test_a_pod_that_no_node_has_is_gone_at_once(cluster: Cluster) -> None:
-    cluster.create(
-        "Pod", "web", spec=pod_spec(nodeSelector={cluster.mark: "nowhere"}) | {"terminationGracePeriodSeconds": 9}
-    )
+    spec = pod_spec(nodeSelector={cluster.mark: "nowhere"}) | {"terminationGracePeriodSeconds": 9}
+    cluster.create("Pod", "web", spec=spec)
     cluster.delete("Pod", "web")
     assert cluster.gone("Pod", "web")
-
-
-def test_a_pod_for_another_node_s_devices_is_turned_away(cluster: Cluster) -> None:
-    """By more pods than the node may have; what a kubelet refuses says nothing about the pod."""
-    taken = cluster.server.get("/api/v1/nodes/sim-3")["status"]["capacity"]["pods"]
-    assert int(taken) == 110
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -115,17 +115,24 @@ def test_the_kubelet_endpoint_serves_logs_as_an_api_server_asks_for_them() -> No
     here = LogOf("n", "p", "uid", "c", 1)
     logs.append(replace_restart(here, 0), "before\n")
     logs.append(here, "one\ntwo\n")
-    running = iter([True, True, False])
+    waiting: dict[str, Any] = {"waiting": {"reason": "ImagePullBackOff"}}
+    of_main: Iterator[dict[str, Any]] = iter([{"running": {}}] * 5 + [{"terminated": {}}])
+
+    def status_of(_namespace: str, _pod: str, container: str) -> dict[str, Any]:
+        return {"state": next(of_main) if container == "c" else waiting} if container != "none" else {}
 
     async def scenario() -> None:
-        async with kubelet_server(logs, lambda *_: next(running)) as port:
+        async with kubelet_server(logs, status_of) as port:
             base = "/containerLogs/n/p/c"
             assert await asked(port, base) == (200, "one\ntwo\n")
             assert await asked(port, f"{base}?tailLines=1") == (200, "two\n")
+            assert await asked(port, f"{base}?limitBytes=2") == (200, "on")
             assert await asked(port, f"{base}?previous=true") == (200, "before\n")
             assert (await asked(port, f"{base}?timestamps=true"))[1].splitlines()[0].endswith("Z one")
             assert await asked(port, "/containerLogs/n/p/none") == (200, "")
             assert (await asked(port, "/containerLogs/n/p/none?previous=true"))[0] == 400
+            why = 'container "waits" in pod "p" is waiting to start: trying and failing to pull image'
+            assert await asked(port, "/containerLogs/n/p/waits") == (400, why)
             assert (await asked(port, "/exec/n/p/c"))[0] == 501
             following = asyncio.create_task(asked(port, f"{base}?follow=true"))
             await asyncio.sleep(0)
@@ -146,9 +153,9 @@ def test_the_kubelet_endpoint_shows_the_certificate_it_is_given(tmp_path: Path) 
     authority.configure_trust(verifying)
 
     async def scenario() -> None:
-        async with kubelet_server(KeptLogs(), lambda *_: False, shown) as port:
+        async with kubelet_server(KeptLogs(), lambda *_: {}, shown) as port:
             assert await asked(port, "/healthz", verifying) == (200, "ok")
-        async with kubelet_server(KeptLogs(), lambda *_: False) as port:
+        async with kubelet_server(KeptLogs(), lambda *_: {}) as port:
             with pytest.raises(aiohttp.ClientConnectorCertificateError):
                 await asked(port, "/healthz", verifying)
 
