@@ -58,10 +58,9 @@ class NodeLifecycle(Controller[str]):
         else:
             node = await self._silent(node)
             self.queue.add_after(key, self._grace_seconds)
-        await self._taint(node)
-        ready = objects.condition(node, "Ready")
-        if ready is not None and ready["status"] != "True":
+            # Only then: a kubelet that lives, though it says NotReady, speaks for its pods itself.
             await self._unready_pods(key)
+        await self._taint(node)
 
     async def _silent(self, node: Object) -> Object:
         conditions = node_health.conditions_of_silence(node, timestamps.now())

@@ -36,15 +36,22 @@ def test_conditions_become_taints_and_back(lab: Any) -> None:
     lab(story)
 
 
-def test_pods_of_a_node_that_is_not_ready_are_not_ready(lab: Any, template: Any) -> None:
-    """Whoever counts ready pods sees it at once."""
+def test_pods_of_a_silent_node_are_not_ready(lab: Any, template: Any) -> None:
+    """Whoever counts ready pods sees it at once; a node that says itself that it is not ready speaks for its pods."""
 
     async def story(lab: Any) -> None:
         await lab.node("a")
         await lab.create(PODS, "Pod", "p", spec=template({})["spec"])
         await lab.condition(PODS, "p", "Ready")
-        await lab.node_status("a", ready="False")
-        await lab.condition(PODS, "p", "Ready", "False")
+        cluster = Cluster(lab.api)
+        strict = NodeLifecycle(cluster, grace_seconds=0.2)
+        tasks = [asyncio.create_task(cluster.run()), asyncio.create_task(strict.run())]
+        try:
+            await lab.condition(PODS, "p", "Ready", "False")
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     lab(story)
 
