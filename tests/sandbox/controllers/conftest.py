@@ -81,6 +81,15 @@ class Kubelet:
         await self._api.patch(PODS, metadata["name"], {"status": status}, metadata["namespace"], "status")
 
 
+def _readiness(ready: str) -> Object:
+    return {
+        "type": "Ready",
+        "status": ready,
+        "reason": "KubeletReady",
+        "lastHeartbeatTime": str(time.monotonic()),
+    }
+
+
 class Lab:
     """What a story does with the cluster."""
 
@@ -97,19 +106,21 @@ class Lab:
             "metadata": {"name": name, "labels": labels},
             "spec": spec,
         }
-        await self.api.create(NODES, body)
         amounts = {"cpu": "8", "memory": "32Gi", "pods": "110", "nvidia.com/gpu": str(gpus)}
-        return await self.node_status(name, ready=str(ready), allocatable=amounts)
+        status = {"allocatable": amounts, "conditions": [_readiness(str(ready))]}
+        await self.api.create(NODES, body | {"status": status})
+
+        async def settled() -> Object | None:
+            node = await self.api.get(NODES, name)
+            new = any(taint["key"] == "node.kubernetes.io/not-ready" for taint in node["spec"].get("taints") or ())
+            return None if new and ready else node
+
+        found: Object = await self.until(settled)
+        return found
 
     async def node_status(self, name: str, *, ready: str, **status: Any) -> Object:
         """Report a node's Ready condition and whatever else."""
-        condition = {
-            "type": "Ready",
-            "status": ready,
-            "reason": "KubeletReady",
-            "lastHeartbeatTime": str(time.monotonic()),
-        }
-        change = {"status": {**status, "conditions": [condition]}}
+        change = {"status": {**status, "conditions": [_readiness(ready)]}}
         return await self.api.patch(NODES, name, change, subresource="status")
 
     async def create(self, resource: Resource, kind: str, name: str, **body: Any) -> Object:
