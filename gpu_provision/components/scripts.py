@@ -69,3 +69,6 @@ fi
 exec nvidia-device-plugin "$@"
 """
 )
+
+VALIDATOR_STAY = "trap 'exit 0' TERM; echo all validations are successful; while true; do sleep 86400 & wait $!; done"
+"""A container's first process ignores signals that it does not handle: without, each rollout costs the grace period."""

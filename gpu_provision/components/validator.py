@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpu_provision.components import labels, operands, pods
+from gpu_provision.components import labels, operands, pods, scripts
 from gpu_provision.components.objects import cluster_role, role, rule, service_account
 from gpu_provision.model.cluster import Context, Manifest
 from gpu_provision.model.inventory import Inventory
@@ -116,7 +116,7 @@ def _sleeper(spec: ValidatorSpec) -> dict[str, Any]:
         ACCOUNT,
         spec.image.reference,
         imagePullPolicy=spec.image_pull_policy,
-        **pods.shell("echo all validations are successful; while true; do sleep 86400; done"),
+        **pods.shell(scripts.VALIDATOR_STAY),
         env=pods.environment({}, spec.env),
         lifecycle={"preStop": {"exec": {"command": ["sh", "-c", f"rm -f {operands.VALIDATIONS}/*-ready"]}}},
         securityContext=pods.PRIVILEGED_ROOT,

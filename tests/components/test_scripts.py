@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 from pathlib import Path
 
@@ -121,3 +123,17 @@ def test_the_plugin_offers_what_the_kernel_can_do(machine: Machine) -> None:
     machine.module("gdrdrv")
     machine.module("nvidia_fs")
     assert machine.run(scripts.DEVICE_PLUGIN_ENTRYPOINT).stdout.split() == ["false", "true", "true"]
+
+
+def test_the_validator_stays_until_it_is_told_to_end() -> None:
+    """Otherwise each pod of a rollout takes the grace period of half a minute to go."""
+    command = ["sh", "-c", scripts.VALIDATOR_STAY]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as running:
+        try:
+            assert running.stdout
+            assert running.stdout.readline() == "all validations are successful\n"
+            assert running.poll() is None
+            running.terminate()
+            assert running.wait(timeout=10) == 0
+        finally:
+            os.killpg(running.pid, signal.SIGKILL)
