@@ -77,11 +77,11 @@ class Tokens:
         return self.token(user) if user in self.users().values() else self.add(user)
 
     def user_of(self, header: str) -> str:
-        """Return the user of an Authorization header, nobody if there is none. Raises StatusError 401."""
-        if not header:
+        """Return the user of an Authorization header; whoever shows no token is nobody. Raises StatusError 401."""
+        scheme, _, token = header.strip().partition(" ")
+        if scheme.lower() != "bearer" or not token.strip():
             return ANONYMOUS
-        scheme, _, token = header.partition(" ")
-        user = self.users().get(token.strip()) if scheme.lower() == "bearer" else None
+        user = self.users().get(token.strip())
         if user is None:
             raise unauthorized()
         return user

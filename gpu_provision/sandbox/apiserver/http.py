@@ -71,8 +71,7 @@ class Face:
         try:
             asked = Asked(request.method, request.path, request.headers.get("User-Agent", ""))
             await self.faults.suffer(asked)
-            if not request.path.startswith(_PUBLIC):
-                user = self.tokens.user_of(request.headers.get("Authorization", ""))
+            user = self.tokens.user_of(request.headers.get("Authorization", ""))
             return await self._resolved(request, user), user
         except StatusError as error:
             return refusal(error), user
@@ -86,7 +85,7 @@ class Face:
     async def _resolved(self, request: web.Request, user: str) -> Reply | Stream:
         found = target(request.path, self.registry.catalog)
         if found is None:
-            if user == auth.ANONYMOUS:
+            if user == auth.ANONYMOUS and not request.path.startswith(_PUBLIC):
                 raise auth.forbidden_path(user, request.method, request.path)
             if made := document(self.registry, request.path, dict(request.headers), request.host):
                 return made

@@ -60,6 +60,13 @@ def test_a_token_that_nobody_gave_is_not_accepted(server: Server) -> None:
     assert (answer.code, answer.reason, answer.message) == (401, "Unauthorized", "Unauthorized")
 
 
+def test_a_wrong_token_is_not_accepted_for_what_everybody_may_see(server: Server) -> None:
+    asked = server.with_access(replace(server.access, token="wrong", certificate=b"", key=b""))  # noqa: S106 - no secret
+    answer = asked.ask("GET", "/version")
+    asked.close()
+    assert (answer.code, answer.reason) == (401, "Unauthorized")
+
+
 @pytest.fixture
 def nobody(server: Server) -> Iterator[Server]:
     """Somebody without a token."""
@@ -75,6 +82,11 @@ def test_who_has_no_token_is_anonymous_and_may_nothing(nobody: Server) -> None:
         'pods is forbidden: User "system:anonymous" cannot list resource "pods" in API group "" at the cluster scope'
     )
     assert answer.message == wanted
+
+
+@pytest.mark.parametrize("header", ["Bearer ", "Basic YWRtaW46YWRtaW4="])
+def test_what_is_no_token_counts_as_none(nobody: Server, header: str) -> None:
+    assert nobody.ask("GET", "/api/v1/pods", headers={"Authorization": header}).code == 403
 
 
 def test_who_has_no_token_may_not_look_around(nobody: Server) -> None:

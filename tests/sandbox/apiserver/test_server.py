@@ -38,10 +38,10 @@ def test_the_kubeconfig_is_for_its_owner_only(server: Running) -> None:
 
 
 def test_without_a_known_token_nothing_is_shown(server: Running) -> None:
-    """401 as a Status; health and version are open, as on a real server."""
-    for token in ("", "wrong"):
+    """401 as a Status, 403 without any; health and version are open, as on a real server."""
+    for token, refusal in (("", (403, "Forbidden")), ("wrong", (401, "Unauthorized"))):
         answer = server.ask("GET", PODS, token=token)
-        assert (answer.code, answer.body["reason"]) == (401, "Unauthorized")
+        assert (answer.code, answer.body["reason"]) == refusal
     assert server.ask("GET", "/readyz", token="").body == "ok"
     assert server.ask("GET", "/version", token="").body["gitVersion"] == "v1.34.0+sandbox"
 
