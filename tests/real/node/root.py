@@ -69,12 +69,12 @@ def _overlay(base: Path) -> Path:
 
 
 def _add_other_file_systems(root: Path) -> None:
-    """Show what is mounted besides the root file system, to be read only: it may hold the interpreter or the code."""
+    """Show folders that are mounted besides the root file system, to be read only: they may hold the code we run."""
     places = {entry.target for entry in mounts() if entry.kind not in {"autofs", "nsfs"}}
     for place in sorted(places - {Path("/")}):
         if place.is_relative_to(root.parent) or any(place.is_relative_to(own) for own in _OWN):
             continue
-        if (root / place.relative_to("/")).exists():
+        if place.is_dir() and (root / place.relative_to("/")).is_dir():
             bind(place, root / place.relative_to("/"), read_only=True)
 
 
@@ -92,9 +92,10 @@ def _mount_proc(proc: Path, aside: Path) -> None:
     bind(proc / "sys", proc / "sys", read_only=True)
     bind(network, proc / "sys/net")
     for name, value in _TUNABLES.items():
-        file = aside / name.replace("/", "-")
-        file.write_text(f"{value}\n")
-        bind(file, proc / "sys" / name)
+        if (proc / "sys" / name).exists():
+            file = aside / name.replace("/", "-")
+            file.write_text(f"{value}\n")
+            bind(file, proc / "sys" / name)
 
 
 def _mount_sys(sys: Path, pci: Path, firmware: Path) -> None:

@@ -30,6 +30,7 @@ def errors(document: str) -> list[dict[str, Any]]:
         ("host-path-type", PATH, "hostPath type check failed: /run/nvidia is not a file"),
         ("security-context", ROOT, "breaks non-root policy"),
     ],
+    ids=["host path type", "security context"],
 )
 def test_a_pod_that_cannot_start_and_one_whose_probe_fails(
     user: NodeUser, mistake: str, what: str, evidence: str
