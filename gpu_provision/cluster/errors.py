@@ -112,7 +112,7 @@ def _answered(error: Any, place: Place) -> ProvisionError:  # noqa: PLR0911 (a t
         case 410:
             return Gone(_finding("GP305", "the resource version is too old", place, message))
         case 429 | 500 | 502 | 503 | 504:
-            return _overloaded(error, place, message)
+            return _without_logs(place, message) if _KUBELET_LOGS in message else _overloaded(error, place, message)
         case code:
             return Rejected(_finding("GP305", f"the API server rejects it ({code})", place, message))
 
@@ -130,6 +130,8 @@ def no_api_server(place: Place) -> Unreachable:
     )
 
 
+_KUBELET_LOGS = "/containerLogs/"  # in the kubelet's URL, which the API server names when it gets no answer there
+_KUBELET = "see that the API server reaches port 10250 of the node, and trusts the certificate of its kubelet"
 _CA = "compare certificate-authority-data of the kubeconfig with the cluster's, or fetch the kubeconfig anew"
 _LOGIN = "log in again, or name another context in cluster.context (kubectl config get-contexts)"
 _RIGHTS = "give the user of this kubeconfig the right, or use an administrator's (kubectl auth can-i --list)"
@@ -174,6 +176,10 @@ def _field_conflict(status: dict[str, Any], place: Place, message: str) -> Field
     named = (re.search(r'"([^"]+)"', cause.get("message", "")) for cause in causes)
     conflict.managers = frozenset(match.group(1) for match in named if match)
     return conflict
+
+
+def _without_logs(place: Place, message: str) -> Rejected:
+    return Rejected(_finding("GP305", "the node does not hand out its logs", place, message, _KUBELET))
 
 
 def _overloaded(error: Any, place: Place, message: str) -> Overloaded:

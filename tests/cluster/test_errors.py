@@ -92,6 +92,16 @@ def test_an_answer_has_a_class_and_a_code(
     assert error.findings[0].where
 
 
+@pytest.mark.parametrize("code", [500, 502, 504])
+def test_a_kubelet_that_keeps_its_logs_is_no_api_server_that_is_overloaded(code: int) -> None:
+    """Waiting does not help: certificates, firewalls and tunnels to nodes stay as they are."""
+    url = "https://10.0.0.5:10250/containerLogs/operands/pod/main?tailLines=50"
+    error = raised(code, message=f'Get "{url}": x509: certificate signed by unknown authority')
+    assert not isinstance(error, Unreachable)
+    assert "logs" in error.findings[0].what
+    assert "10250" in error.findings[0].fix
+
+
 def test_a_conflict_names_fields_and_managers() -> None:
     causes = [
         {"reason": "FieldManagerConflict", "message": 'conflict with "helm" using v1', "field": ".spec.replicas"},
