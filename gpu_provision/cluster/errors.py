@@ -152,7 +152,11 @@ def _status(body: Any) -> dict[str, Any]:
 def _is_about_the_user(status: dict[str, Any]) -> bool:
     """Whether a 403 is about rights, not about admission: quota, PodSecurity, a webhook, a namespace that ends."""
     message = str(status.get("message", ""))
-    return not message or bool(re.search(r'User "[^"]*" cannot |is attempting to grant RBAC permissions', message))
+    return not message or bool(re.search(_ABOUT_THE_USER, message))
+
+
+# The last is 1.20's whole message about an apply that may not create.
+_ABOUT_THE_USER = r'User "[^"]*" cannot |is attempting to grant RBAC permissions|is forbidden: *$'
 
 
 def _conflicting_fields(status: dict[str, Any]) -> list[str]:

@@ -45,6 +45,7 @@ def raised(code: int, headers: dict[str, str] | None = None, **status: Any) -> P
             Refused,
             "GP303",
         ),
+        (403, {"message": 'configmaps "c" is forbidden: '}, Refused, "GP303"),
         (
             403,
             {"message": 'pods "p" is forbidden: violates PodSecurity "baseline:latest": host namespaces'},
