@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpu_provision.facts.places import DISTRIBUTIONS
 from gpu_provision.facts.section import Said, Section
@@ -127,11 +127,16 @@ true
 
 
 def read(said: Said) -> tuple[ContainerRuntime, ...]:
-    """Read the section; what runs hides what is merely installed with the same configuration."""
+    """Read the section; what runs hides what is merely installed with the same configuration.
+
+    Who is not root does not learn which program a process is: then it is the installed one.
+    """
     found: dict[tuple[str, str], ContainerRuntime] = {}
     for block in _blocks(said):
         runtime = _runtime(block)
-        found.setdefault((runtime.kind, runtime.config), runtime)
+        known = found.setdefault((runtime.kind, runtime.config), runtime)
+        if not known.binary:
+            found[runtime.kind, runtime.config] = replace(known, binary=runtime.binary, version=runtime.version)
     return tuple(found.values())
 
 

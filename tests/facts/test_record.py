@@ -116,3 +116,12 @@ def test_blacklist_of_another_module_is_not_nouveaus() -> None:
 def test_dashes_and_underscores_name_the_same_module(name: str) -> None:
     """As they do for the kernel."""
     assert canonical(name) == "ipmi_msghandler"
+
+
+def test_program_of_a_runtime_that_only_root_may_know_is_the_installed_one() -> None:
+    """Its version then comes from there."""
+    config = "config /etc/containerd/config.toml"
+    installed = ("binary /usr/bin/containerd", "version containerd containerd.io 1.7.27 abc")
+    lines = ("runtime run containerd", config, "end ", "runtime have containerd", *installed, config, "end ")
+    (runtime,) = read("[runtimes]", *lines).runtimes
+    assert (runtime.running, runtime.binary, runtime.version) == (True, "/usr/bin/containerd", "1.7.27")
