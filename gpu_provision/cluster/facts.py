@@ -13,6 +13,8 @@ _OS_ID, _OS_VERSION = (
     "feature.node.kubernetes.io/system-os_release.VERSION_ID",
 )
 
+_MICROK8S = "microk8s.io/cluster"
+
 # How status.nodeInfo.osImage (PRETTY_NAME of /etc/os-release) begins, and the ID that goes with it.
 _OS_IMAGES: tuple[tuple[str, str], ...] = (
     (r"Ubuntu (\d+\.\d+)", "ubuntu"),
@@ -44,6 +46,7 @@ def node_facts(node: Manifest) -> NodeFacts:
         architecture=info.get("architecture", ""),
         container_runtime=runtime,
         container_runtime_version=runtime_version,
+        distribution=_distribution(info.get("kubeletVersion", ""), found),
         boot_id=info.get("bootID", ""),
         ready=_is_ready(status),
         unschedulable=bool(node.get("spec", {}).get("unschedulable")),
@@ -64,6 +67,14 @@ def _os_of_labels(labels: dict[str, str]) -> OperatingSystem | None:
     if _OS_ID in labels and _OS_VERSION in labels:
         return OperatingSystem(labels[_OS_ID], labels[_OS_VERSION])
     return None
+
+
+def _distribution(version: str, labels: dict[str, str]) -> str:
+    """Return what the kubelet's version ends in, as in ``v1.31.5+rke2r1``; MicroK8s says it by a label."""
+    if _MICROK8S in labels:
+        return "microk8s"
+    found = re.search(r"\+(k3s|rke2|k0s)", version)
+    return found[1] if found else ""
 
 
 def _is_ready(status: dict[str, Any]) -> bool:

@@ -176,7 +176,8 @@ def _environment(spec: ToolkitSpec, runtime: Runtime, context: Context) -> dict[
         "NRI_NAMESPACE": pods.Field("metadata.namespace"),
         **_injection(runtime, cdi=specs.cdi_enabled),
         "RUNTIME": runtime.toolkit_name,
-        **({"CONTAINERD_RUNTIME_CLASS": specs.runtime_class} if runtime.name == CONTAINERD else {}),
+        **({"CONTAINERD_RUNTIME_CLASS": specs.runtime_class} if runtime.toolkit_name == CONTAINERD else {}),
+        **({"RUNTIME_EXECUTABLE_PATH": runtime.executable} if runtime.executable else {}),
         **_paths_in_container(spec, runtime),
     }
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from gpu_provision.facts.places import DISTRIBUTIONS, KUBEADM
 from gpu_provision.model.cluster import Target
 
 CONTAINERD = "containerd"
 CRIO = "cri-o"
 DOCKER = "docker"
+
+# Whose program the toolkit must be told: https://github.com/NVIDIA/nvidia-container-toolkit/pull/1029.
+_ASKED_FOR_CONFIGURATION = frozenset({"k0s"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +23,8 @@ class Runtime:
 
     ``cdi_since`` is its first version that hands out GPUs by CDI: of containerd and CRI-O, the one whose release
     notes say so. Docker gets them by the nvidia runtime in any version.
+
+    ``executable`` is the program that the toolkit has to ask for its configuration where there may be another one.
 
     ``config_env`` and ``socket_env`` are the settings by which users of the GPU Operator name other places, such
     as those of k3s.
@@ -32,10 +38,11 @@ class Runtime:
     socket: str = ""
     socket_env: str = ""
     cdi_since: tuple[int, int] = (0, 0)
+    executable: str = ""
 
 
 # The defaults of the GPU Operator 26.7.
-RUNTIMES: Mapping[str, Runtime] = {
+_RUNTIMES: Mapping[str, Runtime] = {
     CONTAINERD: Runtime(
         name=CONTAINERD,
         toolkit_name="containerd",
@@ -64,10 +71,33 @@ RUNTIMES: Mapping[str, Runtime] = {
     ),
 }
 
+# Distributions with a containerd of their own: its configuration and its socket are elsewhere. The drop-in may stay,
+# since the configuration names it by its path.
+_OF_DISTRIBUTIONS: Mapping[str, Runtime] = {
+    name: replace(
+        _RUNTIMES[CONTAINERD],
+        name=name,
+        config=places.toolkit_config,
+        socket=places.socket,
+        executable=places.binary if name in _ASKED_FOR_CONFIGURATION else "",
+    )
+    for name, places in DISTRIBUTIONS.items()
+    if name != KUBEADM
+}
+
+RUNTIMES: Mapping[str, Runtime] = {**_RUNTIMES, **_OF_DISTRIBUTIONS}
+"""Name, as in the label of nodes -> the runtime."""
+
 
 def runtime_of(target: Target) -> str:
-    """Return the container runtime of a node; containerd where nothing, or nothing known, is reported."""
+    """Return the container runtime of a node; containerd where nothing, or nothing known, is reported.
+
+    A containerd that belongs to a distribution of Kubernetes goes by the distribution's name.
+    """
     reported = target.facts.container_runtime if target.facts else ""
+    distribution = target.facts.distribution if target.facts else ""
+    if distribution in _OF_DISTRIBUTIONS and reported not in {CRIO, DOCKER}:
+        return distribution
     return reported if reported in RUNTIMES else CONTAINERD
 
 

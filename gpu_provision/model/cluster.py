@@ -51,6 +51,7 @@ class NodeFacts:
         os: From NFD's labels, else from ``status.nodeInfo.osImage``; None if neither tells.
         container_runtime: ``containerd``, ``cri-o`` or ``docker``; empty if unknown.
         container_runtime_version: As the runtime says it, such as ``1.7.27``; empty if unknown.
+        distribution: ``k3s``, ``rke2``, ``k0s`` or ``microk8s``; empty for others, or if unknown.
         boot_id: Changes with every boot of the machine.
         gpus_allocatable: ``status.allocatable`` of ``nvidia.com/gpu``; None while nobody registered it.
     """
@@ -64,6 +65,7 @@ class NodeFacts:
     architecture: str = ""
     container_runtime: str = ""
     container_runtime_version: str = ""
+    distribution: str = ""
     boot_id: str = ""
     ready: bool = False
     unschedulable: bool = False

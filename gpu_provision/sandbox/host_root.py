@@ -68,6 +68,7 @@ class HostSpec:
         available: Modules that its kernel has, loaded or not.
         in_use: Loaded modules that cannot be unloaded, as nouveau when the console is on it.
         runtime: Container runtime as its node reports it, ``containerd://1.7.27``.
+        kubelet: Version of its kubelet, which also names the distribution: ``v1.31.4+k3s1``.
         driver: Version of an NVIDIA driver that is installed on the host; empty for none.
         secure_boot: Whether its firmware says that Secure Boot is on.
         disk_free: KiB that are free on its disk.
@@ -85,6 +86,7 @@ class HostSpec:
     available: tuple[str, ...] = AVAILABLE
     in_use: tuple[str, ...] = ()
     runtime: str = "containerd://1.7.27"
+    kubelet: str = "v1.34.1"
     driver: str = ""
     secure_boot: bool = False
     disk_free: int = DISK // 2
@@ -113,6 +115,7 @@ def spec_of(machine: MachineSpec) -> HostSpec:
         available=tuple(host.get("available", AVAILABLE)),
         in_use=tuple(host.get("in_use", ())),
         runtime=machine.runtime,
+        kubelet=machine.kubelet,
         driver=str(host.get("driver", "")),
         secure_boot=bool(host.get("secure_boot")),
         disk_free=int(host.get("disk_free", DISK // 2)),

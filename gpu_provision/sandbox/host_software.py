@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from gpu_provision.sandbox.distributions import Distribution, distribution_of
+
 if TYPE_CHECKING:  # the host's root is made of these files
     from gpu_provision.sandbox.host_root import HostSpec
 
@@ -22,17 +24,19 @@ _SECURE_BOOT = "sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e0
 
 
 def software(spec: HostSpec) -> dict[str, str]:
-    """Return path -> content, for a node that kubeadm has joined to its cluster."""
+    """Return path -> content, for a node that kubeadm or its distribution has joined to its cluster."""
     kind, _, version = spec.runtime.partition("://")
-    program, socket = PROGRAMS[kind], _SOCKETS[kind]
+    program = PROGRAMS[kind]
+    distribution = distribution_of(spec.kubelet) if kind == "containerd" else None
+    socket = distribution.socket if distribution else _SOCKETS[kind]
+    config = distribution.config if distribution else "/etc/containerd/config.toml"
+    options = ["-c", config, "-a", socket] if distribution else []
     return {
-        **_configuration(kind, version),
-        **_process(_RUNTIME_PID, program, [f"/usr/bin/{program}"]),
-        **_process(_KUBELET_PID, "kubelet", ["/usr/bin/kubelet", *_kubelet_flags(socket)]),
+        **_configuration(kind, version, config.lstrip("/")),
+        **_process(_RUNTIME_PID, program, [f"/usr/bin/{program}", *options]),
+        **_kubelet(distribution, socket),
         **_packages(spec),
         **_firmware(spec),
-        "etc/kubernetes/kubelet.conf": "",
-        "var/lib/kubelet/config.yaml": "kind: KubeletConfiguration\ncgroupDriver: systemd\n",
         "sys/fs/cgroup/cgroup.controllers": "cpuset cpu io memory pids\n",
         ".sandbox/runtime": f"{program} version {version}\n",
         ".sandbox/sockets": f"{socket}\n",
@@ -46,14 +50,25 @@ def links(spec: HostSpec) -> dict[str, str]:
     return {f"proc/{_RUNTIME_PID}/exe": f"/.sandbox/bin/{PROGRAMS[spec.runtime.partition('://')[0]]}"}
 
 
-def _configuration(kind: str, version: str) -> dict[str, str]:
+def _configuration(kind: str, version: str, config: str) -> dict[str, str]:
     if kind == "docker":
         return {"etc/docker/daemon.json": '{"exec-opts": ["native.cgroupdriver=systemd"]}\n'}
     if kind == "cri-o":
         return {"etc/crio/crio.conf": '[crio.runtime]\ncgroup_manager = "systemd"\n'}
     schema = 2 if version.startswith("1.") else 3
     lines = (f"version = {schema}", 'imports = ["/etc/containerd/conf.d/*.toml"]', "SystemdCgroup = true")
-    return {"etc/containerd/config.toml": "".join(f"{line}\n" for line in lines)}
+    return {config: "".join(f"{line}\n" for line in lines)}
+
+
+def _kubelet(distribution: Distribution | None, socket: str) -> dict[str, str]:
+    """Return the files of the kubelet, or of the process that has it in itself."""
+    if distribution:
+        return _process(_KUBELET_PID, distribution.process, [f"/usr/local/bin/{distribution.process}"])
+    return {
+        **_process(_KUBELET_PID, "kubelet", ["/usr/bin/kubelet", *_kubelet_flags(socket)]),
+        "etc/kubernetes/kubelet.conf": "",
+        "var/lib/kubelet/config.yaml": "kind: KubeletConfiguration\ncgroupDriver: systemd\n",
+    }
 
 
 def _kubelet_flags(socket: str) -> list[str]:

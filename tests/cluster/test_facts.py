@@ -69,3 +69,22 @@ def test_readiness_runtime_and_gpus_are_read() -> None:
 @pytest.mark.parametrize("status", ["False", "Unknown"])
 def test_a_node_whose_kubelet_is_silent_is_not_ready(status: str) -> None:
     assert not node_facts(node(conditions=[{"type": "Ready", "status": status}])).ready
+
+
+@pytest.mark.parametrize(
+    ("version", "labels", "distribution"),
+    [
+        ("v1.31.4+k3s1", {}, "k3s"),
+        ("v1.31.5+rke2r1", {}, "rke2"),
+        ("v1.31.3+k0s", {}, "k0s"),
+        ("v1.31.4", {"microk8s.io/cluster": "true"}, "microk8s"),
+        ("v1.34.1", {}, ""),
+        ("v1.31.4-eks-ae9a62a", {}, ""),
+    ],
+)
+def test_the_distribution_is_read_off_the_kubelets_version(
+    version: str, labels: dict[str, str], distribution: str
+) -> None:
+    """MicroK8s' kubelet says nothing, but its nodes have a label."""
+    node = {"metadata": {"name": "a", "labels": labels}, "status": {"nodeInfo": {"kubeletVersion": version}}}
+    assert node_facts(node).distribution == distribution

@@ -76,6 +76,23 @@ def test_container_runtimes(sandbox: Path, runtime: str, kind: str, version: str
     assert len(record.runtimes) == 1
 
 
+@pytest.mark.parametrize(
+    ("kubelet", "distribution", "socket"),
+    [
+        ("v1.31.4+k3s1", "k3s", "/run/k3s/containerd/containerd.sock"),
+        ("v1.31.5+rke2r1", "rke2", "/run/k3s/containerd/containerd.sock"),
+        ("v1.31.3+k0s", "k0s", "/run/k0s/containerd.sock"),
+    ],
+)
+def test_distributions_with_their_own_containerd(sandbox: Path, kubelet: str, distribution: str, socket: str) -> None:
+    """Found by its process; its configuration is where that process reads it."""
+    record = seen(HostSpec(name=distribution, kubelet=kubelet), sandbox)
+    assert (record.kubernetes.distribution, record.kubernetes.socket) == (distribution, socket)
+    assert record.cri
+    assert record.cri.config == record.kubernetes.places.containerd_config
+    assert record.cri.socket == socket
+
+
 def test_driver_on_the_host(sandbox: Path) -> None:
     """Its loaded version and its package, on either family."""
     for os_id in ("ubuntu", "rocky"):

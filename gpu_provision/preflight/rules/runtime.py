@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from posixpath import dirname
 
-from gpu_provision.facts.places import DISTRIBUTIONS, KUBEADM
-from gpu_provision.facts.runtimes import CONTAINERD, CRIO, ContainerRuntime
+from gpu_provision.components.toolkit_runtimes import RUNTIMES
+from gpu_provision.facts.places import Places
+from gpu_provision.facts.runtimes import CONTAINERD, ContainerRuntime
 from gpu_provision.model.findings import Finding
 from gpu_provision.preflight import codes
 from gpu_provision.preflight.subject import Subject
 
-# The Container Device Interface: in containerd from 1.7, in CRI-O from 1.23 (their release notes).
-_FIRST_WITH_CDI = {CONTAINERD: (1, 7), CRIO: (1, 23)}
 _CONTAINERD_2 = 2
 _SCHEMA_OF_2 = 3
 _CRI_PLUGINS = frozenset({"cri", "io.containerd.grpc.v1.cri"})
@@ -23,8 +23,8 @@ def old(subject: Subject) -> Iterator[Finding]:
     runtime = _used(subject)
     if runtime is None or not subject.expected.cdi:
         return
-    first = _FIRST_WITH_CDI.get(runtime.kind)
-    if first and (0, 0) < runtime.branch < first:
+    first = RUNTIMES[runtime.kind].cdi_since
+    if (0, 0) < runtime.branch < first:
         yield subject.error(
             codes.RUNTIME_OLD,
             f"{runtime.kind} {runtime.version} does not know CDI, through which containers get their GPUs",
@@ -35,29 +35,39 @@ def old(subject: Subject) -> Iterator[Finding]:
 
 
 def paths(subject: Subject) -> Iterator[Finding]:
-    """Yield a distribution whose runtime is elsewhere than the toolkit is told."""
+    """Yield a runtime that is elsewhere than the toolkit looks.
+
+    A distribution's own places are known; what the inventory says about all nodes at once counts more than that.
+    """
     kubernetes, expected = subject.host.kubernetes, subject.expected
-    if not (expected.gpu_count and expected.toolkit) or kubernetes.distribution not in DISTRIBUTIONS:
-        return
-    places, default = kubernetes.places, DISTRIBUTIONS[KUBEADM]
-    if places == default:
-        return
-    config, socket = expected.toolkit_config or default.containerd_config, expected.toolkit_socket or default.socket
-    if (
-        dirname(config) in {dirname(places.containerd_config), dirname(places.toolkit_config)}
-        and socket == places.socket
-    ):
-        return
     runtime = subject.host.cri
+    if not (expected.gpu_count and expected.toolkit) or runtime is None or runtime.kind != CONTAINERD:
+        return
+    places = kubernetes.places
+    config, socket = expected.toolkit_config or places.toolkit_config, expected.toolkit_socket or places.socket
+    at_home = _is_at_home(runtime, places)
+    known = {runtime.config, *((places.toolkit_config, places.containerd_config) if at_home else ())}
+    if dirname(config) in map(dirname, known) and _plain(socket) == _plain(kubernetes.socket):
+        return
     yield subject.error(
         codes.RUNTIME_PATHS,
-        f"this is a node of {kubernetes.distribution}, whose containerd is not where the toolkit looks:"
-        f" {config}, {socket}",
-        evidence=f"{kubernetes.distribution}: {runtime.config if runtime else places.containerd_config},"
-        f" {kubernetes.socket or places.socket}",
+        f"containerd is not where the toolkit looks: {config}, {socket}",
+        evidence=f"{kubernetes.distribution or 'kubelet'}: {runtime.config}, {kubernetes.socket}",
         consequence="the toolkit changes a file that nobody reads, or waits for a socket that is not there",
-        fix=f"toolkit: {{env: {{CONTAINERD_CONFIG: {places.toolkit_config}, CONTAINERD_SOCKET: {places.socket}}}}}",
+        fix="remove CONTAINERD_CONFIG and CONTAINERD_SOCKET from toolkit.env: every node's own are used then"
+        if at_home
+        else f"toolkit: {{env: {{CONTAINERD_CONFIG: {runtime.config}, CONTAINERD_SOCKET: {kubernetes.socket}}}}}",
     )
+
+
+def _is_at_home(runtime: ContainerRuntime, places: Places) -> bool:
+    """Return whether a runtime reads its configuration where its distribution keeps it; snaps count revisions."""
+    return re.sub(r"/microk8s/\d+/", "/microk8s/current/", runtime.config) == places.containerd_config
+
+
+def _plain(socket: str) -> str:
+    """Return a socket's path as it is without the link from /var/run to /run."""
+    return socket.removeprefix("/var")
 
 
 def schema(subject: Subject) -> Iterator[Finding]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gpu_provision.sandbox.distributions import distribution_of
 from gpu_provision.sandbox.nodes.behaviours.behaviour import Behaviour
 from gpu_provision.sandbox.nodes.container import Container
 from gpu_provision.sandbox.nodes.machine import CRIO_DROP_IN, RUNTIME_CONFIGS
@@ -45,11 +46,27 @@ def _configure(container: Container, config: str, root: str) -> str:
     if host_config not in (*RUNTIME_CONFIGS, CRIO_DROP_IN):
         return f"unable to setup runtime: config file {config or '(none)'} is not one that the container runtime reads"
     socket = next((container.env[name] for name in _SOCKET_VARIABLES if container.env.get(name)), "")
+    elsewhere = _elsewhere(container, container.files.host_path(socket))
+    if elsewhere:
+        return elsewhere
     if host_config != CRIO_DROP_IN and not container.files.host_path(socket):
         return f"unable to restart container runtime: dial unix {socket}: connect: no such file or directory"
     container.log(f"Loading config from {config}", f"Flushing config to {config}", "Sending SIGHUP signal")
     container.files.write(config, f"# NVIDIA container runtime at {root}/toolkit/nvidia-container-runtime\n")
     container.machine.state.owners["runtime-config"] = host_config
+    return ""
+
+
+def _elsewhere(container: Container, socket: str) -> str:
+    """Return what a containerd of the distribution's own misses; empty on machines with the system's."""
+    distribution = distribution_of(container.machine.spec.kubelet)
+    if distribution is None or container.env.get("RUNTIME") != "containerd":
+        return ""
+    config = container.files.host_path(container.env.get("RUNTIME_CONFIG", ""))
+    if config not in {distribution.config, distribution.lasting}:
+        return f"unable to setup runtime: {config or 'no file'} is not one that {distribution.name} reads"
+    if socket != distribution.socket:
+        return f"unable to restart container runtime: {distribution.name} does not listen on {socket or '(none)'}"
     return ""
 
 

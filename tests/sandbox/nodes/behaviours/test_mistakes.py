@@ -106,6 +106,34 @@ def test_a_mistake_is_told_by_the_container_that_suffers(  # noqa: PLR0913, PLR0
     simulate(scenario)
 
 
+def told_of_k3s(manifests: list[Object]) -> None:
+    """The toolkit is told where k3s keeps its configuration, and not of its socket."""
+    volumes = pod_of(manifests, TOOLKIT)["volumes"]
+    config = next(volume for volume in volumes if volume.get("hostPath", {}).get("path") == "/etc/containerd")
+    config["hostPath"]["path"] = "/var/lib/rancher/k3s/agent/etc/containerd"
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda _: None, "/etc/containerd/config.toml is not one that k3s reads"),
+        (told_of_k3s, "k3s does not listen on /run/containerd/containerd.sock"),
+    ],
+)
+def test_a_distributions_own_containerd_is_elsewhere(
+    simulate: Simulate, operands: Any, make_fleet: Any, spoil: Callable[[list[Object]], None], said: str
+) -> None:
+    """On k3s the usual configuration and socket belong to nobody."""
+
+    async def scenario(lab: Any) -> None:
+        manifests = operands()
+        spoil(manifests)
+        await lab.stack(*manifests)
+        await lab.says(TOOLKIT, "nvidia-container-toolkit-ctr", said)
+
+    simulate(scenario, make_fleet(kubelet="v1.31.4+k3s1"))
+
+
 def test_a_startup_probe_without_its_script_never_passes(simulate: Simulate, operands: Any) -> None:
     """The driver runs, its pod is not ready, and an event says why."""
 
