@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from gpu_provision.cluster.observe import observe_facts
+from gpu_provision.components.codes import RUNTIME_WITHOUT_CDI
 from gpu_provision.components.driver import image_of
 from gpu_provision.components.targets import context
 from gpu_provision.engine.session import Session
@@ -51,10 +52,11 @@ def preflight(inventory: Inventory, *, limit: tuple[str, ...], listen: Callable[
     known = _limited(context(inventory, observe_facts(Session(inventory).cluster, inventory)), limit)
     read = {host.name for host in hosts.hosts if host.gpus is not None}
     ours = (*(finding for host in hosts.failed for finding in _unread(host)), *_images(inventory, known, read))
+    of_cluster = findings(known)
+    of_hosts = (*hosts.errors, *hosts.findings)  # each host has been judged with what is ignored
     found = (
-        *hosts.errors,  # each host has been judged with what is ignored
-        *hosts.findings,
-        *findings(known),
+        *(finding for finding in of_hosts if not _said_twice(finding, of_cluster)),
+        *of_cluster,
         *overridden(ours, frozenset(inventory.preflight.ignore)),
     )
     return Judgement(hosts=hosts, findings=tuple(sorted(found, key=_importance)))
@@ -63,6 +65,12 @@ def preflight(inventory: Inventory, *, limit: tuple[str, ...], listen: Callable[
 def _limited(known: Context, limit: tuple[str, ...]) -> Context:
     kept = (target for target in known.targets if not limit or target.name in limit)
     return replace(known, targets=tuple(kept))
+
+
+def _said_twice(finding: Finding, of_cluster: tuple[Finding, ...]) -> bool:
+    """Return whether the cluster says the same of a host: nodes report the versions of their runtimes, too."""
+    too_old = any(other.code == RUNTIME_WITHOUT_CDI and finding.where in other.where for other in of_cluster)
+    return finding.code == codes.RUNTIME_OLD and too_old
 
 
 def _importance(finding: Finding) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from gpu_provision.engine import preflight as engine
@@ -115,3 +117,12 @@ def test_offline_asks_no_registry(world: World) -> None:
     judged(stack(registry=False))
     judged(stack(), limit=("cpu-1",))
     assert not world.asked
+
+
+def test_old_runtime_is_told_once(world: World) -> None:
+    """The host says so, and the node as well."""
+    old = replace(error("t4-1"), code="GP640")
+    world.hosts = HostsResult(hosts=(HostOutcome(name="t4-1", gpus=1, failed=True, errors=(old,)),))
+    assert codes(judged(stack())) == [("GP640", "t4-1")]
+    world.nodes = (replace(NODE, container_runtime="containerd", container_runtime_version="1.6.33"),)
+    assert codes(judged(stack())) == [("GP407", "Node t4-1")]
