@@ -57,8 +57,10 @@ for image in "/boot/initrd.img-$kernel" "/boot/initramfs-$kernel.img" "/boot/ini
   [ -d /sys/module/nouveau ] || break
   for list in lsinitramfs lsinitrd; do
     command -v "$list" >/dev/null || continue
-    $patient "$list" "$image" >/dev/null && echo listed
-    $patient "$list" "$image" | grep -q '/nouveau\.ko' && echo contains
+    names=$($patient "$list" "$image") && {{
+      echo listed
+      echo "$names" | grep -q '/nouveau\.ko' && echo contains
+    }}
     break
   done
   break

@@ -158,6 +158,22 @@ def test_initramfs_older_than_our_blacklist_is_stale(sandbox: Path) -> None:
     assert not seen(T4, sandbox, "update-initramfs -u").nouveau.initramfs_stale
 
 
+@pytest.mark.parametrize(
+    ("listing", "contains"),
+    [
+        ("echo usr/lib/modules/5.15.0/kernel/drivers/gpu/drm/nouveau/nouveau.ko", True),
+        ("echo usr/lib/modules/5.15.0/kernel/fs/ext4/ext4.ko", False),
+        ("echo usr/lib/modules/5.15.0/nouveau.ko; exit 1", None),
+    ],
+)
+def test_initramfs_is_listed_while_nouveau_is_loaded(sandbox: Path, listing: str, *, contains: bool | None) -> None:
+    """A listing that fails or breaks off says nothing; without nouveau nobody waits for it."""
+    tool = f"printf '#!/bin/sh\n{listing}\n' > /.sandbox/bin/lsinitramfs; chmod +x /.sandbox/bin/lsinitramfs"
+    loaded = HostSpec(name="n", gpus=(("1eb8", "0302"),), modules=("overlay", "nouveau"))
+    assert seen(loaded, sandbox, f"{tool}; modprobe nouveau").nouveau.in_initramfs is contains
+    assert seen(T4, sandbox, tool).nouveau.in_initramfs is None
+
+
 def test_kernel_command_line_counts_and_is_otherwise_not_read(sandbox: Path) -> None:
     """It may hold secrets that are nobody's business."""
     host = hosts.ensure(T4, sandbox)
