@@ -26,7 +26,7 @@ from gpu_provision.facts import (
     system,
 )
 from gpu_provision.facts.clock import Clock, clock_of
-from gpu_provision.facts.runtimes import ContainerRuntime
+from gpu_provision.facts.runtimes import DOCKER, ContainerRuntime
 from gpu_provision.facts.section import Said, Section
 
 SECTIONS: tuple[Section[Any], ...] = (
@@ -91,9 +91,12 @@ class HostRecord:
         """The container runtime that the kubelet uses; None without Kubernetes, or if it is not found."""
         socket = self.kubernetes.socket
         running = [runtime for runtime in self.runtimes if runtime.running]
-        by_socket = [runtime for runtime in running if socket and _same(runtime.socket, socket)]
-        own = [runtime for runtime in running if runtime.config == self.kubernetes.places.containerd_config]
-        return next(iter(by_socket or (own if self.kubernetes.distribution else [])), None)
+        found = [runtime for runtime in running if socket and _same(runtime.socket, socket)]
+        if not found and "dockerd" in socket:  # cri-dockerd speaks for it
+            found = [runtime for runtime in running if runtime.kind == DOCKER]
+        if not found and _same(socket, self.kubernetes.places.socket):  # not everybody may look for the socket
+            found = [each for each in running if each.config == self.kubernetes.places.containerd_config]
+        return next(iter(found), None)
 
 
 def _same(socket: str, other: str) -> bool:

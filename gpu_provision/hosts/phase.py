@@ -18,8 +18,9 @@ def host_prerequisites() -> None:
 
     Reads ``host.data.host_prerequisites``, a dict with the keys of the inventory's ``host_prerequisites``;
     without it the defaults apply. With ``host.data.gpu_expected``, which inventories of ours have, the host is
-    judged first, and one with errors is left as it is; ``host.data.gpu_judge_only`` leaves it at that.
-    Does nothing on clusters and on nodes that an inventory declares without a GPU.
+    judged first, and one with errors is left as it is.
+    Does nothing on clusters and on nodes that an inventory declares without a GPU; with ``host.data.gpu_judge_only``
+    these are judged, too.
     """
     settings = HostPrerequisites(**{**asdict(HostPrerequisites()), **declared()})
     judge_only = bool(host.data.get("gpu_judge_only"))

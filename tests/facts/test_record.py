@@ -125,3 +125,20 @@ def test_program_of_a_runtime_that_only_root_may_know_is_the_installed_one() -> 
     lines = ("runtime run containerd", config, "end ", "runtime have containerd", *installed, config, "end ")
     (runtime,) = read("[runtimes]", *lines).runtimes
     assert (runtime.running, runtime.binary, runtime.version) == (True, "/usr/bin/containerd", "1.7.27")
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "kind"),
+    [
+        ("/run/cri-dockerd.sock", "docker"),
+        ("/run/containerd/containerd.sock", "containerd"),
+        ("/run/other.sock", None),
+    ],
+)
+def test_runtime_of_the_kubelet_is_the_one_that_it_speaks_to(endpoint: str, kind: str | None) -> None:
+    """Docker's own containerd is not, where cri-dockerd stands between."""
+    containerd = ("runtime run containerd", "config /etc/containerd/config.toml", "end ")
+    docker = ("runtime run docker", "config /etc/docker/daemon.json", "socket /run/docker.sock", "end ")
+    kubelet = ("process kubelet", f"flag kubelet --container-runtime-endpoint=unix://{endpoint}", "kubelet ")
+    record = read("[runtimes]", *containerd, *docker, "[kubernetes]", *kubelet)
+    assert (record.cri.kind if record.cri else None) == kind
