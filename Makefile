@@ -59,6 +59,9 @@ bench: $(STAMP) ## Measure, against what one would run instead
 docs: $(STAMP) ## Write the generated pages again
 	@python -m gpu_provision.inventory.reference > docs/inventory.md
 	@python -m gpu_provision.report.codes_page > docs/findings.md
+	@python -m gpu_provision.report.rbac_page inventories/prod.yaml > docs/rbac.md
+	@python -m tests.preflight.table
+	@python -m tests.contract.page
 
 install: $(STAMP) ## Make the virtual environment, if it is not there yet
 

@@ -44,8 +44,9 @@ def test_what_is_deleted_again_and_again_is_named(new_world: Make) -> None:
     world = new_world(timings={"speed": 6})
     world.settings(dcgm_exporter={"timeout": 4})
     run = world.start(*world.apply_command, "--cluster-only")
+    delete = ("delete", "daemonset", "-n", OPERANDS, "nvidia-dcgm-exporter", "--ignore-not-found", "--wait=false")
     while run.poll() is None:
-        world.kubectl("delete", "daemonset", "-n", OPERANDS, "nvidia-dcgm-exporter", "--ignore-not-found")
+        world.kubectl(*delete)
     out, _ = run.communicate(timeout=10)
     assert run.returncode == 1, out
     assert "dcgm_exporter failed" in out
