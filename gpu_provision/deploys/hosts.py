@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from gpu_provision.hosts import barrier
-from gpu_provision.hosts.phase import host_prerequisites
+from gpu_provision.hosts.phase import host_prerequisites, host_teardown
 
-__all__ = ["host_prerequisites", "hosts_ready"]
+__all__ = ["host_prerequisites", "host_teardown", "hosts_ready"]
 
 
 def hosts_ready() -> None:

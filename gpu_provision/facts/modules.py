@@ -14,6 +14,9 @@ ALWAYS = ("nouveau", "nvidia", "i2c_core", "ipmi_msghandler", "ipmi_devintf", "i
 
 UNKNOWN_USERS = -1
 
+FileLines = tuple[str, ...] | None
+"""Content of a file; None for no file."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Modules:

@@ -17,6 +17,7 @@ from gpu_provision.facts import (
     kubernetes,
     modules,
     nouveau,
+    originals,
     packages,
     pci,
     proxies,
@@ -46,6 +47,7 @@ SECTIONS: tuple[Section[Any], ...] = (
     storage.SECTION,
     confinement.SECTION,
     ipmi.SECTION,
+    originals.SECTION,
 )
 """All that can be read; the names are those of HostRecord's fields."""
 
@@ -77,6 +79,7 @@ class HostRecord:
     storage: storage.Storage = field(default_factory=storage.Storage)
     confinement: confinement.Confinement = field(default_factory=confinement.Confinement)
     ipmi: ipmi.Ipmi = field(default_factory=ipmi.Ipmi)
+    originals: originals.Originals = field(default_factory=originals.Originals)
     clock: Clock = field(default_factory=Clock)
     asked: frozenset[str] = frozenset()
     read: frozenset[str] = frozenset()

@@ -11,7 +11,7 @@ from pyinfra.api.state import State
 from pyinfra.context import host, state
 
 from gpu_provision.hosts import codes
-from gpu_provision.hosts.operations import report
+from gpu_provision.hosts.telling import report
 from gpu_provision.model.findings import Finding
 
 GROUP = "cluster"

@@ -10,6 +10,7 @@ HOST_UNFINISHED = "GP605"
 HOSTS_LEFT_OUT = "GP606"
 ENDED_EARLY = "GP607"
 UNKNOWN_HOST = "GP608"
+NOT_ROOT = "GP680"
 
 CODES: dict[str, str] = {
     MODULE_MISSING: "A kernel module is not part of the running kernel",
@@ -20,5 +21,6 @@ CODES: dict[str, str] = {
     HOSTS_LEFT_OUT: "Simulated hosts are left out: this machine cannot isolate them",
     ENDED_EARLY: "The host phase ended unexpectedly",
     UNKNOWN_HOST: "A host named by a limit is not in the inventory",
+    NOT_ROOT: "What is kept of a host's files can be read by root alone",
 }
 """Code -> title."""

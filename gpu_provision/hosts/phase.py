@@ -8,7 +8,7 @@ from typing import Any
 from pyinfra.api.deploy import deploy
 from pyinfra.context import host
 
-from gpu_provision.hosts import barrier, operations
+from gpu_provision.hosts import barrier, operations, teardown
 from gpu_provision.model.inventory import HostPrerequisites
 
 
@@ -35,6 +35,16 @@ def host_prerequisites() -> None:
         names=tuple(settings.kernel_modules),
     )
     operations.nouveau(name="nouveau kept away", blacklisted=settings.blacklist_nouveau)
+
+
+@deploy("Host teardown")
+def host_teardown() -> None:
+    """Make every file that host operations changed as it was before the first of them; nothing is unloaded.
+
+    Does nothing on clusters, and on hosts that nothing was ever changed on.
+    """
+    if barrier.GROUP not in host.groups:
+        teardown.originals_restored(name="Files as they were")
 
 
 def declared() -> dict[str, Any]:

@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from gpu_provision.facts.modules import canonical
+from gpu_provision.facts.modules import FileLines, canonical
 from gpu_provision.facts.record import HostRecord
 from gpu_provision.hosts import codes
 from gpu_provision.model.findings import Finding, Severity
-
-FileLines = tuple[str, ...] | None
-"""Content of a file; None for no file."""
 
 MODULES_HEADER = "# Written by gpu-provision: kernel modules that GPU nodes need at boot."
 NOUVEAU_LINES = (

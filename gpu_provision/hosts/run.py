@@ -28,6 +28,9 @@ COMPONENT = "host_prerequisites"
 
 Listen = Callable[[Event], None]
 
+_GROUPS = {"prerequisites": "gpu", "judge": "nodes", "teardown": "nodes"}
+"""Phase -> pyinfra's group of the hosts that take part."""
+
 
 def prepare(
     inventory: Inventory,
@@ -51,7 +54,7 @@ def prepare(
         UsageError: A name in ``limit`` is no node of the inventory.
         RunFailed: pyinfra itself broke down.
     """
-    return _run(inventory, "gpu", limit=limit, dry_run=dry_run, listen=listen)
+    return _run(inventory, "prerequisites", limit=limit, dry_run=dry_run, listen=listen)
 
 
 def judge(inventory: Inventory, *, limit: Iterable[str] = (), listen: Listen = lambda _: None) -> HostsResult:
@@ -61,22 +64,40 @@ def judge(inventory: Inventory, *, limit: Iterable[str] = (), listen: Listen = l
         UsageError: A name in ``limit`` is no node of the inventory.
         RunFailed: pyinfra itself broke down.
     """
-    return _run(inventory, "nodes", limit=limit, dry_run=True, listen=listen)
+    return _run(inventory, "judge", limit=limit, dry_run=True, listen=listen)
 
 
-def _run(inventory: Inventory, group: str, *, limit: Iterable[str], dry_run: bool, listen: Listen) -> HostsResult:
-    """Work on those hosts of a pyinfra group that are not left out by the limit."""
+def teardown(
+    inventory: Inventory,
+    *,
+    limit: Iterable[str] = (),
+    dry_run: bool = False,
+    listen: Listen = lambda _: None,
+) -> HostsResult:
+    """Make every file that the host phase changed as it was before, on all hosts; or only look.
+
+    Nothing is unloaded: kernel modules stay until the next boot. Arguments, result and errors as for `prepare`;
+    nodes without a GPU take part too, they may have had one.
+    """
+    return _run(inventory, "teardown", limit=limit, dry_run=dry_run, listen=listen)
+
+
+def _run(inventory: Inventory, phase: str, *, limit: Iterable[str], dry_run: bool, listen: Listen) -> HostsResult:
+    """Go through a phase with those of its hosts that are not left out by the limit."""
     declared = groups(inventory)
     chosen = _chosen(inventory, tuple(limit))
     data = dict(declared["nodes"][0])
     names = {
-        host: data[host].get("gpu_node", host) for host, _ in declared[group][0] if data[host]["gpu_node"] in chosen
+        host: data[host].get("gpu_node", host)
+        for host, _ in declared[_GROUPS[phase]][0]
+        if data[host]["gpu_node"] in chosen
     }
     if not names:
         return HostsResult()
-    declared["nodes"] = ([(host, {**own, "gpu_judge_only": group == "nodes"}) for host, own in data.items()], {})
+    declared["nodes"] = ([(host, {**own, "gpu_judge_only": phase == "judge"}) for host, own in data.items()], {})
     shared = {name: members for name, members in declared.items() if name != "cluster"}
-    answer = _ask({"groups": shared, "hosts": list(names), "dry_run": dry_run}, names, listen)
+    request = {"groups": shared, "hosts": list(names), "phase": phase, "dry_run": dry_run}
+    answer = _ask(request, names, listen)
     return _result(answer, names, listen)
 
 

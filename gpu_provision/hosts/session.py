@@ -19,12 +19,16 @@ from pyinfra.context import ctx_host, ctx_state
 
 from gpu_provision.facts.record import HostRecord
 from gpu_provision.hosts.facts import GpuHost
-from gpu_provision.hosts.operations import CHANGES, FINDINGS, RECORD
-from gpu_provision.hosts.phase import host_prerequisites
+from gpu_provision.hosts.phase import host_prerequisites, host_teardown
 from gpu_provision.hosts.prerequisites import reboot_reasons
+from gpu_provision.hosts.reading import RECORD
+from gpu_provision.hosts.telling import CHANGES, FINDINGS
 from gpu_provision.model.findings import Finding, Severity
 
 Emit = Callable[[dict[str, Any]], None]
+
+PHASES = {"prerequisites": host_prerequisites, "judge": host_prerequisites, "teardown": host_teardown}
+"""What a request may ask for."""
 
 OUTCOME = ("system", "kernel", "modules", "pci")
 """Sections that tell how a host is in the end."""
@@ -68,7 +72,7 @@ def run(request: dict[str, Any], emit: Emit) -> dict[str, Any]:
     """Bring hosts to their prerequisites, or only look.
 
     Args:
-        request: ``groups`` as pyinfra wants them, ``hosts`` to work on in order, ``dry_run``.
+        request: ``groups`` as pyinfra wants them, ``hosts`` to work on in order, ``phase``, ``dry_run``.
         emit: Called with ``{"event": {"host", "message"}}`` as things happen.
 
     Returns:
@@ -83,7 +87,7 @@ def run(request: dict[str, Any], emit: Emit) -> dict[str, Any]:
     state = State(inventory, Config(), check_for_changes=request["dry_run"])
     state.add_callback_handler(Progress(emit))
     with ctx_state.use(state):
-        _go(state, dry_run=request["dry_run"])
+        _go(state, PHASES[request["phase"]], dry_run=request["dry_run"])
         records = _records(state)
     outcomes = {host.name: _outcome(state, host, records.get(host.name)) for host in inventory}
     return {"outcomes": outcomes, "findings": _warnings(inventory), "left_out": left_out}
@@ -98,13 +102,13 @@ def _inventory(groups: dict[str, Any], hosts: list[str]) -> Inventory:
     return Inventory((hosts, {}), **wanted)
 
 
-def _go(state: State, *, dry_run: bool) -> None:
+def _go(state: State, phase: Callable[[], Any], *, dry_run: bool) -> None:
     """Connect, prepare and execute; what fails is remembered with its host."""
     try:
         state.set_stage(StateStage.Connect)
         connect_all(state)
         state.set_stage(StateStage.Prepare)
-        _each(state, _prepare)
+        _each(state, lambda host: _prepare(host, phase))
         if not dry_run:
             state.set_stage(StateStage.Execute)
             run_ops(state)
@@ -125,9 +129,9 @@ def _within(host: Host, work: Callable[[Host], None]) -> None:
         work(host)
 
 
-def _prepare(host: Host) -> None:
+def _prepare(host: Host, phase: Callable[[], Any]) -> None:
     try:
-        host_prerequisites()
+        phase()
     except OperationError as error:
         host.connector_data[REASON] = str(error)
     except PyinfraError as error:

@@ -1,0 +1,108 @@
+"""The end of the host phase, on simulated hosts and through pyinfra's own command."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gpu_provision.facts import originals as fact
+from gpu_provision.facts.kernel import Kernel
+from gpu_provision.facts.nouveau import Nouveau
+from gpu_provision.facts.originals import Original
+from gpu_provision.facts.record import HostRecord
+from gpu_provision.facts.section import Said
+from gpu_provision.hosts.run import prepare, teardown
+from gpu_provision.hosts.teardown import followups, not_root
+from gpu_provision.sandbox import hosts
+from gpu_provision.sandbox.hosts import SimulatedHost
+from tests.hosts.test_run import FIRST, inventory
+
+RESTORED = (
+    "removed /etc/modules-load.d/gpu-provision.conf",
+    "removed /etc/modprobe.d/gpu-provision-nouveau.conf",
+)
+
+
+def files(root: Path) -> dict[str, bytes]:
+    """Return the content of every file that a run could have written."""
+    paths = (path for folder in ("etc", "boot", "var") for path in (root / folder).rglob("*"))
+    return {str(path.relative_to(root)): path.read_bytes() for path in paths if path.is_file()}
+
+
+@pytest.fixture
+def root(tmp_path: Path, sandbox: Path) -> Path:
+    """Root directory of a new host that was read once."""
+    prepare(inventory(tmp_path, "good-2"), dry_run=True)
+    return sandbox / "mine/hosts/good-2"
+
+
+def test_teardown_leaves_the_host_as_it_was(tmp_path: Path, root: Path) -> None:
+    """Every file to the byte, the initramfs included; modules stay loaded; a second time there is nothing to do."""
+    before = files(root)
+    declared = inventory(tmp_path, "good-2")
+    prepare(declared)
+    assert files(root) != before
+    first, second = teardown(declared), teardown(declared)
+    assert [host.changes for host in first.hosts] == [RESTORED]
+    assert [host.changes for host in second.hosts] == [()]
+    assert not first.failed
+    assert files(root) == before
+    assert not (root / "var/lib/gpu-provision").exists()
+    assert "ipmi_msghandler" in (root / "proc/modules").read_text()
+
+
+def test_dry_run_says_what_would_be_restored(tmp_path: Path, root: Path) -> None:
+    """And touches nothing."""
+    declared = inventory(tmp_path, "good-2")
+    prepare(declared)
+    before = files(root)
+    result = teardown(declared, dry_run=True)
+    assert [host.changes for host in result.hosts] == [RESTORED]
+    assert files(root) == before
+
+
+def test_prepared_anew_after_teardown(tmp_path: Path, root: Path) -> None:
+    """It begins like the first time."""
+    declared = inventory(tmp_path, "good-2")
+    prepare(declared)
+    teardown(declared)
+    hosts.reboot(SimulatedHost("good-2", root))
+    assert prepare(declared).hosts[0].changes == (*FIRST, "nouveau unloaded")
+
+
+def test_file_that_was_there_comes_back(tmp_path: Path, root: Path) -> None:
+    """Also under the name of one of ours."""
+    path = root / "etc/modprobe.d/gpu-provision-nouveau.conf"
+    path.write_text("# by hand\n")
+    declared = inventory(tmp_path, "good-2")
+    prepare(declared)
+    assert "blacklist nouveau" in path.read_text()
+    result = teardown(declared)
+    assert "restored /etc/modprobe.d/gpu-provision-nouveau.conf" in result.hosts[0].changes
+    assert path.read_text() == "# by hand\n"
+
+
+def test_originals_that_cannot_be_read_fail_the_host_that_has_them() -> None:
+    """With what to do about it."""
+    known = fact.read(Said(["present /var/lib/gpu-provision", "unreadable /var/lib/gpu-provision/originals"]))
+    assert (known.present, known.readable) == (True, False)
+    assert "sudo: true" in not_root("node-1").fix
+
+
+def test_system_is_told_of_what_was_restored() -> None:
+    """Units, udev's rules and the initramfs, each only if a file of theirs differs."""
+    unit = Original(fact.FILE, "/etc/systemd/system/containerd.service.d/proxy.conf", differs=True)
+    rule = Original(fact.ABSENT, "/etc/udev/rules.d/71-x.rules", differs=True)
+    unchanged = Original(fact.ABSENT, "/etc/modprobe.d/x.conf", differs=False)
+    record = HostRecord(
+        kernel=Kernel(running="6.1"),
+        nouveau=Nouveau(initramfs="/boot/initrd.img-6.1", initramfs_tool="update-initramfs"),
+        originals=fact.Originals(kept=(unit, rule, unchanged), present=True),
+    )
+    reload, rules = followups(record)
+    assert ("systemctl daemon-reload" in reload, "udevadm control --reload" in rules) == (True, True)
+    differing = replace(record, originals=fact.Originals(kept=(replace(unchanged, differs=True),), present=True))
+    (initramfs,) = followups(differing)
+    assert "update-initramfs -u -k 6.1" in initramfs
