@@ -273,6 +273,7 @@ def test_pods_that_were_left_are_adopted_by_a_daemonset_of_the_same_template(clu
     before = cluster.await_pods(3)
     cluster.delete("DaemonSet", "agent", propagationPolicy="Orphan")
     cluster.await_pods(3, condition=lambda pod: not pod["metadata"].get("ownerReferences"))
+    cluster.await_gone("DaemonSet", "agent")
     made = cluster.create("DaemonSet", "agent", spec=workload("agent"))
     after = cluster.await_pods(3, condition=lambda pod: pod["metadata"].get("ownerReferences"))
     assert names(before) == names(after)
