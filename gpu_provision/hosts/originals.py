@@ -17,7 +17,7 @@ from gpu_provision.facts.originals import ABSENT, DIRECTORY, FILE, HOME, STORE
 
 # A path is listed after its original is complete and before it is changed: an interruption leaves either as it was.
 # The list is replaced in one step, so that a full disk cannot leave half a line.
-_KEEP = rf"""
+KEEP = rf"""
 store={STORE}
 record() {{ {{ cat "$store/list" && echo "$1"; }} >"$store/list.new" && mv -f "$store/list.new" "$store/list"; }}
 above() {{ [ -d "${{1:-/}}" ] || {{ above "${{1%/*}}" && record "{DIRECTORY} $1"; }}; }}
@@ -32,7 +32,9 @@ keep() {{
 }}
 label() {{ if command -v restorecon >/dev/null; then restorecon "$1"; fi; }}
 """
-_PUT = rf"""{_KEEP}
+"""``keep PATH`` keeps the original of a path, for other scripts."""
+
+_PUT = rf"""{KEEP}
 put() {{
   keep "$1" && mkdir -p "${{1%/*}}" || return
   fresh=${{1%/*}}/.${{1##*/}}.gpu-provision
@@ -73,7 +75,7 @@ def put(path: str, content: FileLines, *, mode: str = "") -> StringCommand:
         mode: Such as ``600``; empty leaves that of the file that is there, and means 644 for a new one.
     """
     if content is None:
-        return StringCommand(f"{_KEEP}\nkeep {shlex.quote(path)} && rm -f {shlex.quote(path)}")
+        return StringCommand(f"{KEEP}\nkeep {shlex.quote(path)} && rm -f {shlex.quote(path)}")
     lines = f"printf '%s\\n' {shlex.join(content)}" if content else ":"
     return StringCommand(f"{_PUT}\n{lines} | put {shlex.quote(path)} '{mode}'")
 

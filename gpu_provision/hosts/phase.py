@@ -9,12 +9,15 @@ from pyinfra.api.deploy import deploy
 from pyinfra.context import host
 
 from gpu_provision.hosts import barrier, operations, teardown
+from gpu_provision.hosts.runtime_config import Wish, wanted_pattern
+from gpu_provision.hosts.runtime_operation import runtime_imports
+from gpu_provision.model.expectation import Expectation
 from gpu_provision.model.inventory import HostPrerequisites
 
 
 @deploy("Host prerequisites")
 def host_prerequisites() -> None:
-    """Make true on a GPU host what must be true before any container runs: kernel modules, no nouveau.
+    """Make true on a GPU host what must be true before any container runs: modules, no nouveau, runtime's imports.
 
     Reads ``host.data.host_prerequisites``, a dict with the keys of the inventory's ``host_prerequisites``;
     without it the defaults apply. With ``host.data.gpu_expected``, which inventories of ours have, the host is
@@ -35,6 +38,11 @@ def host_prerequisites() -> None:
         names=tuple(settings.kernel_modules),
     )
     operations.nouveau(name="nouveau kept away", blacklisted=settings.blacklist_nouveau)
+    wish = Wish.of(settings.runtime_imports)
+    if pattern := wanted_pattern(wish, expected()):
+        runtime_imports(
+            name="Container runtime imports the toolkit's drop-in", pattern=pattern, insist=wish is Wish.ALWAYS
+        )
 
 
 @deploy("Host teardown")
@@ -45,6 +53,12 @@ def host_teardown() -> None:
     """
     if barrier.GROUP not in host.groups:
         teardown.originals_restored(name="Files as they were")
+
+
+def expected() -> Expectation | None:
+    """Return what the host's inventory expects of it; None without an inventory of ours."""
+    data = host.data.get("gpu_expected")
+    return Expectation.of(data) if data else None
 
 
 def declared() -> dict[str, Any]:

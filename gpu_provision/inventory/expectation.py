@@ -28,6 +28,8 @@ def expectation(inventory: Inventory, node: Node) -> Expectation:
         kernel_module_type=driver.kernel_module_type,
         driver_has_proxy=_has_proxy(driver),
         toolkit=toolkit.enabled,
+        toolkit_version=toolkit.image.version,
+        toolkit_drop_in=_setting(toolkit, ("RUNTIME_DROP_IN_CONFIG",)),
         toolkit_config=_setting(toolkit, _CONFIGS),
         toolkit_socket=_setting(toolkit, _SOCKETS),
         cdi=inventory.specs.cdi_enabled,

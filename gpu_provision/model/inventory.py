@@ -49,6 +49,7 @@ class HostPrerequisites:
     enabled: bool = True
     kernel_modules: tuple[str, ...] = ("i2c_core", "ipmi_msghandler")
     blacklist_nouveau: bool = True
+    runtime_imports: bool | str = "auto"  # or True, False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -165,7 +165,7 @@ def test_judging_reads_machines_without_gpu_too(tmp_path: Path, sandbox: Path) -
 
 @pytest.mark.usefixtures("sandbox")
 def test_host_is_read_once_to_look_at_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Preflight, both operations and the outcome share one answer; a run reads only what an operation needs."""
+    """Preflight, the operations and the outcome share one answer; a run reads only what an operation needs."""
     log = tmp_path / "reads"
     fake = tmp_path / "bin"
     fake.mkdir()
@@ -177,7 +177,7 @@ def test_host_is_read_once_to_look_at_it(tmp_path: Path, monkeypatch: pytest.Mon
     prepare(declared, dry_run=True)
     assert log.read_text().split() == ["read"]
     prepare(declared)
-    assert len(log.read_text().split()) == 1 + 4
+    assert len(log.read_text().split()) == 1 + 5
 
 
 def test_limit_leaves_the_others_alone(tmp_path: Path, sandbox: Path) -> None:

@@ -14,7 +14,8 @@ name: test
 cluster: {CLUSTER}
 preflight: {ignore: [GP632]}
 driver: {version: "580.95.05", env: {HTTPS_PROXY: "http://proxy:1"}}
-toolkit: {env: {CONTAINERD_CONFIG: /etc/k0s/containerd.d/nvidia.toml, CONTAINERD_SOCKET: /run/k0s/containerd.sock}}
+toolkit: {version: v1.19.0, env: {RUNTIME_DROP_IN_CONFIG: /etc/d/n.toml,
+  CONTAINERD_CONFIG: /etc/k0s/containerd.d/nvidia.toml, CONTAINERD_SOCKET: /run/k0s/containerd.sock}}
 pools:
   t4: {os: ubuntu22.04, gpu: {model: T4, count: 2}}
   own: {os: ubuntu22.04, gpu: {model: T4, count: 1}, driver: {enabled: false}}
@@ -43,6 +44,8 @@ def test_everything_that_preflight_compares(tmp_path: Path) -> None:
         driver_image="nvcr.io/nvidia/driver",
         driver_version="580.95.05",
         driver_has_proxy=True,
+        toolkit_version="v1.19.0",
+        toolkit_drop_in="/etc/d/n.toml",
         toolkit_config="/etc/k0s/containerd.d/nvidia.toml",
         toolkit_socket="/run/k0s/containerd.sock",
         kernel_modules=("i2c_core", "ipmi_msghandler"),
