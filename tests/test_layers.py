@@ -11,7 +11,7 @@ import pytest
 import gpu_provision
 
 REPOSITORY = Path(__file__).parents[1]
-HEAVY = ("kubernetes", "pyinfra", "pyinfra_cli", "gevent", "aiohttp", "urllib3")
+HEAVY = ("kubernetes", "pyinfra", "pyinfra_cli", "gevent", "aiohttp", "urllib3", "pytest", "testinfra")
 PROGRAM = """
 import sys
 from gpu_provision.cli.root import run
@@ -26,6 +26,7 @@ sys.exit(f"imported {{heavy}}" if heavy else code)
     [
         ["--help"],
         ["plan", "--help"],
+        ["verify", "--help"],
         ["schema"],
         ["validate"],
         ["render"],

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 from gpu_provision.cli import codes
@@ -66,18 +65,6 @@ def _yaml_beside(path: Path) -> Path:
 def loaded(option: str | None, *, kubeconfig: str | None = None, context: str | None = None) -> Inventory:
     """Return the inventory, on the cluster that the options name. Raises InvalidInventory."""
     from gpu_provision.inventory import load
+    from gpu_provision.inventory.elsewhere import elsewhere
 
     return elsewhere(load(chosen(option)), kubeconfig=kubeconfig, context=context)
-
-
-def elsewhere(inventory: Inventory, *, kubeconfig: str | None, context: str | None) -> Inventory:
-    """Return the inventory aimed at another cluster; a sandbox's inventory then is not the sandbox's."""
-    if not (kubeconfig or context):
-        return inventory
-    cluster = replace(
-        inventory.cluster,
-        sandbox="",
-        kubeconfig=str(_home(kubeconfig).resolve()) if kubeconfig else inventory.cluster.kubeconfig,
-        context=context or ("" if kubeconfig else inventory.cluster.context),
-    )
-    return replace(inventory, cluster=cluster)

@@ -56,6 +56,7 @@ _MODULES = {
     "schema": "offline",
     "status": "online",
     "validate": "offline",
+    "verify": "verify",
 }
 
 
@@ -70,6 +71,7 @@ def cli() -> None:
     gpu-provision plan            what would change
     gpu-provision apply           make it true
     gpu-provision status          what is there
+    gpu-provision verify          whether it holds, by tests that look for themselves
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
 
 

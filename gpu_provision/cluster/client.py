@@ -10,19 +10,16 @@ import json
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
-
-from yaml import YAMLError
 
 from gpu_provision.cluster.errors import (
     NotFound,
     Outdated,
     Overloaded,
     Place,
-    bad_kubeconfig,
     no_api_server,
 )
+from gpu_provision.cluster.kubeconfig import api_client, names
 from gpu_provision.cluster.silence import Silence
 from gpu_provision.cluster.stream import WatchStream
 from gpu_provision.model.access import Permission
@@ -31,7 +28,6 @@ from gpu_provision.model.findings import Unreachable
 from gpu_provision.planning.compare import FIELD_MANAGER
 
 CONNECT_SECONDS, READ_SECONDS = 5, 30
-_CONNECTIONS = 24
 _MERGE_PATCH = "application/merge-patch+json"
 _APPLY_PATCH = "application/apply-patch+yaml"
 _STATUS_CHANGES = 5  # of an object whose edit is undone; controllers write a status several times a second in a rollout
@@ -347,50 +343,10 @@ def connect(kubeconfig: str = "", context: str = "") -> Cluster:
     Raises:
         UsageError: The file or the context cannot be used.
     """
-    from kubernetes import client, config
     from kubernetes.dynamic import DynamicClient
 
-    if problem := _unusable(kubeconfig):
-        raise bad_kubeconfig(kubeconfig, context, problem)
-    settings = client.Configuration()
-    try:
-        config.load_kube_config(kubeconfig or None, context=context or None, client_configuration=settings)
-    except (config.ConfigException, OSError, ValueError, TypeError, KeyError, YAMLError) as error:
-        if kubeconfig or context or not _in_pod():
-            raise bad_kubeconfig(kubeconfig or "the default kubeconfig", context, error) from error
-        config.load_incluster_config(client_configuration=settings)
-    settings.keep_alive = True  # a connection that died silently is noticed within minutes
-    settings.retries = False  # `patience` owns the retries
-    settings.connection_pool_maxsize = _CONNECTIONS
-    api = client.ApiClient(settings)
-    api.user_agent = "gpu-provision"
+    api = api_client(kubeconfig, context)
     dynamic = DynamicClient(api, discoverer=lambda _client, _cache: None)
-    named, user = _names(kubeconfig, context)
-    return Cluster(dynamic, name=context or named or settings.host, server=settings.host, user=user)
-
-
-def _unusable(kubeconfig: str) -> str:
-    """The client library says "no configuration found" to a missing and to an unreadable file alike."""
-    if not kubeconfig:
-        return ""
-    try:
-        with Path(kubeconfig).open("rb"):
-            return ""
-    except OSError as error:
-        return error.strerror or str(error)
-
-
-def _in_pod() -> bool:
-    return Path("/var/run/secrets/kubernetes.io/serviceaccount/token").exists()
-
-
-def _names(kubeconfig: str, context: str) -> tuple[str, str]:
-    """Return the name of the context, by default of the current one, and that of its user."""
-    from kubernetes import config
-
-    try:
-        known, current = config.list_kube_config_contexts(kubeconfig or None)
-        found = next(item for item in known if item["name"] == context) if context else current
-        return str(found["name"]), str(found["context"]["user"])
-    except (config.ConfigException, StopIteration, TypeError, KeyError):
-        return "", ""
+    named, user = names(kubeconfig, context)
+    server = api.configuration.host
+    return Cluster(dynamic, name=context or named or server, server=server, user=user)

@@ -25,6 +25,7 @@ _AREAS = {
     "GP5": "Runs and validations",
     "GP6": "Hosts",
     "GP7": "Sandbox",
+    "GP8": "Acceptance tests",
 }
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 import testinfra
-from testinfra.backend.base import BaseBackend, CommandResult
 
 from gpu_provision.hosts import run
 from gpu_provision.hosts.result import HostOutcome
@@ -19,6 +18,7 @@ from gpu_provision.model.findings import RunFailed, UsageError
 from gpu_provision.model.inventory import Gpu, Inventory, Preflight
 from gpu_provision.model.progress import Event, State
 from gpu_provision.sandbox import hosts
+from gpu_provision.verify.hosts import SandboxBackend
 
 FLEET = """
 nodes:
@@ -251,23 +251,6 @@ def test_callers_process_stays_as_it_was(tmp_path: Path) -> None:
         [sys.executable, "-c", code, str(tmp_path / "inventory.yaml")], capture_output=True, text=True, check=False
     )
     assert done.stderr.strip() == ""
-
-
-class SandboxBackend(BaseBackend):
-    """testinfra on a simulated host."""
-
-    NAME = "sandbox"
-
-    def __init__(self, host: hosts.SimulatedHost) -> None:
-        """Keep the host."""
-        self.simulated = host
-        super().__init__(host.name)
-
-    def run(self, command: str, *args: str, **_: object) -> CommandResult:
-        """Run a command there."""
-        line = self.quote(command, *args)
-        done = hosts.run(self.simulated, line)
-        return self.result(done.returncode, self.encode(line), done.stdout, done.stderr)
 
 
 def test_prepared_host_is_what_testinfra_sees(tmp_path: Path, sandbox: Path) -> None:

@@ -1,0 +1,159 @@
+"""What the cluster has to offer once everything runs."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from gpu_provision.cluster.errors import NotFound, Overloaded
+from gpu_provision.components.labels import DIGEST, DRIVER_VERSION, GPU_PRESENT, INVENTORY
+from gpu_provision.model.cluster import Manifest
+from gpu_provision.model.findings import Refused, Rejected
+from gpu_provision.model.inventory import Inventory
+from gpu_provision.planning.membership import PART_OF, applyset_id
+from gpu_provision.verify.cluster import GpuCluster
+from gpu_provision.verify.contents import declared_digest, recorded_digest
+from gpu_provision.verify.nodes import DeclaredNode
+
+_NO_SUCH_PATH = "could not find the requested resource"  # the API server's own word, not the exporter's
+_EXPORTER, _EXPORTER_PORT = {"app": "nvidia-dcgm-exporter"}, 9400
+
+
+def test_the_node_is_ready(inventory_node: DeclaredNode, gpu_cluster: GpuCluster) -> None:
+    """Every declared node is in the cluster, and its kubelet says so."""
+    try:
+        node = gpu_cluster.node(inventory_node.name)
+    except NotFound:
+        pytest.fail("the cluster has no node of this name")
+    ready: dict[str, str] = next((each for each in node["status"].get("conditions", ()) if each["type"] == "Ready"), {})
+    assert ready.get("status") == "True", f"not Ready: {ready.get('message') or 'its kubelet has not said so'}"
+
+
+def test_the_node_carries_the_labels_of_its_pool(
+    gpu_node: DeclaredNode, gpu_inventory: Inventory, gpu_cluster: GpuCluster
+) -> None:
+    """Those by which components and workloads find it."""
+    own = gpu_node.node.labels if gpu_node.node else {}
+    wanted = {GPU_PRESENT: "true", INVENTORY: gpu_inventory.name, **gpu_node.pool.labels, **own}
+    live = gpu_cluster.node(gpu_node.name)["metadata"].get("labels") or {}
+    differing = [
+        f"{key} is {live.get(key, 'missing')}, not {value}" for key, value in wanted.items() if live.get(key) != value
+    ]
+    assert not differing, "; ".join(differing)
+
+
+def test_the_driver_is_of_the_declared_version(
+    gpu_node: DeclaredNode, gpu_inventory: Inventory, gpu_cluster: GpuCluster
+) -> None:
+    """As GPU Feature Discovery reads it off the loaded driver."""
+    driver = gpu_node.pool.driver
+    if not driver.enabled:
+        pytest.skip("the driver belongs to the host, and the inventory says no version")
+    if not gpu_inventory.specs.gfd.enabled:
+        pytest.skip("gfd is off: nobody reads the version")
+    if driver.image.version.startswith("sha256:"):
+        pytest.skip("the driver is declared by digest, which says no version")
+    found = (gpu_cluster.node(gpu_node.name)["metadata"].get("labels") or {}).get(DRIVER_VERSION, "missing")
+    # A precompiled image's tag goes on after the version: 535-5.15.0-122-generic.
+    same = driver.image.version == found or driver.image.version.startswith(f"{found}-")
+    assert same, f"{DRIVER_VERSION} is {found}, not {driver.image.version}"
+
+
+def test_kubernetes_offers_the_declared_gpus(
+    gpu_node: DeclaredNode, gpu_inventory: Inventory, gpu_cluster: GpuCluster
+) -> None:
+    """With a sharing configuration each may be offered several times."""
+    plugin = gpu_inventory.specs.device_plugin
+    if not plugin.enabled:
+        pytest.skip("device_plugin is off")
+    offered = int(gpu_cluster.node(gpu_node.name)["status"].get("allocatable", {}).get("nvidia.com/gpu", 0))
+    enough = offered == gpu_node.gpus or (plugin.config_name and offered > gpu_node.gpus)
+    assert enough, f"allocatable nvidia.com/gpu is {offered}, declared are {gpu_node.gpus}"
+
+
+def test_vector_add_has_passed_with_this_driver_and_toolkit(
+    gpu_node: DeclaredNode, gpu_inventory: Inventory, gpu_cluster: GpuCluster
+) -> None:
+    """The pod that asked Kubernetes for no GPU."""
+    _require_passed("driver_validation", gpu_node, gpu_inventory, gpu_cluster)
+
+
+def test_vector_add_has_passed_on_a_gpu_that_kubernetes_granted(
+    gpu_node: DeclaredNode, gpu_inventory: Inventory, gpu_cluster: GpuCluster
+) -> None:
+    """The pod that asked for ``nvidia.com/gpu``, as workloads do."""
+    if not gpu_inventory.specs.device_plugin.enabled:
+        pytest.skip("device_plugin is off")
+    _require_passed("device_plugin_validation", gpu_node, gpu_inventory, gpu_cluster)
+
+
+def test_dcgm_exporter_answers_for_every_gpu(
+    gpu_node: DeclaredNode, gpu_inventory: Inventory, gpu_cluster: GpuCluster
+) -> None:
+    """Its metrics are read through the API server, as no other way leads from here to a pod."""
+    if not gpu_inventory.specs.dcgm_exporter.enabled:
+        pytest.skip("dcgm_exporter is off")
+    pods = gpu_cluster.pods(node=gpu_node.name, labels=_EXPORTER)
+    assert pods, "no pod of DCGM exporter is on this node"
+    metrics = _metrics(gpu_cluster, pods[0]["metadata"]["name"])
+    counted = len(set(re.findall(r'^DCGM_FI_\w+\{[^}]*\bgpu="(\d+)"', metrics, re.MULTILINE)))
+    assert counted == gpu_node.gpus, f"its metrics are of {counted} GPUs, declared are {gpu_node.gpus}"
+
+
+def test_every_daemonset_is_complete(gpu_inventory: Inventory, gpu_cluster: GpuCluster) -> None:
+    """A pod of the present content is available on every node that shall have one."""
+    wanted = {PART_OF: applyset_id(gpu_inventory.name, gpu_inventory.cluster.namespace)}
+    found = gpu_cluster.daemonsets(labels=wanted)
+    assert found, "no DaemonSet of this inventory is there: nothing was applied"
+    short = [f"{each['metadata']['name']} {said}" for each in found if (said := _incomplete(each))]
+    assert not short, "; ".join(short)
+
+
+def _incomplete(daemonset: Manifest) -> str:
+    """Say how a DaemonSet falls short; empty if it does not."""
+    status = daemonset.get("status", {})
+    if status.get("observedGeneration") != daemonset["metadata"].get("generation"):
+        return "was changed a moment ago"
+    wanted = status.get("desiredNumberScheduled", 0)
+    updated, available = status.get("updatedNumberScheduled", 0), status.get("numberAvailable", 0)
+    if updated < wanted:
+        return f"has {updated} of {wanted} pods of its present content"
+    return f"has {available} of {wanted} pods available" if available < wanted else ""
+
+
+def _require_passed(component: str, node: DeclaredNode, inventory: Inventory, cluster: GpuCluster) -> None:
+    digest = declared_digest(inventory, cluster.nodes(), component, node.name)
+    if not digest:
+        pytest.skip("a label of the node keeps validations away")
+    pods = cluster.pods(node=node.name, labels={DIGEST: digest})
+    if pods:
+        _require_success(pods[0], cluster)
+        return
+    recorded = recorded_digest(inventory, cluster, component, node.name)
+    assert recorded == digest, "it has not passed with the declared content: run gpu-provision apply"
+
+
+def _require_success(pod: Manifest, cluster: GpuCluster) -> None:
+    name, phase = pod["metadata"]["name"], pod["status"].get("phase")
+    assert phase == "Succeeded", f"pod {name} is {phase}"
+    try:
+        log = cluster.text(f"/api/v1/namespaces/{cluster.namespace}/pods/{name}/log")
+    except (Refused, Rejected):
+        return  # its exit status says the same; logs may be gone, or not for us
+    assert "Test PASSED" in log, f"the log of pod {name} has no line Test PASSED"
+
+
+def _metrics(cluster: GpuCluster, pod: str) -> str:
+    """Return what the exporter prints; skips the test if this API server leads to no pod."""
+    path = f"/api/v1/namespaces/{cluster.namespace}/pods/{pod}:{_EXPORTER_PORT}/proxy/metrics"
+    try:
+        return cluster.text(path)
+    except Refused:
+        pytest.skip("this account has no right to get pods/proxy")
+    except NotFound as error:
+        if _NO_SUCH_PATH in error.findings[0].evidence:
+            pytest.skip("this API server has no proxy to pods")
+        raise
+    except Overloaded as error:
+        pytest.fail(f"pod {pod} does not answer: {error.findings[0].evidence}")

@@ -1,0 +1,55 @@
+"""What the hosts have to be before any container runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gpu_provision.verify import machine
+from gpu_provision.verify.nodes import DeclaredNode
+
+
+def test_the_pci_bus_has_the_declared_gpus(inventory_node: DeclaredNode, inventory_host: Any) -> None:
+    """A GPU that fell off the bus is no driver's fault."""
+    found = machine.gpus(inventory_host)
+    assert found == inventory_node.gpus, f"the PCI bus has {found} GPUs of NVIDIA's, declared are {inventory_node.gpus}"
+
+
+def test_kernel_modules_are_loaded(gpu_node: DeclaredNode, gpu_host: Any) -> None:
+    """Those that the inventory declares; what is built into the kernel counts."""
+    absent = _declared(gpu_node) - machine.loaded(gpu_host) - machine.built_in(gpu_host)
+    assert not absent, f"not loaded: {', '.join(sorted(absent))}"
+
+
+def test_kernel_modules_are_listed_for_the_boot(gpu_node: DeclaredNode, gpu_host: Any) -> None:
+    """So that they are there after the next one."""
+    absent = _declared(gpu_node) - machine.listed_for_boot(gpu_host) - machine.built_in(gpu_host)
+    assert not absent, f"in no file of modules-load.d: {', '.join(sorted(absent))}"
+
+
+def test_nouveau_is_not_loaded(gpu_node: DeclaredNode, gpu_host: Any) -> None:
+    """It would hold the GPUs."""
+    _require_no_nouveau(gpu_node)
+    assert "nouveau" not in machine.loaded(gpu_host), "/proc/modules has nouveau"
+
+
+def test_nouveau_is_blacklisted(gpu_node: DeclaredNode, gpu_host: Any) -> None:
+    """It would come back with the next boot."""
+    _require_no_nouveau(gpu_node)
+    assert machine.is_blacklisted(gpu_host, "nouveau"), "no file of modprobe.d and no kernel parameter blacklists it"
+
+
+def test_no_reboot_is_pending(inventory_node: DeclaredNode, inventory_host: Any) -> None:  # noqa: ARG001 - the node names the test
+    """What was tested would not be what runs next."""
+    reasons = machine.reboot_reasons(inventory_host)
+    assert not reasons, f"a reboot is pending: {'; '.join(reasons)}"
+
+
+def _declared(node: DeclaredNode) -> frozenset[str]:
+    return frozenset(map(machine.canonical, node.pool.host_prerequisites.kernel_modules))
+
+
+def _require_no_nouveau(node: DeclaredNode) -> None:
+    if not node.pool.host_prerequisites.blacklist_nouveau:
+        pytest.skip("host_prerequisites.blacklist_nouveau is false")

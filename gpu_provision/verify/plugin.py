@@ -1,0 +1,185 @@
+"""The pytest plugin: fixtures for acceptance tests of what an inventory declares.
+
+``gpu_inventory``, ``gpu_cluster``; and, once for every node with a GPU, ``gpu_node`` and ``gpu_host``; or for every
+node, ``inventory_node`` and ``inventory_host``. See docs/verify.md. pytest loads it wherever gpu-provision is
+installed, so nothing is imported before a test asks for it.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from gpu_provision.model.inventory import Inventory
+    from gpu_provision.verify.cluster import GpuCluster
+    from gpu_provision.verify.nodes import DeclaredNode
+
+_VARIABLE = "GPU_PROVISION_INVENTORY"
+_BY_NODE = {"gpu_node", "inventory_node"}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options that name an inventory."""
+    group = parser.getgroup("gpu-provision", "acceptance tests of GPU nodes")
+    group.addoption("--gpu-inventory", metavar="FILE", help=f"the inventory; default: ${_VARIABLE}")
+    group.addoption("--gpu-limit", metavar="NODE[,NODE...]", help="only these nodes")
+    group.addoption("--gpu-kubeconfig", metavar="FILE", help="another kubeconfig than the inventory names")
+    group.addoption("--gpu-context", metavar="NAME", help="another context than the inventory names")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run a test that asks for a node once for each."""
+    for name in sorted(_BY_NODE.intersection(metafunc.fixturenames)):
+        nodes = _nodes(metafunc.config, in_cluster="gpu_cluster" in metafunc.fixturenames)
+        chosen = [node for node in nodes if node.gpus or name == "inventory_node"]
+        metafunc.parametrize(name, chosen, ids=[node.name for node in chosen], indirect=True)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave tests of the cluster as a whole out where only some nodes are asked for."""
+    if not config.getoption("--gpu-limit"):
+        return
+    whole = [item for item in items if _is_of_whole_cluster(item)]
+    items[:] = [item for item in items if item not in whole]
+    config.hook.pytest_deselected(items=whole)
+
+
+def _is_of_whole_cluster(item: pytest.Item) -> bool:
+    names = set(getattr(item, "fixturenames", ()))
+    return "gpu_cluster" in names and not names & _BY_NODE
+
+
+@pytest.fixture(scope="session")
+def gpu_inventory(pytestconfig: pytest.Config) -> Inventory:
+    """The inventory, validated and resolved."""
+    return _inventory(pytestconfig)
+
+
+@pytest.fixture(scope="session")
+def gpu_cluster(gpu_inventory: Inventory) -> GpuCluster:
+    """The inventory's cluster: ``get("/api/v1/...")``, ``nodes()``, ``pods(...)``, and ``api`` for kubernetes' own."""
+    from gpu_provision.model.findings import Unreachable
+    from gpu_provision.verify.cluster import open_cluster
+
+    try:
+        return open_cluster(gpu_inventory)
+    except Unreachable as error:
+        raise error.with_traceback(None) from None  # told once per test: the client library's frames help nobody
+
+
+@pytest.fixture
+def gpu_node(request: pytest.FixtureRequest) -> DeclaredNode:
+    """A node with a GPU: its ``name``, ``pool``, declared ``gpus``."""
+    return _noted(request)
+
+
+@pytest.fixture
+def inventory_node(request: pytest.FixtureRequest) -> DeclaredNode:
+    """A node of the inventory, with or without a GPU."""
+    return _noted(request)
+
+
+@pytest.fixture
+def gpu_host(gpu_node: DeclaredNode, _hosts: _Hosts) -> Any:
+    """The testinfra host of a node with a GPU."""
+    return _hosts.of(gpu_node)
+
+
+@pytest.fixture
+def inventory_host(inventory_node: DeclaredNode, _hosts: _Hosts) -> Any:
+    """The testinfra host of a node, with or without a GPU."""
+    return _hosts.of(inventory_node)
+
+
+@pytest.fixture(scope="session")
+def _hosts(gpu_inventory: Inventory) -> _Hosts:
+    return _Hosts(gpu_inventory)
+
+
+class _Hosts:
+    """Opens each host once, and remembers also that one does not answer."""
+
+    def __init__(self, inventory: Inventory) -> None:
+        self._inventory = inventory
+        self._opened: dict[str, Any] = {}
+
+    def of(self, node: DeclaredNode) -> Any:
+        if node.name not in self._opened:
+            self._opened[node.name] = self._open(node.name)
+        found = self._opened[node.name]
+        if isinstance(found, str):
+            pytest.skip(found)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def _open(self, name: str) -> Any:
+        from gpu_provision.model.findings import Unreachable
+        from gpu_provision.verify.hosts import LeftOut, host_of
+
+        try:
+            return host_of(self._inventory, name)
+        except LeftOut as why:
+            return str(why)
+        except Unreachable as error:
+            return error
+
+
+_LOADED = pytest.StashKey["Inventory"]()
+
+
+def _inventory(config: pytest.Config) -> Inventory:
+    """Load the inventory once. Raises pytest.UsageError for none, or a bad one."""
+    if _LOADED not in config.stash:
+        config.stash[_LOADED] = _load(config)
+    return config.stash[_LOADED]
+
+
+def _load(config: pytest.Config) -> Inventory:
+    from gpu_provision.inventory import load
+    from gpu_provision.inventory.elsewhere import elsewhere
+    from gpu_provision.model.findings import ProvisionError
+
+    path = config.getoption("--gpu-inventory") or os.environ.get(_VARIABLE)
+    if not path:
+        message = f"these tests need an inventory: --gpu-inventory FILE, or {_VARIABLE}"
+        raise pytest.UsageError(message)
+    try:
+        return elsewhere(
+            load(path),
+            kubeconfig=config.getoption("--gpu-kubeconfig"),
+            context=config.getoption("--gpu-context"),
+        )
+    except ProvisionError as error:
+        raise pytest.UsageError(str(error)) from error
+
+
+def _nodes(config: pytest.Config, *, in_cluster: bool) -> list[DeclaredNode]:
+    from gpu_provision.verify.nodes import asks_cluster, listed
+
+    inventory = _inventory(config)
+    nodes = [*listed(inventory), *(_selected(inventory) if in_cluster and asks_cluster(inventory) else ())]
+    limit = config.getoption("--gpu-limit")
+    return [node for node in nodes if not limit or node.name in limit.split(",")]
+
+
+def _selected(inventory: Inventory) -> tuple[DeclaredNode, ...]:
+    """Return the nodes that only the cluster knows; none if it does not answer, which the tests then say."""
+    from gpu_provision.model.findings import ProvisionError
+    from gpu_provision.verify.cluster import open_cluster
+    from gpu_provision.verify.nodes import selected
+
+    try:
+        return selected(inventory, open_cluster(inventory).nodes())
+    except ProvisionError:
+        return ()
+
+
+def _noted(request: pytest.FixtureRequest) -> DeclaredNode:
+    """Return the test's node, and note its name: JUnit XML has it as a property."""
+    node: DeclaredNode = request.param
+    request.node.user_properties.append(("node", node.name))
+    return node

@@ -1,0 +1,159 @@
+"""Runs acceptance tests: pytest in a process of its own, so that nobody's configuration or plugins come into it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import IO, Any
+
+from gpu_provision.model.findings import Finding, RunFailed, UsageError
+from gpu_provision.model.progress import Event, State
+from gpu_provision.verify import codes
+from gpu_provision.verify.result import Check, Outcome, Verification
+
+Listen = Callable[[Event], None]
+
+COMPONENT = "verification"
+"""Component of the events."""
+
+_CHECKS = Path(__file__).parent / "checks"
+_NEEDED = {"pytest": "pytest", "testinfra": "pytest-testinfra"}
+_RAN = frozenset({0, 1})  # pytest's exit codes for tests that ran
+_NONE_FOUND = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """Which tests to run, against what.
+
+    Attributes:
+        inventory: Path of the inventory.
+        nodes: Names of nodes; none for all.
+        hosts: Whether to run our checks of hosts.
+        cluster: Whether to run our checks of the cluster.
+        tests: Files or folders with tests of the user's own.
+        junit: Where to write JUnit XML; empty for nowhere.
+    """
+
+    inventory: str
+    kubeconfig: str | None = None
+    context: str | None = None
+    nodes: tuple[str, ...] = ()
+    hosts: bool = True
+    cluster: bool = True
+    tests: tuple[str, ...] = ()
+    junit: str = ""
+
+
+def verify(wanted: Wanted, listen: Listen = lambda _: None) -> Verification:
+    """Run acceptance tests and return how each ended.
+
+    Raises:
+        UsageError: The packages of the extra ``verify`` are not installed.
+        RunFailed: pytest could not run the tests.
+    """
+    _require_packages()
+    checks: list[Check] = []
+    with tempfile.TemporaryFile() as output, _pytest(wanted, output) as (process, results):
+        for line in results:
+            check = _check(json.loads(line))
+            checks.append(check)
+            listen(_event(check))
+        status = process.wait()
+        if status not in _RAN and not (status == _NONE_FOUND and wanted.nodes):
+            output.seek(0)
+            raise RunFailed(_not_run(status, output.read().decode(errors="replace")))
+    return Verification(checks=tuple(checks))
+
+
+def _require_packages() -> None:
+    missing = [package for module, package in _NEEDED.items() if find_spec(module) is None]
+    if missing:
+        raise UsageError(
+            Finding(
+                code=codes.NOT_INSTALLED,
+                what=f"the acceptance tests need {' and '.join(missing)}, an extra of this package",
+                fix="pip install 'gpu-provision[verify]'",
+            )
+        )
+
+
+def arguments(wanted: Wanted) -> list[str]:
+    """Return pytest's command line, but for where the results go."""
+    ours = [_CHECKS / name for name, on in (("hosts.py", wanted.hosts), ("cluster.py", wanted.cluster)) if on]
+    options = {
+        "--gpu-inventory": wanted.inventory,
+        "--gpu-kubeconfig": wanted.kubeconfig,
+        "--gpu-context": wanted.context,
+        "--gpu-limit": ",".join(wanted.nodes),
+        "--junitxml": str(Path(wanted.junit).absolute()) if wanted.junit else "",
+    }
+    return [
+        *("-c", os.devnull, "--rootdir", str(_CHECKS), "--import-mode=importlib"),
+        *("-p", "gpu_provision.verify.plugin", "-p", "gpu_provision.verify.telling", "-p", "no:cacheprovider"),
+        *("-o", "junit_suite_name=gpu-provision verify", "--tb=short", "-q"),
+        *(f"{option}={value}" for option, value in options.items() if value),
+        *map(str, ours),
+        *wanted.tests,
+    ]
+
+
+@contextlib.contextmanager
+def _pytest(wanted: Wanted, output: IO[bytes]) -> Iterator[tuple[subprocess.Popen[bytes], IO[str]]]:
+    """Start pytest; it ends with this block, however that ends."""
+    reading, writing = os.pipe()
+    with os.fdopen(reading, encoding="utf-8") as results:
+        command = [sys.executable, "-m", "pytest", f"--gpu-results={writing}", *arguments(wanted)]
+        try:
+            process = subprocess.Popen(  # noqa: S603 - our own tests, and those that the user names
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                pass_fds=[writing],
+                env=_environment(),
+            )
+        finally:
+            os.close(writing)
+        with process:
+            try:
+                yield process, results
+            finally:
+                process.kill()
+
+
+def _environment() -> dict[str, str]:
+    """Return an environment without what would change pytest, and with this very package in it."""
+    package = str(Path(__file__).resolve().parents[2])
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_")}
+    path = os.pathsep.join([package, *filter(None, [os.environ.get("PYTHONPATH")])])
+    return {**kept, "PYTHONPATH": path, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+def _check(told: dict[str, Any]) -> Check:
+    return Check(**{**told, "outcome": Outcome(told["outcome"])})
+
+
+def _event(check: Check) -> Event:
+    bad = check.outcome in {Outcome.FAILED, Outcome.UNREACHABLE}
+    state = State.FAILED if bad else State.PROGRESSING
+    return Event(component=COMPONENT, node=check.node, state=state, message=f"{check.sentence}: {check.reason}")
+
+
+def _not_run(status: int, output: str) -> Finding:
+    lines: Sequence[str] = [line for line in output.splitlines() if line.strip()]
+    errors = [line for line in lines if line.startswith(("ERROR", "E  "))]
+    return Finding(
+        code=codes.NOT_RUN,
+        what=f"pytest ended with status {status} before it could run the tests",
+        evidence=(errors or lines or [""])[0].strip(),
+        fix="see what it says of the tests that you named; our own need nothing but the inventory",
+    )

@@ -1,0 +1,97 @@
+"""`gpu-provision verify`: all checks pass after a run, and what is damaged by hand fails exactly its own."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from gpu_provision.sandbox import hosts
+from tests.scenarios.on_sandbox import SandboxWorld
+from tests.scenarios.world import World
+
+OPERANDS = "gpu-operator-resources"
+RECORD = ("configmap", "sandbox-validations", "-n", OPERANDS)
+
+
+def not_passed(world: World, *arguments: str) -> list[tuple[str, str]]:
+    """Return (check, node) of every check that failed."""
+    document = json.loads(world.cli("verify", "-i", str(world.inventory), "--json", *arguments).out)
+    return [(each["check"], each["node"]) for each in document["checks"] if each["outcome"] == "failed"]
+
+
+@pytest.fixture(scope="module")
+def applied(sandbox: SandboxWorld) -> SandboxWorld:
+    """A sandbox on which a run has ended well."""
+    if hosts.isolation_problem():
+        pytest.skip(hosts.isolation_problem())
+    sandbox.apply(check=True)
+    return sandbox
+
+
+def test_everything_passes_after_a_run(applied: SandboxWorld, tmp_path: Path) -> None:
+    """On every host and node; what nobody can ask here is skipped with its reason."""
+    done = applied.cli("verify", "-i", str(applied.inventory), "--junit", str(tmp_path / "junit.xml"))
+    assert done.code == 0, done.text
+    suite = ET.parse(tmp_path / "junit.xml").getroot()[0]  # noqa: S314 - our own file
+    assert {suite.get(key) for key in ("failures", "errors")} == {"0"}
+    named = {each.get("value") for each in suite.iter("property")}
+    assert named == {"t4-1", "t4-2", "h100-1", "cpu-1", "control-1"}
+    skipped = [case.get("name", "") for case in suite if case.find("skipped") is not None]
+    assert {name.partition("[")[0] for name in skipped} <= {"test_dcgm_exporter_answers_for_every_gpu"}
+
+
+def test_nothing_is_written(applied: SandboxWorld) -> None:
+    before = len(applied.writes())
+    not_passed(applied)
+    assert len(applied.writes()) == before
+
+
+@pytest.mark.parametrize(
+    ("damage", "repair", "check"),
+    [
+        ("modprobe -r ipmi_msghandler", "modprobe ipmi_msghandler", "kernel modules are loaded"),
+        ("touch /run/reboot-required", "rm /run/reboot-required", "no reboot is pending"),
+    ],
+)
+def test_damage_of_a_host_fails_its_check_alone(applied: SandboxWorld, damage: str, repair: str, check: str) -> None:
+    host = hosts.SimulatedHost("t4-2", Path(applied.environment["GPU_PROVISION_SANDBOX_DIR"]) / "fleet/hosts/t4-2")
+    hosts.run(host, damage).check_returncode()
+    assert not_passed(applied) == [(check, "t4-2")]
+    hosts.run(host, repair).check_returncode()
+    assert not_passed(applied) == []
+
+
+def test_validation_that_is_on_no_record_fails_its_check_alone(applied: SandboxWorld) -> None:
+    """The pod is gone, and so is its record: nobody knows whether it ever passed."""
+    applied.kubectl("delete", "pods", "-n", OPERANDS, "-l", "app=nvidia-driver-validation")
+    assert not_passed(applied) == [], "the record stands for pods that are gone"
+    applied.kubectl(*shlex.split("patch --type=json"), *RECORD, "-p", '[{"op": "remove", "path": "/data/t4-1"}]')
+    assert not_passed(applied) == [("vector add has passed with this driver and toolkit", "t4-1")]
+
+
+def test_label_that_was_taken_fails_its_check_alone(applied: SandboxWorld) -> None:
+    applied.kubectl("label", "node", "h100-1", "gpu-provision.io/inventory-")
+    assert not_passed(applied, "--limit", "h100-1") == [("the node carries the labels of its pool", "h100-1")]
+    applied.kubectl("label", "node", "h100-1", "gpu-provision.io/inventory=sandbox")
+
+
+def test_content_that_was_not_applied_yet_has_not_passed(applied: SandboxWorld) -> None:
+    """The inventory names another version than what runs: nothing was validated with it."""
+    applied.edit(lambda text: text.replace("version: v0.20.0", "version: v0.19.3"))
+    assert not_passed(applied, "--limit", "t4-2") == [
+        ("vector add has passed on a gpu that kubernetes granted", "t4-2")
+    ]
+    applied.edit(lambda text: text.replace("version: v0.19.3", "version: v0.20.0"))
+
+
+def test_node_that_falls_short_fails_on_any_server(world: World) -> None:
+    """The same on a real control plane, with the least rights; nobody logs in to its simulated hosts."""
+    world.apply("--cluster-only", check=True)
+    assert not_passed(world, "--cluster-only") == []
+    world.settings(pools={"h100": {"os": "ubuntu24.04", "gpu": {"model": "H100", "count": 9}}})
+    found = [check for check, node in not_passed(world, "--cluster-only") if node == "h100-1"]
+    assert "kubernetes offers the declared gpus" in found

@@ -1,0 +1,245 @@
+"""Our checks of a cluster, against hand-made answers of an API server."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpu_provision.cluster.errors import NotFound, Overloaded
+from gpu_provision.inventory import load
+from gpu_provision.model.findings import Finding, ProvisionError, Refused
+from gpu_provision.model.inventory import Inventory
+from gpu_provision.verify import contents, nodes
+from gpu_provision.verify.checks import cluster as checks
+from gpu_provision.verify.cluster import GpuCluster
+from gpu_provision.verify.nodes import DeclaredNode
+
+NODE = "/api/v1/nodes/good-1"
+PODS = "/api/v1/namespaces/gpu-operator-resources/pods"
+METRICS = f"{PODS}/dcgm-x:9400/proxy/metrics"
+RECORD = "/api/v1/namespaces/gpu-operator-resources/configmaps/test-validations"
+
+
+class Answering(GpuCluster):
+    """A cluster that has an answer by path; others are not found."""
+
+    def __init__(self, answers: Mapping[str, Any]) -> None:
+        """Keep the answers; an exception is raised."""
+        super().__init__(None, namespace="gpu-operator-resources")
+        self.answers = answers
+
+    def get(self, path: str, **_: str) -> Any:
+        """Answer."""
+        answer = self.answers.get(path, NotFound(Finding(code="GP305", what="not found")))
+        if isinstance(answer, ProvisionError):
+            raise answer
+        return answer
+
+    text = get
+
+
+@pytest.fixture
+def inventory(inventory_file: Path) -> Inventory:
+    """The inventory of these tests."""
+    return load(inventory_file)
+
+
+@pytest.fixture
+def node(inventory: Inventory) -> DeclaredNode:
+    """A node with one GPU."""
+    return nodes.listed(inventory)[0]
+
+
+def live(*, ready: str = "True", gpus: str = "1", **labels: str) -> dict[str, Any]:
+    """Return a Node object."""
+    conditions = [{"type": "Ready", "status": ready, "message": "kubelet stopped"}]
+    return {
+        "metadata": {"name": "good-1", "uid": "u", "labels": labels},
+        "status": {"conditions": conditions, "allocatable": {"nvidia.com/gpu": gpus}},
+    }
+
+
+def test_ready_node_passes(node: DeclaredNode) -> None:
+    """By the condition of its kubelet."""
+    checks.test_the_node_is_ready(node, Answering({NODE: live()}))
+
+
+def test_node_that_is_not_ready_fails_with_its_kubelets_words(node: DeclaredNode) -> None:
+    """They say more than the condition's name."""
+    with pytest.raises(AssertionError, match="not Ready: kubelet stopped"):
+        checks.test_the_node_is_ready(node, Answering({NODE: live(ready="False")}))
+
+
+def test_node_that_is_not_there_fails(node: DeclaredNode) -> None:
+    """It may go by another name."""
+    with pytest.raises(pytest.fail.Exception, match="no node of this name"):
+        checks.test_the_node_is_ready(node, Answering({}))
+
+
+def test_labels_are_compared_one_by_one(node: DeclaredNode, inventory: Inventory) -> None:
+    """All that differ are told."""
+    found = live(**{"nvidia.com/gpu.present": "false"})
+    with pytest.raises(AssertionError, match=r"gpu.present is false, not true; .*inventory is missing, not test"):
+        checks.test_the_node_carries_the_labels_of_its_pool(node, inventory, Answering({NODE: found}))
+
+
+@pytest.mark.parametrize("gpus", ["0", "2"])
+def test_other_number_of_allocatable_gpus_fails(node: DeclaredNode, inventory: Inventory, gpus: str) -> None:
+    """More are as wrong as fewer, unless GPUs are shared."""
+    with pytest.raises(AssertionError, match=f"allocatable nvidia.com/gpu is {gpus}, declared are 1"):
+        checks.test_kubernetes_offers_the_declared_gpus(node, inventory, Answering({NODE: live(gpus=gpus)}))
+
+
+@pytest.mark.parametrize(
+    ("found", "passes"), [("595.91.07", True), ("535.183.01", False), ("595.91", False), ("missing", False)]
+)
+def test_driver_version_is_that_of_the_label(
+    node: DeclaredNode,
+    inventory: Inventory,
+    found: str,
+    passes: bool,  # noqa: FBT001 - a column of the table
+) -> None:
+    """GPU Feature Discovery writes it."""
+    labels = {} if found == "missing" else {"nvidia.com/cuda.driver-version.full": found}
+    cluster = Answering({NODE: live(**labels)})
+    if passes:
+        checks.test_the_driver_is_of_the_declared_version(node, inventory, cluster)
+        return
+    with pytest.raises(AssertionError, match=rf"full is {found}, not 595\.91\.07"):
+        checks.test_the_driver_is_of_the_declared_version(node, inventory, cluster)
+
+
+def exporter(gpus: int) -> str:
+    """Return metrics of so many GPUs, as the exporter prints them."""
+    lines = [
+        f'{name}{{gpu="{number}",UUID="GPU-{number}",device="nvidia{number}"}} 42'
+        for name in ("DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_DEV_POWER_USAGE")
+        for number in range(gpus)
+    ]
+    return "\n".join(["# HELP DCGM_FI_DEV_GPU_TEMP GPU temperature (in C).", *lines])
+
+
+def with_exporter(answer: Any) -> Answering:
+    """Return a cluster whose exporter answers so."""
+    return Answering({PODS: {"items": [{"metadata": {"name": "dcgm-x"}}]}, METRICS: answer})
+
+
+def test_exporter_has_metrics_of_every_gpu(node: DeclaredNode, inventory: Inventory) -> None:
+    """Counted by the GPUs' numbers, whatever the metrics."""
+    checks.test_dcgm_exporter_answers_for_every_gpu(node, inventory, with_exporter(exporter(1)))
+    with pytest.raises(AssertionError, match="its metrics are of 2 GPUs, declared are 1"):
+        checks.test_dcgm_exporter_answers_for_every_gpu(node, inventory, with_exporter(exporter(2)))
+
+
+def error(kind: type[ProvisionError], evidence: str) -> ProvisionError:
+    """Return what the client makes of an answer."""
+    return kind(Finding(code="GP305", what="x", evidence=evidence))
+
+
+def test_exporter_that_does_not_answer_fails(node: DeclaredNode, inventory: Inventory) -> None:
+    """That the API server answers 503 in its place does not make the API server silent."""
+    cluster = with_exporter(error(Overloaded, "error trying to reach service: connection refused"))
+    with pytest.raises(pytest.fail.Exception, match="connection refused"):
+        checks.test_dcgm_exporter_answers_for_every_gpu(node, inventory, cluster)
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (error(Refused, ""), "no right to get pods/proxy"),
+        (error(NotFound, "the server could not find the requested resource"), "no proxy to pods"),
+    ],
+)
+def test_exporter_that_cannot_be_asked_is_skipped(
+    node: DeclaredNode, inventory: Inventory, answer: ProvisionError, reason: str
+) -> None:
+    """For want of a right, or of a way."""
+    with pytest.raises(pytest.skip.Exception, match=reason):
+        checks.test_dcgm_exporter_answers_for_every_gpu(node, inventory, with_exporter(answer))
+
+
+def test_exporter_without_metrics_is_no_missing_proxy(node: DeclaredNode, inventory: Inventory) -> None:
+    """Its own 404 is a failure."""
+    with pytest.raises(NotFound):
+        checks.test_dcgm_exporter_answers_for_every_gpu(
+            node, inventory, with_exporter(error(NotFound, "404 page not found"))
+        )
+
+
+@pytest.mark.parametrize(
+    ("updated", "available", "said"),
+    [(3, 3, ""), (2, 3, "driver has 2 of 3 pods of its present content"), (3, 1, "driver has 1 of 3 pods available")],
+)
+def test_daemonsets_have_all_their_pods(inventory: Inventory, updated: int, available: int, said: str) -> None:
+    """Of the present content, and available."""
+    status = {
+        "desiredNumberScheduled": 3,
+        "updatedNumberScheduled": updated,
+        "numberAvailable": available,
+        "observedGeneration": 1,
+    }
+    metadata = {"name": "driver", "generation": 1}
+    cluster = Answering({"/apis/apps/v1/daemonsets": {"items": [{"metadata": metadata, "status": status}]}})
+    if not said:
+        checks.test_every_daemonset_is_complete(inventory, cluster)
+        return
+    with pytest.raises(AssertionError, match=said):
+        checks.test_every_daemonset_is_complete(inventory, cluster)
+
+
+def test_daemonset_that_its_controller_has_not_seen_yet_is_incomplete(inventory: Inventory) -> None:
+    """Its figures are of what was before."""
+    item = {"metadata": {"name": "driver", "generation": 2}, "status": {"observedGeneration": 1}}
+    with pytest.raises(AssertionError, match="driver was changed a moment ago"):
+        checks.test_every_daemonset_is_complete(inventory, Answering({"/apis/apps/v1/daemonsets": {"items": [item]}}))
+
+
+def test_cluster_without_the_stack_is_told_so(inventory: Inventory) -> None:
+    """No DaemonSet at all would be complete otherwise."""
+    with pytest.raises(AssertionError, match="nothing was applied"):
+        checks.test_every_daemonset_is_complete(inventory, Answering({"/apis/apps/v1/daemonsets": {"items": []}}))
+
+
+def validated(pods: list[Any], record: str, log: str = "Test PASSED\nDone\n") -> Answering:
+    """Return a cluster with validation pods of a node and a record."""
+    return Answering(
+        {
+            "/api/v1/nodes": {"items": [live()]},
+            PODS: {"items": pods},
+            RECORD: {"data": {"good-1": record}},
+            f"{PODS}/v/log": log,
+        }
+    )
+
+
+def check_vector_add(node: DeclaredNode, inventory: Inventory, cluster: GpuCluster) -> None:
+    checks.test_vector_add_has_passed_with_this_driver_and_toolkit(node, inventory, cluster)
+
+
+def test_vector_add_passed_by_its_pod(node: DeclaredNode, inventory: Inventory) -> None:
+    """Which ended well, and printed that it did."""
+    pod = {"metadata": {"name": "v"}, "status": {"phase": "Succeeded"}}
+    check_vector_add(node, inventory, validated([pod], ""))
+    with pytest.raises(AssertionError, match="no line Test PASSED"):
+        check_vector_add(node, inventory, validated([pod], "", log="nothing\n"))
+    with pytest.raises(AssertionError, match="pod v is Failed"):
+        check_vector_add(node, inventory, validated([{**pod, "status": {"phase": "Failed"}}], ""))
+
+
+def test_vector_add_passed_by_its_record(node: DeclaredNode, inventory: Inventory) -> None:
+    """Pods of the past may be gone; a record of other content, or a damaged one, is none."""
+    digest = contents.declared_digest(inventory, [live()], "driver_validation", "good-1")
+    check_vector_add(node, inventory, validated([], f'{{"driver_validation": "{digest}"}}'))
+    for record in ('{"driver_validation": "another"}', "{}", "no JSON", "[]"):
+        with pytest.raises(AssertionError, match="has not passed with the declared content"):
+            check_vector_add(node, inventory, validated([], record))
+
+
+def test_vector_add_is_skipped_where_a_label_keeps_it_away(node: DeclaredNode, inventory: Inventory) -> None:
+    """Somebody said so on purpose."""
+    cluster = Answering({"/api/v1/nodes": {"items": [live(**{"nvidia.com/gpu.deploy.operands": "false"})]}})
+    with pytest.raises(pytest.skip.Exception, match="keeps validations away"):
+        check_vector_add(node, inventory, cluster)

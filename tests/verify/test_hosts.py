@@ -1,0 +1,126 @@
+"""How hosts are reached: what the inventory says, and nothing else."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from gpu_provision.inventory import load
+from gpu_provision.model.findings import Unreachable
+from gpu_provision.verify.hosts import LeftOut, host_of
+
+OVER_SSH = """
+name: test
+cluster: {context: prod}
+release: "26.7.0"
+pools:
+  t4: {os: ubuntu22.04, gpu: {model: T4, count: 1}}
+ssh: {user: admin, port: 2222, key: KEYS/id, known_hosts_file: "KEYS/known hosts"}
+nodes:
+- {name: gpu-1, pool: t4, address: 192.0.2.7}
+- {name: gpu-2, pool: t4, address: "2001:db8::7", ssh: {user: root}}
+- {name: gpu-3, pool: t4, ssh: {bastion: "jump@bastion.example"}}
+"""
+
+
+@pytest.fixture
+def over_ssh(tmp_path: Path) -> Path:
+    """An inventory with every SSH setting."""
+    path = tmp_path / "ssh.yaml"
+    (tmp_path / "id").touch(0o600)
+    path.write_text(OVER_SSH.replace("KEYS", str(tmp_path)))
+    return path
+
+
+@pytest.fixture
+def fake_ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An ssh that writes its arguments down, then does what a test puts into ``answer``."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    (folder / "ssh").write_text(
+        f'#!/bin/sh\nprintf "%s\\n" "$@" >{folder}/asked\n[ ! -e {folder}/answer ] || . {folder}/answer\n'
+    )
+    (folder / "ssh").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+    return folder
+
+
+def asked(fake_ssh: Path) -> list[str]:
+    """Return ssh's arguments."""
+    return (fake_ssh / "asked").read_text().splitlines()
+
+
+def test_ssh_gets_the_inventorys_settings(over_ssh: Path, fake_ssh: Path) -> None:
+    """User, port, key, known hosts; never a question; sudo, as a login of an ordinary user needs it."""
+    host_of(load(over_ssh), "gpu-1").run("cat %s", "a b")
+    words = asked(fake_ssh)
+    options = {"User=admin", "Port=2222", f"UserKnownHostsFile={over_ssh.parent}/known hosts", "BatchMode=yes"}
+    assert options <= set(words)
+    assert words[words.index("-i") + 1] == str(over_ssh.parent / "id")
+    assert words[-2] == "192.0.2.7"
+    assert shlex.split(words[-1]) == ["sudo", "/bin/sh", "-c", "cat 'a b'"]
+
+
+def test_root_needs_no_sudo_and_addresses_may_be_ipv6(over_ssh: Path, fake_ssh: Path) -> None:
+    """Colons in them are no port."""
+    host_of(load(over_ssh), "gpu-2").run("true")
+    assert asked(fake_ssh)[-2:] == ["2001:db8::7", "true"]
+
+
+def test_bastions_are_those_of_the_host_phase(over_ssh: Path, fake_ssh: Path) -> None:
+    """Through the same SSH configuration file."""
+    host_of(load(over_ssh), "gpu-3")
+    words = asked(fake_ssh)
+    assert "ProxyJump jump@bastion.example" in Path(words[words.index("-F") + 1]).read_text()
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        ("echo 'ssh: connect to host: No route to host' >&2; exit 255", "No route to host"),
+        ("printf '\\303\\251chec\\n' >&2; exit 255", "échec"),
+        ("echo 'sudo: a password is required' >&2; exit 1", "sudo: a password is required"),
+        ("exit 255", "no word of why"),
+    ],
+)
+def test_host_that_cannot_be_logged_in_to_says_why(over_ssh: Path, fake_ssh: Path, answer: str, why: str) -> None:
+    """In the last words of ssh or sudo, whatever their language."""
+    (fake_ssh / "answer").write_text(f"{answer}\n")
+    with pytest.raises(Unreachable, match=why):
+        host_of(load(over_ssh), "gpu-1")
+
+
+def test_connection_that_breaks_later_is_told_the_same_way(over_ssh: Path, fake_ssh: Path) -> None:
+    """Not as a mistake of the test."""
+    host = host_of(load(over_ssh), "gpu-1")
+    (fake_ssh / "answer").write_text("echo 'Connection reset by peer' >&2; exit 255\n")
+    with pytest.raises(Unreachable, match="Connection reset by peer"):
+        host.run("true")
+
+
+def test_machine_without_ssh_says_so(over_ssh: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Before anything is tried."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(Unreachable, match="no ssh"):
+        host_of(load(over_ssh), "gpu-1")
+
+
+@pytest.mark.usefixtures("sandbox")
+def test_simulated_hosts_are_reached_without_ssh(inventory_file: Path) -> None:
+    """Real shell commands run there."""
+    assert host_of(load(inventory_file), "good-1").check_output("hostname") == "good-1"
+
+
+@pytest.mark.usefixtures("sandbox")
+def test_simulated_host_may_be_unreachable(inventory_file: Path) -> None:
+    """As its fleet says."""
+    with pytest.raises(Unreachable, match="timed out"):
+        host_of(load(inventory_file), "away-1")
+
+
+def test_nobody_logs_in_where_the_host_phase_is_off(inventory_file: Path) -> None:
+    """The reason is told."""
+    with pytest.raises(LeftOut, match="host phase is off"):
+        host_of(load(inventory_file), "alone-1")

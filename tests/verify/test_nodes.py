@@ -1,0 +1,34 @@
+"""Which nodes acceptance tests are about."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from gpu_provision.inventory import load
+from gpu_provision.verify import nodes
+
+
+def live(name: str, **labels: str) -> dict[str, Any]:
+    """Return a Node object."""
+    return {"metadata": {"name": name, "labels": labels}, "status": {}}
+
+
+def test_listed_nodes_have_the_gpus_of_their_pool(inventory_file: Path) -> None:
+    """Zero without."""
+    found = nodes.listed(load(inventory_file))
+    assert [(node.name, node.gpus) for node in found][3:5] == [("away-1", 1), ("cpu-1", 0)]
+
+
+def test_nodes_that_pools_select_come_from_the_cluster(inventory_file: Path) -> None:
+    """They have no SSH settings; those that are listed are not selected again."""
+    inventory = load(inventory_file)
+    assert not nodes.asks_cluster(inventory)
+    text = inventory_file.read_text().replace(
+        "  cpu:", "  spare: {gpu: {model: T4, count: 2}, node_selector: {x: y}}\n  cpu:"
+    )
+    inventory_file.write_text(text)
+    inventory = load(inventory_file)
+    assert nodes.asks_cluster(inventory)
+    found = nodes.selected(inventory, [live("good-1", x="y"), live("new-1", x="y"), live("other-1")])
+    assert [(node.name, node.gpus, node.node) for node in found] == [("new-1", 2, None)]

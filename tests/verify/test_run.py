@@ -1,0 +1,172 @@
+"""Running acceptance tests: ours and those of users, in a process of pytest's own."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from gpu_provision.inventory import load
+from gpu_provision.model.findings import ExitCode, RunFailed, UsageError
+from gpu_provision.model.progress import Event, State
+from gpu_provision.verify import run
+from gpu_provision.verify.hosts import host_of
+from gpu_provision.verify.result import Outcome, Verification
+from gpu_provision.verify.run import Wanted, verify
+
+OURS = 6  # checks of a GPU host
+
+
+def outcomes(found: Verification, node: str) -> dict[str, Outcome]:
+    """Return sentence -> outcome of one node."""
+    return {check.sentence: check.outcome for check in found.checks if check.node == node}
+
+
+def prepared(inventory_file: Path, node: str) -> None:
+    """Make a host by hand as it shall be."""
+    host = host_of(load(inventory_file), node)
+    host.run_test("modprobe ipmi_msghandler; echo ipmi_msghandler >/etc/modules-load.d/x.conf")
+    host.run_test("echo 'blacklist nouveau' >/etc/modprobe.d/x.conf")
+
+
+@pytest.mark.usefixtures("sandbox")
+def test_every_host_is_judged_by_itself(inventory_file: Path) -> None:
+    """Good, damaged, away, without a GPU, and without a host phase, all in one run."""
+    for node in ("good-1", "two-1", "held-1"):
+        prepared(inventory_file, node)
+    events: list[Event] = []
+    found = verify(Wanted(inventory=str(inventory_file), cluster=False), events.append)
+    assert set(outcomes(found, "good-1").values()) == {Outcome.PASSED}
+    assert len(outcomes(found, "good-1")) == OURS
+    assert [check.sentence for check in found.of(Outcome.FAILED)] == [
+        "the pci bus has the declared gpus",
+        "nouveau is not loaded",
+    ]
+    assert [check.node for check in found.of(Outcome.FAILED)] == ["two-1", "held-1"]
+    assert {check.node for check in found.of(Outcome.UNREACHABLE)} == {"away-1"}
+    assert {check.node for check in found.of(Outcome.SKIPPED)} == {"alone-1"}
+    assert set(outcomes(found, "cpu-1")) == {"the pci bus has the declared gpus", "no reboot is pending"}
+    assert found.exit_code is ExitCode.FAILED
+    assert {event.node for event in events if event.state is State.FAILED} == {"two-1", "held-1", "away-1"}
+
+
+@pytest.mark.usefixtures("sandbox")
+@pytest.mark.parametrize(
+    ("damage", "sentence", "reason"),
+    [
+        ("modprobe -r ipmi_msghandler", "kernel modules are loaded", "not loaded: ipmi_msghandler"),
+        (
+            "rm /etc/modules-load.d/x.conf",
+            "kernel modules are listed for the boot",
+            "in no file of modules-load.d: ipmi_msghandler",
+        ),
+        (
+            "rm /etc/modprobe.d/x.conf",
+            "nouveau is blacklisted",
+            "no file of modprobe.d and no kernel parameter blacklists it",
+        ),
+        ("touch /run/reboot-required", "no reboot is pending", "a reboot is pending: /run/reboot-required exists"),
+        (
+            "rm -r /sys/bus/pci/devices/*",
+            "the pci bus has the declared gpus",
+            "the PCI bus has 0 GPUs of NVIDIA's, declared are 1",
+        ),
+    ],
+)
+def test_damage_fails_exactly_its_check(inventory_file: Path, damage: str, sentence: str, reason: str) -> None:
+    """With the reason in a sentence; everything else passes."""
+    prepared(inventory_file, "good-1")
+    host_of(load(inventory_file), "good-1").run_test(damage)
+    found = verify(Wanted(inventory=str(inventory_file), cluster=False, nodes=("good-1",)))
+    assert [(check.sentence, check.reason) for check in found.of(Outcome.FAILED)] == [(sentence, reason)]
+    assert len(found.of(Outcome.PASSED)) == OURS - 1
+
+
+@pytest.mark.usefixtures("sandbox")
+def test_exit_code_tells_silence_from_failure(inventory_file: Path) -> None:
+    """Somebody who does not answer is worth a retry, unless something is wrong besides."""
+    found = verify(Wanted(inventory=str(inventory_file), cluster=False, nodes=("away-1", "cpu-1")))
+    assert found.exit_code is ExitCode.UNREACHABLE
+
+
+def test_cluster_that_does_not_answer_is_told_for_every_check(inventory_file: Path, tmp_path: Path) -> None:
+    """And the reason is the client's."""
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(
+        "{apiVersion: v1, kind: Config, current-context: x, contexts: [{name: x, context: {cluster: x, user: x}}],"
+        " clusters: [{name: x, cluster: {server: 'http://127.0.0.1:9'}}], users: [{name: x, user: {}}]}"
+    )
+    found = verify(Wanted(inventory=str(inventory_file), kubeconfig=str(kubeconfig), hosts=False))
+    assert {check.outcome for check in found.checks} == {Outcome.UNREACHABLE}
+    assert "Connection refused" in found.checks[0].reason
+
+
+@pytest.mark.usefixtures("sandbox")
+def test_users_own_tests_run_beside_ours(inventory_file: Path, tmp_path: Path) -> None:
+    """With the fixtures, their own conftest.py, and results in JUnit XML."""
+    own = tmp_path / "acceptance"
+    own.mkdir()
+    (own / "conftest.py").write_text("import pytest\n@pytest.fixture\ndef wanted():\n    return 'good-1'\n")
+    (own / "test_ours.py").write_text(
+        "def test_the_host_has_its_own_name(gpu_node, gpu_host, gpu_inventory, wanted):\n"
+        "    assert gpu_inventory.name == 'test'\n"
+        "    assert gpu_node.gpus == gpu_node.pool.gpu.count == 1\n"
+        "    assert gpu_host.check_output('hostname') == gpu_node.name == wanted, 'it is called otherwise'\n"
+    )
+    junit = tmp_path / "results.xml"
+    wanted = Wanted(
+        inventory=str(inventory_file),
+        hosts=False,
+        cluster=False,
+        nodes=("good-1", "two-1"),
+        tests=(str(own),),
+        junit=str(junit),
+    )
+    found = verify(wanted)
+    assert outcomes(found, "good-1") == {"the host has its own name": Outcome.PASSED}
+    assert [(check.node, check.reason) for check in found.of(Outcome.FAILED)] == [("two-1", "it is called otherwise")]
+    suite = ET.parse(junit).getroot()[0]  # noqa: S314 - our own file
+    assert (suite.get("tests"), suite.get("failures")) == ("2", "1")
+    assert {each.get("value") for each in suite.iter("property")} == {"good-1", "two-1"}
+
+
+def test_tests_that_cannot_be_read_are_one_finding(inventory_file: Path, tmp_path: Path) -> None:
+    """With pytest's own words."""
+    broken = tmp_path / "test_broken.py"
+    broken.write_text("import nothing_of_this_name\n")
+    with pytest.raises(RunFailed, match="nothing_of_this_name"):
+        verify(Wanted(inventory=str(inventory_file), hosts=False, cluster=False, tests=(str(broken),)))
+
+
+def test_missing_packages_are_named_before_anything_runs(inventory_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are an extra; the remedy is one command."""
+    monkeypatch.setattr(run, "find_spec", lambda name: None if name == "testinfra" else object())
+    with pytest.raises(UsageError, match=r"pip install 'gpu-provision\[verify\]'") as caught:
+        verify(Wanted(inventory=str(inventory_file)))
+    assert "pytest-testinfra" in caught.value.findings[0].what
+
+
+@pytest.mark.usefixtures("sandbox")
+def test_users_configuration_of_pytest_stays_out_of_it(
+    inventory_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither the folder's nor the environment's."""
+    (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = --no-such-option\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTEST_ADDOPTS", "--nor-this")
+    found = verify(Wanted(inventory=str(inventory_file), cluster=False, nodes=("cpu-1",)))
+    assert found.exit_code is ExitCode.OK
+
+
+def test_machine_that_cannot_isolate_hosts_skips_them(
+    inventory_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the reason."""
+    (tmp_path / "unshare").write_text("#!/bin/sh\necho 'unshare failed: Operation not permitted' >&2\nexit 1\n")
+    (tmp_path / "unshare").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}/usr/bin:/bin")
+    found = verify(Wanted(inventory=str(inventory_file), cluster=False, nodes=("cpu-1",)))
+    assert {check.outcome for check in found.checks} == {Outcome.SKIPPED}
+    assert "left out" in found.checks[0].reason
