@@ -35,7 +35,7 @@ class Work:
     def prepare(self, listen: Listen, *, dry_run: bool) -> HostsResult | None:
         """Make the hosts as declared, or only look with ``dry_run``; None if they take no part."""
         self._refuse_unknown_targets()
-        enabled = any(self.inventory.pool_of(node).host_prerequisites.enabled for node in self.inventory.nodes)
+        enabled = any(self.inventory.prerequisites_of(node).enabled for node in self.inventory.nodes)
         if not (self.hosts and enabled):
             return None
         from gpu_provision.hosts.run import prepare

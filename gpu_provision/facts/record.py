@@ -23,6 +23,7 @@ from gpu_provision.facts import (
     proxies,
     runtimes,
     services,
+    settings,
     storage,
     system,
 )
@@ -47,6 +48,7 @@ SECTIONS: tuple[Section[Any], ...] = (
     storage.SECTION,
     confinement.SECTION,
     ipmi.SECTION,
+    settings.SECTION,
     originals.SECTION,
 )
 """All that can be read; the names are those of HostRecord's fields."""
@@ -79,6 +81,7 @@ class HostRecord:
     storage: storage.Storage = field(default_factory=storage.Storage)
     confinement: confinement.Confinement = field(default_factory=confinement.Confinement)
     ipmi: ipmi.Ipmi = field(default_factory=ipmi.Ipmi)
+    settings: settings.Settings = field(default_factory=settings.Settings)
     originals: originals.Originals = field(default_factory=originals.Originals)
     clock: Clock = field(default_factory=Clock)
     asked: frozenset[str] = frozenset()

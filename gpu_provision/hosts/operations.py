@@ -13,9 +13,11 @@ from pyinfra.context import host
 from gpu_provision.facts.modules import OWN_FILE as MODULES_FILE
 from gpu_provision.facts.nouveau import OWN_FILE as NOUVEAU_FILE
 from gpu_provision.facts.record import ALL
+from gpu_provision.facts.settings import LINKS_SCRIPT
 from gpu_provision.hosts import images, prerequisites
 from gpu_provision.hosts.originals import put
 from gpu_provision.hosts.reading import RECORD, read
+from gpu_provision.hosts.settings import set_now, settings_changes
 from gpu_provision.hosts.telling import Commands, note, refuse, show_diff, tell
 from gpu_provision.model.expectation import Expectation
 from gpu_provision.model.findings import Severity
@@ -103,6 +105,34 @@ def nouveau(blacklisted: bool = True) -> Commands:  # noqa: FBT001, FBT002 - pyi
     reasons = prerequisites.reboot_reasons(record, nouveau_unwanted=blacklisted)
     if reasons:
         tell(prerequisites.reboot_needed(host.name, reasons))
+
+
+@operation()
+def settings(sysctls: Mapping[str, str], dev_char_symlinks: bool = False) -> Commands:  # noqa: FBT001, FBT002 - as above
+    """Have kernel parameters set, and GPUs linked by their numbers, now and at every boot.
+
+    What is no longer declared is no longer kept for the boot; what it has set stays until then.
+
+    Args:
+        sysctls: Kernel parameters by name: ``{"vm.max_map_count": "262144"}``.
+        dev_char_symlinks: Whether a udev rule links GPUs in /dev/char whenever a driver loads.
+    """
+    record = read(("system", "kernel", "settings"))
+    if record is None:
+        yield from refuse(prerequisites.unreadable(host.name))
+        return
+    changes = settings_changes(record.settings, sysctls=sysctls, links=dev_char_symlinks)
+    note(changes.words)
+    for path, lines in changes.files.items():
+        show_diff(path, record.settings.files.get(path), lines)
+    if changes.sysctls:
+        yield StringCommand(set_now(changes.sysctls))
+    for path, lines in changes.files.items():
+        yield put(path, lines)
+    if changes.rules:
+        yield StringCommand(f"{PATH}; ! command -v udevadm >/dev/null || udevadm control --reload || :")
+    if changes.links:
+        yield StringCommand(f"sh {LINKS_SCRIPT}")
 
 
 def rebuild_initramfs(tool: str, kernel: str) -> str:

@@ -17,7 +17,7 @@ from gpu_provision.model.inventory import HostPrerequisites
 
 @deploy("Host prerequisites")
 def host_prerequisites() -> None:
-    """Make true on a GPU host what must be true before any container runs: modules, no nouveau, runtime's imports.
+    """Make true on a GPU host what must be true before any container runs.
 
     Reads ``host.data.host_prerequisites``, a dict with the keys of the inventory's ``host_prerequisites``;
     without it the defaults apply. With ``host.data.gpu_expected``, which inventories of ours have, the host is
@@ -38,6 +38,11 @@ def host_prerequisites() -> None:
         names=tuple(settings.kernel_modules),
     )
     operations.nouveau(name="nouveau kept away", blacklisted=settings.blacklist_nouveau)
+    operations.settings(
+        name="System settings",
+        sysctls=settings.sysctls,
+        dev_char_symlinks=settings.dev_char_symlinks,
+    )
     wish = Wish.of(settings.runtime_imports)
     if pattern := wanted_pattern(wish, expected()):
         runtime_imports(

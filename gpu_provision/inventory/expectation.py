@@ -15,6 +15,7 @@ def expectation(inventory: Inventory, node: Node) -> Expectation:
     """Return what the inventory expects of a node."""
     pool = inventory.pool_of(node)
     driver, toolkit = pool.driver, inventory.specs.toolkit
+    prerequisites = inventory.prerequisites_of(node)
     image = f"{driver.image.repository}/{driver.image.image}"
     return Expectation(
         node=node.name,
@@ -33,8 +34,8 @@ def expectation(inventory: Inventory, node: Node) -> Expectation:
         toolkit_config=_setting(toolkit, _CONFIGS),
         toolkit_socket=_setting(toolkit, _SOCKETS),
         cdi=inventory.specs.cdi_enabled,
-        blacklist_nouveau=pool.host_prerequisites.blacklist_nouveau,
-        kernel_modules=pool.host_prerequisites.kernel_modules,
+        blacklist_nouveau=prerequisites.blacklist_nouveau,
+        kernel_modules=prerequisites.kernel_modules,
         # A sandbox pulls nothing: there is no registry behind its images.
         ask_registry=inventory.preflight.registry and not inventory.cluster.sandbox,
         ignore=inventory.preflight.ignore,

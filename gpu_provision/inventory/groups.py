@@ -35,12 +35,12 @@ def hosts_of(script: str) -> Groups:
 def groups(inventory: Inventory | str | Path) -> Groups:
     """Return pyinfra's groups: ``nodes``, ``gpu``, ``pool_<name>`` for each pool, and ``cluster``.
 
-    Nodes of pools whose host phase is off are left out: nobody connects to them. Each host's data stands in
+    Nodes whose host phase is off are left out: nobody connects to them. Each host's data stands in
     ``nodes``; the other groups name it. Raises InvalidInventory if it is given a path of a bad file.
     """
     if not isinstance(inventory, Inventory):
         inventory = load(inventory)
-    reachable = [node for node in inventory.nodes if inventory.pool_of(node).host_prerequisites.enabled]
+    reachable = [node for node in inventory.nodes if inventory.prerequisites_of(node).enabled]
     ssh_config = "" if inventory.cluster.sandbox else write_ssh_config(inventory, reachable)
     result: Groups = {
         "nodes": ([(_name(inventory, node), _data(inventory, node, ssh_config)) for node in reachable], {}),
@@ -68,12 +68,11 @@ def _name(inventory: Inventory, node: Node) -> str:
 
 
 def _data(inventory: Inventory, node: Node, ssh_config: str) -> dict[str, Any]:
-    pool = inventory.pool_of(node)
     data: dict[str, Any] = {
         "gpu_inventory": inventory.path,
         "gpu_node": node.name,
         "gpu_expected": _plain(asdict(expectation(inventory, node))),
-        "host_prerequisites": _plain(asdict(pool.host_prerequisites)),
+        "host_prerequisites": _plain(asdict(inventory.prerequisites_of(node))),
     }
     fleet = inventory.cluster.sandbox
     return data | ({"sandbox_fleet": fleet} if fleet else _ssh(node, ssh_config))

@@ -168,15 +168,18 @@ def _pool(name: str, pool: Data, data: Data, release: Release, driver: DriverSpe
         overrides_driver=bool(changes),
         labels=pool.get("labels", {}),
         node_selector=pool.get("node_selector", {}),
-        host_prerequisites=_prerequisites(pool, data, has_gpu=gpu is not None),
+        host_prerequisites=_prerequisites(pool, data),
     )
 
 
-def _prerequisites(pool: Data, data: Data, *, has_gpu: bool) -> HostPrerequisites:
-    """Return what the host phase does; machines without a GPU need no modules unless their pool says so."""
+def _prerequisites(pool: Data, data: Data, over: Data | None = None) -> HostPrerequisites:
+    """Return what the host phase does; machines without a GPU need no modules unless their pool or they say so."""
     shared = data.get("host_prerequisites", {})
-    below = shared if has_gpu else {**shared, **_NO_PREREQUISITES}
-    return _record(HostPrerequisites, merged(below, pool.get("host_prerequisites", {})))
+    below = shared if pool.get("gpu") is not None else {**shared, **_NO_PREREQUISITES}
+    own = merged(merged(below, pool.get("host_prerequisites", {})), over or {})
+    return _record(
+        HostPrerequisites, own | {"sysctls": {key: str(each) for key, each in own.get("sysctls", {}).items()}}
+    )
 
 
 def _nodes(data: Data, base: Path) -> list[Node]:
@@ -188,10 +191,18 @@ def _nodes(data: Data, base: Path) -> list[Node]:
             address=node.get("address", ""),
             ssh=_ssh(merged(shared, node.get("ssh", {})), base),
             labels=node.get("labels", {}),
+            host_prerequisites=_own_prerequisites(node, data),
         )
         for node in data.get("nodes", ())
         if "name" in node
     ]
+
+
+def _own_prerequisites(node: Data, data: Data) -> HostPrerequisites | None:
+    if "host_prerequisites" not in node:
+        return None
+    pool = data.get("pools", {}).get(node.get("pool", ""), {})
+    return _prerequisites(pool, data, node["host_prerequisites"])
 
 
 def _ssh(section: Data, base: Path) -> Ssh:

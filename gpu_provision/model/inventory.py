@@ -44,12 +44,19 @@ class Ssh:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostPrerequisites:
-    """What the host phase makes true before any container runs."""
+    """What the host phase makes true before any container runs.
+
+    Attributes:
+        sysctls: Kernel parameters by name.
+        dev_char_symlinks: Whether GPUs are linked in /dev/char whenever a driver loads.
+    """
 
     enabled: bool = True
     kernel_modules: tuple[str, ...] = ("i2c_core", "ipmi_msghandler")
     blacklist_nouveau: bool = True
     runtime_imports: bool | str = "auto"  # or True, False
+    sysctls: Mapping[str, str] = field(default_factory=dict)
+    dev_char_symlinks: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +104,7 @@ class Node:
     address: str = ""  # empty: the name itself
     ssh: Ssh = field(default_factory=Ssh)
     labels: Mapping[str, str] = field(default_factory=dict)
+    host_prerequisites: HostPrerequisites | None = None  # None: as its pool has them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,6 +150,10 @@ class Inventory:
     def pool_of(self, node: Node) -> NodePool:
         """Return the pool that a node of this inventory belongs to."""
         return self.pools[node.pool]
+
+    def prerequisites_of(self, node: Node) -> HostPrerequisites:
+        """Return what the host phase makes true on a node: its own settings, or those of its pool."""
+        return node.host_prerequisites or self.pool_of(node).host_prerequisites
 
     @property
     def gpu_nodes(self) -> tuple[Node, ...]:

@@ -166,6 +166,9 @@ def _proc(spec: HostSpec) -> dict[str, str]:
         "proc/sys/kernel/arch": f"{spec.architecture}\n",
         "proc/sys/kernel/hostname": f"{spec.name}\n",
         "proc/sys/kernel/random/boot_id": "",
+        "proc/sys/vm/max_map_count": "65530\n",
+        "proc/sys/fs/inotify/max_user_instances": "128\n",
+        "proc/sys/net/ipv4/tcp_rmem": "4096\t131072\t6291456\n",
     }
 
 

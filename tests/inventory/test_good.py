@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gpu_provision.inventory import check, load, schema
+from gpu_provision.inventory import check, groups, load, schema
 from gpu_provision.inventory.parse import parse
 from gpu_provision.inventory.shape import resolved
 from gpu_provision.inventory.source import read
@@ -126,6 +126,18 @@ def test_machines_without_a_gpu_need_no_modules() -> None:
     assert prerequisites.enabled
     assert prerequisites.kernel_modules == ()
     assert not prerequisites.blacklist_nouveau
+
+
+def test_prerequisites_of_a_node_win_over_those_of_its_pool() -> None:
+    """Mappings key by key, lists as a whole; numbers are texts; its neighbors keep those of the pool."""
+    inventory = load(GOOD / "host_prerequisites.yaml")
+    own, neighbor, cpu = map(inventory.prerequisites_of, inventory.nodes)
+    assert own.sysctls == {"vm.max_map_count": "262144", "net.core.somaxconn": "4096", "fs.file-max": "9"}
+    assert neighbor.sysctls == {"vm.max_map_count": "262144", "net.core.somaxconn": "1024"}
+    assert (own.dev_char_symlinks, neighbor.dev_char_symlinks) == (False, True)
+    assert own.kernel_modules == neighbor.kernel_modules == ("i2c_core", "ipmi_msghandler")
+    assert (cpu.enabled, cpu.kernel_modules, cpu.blacklist_nouveau) == (False, (), False)
+    assert [name for name, _ in groups(inventory)["nodes"][0]] == ["@sandbox/own-1", "@sandbox/neighbor-1"]
 
 
 def test_merge_keys_and_aliases_mean_what_yaml_says() -> None:
