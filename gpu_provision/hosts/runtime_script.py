@@ -78,7 +78,7 @@ umask 077
 PATH=$PATH:/usr/local/sbin:/usr/local/bin:/usr/sbin:/sbin
 LC_ALL=C
 export PATH LC_ALL
-echo $$ >"$work/pid"
+echo $$ >"$work/pid.new" && mv "$work/pid.new" "$work/pid"
 said=$work/said
 target=$(readlink -f "$config") || target=$config
 fresh=$target.gpu-provision-new
@@ -94,7 +94,7 @@ end() {
 last() { grep -v '^[[:space:]]*$' "$said" | tail -n 1; }
 accepts() { timeout 30 "$binary" --config "$1" config dump >/dev/null 2>"$said"; }
 answers() {
-  timeout 10 "$ctr" --address "$socket" plugins ls >"$said" 2>&1 &&
+  timeout 10 "$ctr" --address "$socket" --connect-timeout 5s plugins ls >"$said" 2>&1 &&
     awk '$1 == "io.containerd.grpc.v1" && $2 == "cri" { state = $NF } END { exit state != "ok" }' "$said"
 }
 recovers() {
@@ -111,7 +111,7 @@ complaint() {
     tail -n 1)
   [ -n "$line" ] || line=$(grep -E '^io.containerd.grpc.v1 +cri ' "$said")
   [ -n "$line" ] || line=$(last)
-  printf '%s\n' "$line"
+  printf '%s\n' "${line:-ctr plugins ls: no answer}"
 }
 restart() { timeout 90 systemctl restart "$unit" >"$said" 2>&1; }
 take_back() {
