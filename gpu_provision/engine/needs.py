@@ -44,6 +44,7 @@ def own(inventory: Inventory) -> frozenset[Permission]:
             *to_run(inventory),
             *(one for one in applied if not _makes_namespace(one)),
             *_to_prune(inventory),
+            *to_reach_hosts(inventory),
         )
     )
 
@@ -92,6 +93,19 @@ def to_run(inventory: Inventory) -> Iterator[Permission]:
 def _to_read_logs(inventory: Inventory) -> Iterator[Permission]:
     for namespace in _namespaces(inventory):
         yield Permission("get", "", "pods/log", namespace)
+
+
+def to_reach_hosts(inventory: Inventory) -> Iterator[Permission]:
+    """Yield what the shells of hosts without SSH need: helper pods, and processes in them.
+
+    A websocket is a GET; servers of 1.35 and later ask for the right to create as well.
+    """
+    nodes, namespace = inventory.hosts_without_ssh, inventory.helper_pod.namespace
+    for node in nodes:
+        yield from _permissions(NODE, "get", name=node.name)
+    if nodes:
+        yield from _permissions(POD, "create", "delete", "get", namespace=namespace)
+        yield from (Permission(verb, "", "pods/exec", namespace) for verb in ("create", "get"))
 
 
 def _namespaces(inventory: Inventory) -> tuple[str, ...]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, assert_never
 
 from gpu_provision.inventory.examine import load
 from gpu_provision.inventory.expectation import expectation
 from gpu_provision.inventory.ssh_config import write_ssh_config
 from gpu_provision.model.findings import ProvisionError
-from gpu_provision.model.inventory import Inventory, Node, Ssh
+from gpu_provision.model.inventory import Connect, Inventory, Node, Ssh
 
 Host = tuple[str, dict[str, Any]]
 Groups = dict[str, tuple[list[Host], dict[str, Any]]]
@@ -41,7 +41,8 @@ def groups(inventory: Inventory | str | Path) -> Groups:
     if not isinstance(inventory, Inventory):
         inventory = load(inventory)
     reachable = [node for node in inventory.nodes if inventory.prerequisites_of(node).enabled]
-    ssh_config = "" if inventory.cluster.sandbox else write_ssh_config(inventory, reachable)
+    by_ssh = [node for node in reachable if node.connect is Connect.SSH and not inventory.cluster.sandbox]
+    ssh_config = write_ssh_config(inventory, by_ssh)
     result: Groups = {
         "nodes": ([(_name(inventory, node), _data(inventory, node, ssh_config)) for node in reachable], {}),
         "gpu": ([(_name(inventory, node), {}) for node in reachable if inventory.pool_of(node).gpu], {}),
@@ -64,7 +65,9 @@ def context(inventory: Inventory) -> str:
 
 
 def _name(inventory: Inventory, node: Node) -> str:
-    return f"@sandbox/{node.name}" if inventory.cluster.sandbox else node.name
+    if inventory.cluster.sandbox:
+        return f"@sandbox/{node.name}"
+    return f"@k8s-node/{node.name}" if node.connect is Connect.KUBERNETES else node.name
 
 
 def _data(inventory: Inventory, node: Node, ssh_config: str) -> dict[str, Any]:
@@ -74,8 +77,31 @@ def _data(inventory: Inventory, node: Node, ssh_config: str) -> dict[str, Any]:
         "gpu_expected": _plain(asdict(expectation(inventory, node))),
         "host_prerequisites": _plain(asdict(inventory.prerequisites_of(node))),
     }
-    fleet = inventory.cluster.sandbox
-    return data | ({"sandbox_fleet": fleet} if fleet else _ssh(node, ssh_config))
+    return data | _connection(inventory, node, ssh_config)
+
+
+def _connection(inventory: Inventory, node: Node, ssh_config: str) -> dict[str, Any]:
+    """Return the data that the host's connector reads."""
+    if inventory.cluster.sandbox:
+        return {"sandbox_fleet": inventory.cluster.sandbox}
+    match node.connect:
+        case Connect.SSH:
+            return _ssh(node, ssh_config)
+        case Connect.KUBERNETES:
+            return _kubernetes(inventory)
+        case _:
+            assert_never(node.connect)
+
+
+def _kubernetes(inventory: Inventory) -> dict[str, Any]:
+    cluster, pod = inventory.cluster, inventory.helper_pod
+    return {
+        "k8s_kubeconfig": cluster.kubeconfig,
+        "k8s_context": cluster.context,
+        "k8s_namespace": pod.namespace,
+        "k8s_image": pod.image,
+        "k8s_image_pull_secrets": list(pod.image_pull_secrets),
+    }
 
 
 def _ssh(node: Node, ssh_config: str) -> dict[str, Any]:

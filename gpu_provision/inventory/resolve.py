@@ -16,7 +16,9 @@ from gpu_provision.inventory.source import Source
 from gpu_provision.model.images import Image
 from gpu_provision.model.inventory import (
     ClusterTarget,
+    Connect,
     Gpu,
+    HelperPod,
     HostPrerequisites,
     Inventory,
     Node,
@@ -79,6 +81,7 @@ def resolve(source: Source, data: Data, release: Release) -> Inventory:
         pools=pools,
         nodes=tuple(_nodes(data, base)),
         preflight=_record(Preflight, data.get("preflight", {})),
+        helper_pod=_helper_pod(data),
     )
 
 
@@ -182,6 +185,13 @@ def _prerequisites(pool: Data, data: Data, over: Data | None = None) -> HostPrer
     )
 
 
+def _helper_pod(data: Data) -> HelperPod:
+    """Return the settings of helper pods; a mirror has their image as it has those of the stack."""
+    mirrored = {"image": _mirrored(HelperPod().image, data.get("registry", ""))}
+    secrets = {"image_pull_secrets": data.get("image_pull_secrets", [])}
+    return _record(HelperPod, {**mirrored, **secrets, **data.get("helper_pod", {})})
+
+
 def _nodes(data: Data, base: Path) -> list[Node]:
     shared = data.get("ssh", {})
     return [
@@ -190,6 +200,7 @@ def _nodes(data: Data, base: Path) -> list[Node]:
             pool=node.get("pool", ""),
             address=node.get("address", ""),
             ssh=_ssh(merged(shared, node.get("ssh", {})), base),
+            connect=_connect(data, data.get("pools", {}).get(node.get("pool", ""), {}), node),
             labels=node.get("labels", {}),
             host_prerequisites=_own_prerequisites(node, data),
         )
@@ -203,6 +214,12 @@ def _own_prerequisites(node: Data, data: Data) -> HostPrerequisites | None:
         return None
     pool = data.get("pools", {}).get(node.get("pool", ""), {})
     return _prerequisites(pool, data, node["host_prerequisites"])
+
+
+def _connect(*levels: Data) -> Connect:
+    """Return how a node's host is reached; the last level that says so counts."""
+    said = [level["connect"] for level in levels if "connect" in level]
+    return Connect(said[-1]) if said else Connect.SSH
 
 
 def _ssh(section: Data, base: Path) -> Ssh:

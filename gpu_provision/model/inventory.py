@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from gpu_provision.model.specs import DriverSpec, Specs
 
@@ -40,6 +41,28 @@ class Ssh:
     known_hosts_file: str = ""
     bastion: str = ""  # [user@]host[:port] of a jump host
     sudo: bool = True
+
+
+class Connect(StrEnum):
+    """How a host is reached."""
+
+    SSH = "ssh"
+    KUBERNETES = "kubernetes"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HelperPod:
+    """The pod through which hosts without SSH are reached; see gpu_provision.connectors.helper_pod.
+
+    Attributes:
+        image: Needs nsenter, and nothing else.
+        namespace: Admits privileged pods.
+        image_pull_secrets: Names of Secrets of that namespace; kubelet takes no notice of one that is not there.
+    """
+
+    image: str = "docker.io/library/busybox:1.37"
+    namespace: str = "kube-system"
+    image_pull_secrets: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +126,7 @@ class Node:
     pool: str
     address: str = ""  # empty: the name itself
     ssh: Ssh = field(default_factory=Ssh)
+    connect: Connect = Connect.SSH
     labels: Mapping[str, str] = field(default_factory=dict)
     host_prerequisites: HostPrerequisites | None = None  # None: as its pool has them
 
@@ -146,6 +170,7 @@ class Inventory:
     pools: Mapping[str, NodePool]
     nodes: tuple[Node, ...]
     preflight: Preflight = field(default_factory=Preflight)
+    helper_pod: HelperPod = field(default_factory=HelperPod)
 
     def pool_of(self, node: Node) -> NodePool:
         """Return the pool that a node of this inventory belongs to."""
@@ -159,3 +184,9 @@ class Inventory:
     def gpu_nodes(self) -> tuple[Node, ...]:
         """The nodes that the inventory declares with a GPU."""
         return tuple(node for node in self.nodes if self.pool_of(node).gpu)
+
+    @property
+    def hosts_without_ssh(self) -> tuple[Node, ...]:
+        """The nodes whose hosts are reached through the cluster itself; those of a sandbox never are."""
+        reached = (node for node in self.nodes if self.prerequisites_of(node).enabled)
+        return tuple(node for node in reached if node.connect is Connect.KUBERNETES and not self.cluster.sandbox)

@@ -54,6 +54,9 @@ of the stack: no run changes or removes them, and the account cannot change its 
 A test runs everything that the tool does under these roles, with RBAC enforced, and compares: each verb on each
 resource, and each name, is used by some request.
 
+Inventories with `connect: kubernetes` need more: helper pods, and processes in them (docs/hosts-without-ssh.md). Their
+rights are printed for such inventories alone.
+
 An account with these rights can run privileged pods on every GPU node, as installing drivers demands. Keep its
 credentials as you would an administrator's; what the roles add is that a mistake stays within the stack.
 

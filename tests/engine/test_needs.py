@@ -10,7 +10,7 @@ from gpu_provision.engine import needs
 from gpu_provision.library import rbac
 from gpu_provision.model.access import Permission
 from gpu_provision.model.cluster import ClusterFacts, NodeFacts, ref_of
-from gpu_provision.model.inventory import Inventory, OperatingSystem
+from gpu_provision.model.inventory import Connect, Inventory, OperatingSystem
 from gpu_provision.planning.prepare import prepare
 from gpu_provision.planning.rules import grants, rules_of
 from tests.components.builders import inventory
@@ -29,6 +29,19 @@ def test_nothing_is_granted_wholesale() -> None:
     assert [one for one in found if "*" in "".join(one)] == []
     assert {one.resource for one in found} & {"secrets", "pods/exec", "serviceaccounts/token"} == set()
     assert {one.verb for one in found} & {"escalate", "bind", "impersonate", "deletecollection"} == set()
+
+
+def test_processes_on_nodes_are_for_hosts_without_ssh_alone() -> None:
+    """The right to run them is that of an administrator of the node, so it is asked for by name and place."""
+    real = replace(STACK, cluster=replace(STACK.cluster, sandbox=""))
+    first, *others = real.nodes
+    without = replace(real, nodes=(replace(first, connect=Connect.KUBERNETES), *others))
+    more = needs.own(without) - needs.own(real)
+    assert {(one.verb, one.resource, one.namespace, one.name) for one in more} == {
+        ("get", "nodes", "", first.name),
+        *((verb, "pods", "kube-system", "") for verb in ("create", "delete", "get")),
+        *((verb, "pods/exec", "kube-system", "") for verb in ("create", "get")),
+    }
 
 
 def test_what_is_written_in_the_whole_cluster_is_named() -> None:

@@ -13,7 +13,7 @@ from gpu_provision.inventory.parse import parse
 from gpu_provision.inventory.shape import resolved
 from gpu_provision.inventory.source import read
 from gpu_provision.model.images import Image
-from gpu_provision.model.inventory import Gpu, Node, OperatingSystem, Ssh
+from gpu_provision.model.inventory import Connect, Gpu, HelperPod, Node, OperatingSystem, Ssh
 from gpu_provision.model.specs import StartupProbe
 
 GOOD = Path(__file__).parent / "good"
@@ -116,8 +116,18 @@ def test_nodes_win_over_the_inventory() -> None:
     known_hosts, key = str(GOOD / "known_hosts"), str(GOOD.parent / "test_good.py")
     bastion = "jump@bastion.example.com:2200"
     ssh = Ssh(user="root", port=22, key=key, known_hosts_file=known_hosts, bastion=bastion, sudo=False)
-    expected = Node(name="t4-1", pool="t4", address="10.0.0.11", ssh=ssh, labels={"example.com/rack": "r1"})
+    where = {"address": "10.0.0.11", "connect": Connect.SSH}
+    expected = Node(name="t4-1", pool="t4", ssh=ssh, labels={"example.com/rack": "r1"}, **where)  # type: ignore[arg-type]
     assert load(GOOD / "complete.yaml").nodes[0] == expected
+
+
+def test_helper_pods_are_as_declared() -> None:
+    """They may pull with the secrets of the stack's images; a pool may reach its hosts in another way."""
+    inventory = load(GOOD / "complete.yaml")
+    image = "registry.example.com/own/tools:v1.2.3"
+    pod = HelperPod(image=image, namespace="own-hosts", image_pull_secrets=("mirror-credentials",))
+    assert inventory.helper_pod == pod
+    assert {node.name for node in inventory.hosts_without_ssh} == {"cpu-1"}
 
 
 def test_machines_without_a_gpu_need_no_modules() -> None:

@@ -113,6 +113,32 @@ def test_hosts_of_a_sandbox_are_simulated(file: Path) -> None:
     assert not [key for key in data if key.startswith(("ssh_", "_"))]
 
 
+def test_hosts_without_ssh_are_reached_through_their_cluster(file: Path) -> None:
+    """The node's word counts before the pool's, and that before the inventory's; sudo is not needed."""
+    text = INVENTORY.replace("cpu: {}", "cpu: {connect: ssh}")
+    text = text.replace("address: 10.0.0.1}", "address: 10.0.0.1, connect: ssh}")
+    tail = "connect: kubernetes\nregistry: mirror.example.com/own\nimage_pull_secrets: [mirror]\n"
+    file.write_text(text + tail, encoding="utf-8")
+    result = groups(file)
+    assert hosts(result, "nodes") == ["t4-1", "@k8s-node/t4-2", "cpu-1"]
+    data = result["nodes"][0][1][1]
+    assert {key: value for key, value in data.items() if key.startswith(("k8s_", "ssh_", "_"))} == {
+        "k8s_kubeconfig": "",
+        "k8s_context": "prod",
+        "k8s_namespace": "kube-system",
+        "k8s_image": "mirror.example.com/own/library/busybox:1.37",
+        "k8s_image_pull_secrets": ["mirror"],
+    }
+
+
+def test_hosts_of_a_sandbox_are_simulated_whatever_connects_to_real_ones(file: Path) -> None:
+    """Its pods have no processes, and its hosts have a shell of their own."""
+    text = INVENTORY.replace("{context: prod}", "{sandbox: eight}") + "connect: kubernetes\n"
+    file.write_text(text, encoding="utf-8")
+    assert hosts(groups(file), "nodes") == ["@sandbox/t4-1", "@sandbox/t4-2", "@sandbox/cpu-1"]
+    assert load(file).hosts_without_ssh == ()
+
+
 def test_a_script_names_the_yaml_beside_it(file: Path) -> None:
     """Inventories for pyinfra are three lines on top of their YAML."""
     assert hosts_of(str(file.with_suffix(".py"))) == groups(file)

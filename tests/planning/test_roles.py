@@ -23,6 +23,11 @@ def test_a_namespace_comes_without_settings_that_would_be_taken_from_the_stack()
     assert namespace == {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "here"}}
 
 
+def test_a_namespace_that_every_cluster_has_is_left_alone() -> None:
+    found = roles("r", [Permission("create", "", "pods", "kube-system")], [])
+    assert [item["kind"] for item in found] == ["ClusterRole", "Role"]
+
+
 def test_without_a_subject_there_is_nothing_to_bind() -> None:
     assert [item["kind"] for item in roles("r", WANTED, [])] == ["Namespace", "ClusterRole", "Role"]
 

@@ -1,0 +1,219 @@
+"""``@k8s-node/<node>``: the host of a Kubernetes node, without SSH, through a helper pod on it.
+
+pyinfra imports this module for every inventory, so it imports nothing of Kubernetes before somebody connects.
+"""
+
+from __future__ import annotations
+
+import atexit
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import TYPE_CHECKING, Any, NoReturn, TypedDict, cast
+
+from pyinfra import logger
+from pyinfra.api.arguments import ConnectorArguments
+from pyinfra.api.command import StringCommand
+from pyinfra.api.exceptions import ConnectError, InventoryError
+from pyinfra.api.output import echo, format_text
+from pyinfra.api.util import get_file_io
+from pyinfra.connectors.base import BaseConnector, DataMeta
+from pyinfra.connectors.util import (
+    CommandOutput,
+    OutputLine,
+    extract_control_arguments,
+    make_unix_command_for_host,
+)
+
+from gpu_provision.model.findings import ProvisionError
+from gpu_provision.model.inventory import HelperPod
+
+if TYPE_CHECKING:
+    from gpu_provision.cluster.client import Cluster
+    from gpu_provision.connectors.host_shell import HostShell
+
+PREFIX = "@k8s-node/"
+_CHUNK = 1024 * 1024
+_OUTPUTS = {1: "stdout", 2: "stderr"}
+_DEFAULTS = HelperPod()
+
+
+class K8sNodeConnectorData(TypedDict, total=False):
+    """What host data can say to this connector."""
+
+    k8s_kubeconfig: str
+    k8s_context: str
+    k8s_namespace: str
+    k8s_image: str
+    k8s_image_pull_secrets: list[str]
+
+
+class K8sNodeConnector(BaseConnector):
+    """Runs commands on a node's host as root; what it has made there is gone when it disconnects."""
+
+    handles_execution = True
+    data_cls = K8sNodeConnectorData
+    data_meta = {  # noqa: RUF012 - pyinfra's own convention
+        "k8s_kubeconfig": DataMeta("Path of the kubeconfig", ""),
+        "k8s_context": DataMeta("Name of the context; empty for the current one", ""),
+        "k8s_namespace": DataMeta("Namespace of the helper pod", _DEFAULTS.namespace),
+        "k8s_image": DataMeta("Image of the helper pod; it needs nsenter", _DEFAULTS.image),
+        "k8s_image_pull_secrets": DataMeta("Secrets of that namespace to pull it with", []),
+    }
+    shell: HostShell
+
+    @staticmethod
+    def make_names_data(name: str | None = None) -> Iterator[tuple[str, dict[str, Any], list[str]]]:
+        """Yield the host of one node. The node's own name is a group too, so that ``--limit`` can say it."""
+        if not name:
+            message = "a node needs its name: @k8s-node/<node>"
+            raise InventoryError(message)
+        yield f"{PREFIX}{name}", {}, ["@k8s-node", name]
+
+    def connect(self) -> None:
+        """Start a helper pod on the node, a new one if there was one before a reboot; raises ConnectError."""
+        from gpu_provision.connectors import helper_pod, host_shell  # noqa: PLC0415 - with the cluster's client, 60 ms
+
+        try:
+            cluster = _cluster(self.data["k8s_kubeconfig"], self.data["k8s_context"])
+            self.disconnect()
+            node = self.host.name.removeprefix(PREFIX)
+            self.shell = host_shell.HostShell(cluster, node, self._settings(), helper_pod.this_client())
+            atexit.register(self.shell.close)
+            self.shell.open()
+        except ProvisionError as error:
+            self._refuse(error)
+
+    def disconnect(self) -> None:
+        """Remove the helper pod."""
+        if hasattr(self, "shell"):
+            atexit.unregister(self.shell.close)
+            self.shell.close()
+
+    def run_shell_command(
+        self,
+        command: StringCommand,
+        print_output: bool = False,  # noqa: FBT001, FBT002 - pyinfra's signature
+        print_input: bool = False,  # noqa: FBT001, FBT002 - pyinfra's signature
+        **arguments: Any,
+    ) -> tuple[bool, CommandOutput]:
+        """Run a command on the host, with pyinfra's global arguments as on any host."""
+        control = _control_arguments(arguments)
+        unix_command = make_unix_command_for_host(self.state, self.host, command, **arguments)
+        logger.debug("--> Running command on %s: %s", self.host.name, unix_command)
+        if print_input:
+            echo(f"{self.host.print_prefix}>>> {unix_command}", err=True)
+        lines = _Lines(self.host.print_prefix if print_output else None)
+        try:
+            status = self.shell.run(
+                unix_command.get_raw_value(),
+                listen=lines.take,
+                stdin=_stdin(control.get("_stdin")),
+                timeout=control.get("_timeout"),
+            )
+        except ProvisionError as error:
+            lines.take(2, f"{error}\n".encode())
+            return False, lines.output()
+        return status in (control.get("_success_exit_codes") or [0]), lines.output()
+
+    def put_file(self, filename_or_io: Any, remote_filename: str, *_: Any, **arguments: Any) -> bool:
+        """Write a file of the host; raises OSError with what its shell said."""
+        with get_file_io(filename_or_io) as file, _as_os_error():
+            size, parts = _content(file)
+            self.shell.put(remote_filename, size, parts, within=self._within(arguments))
+        return True
+
+    def get_file(self, remote_filename: str, filename_or_io: Any, *_: Any, **arguments: Any) -> bool:
+        """Read a file of the host; raises OSError with what its shell said."""
+        with get_file_io(filename_or_io, "wb") as file, _as_os_error():
+            self.shell.get(remote_filename, file.write, within=self._within(arguments))
+        return True
+
+    def _within(self, arguments: dict[str, Any]) -> Callable[[str], str]:
+        """Return what puts a command into those that pyinfra's arguments ask for, such as sudo."""
+        for name in ("remote_temp_filename", "print_output", "print_input"):
+            arguments.pop(name, None)
+        _control_arguments(arguments)
+
+        def within(command: str) -> str:
+            wrapped = make_unix_command_for_host(self.state, self.host, StringCommand(command), **arguments)
+            return str(wrapped.get_raw_value())
+
+        return within
+
+    def _settings(self) -> HelperPod:
+        secrets = tuple(self.data["k8s_image_pull_secrets"])
+        return HelperPod(image=self.data["k8s_image"], namespace=self.data["k8s_namespace"], image_pull_secrets=secrets)
+
+    def _refuse(self, error: ProvisionError) -> NoReturn:
+        """Fail the host with findings, and keep them for whoever drives the run."""
+        from gpu_provision.hosts.telling import FINDINGS  # noqa: PLC0415 - only hosts that fail need it
+
+        self.host.connector_data.setdefault(FINDINGS, []).extend(error.findings)
+        raise ConnectError(str(error)) from error
+
+
+class _Lines:
+    """Output as pyinfra wants it: lines, in the order in which they ended, shown as they come if there is a prefix."""
+
+    def __init__(self, prefix: str | None) -> None:
+        self._prefix, self._lines = prefix, list[OutputLine]()
+        self._begun = dict.fromkeys(_OUTPUTS, b"")
+
+    def take(self, channel: int, data: bytes) -> None:
+        *ended, self._begun[channel] = (self._begun[channel] + data).split(b"\n")
+        for line in ended:
+            self._add(channel, line)
+
+    def output(self) -> CommandOutput:
+        for channel, line in self._begun.items():
+            if line:
+                self._add(channel, line)
+        return CommandOutput(self._lines)
+
+    def _add(self, channel: int, line: bytes) -> None:
+        text, name = line.decode(errors="replace"), _OUTPUTS[channel]
+        self._lines.append(OutputLine(name, text))
+        if self._prefix is not None:
+            echo(f"{self._prefix}{format_text(text, 'red') if name == 'stderr' else text}", err=True)
+
+
+@contextmanager
+def _as_os_error() -> Iterator[None]:
+    """Raise what pyinfra tells as the host's own failure."""
+    try:
+        yield
+    except ProvisionError as error:
+        raise OSError(str(error)) from error
+
+
+@cache
+def _cluster(kubeconfig: str, context: str) -> Cluster:
+    """Return the one client of a cluster that all of its nodes share."""
+    from gpu_provision.cluster.client import connect  # noqa: PLC0415 - see above
+
+    return connect(kubeconfig, context)
+
+
+def _content(file: Any) -> tuple[int, Iterable[bytes]]:
+    """Return a file's size and its content in parts; text is taken as UTF-8."""
+    if isinstance(file.read(0), str):
+        data = file.read().encode()
+        return len(data), [data]
+    size = file.seek(0, 2)
+    file.seek(0)
+    return size, iter(lambda: file.read(_CHUNK), b"")
+
+
+def _stdin(given: Any) -> bytes | None:
+    """Return pyinfra's ``_stdin`` as bytes: a text, lines, or a file of them."""
+    if not given:
+        return None
+    lines = given.readlines() if hasattr(given, "readlines") else given
+    texts = [lines] if isinstance(lines, str) else lines
+    return "".join(line if line.endswith("\n") else f"{line}\n" for line in texts).encode()
+
+
+def _control_arguments(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Take out of the arguments what controls a process and is no part of its command."""
+    return dict(extract_control_arguments(cast("ConnectorArguments", arguments)))
