@@ -110,6 +110,27 @@ def test_the_exporter_serves_metrics_of_every_gpu(user: NodeUser) -> None:
     assert len([line for line in lines if line.startswith("DCGM_FI_DEV_GPU_TEMP{")]) == GPUS
 
 
+def verified(user: NodeUser) -> dict[str, str]:
+    """Return how each acceptance test of the cluster ended."""
+    checks = json.loads(user.cli("verify", "--cluster-only", "--json", "-i", str(user.inventory)).out)["checks"]
+    return {check["check"]: f"{check['outcome']} {check['reason']}".strip() for check in checks}
+
+
+@pytest.mark.usefixtures("first_run")
+def test_acceptance_tests_pass_and_ask_the_exporter_where_they_may(user: NodeUser) -> None:
+    """With the rights of runs all but one, which needs another right."""
+    asks_exporter = "dcgm exporter answers for every gpu"
+    ended = verified(user)
+    assert ended.pop(asks_exporter) == "skipped this account has no right to get pods/proxy"
+    assert set(ended.values()) == {"passed"}, ended
+    user.kubectl("create", "role", "metrics", "-n", OPERANDS, "--verb=get", "--resource=pods/proxy")
+    user.kubectl("create", "rolebinding", "metrics", "-n", OPERANDS, "--role=metrics", "--user=gpu-provision")
+    try:
+        assert verified(user)[asks_exporter] == "passed"
+    finally:
+        user.kubectl("delete", "role,rolebinding", "metrics", "-n", OPERANDS)
+
+
 @pytest.mark.usefixtures("first_run")
 def test_the_second_run_changes_nothing(user: NodeUser, clock: Clock) -> None:
     """By stock pyinfra: every operation says so, and the API server's audit log has no write and few requests."""
