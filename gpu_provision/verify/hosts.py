@@ -67,7 +67,7 @@ def host_of(inventory: Inventory, node: str) -> Host:
     """
     data = {own["gpu_node"]: own for _, own in groups(inventory)["nodes"][0]}.get(node)
     if data is None:
-        message = "its pool's host phase is off, or no SSH settings stand under nodes"
+        message = "its host phase is off, or no SSH settings stand under nodes"
         raise LeftOut(message)
     host = Host(_simulated(node, data["sandbox_fleet"]) if "sandbox_fleet" in data else _ssh(data))
     answer = host.run("true")

@@ -51,6 +51,11 @@ def is_blacklisted(host: Any, module: str) -> bool:
     return any(module in value.split(",") for value in named)
 
 
+def parameter(host: Any, key: str) -> str:
+    """Return a kernel parameter's value, its words a space apart; empty if there is no such parameter."""
+    return " ".join(" ".join(_lines(host, f"cat /proc/sys/{key.replace('.', '/')}")).split())
+
+
 def gpus(host: Any) -> int:
     """Return the number of NVIDIA's GPUs on the PCI bus."""
     found = (line.split() for line in _lines(host, _DEVICES))

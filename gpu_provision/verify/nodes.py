@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from gpu_provision.cluster.facts import node_facts
 from gpu_provision.components.targets import claims
 from gpu_provision.model.cluster import ClusterFacts, Manifest
-from gpu_provision.model.inventory import Inventory, Node, NodePool
+from gpu_provision.model.inventory import HostPrerequisites, Inventory, Node, NodePool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +29,11 @@ class DeclaredNode:
     def gpus(self) -> int:
         """The declared number of GPUs; 0 for a node without."""
         return self.pool.gpu.count if self.pool.gpu else 0
+
+    @property
+    def prerequisites(self) -> HostPrerequisites:
+        """What the host phase makes true on it: the node's own settings, or those of its pool."""
+        return (self.node and self.node.host_prerequisites) or self.pool.host_prerequisites
 
 
 def listed(inventory: Inventory) -> tuple[DeclaredNode, ...]:

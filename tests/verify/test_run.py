@@ -16,7 +16,7 @@ from gpu_provision.verify.hosts import host_of
 from gpu_provision.verify.result import Outcome, Verification
 from gpu_provision.verify.run import Wanted, verify
 
-OURS = 6  # checks of a GPU host
+OURS = 7  # checks of a GPU host
 
 
 def outcomes(found: Verification, node: str) -> dict[str, Outcome]:
@@ -82,6 +82,19 @@ def test_damage_fails_exactly_its_check(inventory_file: Path, damage: str, sente
     found = verify(Wanted(inventory=str(inventory_file), cluster=False, nodes=("good-1",)))
     assert [(check.sentence, check.reason) for check in found.of(Outcome.FAILED)] == [(sentence, reason)]
     assert len(found.of(Outcome.PASSED)) == OURS - 1
+
+
+@pytest.mark.usefixtures("sandbox")
+def test_kernel_parameter_that_differs_fails_with_both_values(inventory_file: Path) -> None:
+    """As the running kernel has it, whatever stands in files."""
+    prepared(inventory_file, "good-1")
+    declared = '{name: good-1, pool: t4, host_prerequisites: {sysctls: {vm.max_map_count: "1", kernel.none: "1"}}}'
+    inventory_file.write_text(inventory_file.read_text().replace("{name: good-1, pool: t4}", declared))
+    host = host_of(load(inventory_file), "good-1")
+    host.run_test("mkdir -p /proc/sys/vm; echo 65530 >/proc/sys/vm/max_map_count")
+    wanted = Wanted(inventory=str(inventory_file), cluster=False, nodes=("good-1",))
+    (failed,) = verify(wanted).of(Outcome.FAILED)
+    assert failed.reason == "vm.max_map_count is 65530, not 1; kernel.none is missing, not 1"
 
 
 @pytest.mark.usefixtures("sandbox")

@@ -40,6 +40,16 @@ def test_nouveau_is_blacklisted(gpu_node: DeclaredNode, gpu_host: Any) -> None:
     assert machine.is_blacklisted(gpu_host, "nouveau"), "no file of modprobe.d and no kernel parameter blacklists it"
 
 
+def test_kernel_parameters_have_their_declared_values(gpu_node: DeclaredNode, gpu_host: Any) -> None:
+    """Those of ``host_prerequisites.sysctls``, as the running kernel has them."""
+    wanted = {key: " ".join(value.split()) for key, value in gpu_node.prerequisites.sysctls.items()}
+    found = {key: machine.parameter(gpu_host, key) for key in wanted}
+    differing = [
+        f"{key} is {found[key] or 'missing'}, not {wanted[key]}" for key in wanted if found[key] != wanted[key]
+    ]
+    assert not differing, "; ".join(differing)
+
+
 def test_no_reboot_is_pending(inventory_node: DeclaredNode, inventory_host: Any) -> None:  # noqa: ARG001 - the node names the test
     """What was tested would not be what runs next."""
     reasons = machine.reboot_reasons(inventory_host)
@@ -47,9 +57,9 @@ def test_no_reboot_is_pending(inventory_node: DeclaredNode, inventory_host: Any)
 
 
 def _declared(node: DeclaredNode) -> frozenset[str]:
-    return frozenset(map(machine.canonical, node.pool.host_prerequisites.kernel_modules))
+    return frozenset(map(machine.canonical, node.prerequisites.kernel_modules))
 
 
 def _require_no_nouveau(node: DeclaredNode) -> None:
-    if not node.pool.host_prerequisites.blacklist_nouveau:
+    if not node.prerequisites.blacklist_nouveau:
         pytest.skip("host_prerequisites.blacklist_nouveau is false")
