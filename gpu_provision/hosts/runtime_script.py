@@ -141,11 +141,12 @@ answers || end down "$(complaint)"
 
 if [ -e "$target" ]; then
   accepts "$target" || end rejected-old "$(last)"
-  cp -a "$target" "$fresh"
   PATTERN=$pattern awk "$edit" "$target" "$target" >"$work/edited" || end rejected-new "awk cannot edit $target"
-  cat "$work/edited" >"$fresh"
+  { cp -a "$target" "$old" && cp -a "$target" "$fresh" && cat "$work/edited" >"$fresh"; } 2>"$said" || {
+    rm -f "$old"
+    end not-kept "$(last)"
+  }
   rm -f "$work/edited"
-  cp -a "$target" "$old"
 else
   fresh=$work/config.toml
   schema=$(timeout 30 "$binary" config default 2>/dev/null | sed -nE 's/^version *= *([0-9]+).*/\1/p' | head -n 1)
@@ -158,6 +159,7 @@ accepts "$fresh" || { evidence=$(last); rm -f "$old"; end rejected-new "$evidenc
 keep "$target" 2>"$said" || { rm -f "$old"; end not-kept "$(last)"; }
 trap take_back HUP INT TERM
 { mkdir -p "${target%/*}" && mv "$fresh" "$target"; } 2>"$said" || take_back
+! command -v restorecon >/dev/null || restorecon "$target"
 restart && recovers || take_back
 trap '' HUP INT TERM
 rm -f "$old"

@@ -197,6 +197,18 @@ def test_a_result_that_containerd_rejects_is_not_put_in_place(machine: Machine) 
     assert machine.happened() == []
 
 
+def test_a_copy_that_cannot_be_made_changes_nothing(machine: Machine) -> None:
+    """A full disk must not leave half a configuration, nor half of what to go back to."""
+    machine.config.write_text("version = 2\n")
+    copy = machine.folder / "bin/cp"
+    copy.write_text("#!/bin/sh\nfor last; do :; done\necho half >\"$last\"\necho 'no space left' >&2\nexit 1\n")
+    copy.chmod(0o755)
+    assert machine.change() == Result(outcome=Outcome.NOT_KEPT, evidence="no space left")
+    assert machine.config.read_text() == "version = 2\n"
+    assert machine.left() == ["config.toml"]
+    assert machine.happened() == []
+
+
 def test_a_second_start_waits_for_the_first(machine: Machine) -> None:
     """Two scripts at once would take each other's change back."""
     machine.config.write_text("version = 2\n")
