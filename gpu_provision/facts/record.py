@@ -11,6 +11,7 @@ from gpu_provision.facts import (
     confinement,
     driver,
     firmware,
+    holds,
     ipmi,
     kernel,
     kernels,
@@ -49,6 +50,7 @@ SECTIONS: tuple[Section[Any], ...] = (
     confinement.SECTION,
     ipmi.SECTION,
     settings.SECTION,
+    holds.SECTION,
     originals.SECTION,
 )
 """All that can be read; the names are those of HostRecord's fields."""
@@ -82,6 +84,7 @@ class HostRecord:
     confinement: confinement.Confinement = field(default_factory=confinement.Confinement)
     ipmi: ipmi.Ipmi = field(default_factory=ipmi.Ipmi)
     settings: settings.Settings = field(default_factory=settings.Settings)
+    holds: holds.Holds = field(default_factory=holds.Holds)
     originals: originals.Originals = field(default_factory=originals.Originals)
     clock: Clock = field(default_factory=Clock)
     asked: frozenset[str] = frozenset()

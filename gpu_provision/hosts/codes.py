@@ -11,6 +11,7 @@ HOSTS_LEFT_OUT = "GP606"
 ENDED_EARLY = "GP607"
 UNKNOWN_HOST = "GP608"
 NOT_ROOT = "GP680"
+CANNOT_HOLD = "GP681"
 RUNTIME_LEFT = "GP670"
 RUNTIME_REJECTS = "GP671"
 RUNTIME_RESTORED = "GP672"
@@ -26,6 +27,7 @@ CODES: dict[str, str] = {
     ENDED_EARLY: "The host phase ended unexpectedly",
     UNKNOWN_HOST: "A host named by a limit is not in the inventory",
     NOT_ROOT: "What is kept of a host's files can be read by root alone",
+    CANNOT_HOLD: "Packages cannot be held on a host",
     RUNTIME_LEFT: "containerd's imports cannot be changed here",
     RUNTIME_REJECTS: "containerd's configuration was not changed: the result would not work",
     RUNTIME_RESTORED: "containerd did not work with a changed configuration, and has its old one back",

@@ -15,6 +15,7 @@ from gpu_provision.facts.nouveau import OWN_FILE as NOUVEAU_FILE
 from gpu_provision.facts.record import ALL
 from gpu_provision.facts.settings import LINKS_SCRIPT
 from gpu_provision.hosts import images, prerequisites
+from gpu_provision.hosts.holds import cannot_hold, hold_changes
 from gpu_provision.hosts.originals import put
 from gpu_provision.hosts.reading import RECORD, read
 from gpu_provision.hosts.settings import set_now, settings_changes
@@ -105,6 +106,26 @@ def nouveau(blacklisted: bool = True) -> Commands:  # noqa: FBT001, FBT002 - pyi
     reasons = prerequisites.reboot_reasons(record, nouveau_unwanted=blacklisted)
     if reasons:
         tell(prerequisites.reboot_needed(host.name, reasons))
+
+
+@operation()
+def packages_held(held: bool = True) -> Commands:  # noqa: FBT001, FBT002 - as above
+    """Have installed kernel and driver packages held against upgrades; or release those that we hold.
+
+    Args:
+        held: False releases what we hold, and leaves holds of others alone.
+    """
+    record = read(("system", "kernel", "packages", "holds"))
+    if record is None:
+        yield from refuse(prerequisites.unreadable(host.name))
+        return
+    changes = hold_changes(record, held=held)
+    if changes.hold and not changes.tool:
+        yield from refuse(cannot_hold(record, host.name))
+        return
+    note(changes.words)
+    for command in changes.commands:
+        yield StringCommand(f"{PATH}; {command}")
 
 
 @operation()

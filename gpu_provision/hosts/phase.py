@@ -38,6 +38,7 @@ def host_prerequisites() -> None:
         names=tuple(settings.kernel_modules),
     )
     operations.nouveau(name="nouveau kept away", blacklisted=settings.blacklist_nouveau)
+    operations.packages_held(name="Kernel and driver packages held", held=settings.hold_packages)
     operations.settings(
         name="System settings",
         sysctls=settings.sysctls,

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from pyinfra.api.command import StringCommand
 from pyinfra.api.operation import operation
 from pyinfra.context import host, state
 
 from gpu_provision.facts.originals import ABSENT, FILE, HOME, STORE, Original
 from gpu_provision.facts.record import HostRecord
 from gpu_provision.hosts import codes, originals, prerequisites
-from gpu_provision.hosts.operations import rebuild_initramfs
+from gpu_provision.hosts.holds import hold_changes
+from gpu_provision.hosts.operations import PATH, rebuild_initramfs
 from gpu_provision.hosts.reading import read
 from gpu_provision.hosts.telling import Commands, note, refuse
 from gpu_provision.model.findings import Finding
 
-SECTIONS = ("system", "kernel", "nouveau", "originals")
+SECTIONS = ("system", "kernel", "nouveau", "packages", "holds", "originals")
 
 _VERBS = {FILE: "restored", ABSENT: "removed"}
 
@@ -31,7 +33,8 @@ def originals_restored() -> Commands:
     """Make every file that operations changed as it was before the first change, to the byte; then forget them.
 
     Files that were not there are removed, and directories that were made for them, unless others use them. An
-    initramfs that was made of restored files is made anew. Kernel modules stay loaded.
+    initramfs that was made of restored files is made anew. Packages that we hold are released. Kernel modules
+    stay loaded.
     """
     record = read(SECTIONS)
     if record is None:
@@ -46,13 +49,15 @@ def originals_restored() -> Commands:
     note(words(record))
     for line in () if state.is_executing else words(record):
         host.log(f"Will be {line}")
+    for command in hold_changes(record, held=False).commands:
+        yield StringCommand(f"{PATH}; {command}")
     yield originals.restore(followups(record))
 
 
 def words(record: HostRecord) -> tuple[str, ...]:
     """Return in words what is restored; where every file is as it was, what is kept of it is removed."""
     changed = tuple(f"{_VERBS[each.kind]} {each.path}" for each in _differing(record) if each.kind in _VERBS)
-    return changed or (f"removed {HOME}",)
+    return (*hold_changes(record, held=False).words, *changed) or (f"removed {HOME}",)
 
 
 def followups(record: HostRecord) -> tuple[str, ...]:

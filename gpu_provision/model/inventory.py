@@ -70,6 +70,7 @@ class HostPrerequisites:
     """What the host phase makes true before any container runs.
 
     Attributes:
+        hold_packages: Whether installed kernel and driver packages are held against upgrades.
         sysctls: Kernel parameters by name.
         dev_char_symlinks: Whether GPUs are linked in /dev/char whenever a driver loads.
     """
@@ -77,6 +78,7 @@ class HostPrerequisites:
     enabled: bool = True
     kernel_modules: tuple[str, ...] = ("i2c_core", "ipmi_msghandler")
     blacklist_nouveau: bool = True
+    hold_packages: bool = False
     runtime_imports: bool | str = "auto"  # or True, False
     sysctls: Mapping[str, str] = field(default_factory=dict)
     dev_char_symlinks: bool = False

@@ -27,8 +27,8 @@ ARCHITECTURES: Mapping[str, str] = {"amd64": "x86_64", "arm64": "aarch64"}
 
 DRACUT_FAMILY = frozenset({"rhel", "rocky", "ol", "centos", "fedora", "sles"})
 
-_APT_TOOLS = frozenset({"update-initramfs", "dpkg-query", "apt-config"})
-_RPM_TOOLS = frozenset({"dracut", "rpm"})
+_APT_TOOLS = frozenset({"update-initramfs", "dpkg-query", "apt-config", "apt-mark"})
+_RPM_TOOLS = frozenset({"dracut", "rpm", "dnf", "zypper"})
 
 # As on the kernels of Debian and Ubuntu: I2C is part of the kernel itself, IPMI is a module.
 BUILT_IN = ("i2c_core", "ext4", "nvme_core")
@@ -220,6 +220,7 @@ def _write_tools(root: Path, spec: HostSpec) -> None:
         (scripts / name).write_text(script)
         (scripts / name).chmod(0o755)
     foreign = _APT_TOOLS if spec.os_id in DRACUT_FAMILY else _RPM_TOOLS
+    foreign |= {"dnf"} if spec.os_id == "sles" else {"zypper"}
     foreign |= set(PROGRAMS.values()) - {PROGRAMS[spec.runtime.partition("://")[0]]}
     for tool, name in TOOLS.items():
         if tool not in foreign:

@@ -87,7 +87,8 @@ def _packages(spec: HostSpec) -> dict[str, str]:
         lines = [f"ii  {name} {version}" for name, version in names]
         return {".sandbox/packages": "\n".join([*lines, ""]), "var/lib/dpkg/status": "Package: dpkg\n"}
     names = [("kernel-core", spec.kernel), *([("nvidia-driver", f"{spec.driver}-1")] if branch else [])]
-    return {".sandbox/packages": "".join(f"package i {name} {version}\n" for name, version in names)}
+    plugin = {} if spec.os_id == "sles" else {"etc/dnf/plugins/versionlock.conf": "[main]\nenabled = 1\n"}
+    return {".sandbox/packages": "".join(f"package i {name} {version}\n" for name, version in names), **plugin}
 
 
 def _firmware(spec: HostSpec) -> dict[str, str]:

@@ -249,6 +249,44 @@ case ${0##*/} in
 esac
 """
 
+_HOLDS = r"""#!/bin/sh
+# Holds of packages, where each package manager keeps them.
+tool=${0##*/} verb= names=
+for word in "$@"; do
+  case $word in
+    -* | versionlock) ;;
+    *) if [ -z "$verb" ]; then verb=$word; else names="$names $word"; fi ;;
+  esac
+done
+
+without() {  # without WORD FILE: its lines but for those that hold a package
+  while read -r line; do
+    case " $line" in *" $1" | *" $1-"[0-9]*) ;; *) echo "$line" ;; esac
+  done <"$2" >"$2.new"
+  mv "$2.new" "$2"
+}
+
+marked() {  # marked LETTER NAME: its state in the list of packages
+  while read -r state each rest; do
+    [ "$each" = "$2" ] && state=${1}i
+    echo "$state  $each $rest"
+  done </.sandbox/packages >/.sandbox/packages.new
+  mv /.sandbox/packages.new /.sandbox/packages
+}
+
+for name in $names; do
+  case $tool:$verb in
+    apt-mark:hold) marked h "$name" ;;
+    apt-mark:unhold) marked i "$name" ;;
+    dnf:add) echo "$name-0:1-1.*" >>/etc/dnf/plugins/versionlock.list ;;
+    dnf:delete) without "$name" /etc/dnf/plugins/versionlock.list ;;
+    zypper:addlock) mkdir -p /etc/zypp; echo "solvable_name: $name" >>/etc/zypp/locks ;;
+    zypper:removelock) without "$name" /etc/zypp/locks ;;
+    *) echo "$tool: a simulated host can only hold packages" >&2; exit 1 ;;
+  esac
+done
+"""
+
 _DF = r"""#!/bin/sh
 # One disk; the real one would be that of the machine that the sandbox runs on.
 read -r size free </.sandbox/disk
@@ -266,6 +304,7 @@ SCRIPTS: Mapping[str, str] = {
     "names": _NAMES,
     "sudo": _SUDO,
     "software": _SOFTWARE,
+    "holds": _HOLDS,
     "df": _DF,
 }
 """The scripts by their own name."""
@@ -276,6 +315,7 @@ TOOLS: Mapping[str, str] = {
     **dict.fromkeys(("update-initramfs", "dracut"), "initramfs"),
     **dict.fromkeys(("uname", "hostname"), "names"),
     **dict.fromkeys(("dpkg-query", "apt-config", "rpm", "containerd", "crio", "dockerd"), "software"),
+    **dict.fromkeys(("apt-mark", "dnf", "zypper"), "holds"),
     "sudo": "sudo",
     "df": "df",
 }

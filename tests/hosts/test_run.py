@@ -177,7 +177,7 @@ def test_host_is_read_once_to_look_at_it(tmp_path: Path, monkeypatch: pytest.Mon
     prepare(declared, dry_run=True)
     assert log.read_text().split() == ["read"]
     prepare(declared)
-    assert len(log.read_text().split()) == 1 + 6
+    assert len(log.read_text().split()) == 1 + 7
 
 
 def test_limit_leaves_the_others_alone(tmp_path: Path, sandbox: Path) -> None:

@@ -64,6 +64,7 @@ def test_host_data_holds_what_deploys_and_the_ssh_connector_read(file: Path) -> 
             "enabled": True,
             "kernel_modules": ["i2c_core", "ipmi_msghandler"],
             "blacklist_nouveau": True,
+            "hold_packages": False,
             "runtime_imports": "auto",
             "sysctls": {},
             "dev_char_symlinks": False,

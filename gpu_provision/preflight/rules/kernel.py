@@ -65,7 +65,8 @@ def unattended(subject: Subject) -> Iterator[Finding]:
         f"{what} are replaced unattended, and are not held",
         evidence=f"{'; '.join(packages.unattended)}; not held: {_shortened(loose)}",
         consequence="a morning on which nvidia-smi says version mismatch, or the next boot has no driver",
-        fix=_HOLD.get(packages.manager, "hold {names}").format(names=" ".join(names)),
+        fix="host_prerequisites: {hold_packages: true}, or by hand: "
+        + _HOLD.get(packages.manager, "hold {names}").format(names=" ".join(names)),
     )
 
 
