@@ -14,7 +14,7 @@ NEEDS_ROOT := 'make test-real needs root: its GPU node mounts, and runs containe
 
 export PATH := $(BIN):$(PATH)
 
-.PHONY: help demo test test-contract test-real lint bench docs clean install
+.PHONY: help demo test test-contract test-real test-hosts lint bench docs clean install
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -46,6 +46,10 @@ test-real: $(STAMP) ## Everything on a real Kubernetes, down to real pods; as ro
 	@[ "$$(id -u)" -eq 0 ] || { printf '%s\n' $(NEEDS_ROOT); exit 1; }
 	@python -m tests.real.binaries
 	@python -m pytest -q -m real -n 2 --dist loadfile
+
+test-hosts: $(STAMP) ## The host phase on virtual machines, over SSH; root builds their disk, once
+	@python -m tests.real.hosts.image
+	@python -m pytest -q -m hosts
 
 lint: $(STAMP) ## Check style, types and layers
 	@ruff check .

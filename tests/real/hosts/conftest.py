@@ -1,0 +1,71 @@
+"""What the tests on virtual machines share: the image, machines that have booted, a cluster that stays untouched."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.contract import servers
+from tests.contract.client import Server
+from tests.real import kept_logs
+from tests.real.hosts import image as images
+from tests.real.hosts.image import Image
+from tests.real.hosts.machine import STOCK, Hardware, Machine, started
+
+_TIMES = pytest.StashKey[dict[str, float]]()
+
+NAMES = ("gpu-1", "gpu-2", "secure")
+Boot = Callable[..., Machine]
+
+
+@pytest.fixture(scope="session")
+def image() -> Image:
+    """The disk that every machine starts from."""
+    if reason := images.missing():
+        pytest.skip(reason)
+    return images.image()
+
+
+@pytest.fixture(scope="module")
+def start(image: Image, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Boot]:
+    """Start machines that end with the module: a name and, if it is special, the hardware."""
+    with contextlib.ExitStack() as running:
+
+        def begin(name: str, hardware: Hardware = STOCK) -> Machine:
+            folder = tmp_path_factory.mktemp(name, numbered=False)
+            kept_logs.remember(folder)
+            return running.enter_context(started(name, image, folder, hardware))
+
+        yield begin
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A cluster that knows the machines by name, and shows whether anybody wrote to it."""
+    with servers.sandbox(tmp_path_factory.mktemp("cluster")) as server:
+        for name in NAMES:
+            server.make("/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
+        yield server
+
+
+@pytest.fixture(scope="session")
+def lap(request: pytest.FixtureRequest) -> Callable[[str], contextlib.AbstractContextManager[None]]:
+    """Measure a block, for people; no test depends on it."""
+    times = request.config.stash.setdefault(_TIMES, {})
+
+    @contextlib.contextmanager
+    def measured(what: str) -> Iterator[None]:
+        begin = time.monotonic()
+        yield
+        times[what] = time.monotonic() - begin
+
+    return measured
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Print what was measured."""
+    for what, seconds in config.stash.get(_TIMES, {}).items():
+        terminalreporter.write_line(f"virtual machines: {what}: {seconds:.1f} s")

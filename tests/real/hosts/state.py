@@ -1,0 +1,35 @@
+"""The state of a machine as pytest-testinfra sees it: nothing of ours reads it."""
+
+from __future__ import annotations
+
+import testinfra
+from testinfra.host import Host
+
+from tests.real.hosts.machine import Machine
+
+
+def of(machine: Machine) -> Host:
+    """Return testinfra's view over SSH, by a connection of its own for each question."""
+    return testinfra.get_host(f"ssh://{machine.name}", ssh_config=str(machine.ssh_config), controlpersist=0)
+
+
+def loaded(host: Host) -> set[str]:
+    """Return the names of the kernel modules that are loaded, as the kernel writes them."""
+    return {line.split()[0] for line in host.file("/proc/modules").content_string.splitlines()}
+
+
+def built_in(host: Host) -> set[str]:
+    """Return the names of the modules that the running kernel has built in."""
+    release = host.check_output("uname -r")
+    paths = host.file(f"/lib/modules/{release}/modules.builtin").content_string.split()
+    return {path.rpartition("/")[2].removesuffix(".ko").replace("-", "_") for path in paths}
+
+
+def gpus(host: Host) -> list[str]:
+    """Return the PCI addresses of NVIDIA's display and 3D controllers."""
+    return [line.split()[0] for line in host.check_output("lspci -d 10de::0302; lspci -d 10de::0300").splitlines()]
+
+
+def written(host: Host) -> set[str]:
+    """Return when each file of /etc and /boot was last written or replaced; equal sets mean that nobody touched one."""
+    return set(host.check_output("find /etc /boot -type f -printf '%p %i %T@ %C@\\n'").splitlines())

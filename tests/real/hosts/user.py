@@ -1,0 +1,125 @@
+"""Somebody with an inventory of virtual machines, and the commands that users type."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.real.hosts.image import system
+from tests.real.hosts.machine import Machine
+
+CHECKOUT = Path(__file__).resolve().parents[3]
+_BIN = Path(sys.executable).parent
+_SECONDS = 600
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a command gave back."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def text(self) -> str:
+        """Both outputs, for messages of failed assertions."""
+        return self.out + self.err
+
+    @property
+    def document(self) -> Any:
+        """The one JSON document on standard output."""
+        return json.loads(self.out)
+
+    @property
+    def errors(self) -> dict[tuple[str, str], Any]:
+        """The document's errors, by code and place."""
+        return {(finding["code"], finding["where"]): finding for finding in self.document["errors"]}
+
+    @property
+    def changes(self) -> list[list[str]]:
+        """What changed on each host, in words."""
+        return [host["changes"] for host in self.document["hosts"]]
+
+
+@dataclass(frozen=True)
+class User:
+    """A folder with an inventory in it. The first machine is reached as root, the others through sudo.
+
+    Attributes:
+        folder: Where commands run; the inventory is ``hosts.yaml`` there, and ``hosts.py`` for pyinfra.
+        machines: The inventory's nodes.
+        kubeconfig: Of the inventory's cluster.
+        settings: Sections of the inventory besides.
+    """
+
+    folder: Path
+    machines: tuple[Machine, ...]
+    kubeconfig: Path
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Write the inventory."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        document = yaml.safe_load((Path(__file__).parent / "inventory.yaml").read_text()) | self.settings
+        document["pools"]["t4"]["os"] = system()
+        document["cluster"] = {"kubeconfig": str(self.kubeconfig)}
+        document["nodes"] = list(_nodes(self.machines))
+        self.inventory.write_text(yaml.safe_dump(document, sort_keys=False))
+        (self.folder / "hosts.py").write_text((CHECKOUT / "inventories" / "prod.py").read_text())
+
+    @property
+    def inventory(self) -> Path:
+        """The inventory's file."""
+        return self.folder / "hosts.yaml"
+
+    def cli(self, *arguments: str) -> Answer:
+        """Run gpu-provision on this inventory."""
+        with self.started(*arguments) as running:
+            out, err = running.communicate(timeout=_SECONDS)
+            return Answer(running.returncode, out, err)
+
+    def apply(self, *arguments: str) -> Answer:
+        """Run gpu-provision apply."""
+        return self.cli("apply", "--yes", "--json", *arguments)
+
+    def pyinfra(self, deploy: str) -> Answer:
+        """Run stock pyinfra on this inventory, as the README says."""
+        with self._popen([str(_BIN / "pyinfra"), "-y", "hosts.py", str(CHECKOUT / "deploys" / deploy)]) as running:
+            out, err = running.communicate(timeout=_SECONDS)
+            return Answer(running.returncode, out, err)
+
+    @contextlib.contextmanager
+    def started(self, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+        """Run gpu-provision in the background; it ends with the block at the latest."""
+        command, *rest = arguments
+        with self._popen([str(_BIN / "gpu-provision"), command, "-i", str(self.inventory), *rest]) as running:
+            yield running
+
+    @contextlib.contextmanager
+    def _popen(self, command: list[str]) -> Iterator[subprocess.Popen[str]]:
+        environment = {**os.environ, "NO_COLOR": "1", "HOME": str(self.folder), "PYTHONPATH": str(CHECKOUT)}
+        pipe = subprocess.PIPE
+        with subprocess.Popen(
+            command, cwd=self.folder, env=environment, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True
+        ) as running:
+            try:
+                yield running
+            finally:
+                running.kill()
+
+
+def _nodes(machines: Iterable[Machine]) -> Iterator[dict[str, Any]]:
+    for number, machine in enumerate(machines):
+        ssh = {"port": machine.port, "key": str(machine.key), "known_hosts_file": str(machine.known_hosts)}
+        user = "admin" if number else "root"
+        yield {"name": machine.name, "pool": "t4", "address": "127.0.0.1", "ssh": {**ssh, "user": user}}
