@@ -100,15 +100,10 @@ def _forget(folder: Path) -> None:
         shutil.rmtree(old)
 
 
-def system() -> str:
-    """Return the operating system in the image, as inventories write it: this machine's own."""
-    told = platform.freedesktop_os_release()
-    return f"{told.get('ID', '')}{told.get('VERSION_ID', '')}"
-
-
 def _place() -> Path:
     """Return where the image is, or will be: another recipe, system or processor has another place."""
-    inputs = (RECIPE.read_text(), system(), platform.machine())
+    system = platform.freedesktop_os_release()
+    inputs = (RECIPE.read_text(), system.get("ID", ""), system.get("VERSION_CODENAME", ""), platform.machine())
     digest = hashlib.sha256("\0".join(inputs).encode()).hexdigest()[:12]
     return Path(os.environ[CACHE_VARIABLE], "hosts", f"image-{digest}")
 

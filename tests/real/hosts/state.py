@@ -33,3 +33,13 @@ def gpus(host: Host) -> list[str]:
 def written(host: Host) -> set[str]:
     """Return when each file of /etc and /boot was last written or replaced; equal sets mean that nobody touched one."""
     return set(host.check_output("find /etc /boot -type f -printf '%p %i %T@ %C@\\n'").splitlines())
+
+
+def contents(host: Host) -> set[str]:
+    """Return all that is in /etc: mode, owner, time and digest of each file, mode and owner of all else."""
+    looks = (
+        "find /etc -type f -printf '%p %m %u %g %T@\\n'",
+        "find /etc -type f -exec sha256sum {} +",
+        "find /etc ! -type f -printf '%p %m %u %g %l\\n'",
+    )
+    return {line for look in looks for line in host.check_output(look).splitlines()}

@@ -6,6 +6,7 @@ The tests go on from one another in their order. The first machine is reached as
 from __future__ import annotations
 
 import contextlib
+import subprocess
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -33,7 +34,14 @@ def machines(start: Boot, lap: Lap) -> tuple[Machine, ...]:
     with lap("two machines boot"):
         for machine in begun:
             machine.await_boot()
+    begun[1].run(f"printf '# by hand\\nloop' >{MODULES}")
     return begun
+
+
+@pytest.fixture(scope="module")
+def as_they_came(machines: tuple[Machine, ...]) -> list[set[str]]:
+    """All that is in /etc before the first run; on the second machine somebody has a file where we write ours."""
+    return [state.contents(state.of(machine)) for machine in machines]
 
 
 @pytest.fixture(scope="module")
@@ -43,8 +51,9 @@ def user(machines: tuple[Machine, ...], cluster: Server, tmp_path_factory: pytes
 
 
 @pytest.fixture(scope="module")
-def first_run(user: User, lap: Lap) -> Answer:
+def first_run(user: User, as_they_came: list[set[str]], lap: Lap) -> Answer:
     """What the first run says."""
+    assert all(as_they_came)
     with lap("first run"):
         return user.apply("--hosts-only")
 
@@ -63,11 +72,14 @@ def test_the_machines_are_what_the_tests_are_about(machines: tuple[Machine, ...]
 
 
 def test_preflight_says_what_is_true(user: User, machines: tuple[Machine, ...]) -> None:
-    """Two GPUs on each host, no error, and nothing is touched by looking."""
+    """Two GPUs on each host, Debian instead of Ubuntu, nothing worse; and nothing is touched by looking."""
     before = [state.written(state.of(machine)) for machine in machines]
     said = user.cli("preflight", "--json")
     assert said.code == 0, said.text
     assert [host["gpus"] for host in said.document["hosts"]] == [2, 2]
+    assert {("GP651", machine.name) for machine in machines} <= {
+        (finding["code"], finding["where"]) for finding in said.document["warnings"]
+    }
     assert [state.written(state.of(machine)) for machine in machines] == before
 
 
@@ -145,6 +157,58 @@ def _assert_prepared(machine: Machine) -> None:
         assert (file.user, file.group, file.mode) == ("root", "root", 0o644)
 
 
+@pytest.mark.usefixtures("first_run")
+def test_teardown_restores_every_file_to_the_byte(
+    user: User, machines: tuple[Machine, ...], as_they_came: list[set[str]]
+) -> None:
+    """With mode, owner and time; and nothing of ours is left."""
+    said = user.pyinfra("teardown.py")
+    assert said.code == 0, said.text
+    assert [state.contents(state.of(machine)) for machine in machines] == as_they_came
+    assert not any(state.of(machine).file("/var/lib/gpu-provision").exists for machine in machines)
+
+
+def test_a_changed_host_key_and_a_refused_sudo_are_one_finding_each(
+    user: User, machines: tuple[Machine, ...], tmp_path: Path
+) -> None:
+    """Nobody is let in with another key than before, and without sudo nothing is tried."""
+    first, second = machines
+    known = first.known_hosts.read_text()
+    first.known_hosts.write_text(_with_another_key(known, tmp_path))
+    second.run("mv /etc/sudoers.d/admin /root/admin")
+    try:
+        said = user.apply("--hosts-only")
+    finally:
+        first.known_hosts.write_text(known)
+        second.run("mv /root/admin /etc/sudoers.d/admin")
+    assert said.code == 1, said.text
+    assert sorted(finding["where"] for finding in said.document["errors"]) == ["gpu-1", "gpu-2"], said.text
+    assert said.changes == [[], []]
+
+
+def _with_another_key(known: str, folder: Path) -> str:
+    """Return known hosts with the same names and types, and a key that is not theirs."""
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / "other"], check=True)
+    other = (folder / "other.pub").read_text().split()[1]
+    names = known.split(maxsplit=1)[0]
+    return f"{names} ssh-ed25519 {other}\n"
+
+
+def test_a_full_disk_is_refused_before_anything_is_changed(user: User, machines: tuple[Machine, ...]) -> None:
+    """The other host is prepared."""
+    prepared, full = machines
+    before = state.contents(state.of(full))
+    full.run("fallocate -l $(($(stat -f -c '%a * %S' /) - 100000000)) /full")
+    try:
+        said = user.apply("--hosts-only")
+    finally:
+        full.run("rm /full")
+    assert said.code == 1, said.text
+    assert "GiB" in said.errors["GP652", full.name]["evidence"]
+    assert state.contents(state.of(full)) == before
+    _assert_prepared(prepared)
+
+
 DIES = "/etc/modprobe.d/dies.conf"
 
 
@@ -153,8 +217,7 @@ def test_a_machine_that_dies_in_the_middle_is_one_finding(
 ) -> None:
     """The other host is finished, and the cluster phase is held back: nothing is written there."""
     finishes, dies = machines
-    for machine in machines:
-        machine.run(f"rm {MODULES} && modprobe -r ipmi_devintf")
+    dies.run("modprobe -r ipmi_devintf")
     dies.run(f"echo 'install ipmi_devintf echo o >/proc/sysrq-trigger; sleep 600' >{DIES}")  # power off, at once
     said = user.apply()
     assert said.code == 1, said.text

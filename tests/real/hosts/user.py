@@ -14,7 +14,6 @@ from typing import Any
 
 import yaml
 
-from tests.real.hosts.image import system
 from tests.real.hosts.machine import Machine
 
 CHECKOUT = Path(__file__).resolve().parents[3]
@@ -71,7 +70,6 @@ class User:
         """Write the inventory."""
         self.folder.mkdir(parents=True, exist_ok=True)
         document = yaml.safe_load((Path(__file__).parent / "inventory.yaml").read_text()) | self.settings
-        document["pools"]["t4"]["os"] = system()
         document["cluster"] = {"kubeconfig": str(self.kubeconfig)}
         document["nodes"] = list(_nodes(self.machines))
         self.inventory.write_text(yaml.safe_dump(document, sort_keys=False))
