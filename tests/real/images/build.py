@@ -27,7 +27,7 @@ _KEPT = 3
 _HERE = Path(__file__).parent
 _PROGRAMS = _HERE / "programs"
 _GPUS = _HERE.parents[2] / "gpu_provision/sandbox/gpus.yaml"
-_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/work"
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _ACCOUNTS: Layer = {
     "/etc/passwd": Item(b"root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/nonexistent:/bin/false\n"),
     "/etc/group": Item(b"root:x:0:\nnogroup:x:65534:\n"),

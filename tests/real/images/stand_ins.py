@@ -65,9 +65,9 @@ STAND_INS: Mapping[str, StandIn] = {
         entrypoint=("nvidia-driver", "init"),
     ),
     "container-toolkit": StandIn(
-        programs={"/work/nvidia-toolkit": "toolkit", "/work/nvidia-ctk-installer": "toolkit"},
+        programs={"/usr/bin/nvidia-toolkit": "toolkit", "/usr/bin/nvidia-ctk-installer": "toolkit"},
         environment=_NO_GPU | {"NVIDIA_DRIVER_CAPABILITIES": "utility"},
-        entrypoint=("/work/nvidia-ctk-installer",),
+        entrypoint=("nvidia-ctk-installer",),
     ),
     "gpu-operator": StandIn(
         programs={"/usr/bin/nvidia-validator": "validator", "/usr/bin/vectorAdd": "cuda"}, environment=_NO_GPU
