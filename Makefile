@@ -13,6 +13,8 @@ NEEDS_ROOT := 'make test-real needs root: its GPU node mounts, and runs containe
   'Without root: make test-contract, or python -m pytest -m real tests/scenarios'
 
 export PATH := $(BIN):$(PATH)
+# Hundreds of processes would compile the same modules again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help demo test test-contract test-real test-hosts lint bench docs clean install
 
@@ -34,8 +36,9 @@ demo: $(STAMP) ## A GPU stack on a simulated cluster, in about a minute, without
 	  "$(VENV)/bin/gpu-provision plan              # after an edit of $(INVENTORY)" \
 	  "$(VENV)/bin/gpu-provision sandbox down      # the end"
 
+# Many tests wait for a simulated cluster: three workers on two cores, and so on. Those of a file may share one.
 test: $(STAMP) ## Run the tests
-	@python -m pytest -q -n auto --dist loadgroup
+	@python -m pytest -q -n $$(( $$(nproc) * 3 / 2 )) --dist loadfile
 
 test-contract: $(STAMP) ## The API that we rely on: the sandbox's and a real one's
 	@[ -n "$${GPU_PROVISION_TEST_KUBECONFIG:-}" ] \
@@ -47,9 +50,9 @@ test-real: $(STAMP) ## Everything on a real Kubernetes, down to real pods; as ro
 	@python -m tests.real.binaries
 	@python -m pytest -q -m real -n 2 --dist loadfile
 
-test-hosts: $(STAMP) ## The host phase on virtual machines, over SSH; root builds their disk, once
-	@python -m tests.real.hosts.image
-	@python -m pytest -q -m hosts
+test-hosts: $(STAMP) ## The host phase over SSH, on virtual machines and on hosts by the dozen; as root
+	@python -m tests.real.hosts
+	@python -m pytest -q -m 'hosts and not spare'
 
 lint: $(STAMP) ## Check style, types and layers
 	@ruff check .
@@ -58,7 +61,7 @@ lint: $(STAMP) ## Check style, types and layers
 	@lint-imports --no-logo
 
 bench: $(STAMP) ## Measure, against what one would run instead
-	@for file in benchmarks/*.py; do [ ! -e "$$file" ] || python "$$file"; done
+	@for file in benchmarks/*.py; do python -m "benchmarks.$$(basename "$$file" .py)"; done
 
 docs: $(STAMP) ## Write the generated pages again
 	@python -m gpu_provision.inventory.reference > docs/inventory.md

@@ -1,6 +1,6 @@
 """How a run scales: fresh cluster, no-change run and plan, at several numbers of simulated nodes.
 
-    python benchmarks/converge.py [COUNT ...]        default: 4 200
+    python -m benchmarks.converge [COUNT ...]        default: 4 200
 
 Every figure is of whole commands against one sandbox per count. Ratios are taken within this run: the fresh run
 against the critical path of one node (the run with the fewest nodes), the no-change run against
@@ -52,7 +52,8 @@ class Bench:
         self.count, self.folder = count, folder
         self.environment = {**os.environ, "GPU_PROVISION_SANDBOX_DIR": str(folder), "XDG_STATE_HOME": str(folder)}
         self.inventory = folder / "bench.yaml"
-        nodes = "\n".join(f"  - {{name: gpu-{n:03}, pool: t4}}" for n in range(1, count + 1))
+        width = max(3, len(str(count)))  # as the fleet nodes-<count> names them
+        nodes = "\n".join(f"  - {{name: gpu-{n:0{width}}, pool: t4}}" for n in range(1, count + 1))
         self.inventory.write_text(INVENTORY.format(count=count, nodes=nodes))
         self.run(str(BIN / "gpu-provision"), "sandbox", "up", "--fleet", f"nodes-{count}")
 

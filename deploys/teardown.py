@@ -1,5 +1,8 @@
-"""Every host as it was before the host phase: pyinfra inventories/prod.py deploys/teardown.py; --dry shows what."""
+"""Everything off the cluster, then hosts as they were: pyinfra inventories/prod.py deploys/teardown.py."""
 
 from gpu_provision.deploys.hosts import host_teardown
+from gpu_provision.deploys.removal import cluster_cleared, gpu_stack_removed
 
+gpu_stack_removed()
+cluster_cleared()
 host_teardown()

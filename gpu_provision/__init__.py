@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gpu_provision.inventory import check, load
-    from gpu_provision.library import apply, plan, preflight, render, status
+    from gpu_provision.library import apply, destroy, drift, history, plan, preflight, render, rollback, status, unlock
     from gpu_provision.model.findings import Finding, ProvisionError
     from gpu_provision.model.inventory import Inventory
 
@@ -23,10 +23,12 @@ _HOMES = {
     "Inventory": "model.inventory",
     "ProvisionError": "model.findings",
     **dict.fromkeys(("check", "load"), "inventory"),
-    **dict.fromkeys(("apply", "plan", "preflight", "render", "status"), "library"),
+    **dict.fromkeys(("apply", "destroy", "drift", "history", "plan", "preflight"), "library"),
+    **dict.fromkeys(("render", "rollback", "status", "unlock"), "library"),
 }
 
-__all__ = ["Finding", "Inventory", "ProvisionError", "apply", "check", "load", "plan", "preflight", "render", "status"]
+__all__ = ["Finding", "Inventory", "ProvisionError", "apply", "check", "destroy", "drift", "history"]
+__all__ += ["load", "plan", "preflight", "render", "rollback", "status", "unlock"]
 
 
 def __getattr__(name: str) -> Any:

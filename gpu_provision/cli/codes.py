@@ -9,9 +9,16 @@ NO_INVENTORY = "GP004"
 NOT_CONFIRMED = "GP005"
 NOTHING_MATCHES = "GP006"
 NOT_WRITABLE = "GP007"
-HOST_FAILED = "GP008"
 NO_SANDBOX = "GP009"
 NOT_AS_DECLARED = "GP010"
+NO_PLACE_FOR_REPORT = "GP370"
+NO_LOCAL_RECORD = "GP371"
+DAMAGED_LOCAL_RECORD = "GP372"
+NO_PLAN = "GP352"
+OTHER_FORMAT = "GP353"
+OTHER_CLUSTER = "GP354"
+OTHER_INVENTORY = "GP355"
+MOVED = "GP356"
 
 CODES: dict[str, str] = {
     INTERNAL: "A mistake in gpu-provision itself; the log holds the traceback",
@@ -21,7 +28,14 @@ CODES: dict[str, str] = {
     NOT_CONFIRMED: "A change of a real cluster was neither confirmed nor allowed with --yes",
     NOTHING_MATCHES: "An option names a component or a host that this inventory does not have",
     NOT_WRITABLE: "A file or folder could not be written",
-    HOST_FAILED: "A host could not be made as declared",
     NO_SANDBOX: "The sandbox that a command needs is not running",
     NOT_AS_DECLARED: "Validating needs a cluster that is as declared",
+    NO_PLACE_FOR_REPORT: "The page of a run cannot be written where it is to go",
+    NO_LOCAL_RECORD: "A run is not on record on this machine, so there can be no page about it",
+    DAMAGED_LOCAL_RECORD: "The local record of a run cannot be read",
+    NO_PLAN: "A file is no plan, or was edited, or is not complete",
+    OTHER_FORMAT: "A plan file is of another version than this tool knows",
+    OTHER_CLUSTER: "A plan was made for another cluster",
+    OTHER_INVENTORY: "A plan was made from another inventory, or from what the inventory was before",
+    MOVED: "Hosts or cluster have moved since a plan was made; what has moved is named",
 }

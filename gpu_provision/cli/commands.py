@@ -41,7 +41,7 @@ class Commands(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Answer a bare group with its help, as a usage error."""
-        if not args:
+        if not args and not self.invoke_without_command:
             click.echo(ctx.get_help(), err=True)
             ctx.exit(ExitCode.USAGE)
         return super().parse_args(ctx, args)

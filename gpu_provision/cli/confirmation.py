@@ -29,6 +29,6 @@ def require_terminal(out: Output) -> None:
         )
 
 
-def given() -> bool:
+def given(question: str = "Apply these changes?") -> bool:
     """Ask on the terminal; only "y" or "yes" is a yes."""
-    return click.confirm("Apply these changes?", default=False, err=True)
+    return click.confirm(question, default=False, err=True)

@@ -1,4 +1,4 @@
-"""Shows a run while it goes: a line per step in logs, one rewritten line on a terminal."""
+"""Shows a run while it goes: a line per step in logs, a picture that is rewritten on a terminal."""
 
 from __future__ import annotations
 
@@ -14,12 +14,16 @@ from types import TracebackType
 from typing import Self, TextIO
 
 from gpu_provision.cli.output import Output
-from gpu_provision.model.progress import Event, State
+from gpu_provision.engine.timeline import Timeline
+from gpu_provision.model.progress import Event, State, Transition
+from gpu_provision.report.lanes import Lanes
+from gpu_provision.report.picture import Size, picture
 from gpu_provision.report.progress import Progress, fitted, lines
 from gpu_provision.report.style import PLAIN, Style
 
 _TICK = 0.5  # seconds between looks at the clock
-_ERASE = "\r\x1b[K"
+_NO_WRAP, _WRAP = "\x1b[?7l", "\x1b[?7h"
+_LINES_LEFT = 3  # above the picture, for what stays
 _LASTING = frozenset({State.FAILED, State.BLOCKED})  # stays on a terminal; all else is rewritten
 
 
@@ -29,7 +33,7 @@ class Display:
     Args:
         stream: Where to write; stderr in the command line.
         style: Colors of that stream.
-        live: Whether the stream is a terminal on which a line can be rewritten.
+        live: Whether the stream is a terminal on which lines can be rewritten.
         timestamps: Whether lines begin with the time of day in UTC.
         clock: Seconds that only go forward.
     """
@@ -46,7 +50,10 @@ class Display:
         """Begin to count from now; nothing is written before the first event."""
         self._stream, self._style, self._live, self._timestamps = stream, style, live, timestamps
         self._clock = clock
-        self._progress = Progress(clock())
+        self._began = clock()
+        self._progress = Progress(self._began)
+        self._timeline, self._lanes = Timeline(self._began), Lanes()
+        self._drawn = 0  # lines that the next look takes away
         self._lock = threading.Lock()
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._keep_ticking, name="heartbeat", daemon=True)
@@ -55,6 +62,13 @@ class Display:
         """Take an event in; it is shown with the next tick, together with what happens at the same time."""
         with self._lock:
             self._progress.observe(event)
+            if (transition := self._timeline.observe(event, self._clock())) is not None:
+                self._lanes.add(transition)
+
+    @property
+    def timeline(self) -> tuple[Transition, ...]:
+        """How everything came to stand where it does, up to now."""
+        return tuple(self._timeline.transitions)
 
     def tick(self) -> None:
         """Show what is new, and that the run goes on: the heartbeat in logs, the running seconds on a terminal."""
@@ -73,12 +87,12 @@ class Display:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop the heartbeat and take the rewritten line away."""
+        """Stop the heartbeat and take the picture away."""
         self._done.set()
         self._thread.join()
         self.tick()
         if self._live:
-            self._write(_ERASE)
+            self._write(self._erased())
 
     def _keep_ticking(self) -> None:
         while not self._done.wait(_TICK):
@@ -91,9 +105,22 @@ class Display:
     def _rewrite(self) -> None:
         lasting = [event for event in self._progress.unsaid if event.state in _LASTING]
         self._progress.unsaid.clear()
-        columns = shutil.get_terminal_size().columns
-        self._write("".join([_ERASE, *(f"{line}\n" for line in lines(lasting, self._style))]))
-        self._write(fitted(self._progress.current(self._clock()), columns))
+        drawn = self._picture()
+        stays = "".join(f"{line}\n" for line in lines(lasting, self._style))
+        self._write("".join([self._erased(), stays, _NO_WRAP, "\n".join(drawn), _WRAP]))
+        self._drawn = len(drawn)
+
+    def _picture(self) -> list[str]:
+        now, size = self._clock(), shutil.get_terminal_size()
+        if not (current := self._progress.current(now)):
+            return []
+        room = Size(size.columns, size.lines - _LINES_LEFT)
+        return [fitted(current, size.columns), *picture(self._lanes, now - self._began, room, self._style)]
+
+    def _erased(self) -> str:
+        """Return what takes away the lines that were drawn last, and puts the cursor where they began."""
+        up = f"\x1b[{self._drawn - 1}A" if self._drawn > 1 else ""
+        return f"\r{up}\x1b[J"
 
     def _write(self, text: str) -> None:
         self._stream.write(text)
@@ -112,5 +139,5 @@ def _ignore(_event: Event) -> None:
 
 
 def is_live(stream: TextIO, environ: Mapping[str, str] = os.environ) -> bool:
-    """Return whether a line can be rewritten there: a terminal that is not dumb."""
+    """Return whether lines can be rewritten there: a terminal that is not dumb."""
     return stream.isatty() and environ.get("TERM", "") not in {"", "dumb"}

@@ -32,16 +32,17 @@ def _explained(error: BaseException, session: Session) -> tuple[ExitCode, tuple[
     if isinstance(error, ProvisionError):
         return error.exit_code, error.findings
     if isinstance(error, KeyboardInterrupt | click.Abort):
-        return ExitCode.INTERRUPTED, (_interrupted(),)
+        return ExitCode.INTERRUPTED, (_interrupted(error),)
     if isinstance(error, click.ClickException):
         return ExitCode.USAGE, (_misused(error),)
     return ExitCode.FAILED, (_internal(error, session),)
 
 
-def _interrupted() -> Finding:
+def _interrupted(error: BaseException) -> Finding:
     return Finding(
         code=codes.INTERRUPTED,
         what="interrupted",
+        evidence="; ".join(getattr(error.__cause__ or error, "__notes__", ())),  # click wraps it
         fix="run the same command again: it goes on from where things stand",
     )
 

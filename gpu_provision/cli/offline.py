@@ -18,12 +18,14 @@ from gpu_provision.report.documents import document, output_schema
 
 @click.command()
 @click.option("--output", "of_output", is_flag=True, help="The schema of the --json documents instead.")
+@click.option("--plan-file", "of_plan_file", is_flag=True, help="The schema of the files of plan --out instead.")
 @options.speaking
-def schema(*, of_output: bool, out: Output) -> None:
+def schema(*, of_output: bool, of_plan_file: bool, out: Output) -> None:
     """Print the JSON Schema of inventories, for editors and CI."""
     from gpu_provision.inventory import schema as inventory_schema
+    from gpu_provision.report.plan_file import schema as plan_schema
 
-    published = output_schema() if of_output else inventory_schema()
+    published = output_schema() if of_output else plan_schema() if of_plan_file else inventory_schema()
     text = json.dumps(published, indent=2)
     out.result(published, text)
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import click
 
-from gpu_provision.cli import confirmation, host_phase, options
+from gpu_provision.cli import confirmation, host_phase, options, plan_file
+from gpu_provision.cli.account import Account, page_at
 from gpu_provision.cli.display import shown_on_stderr
 from gpu_provision.cli.inventory_file import loaded
 from gpu_provision.cli.limits import limited
@@ -16,7 +19,6 @@ from gpu_provision.cli.overrides import with_ignored, with_timeout
 from gpu_provision.cli.work import Listen, Work
 from gpu_provision.hosts.result import HostsResult
 from gpu_provision.model.findings import ExitCode, Finding, RunFailed, Severity
-from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Plan
 from gpu_provision.model.progress import RunResult
 from gpu_provision.report import diff as diff_view
@@ -36,8 +38,16 @@ from gpu_provision.report.documents import document
 @options.target
 @options.phases
 @options.ignore
+@options.ask_sudo_password
 @click.option("--diff", is_flag=True, help="Everything as a unified diff of YAML.")
 @click.option("--offline", is_flag=True, help="As if the cluster were empty, without asking it.")
+@click.option(
+    "--out",
+    "saved",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Also write the plan to a file, for: gpu-provision apply FILE.",
+)
 @options.detailed_exitcode
 @options.speaking
 def plan(  # noqa: PLR0913 - one argument per option
@@ -52,6 +62,7 @@ def plan(  # noqa: PLR0913 - one argument per option
     ignored: tuple[str, ...],
     diff: bool,
     offline: bool,
+    saved: Path | None,
     detailed_exitcode: bool,
     out: Output,
 ) -> ExitCode:
@@ -61,6 +72,9 @@ def plan(  # noqa: PLR0913 - one argument per option
     +  is created        ~  is updated       -  is deleted
     >  a validation      !  a conflict       .  as declared, but not ready yet
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
+    if saved and (offline or targets):
+        message = "--out is of a whole plan of a real cluster: leave --offline and --target out."
+        raise click.UsageError(message)
     inventory = with_ignored(loaded(file, kubeconfig=kubeconfig, context=context), ignored)
     names = limited(inventory, limit)
     work = Work(
@@ -68,33 +82,36 @@ def plan(  # noqa: PLR0913 - one argument per option
         limit=names,
         targets=targets,
         hosts=hosts and not offline,
-        cluster=cluster and not names,
+        cluster=cluster,
+        command="plan",
     )
     with shown_on_stderr(out) as listen:
         on_hosts = work.prepare(listen, dry_run=True)
-        on_cluster = work.plan(offline=offline)
-    differs = _show_plan(on_cluster, on_hosts, out=out, diff=diff)
+        on_cluster = work.plan(on_hosts, offline=offline)
+    differs = _show_plan(work, on_cluster, on_hosts, out=out, diff=diff)
+    failed = _cannot_be_applied(on_cluster, on_hosts)
+    if saved and failed:
+        out.note(f"{saved} was not written: this plan cannot be applied.")
+    elif saved:
+        plan_file.written(saved, work, on_cluster, on_hosts, ignored=ignored)
     if differs and not offline:
-        out.hint(f"Next: gpu-provision apply{f' -i {file}' if file else ''}")
-    return _plan_exit(on_cluster, on_hosts, differs=differs and detailed_exitcode)
+        out.hint(f"Next: gpu-provision apply{f' {saved}' if saved else f' -i {file}' if file else ''}")
+    if failed:
+        return ExitCode.FAILED
+    return ExitCode.DIFFERENCES if differs and detailed_exitcode else ExitCode.OK
 
 
-def _show_plan(on_cluster: Plan, on_hosts: HostsResult | None, *, out: Output, diff: bool = False) -> bool:
+def _show_plan(work: Work, on_cluster: Plan, on_hosts: HostsResult | None, *, out: Output, diff: bool = False) -> bool:
     """Print both plans as one, and return whether anything would change."""
     changing = len(on_hosts.changed) if on_hosts else 0
-    text = plan_view.text(
-        on_cluster,
-        out.style,
-        hosts=hosts_view.text(on_hosts, out.style) if on_hosts else "",
-        changing_hosts=changing,
-    )
+    text = plan_view.text(on_cluster, out.style, on_hosts=on_hosts)
     if diff:
         text = f"{diff_view.text(on_cluster, out.style)}\n\n{text}".lstrip()
-    findings = (*on_cluster.findings, *_findings(on_hosts))
+    findings = (*on_cluster.findings, *work.known, *_findings(on_hosts))
     parts = {"hosts": _hosts_document(on_hosts), **plan_view.document(on_cluster)}
-    out.result(document("plan", findings, **parts), text)
+    out.result(document(work.command, findings, **parts), text)
     if not out.json:
-        write(sys.stderr, findings_view.text(_findings(on_hosts), out.error_style))
+        write(sys.stderr, findings_view.text((*work.known, *_findings(on_hosts)), out.error_style))
     return bool(changing) or not on_cluster.is_empty
 
 
@@ -106,87 +123,137 @@ def _hosts_document(on_hosts: HostsResult | None) -> list[dict[str, Any]]:
     return hosts_view.document(on_hosts) if on_hosts else []
 
 
-def _plan_exit(on_cluster: Plan, on_hosts: HostsResult | None, *, differs: bool) -> ExitCode:
+def _cannot_be_applied(on_cluster: Plan, on_hosts: HostsResult | None) -> bool:
     conflict = any(finding.severity is Severity.ERROR for finding in on_cluster.findings)
-    if conflict or (on_hosts and on_hosts.failed):
-        return ExitCode.FAILED
-    return ExitCode.DIFFERENCES if differs else ExitCode.OK
+    return conflict or bool(on_hosts and on_hosts.failed)
+
+
+def shown(work: Work, out: Output) -> ExitCode:
+    """Print what a command would change, and change nothing."""
+    with shown_on_stderr(out) as listen:
+        on_hosts = work.prepare(listen, dry_run=True)
+        on_cluster = work.plan(on_hosts)
+    _show_plan(work, on_cluster, on_hosts, out=out)
+    return ExitCode.FAILED if _cannot_be_applied(on_cluster, on_hosts) else ExitCode.OK
 
 
 @click.command()
+@click.argument("saved", metavar="[PLAN]", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @options.inventory
 @options.kubeconfig
 @options.context
 @options.limit
+@options.target
 @options.phases
 @options.ignore
+@options.ask_sudo_password
 @options.timeout
 @options.yes
+@options.report
 @options.speaking
 def apply(  # noqa: PLR0913 - one argument per option
     *,
+    saved: Path | None,
     file: str | None,
     kubeconfig: str | None,
     context: str | None,
     limit: str | None,
+    targets: tuple[str, ...],
     hosts: bool,
     cluster: bool,
     ignored: tuple[str, ...],
     timeout: int | None,
     yes: bool,
+    report: str | None,
     out: Output,
 ) -> ExitCode:
-    """Make hosts and cluster as the inventory declares, and wait until the GPUs are validated."""
+    """Make hosts and cluster as the inventory declares, and wait until the GPUs are validated.
+
+    With PLAN, a file of gpu-provision plan --out, do exactly what it says, without asking; if inventory, hosts or
+    cluster have moved since, say what has moved, and change nothing.
+    """
+    promise = plan_file.promised(saved) if saved else None
+    if promise:
+        decided = {"--limit": limit, "--target": targets, "--hosts-only": not cluster, "--cluster-only": not hosts}
+        decided |= {"--ignore": ignored}
+        plan_file.refuse_options(decided)
+        file, ignored, yes = file or promise.inventory, promise.ignored, True
     inventory = with_ignored(loaded(file, kubeconfig=kubeconfig, context=context), ignored)
-    inventory = with_timeout(inventory, timeout)
     names = limited(inventory, limit)
-    work = Work(inventory=inventory, limit=names, hosts=hosts, cluster=cluster and not names)
-    if confirmation.is_needed(inventory, yes=yes) and not _agreed(work, out):
+    work = Work(inventory=inventory, limit=names, targets=targets, hosts=hosts, cluster=cluster)
+    if promise:
+        work = promise.work(inventory)
+        _hold(promise, work, out)
+    work = replace(work, inventory=with_timeout(inventory, timeout))
+    return carried_out(work, out, yes=yes, report=report)
+
+
+def carried_out(work: Work, out: Output, *, yes: bool, report: str | None) -> ExitCode:
+    """Ask, unless nobody has to be asked, and make hosts and cluster as declared."""
+    page = page_at(report)
+    if confirmation.is_needed(work.inventory, yes=yes) and not _agreed(work, out):
         out.note("Nothing was changed.")
         return ExitCode.FAILED
+    account = Account(inventory=work.inventory, page=page, command=work.command, known=work.known)
+    with account.kept(out):
+        with shown_on_stderr(out) as listen:
+            account.hosts = work.prepare(account.heard_by(listen), dry_run=False)
+            ready = not (account.hosts and account.hosts.failed)
+            if work.cluster and ready:
+                account.result = _applied(work, account.heard_by(listen), account)
+        account.held_back = host_phase.held_back(account.hosts, cluster_waits=work.cluster)
+        _show_run(account, out)
+    return ExitCode.OK if account.succeeded else ExitCode.FAILED
+
+
+def _hold(promise: plan_file.Promise, work: Work, out: Output) -> None:
+    """Look before the first host is touched whether everything is as it was planned for. Raises RunFailed."""
+    promise.hold_inventory(work.inventory)
+    promise.hold_cluster(work)
+    if not work.hosts:
+        return  # the run itself looks at the cluster, right before it writes
     with shown_on_stderr(out) as listen:
-        on_hosts = work.prepare(listen, dry_run=False)
-        host_phase.require_done(on_hosts, cluster_waits=work.cluster)
-        result = _applied(work, listen) if work.cluster else None
-    _show_run(inventory, on_hosts, result, out)
-    return ExitCode.OK if result is None or run_view.succeeded(result) else ExitCode.FAILED
+        on_hosts = work.prepare(listen, dry_run=True)
+        promise.hold_hosts(on_hosts)
+        promise.hold_plan(work.plan(on_hosts))
 
 
-def _applied(work: Work, listen: Listen) -> RunResult:
+def _applied(work: Work, listen: Listen, account: Account) -> RunResult:
     """Return how the run ended, also if something failed: what did get done is worth showing."""
     try:
-        return work.apply(listen)
+        return work.apply(listen, account.hosts, planned=account.plan)
     except RunFailed as failure:
         if not isinstance(failure.result, RunResult):
             raise
         return failure.result
 
 
-def _show_run(inventory: Inventory, on_hosts: HostsResult | None, result: RunResult | None, out: Output) -> None:
-    found = (*_findings(on_hosts), *(result.findings if result else ()))
+def _show_run(account: Account, out: Output) -> None:
+    on_hosts, result = account.hosts, account.result
     text = [hosts_view.text(on_hosts, out.style)] if on_hosts else []
     text += [run_view.text(result, out.style)] if result else []
     parts = run_view.document(result or RunResult())
     out.result(
         document(
-            "apply",
-            found,
-            inventory=inventory.name,
+            account.command,
+            account.findings,
+            inventory=account.inventory.name,
             hosts=_hosts_document(on_hosts),
             **parts,
         ),
         "\n\n".join(text),
     )
     if not out.json:
-        write(sys.stderr, findings_view.text(found, out.error_style))
+        write(sys.stderr, findings_view.text(account.findings, out.error_style))
 
 
 def _agreed(work: Work, out: Output) -> bool:
     """Show what would happen and ask; nothing to do needs no answer."""
     confirmation.require_terminal(out)
     with shown_on_stderr(out) as listen:
-        on_hosts, on_cluster = work.prepare(listen, dry_run=True), work.plan()
-    return confirmation.given() if _show_plan(on_cluster, on_hosts, out=out) else True
+        on_hosts = work.prepare(listen, dry_run=True)
+        on_cluster = work.plan(on_hosts)
+    return confirmation.given() if _show_plan(work, on_cluster, on_hosts, out=out) else True
 
 
 @click.command()

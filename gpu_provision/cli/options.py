@@ -25,11 +25,20 @@ context = click.option("--context", metavar="NAME", help="Another context than t
 limit = click.option(
     "--limit",
     metavar="HOST[,HOST...]",
-    help="Only these hosts: names, patterns such as 'gpu-0*', groups, or @FILE with one a line."
-    " The cluster phase is left out.",
+    help="Only these nodes: names, patterns such as 'gpu-0*', groups, or @FILE with one a line."
+    " In the cluster: their labels, drivers and validations; what serves all nodes is as declared.",
+)
+hosts_limit = click.option(
+    "--limit",
+    metavar="HOST[,HOST...]",
+    help="Only these hosts: names, patterns, groups, or @FILE. The cluster is left out.",
 )
 target = click.option(
-    "--target", "targets", metavar="COMPONENT", multiple=True, help="Only this component; may be repeated."
+    "--target",
+    "targets",
+    metavar="COMPONENT",
+    multiple=True,
+    help="Only this component of the cluster, and what it requires; may be repeated.",
 )
 timeout = click.option(
     "--timeout",
@@ -38,10 +47,31 @@ timeout = click.option(
     help="How long a node may take for each component, instead of the inventory's figures.",
 )
 yes = click.option("-y", "--yes", is_flag=True, help="Do not ask before a real cluster is changed.")
+report = click.option(
+    "--report",
+    metavar="FILE.html",
+    help="Write a page about the run, however it ends: timeline, changes, validations, failures.",
+)
 detailed_exitcode = click.option(
     "--detailed-exitcode", is_flag=True, help="Exit with 2 if something is not as declared."
 )
 
+
+def _ask(_context: click.Context, _option: click.Parameter, asked: bool) -> None:  # noqa: FBT001 - click calls it so
+    if asked:
+        from gpu_provision.inventory import sudo
+
+        sudo.give(click.prompt("Password of sudo on the hosts", hide_input=True, err=True))
+
+
+ask_sudo_password = click.option(
+    "-K",
+    "--ask-sudo-password",
+    is_flag=True,
+    expose_value=False,
+    callback=_ask,
+    help="Ask for the password of sudo on the hosts, once. Default: $GPU_PROVISION_SUDO_PASSWORD, else none.",
+)
 
 ignore = click.option(
     "--ignore",

@@ -10,7 +10,6 @@ from typing import Any
 from gpu_provision.cli import codes
 from gpu_provision.model.findings import Finding, UsageError
 from gpu_provision.model.inventory import Inventory
-from gpu_provision.model.plan import Plan
 from gpu_provision.model.specs import OperandSpec, Specs
 from gpu_provision.preflight.codes import CODES
 from gpu_provision.preflight.judge import unknown_codes
@@ -74,15 +73,4 @@ def _unknown(target: str, names: Sequence[str]) -> Finding:
         where=f"--target {target}",
         what="there is no such component, or it is off in this inventory",
         fix=f"--target {near[0]}" if near else f"one of {', '.join(names)}",
-    )
-
-
-def narrowed(plan: Plan, targets: frozenset[str]) -> Plan:
-    """Return the part of a plan that is about some components; all of it if none is named."""
-    if not targets:
-        return plan
-    return replace(
-        plan,
-        components=tuple(name for name in plan.components if name in targets),
-        changes=tuple(change for change in plan.changes if change.component in targets),
     )

@@ -25,6 +25,7 @@ from gpu_provision.report.documents import document
 @options.context
 @click.option("--limit", metavar="HOST[,HOST...]", help="Only these hosts: names, patterns, groups, or @FILE.")
 @options.ignore
+@options.ask_sudo_password
 @click.option("--offline", is_flag=True, help="Ask no registry for images.")
 @options.speaking
 def preflight(  # noqa: PLR0913 - one argument per option

@@ -25,6 +25,7 @@ from gpu_provision.report.documents import document
     help="Give them to this service account; may be repeated.",
 )
 @click.option("--read-only", is_flag=True, help="Only what status and plan need.")
+@click.option("--destroy", is_flag=True, help="What destroy needs, instead of what apply needs.")
 @options.speaking
 def rbac(  # noqa: PLR0913 - one argument per option
     *,
@@ -33,6 +34,7 @@ def rbac(  # noqa: PLR0913 - one argument per option
     groups: tuple[str, ...],
     accounts: tuple[str, ...],
     read_only: bool,
+    destroy: bool,
     out: Output,
 ) -> None:
     """Print the least rights that an account needs to run every command on an inventory, without asking any cluster.
@@ -45,6 +47,9 @@ def rbac(  # noqa: PLR0913 - one argument per option
     A ClusterRole for what is not in a namespace, a Role in each of the stack's namespaces, and bindings to the users,
     groups and service accounts that are named; without any, roles alone.
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
+    if read_only and destroy:
+        message = "--read-only and --destroy exclude each other."
+        raise click.UsageError(message)
     from gpu_provision.library import rbac as roles
     from gpu_provision.report import yaml_text
 
@@ -53,7 +58,7 @@ def rbac(  # noqa: PLR0913 - one argument per option
         *(Subject("Group", name) for name in groups),
         *map(_account, accounts),
     ]
-    manifests = roles(loaded(file), subjects, read_only=read_only)
+    manifests = roles(loaded(file), subjects, read_only=read_only, destroy=destroy)
     if not subjects:
         out.note("Roles only: bind them with --user, --group or --service-account.")
     out.result(document("rbac", manifests=manifests), yaml_text.stream(manifests))

@@ -26,7 +26,7 @@ EXIT_CODES = {
     ExitCode.USAGE: "wrong usage",
     ExitCode.INVALID_INVENTORY: "the inventory is invalid",
     ExitCode.UNREACHABLE: "a host or the API server does not answer",
-    ExitCode.LOCKED: "another run holds the lock: try again",
+    ExitCode.LOCKED: "another run writes, or has just written: try again",
     ExitCode.INTERRUPTED: "interrupted",
 }
 _TERMINATED = 128 + signal.SIGTERM
@@ -47,14 +47,22 @@ def _print_version(context: click.Context, _parameter: click.Parameter, wanted: 
 
 
 _MODULES = {
+    "adopt": "adopt",
     "apply": "online",
+    "diff": "history",
+    "drift": "drift",
+    "history": "history",
+    "destroy": "removal",
     "plan": "online",
     "preflight": "preflight",
     "rbac": "rbac",
     "render": "offline",
+    "report": "report",
+    "rollback": "history",
     "sandbox": "sandbox",
     "schema": "offline",
     "status": "online",
+    "unlock": "unlock",
     "validate": "offline",
     "verify": "verify",
 }
@@ -71,7 +79,13 @@ def cli() -> None:
     gpu-provision plan            what would change
     gpu-provision apply           make it true
     gpu-provision status          what is there
+    gpu-provision drift           what somebody has changed since
     gpu-provision verify          whether it holds, by tests that look for themselves
+    gpu-provision unlock          let the next run write after one that died
+    gpu-provision history         what was applied when, and by whom
+    gpu-provision report          a page about a run that is over
+    gpu-provision rollback        back to what was there before
+    gpu-provision destroy         take all of it away again
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
 
 

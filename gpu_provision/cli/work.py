@@ -6,8 +6,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from gpu_provision.cli.overrides import known, narrowed
+from gpu_provision.cli.overrides import known
 from gpu_provision.hosts.result import HostsResult
+from gpu_provision.model.drift import Drift
+from gpu_provision.model.findings import Finding
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Plan
 from gpu_provision.model.progress import Event, RunResult
@@ -20,10 +22,14 @@ class Work:
     """The part of an inventory that a command is to look at.
 
     Attributes:
-        limit: Names of the hosts; empty for all.
+        limit: Names of the nodes; empty for all.
         targets: Names of the components as the user wrote them; empty for all.
         hosts: Whether the host phase takes part.
         cluster: Whether the cluster phase takes part.
+        back_to: Number of the run whose inventory this is; 0 if it is no rollback.
+        command: Whose JSON document is printed.
+        known: What a reader should know besides.
+        hold: Told what is going to be changed in the cluster; raises if that is not what was agreed to.
     """
 
     inventory: Inventory
@@ -31,39 +37,84 @@ class Work:
     targets: tuple[str, ...] = ()
     hosts: bool = True
     cluster: bool = True
+    back_to: int = 0
+    command: str = "apply"
+    known: tuple[Finding, ...] = ()
+    hold: Callable[[Plan], None] = lambda _: None
 
     def prepare(self, listen: Listen, *, dry_run: bool) -> HostsResult | None:
         """Make the hosts as declared, or only look with ``dry_run``; None if they take no part."""
-        self._refuse_unknown_targets()
+        self._components()
         enabled = any(self.inventory.prerequisites_of(node).enabled for node in self.inventory.nodes)
         if not (self.hosts and enabled):
             return None
         from gpu_provision.hosts.run import prepare
 
-        return prepare(self.inventory, limit=self.limit, dry_run=dry_run, listen=listen)
+        guard = None
+        if self.inventory.may_reboot:
+            from gpu_provision.engine.guard import NodeGuard
 
-    def _refuse_unknown_targets(self) -> None:
-        """Before the first host is asked. Raises UsageError."""
-        if self.targets:
-            from gpu_provision.components import requirements
+            guard = NodeGuard(self.inventory)
+        return prepare(self.inventory, limit=self.limit, dry_run=dry_run, listen=listen, guard=guard)
 
-            known(self.targets, requirements(self.inventory))
+    def _components(self) -> frozenset[str]:
+        """Return the targets as component names. Raises UsageError, also before the first host is asked."""
+        if not self.targets:
+            return frozenset()
+        from gpu_provision.components import requirements
 
-    def plan(self, *, offline: bool = False) -> Plan:
-        """Return what differs in the cluster; an empty plan if the cluster takes no part."""
+        return known(self.targets, requirements(self.inventory))
+
+    def plan(self, on_hosts: HostsResult | None, *, offline: bool = False) -> Plan:
+        """Return what differs in the cluster, with what was found on hosts; an empty plan if it takes no part."""
         if not self.cluster:
             return self._nothing()
         from gpu_provision import library
 
-        found = library.plan(self.inventory, offline=offline)
-        return narrowed(found, known(self.targets, found.components))
+        return library.plan(
+            self.inventory, offline=offline, hosts=on_hosts, targets=self._components(), limit=self.limit
+        )
 
-    def apply(self, listen: Listen) -> RunResult:
-        """Make the cluster as declared. Raises RunFailed if something is not as declared in the end."""
+    def cluster_id(self) -> str:
+        """Return what no other cluster has; empty if none takes part."""
+        if not self.cluster:
+            return ""
         from gpu_provision import library
 
+        return library.cluster_id(self.inventory)
+
+    def drift(self, on_hosts: HostsResult | None) -> Drift:
+        """Return what in the cluster is not as declared; nothing if it takes no part."""
+        if not self.cluster:
+            nothing = self._nothing()
+            return Drift(inventory=nothing.inventory, release=nothing.release, cluster=nothing.cluster, differences=())
+        from gpu_provision import library
+
+        return library.drift(self.inventory, hosts=on_hosts)
+
+    def apply(
+        self, listen: Listen, on_hosts: HostsResult | None, *, planned: Callable[[Plan], None] = lambda _: None
+    ) -> RunResult:
+        """Make the cluster as declared, with what was found on hosts; ``planned`` is told what is to change.
+
+        Raises RunFailed if something is not as declared in the end.
+        """
+        from gpu_provision import library
+
+        def told(plan: Plan) -> None:
+            planned(plan)
+            self.hold(plan)
+
         began = time.monotonic()
-        result = library.apply(self.inventory, listen=listen)
+        result = library.apply(
+            self.inventory,
+            listen=listen,
+            planned=told,
+            hosts=on_hosts,
+            back_to=self.back_to,
+            targets=self._components(),
+            limit=self.limit,
+        )
         return replace(result, seconds=time.monotonic() - began)
 
     def _nothing(self) -> Plan:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from gpu_provision.cluster.errors import (
@@ -30,6 +30,7 @@ from gpu_provision.planning.compare import FIELD_MANAGER
 CONNECT_SECONDS, READ_SECONDS = 5, 30
 _MERGE_PATCH = "application/merge-patch+json"
 _APPLY_PATCH = "application/apply-patch+yaml"
+_METADATA_ALONE = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 _STATUS_CHANGES = 5  # of an object whose edit is undone; controllers write a status several times a second in a rollout
 
 
@@ -38,11 +39,17 @@ _NOWHERE = "gpu-provision.none"  # no namespace can have this name, so only what
 
 KINDS: Mapping[Kind, str] = {
     Kind("apiextensions.k8s.io/v1", "CustomResourceDefinition"): "customresourcedefinitions",
+    Kind("apps/v1", "ControllerRevision"): "controllerrevisions",
     Kind("apps/v1", "DaemonSet"): "daemonsets",
     Kind("apps/v1", "Deployment"): "deployments",
     Kind("coordination.k8s.io/v1", "Lease"): "leases",
     Kind("monitoring.coreos.com/v1", "ServiceMonitor"): "servicemonitors",
+    Kind("nfd.k8s-sigs.io/v1alpha1", "NodeFeature"): "nodefeatures",
     Kind("node.k8s.io/v1", "RuntimeClass"): "runtimeclasses",
+    Kind("nvidia.com/v1", "ClusterPolicy"): "clusterpolicies",
+    Kind("nvidia.com/v1alpha1", "NVIDIADriver"): "nvidiadrivers",
+    Kind("policy/v1", "PodDisruptionBudget"): "poddisruptionbudgets",
+    Kind("policy/v1beta1", "PodDisruptionBudget"): "poddisruptionbudgets",  # before Kubernetes 1.22
     Kind("rbac.authorization.k8s.io/v1", "ClusterRole"): "clusterroles",
     Kind("rbac.authorization.k8s.io/v1", "ClusterRoleBinding"): "clusterrolebindings",
     Kind("rbac.authorization.k8s.io/v1", "Role"): "roles",
@@ -92,6 +99,8 @@ class Cluster:
         patience: Seconds for which a request is repeated while the server is silent or overloaded.
         requests: Number of requests sent so far.
         silence: Whether the server answers, and since when it does not.
+        fence: Asked before every write with its path; raises if we may not write any more.
+        date: The server's clock as its last answer told it; empty if it does not tell.
     """
 
     def __init__(self, client: Any, *, name: str, server: str, user: str = "") -> None:
@@ -103,6 +112,8 @@ class Cluster:
         self.patience = 0.0
         self.requests = 0
         self.silence = Silence()
+        self.fence: Callable[[str], None] = open_to_all
+        self.date = ""
         self._hurried = threading.Event()
 
     def hurry(self) -> None:
@@ -123,6 +134,10 @@ class Cluster:
         except NotFound:
             return frozenset()
         return frozenset(resource["name"] for resource in answer.get("resources", ()))
+
+    def ask(self, path: str) -> Manifest:
+        """Return the answer to a GET of any path; of objects in lists the metadata alone, if the server can do that."""
+        return self._json("GET", path, path, accept=f"{_METADATA_ALONE},application/json")
 
     def whoami(self) -> str:
         """Return our user name at the server. Raises NotFound before Kubernetes 1.28."""
@@ -151,19 +166,29 @@ class Cluster:
     def get(self, ref: ObjectRef) -> Manifest | None:
         """Return one object, or None if it does not exist."""
         try:
-            return self._json("GET", _path(ref.type, ref.namespace, ref.name), str(ref))
+            return self.read(ref)
         except NotFound:
             return None
 
+    def read(self, ref: ObjectRef) -> Manifest:
+        """Return one object. Raises NotFound."""
+        return self._json("GET", _path(ref.type, ref.namespace, ref.name), str(ref))
+
     def list(
-        self, kind: Kind, *, namespace: str = "", label_selector: str = "", patience: float | None = None
+        self,
+        kind: Kind,
+        *,
+        namespace: str = "",
+        label_selector: str = "",
+        field_selector: str = "",
+        patience: float | None = None,
     ) -> Listing:
         """Return all objects of a kind that match; none if the server does not serve the kind.
 
         Args:
             patience: In place of the cluster's own, in seconds.
         """
-        query = [("labelSelector", label_selector)] if label_selector else []
+        query = _selectors(label_selector, field_selector)
         try:
             answer = self._json("GET", _path(kind, namespace), KINDS[kind], query=query, patience=patience)
         except NotFound:
@@ -219,11 +244,34 @@ class Cluster:
 
     def label(self, ref: ObjectRef, uid: str, labels: Mapping[str, str | None]) -> Manifest:
         """Set labels of an existing object and remove those that are None; ``uid`` guards against a namesake."""
-        body = {"metadata": {"uid": uid, "labels": dict(labels)}}
+        return self.merge(ref, {"metadata": {"uid": uid, "labels": dict(labels)}})
+
+    def merge(self, ref: ObjectRef, change: Mapping[str, Any]) -> Manifest:
+        """Merge a change into an existing object; None removes. Raises Outdated if it holds another version or uid."""
         query = [("fieldManager", FIELD_MANAGER)]
         path = _path(ref.type, ref.namespace, ref.name)
-        response = self._send("PATCH", path, str(ref), body=body, query=query, content_type=_MERGE_PATCH)
+        response = self._send("PATCH", path, str(ref), body=change, query=query, content_type=_MERGE_PATCH)
         return dict(json.loads(response.data))
+
+    def eviction_version(self) -> str:
+        """Return the API version in which the server wants evictions: ``policy/v1``, before 1.22 ``policy/v1beta1``."""
+        core = self._json("GET", "/api/v1", "v1")
+        found = (resource for resource in core.get("resources", ()) if resource["name"] == "pods/eviction")
+        eviction: dict[str, Any] = next(found, {})
+        return f"{eviction.get('group', 'policy')}/{eviction.get('version', 'v1')}"
+
+    def evict(self, pod: ObjectRef, uid: str, *, api_version: str) -> None:
+        """Have a pod end as budgets allow; asked once.
+
+        Raises:
+            Protected: A PodDisruptionBudget does not allow it now.
+            NotFound, Outdated: The pod is gone; another one may have its name.
+        """
+        names = {"name": pod.name, "namespace": pod.namespace}
+        options = {"preconditions": {"uid": uid}}
+        body = {"apiVersion": api_version, "kind": "Eviction", "metadata": names, "deleteOptions": options}
+        path = f"{_path(pod.type, pod.namespace, pod.name)}/eviction"
+        self._json("POST", path, f"eviction of {pod}", body=body, patience=0.0)
 
     def create(self, manifest: Manifest) -> Manifest:
         """Create an object. Raises AlreadyExists."""
@@ -239,7 +287,14 @@ class Cluster:
 
     def delete(self, ref: ObjectRef, *, uid: str = "") -> None:
         """Delete an object with what it owns; an object that is gone already is no error."""
-        body: dict[str, Any] = {"propagationPolicy": "Background"}
+        self._delete(ref, uid, "Background")
+
+    def orphan(self, ref: ObjectRef, *, uid: str) -> None:
+        """Delete an object alone; what it owns stays, and belongs to nobody. It is gone only a while after this."""
+        self._delete(ref, uid, "Orphan")
+
+    def _delete(self, ref: ObjectRef, uid: str, policy: str) -> None:
+        body: dict[str, Any] = {"propagationPolicy": policy}
         body |= {"preconditions": {"uid": uid}} if uid else {}
         try:
             self._json("DELETE", _path(ref.type, ref.namespace, ref.name), str(ref), body=body)
@@ -263,11 +318,13 @@ class Cluster:
         path = _path(Kind("v1", "Event"), metadata.get("namespace", ""))
         return self._json("GET", path, f"events of {ref_of(item)}", query=query).get("items") or ()
 
-    def watch(self, kind: Kind, resource_version: str, *, label_selector: str = "") -> WatchStream:
+    def watch(
+        self, kind: Kind, resource_version: str, *, label_selector: str = "", field_selector: str = ""
+    ) -> WatchStream:
         """Start to watch a kind in all namespaces from a version on."""
         query = [("watch", "true"), ("resourceVersion", resource_version), ("allowWatchBookmarks", "true")]
         query += [("timeoutSeconds", str(WatchStream.SECONDS))]
-        query += [("labelSelector", label_selector)] if label_selector else []
+        query += _selectors(label_selector, field_selector)
         timeout = (CONNECT_SECONDS, WatchStream.SECONDS + 10)
         place = self._place("WATCH", KINDS[kind])
         response = self._once("GET", _path(kind), place, query=query, timeout=timeout)
@@ -304,8 +361,11 @@ class Cluster:
         body: Any = None,
         query: Sequence[tuple[str, str]] = (),
         content_type: str = "application/json",
+        accept: str = "application/json",
         timeout: tuple[float, float] = (CONNECT_SECONDS, READ_SECONDS),
     ) -> Any:
+        if verb != "GET":
+            self.fence(path)
         with self._counting:
             self.requests += 1
         with self.silence.noted(place):
@@ -314,17 +374,31 @@ class Cluster:
                 path,
                 body=body,
                 query_params=[*query],
-                header_params={"Accept": "application/json"},
+                header_params={"Accept": accept},
                 content_type=content_type,
                 serialize=False,
                 _request_timeout=timeout,
             )
+            self.date = response.headers.get("Date", "")
             if ("watch", "true") not in query:
                 _ = response.data  # read here, so that a connection lost in the middle is translated too
             return response
 
 
 _CREATED = 201
+
+
+def open_to_all(_path: str) -> None:
+    """Let every write pass: the fence of a cluster that nobody has locked."""
+
+
+def _selectors(labels: str, fields: str) -> list[tuple[str, str]]:
+    return [(name, value) for name, value in (("labelSelector", labels), ("fieldSelector", fields)) if value]
+
+
+def path_of(ref: ObjectRef) -> str:
+    """Return an object's REST path."""
+    return _path(ref.type, ref.namespace, ref.name)
 
 
 def _path(kind: Kind, namespace: str = "", name: str = "") -> str:

@@ -1,5 +1,17 @@
 """Codes of findings about API servers; docs/findings.md is generated from such tables."""
 
+NODE_AWAY = "GP690"
+POD_AWAY = "GP691"
+NO_SHELL = "GP692"
+UNRECORDED = "GP330"
+NO_SUCH_RUN = "GP331"
+NOT_ON_RECORD = "GP332"
+HIDDEN_VALUES = "GP333"
+DAMAGED_RECORD = "GP334"
+OTHER_MACHINES = "GP335"
+NOT_UNDERSTOOD = "GP336"
+ROLLED_BACK = "GP337"
+
 CODES = {
     "GP300": "The kubeconfig cannot be used",
     "GP301": "The API server does not answer",
@@ -13,4 +25,18 @@ CODES = {
     "GP309": "An object belongs to another stack",
     "GP310": "Permissions are missing; they are named before anything is written",
     "GP311": "The plan lacks the API server's own word, which needs the right to write",
+    "GP320": "The plan does not say how drivers are replaced, which needs rights to read",
+    "GP350": "The lock was not taken away: its holder lives",
+    "GP351": "Another run has written since the plan was made",
+    UNRECORDED: "A run could not be put on record",
+    NO_SUCH_RUN: "There is no run of this number on record, or none to go back to",
+    NOT_ON_RECORD: "The inventory of a run is not on record",
+    HIDDEN_VALUES: "An inventory on record lacks secrets, and the inventory file does not have them either",
+    DAMAGED_RECORD: "A record of a run cannot be read",
+    OTHER_MACHINES: "The inventory's nodes are others than at the time of the run that is brought back",
+    ROLLED_BACK: "The rollout of the driver failed, and the cluster goes back to what it had",
+    NOT_UNDERSTOOD: "An inventory on record is not valid for this version of the tool",
+    NODE_AWAY: "The cluster has no node of this name, or the node is not ready",
+    POD_AWAY: "The helper pod does not start on a node",
+    NO_SHELL: "No command can be run on a node through its helper pod",
 }

@@ -28,6 +28,10 @@ class Gone(Rejected):
     """The resourceVersion to watch from is too old: list again."""
 
 
+class Protected(Rejected):
+    """A PodDisruptionBudget forbids to evict a pod now; the evidence names it."""
+
+
 class FieldConflict(Rejected):
     """Other field managers own fields that we want to set; ``managers`` holds their names."""
 
@@ -112,9 +116,16 @@ def _answered(error: Any, place: Place) -> ProvisionError:  # noqa: PLR0911 (a t
         case 410:
             return Gone(_finding("GP305", "the resource version is too old", place, message))
         case 429 | 500 | 502 | 503 | 504:
-            return _without_logs(place, message) if _KUBELET_LOGS in message else _overloaded(error, place, message)
+            return _not_now(error, place, status)
         case code:
             return Rejected(_finding("GP305", f"the API server rejects it ({code})", place, message))
+
+
+def _not_now(error: Any, place: Place, status: dict[str, Any]) -> ProvisionError:
+    message = status.get("message") or error.reason or ""
+    if budget := _budget(status):
+        return Protected(_finding("GP305", "a disruption budget forbids it for now", place, budget))
+    return _without_logs(place, message) if _KUBELET_LOGS in message else _overloaded(error, place, message)
 
 
 def no_api_server(place: Place) -> Unreachable:
@@ -157,6 +168,12 @@ def _is_about_the_user(status: dict[str, Any]) -> bool:
 
 # The last is 1.20's whole message about an apply that may not create.
 _ABOUT_THE_USER = r'User "[^"]*" cannot |is attempting to grant RBAC permissions|is forbidden: *$'
+
+
+def _budget(status: dict[str, Any]) -> str:
+    """Return what a budget says against an eviction; empty for an answer that is not about one."""
+    causes = (status.get("details") or {}).get("causes") or []
+    return next((cause.get("message", "") for cause in causes if cause.get("reason") == "DisruptionBudget"), "")
 
 
 def _conflicting_fields(status: dict[str, Any]) -> list[str]:

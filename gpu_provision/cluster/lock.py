@@ -1,201 +1,222 @@
 """One writer per stack: a Lease in the operands' namespace, renewed while its holder lives.
 
 A holder that died is recognized without comparing clocks: on the holder's own machine by its process id, elsewhere
-by a renewal that does not come while we watch.
+by a renewal that does not come while we watch. A holder that could not renew its lease in time writes nothing more:
+every write asks first.
 """
 
 from __future__ import annotations
 
-import getpass
-import os
-import socket
+import contextlib
 import threading
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
-from pathlib import Path
 from typing import Self
 
-from gpu_provision.cluster.client import Cluster
-from gpu_provision.cluster.errors import AlreadyExists, NotFound
+from gpu_provision.cluster import leases
+from gpu_provision.cluster.client import Cluster, open_to_all, path_of
+from gpu_provision.cluster.errors import AlreadyExists, NotFound, Outdated
+from gpu_provision.cluster.holders import identity, is_alive_here, is_dead
+from gpu_provision.cluster.leases import Lease
 from gpu_provision.model.cluster import Manifest, ObjectRef
-from gpu_provision.model.findings import Finding, Locked, ProvisionError, Rejected
+from gpu_provision.model.findings import Locked, ProvisionError, Rejected
 from gpu_provision.model.inventory import Inventory
-from gpu_provision.planning.observed import Lock
+from gpu_provision.model.progress import Lock
 
-LEASE_SECONDS, RENEW_SECONDS = 15, 5
+_TRIES = 5  # to take a lock away from somebody who renews it
 
-
-def lock_ref(inventory: Inventory) -> ObjectRef:
-    """Return the Lease that stands for the right to write."""
-    return ObjectRef("coordination.k8s.io/v1", "Lease", inventory.cluster.namespace, inventory.name)
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # goes on while a laptop sleeps; the others do, too
 
 
-def read(cluster: Cluster, inventory: Inventory) -> Lock | None:
-    """Return who writes right now, or None."""
-    return _holder(cluster.get(lock_ref(inventory)))
+def free(
+    cluster: Cluster,
+    inventory: Inventory,
+    *,
+    force: bool = False,
+    agreed: Callable[[Lock], bool] = lambda _: True,
+    on_wait: Callable[[str], None],
+) -> Lease:
+    """Take the lock away from a holder that is gone; return it as it was, with an empty version if it still is.
+
+    Args:
+        force: Also from a holder that lives, whose run ends then.
+        agreed: Asked once it is known whom this is about.
+
+    Raises:
+        Locked: The holder lives.
+    """
+    ref = leases.lock_ref(inventory)
+    lease = cluster.get(ref)
+    held = leases.holder_of(cluster, lease)
+    if lease is not None and held is not None and not force:
+        lease = _abandoned(cluster, ref, lease, on_wait, alive=leases.alive)
+        held = leases.holder_of(cluster, lease)
+    if lease is None or held is None:
+        return Lease(None, "")
+    if not agreed(held):
+        return Lease(held, "")
+    if force and not is_dead(held.holder):
+        lease = _taken_over(cluster, ref, lease, held, on_wait)
+    with contextlib.suppress(Outdated):
+        return Lease(held, leases.version_of(cluster.replace(leases.written(ref, "", lease))))
+    raise leases.alive(cluster, leases.holder_of(cluster, cluster.get(ref)) or held)
 
 
-def _holder(lease: Manifest | None) -> Lock | None:
-    spec = (lease or {}).get("spec") or {}
-    holder = spec.get("holderIdentity")
-    return Lock(holder=holder, since=str(spec.get("acquireTime", ""))) if holder else None
+def _taken_over(
+    cluster: Cluster, ref: ObjectRef, lease: Manifest, held: Lock, on_wait: Callable[[str], None]
+) -> Manifest:
+    """Take the lock from a run that lives, and keep it until that run cannot write any more: then it may be free."""
+    for _ in range(_TRIES):
+        with contextlib.suppress(Outdated):
+            taken = cluster.replace(leases.written(ref, identity(), lease))
+            on_wait("the lock is taken away; waiting until the run that had it writes nothing more")
+            time.sleep(leases.LEASE_SECONDS - leases.RENEW_SECONDS)  # so long a lease is fresh for whoever renewed it
+            return taken
+        lease = cluster.get(ref) or lease
+    raise leases.alive(cluster, leases.holder_of(cluster, lease) or held)
 
 
-def identity() -> str:
-    """Return this process as ``user@host pid 123 start 456``; the start time tells reused process ids apart."""
-    return f"{_user()}@{socket.gethostname()} pid {os.getpid()} start {_started(os.getpid())}"
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return str(os.getuid())
-
-
-def _started(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
-    except (OSError, IndexError):
-        return ""
-
-
-def is_dead(holder: str) -> bool:
-    """Whether a holder was a process of this machine that is gone."""
-    process = _local_process(holder)
-    return process is not None and _started(process[0]) != process[1]
-
-
-def is_alive_here(holder: str) -> bool:
-    """Whether a holder is a living process of this machine."""
-    process = _local_process(holder)
-    return process is not None and _started(process[0]) == process[1]
-
-
-def _local_process(holder: str) -> tuple[int, str] | None:
-    owner, _, process = holder.partition(" pid ")
-    pid, _, start = process.partition(" start ")
-    if owner.rpartition("@")[2] != socket.gethostname() or not pid.isdigit():
-        return None
-    return int(pid), start
-
-
-def locked(cluster: Cluster, held: Lock) -> Locked:
-    """Return the error that says who holds the lock and since when."""
-    return Locked(
-        Finding(
-            code="GP306",
-            what=f"another run is writing to {cluster.name}: {held.holder}, since {held.since}",
-            where=cluster.server,
-            fix="wait until it has ended and run again; a run that died gives the lock up after "
-            f"{LEASE_SECONDS} s by itself",
-        )
-    )
+def _abandoned(
+    cluster: Cluster,
+    ref: ObjectRef,
+    lease: Manifest,
+    on_wait: Callable[[str], None],
+    *,
+    alive: Callable[[Cluster, Lock], Locked],
+) -> Manifest | None:
+    """Return a lease, as last looked at, once nobody is behind it; None if it has gone. Raises ``alive``."""
+    held = leases.holder_of(cluster, lease)
+    if held is None or is_dead(held.holder):
+        return lease
+    if is_alive_here(held.holder):
+        raise alive(cluster, held)
+    seen, give_up = lease["spec"].get("renewTime"), time.monotonic() + leases.LEASE_SECONDS
+    while time.monotonic() < give_up:
+        on_wait(f"the lock is held by {held.holder}; looking whether it is alive")
+        time.sleep(leases.RENEW_SECONDS / 2)  # a living holder renews within this time, twice over
+        now = cluster.get(ref)
+        current = leases.holder_of(cluster, now)
+        if now is None or current is None:
+            return now
+        if now["spec"].get("renewTime") != seen:
+            raise alive(cluster, current)
+        lease = now
+    return lease
 
 
 class WriteLock:
-    """The right to write, from `acquire` to `release`; a context manager."""
+    """The right to write, from entering to leaving; a context manager.
 
-    def __init__(self, cluster: Cluster, inventory: Inventory, *, on_wait: Callable[[str], None]) -> None:
-        """Prepare; nothing is sent. ``on_wait`` is told what is waited for."""
-        self._cluster, self._ref, self._on_wait = cluster, lock_ref(inventory), on_wait
+    Attributes:
+        lost: Why there is no right to write any more; every write of the cluster raises it.
+    """
+
+    def __init__(
+        self, cluster: Cluster, inventory: Inventory, *, on_wait: Callable[[str], None], planned_at: str | None = None
+    ) -> None:
+        """Prepare; nothing is sent.
+
+        Args:
+            on_wait: Told what is waited for.
+            planned_at: Version of the lock when the plan was made: if somebody has had it since, that is an error.
+        """
+        self._cluster, self._ref, self._on_wait = cluster, leases.lock_ref(inventory), on_wait
+        self._planned_at = planned_at
         self._identity = identity()
         self._lease: Manifest = {}
+        self._renewed_at = 0.0
+        self._news = threading.Condition()
         self._released = threading.Event()
         self._renewer = threading.Thread(target=self._renew, name="lock", daemon=True)
         self.lost: ProvisionError | None = None
 
     def __enter__(self) -> Self:
         """Acquire the lock and keep it renewed. Raises Locked."""
-        self._lease = self._acquire()
+        began = _now()
+        self._lease = self._acquire(began)
         self._renewer.start()
+        self._cluster.fence = self._fence
         return self
 
     def __exit__(self, *_: object) -> None:
         """Give the lock back; a server that is gone will see it expire."""
+        self._cluster.fence = open_to_all
         self._released.set()
-        self._cluster.patience = min(self._cluster.patience, RENEW_SECONDS)
-        self._renewer.join(RENEW_SECONDS)  # else its last renewal and our farewell could meet
+        self._cluster.patience = min(self._cluster.patience, leases.RENEW_SECONDS)
+        self._renewer.join(leases.RENEW_SECONDS)  # else its last renewal and our farewell could meet
         try:
-            self._lease = self._cluster.replace(self._written("", self._lease))
+            self._lease = self._cluster.replace(leases.written(self._ref, "", self._lease))
         except ProvisionError:
             return
 
-    def _acquire(self) -> Manifest:
+    def _fence(self, path: str) -> None:
+        """Let a write pass while the lease is fresh; wait for its renewal if not, and raise if that fails."""
+        if path.startswith(path_of(self._ref).rpartition("/")[0]):
+            return
+        with self._news:
+            while self.lost is None and _now() - self._renewed_at > leases.LEASE_SECONDS - leases.RENEW_SECONDS:
+                self._news.wait(leases.RENEW_SECONDS)
+            if self.lost is not None:
+                raise self.lost
+
+    def _acquire(self, began: float) -> Manifest:
         lease = self._cluster.get(self._ref)
-        if lease is None:
-            return self._create()
-        held = _holder(lease)
-        if held and is_alive_here(held.holder):
-            raise locked(self._cluster, held)
-        if held and not is_dead(held.holder):
-            silent = self._wait_for_silence(lease, held)
-            return self._take(silent, held) if silent else self._create()
-        return self._take(lease, held)
+        if lease is not None:
+            lease = _abandoned(self._cluster, self._ref, lease, self._on_wait, alive=leases.locked)
+            began = _now()
+        if self._planned_at not in {None, leases.version_of(lease)}:
+            raise leases.outrun(self._cluster)
+        self._renewed_at = began
+        try:
+            return self._create() if lease is None else self._replace(lease)
+        except (AlreadyExists, Outdated, NotFound) as error:
+            held = leases.holder_of(self._cluster, self._cluster.get(self._ref))
+            raise (leases.locked(self._cluster, held) if held else leases.outrun(self._cluster)) from error
 
     def _create(self) -> Manifest:
-        try:
-            return self._cluster.create(self._written(self._identity, {}))
-        except AlreadyExists as error:
-            held = _holder(self._cluster.get(self._ref))
-            raise (locked(self._cluster, held) if held else error) from error
+        return self._cluster.create(leases.written(self._ref, self._identity, {}))
 
-    def _take(self, lease: Manifest, held: Lock | None) -> Manifest:
-        try:
-            return self._cluster.replace(self._written(self._identity, lease))
-        except Rejected as error:
-            now = _holder(self._cluster.get(self._ref)) or held
-            raise (locked(self._cluster, now) if now else error) from error
-
-    def _wait_for_silence(self, lease: Manifest, held: Lock) -> Manifest | None:
-        """Return the lease as last looked at: taking exactly that one, only one of several waiters succeeds."""
-        seen, give_up = lease["spec"].get("renewTime"), time.monotonic() + LEASE_SECONDS
-        while time.monotonic() < give_up:
-            self._on_wait(f"the lock is held by {held.holder}; looking whether it is alive")
-            time.sleep(RENEW_SECONDS / 2)  # a living holder renews within this time, twice over
-            now = self._cluster.get(self._ref)
-            if now is None or not _holder(now):
-                return now
-            if now["spec"].get("renewTime") != seen:
-                raise locked(self._cluster, _holder(now) or held)
-            lease = now
-        return lease
+    def _replace(self, lease: Manifest) -> Manifest:
+        return self._cluster.replace(leases.written(self._ref, self._identity, lease))
 
     def _renew(self) -> None:
-        silent_since = time.monotonic()
-        while not self._released.wait(RENEW_SECONDS):
+        began = self._renewed_at
+        while not self._released.wait(max(0.0, began + leases.RENEW_SECONDS - _now())):
+            began = _now()
             try:
                 self._lease = self._renewed()
-                silent_since = time.monotonic()
             except Locked as error:
-                self.lost = error
+                self._note(error)
                 return
             except ProvisionError as error:
-                if time.monotonic() - silent_since > LEASE_SECONDS:
-                    self.lost = error
+                if _now() - self._renewed_at > leases.LEASE_SECONDS:
+                    self._note(error)
+            else:
+                self._note_renewal(began)
+
+    def _note(self, error: ProvisionError) -> None:
+        with self._news:
+            self.lost = error
+            self._news.notify_all()
+
+    def _note_renewal(self, began: float) -> None:
+        with self._news:
+            self._renewed_at = began
+            self._news.notify_all()
 
     def _renewed(self) -> Manifest:
         """Renew the lease; whatever else somebody wrote to it, it is ours while it says so."""
         try:
-            return self._cluster.replace(self._written(self._identity, self._lease))
+            return self._replace(self._lease)
         except NotFound:
             return self._create()
         except Rejected as error:
             lease = self._cluster.get(self._ref)
-            held = _holder(lease)
+            held = leases.holder_of(self._cluster, lease)
             if lease is None or held is None or held.holder != self._identity:
-                raise (locked(self._cluster, held) if held else error) from error
-            return self._cluster.replace(self._written(self._identity, lease))
+                raise leases.lost(self._cluster, held) from error
+            return self._replace(lease)
 
-    def _written(self, holder: str, lease: Manifest) -> Manifest:
-        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-        before = lease.get("spec", {})
-        acquired = before.get("acquireTime", now) if before.get("holderIdentity") == holder else now
-        spec = {"holderIdentity": holder, "leaseDurationSeconds": LEASE_SECONDS, "renewTime": now}
-        return {
-            "apiVersion": self._ref.api_version,
-            "kind": self._ref.kind,
-            "metadata": lease.get("metadata") or {"name": self._ref.name, "namespace": self._ref.namespace},
-            "spec": {**spec, "acquireTime": acquired},
-        }
+
+def _now() -> float:
+    return time.clock_gettime(_CLOCK)

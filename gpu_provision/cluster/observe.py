@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
+import json
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 
-from gpu_provision.cluster import lock, records
+from gpu_provision.cluster import leases, records
 from gpu_provision.cluster.client import KINDS, Cluster
 from gpu_provision.cluster.facts import node_facts
 from gpu_provision.model.cluster import ClusterFacts, Kind, Manifest, ObjectRef, ref_of
@@ -17,7 +20,19 @@ NODE, POD, NAMESPACE = Kind("v1", "Node"), Kind("v1", "Pod"), Kind("v1", "Namesp
 SERVICE_MONITORS = "servicemonitors.monitoring.coreos.com"
 _MONITORING = "monitoring.coreos.com/v1"
 _NEVER_MEMBERS = frozenset(
-    {NODE, POD, Kind("v1", "Event"), Kind("v1", "Secret"), Kind("coordination.k8s.io/v1", "Lease")}
+    {
+        NODE,
+        POD,
+        Kind("apps/v1", "ControllerRevision"),
+        Kind("coordination.k8s.io/v1", "Lease"),
+        Kind("nfd.k8s-sigs.io/v1alpha1", "NodeFeature"),
+        Kind("nvidia.com/v1", "ClusterPolicy"),
+        Kind("nvidia.com/v1alpha1", "NVIDIADriver"),
+        Kind("policy/v1", "PodDisruptionBudget"),
+        Kind("policy/v1beta1", "PodDisruptionBudget"),
+        Kind("v1", "Event"),
+        Kind("v1", "Secret"),
+    }
 )
 MEMBER_KINDS = KINDS.keys() - _NEVER_MEMBERS
 """Kinds of which a stack can have objects."""
@@ -25,7 +40,7 @@ _PARALLEL = 12
 
 
 def observe_facts(cluster: Cluster, inventory: Inventory) -> ClusterFacts:
-    """Read version, nodes, served resources, and the ConfigMaps that the inventory names."""
+    """Read version, nodes, served resources, and the ConfigMaps and Secrets that the inventory names."""
     version = cluster.version()
     with ThreadPoolExecutor(_PARALLEL) as pool:
         nodes = pool.submit(cluster.list, NODE)
@@ -35,11 +50,15 @@ def observe_facts(cluster: Cluster, inventory: Inventory) -> ClusterFacts:
         names = sorted(named_config_maps(inventory))
         contents = pool.map(lambda name: cluster.get(_config_map(inventory, name)), names)
         config_maps = {name: live.get("data") or {} for name, live in zip(names, contents, strict=True) if live}
+        secret_names = sorted(named_secrets(inventory))
+        secrets = pool.map(lambda name: cluster.get(_secret(inventory, name)), secret_names)
+        digests = {name: _digest(live) for name, live in zip(secret_names, secrets, strict=True) if live}
     return ClusterFacts(
         version=version,
         nodes=tuple(sorted(found, key=lambda node: node.name)),
         resources=resources,
         config_maps=config_maps,
+        secrets=digests,
     )
 
 
@@ -50,6 +69,26 @@ def named_config_maps(inventory: Inventory) -> frozenset[str]:
     names = {name for found in inputs for name in found}
     names |= {inventory.specs.device_plugin.config_name, inventory.specs.dcgm_exporter.metrics_config}
     return frozenset(filter(None, names))
+
+
+def named_secrets(inventory: Inventory) -> frozenset[str]:
+    """Return the names of the Secrets in the operands' namespace on whose content an installation depends."""
+    drivers = (inventory.specs.driver, *(pool.driver for pool in inventory.pools.values()))
+    return frozenset(filter(None, (each.licensing_config for each in drivers)))
+
+
+def _secret(inventory: Inventory, name: str) -> ObjectRef:
+    return ObjectRef("v1", "Secret", inventory.cluster.namespace, name)
+
+
+def _digest(secret: Manifest) -> str:
+    """Return a digest of a Secret's content that tells nobody what it is.
+
+    The key is the Secret's uid, which only those can read who may read its content: whoever sees the digest, which
+    ends up in a DaemonSet, cannot try values out. A Secret that is deleted and made anew is another one.
+    """
+    content = json.dumps(secret.get("data") or {}, sort_keys=True).encode()
+    return hmac.new(secret["metadata"]["uid"].encode(), content, hashlib.sha256).hexdigest()[:32]
 
 
 def _config_map(inventory: Inventory, name: str) -> ObjectRef:
@@ -73,7 +112,7 @@ def observe(
         pods = pool.submit(cluster.list, POD, label_selector=stack)
         namespaces = pool.submit(cluster.list, NAMESPACE)
         record = pool.submit(records.read, cluster, inventory)
-        held = pool.submit(lock.read, cluster, inventory)
+        lease = pool.submit(leases.read, cluster, inventory)
         kinds = (frozenset(wanted) | _earlier_kinds(top.result())) & MEMBER_KINDS
         lists = list(pool.map(lambda kind: cluster.list(kind, label_selector=set_label).items, sorted(kinds)))
     members = {ref_of(item): item for items in lists for item in items}
@@ -86,7 +125,8 @@ def observe(
         namespaces=frozenset(item["metadata"]["name"] for item in namespaces.result().items),
         pods={ref_of(pod): pod for pod in pods.result().items},
         passed=record.result(),
-        lock=held.result(),
+        lock=lease.result().lock,
+        lock_version=lease.result().version,
     )
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import NamedTuple, Self
 
 from gpu_provision.cluster.client import Cluster
@@ -17,24 +18,37 @@ _PAUSE_SECONDS = 1.0
 
 
 class Scope(NamedTuple):
-    """What one watch follows: a kind, in all namespaces, by labels."""
+    """What one watch follows: a kind, in all namespaces, by labels and fields."""
 
     kind: Kind
     label_selector: str = ""
+    field_selector: str = ""
 
 
 class Mirror:
     """The live objects of some scopes. Read it from one thread; its own threads keep it current."""
 
-    def __init__(self, cluster: Cluster, scopes: Sequence[Scope], *, patience: float) -> None:
-        """Prepare. ``patience`` is how many seconds of silence of the API server are borne."""
-        self._cluster, self._scopes, self._patience = cluster, scopes, patience
-        self._objects: dict[Kind, dict[ObjectRef, Manifest]] = {scope.kind: {} for scope in scopes}
-        self._streams: dict[Kind, WatchStream] = {}
+    def __init__(
+        self,
+        cluster: Cluster,
+        scopes: Sequence[Scope],
+        *,
+        patience: float,
+        on_wait: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            patience: How many seconds of silence of the API server are borne.
+            on_wait: Called every second that the first listing takes, by the thread that enters.
+        """
+        self._cluster, self._scopes, self._patience, self._on_wait = cluster, scopes, patience, on_wait
+        self._objects: dict[Scope, dict[ObjectRef, Manifest]] = {scope: {} for scope in scopes}
+        self._streams: dict[Scope, WatchStream] = {}
         self._changed, self._stopped = threading.Condition(), threading.Event()
         self._version, self._seen = 0, -1
         self._failure: ProvisionError | None = None
-        self._silent: dict[Kind, float] = {}
+        self._silent: dict[Scope, float] = {}
 
     @property
     def silence(self) -> float:
@@ -44,11 +58,22 @@ class Mirror:
 
     def __enter__(self) -> Self:
         """List every scope, then follow it."""
-        versions = [self._relist(scope, patience=None) for scope in self._scopes]
-        for scope, version in zip(self._scopes, versions, strict=True):
+        self._begin(self._scopes)
+        return self
+
+    def follow(self, *scopes: Scope) -> None:
+        """Follow more scopes from now on; those that are followed already are left as they are."""
+        new = [scope for scope in scopes if scope not in self._objects]
+        self._begin(new)
+
+    def _begin(self, scopes: Sequence[Scope]) -> None:
+        with ThreadPoolExecutor(1) as pool:
+            listing = pool.submit(lambda: [self._relist(scope, patience=None) for scope in scopes])
+            while wait([listing], _PAUSE_SECONDS).not_done:
+                self._on_wait()
+        for scope, version in zip(scopes, listing.result(), strict=True):
             worker = threading.Thread(target=self._follow, args=(scope, version), name=str(scope), daemon=True)
             worker.start()
-        return self
 
     def __exit__(self, *_: object) -> None:
         """End all watches."""
@@ -56,10 +81,11 @@ class Mirror:
         for stream in list(self._streams.values()):
             stream.close()
 
-    def of(self, kind: Kind) -> dict[ObjectRef, Manifest]:
-        """Return the live objects of a kind; a copy, never changed afterwards."""
+    def of(self, what: Kind | Scope) -> dict[ObjectRef, Manifest]:
+        """Return the live objects of a scope, of a kind's first one; a copy, never changed afterwards."""
         with self._changed:
-            return dict(self._objects[kind])
+            scope = what if isinstance(what, Scope) else next(each for each in self._scopes if each.kind == what)
+            return dict(self._objects[scope])
 
     def wait(self, seconds: float) -> bool:
         """Wait until something has changed since the last call, at most so long; say whether it has.
@@ -82,9 +108,14 @@ class Mirror:
             self._changed.notify_all()
 
     def _relist(self, scope: Scope, patience: float | None = 0.0) -> str:
-        listing = self._cluster.list(scope.kind, label_selector=scope.label_selector, patience=patience)
+        listing = self._cluster.list(
+            scope.kind,
+            label_selector=scope.label_selector,
+            field_selector=scope.field_selector,
+            patience=patience,
+        )
         with self._changed:
-            self._objects[scope.kind] = {ref_of(item): item for item in listing.items}
+            self._objects[scope] = {ref_of(item): item for item in listing.items}
         self.wake()
         return listing.resource_version
 
@@ -94,18 +125,18 @@ class Mirror:
             try:
                 version = version or self._relist(scope)
                 stream = self._open(scope, version)
-                self._silent.pop(scope.kind, None)
+                self._silent.pop(scope, None)
                 for event in stream:
                     version = event.object["metadata"]["resourceVersion"]
-                    self._take(scope.kind, event)
+                    self._take(scope, event)
             except Gone:
                 version = ""
             except Unreachable as error:
                 version = ""
-                if scope.kind not in self._silent:
-                    self._silent[scope.kind] = time.monotonic()
+                if scope not in self._silent:
+                    self._silent[scope] = time.monotonic()
                     self.wake()  # so that the silence is told
-                if time.monotonic() - self._silent[scope.kind] > self._patience:
+                if time.monotonic() - self._silent[scope] > self._patience:
                     self._fail(error)
                     return
             except ProvisionError as error:
@@ -115,20 +146,22 @@ class Mirror:
                 self._stopped.wait(_PAUSE_SECONDS)  # whoever ends watches at once is not asked at once again
 
     def _open(self, scope: Scope, version: str) -> WatchStream:
-        stream = self._cluster.watch(scope.kind, version, label_selector=scope.label_selector)
-        self._streams[scope.kind] = stream
+        stream = self._cluster.watch(
+            scope.kind, version, label_selector=scope.label_selector, field_selector=scope.field_selector
+        )
+        self._streams[scope] = stream
         if self._stopped.is_set():
             stream.close()
         return stream
 
-    def _take(self, kind: Kind, event: WatchEvent) -> None:
+    def _take(self, scope: Scope, event: WatchEvent) -> None:
         if event.type == "BOOKMARK":
             return
         with self._changed:
             if event.type == "DELETED":
-                self._objects[kind].pop(ref_of(event.object), None)
+                self._objects[scope].pop(ref_of(event.object), None)
             else:
-                self._objects[kind][ref_of(event.object)] = event.object
+                self._objects[scope][ref_of(event.object)] = event.object
         self.wake()
 
     def _fail(self, error: ProvisionError) -> None:

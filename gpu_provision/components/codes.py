@@ -9,6 +9,7 @@ POOL_CONFLICT = "GP404"
 UNCLAIMED = "GP405"
 HOOK_RUNTIME = "GP406"
 RUNTIME_WITHOUT_CDI = "GP407"
+DRIVER_GUESSED = "GP410"
 
 CODES: dict[str, str] = {
     OS_UNKNOWN: "The operating system of a GPU node is not known, so no driver image can be chosen for it.",
@@ -18,4 +19,5 @@ CODES: dict[str, str] = {
     UNCLAIMED: "A node of the cluster has an NVIDIA GPU, but no pool of the inventory claims it.",
     HOOK_RUNTIME: "CDI is off and only some GPU nodes run CRI-O, so no runtime class fits all of them.",
     RUNTIME_WITHOUT_CDI: "CDI is on, and the container runtime of a GPU node is too old to know it.",
+    DRIVER_GUESSED: "The driver is auto, and nothing tells whether a node has one of its own: it gets the container.",
 }

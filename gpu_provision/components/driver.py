@@ -125,7 +125,7 @@ def manifests(_spec: DriverSpec, context: Context) -> list[Manifest]:
 
 def problems(_spec: DriverSpec, context: Context) -> tuple[Finding, ...]:
     """Return the targets that no driver DaemonSet can serve."""
-    served = [target for target in context.targets if target.pool.driver.enabled]
+    served = [target for target in context.targets if not target.driver.on_host]
     return (
         *(_unknown(target) for target in served if target.os is None),
         *(_no_image(target) for target in served if target.os and target.os.id not in _WITH_IMAGES),
@@ -252,12 +252,12 @@ def _unknown(target: Target) -> Finding:
 
 
 def _no_image(target: Target) -> Finding:
-    tag = target.os.tag if target.os else ""
+    tag, switch = target.os.tag if target.os else "", "auto" if target.pool.driver.prefer_host else "false"
     return Finding(
         code=codes.NO_DRIVER_IMAGE,
         what=f"{target.name} runs {tag}, for which NVIDIA publishes no driver image",
         where=f"Node {target.name}",
         evidence=f"the image would be {image_of(target)}",
-        fix=f"install the driver on the host and set pools.{target.pool.name}.driver.enabled: false",
+        fix=f"install the driver on the host and set pools.{target.pool.name}.driver.enabled: {switch}",
         severity=Severity.WARNING,  # the user may well have built an image under that tag
     )

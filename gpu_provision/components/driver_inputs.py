@@ -64,10 +64,12 @@ def inputs(spec: DriverSpec, os: OperatingSystem | None, context: Context) -> In
     )
 
 
-def contents(spec: DriverSpec, context: Context) -> list[dict[str, str]]:
+def contents(spec: DriverSpec, context: Context) -> list[Any]:
     """Return what is known of the files: the driver is installed anew when one of them changes."""
     names = (spec.repo_config, spec.cert_config, spec.kernel_module_config)
-    return [dict(operands.config_of(context, name)) for name in names]
+    files = [dict(operands.config_of(context, name)) for name in names]
+    license_digest = context.facts.secrets.get(spec.licensing_config, "")
+    return [*files, license_digest] if license_digest else files
 
 
 def _files(config_map: str, directory: str, context: Context) -> Inputs:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from gpu_provision.components import operands, pods, validations
-from gpu_provision.components.node_labels import is_kept_off
+from gpu_provision.components.node_labels import able_to_run
 from gpu_provision.model.cluster import Context, Manifest, Target
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.specs import ValidatorSpec
@@ -22,26 +25,26 @@ def spec(inventory: Inventory) -> ValidatorSpec:
 
 def manifests(_spec: ValidatorSpec, context: Context) -> list[Manifest]:
     """Return a pod per target that can run it."""
-    return [
-        _pod(context, target) for target in context.targets if not is_kept_off(context, target, "container-toolkit")
-    ]
+    spec = _pod_spec(context)
+    return [_pod(context, target, spec) for target in able_to_run(context, "container-toolkit")]
 
 
-def _pod(context: Context, target: Target) -> Manifest:
+def _pod_spec(context: Context) -> dict[str, Any]:
+    """Return what the pods of all nodes have in common, with a place for the node's name."""
     container = validations.vector_add(
         context,
         "cuda-validation",
         env=pods.environment({"NVIDIA_VISIBLE_DEVICES": "all"}),
         securityContext=pods.PRIVILEGED,
     )
-    spec = validations.pod_spec(
-        context,
-        container,
-        nodeName=target.name,  # past the scheduler: no resource is requested, and no taint is in the way
-        runtimeClassName=operands.runtime_class(context),
-    )
+    return validations.pod_spec(context, container, nodeName="", runtimeClassName=operands.runtime_class(context))
+
+
+def _pod(context: Context, target: Target, common: Mapping[str, Any]) -> Manifest:
+    # Past the scheduler: no resource is requested, and no taint is in the way.
+    spec = {**common, "nodeName": target.name}
     validated = {
-        "driver": validations.driver_image(target),
+        "driver": validations.driver_of(target),
         "toolkit": validations.toolkit_image(context),
     }
     return validations.pod(context, target, APP, spec, validated)

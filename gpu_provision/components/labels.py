@@ -21,6 +21,8 @@ NFD_GPU = (
 GPU_PRESENT = "nvidia.com/gpu.present"
 DEPLOY_PREFIX = "nvidia.com/gpu.deploy."
 DEPLOY_OPERANDS = f"{DEPLOY_PREFIX}operands"  # the user's own switch for a whole node; never written by us
+DEPLOY_DRIVER = f"{DEPLOY_PREFIX}driver"
+PRE_INSTALLED = "pre-installed"  # value of it: the host has its own; also written by the driver manager
 
 # Read: what GPU Feature Discovery writes.
 GPU_PRODUCT = "nvidia.com/gpu.product"
@@ -29,12 +31,17 @@ DRIVER_VERSION = "nvidia.com/cuda.driver-version.full"
 
 # Ours.
 DRIVER_GROUP = "gpu-provision.io/driver"  # on nodes and driver pods: which driver DaemonSet serves the node
+HOST_DRIVER = "gpu-provision.io/host-driver"  # on nodes whose own driver was preferred: its version
 CONTAINER_RUNTIME = "gpu-provision.io/container-runtime"  # on nodes: which toolkit DaemonSet serves a mixed fleet
 INVENTORY = "gpu-provision.io/inventory"  # on nodes: the inventory that gave the node its labels
 COMPONENT = "gpu-provision.io/component"  # on every applied object and its pods
 STACK = "gpu-provision.io/stack"  # on pods: the inventory that they belong to
 DIGEST = "gpu-provision.io/digest"  # on validation pods and pod templates: names the content
+INSTALLATION = "gpu-provision.io/installation"  # on driver pods that we took over: what their driver is as good as
 CONFIG = "gpu-provision.io/config"  # annotation of pod templates: names the configuration that pods read once
+RECORD = "gpu-provision.io/record"  # on what the tool keeps for itself beside the stack's objects: what it is
+HELPER = "gpu-provision.io/helper"  # on helper pods: what they are for
+CORDONED = "gpu-provision.io/cordoned"  # annotation of nodes: we cordoned it, what for and since when
 
 APP = "app"
 COMPONENT_OF_APP = "app.kubernetes.io/component"

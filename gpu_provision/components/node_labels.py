@@ -6,13 +6,13 @@ the user or to somebody who paused an operand, so such a value survives also if 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from gpu_provision.components import labels
 from gpu_provision.components.targets import claims
 from gpu_provision.components.toolkit_runtimes import runtime_of
-from gpu_provision.model.cluster import Context, Manifest, NodeFacts, Target
+from gpu_provision.model.cluster import Basis, Context, Manifest, NodeFacts, Target
 from gpu_provision.model.inventory import Inventory
 
 NAME = "node_labels"
@@ -32,6 +32,9 @@ OPERANDS = (
     "operator-validator",
     "client",
 )
+
+_CHOSEN = frozenset({Basis.READ, Basis.LABEL})  # by `driver.enabled: auto`
+_NO_NEEDS: dict[str, str | None] = dict.fromkeys((labels.DRIVER_GROUP, labels.HOST_DRIVER, labels.CONTAINER_RUNTIME))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,24 +77,32 @@ def _of_target(spec: NodeLabelsSpec, target: Target, declared: Mapping[str, str 
     """Return the labels that a GPU node gets besides those that the inventory declares."""
     live = target.facts.labels if target.facts else {}
     if _is_gpu_gone(live):
-        without = _without_operands(live) | dict.fromkeys((labels.DRIVER_GROUP, labels.CONTAINER_RUNTIME))
-        return {labels.GPU_PRESENT: "false", labels.INVENTORY: spec.inventory, **without}
+        return {labels.GPU_PRESENT: "false", labels.INVENTORY: spec.inventory, **_without_operands(live), **_NO_NEEDS}
     is_off = {**live, **declared}.get(labels.DEPLOY_OPERANDS) == "false"
     return {
         labels.GPU_PRESENT: "true",
-        **(_without_operands(live) if is_off else _with_operands(live)),
+        **(_without_operands(live) if is_off else _with_operands(live) | _driver_operand(target, live)),
         labels.DRIVER_GROUP: target.driver_group or None,
+        labels.HOST_DRIVER: target.driver.version or None,
         labels.CONTAINER_RUNTIME: runtime_of(target),
         labels.INVENTORY: spec.inventory,
     }
 
 
-def is_kept_off(context: Context, target: Target, *operands: str) -> bool:
-    """Whether one of these operands cannot run on a node: its GPU is gone, or the user said so by a label."""
-    live = target.facts.labels if target.facts else {}
-    listed = (node.labels for node in context.inventory.nodes if node.name == target.name)
-    said = {**live, **target.pool.labels, **next(listed, {})}
+def able_to_run(context: Context, *operands: str) -> tuple[Target, ...]:
+    """Return the targets on which all of these operands can run.
+
+    Not those whose GPU is gone, and those of which the user said so by a label.
+    """
+    listed = {node.name: node.labels for node in context.inventory.nodes}
     switches = (labels.DEPLOY_OPERANDS, *map(labels.deploy, operands))
+    able = (each for each in context.targets if not _is_kept_off(each, switches, listed.get(each.name, {})))
+    return tuple(able)
+
+
+def _is_kept_off(target: Target, switches: Iterable[str], listed: Mapping[str, str]) -> bool:
+    live = target.facts.labels if target.facts else {}
+    said = {**live, **target.pool.labels, **listed}
     return _is_gpu_gone(live) or any(said.get(switch) == "false" for switch in switches)
 
 
@@ -103,6 +114,16 @@ def _is_gpu_gone(live: Mapping[str, str]) -> bool:
 def _with_operands(live: Mapping[str, str]) -> dict[str, str | None]:
     """Say true where nobody said anything; ``false``, ``pre-installed``, ``paused-...`` are others' words."""
     return {key: "true" for key in map(labels.deploy, OPERANDS) if live.get(key, "") in ("", "true")}
+
+
+def _driver_operand(target: Target, live: Mapping[str, str]) -> dict[str, str | None]:
+    """Say in the reference's word that the host has the driver, and take it back where the host has none."""
+    said, choice = live.get(labels.DEPLOY_DRIVER, ""), target.driver
+    if choice.basis is Basis.READ and not choice.on_host and said == labels.PRE_INSTALLED:
+        return {labels.DEPLOY_DRIVER: "true"}
+    if choice.basis in _CHOSEN and choice.on_host and said in ("", "true"):
+        return {labels.DEPLOY_DRIVER: labels.PRE_INSTALLED}
+    return {}
 
 
 def _without_operands(live: Mapping[str, str]) -> dict[str, str | None]:
@@ -118,7 +139,8 @@ def _is_left_over(spec: NodeLabelsSpec, node: NodeFacts, by_name: Mapping[str, T
 def _taken_back(node: NodeFacts) -> dict[str, str | None]:
     """Remove what was ours; a deploy label that somebody set to a value of their own stays theirs."""
     ours = [key for key in map(labels.deploy, OPERANDS) if node.labels.get(key) == "true"]
-    return dict.fromkeys((labels.GPU_PRESENT, *ours, labels.DRIVER_GROUP, labels.CONTAINER_RUNTIME, labels.INVENTORY))
+    ours += [labels.DEPLOY_DRIVER] if labels.HOST_DRIVER in node.labels else []
+    return dict.fromkeys((labels.GPU_PRESENT, *ours, *_NO_NEEDS, labels.INVENTORY))
 
 
 def _node(name: str, wanted: Mapping[str, str | None], live: Mapping[str, str]) -> Manifest:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from gpu_provision.components import codes
-from gpu_provision.components.labels import NFD_OS_ID, NFD_OS_VERSION, has_gpu
+from gpu_provision.components.driver_choice import choose
+from gpu_provision.components.labels import DEPLOY_DRIVER, NFD_OS_ID, NFD_OS_VERSION, PRE_INSTALLED, has_gpu
 from gpu_provision.components.objects import digest
-from gpu_provision.model.cluster import ClusterFacts, Context, NodeFacts, Target
+from gpu_provision.model.cluster import Basis, ClusterFacts, Context, DriverChoice, NodeFacts, Target
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.inventory import Inventory, NodePool, OperatingSystem
 
@@ -26,9 +27,10 @@ def targets(inventory: Inventory, facts: ClusterFacts) -> tuple[Target, ...]:
     These are the nodes it lists in a pool with GPUs, whether or not the cluster has them yet, and those of the
     cluster that such a pool's ``node_selector`` selects.
     """
-    seen = {node.name: node for node in facts.nodes}
+    seen, read = {node.name: node for node in facts.nodes}, facts.host_drivers
     claimed = claims(inventory, facts)
-    return tuple(_target(name, pool, seen.get(name)) for name, pool in sorted(claimed.items()) if pool.gpu is not None)
+    found = (_target(name, pool, seen.get(name), read.get(name)) for name, pool in sorted(claimed.items()) if pool.gpu)
+    return tuple(found)
 
 
 def claims(inventory: Inventory, facts: ClusterFacts) -> dict[str, NodePool]:
@@ -64,6 +66,7 @@ def problems(context: Context) -> tuple[Finding, ...]:
         *(_contested(name, pools) for name, pools in sorted(contested.items())),
         *(_unclaimed(name) for name in unclaimed(inventory, facts) if name not in contested),
         *(_differs(target) for target in context.targets if _os_differs(target)),
+        *_guessed(context),
     )
 
 
@@ -73,13 +76,13 @@ def observed_os(node: NodeFacts) -> OperatingSystem | None:
     return OperatingSystem(name, version) if name and version else node.os
 
 
-def driver_group(pool: NodePool, os: OperatingSystem | None) -> str:
+def driver_group(pool: NodePool, os: OperatingSystem | None, driver: DriverChoice) -> str:
     """Return the name of the driver DaemonSet's group for nodes of ``pool`` that run ``os``.
 
     It holds no version, so that an upgrade changes a DaemonSet instead of replacing it. Empty if no DaemonSet
-    can serve the node: its driver is off, or its operating system is unknown.
+    can serve the node: its driver is the host's own, or its operating system is unknown.
     """
-    if os is None or not pool.driver.enabled:
+    if os is None or driver.on_host:
         return ""
     group = f"{pool.name}-{os.tag}" if pool.overrides_driver else os.tag
     return dns_label(group)
@@ -91,9 +94,12 @@ def dns_label(text: str) -> str:
     return safe if len(safe) <= _LABEL_LENGTH else f"{safe[: _LABEL_LENGTH - 9].rstrip('-.')}-{digest(text, 8)}"
 
 
-def _target(name: str, pool: NodePool, facts: NodeFacts | None) -> Target:
+def _target(name: str, pool: NodePool, facts: NodeFacts | None, read: str | None) -> Target:
     os = (observed_os(facts) if facts else None) or pool.os
-    return Target(name=name, pool=pool, os=os, facts=facts, driver_group=driver_group(pool, os))
+    told = None if read is None else dns_label(read)  # so that it can be a label
+    driver = choose(pool.driver, read=told, labels=facts.labels if facts else {})
+    group = driver_group(pool, os, driver)
+    return Target(name=name, pool=pool, os=os, facts=facts, driver=driver, driver_group=group)
 
 
 def _selecting(pools: Iterable[NodePool], node: NodeFacts) -> list[NodePool]:
@@ -119,6 +125,22 @@ def _differs(target: Target) -> Finding:
         fix=f"correct pools.{target.pool.name}.os, or leave it out: every node then says so itself",
         severity=Severity.WARNING,
     )
+
+
+def _guessed(context: Context) -> Iterator[Finding]:
+    """Yield the nodes whose driver nobody has looked at; offline nobody can."""
+    names = [target.name for target in context.targets if target.driver.basis is Basis.GUESS]
+    if names and context.facts.version:
+        yield Finding(
+            code=codes.DRIVER_GUESSED,
+            what="nobody has looked whether these nodes have a driver of their own; they get the driver container",
+            where=f"{'Node' if len(names) == 1 else 'Nodes'} {', '.join(names)}",
+            evidence="driver.enabled is auto, their hosts were not read, and no label says whose driver they have",
+            consequence="on a node with a driver of its own the container ends, and its manager labels the node so",
+            fix="run without --cluster-only, or label nodes that have one:"
+            f" kubectl label node NODE {DEPLOY_DRIVER}={PRE_INSTALLED}",
+            severity=Severity.WARNING,
+        )
 
 
 def _contested(name: str, pools: list[NodePool]) -> Finding:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpu_provision.components import driver, labels, pods
-from gpu_provision.components.objects import compact, digest, manifest
+from gpu_provision.components.objects import compact, digest
 from gpu_provision.components.validator import ACCOUNT
 from gpu_provision.model.cluster import Context, Manifest, Target
 
@@ -60,13 +60,12 @@ def pod(context: Context, target: Target, app: str, spec: Mapping[str, Any], val
         "gpus": gpu.count if gpu else 0,
     }
     name = digest(content)
-    return manifest(
-        ("v1", "Pod"),
-        pod_name(app, target.name, name[:8]),
-        namespace=context.namespace,
-        labels={labels.APP: app, labels.DIGEST: name},
-        spec=dict(spec),
-    )
+    metadata = {
+        "name": pod_name(app, target.name, name[:8]),
+        "namespace": context.namespace,
+        "labels": {labels.APP: app, labels.DIGEST: name},
+    }
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": dict(spec)}  # compact as `pod_spec` is
 
 
 def pod_name(app: str, node: str, short_digest: str) -> str:
@@ -81,6 +80,6 @@ def toolkit_image(context: Context) -> str:
     return toolkit.image.reference if toolkit.enabled else ""
 
 
-def driver_image(target: Target) -> str:
-    """Return the driver image of a node; empty if the host has its own."""
-    return driver.image_of(target)
+def driver_of(target: Target) -> str:
+    """Return the driver image of a node, or the version of the host's own; empty if nothing tells that."""
+    return driver.image_of(target) or target.driver.version

@@ -30,7 +30,7 @@ from gpu_provision.model.inventory import HelperPod
 
 if TYPE_CHECKING:
     from gpu_provision.cluster.client import Cluster
-    from gpu_provision.connectors.host_shell import HostShell
+    from gpu_provision.cluster.host_shell import HostShell
 
 PREFIX = "@k8s-node/"
 _CHUNK = 1024 * 1024
@@ -72,7 +72,7 @@ class K8sNodeConnector(BaseConnector):
 
     def connect(self) -> None:
         """Start a helper pod on the node, a new one if there was one before a reboot; raises ConnectError."""
-        from gpu_provision.connectors import helper_pod, host_shell  # noqa: PLC0415 - with the cluster's client, 60 ms
+        from gpu_provision.cluster import helper_pod, host_shell  # noqa: PLC0415 - with the cluster's client, 60 ms
 
         try:
             cluster = _cluster(self.data["k8s_kubeconfig"], self.data["k8s_context"])

@@ -17,13 +17,17 @@ from pyinfra.api.deploy import deploy
 from pyinfra.api.exceptions import OperationError
 
 from gpu_provision import components
+from gpu_provision.components import driver
 from gpu_provision.connectors.cluster import GROUP
 from gpu_provision.diagnose.remedies import is_trouble
 from gpu_provision.engine.session import Session
+from gpu_provision.hosts.others import drivers
 from gpu_provision.inventory import load
 from gpu_provision.model.findings import Finding, ProvisionError, Severity
-from gpu_provision.model.plan import Action, Change
-from gpu_provision.report import diff
+from gpu_provision.model.inventory import Inventory
+from gpu_provision.model.plan import Action, Change, Plan
+from gpu_provision.report import diff, rollout
+from gpu_provision.report.plan import effects
 
 
 @deploy("GPU stack")
@@ -58,7 +62,13 @@ def _session() -> Session:
     if state.is_executing and path not in _Phase.executing:
         _Phase.executing.add(path)
         session.forget()
+    if not session.is_read and _leaves_drivers_to_hosts(session.inventory):
+        session.host_drivers = drivers()
     return session
+
+
+def _leaves_drivers_to_hosts(inventory: Inventory) -> bool:
+    return any(pool.driver.prefer_host for pool in inventory.pools.values())
 
 
 @operation()
@@ -92,13 +102,22 @@ def _component_commands(session: Session, component: str) -> list[FunctionComman
         return []
     if state.config.DIFF and not state.is_executing:
         _show(changes)
+    if component == driver.NAME and not state.is_executing:
+        _show_rollout(session.reading().plan)
     return [FunctionCommand(_bring_up, (session, component), {})]
 
 
 def _show(changes: tuple[Change, ...]) -> None:
     for change in changes:
         in_full = change.action in {Action.CREATE, Action.UPDATE}
-        for line in (*(diff.one(change) if in_full else (str(change.ref),)), *change.effects):
+        for line in (*(diff.one(change) if in_full else (str(change.ref),)), *effects(change)):
+            host.log(line)
+
+
+def _show_rollout(plan: Plan) -> None:
+    """Whom it evicts is what nobody wants to learn afterwards, so it needs no --diff."""
+    if plan.rollout:
+        for line in rollout.text(plan.rollout).splitlines():
             host.log(line)
 
 

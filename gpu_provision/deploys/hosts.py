@@ -2,10 +2,34 @@
 
 from __future__ import annotations
 
-from gpu_provision.hosts import barrier
-from gpu_provision.hosts.phase import host_prerequisites, host_teardown
+from functools import cache
+from pathlib import Path
+
+from pyinfra import host
+
+from gpu_provision.engine.guard import NodeGuard
+from gpu_provision.hosts import barrier, phase
+from gpu_provision.hosts.phase import host_teardown
+from gpu_provision.inventory import load
+from gpu_provision.model.inventory import Reboot
 
 __all__ = ["host_prerequisites", "host_teardown", "hosts_ready"]
+
+
+def host_prerequisites() -> None:
+    """Make true on a GPU host what must be true before any container runs; see gpu_provision.hosts.phase.
+
+    With ``host.data.gpu_inventory``, the path of the inventory file, nodes are cordoned and drained around reboots.
+    """
+    path = host.data.get("gpu_inventory")
+    wanted = phase.declared().get("reboot") == Reboot.IF_REQUIRED
+    phase.host_prerequisites(_guard_of(Path(path)) if path and wanted else None)
+
+
+@cache
+def _guard_of(path: Path) -> NodeGuard:
+    """Return the one guard that all hosts of an inventory share."""
+    return NodeGuard(load(path))
 
 
 def hosts_ready() -> None:

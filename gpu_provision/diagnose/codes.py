@@ -11,4 +11,6 @@ CODES = {
     "GP506": "A node is not in the cluster",
     "GP507": "A component is blocked by another one's failure",
     "GP508": "A GPU could not be validated, as all of them are in use",
+    "GP509": "Nodes keep their previous driver, as their policy says",
+    "GP510": "Nodes keep their previous driver, since the rollout cannot go on",
 }

@@ -83,6 +83,42 @@ def unvalidated(states: Iterable[NodeState], reason: str) -> tuple[Finding, ...]
     )
 
 
+def kept(states: Iterable[NodeState], reason: str) -> tuple[Finding, ...]:
+    """Return who keeps previous content, which a reason that begins with ``reason`` says: one finding per reason.
+
+    A ready one does as its policy says, which fails no run; a blocked one would go on if somebody helped.
+    """
+    alike: dict[tuple[State, str], list[str]] = {}
+    for state in states:
+        if state.state in {State.READY, State.BLOCKED} and state.reason.startswith(reason):
+            alike.setdefault((state.state, state.reason.removeprefix(f"{reason}: ")), []).append(state.node)
+    return tuple(
+        _as_wished(why, nodes) if state is State.READY else _held(why, nodes) for (state, why), nodes in alike.items()
+    )
+
+
+def _as_wished(why: str, nodes: Sequence[str]) -> Finding:
+    return Finding(
+        code="GP509",
+        what=f"the driver of {_names(nodes)} keeps its previous content",
+        where=f"node {_names(nodes)}",
+        evidence=why,
+        fix="nothing is wrong; it is replaced by a run for which this no longer holds",
+        severity=Severity.WARNING,
+    )
+
+
+def _held(why: str, nodes: Sequence[str]) -> Finding:
+    return Finding(
+        code="GP510",
+        what=f"the driver of {_names(nodes)} was not replaced and keeps its previous content",
+        where=f"node {_names(nodes)}",
+        evidence=why,
+        consequence="these nodes go on working with the driver that they have",
+        fix="see to what is named here and run again: the rollout goes on where it stopped",
+    )
+
+
 def blocked(states: Iterable[NodeState]) -> tuple[Finding, ...]:
     """Return what could not go on: one finding per set of components, with the nodes that they are blocked on."""
     by_node: dict[str, list[NodeState]] = {}

@@ -28,10 +28,17 @@ def phase(pod: Manifest) -> str:
 def was_turned_away(pod: Manifest) -> bool:
     """Whether the node ended the pod for reasons of its own, so that the pod says nothing about what it was to show.
 
-    Source: the kubelet's pod status reasons, such as Evicted, UnexpectedAdmissionError, NodeShutdown.
+    A container that the runtime had no time to start is such a reason; one that it could not start is not.
+    Source: the kubelet's pod status reasons, such as Evicted, UnexpectedAdmissionError, NodeShutdown, and
+    kuberuntime's StartError with what containerd 1.6 said on a node whose processors were overloaded.
     """
     reason = pod.get("status", {}).get("reason", "")
-    return phase(pod) == "Failed" and reason not in _OWN_FAILURES
+    return phase(pod) == "Failed" and (reason not in _OWN_FAILURES or any(map(_was_too_slow_to_start, _statuses(pod))))
+
+
+def _was_too_slow_to_start(container: dict[str, Any]) -> bool:
+    ended = container.get("state", {}).get("terminated", {})
+    return ended.get("reason") == "StartError" and "context deadline exceeded" in ended.get("message", "")
 
 
 _OWN_FAILURES = frozenset({"", "DeadlineExceeded"})
@@ -40,6 +47,11 @@ _OWN_FAILURES = frozenset({"", "DeadlineExceeded"})
 def node_of(pod: Manifest) -> str:
     """Return the node that the pod runs on, or that it is bound to by its daemon set; else an empty string."""
     return str(pod.get("spec", {}).get("nodeName") or _pinned_node(pod))
+
+
+def is_of_deployment(pod: Manifest) -> bool:
+    """Whether a Deployment made the pod, by way of one of its replica sets."""
+    return any(owner["kind"] == "ReplicaSet" for owner in pod["metadata"].get("ownerReferences", ()))
 
 
 def has_started(pod: Manifest) -> bool:

@@ -103,6 +103,15 @@ _TABLE: tuple[tuple[str, Remedy], ...] = (
         ),
     ),
     (
+        r"FailedCreatePodSandBox",
+        Remedy(
+            "GP500",
+            "the node's container runtime cannot set up the pod",
+            "mend on the node what the evidence names: the network plugin and /etc/cni/net.d, the pause image, the "
+            "runtime's own files; journalctl -u kubelet -u containerd says more",
+        ),
+    ),
+    (
         r"runAsNonRoot|breaks non-root policy",
         Remedy(
             "GP500",

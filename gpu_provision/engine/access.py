@@ -38,8 +38,15 @@ def missing_to_run(cluster: Cluster, reading: Reading) -> Finding | None:
     return _finding(cluster, reading.context.inventory, found, reading.refused) if found else None
 
 
+def missing(cluster: Cluster, inventory: Inventory, wanted: Iterable[Permission]) -> Finding | None:
+    """Return what our user lacks of certain permissions; None if nothing is lacking."""
+    found = tuple(sorted(lacking(cluster, frozenset(wanted))))
+    return _finding(cluster, inventory, found, "") if found else None
+
+
 def _wanted(reading: Reading) -> Iterator[Permission]:
     yield from needs.to_run(reading.context.inventory)
+    yield from needs.to_reboot(reading.context.inventory)
     created = {change.ref for change in reading.plan.changes if change.action is Action.CREATE}
     for manifest in _manifests(reading):
         wanted = needs.to_apply(manifest)
@@ -96,10 +103,18 @@ def missing_to_read(cluster: Cluster, inventory: Inventory, refusal: Refused) ->
     return Refused(_finding(cluster, inventory, missing, refusal.findings[0].evidence))
 
 
+def missing_to_remove(cluster: Cluster, inventory: Inventory, wanted: Iterable[Permission]) -> Finding | None:
+    """Return what our user lacks to remove a stack; None if nothing is lacking."""
+    found = lacking(cluster, wanted)
+    return _finding(cluster, inventory, found, "", "--destroy") if found else None
+
+
 _REFUSED = "GP303"
 
 
-def _finding(cluster: Cluster, inventory: Inventory, missing: tuple[Permission, ...], refusal: str) -> Finding:
+def _finding(
+    cluster: Cluster, inventory: Inventory, missing: tuple[Permission, ...], refusal: str, *options: str
+) -> Finding:
     user = _user(cluster, refusal)
     who = f"user {user}" if user else f"the kubeconfig's user {cluster.user}".rstrip()
     number = f"{len(missing)} permissions" if len(missing) > 1 else "a permission"
@@ -108,7 +123,7 @@ def _finding(cluster: Cluster, inventory: Inventory, missing: tuple[Permission, 
         what=f"{who} lacks {number} that this needs; nothing was written",
         where=f"{cluster.name} ({cluster.server})",
         evidence=_listed(told(missing)),
-        fix=f"let an administrator run: {_command(inventory, user)} | kubectl apply -f -",
+        fix=f"let an administrator run: {_command(inventory, user, *options)} | kubectl apply -f -",
     )
 
 
@@ -127,7 +142,7 @@ def _user(cluster: Cluster, refusal: str) -> str:
         return ""
 
 
-def _command(inventory: Inventory, user: str) -> str:
+def _command(inventory: Inventory, user: str, *options: str) -> str:
     account = user.removeprefix(_ACCOUNT)
     subject = ("--service-account", account) if account != user else ("--user", user or "NAME")
-    return shlex.join(("gpu-provision", "rbac", "-i", inventory.path or "FILE", *subject))
+    return shlex.join(("gpu-provision", "rbac", "-i", inventory.path or "FILE", *options, *subject))

@@ -10,7 +10,10 @@ from gpu_provision.diagnose import pods as pod_view
 from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
 from gpu_provision.model.progress import NodeState, State
 from gpu_provision.planning.membership import component_of, digest_of
-from gpu_provision.planning.states import NOT_RUN, OUTDATED, Key, Situation, label_changes
+from gpu_provision.planning.states import Key, Situation, label_changes
+from gpu_provision.planning.upgrades import DRIVER, NOT_RUN
+from gpu_provision.rollout.actions import Evict, Move
+from gpu_provision.rollout.observe import DRIVER_POD
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +28,15 @@ class LabelNode:
 
 @dataclass(frozen=True, slots=True)
 class StartPod:
-    """Start one validation pod."""
+    """Start one validation pod.
+
+    ``driver`` is the uid of the driver pod for which it will speak; empty if the node has none of ours.
+    """
 
     key: Key
     ref: ObjectRef
     manifest: Manifest = field(compare=False)  # its name holds the digest of its content
+    driver: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,21 +64,39 @@ class RemovePod:
     uid: str
 
 
-Step = LabelNode | StartPod | HarvestPod | RemovePod
+@dataclass(frozen=True, slots=True)
+class MoveNode:
+    """Take a node one state further in the rollout of its driver."""
+
+    key: Key
+    ref: ObjectRef
+    move: Move
+
+
+@dataclass(frozen=True, slots=True)
+class EvictPod:
+    """Ask the Eviction API for a pod. ``budgets`` names the budgets as they were seen: new ones, another try."""
+
+    key: Key
+    ref: ObjectRef
+    evict: Evict
+    budgets: str
+
+
+Step = LabelNode | StartPod | HarvestPod | RemovePod | MoveNode | EvictPod
 
 
 def next_steps(
     seen: Situation, settled: Mapping[Key, NodeState], *, stale: Collection[str], harvested: Collection[str]
 ) -> Iterator[Step]:
-    """Yield everything that can be done now.
+    """Yield everything that can be done now, but for what a rollout of the driver does.
 
     Args:
-        stale: Uids of validation pods that an earlier run left.
+        stale: Uids of validation pods that do not count: an earlier run left them, or they speak for another driver.
         harvested: Uids of validation pods whose result has been taken.
     """
     yield from _label_steps(seen, settled)
     yield from _validation_steps(seen, settled, stale, harvested)
-    yield from _restart_steps(seen, settled)
 
 
 def _label_steps(seen: Situation, settled: Mapping[Key, NodeState]) -> Iterator[Step]:
@@ -103,7 +128,17 @@ def _validation_steps(
             elif live is not None and live["metadata"]["uid"] not in harvested:
                 yield from _harvest(key, live, seen)
             elif state and state.state is State.PENDING and state.reason == NOT_RUN:
-                yield StartPod(key, ref_of(manifest), manifest)
+                yield _start(key, manifest, seen)
+
+
+def _start(key: Key, manifest: Manifest, seen: Situation) -> StartPod:
+    """Start a validation that names the driver pod that it finds; a rollout takes it as proof of that one only."""
+    pods = (pod["metadata"] for pod in seen.pods.get((DRIVER, key[1]), ()))
+    driver = next((pod["uid"] for pod in pods if not pod.get("deletionTimestamp")), "")
+    if driver:
+        metadata = manifest["metadata"]
+        manifest = {**manifest, "metadata": {**metadata, "labels": {**metadata["labels"], DRIVER_POD: driver}}}
+    return StartPod(key, ref_of(manifest), manifest, driver)
 
 
 def _superseded(seen: Situation) -> Iterator[Step]:
@@ -111,8 +146,9 @@ def _superseded(seen: Situation) -> Iterator[Step]:
     wanted = {ref_of(item) for items in seen.desired.values() for item in items if item["kind"] == "Pod"}
     for ref, pod in seen.observed.pods.items():
         component = component_of(pod)
-        if component in _VALIDATIONS and ref not in wanted:
-            yield from _removal((component, pod_view.node_of(pod)), pod)
+        key = (component, pod_view.node_of(pod))
+        if component in _VALIDATIONS and ref not in wanted and seen.context.part.has(*key):
+            yield from _removal(key, pod)
 
 
 _VALIDATIONS = frozenset({"driver_validation", "device_plugin_validation"})
@@ -131,32 +167,3 @@ def _harvest(key: Key, pod: Manifest, seen: Situation) -> Iterator[Step]:
     passed = pod_view.phase(pod) == "Succeeded"
     cause = "" if passed else pod_view.cause(pod)
     yield HarvestPod(key, ref_of(pod), pod["metadata"]["uid"], digest_of(pod), container, passed, cause)
-
-
-def _restart_steps(seen: Situation, settled: Mapping[Key, NodeState]) -> Iterator[Step]:
-    for component, manifests in seen.desired.items():
-        one_by_one = any(
-            manifest["spec"].get("updateStrategy", {}).get("type") == "OnDelete"
-            for manifest in manifests
-            if manifest["kind"] == "DaemonSet"
-        )
-        if one_by_one:
-            yield from _restart_one(component, seen, settled)
-
-
-def _restart_one(component: str, seen: Situation, settled: Mapping[Key, NodeState]) -> Iterator[Step]:
-    states = {node: state for (name, node), state in settled.items() if name == component and node}
-    outdated = sorted(node for node, state in states.items() if _waits_its_turn(state))
-    busy = [node for node, state in states.items() if state.state in _UNSETTLED and node not in outdated]
-    if not outdated or busy:
-        return
-    key = (component, outdated[0])
-    for pod in seen.pods.get(key, ()):
-        yield from _removal(key, pod)
-
-
-_UNSETTLED = frozenset({State.PENDING, State.PROGRESSING})
-
-
-def _waits_its_turn(state: NodeState) -> bool:
-    return state.state is State.PROGRESSING and state.reason == OUTDATED

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from gpu_provision.cluster.client import Cluster
 from gpu_provision.diagnose import pods as pod_view
 from gpu_provision.diagnose.events import telling
-from gpu_provision.diagnose.failures import Symptom, blocked, failures, unvalidated
+from gpu_provision.diagnose.failures import Symptom, blocked, failures, kept, unvalidated
 from gpu_provision.engine.run import Outcome
 from gpu_provision.engine.settle import NOT_VALIDATED
 from gpu_provision.model.cluster import Manifest, ref_of
 from gpu_provision.model.findings import Finding, ProvisionError
 from gpu_provision.model.progress import Evidence, NodeState, State
+from gpu_provision.planning.upgrades import KEEPS, is_kept
 
 _LOG_LINES = 30
 _MOST_LOGS = 20  # a fleet-wide failure has one cause; its first twenty pods tell it
@@ -21,19 +24,28 @@ def explain(cluster: Cluster, outcome: Outcome) -> tuple[Finding, ...]:
     failed = [state for state in outcome.result.states if state.state is State.FAILED]
     symptoms = [_symptom(cluster, outcome, state, read=index < _MOST_LOGS) for index, state in enumerate(failed)]
     states = outcome.result.states
-    return (*failures(symptoms), *blocked(states), *unvalidated(states, NOT_VALIDATED))
+    elsewhere = (state for state in states if not is_kept(state))
+    return (*failures(symptoms), *kept(states, KEEPS), *blocked(elsewhere), *unvalidated(states, NOT_VALIDATED))
 
 
 def _symptom(cluster: Cluster, outcome: Outcome, state: NodeState, *, read: bool) -> Symptom:
     evidence = _evidence(outcome, state)
     if evidence:
         return Symptom(state, evidence.pod, evidence.lines)
-    pods = outcome.seen.pods.get((state.component, state.node), ())
-    pod = next((pod for pod in pods if not pod_view.is_ready(pod)), None)
+    pod = next((pod for pod in _pods(outcome, state) if not pod_view.is_ready(pod)), None)
     if pod is None:
         return Symptom(state, "", ())
     told = (*_events(cluster, pod), *_log(cluster, pod)) if read else ()
     return Symptom(state, pod["metadata"]["name"], told or (pod_view.cause(pod),))
+
+
+def _pods(outcome: Outcome, state: NodeState) -> Iterator[Manifest]:
+    """Yield the pods that a state is about: a component's on a node, or those of its Deployments, wherever they are."""
+    if state.node:
+        yield from outcome.seen.pods.get((state.component, state.node), ())
+        return
+    for (component, _), pods in outcome.seen.pods.items():
+        yield from (pod for pod in pods if component == state.component and pod_view.is_of_deployment(pod))
 
 
 def _evidence(outcome: Outcome, state: NodeState) -> Evidence | None:

@@ -11,8 +11,17 @@ from dataclasses import fields, replace
 from typing import Any
 
 from gpu_provision.cluster.client import KINDS
-from gpu_provision.cluster.lock import lock_ref
-from gpu_provision.cluster.observe import MEMBER_KINDS, NAMESPACE, NODE, POD, SERVICE_MONITORS, named_config_maps
+from gpu_provision.cluster.history import history_ref
+from gpu_provision.cluster.leases import lock_ref
+from gpu_provision.cluster.observe import (
+    MEMBER_KINDS,
+    NAMESPACE,
+    NODE,
+    POD,
+    SERVICE_MONITORS,
+    named_config_maps,
+    named_secrets,
+)
 from gpu_provision.cluster.records import record_ref
 from gpu_provision.components import prerequisites
 from gpu_provision.engine.view import scopes
@@ -22,6 +31,7 @@ from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.specs import OperandSpec, Specs
 from gpu_provision.planning.prepare import prepare
 from gpu_provision.planning.rules import permissions_of
+from gpu_provision.rollout.policy import evicts
 
 _APPLY = ("get", "create", "patch")  # an apply is a patch; of an object that is not there yet, a create as well
 _ROLES = frozenset({"Role", "ClusterRole"})
@@ -43,8 +53,9 @@ def own(inventory: Inventory) -> frozenset[Permission]:
             *to_read(inventory, MEMBER_KINDS),
             *to_run(inventory),
             *(one for one in applied if not _makes_namespace(one)),
-            *_to_prune(inventory),
+            *to_prune(inventory),
             *to_reach_hosts(inventory),
+            *to_reboot(inventory),
         )
     )
 
@@ -55,8 +66,9 @@ def passed_on(inventory: Inventory) -> frozenset[Permission]:
 
 
 def to_look(inventory: Inventory) -> frozenset[Permission]:
-    """Return what an account needs for ``status`` and for a ``plan`` without the server's word."""
-    return frozenset((*to_read(inventory, MEMBER_KINDS), *_to_read_logs(inventory)))
+    """Return what an account needs for ``status``, ``history`` and a ``plan`` without the server's word."""
+    history = permissions(history_ref(inventory), "get")
+    return frozenset((*to_read(inventory, MEMBER_KINDS), *_to_read_logs(inventory), *history))
 
 
 def to_read(inventory: Inventory, kinds: Iterable[Kind]) -> Iterator[Permission]:
@@ -72,22 +84,42 @@ def to_read(inventory: Inventory, kinds: Iterable[Kind]) -> Iterator[Permission]
     names = (inventory.name, record_ref(inventory).name, *sorted(named_config_maps(inventory)))
     for name in names:
         yield from permissions(ObjectRef("v1", "ConfigMap", home, name), "get")
+    for name in sorted(named_secrets(inventory)):
+        yield from permissions(ObjectRef("v1", "Secret", home, name), "get")
     yield from permissions(lock_ref(inventory), "get")
+    yield from _to_foresee(inventory)
+
+
+def _to_foresee(inventory: Inventory) -> Iterator[Permission]:
+    """Yield what it takes to say whom the replacement of drivers will evict, besides nodes and pods."""
+    if evicts(inventory):
+        yield from _permissions(Kind("policy/v1", "PodDisruptionBudget"), "list")
 
 
 def to_run(inventory: Inventory) -> Iterator[Permission]:
-    """Yield what every run that writes needs besides its objects: lock, record, watches, nodes, validations, causes."""
+    """Yield what a run that writes needs besides its objects: lock, records, watches, nodes, validations, causes."""
     for scope in scopes(inventory):
         yield from _permissions(scope.kind, "list", "watch")
     lock = lock_ref(inventory)
     yield from _permissions(lock.type, "create", namespace=lock.namespace)  # a POST, which names nothing
     yield from permissions(lock, "get", "update")
     yield from permissions(record_ref(inventory), *_APPLY)
+    yield from permissions(history_ref(inventory), *_APPLY)
     yield from _permissions(NODE, "patch")
     yield from _permissions(POD, "create", "delete", namespace=inventory.cluster.namespace)
     yield from _to_read_logs(inventory)
     for namespace in _namespaces(inventory):
         yield from _permissions(Kind("v1", "Event"), "list", namespace=namespace)
+    yield from _to_roll_out(inventory)
+
+
+def _to_roll_out(inventory: Inventory) -> Iterator[Permission]:
+    """Yield what replacing drivers needs: GPU work may be anywhere. Nothing where no driver is replaced by itself."""
+    if not evicts(inventory):
+        return
+    yield from _permissions(POD, "list", "watch")
+    yield Permission("create", "", "pods/eviction")
+    yield from _permissions(Kind("policy/v1", "PodDisruptionBudget"), "list", "watch")
 
 
 def _to_read_logs(inventory: Inventory) -> Iterator[Permission]:
@@ -108,6 +140,15 @@ def to_reach_hosts(inventory: Inventory) -> Iterator[Permission]:
         yield from (Permission(verb, "", "pods/exec", namespace) for verb in ("create", "get"))
 
 
+def to_reboot(inventory: Inventory) -> Iterator[Permission]:
+    """Yield what cordons and drains around reboots need; nothing where no machine may be rebooted."""
+    if not inventory.may_reboot:
+        return
+    yield from _permissions(NODE, "get", "list", "patch", "watch")
+    yield from _permissions(POD, "list", "watch")
+    yield Permission("create", "", "pods/eviction")
+
+
 def _namespaces(inventory: Inventory) -> tuple[str, ...]:
     return prerequisites.spec(inventory).namespaces
 
@@ -124,7 +165,7 @@ def to_grant(manifest: Manifest) -> Iterator[Permission]:
         yield from permissions_of(manifest.get("rules", ()), manifest["metadata"].get("namespace", ""))
 
 
-def _to_prune(inventory: Inventory) -> Iterator[Permission]:
+def to_prune(inventory: Inventory) -> Iterator[Permission]:
     """Yield what removing a component that is switched off needs.
 
     In the stack's namespaces that is any object of a kind that it has there; elsewhere those that some component can

@@ -49,7 +49,8 @@ class Judgement:
 def preflight(inventory: Inventory, *, limit: tuple[str, ...], listen: Callable[[Event], None]) -> Judgement:
     """Read and judge; nothing is changed. Raises what the cluster and pyinfra raise."""
     hosts = judge(inventory, limit=limit, listen=listen)
-    known = _limited(context(inventory, observe_facts(Session(inventory).cluster, inventory)), limit)
+    facts = replace(observe_facts(Session(inventory).cluster, inventory), host_drivers=hosts.drivers)
+    known = _limited(context(inventory, facts), limit)
     read = {host.name for host in hosts.hosts if host.gpus is not None}
     ours = (*(finding for host in hosts.failed for finding in _unread(host)), *_images(inventory, known, read))
     of_cluster = findings(known)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from gpu_provision.cluster.client import Cluster
 from gpu_provision.cluster.errors import FieldConflict, NotFound
 from gpu_provision.cluster.observe import observe, observe_facts
+from gpu_provision.engine.outlook import with_rollout
 from gpu_provision.model.cluster import Context, Manifest, ref_of
 from gpu_provision.model.findings import Finding, Refused, Rejected, Severity
 from gpu_provision.model.inventory import Inventory
+from gpu_provision.model.part import ALL, Part
 from gpu_provision.model.plan import Action, Change, Plan
 from gpu_provision.planning.compare import changes_between, edited_by_hand
 from gpu_provision.planning.membership import PART_OF
@@ -20,6 +24,7 @@ from gpu_provision.planning.prepare import findings, prepare
 from gpu_provision.planning.states import Desired, situation
 
 _PARALLEL = 12
+_NOT_READ: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,33 +44,54 @@ class Reading:
     refused: str = ""
 
 
-def read(cluster: Cluster, inventory: Inventory, *, revalidate: bool = False) -> Reading:
+def read(
+    cluster: Cluster,
+    inventory: Inventory,
+    *,
+    revalidate: bool = False,
+    host_drivers: Mapping[str, str] = _NOT_READ,
+    part: Part = ALL,
+) -> Reading:
     """Read a cluster and plan.
 
     A cluster that is as declared costs a fixed number of requests; objects that differ cost one more each: the
-    server's own dry run, which has the last word on what an apply would change.
+    server's own dry run, which has the last word on what an apply would change. Drivers that are to be replaced cost a
+    fixed number more.
 
     Args:
         revalidate: Forget which validations have passed, so that they run again.
+        host_drivers: As in ClusterFacts.
+        part: What to look after.
 
     Raises:
         Unreachable, Refused, Rejected: As the API server answers.
     """
-    facts = observe_facts(cluster, inventory)
-    context, desired = prepare(inventory, facts)
+    facts = replace(observe_facts(cluster, inventory), host_drivers=host_drivers)
+    context, desired = prepare(inventory, facts, part)
     kinds = {ref_of(manifest).type for manifests in desired.values() for manifest in manifests}
     parent = ref_of(desired["prerequisites"][-1])
     observed = observe(cluster, inventory, facts, kinds, parent)
     if revalidate:
-        observed = _unvalidated(observed, desired)
+        observed = _unvalidated(observed, desired, part)
     draft = plan(context, desired, observed, findings(context))
     confirmed, refused = _confirmed(cluster, draft, observed, context, desired)
-    return Reading(context, desired, observed, confirmed, revalidate, refused)
+    return with_rollout(cluster, Reading(context, desired, observed, confirmed, revalidate, refused))
 
 
-def _unvalidated(observed: Observed, desired: Desired) -> Observed:
+def refusals_of(reading: Reading) -> tuple[Finding, ...]:
+    """Return why no run may begin: conflicts and rejected objects, found before the first write."""
+    return tuple(item for item in reading.plan.findings if item.severity is Severity.ERROR and item.code in _REFUSE)
+
+
+_REFUSE = frozenset({"GP304", "GP305", "GP309"})
+
+
+def _unvalidated(observed: Observed, desired: Desired, part: Part) -> Observed:
+    passed = {key: digest for key, digest in observed.passed.items() if not part.has(*key)}
     validations = {ref_of(item) for items in desired.values() for item in items if item["kind"] == "Pod"}
-    return replace(observed, passed={}, pods={ref: pod for ref, pod in observed.pods.items() if ref not in validations})
+    return replace(
+        observed, passed=passed, pods={ref: pod for ref, pod in observed.pods.items() if ref not in validations}
+    )
 
 
 def _confirmed(
@@ -87,7 +113,8 @@ def _confirmed(
         elif answer.fields:
             manifest = answer.manifest or {}
             undone = tuple(f"undoes an edit by {manager}" for manager in answer.takes_back_from)
-            changes.append(replace(answer, effects=(*undone, *effects(manifest, answer.fields, pods))))
+            done = effects(manifest, answer.fields, pods)
+            changes.append(replace(answer, nodes=done.nodes, effects=(*undone, *done.effects)))
     return replace(draft, changes=tuple(changes), findings=tuple(problems)), next(iter(refusals), "")
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from gpu_provision import components
@@ -13,18 +14,35 @@ from gpu_provision.cluster.client import Cluster
 from gpu_provision.cluster.errors import AlreadyExists, NotFound, Outdated
 from gpu_provision.cluster.lock import WriteLock
 from gpu_provision.cluster.watching import Mirror
-from gpu_provision.engine.actions import HarvestPod, LabelNode, RemovePod, StartPod, Step, next_steps
+from gpu_provision.engine.actions import (
+    EvictPod,
+    HarvestPod,
+    LabelNode,
+    MoveNode,
+    RemovePod,
+    StartPod,
+    Step,
+    next_steps,
+)
+from gpu_provision.engine.book import Book, reason_of
 from gpu_provision.engine.objects import Objects
 from gpu_provision.engine.reading import Reading
+from gpu_provision.engine.rollout import VALIDATION, Rollout
 from gpu_provision.engine.settle import SETTLED, Settler
+from gpu_provision.engine.standing import Standing
+from gpu_provision.engine.timeline import Timeline, with_steps
 from gpu_provision.engine.validations import Validations
 from gpu_provision.engine.view import View, scopes
+from gpu_provision.engine.way_back import WayBack, way_back
 from gpu_provision.model.cluster import ref_of
-from gpu_provision.model.findings import Rejected
+from gpu_provision.model.findings import Finding, Rejected, Severity
+from gpu_provision.model.history import Ending, Record
 from gpu_provision.model.inventory import Inventory
-from gpu_provision.model.plan import Action, Change
+from gpu_provision.model.plan import Action, Change, Plan
 from gpu_provision.model.progress import Event, NodeState, RunResult, State
-from gpu_provision.planning.states import Key, Situation, states
+from gpu_provision.planning.plan import deletions
+from gpu_provision.planning.states import Key, Situation
+from gpu_provision.planning.upgrades import DRIVER, without_needless_validations
 
 Listen = Callable[[Event], None]
 OnStates = Callable[[Mapping[Key, NodeState]], None]
@@ -41,24 +59,49 @@ _RECORD = "record"
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a run ended: the result, and the situation at its end for whoever explains failures."""
+    """How a run ended: the result, and the situation at its end for whoever explains failures.
+
+    Attributes:
+        plan: What was to be changed.
+        record: As it is on record.
+        unrecorded: Why it is not; None if it is.
+        back: Where the cluster is to go back to, since the rollout failed and the policy says so.
+        told: What is to be told of a run before this one, whose rollback this is.
+    """
 
     result: RunResult
     seen: Situation
+    plan: Plan
+    record: Record
+    unrecorded: Finding | None = None
+    back: WayBack | None = None
+    told: tuple[Finding, ...] = ()
 
 
 class Run:
     """One run over one cluster. Make it, `execute` it once."""
 
     def __init__(
-        self, cluster: Cluster, reading: Reading, *, listen: Listen, on_states: OnStates = lambda _: None
+        self,
+        cluster: Cluster,
+        reading: Reading,
+        *,
+        listen: Listen,
+        on_states: OnStates = lambda _: None,
+        back_to: int = 0,
     ) -> None:
-        """Prepare; nothing is written. Both callbacks are called from the executing thread only."""
+        """Prepare; nothing is written. Both callbacks are called from the executing thread only.
+
+        Args:
+            back_to: Number of the run whose inventory this one brings back; 0 if it is no rollback.
+        """
         self._cluster, self._reading = cluster, reading
         self._listen, self._on_states = listen, on_states
-        self._settler, self._view = settler_of(reading), View(reading)
-        self._objects = Objects(cluster, reading, on_wait=lambda: self._tell_silence(cluster.silence.seconds))
+        self._settler, self._view, self._standing = settler_of(reading), View(reading), Standing()
+        self._objects = Objects(cluster, reading, on_wait=self._on_wait)
         self._validations = Validations(cluster, reading)
+        self._rollout = Rollout(cluster, reading.context.inventory)
+        self._book = Book(cluster, reading, back_to=back_to, say=self._say, reached=self._reached)
         self._states: dict[Key, NodeState] = {}
         self._running: dict[object, Future[None]] = {}
         self._not_before: dict[Step, float] = {}
@@ -66,6 +109,8 @@ class Run:
         self._mirror: Mirror | None = None
         self._cancelled = False
         self._told_silence = float("-inf")
+        self._began, self._before = time.monotonic(), cluster.requests
+        self._timeline = Timeline(self._began)
 
     def cancel(self) -> None:
         """End the run after the current step, with the lock given back; may be called from any thread."""
@@ -84,58 +129,91 @@ class Run:
             The outcome, in which components may have failed on some nodes.
 
         Raises:
-            Locked: Another run writes.
+            Locked: Another run writes, or has written since the plan was made, or has taken the lock away.
             Unreachable: The API server was silent for longer than `PATIENCE_SECONDS`.
         """
-        began, before = time.monotonic(), self._cluster.requests
+        self._began, self._before = time.monotonic(), self._cluster.requests
         inventory, changes = self._reading.context.inventory, self._reading.plan.changes
-        home = [change for change in changes if _creates_namespace(change, inventory.cluster.namespace)]
-        self._objects.apply(home)  # the lock lives there; two runs that both create it do no harm
-        with WriteLock(self._cluster, inventory, on_wait=self._say) as lock:
+        self._make_room_for_the_lock(changes, inventory.cluster.namespace)
+        planned_at = self._reading.observed.lock_version
+        with WriteLock(self._cluster, inventory, on_wait=self._say, planned_at=planned_at) as lock, self._book:
             self._cluster.patience = PATIENCE_SECONDS
-            self._objects.apply(change for change in changes if change not in home)
+            back = way_back(self._reading, self._book.earlier, self._book.record)
+            self._rollout.previous = back.name if back else ""
+            self._objects.apply(changes)
             self._objects.prune(changes)
-            with Mirror(self._cluster, scopes(inventory), patience=PATIENCE_SECONDS) as mirror:
+            following = Mirror(self._cluster, scopes(inventory), patience=PATIENCE_SECONDS, on_wait=self._on_wait)
+            with following as mirror:
                 self._mirror = mirror
                 seen = self._follow(mirror, lock)
+            self._objects.prune(change for change in deletions(seen) if change.component == DRIVER)  # out of use by now
             self._validations.record(time.monotonic())
-        return Outcome(self._result(self._cluster.requests - before, time.monotonic() - began), seen)
+            back = back if self._rollout.goes_back else None
+            self._book.end(self._ending(), changed=self._changed, reason=self._reason(back))
+        return Outcome(self._reached(), seen, self._reading.plan, self._book.record, self._book.problem, back)
 
-    def _result(self, requests: int, seconds: float) -> RunResult:
-        evidence = self._validations.evidence
+    def _reason(self, back: WayBack | None) -> str:
+        return "; ".join(filter(None, (reason_of(self._states.values()), f"goes back to {back.name}" if back else "")))
+
+    @property
+    def _changed(self) -> int:
+        return len(self._objects.written) + len(self._written)
+
+    def _ending(self) -> Ending:
+        if self._cancelled:
+            return Ending.INTERRUPTED
+        planned = any(item.severity is Severity.ERROR for item in self._reading.plan.findings)
+        ready = all(state.state is State.READY for state in self._states.values())
+        return Ending.SUCCEEDED if ready and not planned else Ending.FAILED
+
+    def _make_room_for_the_lock(self, changes: Iterable[Change], name: str) -> None:
+        """Create the namespace that the lock lives in, bare: what else it is to be is written under the lock."""
+        if any(_creates_namespace(change, name) for change in changes):
+            with contextlib.suppress(AlreadyExists):  # another first run was faster
+                self._cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+
+    def _reached(self) -> RunResult:
+        evidence = dict(self._validations.evidence)
         return RunResult(
-            changed=len(self._objects.written) + len(self._written),
-            requests=requests,
-            seconds=seconds,
+            changed=self._changed,
+            requests=self._cluster.requests - self._before,
+            run=self._book.record.number,
+            seconds=time.monotonic() - self._began,
             states=tuple(self._states.values()),
             evidence=tuple(evidence[key] for key in sorted(evidence)),
+            timeline=tuple(self._timeline.transitions),
         )
 
     def _say(self, message: str) -> None:
         self._listen(Event(component="", node="", state=State.PROGRESSING, message=message))
 
     def _follow(self, mirror: Mirror, lock: WriteLock) -> Situation:
-        seen = self._look(mirror)
-        stale = self._left_overs(seen)
+        left_overs = self._left_overs(self._view.look(mirror, self._objects.members, self._validations.passed))
         with ThreadPoolExecutor(_PARALLEL) as pool:
-            while not self._cancelled:
+            while True:
                 self._collect()
                 if lock.lost is not None:
                     raise lock.lost
                 now = time.monotonic()
-                settled = self._settle(seen, now)
-                steps = list(next_steps(seen, settled, stale=stale, harvested=self._validations.harvested))
+                seen, steps = self._look(mirror, left_overs, now)
+                if self._rollout.goes_back:
+                    return seen
                 for step in steps:
                     self._start(pool, step, now)
                 self._keep_record(pool, now)
-                if not steps and not self._running and all(state.state in SETTLED for state in settled.values()):
-                    break
+                if self._cancelled or self._is_over(steps):
+                    return seen
                 self._tell_silence(mirror.silence)
-                wait = self._settler.next_deadline(now)
+                spent = time.monotonic() - now
+                wait = min(self._settler.next_deadline(now), self._rollout.seconds())
                 mirror.wait(min(wait, _SEEN_SECONDS) if steps or mirror.silence else wait)
-                time.sleep(min(_COALESCE_SECONDS, time.monotonic() - now))  # many events, one look
-                seen = self._look(mirror)
-        return seen
+                time.sleep(min(_COALESCE_SECONDS, spent))  # many events, one look; looking takes half of the time
+
+    def _is_over(self, steps: Collection[Step]) -> bool:
+        return not steps and not self._running and all(state.state in SETTLED for state in self._states.values())
+
+    def _on_wait(self) -> None:
+        self._tell_silence(self._cluster.silence.seconds)
 
     def _tell_silence(self, seconds: float) -> None:
         now = time.monotonic()
@@ -143,10 +221,16 @@ class Run:
             self._told_silence = now
             self._say(f"the API server has not answered for {seconds:.0f} s; giving up after {PATIENCE_SECONDS:.0f}")
 
-    def _look(self, mirror: Mirror) -> Situation:
+    def _look(self, mirror: Mirror, left_overs: frozenset[str], now: float) -> tuple[Situation, list[Step]]:
         seen = self._view.look(mirror, self._objects.members, self._validations.passed)
         self._objects.follow(seen.desired, seen.observed.members)
-        return seen
+        self._settler.rejected |= self._objects.rejected | self._validations.failed
+        raw = self._standing.states(seen)
+        if not self._rollout.is_needed(raw) or (DRIVER, "") in self._settler.rejected:
+            settled = self._settler.settle(raw, now)
+            self._show(with_steps(settled, seen))
+            return seen, list(next_steps(seen, settled, stale=left_overs, harvested=self._validations.harvested))
+        return self._roll_out(seen, raw, mirror, left_overs, now)
 
     def _left_overs(self, seen: Situation) -> frozenset[str]:
         """Validation pods that an earlier run left failed, or that are to be repeated."""
@@ -158,13 +242,27 @@ class Run:
             if self._reading.revalidate or pod.get("status", {}).get("phase") == "Failed"
         )
 
-    def _settle(self, seen: Situation, now: float) -> dict[Key, NodeState]:
-        self._settler.rejected |= self._objects.rejected | self._validations.failed
-        settled = self._settler.settle(states(seen), now)
+    def _roll_out(
+        self, seen: Situation, raw: dict[Key, NodeState], mirror: Mirror, left_overs: frozenset[str], now: float
+    ) -> tuple[Situation, list[Step]]:
+        rollout, is_moving = self._rollout, any(isinstance(step, MoveNode) for step in self._running)
+        rollout.look(seen, mirror, without=left_overs, is_moving=is_moving)
+        if self._validations.demand(proofs := {(VALIDATION, node) for node in rollout.unproven()}):
+            for key in proofs:
+                self._settler.rejected.pop(key, None)
+            seen = replace(seen, observed=replace(seen.observed, passed=dict(self._validations.passed)))
+            raw = self._standing.states(seen)
+        raw = without_needless_validations(raw | rollout.of_drivers(raw))
+        settled = self._settler.settle(raw, now, untimed=rollout.untimed())
+        stale = left_overs | rollout.beside_the_point(seen)
+        steps = next_steps(seen, settled, stale=stale, harvested=self._validations.harvested)
+        self._show(with_steps(settled | rollout.until_proven(settled), seen, rollout.steps_of_nodes()))
+        return seen, [*rollout.steps(seen, self._settler.rejected), *steps]
+
+    def _show(self, settled: dict[Key, NodeState]) -> None:
         self._announce(settled)
         self._states = settled
         self._on_states(settled)
-        return settled
 
     def _announce(self, settled: Mapping[Key, NodeState]) -> None:
         on_nodes = {component for component, node in settled if node}
@@ -173,7 +271,14 @@ class Run:
             if before is None and not state.node and state.component in on_nodes and state.state is State.READY:
                 continue  # its nodes tell
             if before != state:
-                self._listen(Event(component=state.component, node=state.node, state=state.state, message=state.reason))
+                self._tell(state)
+
+    def _tell(self, state: NodeState) -> None:
+        event = Event(
+            component=state.component, node=state.node, state=state.state, message=state.reason, step=state.step
+        )
+        self._timeline.observe(event, time.monotonic())
+        self._listen(event)
 
     def _start(self, pool: ThreadPoolExecutor, step: Step, now: float) -> None:
         """Start a step, unless it runs or its effect may just not have been seen yet."""
@@ -212,6 +317,10 @@ class Run:
                 self._cluster.create(step.manifest)
             case RemovePod():
                 self._cluster.delete(step.ref, uid=step.uid)
+            case MoveNode():
+                self._rollout.move(step)
+            case EvictPod():
+                self._rollout.evict(step)
             case HarvestPod():
                 self._validations.harvest(step)
                 return
@@ -229,7 +338,6 @@ def settler_of(reading: Reading) -> Settler:
     return Settler(
         requires=components.requirements(inventory),
         timeouts={name: timeout_of(catalogue[name], inventory) for name in active},
-        one_by_one=frozenset({"driver"}),
     )
 
 

@@ -5,22 +5,20 @@ The reading that planning needs is made once and used until the run has written;
 
 from __future__ import annotations
 
-import contextlib
-import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from gpu_provision.cluster.client import Cluster, connect
 from gpu_provision.cluster.locate import locate
-from gpu_provision.engine import access, journal
+from gpu_provision.engine import access, host_changes, journal
+from gpu_provision.engine.background import Background
 from gpu_provision.engine.explain import explain
-from gpu_provision.engine.reading import Reading, read
-from gpu_provision.engine.run import Outcome, Run
-from gpu_provision.engine.settle import SETTLED
-from gpu_provision.model.findings import Finding, ProvisionError, Refused, RunFailed, Severity
+from gpu_provision.engine.reading import Reading, read, refusals_of
+from gpu_provision.engine.run import Outcome
+from gpu_provision.model.findings import Finding, Refused, RunFailed
 from gpu_provision.model.inventory import Inventory
-from gpu_provision.model.progress import Event, NodeState, State
-from gpu_provision.planning.states import Key
+from gpu_provision.model.part import ALL, Part
+from gpu_provision.model.progress import Event, NodeState
 
 
 @dataclass(slots=True)
@@ -30,13 +28,22 @@ class Session:
     Attributes:
         inventory: What is wanted.
         revalidate: Whether validations run again although they have passed.
+        host_drivers: What was just read of hosts, as in ClusterFacts; may be set until the reading is made.
+        back_to: Number of the run whose inventory this is; 0 if it is no rollback.
+        recorded: Number of the run that changed hosts alone; 0 if there was none.
+        part: What to look after.
     """
 
     inventory: Inventory
     revalidate: bool = False
+    host_drivers: Mapping[str, str] = field(default_factory=dict)
+    back_to: int = 0
+    part: Part = ALL
     _cluster: Cluster | None = None
     _reading: Reading | None = None
-    _run: _Background | None = None
+    _run: Background | None = None
+    recorded: int = 0
+    _unrecorded: tuple[Finding, ...] = ()
     _explained: tuple[Finding, ...] | None = None
     _listeners: list[Callable[[Event], None]] = field(default_factory=list)
 
@@ -57,10 +64,21 @@ class Session:
         """Return what was wanted and seen, and the plan; read once."""
         if self._reading is None:
             try:
-                self._reading = read(self.cluster, self.inventory, revalidate=self.revalidate)
+                self._reading = read(
+                    self.cluster,
+                    self.inventory,
+                    revalidate=self.revalidate,
+                    host_drivers=self.host_drivers,
+                    part=self.part,
+                )
             except Refused as refusal:
                 raise access.missing_to_read(self.cluster, self.inventory, refusal) from refusal
         return self._reading
+
+    @property
+    def is_read(self) -> bool:
+        """Whether the reading has been made."""
+        return self._reading is not None
 
     def forget(self) -> None:
         """Read again when next asked: time has passed since the plan was shown."""
@@ -69,8 +87,7 @@ class Session:
 
     def refusals(self) -> tuple[Finding, ...]:
         """Return why a run may not begin: conflicts and rejected objects, found before the first write."""
-        problems = self.reading().plan.findings
-        return tuple(item for item in problems if item.severity is Severity.ERROR and item.code in _REFUSE)
+        return refusals_of(self.reading())
 
     def start(self) -> None:
         """Begin the run if it has not begun.
@@ -85,8 +102,14 @@ class Session:
             raise RunFailed(*refused)
         if missing := access.missing_to_run(self.cluster, self.reading()):
             raise Refused(missing)
-        self._run = _Background(self.cluster, self.reading(), self._tell)
+        self._run = Background(self.cluster, self.reading(), self._tell, self.back_to)
         self._run.start()
+
+    def put_on_record(self, *, hosts: int) -> None:
+        """Put a run on record that changed so many hosts, where the cluster was as declared."""
+        self.recorded, self._unrecorded = host_changes.put_on_record(
+            self.cluster, self.reading(), hosts, back_to=self.back_to
+        )
 
     def wait(self, component: str, *, tick: Callable[[str], None] = lambda _: None) -> tuple[NodeState, ...]:
         """Wait until a component has settled everywhere; return what failed or is blocked of it.
@@ -115,11 +138,13 @@ class Session:
         outcome = self.finish()
         planned = self.reading().plan.findings
         if outcome is None:
-            return planned
+            return (*planned, *self._unrecorded)
         if self._explained is None:
             told = (item for item in planned if item.code not in _TOLD_BY_STATES)
-            self._explained = (*explain(self.cluster, outcome), *told)
-            journal.record(self.inventory, self.reading().observed.cluster, outcome.result, self._explained)
+            unrecorded = filter(None, [outcome.unrecorded])
+            self._explained = (*outcome.told, *explain(self.cluster, outcome), *told, *unrecorded)
+            details = journal.details_of(outcome.plan, outcome.result, self._explained)
+            journal.write(outcome.record, details)
         return self._explained
 
     def _tell(self, event: Event) -> None:
@@ -127,82 +152,4 @@ class Session:
             listener(event)
 
 
-_STEP_SECONDS = 10
-_REFUSE = frozenset({"GP304", "GP305", "GP309"})
 _TOLD_BY_STATES = frozenset({"GP201"})
-
-
-class _Background:
-    """A run in a thread of its own; under gevent, in a greenlet."""
-
-    def __init__(self, cluster: Cluster, reading: Reading, tell: Callable[[Event], None]) -> None:
-        self._states: Mapping[Key, NodeState] = {}
-        self._changed = threading.Condition()
-        self._outcome: Outcome | None = None
-        self._error: BaseException | None = None
-        self._run = Run(cluster, reading, listen=tell, on_states=self._take)
-        self._thread = threading.Thread(target=self._execute, name="gpu-provision", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def _execute(self) -> None:
-        try:
-            self._outcome = self._run.execute()
-        except BaseException as error:  # noqa: BLE001 (handed to whoever waits)
-            self._error = error
-        with self._changed:
-            self._changed.notify_all()
-
-    def _take(self, states: Mapping[Key, NodeState]) -> None:
-        with self._changed:
-            self._states = states
-            self._changed.notify_all()
-
-    def _over(self) -> bool:
-        return self._outcome is not None or self._error is not None
-
-    def wait_for(self, component: str, tick: Callable[[str], None]) -> tuple[NodeState, ...]:
-        with self._ending_on_interrupt():
-            while not self._over() and not self._settled(component):
-                with self._changed:
-                    self._changed.wait(1.0)
-                tick(summary(self._states, component))
-        if self._error is not None:
-            raise self._error
-        broken = {State.FAILED, State.BLOCKED}
-        return tuple(state for state in self._states.values() if state.component == component and state.state in broken)
-
-    @contextlib.contextmanager
-    def _ending_on_interrupt(self) -> Iterator[None]:
-        """On Ctrl-C let the run finish its step and give the lock back before the interrupt goes on."""
-        try:
-            yield
-        except KeyboardInterrupt:
-            self._run.cancel()
-            self._thread.join(_STEP_SECONDS)
-            raise
-
-    def _settled(self, component: str) -> bool:
-        own = [state for state in self._states.values() if state.component == component]
-        return bool(own) and all(state.state in SETTLED for state in own)
-
-    def join(self) -> Outcome:
-        with self._ending_on_interrupt(), self._changed:
-            while not self._over():
-                self._changed.wait(1.0)
-        if self._error is not None:
-            raise self._error
-        if self._outcome is None:
-            raise ProvisionError(Finding(code="GP500", what="the run ended without a result"))
-        return self._outcome
-
-
-def summary(states: Mapping[Key, NodeState], component: str) -> str:
-    """Return how far a component is, and the first thing that is awaited: ``2/3 ready; t4-2: ImagePullBackOff``."""
-    own = [state for state in states.values() if state.component == component]
-    counted = [state for state in own if state.node] or own
-    ready = sum(state.state is State.READY for state in counted)
-    awaited = next((state for state in own if state.state is not State.READY and state.reason), None)
-    detail = f"; {awaited.node + ': ' if awaited.node else ''}{awaited.reason}" if awaited else ""
-    return f"{ready}/{len(counted)} ready{detail}"

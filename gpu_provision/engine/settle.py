@@ -6,11 +6,12 @@ the toolkit its deadline.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from gpu_provision.model.progress import NodeState, State
-from gpu_provision.planning.states import OUTDATED, Key
+from gpu_provision.planning.states import Key
+from gpu_provision.planning.upgrades import is_kept
 
 SETTLED = frozenset({State.READY, State.FAILED, State.BLOCKED})
 _BROKEN = frozenset({State.FAILED, State.BLOCKED})
@@ -32,26 +33,30 @@ class Settler:
     Attributes:
         requires: Component -> the components that it requires and that are on.
         timeouts: Component -> seconds.
-        one_by_one: Components whose pods are restarted one node at a time.
         rejected: (component, node) -> why the API server refused it, for good.
     """
 
     requires: Mapping[str, tuple[str, ...]]
     timeouts: Mapping[str, int]
-    one_by_one: frozenset[str] = frozenset()
     rejected: dict[Key, str] = field(default_factory=dict)
     _since: dict[Key, float] = field(default_factory=dict)
     _spent: dict[Key, float] = field(default_factory=dict)
     _due: dict[Key, float] = field(default_factory=dict)
     _overdue: dict[Key, str] = field(default_factory=dict)
 
-    def settle(self, raw: Mapping[Key, NodeState], now: float) -> dict[Key, NodeState]:
-        """Return the states with waiting, blocking and deadlines applied. ``raw`` is in dependency order."""
+    def settle(
+        self, raw: Mapping[Key, NodeState], now: float, *, untimed: Collection[Key] = ()
+    ) -> dict[Key, NodeState]:
+        """Return the states with waiting, blocking and deadlines applied. ``raw`` is in dependency order.
+
+        Args:
+            untimed: What somebody else keeps the time of, or what waits for its turn.
+        """
         self._due.clear()
         settled: dict[Key, NodeState] = {}
         for key, state in raw.items():
-            settled[key] = self._settled(key, state, settled, now)
-        return self._stop_rollouts(settled) | self._rejected_elsewhere(settled)
+            settled[key] = self._settled(key, state, settled, now, is_timed=key not in untimed)
+        return settled | self._rejected_elsewhere(settled)
 
     def _rejected_elsewhere(self, settled: Mapping[Key, NodeState]) -> dict[Key, NodeState]:
         """What was refused on nodes that have no state of their own, such as the labels of a node without a GPU."""
@@ -61,10 +66,12 @@ class Settler:
             if (component, node) not in settled
         }
 
-    def _settled(self, key: Key, state: NodeState, known: Mapping[Key, NodeState], now: float) -> NodeState:
+    def _settled(
+        self, key: Key, state: NodeState, known: Mapping[Key, NodeState], now: float, *, is_timed: bool
+    ) -> NodeState:
         if key in self.rejected:
             return replace(state, state=State.FAILED, reason=self.rejected[key])
-        if state.state in {State.READY, State.FAILED}:
+        if state.state in SETTLED:
             for clock in (self._overdue, self._since, self._spent):
                 clock.pop(key, None)
             return state
@@ -77,6 +84,9 @@ class Settler:
         if waits:
             self._pause(key, now)
             return replace(state, state=State.PENDING, reason=f"waits for {', '.join(waits)}")
+        if not is_timed:
+            self._pause(key, now)
+            return state
         return self._timed(key, state, now)
 
     def _required(self, key: Key, known: Mapping[Key, NodeState]) -> dict[str, NodeState]:
@@ -84,9 +94,9 @@ class Settler:
         required = {}
         for name in self.requires.get(component, ()):
             for found in (known.get((name, "")), known.get((name, node))):
-                if (found is not None and (name not in required or found.state in _BROKEN)) or (
-                    found is not None and found.state is not State.READY
-                ):
+                if found is None or is_kept(found):  # previous content does what is asked of it, too
+                    continue
+                if name not in required or found.state is not State.READY:
                     required[name] = found
         shared = known.get((component, "")) if node else None
         return required | ({component: shared} if shared else {})
@@ -97,8 +107,6 @@ class Settler:
             self._spent[key] = now - self._since.pop(key)
 
     def _timed(self, key: Key, state: NodeState, now: float) -> NodeState:
-        if key[0] in self.one_by_one and state.reason == OUTDATED:
-            return state
         since = self._since.setdefault(key, now - self._spent.pop(key, 0.0))
         busy, limit = BUSY in state.reason, self.timeouts.get(key[0], _DEFAULT_SECONDS)
         due = since + (min(limit, _BUSY_SECONDS) if busy else limit)
@@ -110,25 +118,9 @@ class Settler:
         reason = self._overdue.setdefault(key, f"{state.reason} (not ready after {limit} s)")
         return replace(state, state=State.FAILED, reason=reason)
 
-    def _stop_rollouts(self, settled: dict[Key, NodeState]) -> dict[Key, NodeState]:
-        for component in self.one_by_one:
-            failed = [node for (name, node), state in settled.items() if name == component and _has_failed(state)]
-            if not failed:
-                continue
-            reason = f"keeps the previous content: the rollout stopped at {', '.join(sorted(filter(None, failed)))}"
-            for key, state in settled.items():
-                if key[0] == component and state.reason == OUTDATED:
-                    settled[key] = replace(state, state=State.BLOCKED, reason=reason)
-        return settled
-
     def next_deadline(self, now: float) -> float:
         """Return in how many seconds the next clock runs out, at most 30."""
         return min([_LONGEST_WAIT, *(max(due - now, 0.0) + _JUST_AFTER for due in self._due.values())])
-
-
-def _has_failed(state: NodeState) -> bool:
-    """Blocked is not failed: a node that is missing, or has lost its GPU, says nothing about the new content."""
-    return state.state is State.FAILED
 
 
 _DEFAULT_SECONDS = 300

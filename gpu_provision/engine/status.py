@@ -31,6 +31,7 @@ def status(cluster: Cluster, reading: Reading) -> Status:
         components=tuple(_component(name, seen, settled) for name in reading.desired),
         nodes=tuple(_node(node, seen, settled) for node in reading.context.facts.nodes),
         evidence=tuple(_evidence(cluster, seen)),
+        lock=reading.observed.lock,
     )
 
 
@@ -71,6 +72,7 @@ def _node(node: NodeFacts, seen: Situation, settled: Mapping[Key, NodeState]) ->
         gpu=node.labels.get(labels.GPU_PRODUCT, "") or (target.pool.gpu.model if target and target.pool.gpu else ""),
         gpus=_number(node.labels.get(labels.GPU_COUNT, "")),
         driver=node.labels.get(labels.DRIVER_VERSION, ""),
+        driver_on_host=bool(target and target.driver.on_host),
         allocatable=node.gpus_allocatable,
         state=worst.state if worst else State.READY,
         reason=f"{worst.component}: {worst.reason}" if worst and worst.reason else _nodes_own_reason(node),

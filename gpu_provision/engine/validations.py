@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from gpu_provision.cluster import records
 from gpu_provision.cluster.client import Cluster
@@ -28,7 +28,8 @@ class Validations:
     def __init__(self, cluster: Cluster, reading: Reading) -> None:
         """Start from the record as it was read."""
         self._cluster, self._inventory = cluster, reading.context.inventory
-        self._targets = frozenset(target.name for target in reading.context.targets)
+        known = reading.context
+        self._targets = frozenset(target.name for target in (*known.targets, *known.others))
         self.passed: dict[Key, str] = dict(reading.observed.passed)
         self.failed: dict[Key, str] = {}
         self.evidence: dict[Key, Evidence] = {}
@@ -50,6 +51,14 @@ class Validations:
         else:
             said = next((line for line in reversed(lines) if line.strip()), "no output")
             self.failed[step.key] = f"the validation failed: {said}"
+
+    def demand(self, keys: Iterable[Key]) -> bool:
+        """Forget what is known of validations, since the driver there has to prove itself anew; say whether it was."""
+        known = [key for key in keys if key in self.passed or key in self.failed]
+        for key in known:
+            self.passed.pop(key, None)
+            self.failed.pop(key, None)
+        return bool(known)
 
     def _log(self, step: HarvestPod) -> tuple[str, ...]:
         try:

@@ -9,12 +9,14 @@ from typing import NamedTuple
 from gpu_provision.cluster.facts import node_facts
 from gpu_provision.cluster.observe import NODE, POD
 from gpu_provision.cluster.watching import Mirror, Scope
+from gpu_provision.components.labels import DEPLOY_DRIVER, PRE_INSTALLED
+from gpu_provision.engine.groups import Groups
 from gpu_provision.engine.reading import Reading
 from gpu_provision.model.cluster import ClusterFacts, Context, Kind, Manifest, NodeFacts, ObjectRef, Target
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.planning.membership import PART_OF, STACK, applyset_id
 from gpu_provision.planning.prepare import prepare
-from gpu_provision.planning.states import Desired, Key, Situation, situation
+from gpu_provision.planning.states import Desired, Key, Situation, key_of, situation
 
 _WATCHED = (
     Kind("apps/v1", "DaemonSet"),
@@ -22,8 +24,9 @@ _WATCHED = (
     Kind("apiextensions.k8s.io/v1", "CustomResourceDefinition"),
 )
 
-# Labels that GPU Feature Discovery keeps current; no manifest depends on them.
-_IRRELEVANT = ("nvidia.com/cuda.", "nvidia.com/gfd.", "nvidia.com/gpu.", "nvidia.com/mig.")
+# Labels that GPU Feature Discovery or a rollout keeps current; no manifest depends on them.
+_KEPT_CURRENT = ("cuda.", "gfd.", "gpu.", "gpu-driver-upgrade", "mig.")
+_IRRELEVANT = tuple(f"nvidia.com/{label}" for label in _KEPT_CURRENT)
 _RELEVANT = ("nvidia.com/gpu.deploy.", "nvidia.com/gpu.present")
 
 
@@ -57,12 +60,15 @@ class View:
         """Start from what was read."""
         self._reading = reading
         self._nodes: dict[str, _KnownNode] = {}
+        self._host_drivers = dict(reading.context.facts.host_drivers)
         self._prepared: _Prepared | None = None
+        self._pods = Groups(key_of)
 
     def look(self, mirror: Mirror, members: Mapping[ObjectRef, Manifest], passed: Mapping[Key, str]) -> Situation:
         """Return the situation as it is now."""
         known = [self._node(node) for _, node in sorted(mirror.of(NODE).items())]
-        facts = replace(self._reading.context.facts, nodes=tuple(node.facts for node in known))
+        nodes = tuple(node.facts for node in known)
+        facts = replace(self._reading.context.facts, nodes=nodes, host_drivers=dict(self._host_drivers))
         prepared = self._prepare(tuple(node.relevant for node in known), facts)
         observed = replace(
             self._reading.observed,
@@ -74,11 +80,14 @@ class View:
         by_name = {node.facts.name: node.facts for node in known}
         targets = tuple(_with_facts(target, by_name) for target in prepared.context.targets)
         context = replace(prepared.context, facts=facts, targets=targets)
-        return situation(context, prepared.desired, observed)
+        self._pods.update(observed.pods.values())
+        return situation(context, prepared.desired, observed, self._pods.members)
 
     def _prepare(self, relevant: tuple[object, ...], facts: ClusterFacts) -> _Prepared:
         if self._prepared is None or self._prepared.relevant != relevant:
-            self._prepared = _Prepared(relevant, *prepare(self._reading.context.inventory, facts))
+            self._prepared = _Prepared(
+                relevant, *prepare(self._reading.context.inventory, facts, self._reading.context.part)
+            )
         return self._prepared
 
     def _node(self, node: Manifest) -> _KnownNode:
@@ -86,8 +95,17 @@ class View:
         known = self._nodes.get(name)
         if known is None or known.version != version:
             facts = node_facts(node)
+            self._believe_the_manager(known.facts.labels if known else {}, facts)
             known = self._nodes[name] = _KnownNode(version, facts, _relevant(facts))
         return known
+
+    def _believe_the_manager(self, before: Mapping[str, str], node: NodeFacts) -> None:
+        """Forget what was read of a host once the driver manager there has found a driver that works.
+
+        It has run the host's nvidia-smi after we looked; to contradict it would start a quarrel without an end.
+        """
+        if before.get(DEPLOY_DRIVER) == "true" and node.labels.get(DEPLOY_DRIVER) == PRE_INSTALLED:
+            self._host_drivers.pop(node.name, None)
 
 
 def _live(mirror: Mirror, members: Mapping[ObjectRef, Manifest]) -> dict[ObjectRef, Manifest]:

@@ -48,12 +48,29 @@ class Driver:
         return bool(self.module or self.libraries or (self.loaded and not self.in_container))
 
     @property
+    def usable(self) -> str:
+        """Version of the host's own driver if containers can have their GPUs by it; empty if not.
+
+        It is loaded, or can be into the running kernel. While a container's is loaded, that is the driver; one that
+        is loaded and whose files are gone has been removed.
+        """
+        if self.loaded:
+            return self.loaded if self.has_files and not self.in_container else ""
+        return (self.module_version or "unknown") if self.module else ""
+
+    @property
+    def has_files(self) -> bool:
+        """Whether anything of it is on disk; the container toolkit has programs of its own."""
+        return bool(self.module or self.libraries or set(self.programs) - _OF_TOOLKIT)
+
+    @property
     def version(self) -> str:
         """The version of the host's own driver, as far as anything tells it."""
         own = "" if self.in_container else self.loaded
         return own or self.module_version or next(iter(self.library_versions), "")
 
 
+_OF_TOOLKIT = frozenset({"/usr/bin/nvidia-ctk", "/usr/bin/nvidia-container-runtime"})
 _LIBRARIES = (
     "/usr/lib/*/libnvidia-ml.so.*.* /usr/lib64/libnvidia-ml.so.*.* /usr/lib/libnvidia-ml.so.*.* "
     "/usr/lib/*/nvidia/current/libnvidia-ml.so.*.*"
@@ -72,8 +89,8 @@ grep -q ' /run/nvidia/driver' /proc/mounts && echo container
 if grep -qE '/nvidia(-current)?\.ko' "$stock/modules.dep"; then
   $bounded modinfo nvidia | sed -nE 's/^(filename|version|license|signer):[[:space:]]*/\1 /p'
 fi
-for file in {_LIBRARIES}; do [ -e "$file" ] && echo "library $file"; done
-for file in {_PROGRAMS}; do [ -e "$file" ] && echo "program $file"; done
+for file in {_LIBRARIES}; do [ -s "$file" ] && echo "library $file"; done
+for file in {_PROGRAMS}; do [ -s "$file" ] && echo "program $file"; done
 for built in /var/lib/dkms/nvidia*/*/*/*; do [ -d "$built" ] && echo "dkms ${{built#/var/lib/dkms/}}"; done
 true
 """

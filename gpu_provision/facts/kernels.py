@@ -35,18 +35,27 @@ class Kernels:
         installed: Releases with modules in /lib/modules.
         bootable: Those of them whose image is there, too.
         with_headers: Those of them that modules can be built for.
-        headers_offered: Whether the package manager's lists have the running kernel's headers; None if unknown.
+        lists: Whose package lists were looked at for headers: ``apt``, ``dnf`` or ``zypp``; empty if there are none.
+        offered: Releases whose headers these lists have.
         next: What boots next; None if nothing tells.
     """
 
     installed: tuple[str, ...] = ()
     bootable: tuple[str, ...] = ()
     with_headers: tuple[str, ...] = ()
-    headers_offered: bool | None = None
+    lists: str = ""
+    offered: tuple[str, ...] = ()
     next: NextKernel | None = None
 
+    def without_headers(self, *releases: str) -> tuple[str, ...]:
+        """Return those of the releases that have no headers here, and none in the package lists."""
+        known = {*self.with_headers, *self.offered}
+        return tuple(release for release in dict.fromkeys(releases) if release not in known) if self.lists else ()
 
-# Package lists may be compressed, or not there: then nothing is said about headers.
+
+# Package lists may be compressed, or not there: then nothing is said about headers. dnf is asked only if the running
+# kernel has none: it takes a second, and writes a log of its own. Real-time and Oracle's kernels have headers under
+# names that are not looked for.
 SCRIPT = r"""
 for directory in /lib/modules/*; do
   release=${directory##*/}
@@ -66,12 +75,27 @@ cat /etc/default/grub /etc/default/grub.d/*.cfg | sed -nE 's/^[[:space:]]*GRUB_D
 for menu in /boot/grub/grub.cfg /boot/grub2/grub.cfg; do
   sed -nE 's/^[[:space:]]*linux(efi|16)?[[:space:]]+([^[:space:]]+).*/menu \2/p' "$menu" | head -n 1
 done
-for lists in /var/lib/apt/lists/*_Packages; do
-  [ -e "$lists" ] || continue
+offered() { sort -u | while read -r release; do [ -d "/lib/modules/$release" ] && echo "offered $release"; done; }
+has() { [ -e "$1" ]; }
+zypp=$(find /var/cache/zypp/solv -name solv.idx ! -path '*/@System/*' -exec grep -hE '^kernel-[a-z0-9]+-devel' {} +)
+if has /var/lib/apt/lists/*_Packages; then
   echo "lists apt"
-  grep -qx "Package: linux-headers-$kernel" /var/lib/apt/lists/*_Packages && echo "offered linux-headers-$kernel"
-  break
-done
+  set --
+  for directory in /lib/modules/*; do set -- "$@" -e "Package: linux-headers-${directory##*/}"; done
+  grep -hxF "$@" /var/lib/apt/lists/*_Packages | sed 's/^Package: linux-headers-//' | offered
+elif [ -n "$zypp" ]; then
+  echo "lists zypp"
+  echo "$zypp" |
+    sed -nE 's/^kernel-([a-z0-9]+)-devel[[:space:]]+([0-9.]+-[0-9.]+)\.[0-9]+[[:space:]].*/\2-\1/p' | offered
+elif has /var/cache/dnf/*.solv && [ ! -e "$stock/build/Makefile" ]; then
+  case $kernel in *rt* | *uek*) ;; *)
+    found=$($bounded dnf -q -C repoquery --whatprovides kernel-devel-uname-r --provides) && [ -n "$found" ] && {
+      echo "lists dnf"
+      echo "$found" | sed -n 's/^kernel-devel-uname-r = //p' | offered
+    } ;;
+  esac
+fi
+true
 """
 
 
@@ -81,7 +105,8 @@ def read(said: Said) -> Kernels:
         installed=tuple(said.all("installed")),
         bootable=tuple(said.all("bootable")),
         with_headers=tuple(said.all("headers")),
-        headers_offered=said.has("offered") if said.has("lists") else None,
+        lists=said.first("lists"),
+        offered=tuple(said.all("offered")),
         next=next(_candidates(said), None),
     )
 

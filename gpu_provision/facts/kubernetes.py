@@ -21,6 +21,7 @@ class Kubernetes:
         runtime_endpoint: Path of the socket that the kubelet is told to use; empty if it is told nothing.
         cgroup_driver: ``systemd`` or ``cgroupfs``, as the kubelet is told; empty if it is told nothing.
         node_name: Name that the kubelet is told to register under; empty for the host's own.
+        refuses_swap: Whether the kubelet does not start on a host that swaps; None if unknown.
     """
 
     distribution: str = ""
@@ -29,6 +30,7 @@ class Kubernetes:
     runtime_endpoint: str = ""
     cgroup_driver: str = ""
     node_name: str = ""
+    refuses_swap: bool | None = None
 
     @property
     def places(self) -> Places:
@@ -43,12 +45,13 @@ class Kubernetes:
 
 _MARKS = " ".join(f"{name}:{mark}" for name, places in DISTRIBUTIONS.items() for mark in places.marks)
 _FLAGS = "config|root-dir|container-runtime-endpoint|cgroup-driver|hostname-override|node-name|data-dir"
-_KEYS = "cgroupDriver|containerRuntimeEndpoint"
+_SWITCH = "fail-swap-on"
+_KEYS = "cgroupDriver|containerRuntimeEndpoint|failSwapOn"
 
 # Of command lines only the flags that matter are read: others may hold tokens.
 SCRIPT = rf"""
 for mark in {_MARKS}; do [ -e "${{mark#*:}}" ] && echo "mark ${{mark%%:*}} ${{mark#*:}}"; done
-flags() {{ tr '\0 ' '\n\n' | sed -nE '/^--({_FLAGS})$/{{N; s/\n/=/; p; }}; /^--({_FLAGS})=/p'; }}
+flags() {{ tr '\0 ' '\n\n' | sed -nE '/^--({_FLAGS})$/{{N; s/\n/=/; p; }}; /^--({_FLAGS}|{_SWITCH})=/p'; }}
 for process in /proc/[0-9]*; do
   read -r name <"$process/comm" || continue
   case $name in
@@ -65,7 +68,7 @@ root=$(for process in /proc/[0-9]*; do
   read -r name <"$process/comm" && [ "$name" = kubelet ] && flags <"$process/cmdline" | sed -n 's/^--config=//p'
 done | head -n 1)
 for file in "$root" /var/lib/kubelet/config.yaml; do
-  [ -r "$file" ] && {{ grep -E '^({_KEYS}):' "$file" | sed 's/^/setting /'; break; }}
+  [ -r "$file" ] && {{ echo "configured $file"; grep -E '^({_KEYS}):' "$file" | sed 's/^/setting /'; break; }}
 done
 [ -e /var/lib/kubelet/kubeconfig ] || [ -e /etc/systemd/system/kubelet.service ] || command -v kubelet >/dev/null &&
   echo kubelet
@@ -96,7 +99,15 @@ def read(said: Said) -> Kubernetes:
         runtime_endpoint=endpoint.removeprefix("unix://"),
         cgroup_driver=flags.get("cgroup-driver") or settings.get("cgroupDriver", ""),
         node_name=flags.get("hostname-override") or flags.get("node-name", ""),
+        refuses_swap=_refuses_swap(distribution, said, flags.get(_SWITCH) or settings.get("failSwapOn", "")),
     )
+
+
+def _refuses_swap(distribution: str, said: Said, told: str) -> bool | None:
+    """Read what the kubelet is told of swap; it refuses unless told otherwise, as all but kubeadm do."""
+    if told:
+        return told != "false"
+    return True if distribution in {KUBEADM, OTHER} and said.has("configured") else None
 
 
 def _distribution(said: Said, processes: list[str]) -> str:

@@ -13,6 +13,7 @@ _FILES = (
     "/etc/environment /etc/sysconfig/proxy /etc/default/docker /etc/sysconfig/docker /etc/default/k3s "
     "/etc/default/rke2-server /etc/default/rke2-agent /etc/sysconfig/rke2-server /etc/sysconfig/rke2-agent "
     "/etc/systemd/system/k3s.service.env /etc/systemd/system/k3s-agent.service.env "
+    "/etc/gpu-provision/runtime-proxy.env "
     "/var/snap/microk8s/current/args/containerd-env /etc/dnf/dnf.conf /etc/yum.conf /etc/apt/apt.conf"
 )
 
@@ -69,7 +70,7 @@ def _assignments(text: str) -> list[tuple[str, str]]:
     dnf = re.fullmatch(r"\s*proxy\s*=\s*(\S*)\s*", text)
     if dnf:
         return [("http_proxy", dnf[1])]
-    return re.findall(r"\b((?:https?|ftp|no|all)_proxy)=[\"']?([^\"'\s]*)", text, re.IGNORECASE)
+    return re.findall(r"(?:\b|CONTAINERD_)((?:https?|ftp|no|all)_proxy)=[\"']?([^\"'\s]*)", text, re.IGNORECASE)
 
 
 SECTION = Section("proxies", SCRIPT, read)

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from gpu_provision.facts import (
     confinement,
     driver,
+    environment,
     firmware,
     holds,
+    hugepages,
     ipmi,
     kernel,
     kernels,
     kubernetes,
+    limits,
     modules,
     nouveau,
     originals,
     packages,
     pci,
+    persistence,
     proxies,
     runtimes,
     services,
@@ -29,6 +33,7 @@ from gpu_provision.facts import (
     system,
 )
 from gpu_provision.facts.clock import Clock, clock_of
+from gpu_provision.facts.plain import plain
 from gpu_provision.facts.runtimes import DOCKER, ContainerRuntime
 from gpu_provision.facts.section import Said, Section
 
@@ -50,7 +55,11 @@ SECTIONS: tuple[Section[Any], ...] = (
     confinement.SECTION,
     ipmi.SECTION,
     settings.SECTION,
+    environment.SECTION,
     holds.SECTION,
+    hugepages.SECTION,
+    limits.SECTION,
+    persistence.SECTION,
     originals.SECTION,
 )
 """All that can be read; the names are those of HostRecord's fields."""
@@ -84,11 +93,19 @@ class HostRecord:
     confinement: confinement.Confinement = field(default_factory=confinement.Confinement)
     ipmi: ipmi.Ipmi = field(default_factory=ipmi.Ipmi)
     settings: settings.Settings = field(default_factory=settings.Settings)
+    environment: environment.Environment = field(default_factory=environment.Environment)
     holds: holds.Holds = field(default_factory=holds.Holds)
+    hugepages: hugepages.Hugepages = field(default_factory=hugepages.Hugepages)
+    limits: limits.Limits = field(default_factory=limits.Limits)
+    persistence: persistence.Persistence = field(default_factory=persistence.Persistence)
     originals: originals.Originals = field(default_factory=originals.Originals)
     clock: Clock = field(default_factory=Clock)
     asked: frozenset[str] = frozenset()
     read: frozenset[str] = frozenset()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the record as plain values: stock pyinfra prints facts by this name."""
+        return {each.name: plain(getattr(self, each.name)) for each in fields(self)}
 
     @property
     def nouveau_loaded(self) -> bool:
@@ -130,6 +147,12 @@ show() {
 }
 """
 
+# A comment in Latin-1 in somebody's file would make whole lines unreadable, or the host: what is no UTF-8 goes.
+_CLEAN = """
+clean=cat
+command -v iconv >/dev/null && clean='iconv -c -f UTF-8 -t UTF-8'
+"""
+
 
 def command(modules_asked: Iterable[str] = (), sections: Sequence[str] = ALL) -> str:
     """Return the shell command that reads a host, or some sections of it.
@@ -143,7 +166,7 @@ def command(modules_asked: Iterable[str] = (), sections: Sequence[str] = ALL) ->
     wanted = [section for section in SECTIONS if section.name in sections]
     parts = [f"echo '[{section.name}]'\n({section.script}) 2>/dev/null" for section in wanted]
     asked = f"echo '[asked]'\necho 'modules {' '.join(names)}'"
-    script = "\n".join([_PRELUDE, *parts, asked, "echo '[end]'"])
+    script = "\n".join([_CLEAN, "{", _PRELUDE, *parts, asked, "echo '[end]'", "} | $clean || :"])
     return script.replace("@PATTERN@", pattern).replace("@MODULES@", " ".join(names)).strip()
 
 

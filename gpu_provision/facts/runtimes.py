@@ -24,11 +24,13 @@ class ContainerRuntime:
         binary: Path of its program; empty if unknown.
         version: Such as ``1.7.27``; empty if it would not say.
         config: Path of its configuration.
+        target: The file that this path leads to; empty if it is that file, or leads nowhere.
         has_config: Whether that file is there and readable.
         schema: ``version`` of containerd's configuration file; 1 where it names none, 0 without a file.
         imports: Patterns of files that the configuration takes in.
         drop_ins: Files that these patterns find, or that lie in the runtime's drop-in directory.
         socket: Path of its socket; empty if there is none.
+        unit: Unit of systemd that it runs in, such as ``containerd.service``; empty if it does not run in one.
         cgroup_driver: ``systemd`` or ``cgroupfs``, as far as the configuration says; else empty.
         default_runtime: Name of the default runtime handler; empty if the configuration names none.
         disabled_plugins: Plugins that containerd is told to leave off.
@@ -39,11 +41,13 @@ class ContainerRuntime:
     binary: str = ""
     version: str = ""
     config: str = ""
+    target: str = ""
     has_config: bool = False
     schema: int = 0
     imports: tuple[str, ...] = ()
     drop_ins: tuple[str, ...] = ()
     socket: str = ""
+    unit: str = ""
     cgroup_driver: str = ""
     default_runtime: str = ""
     disabled_plugins: tuple[str, ...] = ()
@@ -74,6 +78,8 @@ describe() {{
     $bounded "$3" --version | sed -E 's/^/version /' | head -n 2
   }}
   [ -n "$4" ] && echo "config $4"
+  target=$(readlink -f "$4") && [ "$target" != "$4" ] && echo "target $target"
+  [ "$1" = run ] && echo "unit $(sed -nE 's|.*/([^/]+\.service)(/.*)?$|\1|p' "$process/cgroup" | head -n 1)"
   [ -r "$4" ] && {{
     echo "readable $4"
     sed -nE '/^[[:space:]]*imports[[:space:]]*=/,/\]/s/^/imports /p' "$4"
@@ -160,11 +166,13 @@ def _runtime(block: Said) -> ContainerRuntime:
         binary=block.first("binary"),
         version=_version(block.all("version")),
         config=block.first("config"),
+        target=block.first("target"),
         has_config=has_config,
         schema=_schema(keys) if has_config and kind == CONTAINERD else 0,
         imports=_listed(block.all("imports")),
         drop_ins=tuple(dict.fromkeys(block.all("drop-in"))),
         socket=block.first("socket"),
+        unit=block.first("unit"),
         cgroup_driver=_cgroup_driver(keys, block.all("json")),
         default_runtime=_default_runtime(keys, block.all("json")),
         disabled_plugins=tuple(re.findall(r'"([^"]+)"', _last(keys, "disabled_plugins"))),

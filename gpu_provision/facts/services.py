@@ -8,6 +8,7 @@ from gpu_provision.facts.section import Said, Section
 
 UNITS = (
     *("nvidia-fabricmanager", "nvidia-persistenced", "nvidia-imex", "nvidia-dcgm", "dcgm", "dcgm-exporter"),
+    "gpu-provision-persistence",
     *("containerd", "crio", "docker", "kubelet", "k3s", "k3s-agent", "rke2-server", "rke2-agent"),
     *("snap.microk8s.daemon-containerd", "k0sworker", "k0scontroller", "display-manager", "unattended-upgrades"),
 )

@@ -42,7 +42,7 @@ def hold_back(state: State, host: Host, finding: Finding) -> bool:
 
 def problem(state: State, cluster: Host) -> Finding | None:
     """Return why the cluster cannot be worked on yet; None if it can."""
-    failed = sorted(other.name for other in state.inventory if _failed(state, other))
+    failed = sorted(other.name for other in state.inventory if has_failed(state, other))
     if failed:
         return _held_back(codes.HOST_FAILED, cluster, f"the host phase failed on {', '.join(failed)}", FIX_FAILED)
     others = (other for other in state.active_hosts if other.name != cluster.name)
@@ -58,7 +58,7 @@ def _held_back(code: str, cluster: Host, reason: str, fix: str) -> Finding:
     return Finding(code=code, what=f"the cluster phase is held back: {reason}", where=cluster.name, fix=fix)
 
 
-def _failed(state: State, other: Host) -> bool:
+def has_failed(state: State, other: Host) -> bool:
     """Return whether a host has failed; under ``--no-wait`` only its results tell."""
     return other in state.failed_hosts or state.get_results_for_host(other).error_ops > 0
 

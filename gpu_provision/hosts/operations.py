@@ -8,7 +8,7 @@ from typing import Any
 
 from pyinfra.api.command import StringCommand
 from pyinfra.api.operation import operation
-from pyinfra.context import host
+from pyinfra.context import host, state
 
 from gpu_provision.facts.modules import OWN_FILE as MODULES_FILE
 from gpu_provision.facts.nouveau import OWN_FILE as NOUVEAU_FILE
@@ -16,12 +16,13 @@ from gpu_provision.facts.record import ALL
 from gpu_provision.facts.settings import LINKS_SCRIPT
 from gpu_provision.hosts import images, prerequisites
 from gpu_provision.hosts.holds import cannot_hold, hold_changes
-from gpu_provision.hosts.originals import put
-from gpu_provision.hosts.reading import RECORD, read
+from gpu_provision.hosts.originals import alone, put
+from gpu_provision.hosts.reading import RECORD, forget, read
 from gpu_provision.hosts.settings import set_now, settings_changes
 from gpu_provision.hosts.telling import Commands, note, refuse, show_diff, tell
 from gpu_provision.model.expectation import Expectation
 from gpu_provision.model.findings import Severity
+from gpu_provision.preflight.decision import decided
 from gpu_provision.preflight.judge import judge
 from gpu_provision.preflight.subject import Subject
 
@@ -38,11 +39,14 @@ def preflight(expected: Mapping[str, Any]) -> Commands:
             gpu_provision.model.expectation.Expectation, as ``host.data.gpu_expected`` has them.
     """
     wanted = Expectation.of(expected)
-    record = host.connector_data.get(RECORD) or read(ALL, wanted.kernel_modules)
+    if state.is_executing:  # somebody may have thought about the plan for a while
+        forget()
+    record = read(ALL, wanted.kernel_modules)
     if record is None:
         yield from refuse(prerequisites.unreadable(host.name))
         return
     host.connector_data[RECORD] = record
+    wanted = decided(wanted, record)
     findings = judge(Subject(wanted, record, images.answer(wanted, record)))
     for finding in findings:
         if finding.severity is Severity.WARNING:
@@ -70,7 +74,7 @@ def kernel_modules(names: Sequence[str]) -> Commands:
     if changes.missing:
         yield from refuse(prerequisites.missing_modules(record, host.name, changes.missing))
         return
-    note(changes.words)
+    note(changes.words, "modules", "originals")
     show_diff(MODULES_FILE, record.modules.own_file, changes.file)
     if changes.load:
         yield StringCommand(f"{PATH} modprobe -a {shlex.join(changes.load)}")
@@ -95,12 +99,12 @@ def nouveau(blacklisted: bool = True) -> Commands:  # noqa: FBT001, FBT002 - pyi
         yield from refuse(prerequisites.unreadable(host.name))
         return
     changes = prerequisites.nouveau_changes(record, blacklisted=blacklisted)
-    note(changes.words)
+    note(changes.words, "modules", "nouveau", "originals")
     show_diff(NOUVEAU_FILE, record.nouveau.own_file, changes.file)
     if changes.file_differs:
         yield put(NOUVEAU_FILE, changes.file)
     if changes.rebuild_initramfs:
-        yield StringCommand(rebuild_initramfs(record.nouveau.initramfs_tool, record.kernel.running))
+        yield StringCommand(alone(rebuild_initramfs(record.nouveau.initramfs_tool, record.kernel.running)))
     if changes.unload:
         yield StringCommand(f"{PATH} modprobe -r nouveau")
     reasons = prerequisites.reboot_reasons(record, nouveau_unwanted=blacklisted)
@@ -123,9 +127,9 @@ def packages_held(held: bool = True) -> Commands:  # noqa: FBT001, FBT002 - as a
     if changes.hold and not changes.tool:
         yield from refuse(cannot_hold(record, host.name))
         return
-    note(changes.words)
+    note(changes.words, "packages", "holds")
     for command in changes.commands:
-        yield StringCommand(f"{PATH}; {command}")
+        yield StringCommand(alone(f"{PATH}; {command}"))
 
 
 @operation()
@@ -143,7 +147,7 @@ def settings(sysctls: Mapping[str, str], dev_char_symlinks: bool = False) -> Com
         yield from refuse(prerequisites.unreadable(host.name))
         return
     changes = settings_changes(record.settings, sysctls=sysctls, links=dev_char_symlinks)
-    note(changes.words)
+    note(changes.words, "settings", "originals")
     for path, lines in changes.files.items():
         show_diff(path, record.settings.files.get(path), lines)
     if changes.sysctls:

@@ -2,7 +2,7 @@
 
 Before the first change of a path, what is there is kept under /var/lib/gpu-provision/originals with its mode, owner
 and time, or it is written down that nothing was there. Later changes leave what is kept alone. All commands are POSIX
-shell, and need root as the files do.
+shell, and need root as the files do. One command at a time changes a host, whoever runs it.
 """
 
 from __future__ import annotations
@@ -15,13 +15,26 @@ from pyinfra.api.command import StringCommand
 from gpu_provision.facts.modules import FileLines
 from gpu_provision.facts.originals import ABSENT, DIRECTORY, FILE, HOME, STORE
 
+# The kernel lets go of the lock when the command ends, however it ends; on a directory, so that no file is left behind.
+_ALONE = """
+alone() {
+  [ "${alone-}" ] || ! command -v flock >/dev/null || {
+    exec 9</etc && { flock -w 600 9 2>/dev/null || flock -n 9; } && alone=1 || {
+      echo 'another run is changing this host: its command holds the lock on /etc' >&2
+      return 1
+    }
+  }
+}
+"""
+
 # A path is listed after its original is complete and before it is changed: an interruption leaves either as it was.
 # The list is replaced in one step, so that a full disk cannot leave half a line.
-KEEP = rf"""
+KEEP = rf"""{_ALONE}
 store={STORE}
 record() {{ {{ cat "$store/list" && echo "$1"; }} >"$store/list.new" && mv -f "$store/list.new" "$store/list"; }}
 above() {{ [ -d "${{1:-/}}" ] || {{ above "${{1%/*}}" && record "{DIRECTORY} $1"; }}; }}
-keep() {{
+keep() {{ (alone && keep_alone "$1"); }}
+keep_alone() {{
   mkdir -p {HOME} && (umask 077 && mkdir -p "$store/files") && touch "$store/list" || return
   grep -qxF -e "{FILE} $1" -e "{ABSENT} $1" "$store/list" && return
   if [ -e "$1" ] || [ -L "$1" ]; then
@@ -36,7 +49,7 @@ label() {{ if command -v restorecon >/dev/null; then restorecon "$1"; fi; }}
 
 _PUT = rf"""{KEEP}
 put() {{
-  keep "$1" && mkdir -p "${{1%/*}}" || return
+  alone && keep "$1" && mkdir -p "${{1%/*}}" || return
   fresh=${{1%/*}}/.${{1##*/}}.gpu-provision
   rm -f "$fresh"
   if [ -f "$1" ]; then cp -p "$1" "$fresh"; else (umask 077 && : >"$fresh") && chmod 644 "$fresh"; fi &&
@@ -75,7 +88,7 @@ def put(path: str, content: FileLines, *, mode: str = "") -> StringCommand:
         mode: Such as ``600``; empty leaves that of the file that is there, and means 644 for a new one.
     """
     if content is None:
-        return StringCommand(f"{KEEP}\nkeep {shlex.quote(path)} && rm -f {shlex.quote(path)}")
+        return StringCommand(f"{KEEP}\nalone && keep {shlex.quote(path)} && rm -f {shlex.quote(path)}")
     lines = f"printf '%s\\n' {shlex.join(content)}" if content else ":"
     return StringCommand(f"{_PUT}\n{lines} | put {shlex.quote(path)} '{mode}'")
 
@@ -88,4 +101,10 @@ def restore(after: Sequence[str] = ()) -> StringCommand:
     Args:
         after: Shell commands that let the system know, before the originals are forgotten.
     """
-    return StringCommand(" &&\n".join([f"({_RESTORE})", *after, f"rm -rf {HOME}"]))
+    telling = [f"{{ {command}\n}} 9<&-" for command in after]  # what they leave running does not hold the lock
+    return StringCommand(f"{_ALONE}\n" + " &&\n".join(["alone", f"({_RESTORE})", *telling, f"rm -rf {HOME}"]))
+
+
+def alone(command: str) -> str:
+    """Return a shell command that waits until no other run changes files of the host, for 10 minutes at most."""
+    return f"{_ALONE}\nalone && {{ {command}; }}"

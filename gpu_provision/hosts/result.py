@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gpu_provision.model.findings import Finding
@@ -19,7 +20,8 @@ class HostOutcome:
         reboot_needed: Whether something takes effect only after a reboot.
         gpus: NVIDIA GPUs on its PCI bus; None if it was not asked.
         kernel: Release of its running kernel; empty if it was not asked.
-        errors: Why it failed, as findings; empty where nothing but a reason is known, such as no connection.
+        driver: Version of a usable NVIDIA driver of the host's own, empty for none; None if it was not asked.
+        errors: Why it failed, as findings; empty if it did not.
     """
 
     name: str
@@ -29,6 +31,7 @@ class HostOutcome:
     reboot_needed: bool = False
     gpus: int | None = None
     kernel: str = ""
+    driver: str | None = None
     errors: tuple[Finding, ...] = ()
 
 
@@ -51,8 +54,13 @@ class HostsResult:
 
     @property
     def errors(self) -> tuple[Finding, ...]:
-        """Why hosts failed, as far as findings tell."""
+        """Why hosts failed."""
         return tuple(finding for host in self.hosts for finding in host.errors)
+
+    @property
+    def drivers(self) -> Mapping[str, str]:
+        """Node -> version of a usable driver of the host's own, empty for none; hosts that were read."""
+        return {host.name: host.driver for host in self.hosts if host.driver is not None}
 
     @property
     def changed(self) -> tuple[HostOutcome, ...]:

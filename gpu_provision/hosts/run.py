@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-import json
 import os
 import subprocess
 import sys
@@ -17,7 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from gpu_provision.hosts import codes
+from gpu_provision.hosts.conversation import Conversation, finding_of
+from gpu_provision.hosts.guard import GuardAtHand
 from gpu_provision.hosts.result import HostOutcome, HostsResult
+from gpu_provision.hosts.so_far import SoFar
 from gpu_provision.inventory import groups
 from gpu_provision.model.findings import Finding, RunFailed, Severity, UsageError
 from gpu_provision.model.inventory import Inventory
@@ -27,6 +29,8 @@ COMPONENT = "host_prerequisites"
 """Component of the events."""
 
 Listen = Callable[[Event], None]
+
+_LAST_WORDS_SECONDS = 10
 
 _GROUPS = {"prerequisites": "gpu", "judge": "nodes", "teardown": "nodes"}
 """Phase -> pyinfra's group of the hosts that take part."""
@@ -38,6 +42,7 @@ def prepare(
     limit: Iterable[str] = (),
     dry_run: bool = False,
     listen: Listen = lambda _: None,
+    guard: GuardAtHand | None = None,
 ) -> HostsResult:
     """Make the GPU hosts of an inventory as their prerequisites say, all at the same time; or only look.
 
@@ -46,6 +51,8 @@ def prepare(
         limit: Names of nodes; none for all.
         dry_run: True reads the hosts, changes nothing, and returns what would change.
         listen: Called as hosts go on, from the calling thread.
+        guard: Cordons and drains nodes around reboots: gpu_provision.engine.guard.NodeGuard(inventory). Without one,
+            no host that a kubelet runs on is rebooted.
 
     Returns:
         An outcome per host. A host that fails does not raise: see ``HostsResult.failed``.
@@ -54,7 +61,7 @@ def prepare(
         UsageError: A name in ``limit`` is no node of the inventory.
         RunFailed: pyinfra itself broke down.
     """
-    return _run(inventory, "prerequisites", limit=limit, dry_run=dry_run, listen=listen)
+    return _run(inventory, "prerequisites", limit=limit, dry_run=dry_run, listen=listen, guard=guard)
 
 
 def judge(inventory: Inventory, *, limit: Iterable[str] = (), listen: Listen = lambda _: None) -> HostsResult:
@@ -82,7 +89,15 @@ def teardown(
     return _run(inventory, "teardown", limit=limit, dry_run=dry_run, listen=listen)
 
 
-def _run(inventory: Inventory, phase: str, *, limit: Iterable[str], dry_run: bool, listen: Listen) -> HostsResult:
+def _run(  # noqa: PLR0913 - what the three public functions take
+    inventory: Inventory,
+    phase: str,
+    *,
+    limit: Iterable[str],
+    dry_run: bool,
+    listen: Listen,
+    guard: GuardAtHand | None = None,
+) -> HostsResult:
     """Go through a phase with those of its hosts that are not left out by the limit."""
     declared = groups(inventory)
     chosen = _chosen(inventory, tuple(limit))
@@ -97,7 +112,8 @@ def _run(inventory: Inventory, phase: str, *, limit: Iterable[str], dry_run: boo
     declared["nodes"] = ([(host, {**own, "gpu_judge_only": phase == "judge"}) for host, own in data.items()], {})
     shared = {name: members for name, members in declared.items() if name != "cluster"}
     request = {"groups": shared, "hosts": list(names), "phase": phase, "dry_run": dry_run}
-    answer = _ask(request, names, listen)
+    request["guarded"] = guard is not None
+    answer = _ask(request, names, listen, guard)
     return _result(answer, names, listen)
 
 
@@ -119,24 +135,51 @@ def _unknown(name: str, known: list[str]) -> Finding:
     )
 
 
-def _ask(request: dict[str, Any], names: dict[str, str], listen: Listen) -> dict[str, Any]:
+def _ask(request: dict[str, Any], names: dict[str, str], listen: Listen, guard: GuardAtHand | None) -> dict[str, Any]:
     """Run the worker and return its answer; it ends with this call, however that ends."""
-    result: dict[str, Any] | None = None
-    with tempfile.TemporaryFile() as errors, _worker(errors) as process:
-        assert process.stdin and process.stdout  # noqa: S101, PT018 - both are pipes; for the type checker
-        with contextlib.suppress(BrokenPipeError):  # it is gone: its status says why
-            process.stdin.write(json.dumps(request))
-            process.stdin.close()
-        for message in map(json.loads, process.stdout):
-            if "event" in message:
-                told = message["event"]
-                listen(_event(names[told["host"]], State.PROGRESSING, told["message"]))
-            result = message.get("result", result)
-        status = process.wait()
+    so_far = SoFar()
+
+    def tell(message: dict[str, Any]) -> None:
+        if "event" in message:
+            told = message["event"]
+            node = told["node"] if "node" in told else names[told["host"]]
+            so_far.steps[node] = told["message"]
+            listen(_event(node, State.PROGRESSING, told["message"]))
+        if "changed" in message:
+            so_far.changes.setdefault(names[message["changed"]["host"]], []).extend(message["changed"]["words"])
+
+    with tempfile.TemporaryFile() as errors, _worker(errors) as process, _told_if_interrupted(so_far):
+        talk = Conversation(process, guard)
+        try:
+            result = talk.result(request, tell)
+        except BaseException as error:
+            process.kill()  # first, so that nothing is rebooted any more
+            _leave_in_order(talk, guard, error)
+            raise
         if result is None:
             errors.seek(0)
-            raise RunFailed(_ended_early(status, errors.read().decode(errors="replace")))
+            raise RunFailed(_ended_early(process.wait(), errors.read().decode(errors="replace")))
     return result
+
+
+def _leave_in_order(talk: Conversation, guard: GuardAtHand | None, error: BaseException) -> None:
+    """Take back what can be taken back, and note on the error what cannot."""
+    if guard is None:
+        return
+    guard.stop()
+    talk.end(_LAST_WORDS_SECONDS)
+    if guard.cordoned:
+        error.add_note(f"still cordoned: {', '.join(sorted(guard.cordoned))}")
+
+
+@contextlib.contextmanager
+def _told_if_interrupted(so_far: SoFar) -> Iterator[None]:
+    """Note on Ctrl-C what was done until then: commands on hosts go on to their own end, the run does not."""
+    try:
+        yield
+    except KeyboardInterrupt as interrupt:
+        interrupt.add_note(str(so_far))
+        raise
 
 
 @contextlib.contextmanager
@@ -153,6 +196,8 @@ def _worker(errors: Any) -> Iterator[subprocess.Popen[str]]:
             yield process
         finally:
             process.kill()
+            with contextlib.suppress(BrokenPipeError):  # what it has not read nobody reads any more
+                process.stdin.close()  # type: ignore[union-attr]
 
 
 def _ended_early(status: int, errors: str) -> Finding:
@@ -170,7 +215,7 @@ def _result(answer: dict[str, Any], names: dict[str, str], listen: Listen) -> Ho
     hosts = tuple(_outcome(node, outcomes[host]) for host, node in names.items() if host in outcomes)
     for host in hosts:
         listen(_event(host.name, State.FAILED if host.failed else State.READY, _in_short(host)))
-    findings = [_finding(each) for each in answer["findings"]]
+    findings = [finding_of(each) for each in answer["findings"]]
     if answer["left_out"]:
         findings.insert(0, _left_out(answer["left_out"]))
     return HostsResult(hosts=hosts, findings=tuple(findings))
@@ -182,12 +227,8 @@ def _in_short(host: HostOutcome) -> str:
 
 
 def _outcome(node: str, told: dict[str, Any]) -> HostOutcome:
-    errors = tuple(map(_finding, told["errors"]))
+    errors = tuple(map(finding_of, told["errors"]))
     return HostOutcome(name=node, **{**told, "changes": tuple(told["changes"]), "errors": errors})
-
-
-def _finding(told: dict[str, Any]) -> Finding:
-    return Finding(**{**told, "severity": Severity(told["severity"])})
 
 
 def _left_out(why: str) -> Finding:

@@ -21,7 +21,7 @@ from gpu_provision.facts.places import KUBEADM, OTHER, places_of
 from gpu_provision.facts.record import HostRecord
 from gpu_provision.facts.runtimes import CONTAINERD, ContainerRuntime
 from gpu_provision.hosts import codes
-from gpu_provision.hosts.runtime_script import Outcome, Result
+from gpu_provision.hosts.detached import Outcome, Result
 from gpu_provision.model.expectation import Expectation
 from gpu_provision.model.findings import Finding, Severity
 

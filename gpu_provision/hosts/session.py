@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import gevent
+from pyinfra.api.command import FunctionCommand, PyinfraCommand
 from pyinfra.api.config import Config
 from pyinfra.api.connect import connect_all, disconnect_all
-from pyinfra.api.exceptions import OperationError, PyinfraError
+from pyinfra.api.exceptions import PyinfraError
 from pyinfra.api.host import Host
 from pyinfra.api.inventory import Inventory
 from pyinfra.api.operations import run_ops
-from pyinfra.api.state import BaseStateCallback, State, StateOperationHostData, StateStage
+from pyinfra.api.state import BaseStateCallback, State, StateStage
 from pyinfra.context import ctx_host, ctx_state
 
 from gpu_provision.facts.record import HostRecord
+from gpu_provision.hosts import connection, outcomes, trouble
 from gpu_provision.hosts.facts import GpuHost
+from gpu_provision.hosts.guard import GUARD, Guard
 from gpu_provision.hosts.phase import host_prerequisites, host_teardown
-from gpu_provision.hosts.prerequisites import reboot_reasons
 from gpu_provision.hosts.reading import RECORD
-from gpu_provision.hosts.telling import CHANGES, FINDINGS
+from gpu_provision.hosts.telling import CHANGES, FINDINGS, SAY, explained, keep, report
 from gpu_provision.model.findings import Finding, Severity
 
 Emit = Callable[[dict[str, Any]], None]
@@ -30,11 +33,8 @@ Emit = Callable[[dict[str, Any]], None]
 PHASES = {"prerequisites": host_prerequisites, "judge": host_prerequisites, "teardown": host_teardown}
 """What a request may ask for."""
 
-OUTCOME = ("system", "kernel", "modules", "pci")
+OUTCOME = ("system", "kernel", "modules", "pci", "driver")
 """Sections that tell how a host is in the end."""
-
-REASON = "gpu_provision_reason"
-"""Key of ``host.connector_data`` for a failure that is no finding: no connection, an exception of pyinfra's."""
 
 
 class Progress(BaseStateCallback):
@@ -44,15 +44,24 @@ class Progress(BaseStateCallback):
         """Keep the function that tells."""
         self.emit = emit
 
-    def host_connect_error(self, state: State, host: Host, error: Exception) -> None:  # noqa: ARG002 - pyinfra passes it
-        """Keep why nobody could connect."""
-        host.connector_data[REASON] = str(error)
+    def host_before_connect(self, state: State, host: Host) -> None:  # noqa: ARG002 - pyinfra passes it
+        """Tell which host is awaited."""
+        _say(self.emit, host, "connecting")
 
     def operation_host_start(self, state: State, host: Host, op_hash: str) -> None:
         """Tell what a host is at."""
         if op_hash in state.ops[host]:
             title = ", ".join(state.op_meta[op_hash].names)
-            self.emit({"event": {"host": host.name, "message": title.split(" | ")[-1]}})
+            _say(self.emit, host, title.split(" | ")[-1])
+
+    def operation_host_success(self, state: State, host: Host, op_hash: str, retry_count: int = 0) -> None:  # noqa: ARG002 - as above
+        """Tell what has been changed on a host: whoever is interrupted has no result."""
+        if words := host.connector_data.get(CHANGES, {}).get(op_hash):
+            self.emit({"changed": {"host": host.name, "words": list(words)}})
+
+
+def _say(emit: Emit, host: Host, message: str) -> None:
+    emit({"event": {"host": host.name, "message": message}})
 
 
 class Warnings(logging.Handler):
@@ -68,12 +77,12 @@ class Warnings(logging.Handler):
         self.messages.append(record.getMessage())
 
 
-def run(request: dict[str, Any], emit: Emit) -> dict[str, Any]:
+def run(request: dict[str, Any], emit: Emit, guard: Guard | None = None) -> dict[str, Any]:
     """Bring hosts to their prerequisites, or only look.
 
     Args:
         request: ``groups`` as pyinfra wants them, ``hosts`` to work on in order, ``phase``, ``dry_run``.
-        emit: Called with ``{"event": {"host", "message"}}`` as things happen.
+    from gpu_provision.hosts.telling import CHANGES, FINDINGS, SAY, explained, keep, report
 
     Returns:
         ``outcomes``: host -> plain outcome; ``findings``: warnings; ``left_out``: why hosts are missing.
@@ -86,11 +95,17 @@ def run(request: dict[str, Any], emit: Emit) -> dict[str, Any]:
         return {"outcomes": {}, "findings": [], "left_out": left_out}
     state = State(inventory, Config(), check_for_changes=request["dry_run"])
     state.add_callback_handler(Progress(emit))
+    connection.ask_nobody()
+    for host in inventory:
+        host.connector_data[GUARD] = guard
+        host.connector_data[SAY] = partial(_say, emit, host)
+        connection.contain(host, host.connector_data[SAY])
     with ctx_state.use(state):
         _go(state, PHASES[request["phase"]], dry_run=request["dry_run"])
+        failures = {host.name: outcomes.failures(state, host) for host in inventory}
         records = _records(state)
-    outcomes = {host.name: _outcome(state, host, records.get(host.name)) for host in inventory}
-    return {"outcomes": outcomes, "findings": _warnings(inventory), "left_out": left_out}
+    seen = {host.name: outcomes.outcome(state, host, failures[host.name], records.get(host.name)) for host in inventory}
+    return {"outcomes": seen, "findings": _warnings(inventory), "left_out": left_out}
 
 
 def _inventory(groups: dict[str, Any], hosts: list[str]) -> Inventory:
@@ -110,6 +125,7 @@ def _go(state: State, phase: Callable[[], Any], *, dry_run: bool) -> None:
         state.set_stage(StateStage.Prepare)
         _each(state, lambda host: _prepare(host, phase))
         if not dry_run:
+            _guard(state)
             state.set_stage(StateStage.Execute)
             run_ops(state)
     except PyinfraError:
@@ -130,12 +146,36 @@ def _within(host: Host, work: Callable[[Host], None]) -> None:
 
 
 def _prepare(host: Host, phase: Callable[[], Any]) -> None:
+    """Find out what there is to do; whatever goes wrong is kept with the host."""
     try:
         phase()
-    except OperationError as error:
-        host.connector_data[REASON] = str(error)
-    except PyinfraError as error:
-        host.connector_data.setdefault(REASON, str(error))
+    except Exception as error:  # noqa: BLE001 - what nobody foresaw on one host must not end the run for all
+        if not host.connector_data.get(FINDINGS):
+            keep(host, _explained(host, error))
+
+
+def _guard(state: State) -> None:
+    """Have no operation of one host end the run for all; pyinfra lets exceptions out of its body through."""
+    for host in state.inventory:
+        for operation in state.ops[host].values():
+            operation.command_generator = _guarded(host, operation.command_generator)
+
+
+def _guarded(host: Host, commands: Callable[[], Iterator[PyinfraCommand]]) -> Callable[[], Iterator[PyinfraCommand]]:
+    def generate() -> Iterator[PyinfraCommand]:
+        try:
+            yield from commands()
+        except Exception as error:  # noqa: BLE001 - as above
+            yield FunctionCommand(report, _explained(host, error), {})
+
+    return generate
+
+
+def _explained(host: Host, error: Exception) -> tuple[Finding, ...]:
+    """Return an exception of one host as a finding; what its connection met with comes before what pyinfra says."""
+    reached = connection.reached(host)
+    unread = isinstance(error, PyinfraError)  # "No hosts remaining!", when a fact of the last one fails
+    return explained(host, [trouble.unread(reached) if unread else trouble.broke_down(error, reached)])
 
 
 def _records(state: State) -> dict[str, HostRecord]:
@@ -146,7 +186,7 @@ def _records(state: State) -> dict[str, HostRecord]:
         known = None if state.is_executing else host.connector_data.get(RECORD)
         try:
             record = known or host.get_fact(GpuHost, sections=OUTCOME, _ignore_errors=True)
-        except PyinfraError:
+        except Exception:  # noqa: BLE001 - a host that cannot be read is not called ready
             return
         if record:
             records[host.name] = record
@@ -155,60 +195,6 @@ def _records(state: State) -> dict[str, HostRecord]:
     gevent.joinall([state.pool.spawn(_within, host, read) for host in connected], raise_error=True)
     disconnect_all(state)
     return records
-
-
-def _outcome(state: State, host: Host, record: HostRecord | None) -> dict[str, Any]:
-    reason = _reason(state, host)
-    held = bool(record and reboot_reasons(record, nouveau_unwanted=_nouveau_unwanted(host)))
-    return {
-        "changes": _changes(state, host),
-        "failed": bool(reason),
-        "reason": reason,
-        "reboot_needed": held,
-        "gpus": len(record.pci.gpus) if record else None,
-        "kernel": record.kernel.running if record else "",
-        "errors": [asdict(finding) for finding in _errors(host)],
-    }
-
-
-def _nouveau_unwanted(host: Host) -> bool:
-    return bool((host.data.get("host_prerequisites") or {}).get("blacklist_nouveau", True))
-
-
-def _changes(state: State, host: Host) -> list[str]:
-    """Return in words what operations changed, or would change if nothing was executed."""
-    words = host.connector_data.get(CHANGES, {})
-    done = {op_hash: not state.is_executing or _succeeded(operation) for op_hash, operation in state.ops[host].items()}
-    return [each for op_hash in state.ops[host] if done[op_hash] for each in words.get(op_hash, ())]
-
-
-def _succeeded(operation: StateOperationHostData) -> bool:
-    return bool(operation.operation_meta.is_complete() and operation.operation_meta.did_succeed())
-
-
-def _reason(state: State, host: Host) -> str:
-    """Return why a host failed, most telling first; empty if it did not."""
-    errors = _errors(host)
-    if errors:
-        more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
-        return f"{errors[0].what}; {errors[0].fix}{more}"
-    if REASON in host.connector_data:
-        return str(host.connector_data[REASON])
-    for op_hash, operation in state.ops[host].items():
-        meta = operation.operation_meta
-        if meta.is_complete() and meta.did_error():
-            title = ", ".join(state.op_meta[op_hash].names).split(" | ")[-1]
-            return f"{title}: {_last(meta.stderr_lines) or 'its command failed'}"
-    return "pyinfra gave it up" if host in state.failed_hosts else ""
-
-
-def _errors(host: Host) -> list[Finding]:
-    kept: list[Finding] = host.connector_data.get(FINDINGS, [])
-    return [finding for finding in kept if finding.severity is Severity.ERROR]
-
-
-def _last(lines: list[str]) -> str:
-    return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
 
 def _warnings(inventory: Inventory) -> list[dict[str, Any]]:

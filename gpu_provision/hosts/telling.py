@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from difflib import unified_diff
 
 from pyinfra import logger
@@ -12,6 +12,8 @@ from pyinfra.api.host import Host
 from pyinfra.api.state import State
 from pyinfra.context import host, state
 
+from gpu_provision.hosts import codes
+from gpu_provision.hosts.reading import forget
 from gpu_provision.model.findings import Finding
 
 Commands = Generator[StringCommand | FunctionCommand, None, None]
@@ -22,6 +24,16 @@ FINDINGS = "gpu_provision_findings"
 
 CHANGES = "gpu_provision_changes"
 """Likewise, for what operations change in words: operation's hash -> words."""
+
+TROUBLE = "gpu_provision_trouble"
+"""Likewise, for a finding about what the last command or connection met with; None if all was well. It counts only if
+the host fails: a connection may break off and be made anew."""
+
+REBOOT_REASONS = "gpu_provision_reboot_reasons"
+"""Likewise, for what operations know to take effect only after a reboot."""
+
+SAY = "gpu_provision_say"
+"""Likewise, for a function that is told what a host waits for; without one it is logged."""
 
 
 def show_diff(path: str, old: Sequence[str] | None, new: Sequence[str] | None) -> None:
@@ -37,9 +49,16 @@ def show_diff(path: str, old: Sequence[str] | None, new: Sequence[str] | None) -
             host.log(f"  {line}")
 
 
-def note(words: Sequence[str]) -> None:
-    """Keep in words what the operation changes, for whoever drives the run."""
+def note(words: Sequence[str], *sections: str) -> None:
+    """Keep in words what the operation changes, for whoever drives the run.
+
+    Args:
+        words: Every change; empty for none.
+        sections: What is to be read anew after the changes; all if none is named.
+    """
     host.connector_data.setdefault(CHANGES, {})[host.current_op_hash] = tuple(words)
+    if words and state.is_executing:
+        forget(*sections)
 
 
 def tell(finding: Finding) -> None:
@@ -50,23 +69,51 @@ def tell(finding: Finding) -> None:
         host.log_styled(finding.what, fg="yellow", log_func=logger.warning)
 
 
+def withdraw(code: str) -> None:
+    """Forget what was told under a code: it has been seen to since."""
+    kept = host.connector_data.get(FINDINGS, [])
+    kept[:] = [finding for finding in kept if finding.code != code]
+
+
+def needs_reboot(*reasons: str) -> None:
+    """Have this host rebooted at the end of the host phase, if the inventory lets it; each reason in a few words."""
+    kept = host.connector_data.setdefault(REBOOT_REASONS, [])
+    kept += [reason for reason in reasons if reason not in kept]
+
+
+def say(host: Host, message: str) -> None:
+    """Tell what a host is at, or waits for."""
+    listener: Callable[[str], None] | None = host.connector_data.get(SAY)
+    if listener:
+        listener(message)
+    else:
+        host.log(message)
+
+
 def refuse(*findings: Finding) -> Commands:
     """Fail this host with findings: while preparing, the run stops before anything is touched there."""
+    findings = explained(host, findings)
     if not state.is_executing:
-        _keep(host, findings)
+        keep(host, findings)
         raise OperationError("\n".join(map(str, findings)))
     yield FunctionCommand(report, findings, {})
 
 
 def report(state: State, host: Host, *findings: Finding) -> bool:  # noqa: ARG001 - pyinfra recognises these names
     """Fail an operation with findings, without a traceback."""
-    _keep(host, findings)
+    keep(host, findings)
     for line in "\n".join(map(str, findings)).splitlines():
         host.log_styled(line, fg="red", log_func=logger.error)
     return False
 
 
-def _keep(host: Host, findings: Iterable[Finding]) -> None:
+def keep(host: Host, findings: Iterable[Finding]) -> None:
     """Keep findings for whoever drives the run, each once: pyinfra runs what is here twice."""
     kept = host.connector_data.setdefault(FINDINGS, [])
     kept += [finding for finding in findings if finding not in kept]
+
+
+def explained(host: Host, findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Return findings with the reason in place of "could not be read", where the last command met with one."""
+    trouble: Finding | None = host.connector_data.get(TROUBLE)
+    return tuple(trouble if trouble and finding.code == codes.UNREADABLE else finding for finding in findings)

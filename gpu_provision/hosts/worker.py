@@ -1,7 +1,8 @@
-"""A process of its own for pyinfra: request on stdin, events and the result on stdout, as lines of JSON.
+"""A process of its own for pyinfra: it talks with the process that started it in lines of JSON.
 
 pyinfra runs on gevent, which has to change the standard library before anything else uses it. In a process of its
-own it cannot get in the way of Kubernetes clients, threads or event loops of whoever called.
+own it cannot get in the way of Kubernetes clients, threads or event loops of whoever called. What is said is in
+gpu_provision.hosts.conversation.
 """
 
 from __future__ import annotations
@@ -21,13 +22,19 @@ def main() -> None:
         lines.write(f"{json.dumps(message)}\n")
         lines.flush()
 
-    request = json.load(sys.stdin)
+    request = json.loads(sys.stdin.readline())
     from gevent import monkey  # noqa: PLC0415 - only the process that runs this may be patched
 
     monkey.patch_all()
-    from gpu_provision.hosts import session  # noqa: PLC0415 - pyinfra, after the patching
+    import gevent  # noqa: PLC0415 - after the patching, as all below
+    from gevent.fileobject import FileObject  # noqa: PLC0415
 
-    emit({"result": session.run(request, emit)})
+    from gpu_provision.hosts import session  # noqa: PLC0415 - pyinfra
+    from gpu_provision.hosts.asking import AskingGuard  # noqa: PLC0415
+
+    guard = AskingGuard(emit)
+    gevent.spawn(guard.hear, FileObject(sys.stdin.fileno(), "r", close=False))
+    emit({"result": session.run(request, emit, guard if request["guarded"] else None)})
 
 
 if __name__ == "__main__":

@@ -47,5 +47,12 @@ CODES: dict[str, str] = {
     "GP163": "A secret stands in the file in plain text",
     "GP164": "A label belongs to this tool",
     "GP165": "The SSH configuration for a bastion cannot be written",
+    "GP166": "A label selector is malformed",
+    "GP167": "The time zone is unknown",
+    "GP168": "A rollout cannot begin under this policy",
+    "GP676": "The driver container is not told of a proxy that needs credentials",
+    "GP677": "A private key stands in a file of certificates",
+    "GP678": "A file of certificates cannot be used",
+    "GP679": "A certificate has expired",
 }
 """Code -> title."""

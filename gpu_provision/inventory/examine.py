@@ -19,10 +19,14 @@ from gpu_provision.model.inventory import Inventory
 def examine(path: str | Path) -> tuple[Inventory | None, Findings]:
     """Return the inventory, or None if it cannot be used, and all findings sorted by line. Never raises."""
     try:
-        source = read(path)
-        inventory, found = _examine(source)
+        return examined(read(path))
     except Unreadable as error:
         return None, Findings((error.finding,))
+
+
+def examined(source: Source) -> tuple[Inventory | None, Findings]:
+    """Return what `examine` returns, of a text. Raises Unreadable."""
+    inventory, found = _examine(source)
     findings = Findings(tuple(sorted(found, key=_line)))
     return (None if findings.errors else inventory), findings
 

@@ -24,6 +24,7 @@ def expectation(inventory: Inventory, node: Node) -> Expectation:
         gpu_model=pool.gpu.model if pool.gpu else "",
         gpu_count=pool.gpu.count if pool.gpu else 0,
         driver_container=driver.enabled,
+        driver_auto=driver.prefer_host,
         driver_image=image if driver.enabled else "",
         driver_version=driver.image.version,
         kernel_module_type=driver.kernel_module_type,
@@ -35,6 +36,7 @@ def expectation(inventory: Inventory, node: Node) -> Expectation:
         toolkit_socket=_setting(toolkit, _SOCKETS),
         cdi=inventory.specs.cdi_enabled,
         blacklist_nouveau=prerequisites.blacklist_nouveau,
+        hold_packages=prerequisites.hold_packages,
         kernel_modules=prerequisites.kernel_modules,
         # A sandbox pulls nothing: there is no registry behind its images.
         ask_registry=inventory.preflight.registry and not inventory.cluster.sandbox,

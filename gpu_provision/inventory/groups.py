@@ -7,6 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, assert_never
 
+from gpu_provision.inventory import sudo
 from gpu_provision.inventory.examine import load
 from gpu_provision.inventory.expectation import expectation
 from gpu_provision.inventory.ssh_config import write_ssh_config
@@ -116,9 +117,17 @@ def _ssh(node: Node, ssh_config: str) -> dict[str, Any]:
         "ssh_key": ssh.key,
         "ssh_known_hosts_file": ssh.known_hosts_file,
         "ssh_config_file": ssh_config if behind_bastion else "",
+        "ssh_connect_retries": 1,  # a bastion that a hundred connect to at once turns some of them away
+        "gpu_ssh_patience": ssh.patience,
     }
     declared = {key: value for key, value in data.items() if value}
-    return declared | ({"_sudo": True} if ssh.sudo and ssh.user != "root" else {})
+    return declared | (_sudo() if ssh.sudo and ssh.user != "root" else {})
+
+
+def _sudo() -> dict[str, Any]:
+    """Return pyinfra's arguments for sudo. It keeps the password out of what it logs."""
+    password = sudo.password()
+    return {"_sudo": True} | ({"_sudo_password": password} if password else {})
 
 
 def _plain(data: dict[str, Any]) -> dict[str, Any]:

@@ -6,12 +6,16 @@ Works on data that fits the schema but for what is missing, so that checks can g
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, is_dataclass, replace
+from enum import StrEnum
+from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args, get_type_hints
 
 from gpu_provision.inventory import systems
+from gpu_provision.inventory.certificates import certificates
 from gpu_provision.inventory.paths import absolute, fleet
+from gpu_provision.inventory.proxy import container_env, runtime_proxy
 from gpu_provision.inventory.source import Source
 from gpu_provision.model.images import Image
 from gpu_provision.model.inventory import (
@@ -35,12 +39,11 @@ from gpu_provision.model.specs import (
     GfdSpec,
     NfdSpec,
     OperandSpec,
-    ServiceMonitorSpec,
     Specs,
-    StartupProbe,
     ToolkitSpec,
     ValidatorSpec,
 )
+from gpu_provision.model.upgrade import RolloutPolicy
 from gpu_provision.releases import Release
 
 Data = dict[str, Any]
@@ -59,10 +62,12 @@ SPECS: dict[str, type[OperandSpec]] = {
 }
 """Inventory key -> the spec it fills."""
 
+AUTO = "auto"
+"""Value of the driver's ``enabled``: a node's own driver if it has one, else the container."""
+
 TIMEOUTS = {"driver": 1200}
 """Default deadlines in seconds where the model's own is too short: a driver builds for up to 20 minutes."""
 
-_NESTED: dict[str, type[Any]] = {"startup_probe": StartupProbe, "service_monitor": ServiceMonitorSpec}
 _NO_PREREQUISITES: Data = {"kernel_modules": [], "blacklist_nouveau": False}
 
 
@@ -70,18 +75,27 @@ def resolve(source: Source, data: Data, release: Release) -> Inventory:
     """Return the inventory that the data declares on top of a release."""
     base = source.path.parent
     specs = _specs(data, release)
-    pools = {name: _pool(name, pool, data, release, specs.driver) for name, pool in data.get("pools", {}).items()}
+    pools = {
+        name: replace(
+            _pool(name, pool, data, release, specs.driver),
+            host_prerequisites=_prerequisites(pool, data, base),
+        )
+        for name, pool in data.get("pools", {}).items()
+    }
     return Inventory(
         name=data.get("name", ""),
         path=str(source.path),
         digest=source.digest,
+        text=source.text,
         release=release.name,
         cluster=_cluster(data.get("cluster", {}), base),
         specs=specs,
         pools=pools,
         nodes=tuple(_nodes(data, base)),
         preflight=_record(Preflight, data.get("preflight", {})),
+        rollout=_record(RolloutPolicy, data.get("rollout", {})),
         helper_pod=_helper_pod(data),
+        kept_runs=data.get("history", {}).get("keep", 10),
     )
 
 
@@ -110,7 +124,11 @@ def _operand(key: str, kind: type[_Operand], data: Data, release: Release) -> _O
     section = data.get(key, {})
     extra: Data = {}
     if key == "driver":
+        enabled = section.get("enabled", True)
         extra["manager"] = _image(release.driver_manager, section.get("manager", {}), data)
+        extra |= {"enabled": enabled is not False, "prefer_host": enabled == AUTO}
+        own = section.get("env", {})
+        extra["env"] = container_env(data.get("proxy", {}), own) | own
     secrets = (*data.get("image_pull_secrets", ()), *section.get("image_pull_secrets", ()))
     settings = {
         "timeout": TIMEOUTS.get(key, 300),
@@ -137,15 +155,34 @@ def _mirrored(repository: str, registry: str) -> str:
 
 def _record(kind: type[_Record], section: Mapping[str, Any]) -> _Record:
     """Return a frozen record from those keys of the section that it has; its own defaults fill the rest."""
-    names = {field.name for field in fields(kind)}  # type: ignore[arg-type]
-    return kind(**{key: _value(key, value) for key, value in section.items() if key in names})
+    makers = _makers(kind)  # type: ignore[arg-type]
+    return kind(**{key: _value(makers[key], value) for key, value in section.items() if key in makers})
 
 
-def _value(key: str, value: Any) -> Any:
+@cache
+def _makers(kind: type[Any]) -> dict[str, tuple[type[Any], ...]]:
+    """Return each field of a record with the records and enumerations that its values are made into."""
+    hints = get_type_hints(kind)
+    return {field.name: tuple(filter(_is_made, _parts(hints[field.name]))) for field in fields(kind)}
+
+
+def _parts(hint: Any) -> tuple[Any, ...]:
+    """Return the types that a type hint is made of: ``tuple[Day, ...]`` and ``Canary | None`` of what is in them."""
+    inner = get_args(hint)
+    return tuple(part for each in inner for part in _parts(each)) if inner else (hint,)
+
+
+def _is_made(hint: Any) -> bool:
+    return is_dataclass(hint) or (isinstance(hint, type) and issubclass(hint, StrEnum))
+
+
+def _value(makers: tuple[type[Any], ...], value: Any) -> Any:
     if isinstance(value, list):
-        return tuple(each for each in value if each is not None)
-    if key in _NESTED and isinstance(value, dict):
-        return _record(_NESTED[key], value)
+        return tuple(_value(makers, each) for each in value if each is not None)
+    if isinstance(value, dict) and (record := next(filter(is_dataclass, makers), None)):
+        return _record(record, value)
+    if isinstance(value, str) and (named := next((each for each in makers if issubclass(each, StrEnum)), None)):
+        return named(value)
     return value
 
 
@@ -168,21 +205,23 @@ def _pool(name: str, pool: Data, data: Data, release: Release, driver: DriverSpe
         os=systems.parse(pool.get("os", "")),
         gpu=Gpu(gpu.get("model", ""), gpu.get("count", 1)) if gpu is not None else None,
         driver=driver,
-        overrides_driver=bool(changes),
+        overrides_driver=bool(changes.keys() - {"upgrade_policy"}),
+        overrides_upgrades="upgrade_policy" in changes,
         labels=pool.get("labels", {}),
         node_selector=pool.get("node_selector", {}),
-        host_prerequisites=_prerequisites(pool, data),
     )
 
 
-def _prerequisites(pool: Data, data: Data, over: Data | None = None) -> HostPrerequisites:
+def _prerequisites(pool: Data, data: Data, base: Path, over: Data | None = None) -> HostPrerequisites:
     """Return what the host phase does; machines without a GPU need no modules unless their pool or they say so."""
-    shared = data.get("host_prerequisites", {})
+    shared = merged({"proxy": data.get("proxy", {})}, data.get("host_prerequisites", {}))
     below = shared if pool.get("gpu") is not None else {**shared, **_NO_PREREQUISITES}
     own = merged(merged(below, pool.get("host_prerequisites", {})), over or {})
-    return _record(
-        HostPrerequisites, own | {"sysctls": {key: str(each) for key, each in own.get("sysctls", {}).items()}}
-    )
+    files = [absolute(name, base) for name in own.get("ca_certificates", ()) if name]
+    read: Data = {name: {key: str(each) for key, each in own.get(name, {}).items()} for name in ("sysctls", "limits")}
+    read["proxy"] = runtime_proxy(own["proxy"], base)
+    read["ca_certificates"] = list(dict.fromkeys(text for file in files for text in certificates(file)))
+    return _record(HostPrerequisites, own | read)
 
 
 def _helper_pod(data: Data) -> HelperPod:
@@ -202,18 +241,18 @@ def _nodes(data: Data, base: Path) -> list[Node]:
             ssh=_ssh(merged(shared, node.get("ssh", {})), base),
             connect=_connect(data, data.get("pools", {}).get(node.get("pool", ""), {}), node),
             labels=node.get("labels", {}),
-            host_prerequisites=_own_prerequisites(node, data),
+            host_prerequisites=_own_prerequisites(node, data, base),
         )
         for node in data.get("nodes", ())
         if "name" in node
     ]
 
 
-def _own_prerequisites(node: Data, data: Data) -> HostPrerequisites | None:
+def _own_prerequisites(node: Data, data: Data, base: Path) -> HostPrerequisites | None:
     if "host_prerequisites" not in node:
         return None
     pool = data.get("pools", {}).get(node.get("pool", ""), {})
-    return _prerequisites(pool, data, node["host_prerequisites"])
+    return _prerequisites(pool, data, base, node["host_prerequisites"])
 
 
 def _connect(*levels: Data) -> Connect:

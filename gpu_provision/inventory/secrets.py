@@ -6,8 +6,11 @@ import re
 
 from gpu_provision.inventory.document import Path
 
-_NAMES = re.compile(r"passw|passphrase|secret|token|api_?key|access_?key|private_?key|credential|auth$", re.IGNORECASE)
+_NAMES = re.compile(
+    r"passw|passphrase|pwd|secret|token|(api|access|private)_?key|_key$|credential|auth$", re.IGNORECASE
+)
 _URL_WITH_PASSWORD = re.compile(r"://[^/\s:@]+:[^/\s@]+@")
+_USER_OF_URL = re.compile(r"(?<=://)[^\s\"']*@")
 HIDDEN = "(not shown)"
 
 
@@ -26,8 +29,14 @@ def has_password(value: str) -> bool:
     return bool(_URL_WITH_PASSWORD.search(value))
 
 
+def without_users(text: str) -> str:
+    """Return a text without the users and passwords of addresses in it."""
+    return _USER_OF_URL.sub(f"{HIDDEN}@", text)
+
+
 def shown(path: Path, value: object) -> str:
     """Return a value as evidence, or a placeholder where it may be a secret."""
     in_env = "env" in path[:-1] and any(is_secret_name(str(step)) for step in path)
     text = str(value)
-    return HIDDEN if in_env or has_password(text) else text
+    in_proxy = "proxy" in path[:-1] and "@" in text
+    return HIDDEN if in_env or in_proxy or has_password(text) else text

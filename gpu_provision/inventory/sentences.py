@@ -116,10 +116,15 @@ def _type_fix(mismatch: Mismatch, wanted: str) -> str:
 def _mapping(part: dict[str, Any], value: object) -> str:
     """Return what a mapping of this kind looks like, in one line."""
     known = part.get("properties", {})
-    if isinstance(value, bool) and "enabled" in known:
-        return f"{{enabled: {str(value).lower()}}}"
+    if "enabled" in known and (isinstance(value, bool) or value in list(known["enabled"].get("enum", ()))):
+        return f"{{enabled: {_written(value)}}}"
     keys = part.get("required") or list(known)[:2] or ["KEY"]
     return f"{{{', '.join(f'{key}: ...' for key in keys)}}}"
+
+
+def _written(value: object) -> str:
+    """Return a scalar as YAML has it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 _KINDS = {
@@ -138,9 +143,11 @@ def _kind(value: Any) -> str:
 
 
 def _enum(document: Document, mismatch: Mismatch) -> Finding:
-    allowed = [str(each) for each in mismatch.wanted]
+    allowed = [_written(each) for each in mismatch.wanted]
     what = f"{_label(mismatch)} must be {one_of(allowed)}."
     fix = f"Write {nearest(str(mismatch.value), allowed) or allowed[0]}."
+    if mismatch.value in [_written(each) for each in mismatch.wanted if isinstance(each, bool)]:
+        fix = f"Write it without quotes: {_key(mismatch)}{mismatch.value}"
     return _finding(document, mismatch, "GP123", what, fix)
 
 

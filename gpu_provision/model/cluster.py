@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any, NamedTuple
 
 from gpu_provision.model.inventory import Inventory, NodePool, OperatingSystem
+from gpu_provision.model.part import ALL, Part
 
 Manifest = dict[str, Any]
 """A Kubernetes object as a plain dict."""
@@ -81,12 +83,40 @@ class ClusterFacts:
         nodes: All nodes.
         resources: Names of served resources, such as ``servicemonitors.monitoring.coreos.com``.
         config_maps: ``data`` of the ConfigMaps in the operands' namespace that the inventory names.
+        secrets: A digest of the content of each Secret there that the inventory names; the content goes nowhere.
+        host_drivers: What the host phase has just read, by node: the version of a usable driver of the host's own,
+            empty for none. Nodes whose hosts were not read are missing.
     """
 
     version: str = ""
     nodes: tuple[NodeFacts, ...] = ()
     resources: frozenset[str] = frozenset()
     config_maps: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    secrets: Mapping[str, str] = field(default_factory=dict)
+    host_drivers: Mapping[str, str] = field(default_factory=dict)
+
+
+class Basis(StrEnum):
+    """What tells whose driver a node has."""
+
+    DECLARED = "declared"  # the inventory, whatever the host has
+    READ = "read"  # the host itself, read in this run
+    LABEL = "label"  # the node's labels: an earlier run, or the driver manager
+    GUESS = "guess"  # nobody
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriverChoice:
+    """Whose driver a node has.
+
+    Attributes:
+        on_host: Whether it is the host's own; if not, a container brings it.
+        version: Version of the host's own, where ``driver.enabled: auto`` has chosen it and anything tells.
+    """
+
+    on_host: bool
+    basis: Basis
+    version: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +128,7 @@ class Target:
         pool: The pool it belongs to.
         os: Observed operating system, else the declared one; None if neither is known.
         facts: The node as seen; None if the cluster has no such node (yet), or offline.
+        driver: Whose driver it has.
         driver_group: Names the driver DaemonSet that serves this node; equal needs share one.
     """
 
@@ -105,6 +136,7 @@ class Target:
     pool: NodePool
     os: OperatingSystem | None
     facts: NodeFacts | None
+    driver: DriverChoice
     driver_group: str
 
 
@@ -114,11 +146,15 @@ class Context:
 
     Attributes:
         targets: The GPU nodes, sorted by name; see gpu_provision.targets.
+        part: What a run looks after.
+        others: The GPU nodes that are not in it.
     """
 
     inventory: Inventory
     facts: ClusterFacts
     targets: tuple[Target, ...]
+    part: Part = ALL
+    others: tuple[Target, ...] = ()
 
     @property
     def namespace(self) -> str:

@@ -18,6 +18,7 @@ class Expectation:
         gpu_model: Declared model; empty for a node without a GPU.
         gpu_count: Declared number of GPUs; 0 for a node without.
         driver_container: Whether the driver comes as a container; if not, it belongs to the host.
+        driver_auto: Whether it is the container only on a host without a usable driver of its own.
         driver_image: Driver image without the tag; empty if the driver belongs to the host.
         driver_version: Version, or a digest that begins with ``sha256:``.
         kernel_module_type: ``auto``, ``open`` or ``proprietary``.
@@ -29,6 +30,7 @@ class Expectation:
         toolkit_socket: Likewise, its socket.
         cdi: Whether GPUs reach containers through CDI.
         blacklist_nouveau: Whether the host phase keeps nouveau away.
+        hold_packages: Whether the host phase holds kernel and driver packages.
         kernel_modules: Modules that the host phase loads.
         ask_registry: Whether the registry may be asked for the driver image.
         ignore: Codes of findings that do not stop a run.
@@ -40,6 +42,7 @@ class Expectation:
     gpu_model: str = ""
     gpu_count: int = 0
     driver_container: bool = True
+    driver_auto: bool = False
     driver_image: str = ""
     driver_version: str = ""
     kernel_module_type: str = "auto"
@@ -51,6 +54,7 @@ class Expectation:
     toolkit_socket: str = ""
     cdi: bool = True
     blacklist_nouveau: bool = True
+    hold_packages: bool = False
     kernel_modules: tuple[str, ...] = ()
     ask_registry: bool = False
     ignore: tuple[str, ...] = ()

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from gpu_provision.model.specs import DriverSpec, Specs
+from gpu_provision.model.upgrade import RolloutPolicy
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,7 @@ class Ssh:
     known_hosts_file: str = ""
     bastion: str = ""  # [user@]host[:port] of a jump host
     sudo: bool = True
+    patience: int = 60  # seconds that a host may be silent in the middle of a command
 
 
 class Connect(StrEnum):
@@ -52,7 +54,7 @@ class Connect(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HelperPod:
-    """The pod through which hosts without SSH are reached; see gpu_provision.connectors.helper_pod.
+    """The pod through which hosts without SSH are reached; see gpu_provision.cluster.helper_pod.
 
     Attributes:
         image: Needs nsenter, and nothing else.
@@ -65,23 +67,64 @@ class HelperPod:
     image_pull_secrets: tuple[str, ...] = ()
 
 
+class Reboot(StrEnum):
+    """Whether a host may be rebooted."""
+
+    NEVER = "never"
+    IF_REQUIRED = "if-required"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drain:
+    """How pods are taken off a node; names as in the GPU Operator's upgrade policy.
+
+    Attributes:
+        timeout_seconds: After which a drain that goes on fails; 0 for never.
+        force: Whether pods go that no controller would bring back.
+        delete_empty_dir: Whether pods go whose emptyDir volumes are lost with them.
+    """
+
+    timeout_seconds: int = 300
+    force: bool = False
+    delete_empty_dir: bool = False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostPrerequisites:
     """What the host phase makes true before any container runs.
 
     Attributes:
+        kernel_headers: Whether kernel headers are installed: ``auto``, or True, False.
         hold_packages: Whether installed kernel and driver packages are held against upgrades.
         sysctls: Kernel parameters by name.
         dev_char_symlinks: Whether GPUs are linked in /dev/char whenever a driver loads.
+        hugepages: Number of huge pages by size, such as 16 of ``1Gi``.
+        persistence_mode: Whether a host's own driver stays initialized while nobody uses its GPUs.
+        limits: Limits that containers begin with, by name: numbers, sizes such as ``64Mi``, or ``unlimited``.
+        proxy: Proxies of the container runtime: ``http_proxy``, ``https_proxy``, ``no_proxy``; may hold credentials.
+        ca_certificates: Certificates that the system trusts, in PEM, one a text.
+        max_parallel_reboots: So many machines of the whole inventory are away at a time when this one joins them.
+        reboot_timeout: Seconds that a machine may take to come back, and its node to be ready.
+        drain: How its node is emptied before.
     """
 
     enabled: bool = True
     kernel_modules: tuple[str, ...] = ("i2c_core", "ipmi_msghandler")
     blacklist_nouveau: bool = True
+    kernel_headers: bool | str = "auto"
     hold_packages: bool = False
     runtime_imports: bool | str = "auto"  # or True, False
     sysctls: Mapping[str, str] = field(default_factory=dict)
     dev_char_symlinks: bool = False
+    hugepages: Mapping[str, int] = field(default_factory=dict)
+    limits: Mapping[str, str] = field(default_factory=dict)
+    persistence_mode: bool = True
+    proxy: Mapping[str, str] = field(default_factory=dict, repr=False)
+    ca_certificates: tuple[str, ...] = field(default=(), repr=False)
+    reboot: Reboot = Reboot.NEVER
+    max_parallel_reboots: int = 1
+    reboot_timeout: int = 900
+    drain: Drain = field(default_factory=Drain)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +149,7 @@ class NodePool:
         gpu: None for nodes without a GPU.
         driver: The driver settings of this pool, fully resolved.
         overrides_driver: Whether the pool itself changes driver settings (it then has its own DaemonSets).
+        overrides_upgrades: Whether it has an upgrade policy of its own (it then has its own limits).
         labels: Labels that its nodes get.
         node_selector: Nodes of the cluster that belong here without being listed; empty for none.
     """
@@ -115,6 +159,7 @@ class NodePool:
     gpu: Gpu | None = None
     driver: DriverSpec
     overrides_driver: bool = False
+    overrides_upgrades: bool = False
     labels: Mapping[str, str] = field(default_factory=dict)
     node_selector: Mapping[str, str] = field(default_factory=dict)
     host_prerequisites: HostPrerequisites = field(default_factory=HostPrerequisites)
@@ -158,21 +203,26 @@ class Inventory:
         name: Name of the stack; objects in the cluster are members of it.
         path: Absolute path of the file, or empty if made in Python.
         digest: SHA-256 of the file's content, or empty.
+        text: The file's content, secrets included; empty if made in Python.
         release: Name of the release, such as ``26.7.0``.
         nodes: In the order of the file; names are unique.
         pools: By name.
+        kept_runs: How many runs stay on record in the cluster.
     """
 
     name: str
     path: str = ""
     digest: str = ""
+    text: str = field(default="", repr=False)
     release: str
     cluster: ClusterTarget
     specs: Specs
     pools: Mapping[str, NodePool]
     nodes: tuple[Node, ...]
     preflight: Preflight = field(default_factory=Preflight)
+    rollout: RolloutPolicy = field(default_factory=RolloutPolicy)
     helper_pod: HelperPod = field(default_factory=HelperPod)
+    kept_runs: int = 10
 
     def pool_of(self, node: Node) -> NodePool:
         """Return the pool that a node of this inventory belongs to."""
@@ -186,6 +236,12 @@ class Inventory:
     def gpu_nodes(self) -> tuple[Node, ...]:
         """The nodes that the inventory declares with a GPU."""
         return tuple(node for node in self.nodes if self.pool_of(node).gpu)
+
+    @property
+    def may_reboot(self) -> tuple[Node, ...]:
+        """The nodes with a GPU whose machines may be rebooted."""
+        reached = (node for node in self.gpu_nodes if self.prerequisites_of(node).enabled)
+        return tuple(node for node in reached if self.prerequisites_of(node).reboot is Reboot.IF_REQUIRED)
 
     @property
     def hosts_without_ssh(self) -> tuple[Node, ...]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from gpu_provision.model.cluster import Manifest, ObjectRef
 from gpu_provision.model.findings import Finding
+from gpu_provision.model.rollout import Schedule
 
 
 class Action(StrEnum):
@@ -39,7 +40,8 @@ class Change:
     Attributes:
         component: Name of the component it belongs to.
         fields: What differs; empty for create, delete and run.
-        effects: What else happens, in words: ``restarts 3 pods: t4-1, t4-2, h100-1``.
+        nodes: Where pods restart because of it; for wait, which nodes are not ready.
+        effects: What else happens, in words: ``runs vectorAdd on t4-1``, ``no driver restart``.
         takes_back_from: Field managers of hand edits that this change undoes, such as ``kubectl-edit``.
         certain: False if it depends on what an earlier change brings about ("may" instead of "will").
         manifest: The object to apply; None for delete and wait.
@@ -49,6 +51,7 @@ class Change:
     action: Action
     ref: ObjectRef
     fields: tuple[FieldChange, ...] = ()
+    nodes: tuple[str, ...] = ()
     effects: tuple[str, ...] = ()
     takes_back_from: tuple[str, ...] = ()
     certain: bool = True
@@ -66,6 +69,7 @@ class Plan:
         components: Names of all components that are on, in dependency order.
         changes: Empty if the cluster is as declared.
         findings: Conflicts and warnings found while planning.
+        rollout: How drivers are replaced; None if none is.
     """
 
     inventory: str
@@ -74,6 +78,7 @@ class Plan:
     components: tuple[str, ...]
     changes: tuple[Change, ...]
     findings: tuple[Finding, ...] = ()
+    rollout: Schedule | None = None
 
     def of(self, component: str) -> tuple[Change, ...]:
         """Return the changes of one component."""

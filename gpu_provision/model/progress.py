@@ -20,12 +20,16 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeState:
-    """One component on one node. ``reason`` is short and names the cause: ``ImagePullBackOff: ...``."""
+    """One component on one node. ``reason`` is short and names the cause: ``ImagePullBackOff: ...``.
+
+    ``step`` is how far the replacement of the node's driver is, as its label says it: ``pod-restart-required``.
+    """
 
     component: str
     node: str  # empty for components that are not per node
     state: State
     reason: str = ""
+    step: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,12 +45,25 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """Something a run wants to say while it goes: ``component`` on ``node`` is now ``state``."""
+    """Something a run wants to say while it goes: ``component`` on ``node`` is now ``state``; ``step`` as above."""
 
     component: str
     node: str
     state: State
     message: str = ""
+    step: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transition:
+    """A component on a node came to stand elsewhere, ``at`` seconds after the beginning of the run."""
+
+    at: float
+    component: str
+    node: str  # empty for components that are not per node
+    state: State
+    step: str = ""
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +81,10 @@ class ComponentStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeStatus:
-    """One node of the status table. ``gpus`` and ``allocatable`` are None where nothing is known."""
+    """One node of the status table. ``gpus`` and ``allocatable`` are None where nothing is known.
+
+    ``driver`` is the version; ``driver_on_host`` tells whether it is the host's own.
+    """
 
     node: str
     pool: str
@@ -75,11 +95,50 @@ class NodeStatus:
     allocatable: int | None
     state: State
     reason: str = ""
+    driver_on_host: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lock:
+    """The stack's lock as it stands in the cluster.
+
+    No two clocks are compared, so that it does not matter if they disagree.
+
+    Attributes:
+        holder: Who holds it.
+        since: When it was taken by the holder's clock, RFC 3339.
+        held_seconds: For how long it has been held; None if the API server does not tell.
+        silent_seconds: How long ago it was renewed, by the API server's clock; None if it does not tell.
+    """
+
+    holder: str
+    since: str
+    held_seconds: float | None = None
+    silent_seconds: float | None = None
+
+    def __str__(self) -> str:
+        """Return ``root@ci pid 7, since 2026-11-21T08:00:00Z (for 2 min 5 s, renewed 3 s ago)``."""
+        ages = [f"for {_in_words(self.held_seconds)}"] if self.held_seconds is not None else []
+        ages += [f"renewed {_in_words(self.silent_seconds)} ago"] if self.silent_seconds is not None else []
+        told = f" ({', '.join(ages)})" if ages else ""
+        return f"{self.holder}, since {self.since}{told}"
+
+
+def _in_words(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """The stack as it stands: what `gpu-provision status` shows and the library returns."""
+    """The stack as it stands: what `gpu-provision status` shows and the library returns.
+
+    Attributes:
+        lock: Who writes right now; None if nobody does.
+    """
 
     inventory: str
     cluster: str
@@ -87,6 +146,7 @@ class Status:
     components: tuple[ComponentStatus, ...]
     nodes: tuple[NodeStatus, ...]
     evidence: tuple[Evidence, ...] = ()
+    lock: Lock | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,12 +156,16 @@ class RunResult:
     Attributes:
         changed: Number of objects written.
         requests: Number of API requests.
+        run: Number of the run on record; 0 if nothing was written.
         findings: What went wrong, and what a reader should know although nothing did.
+        timeline: How every component came to stand where it does, in the order of time.
     """
 
     changed: int = 0
     requests: int = 0
+    run: int = 0
     seconds: float = 0.0
     states: tuple[NodeState, ...] = ()
     evidence: tuple[Evidence, ...] = ()
     findings: tuple[Finding, ...] = ()
+    timeline: tuple[Transition, ...] = ()

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpu_provision.model.images import Image
+from gpu_provision.model.upgrade import UpgradePolicy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,15 +51,20 @@ class DriverSpec(OperandSpec):
     """The driver container. Off means: the hosts have their own driver.
 
     ``image.version`` is the driver's version; the operating system's suffix is added per node.
+
+    Attributes:
+        prefer_host: Whether a node that has a usable driver of its own keeps it, and gets no container.
     """
 
     manager: Image
+    prefer_host: bool = False
     kernel_module_type: str = "auto"
     startup_probe: StartupProbe = field(default_factory=StartupProbe)
     repo_config: str = ""  # name of a ConfigMap in the operands' namespace; empty for none
     cert_config: str = ""  # likewise
     kernel_module_config: str = ""  # likewise
     licensing_config: str = ""  # name of a Secret; empty for none
+    upgrade_policy: UpgradePolicy = field(default_factory=UpgradePolicy)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -90,11 +90,11 @@ def _unequal(desired: Any, live: Any, path: Path) -> Iterator[FieldChange]:
             if key in live:
                 yield from _unequal(value, live[key], (*path, _step(key)))
             else:
-                yield FieldChange(_text((*path, _step(key))), None, value)
+                yield FieldChange(text_of((*path, _step(key))), None, value)
     elif isinstance(desired, list) and isinstance(live, list):
         yield from _unequal_lists(desired, live, path)
     elif desired != live or isinstance(desired, bool) is not isinstance(live, bool):
-        yield FieldChange(_text(path), live, desired)
+        yield FieldChange(text_of(path), live, desired)
 
 
 def _unequal_lists(desired: list[Any], live: list[Any], path: Path) -> Iterator[FieldChange]:
@@ -105,11 +105,11 @@ def _unequal_lists(desired: list[Any], live: list[Any], path: Path) -> Iterator[
             step = (*path[:-1], f"{path[-1]}[{_label(item, keys)}]")
             found = by_key.get(_identity(item, keys))
             if found is None:
-                yield FieldChange(_text(step), None, item)
+                yield FieldChange(text_of(step), None, item)
             else:
                 yield from _unequal(item, found, step)
     elif len(desired) != len(live):
-        yield FieldChange(_text(path), live, desired)
+        yield FieldChange(text_of(path), live, desired)
     else:
         for index, (item, found) in enumerate(zip(desired, live, strict=True)):
             yield from _unequal(item, found, (*path[:-1], f"{path[-1]}[{index}]"))
@@ -121,7 +121,7 @@ def _gone(old: Any, new: Any, path: Path) -> Iterator[FieldChange]:
             if key in new:
                 yield from _gone(value, new[key], (*path, _step(key)))
             else:
-                yield FieldChange(_text((*path, _step(key))), value, None)
+                yield FieldChange(text_of((*path, _step(key))), value, None)
     elif isinstance(old, list) and isinstance(new, list):
         keys = _keys_of(path, old)
         by_key = {_identity(item, keys): item for item in new} if keys else {}
@@ -130,7 +130,7 @@ def _gone(old: Any, new: Any, path: Path) -> Iterator[FieldChange]:
             if _identity(item, keys) in by_key:
                 yield from _gone(item, by_key[_identity(item, keys)], step)
             else:
-                yield FieldChange(_text(step), item, None)
+                yield FieldChange(text_of(step), item, None)
 
 
 def _keys_of(path: Path, items: Sequence[Any]) -> tuple[str, ...]:
@@ -164,11 +164,11 @@ def _no_longer_wanted(owned: Mapping[str, Any], desired: Any, live: Any, path: P
         if element == ".":
             continue
         kind, _, name = element.partition(":")
-        step, wanted, found = _STEPS[kind](name, desired, live, path)
+        step, wanted, found = STEPS[kind](name, desired, live, path)
         if found is None or step is None:
             continue
         if wanted is None:
-            yield FieldChange(_text(step), found, None)
+            yield FieldChange(text_of(step), found, None)
         elif below:
             yield from _no_longer_wanted(below, wanted, found, step)
 
@@ -196,12 +196,13 @@ def _index_step(_name: str, _desired: Any, _live: Any, _path: Path) -> _Step:
     return None, None, None
 
 
-_STEPS: Mapping[str, Callable[[str, Any, Any, Path], _Step]] = {
+STEPS: Mapping[str, Callable[[str, Any, Any, Path], _Step]] = {
     "f": _field_step,
     "k": _item_step,
     "v": _value_step,
     "i": _index_step,
 }
+"""Element of fieldsV1 -> the step down: path, and the values there of two objects."""
 
 
 def _get(value: Any, name: str) -> Any:
@@ -219,5 +220,6 @@ def _step(key: str) -> str:
     return f'"{key}"' if "." in key or "/" in key else key
 
 
-def _text(path: Path) -> str:
+def text_of(path: Path) -> str:
+    """Return a path as kubectl users write it."""
     return ".".join(path)

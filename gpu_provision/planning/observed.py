@@ -6,14 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from gpu_provision.model.cluster import ClusterFacts, Manifest, ObjectRef
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lock:
-    """The stack's lock as it stands in the cluster: who holds it, and since when (RFC 3339)."""
-
-    holder: str
-    since: str
+from gpu_provision.model.progress import Lock
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +21,7 @@ class Observed:
         pods: Pods of our components, by reference; validation pods included.
         passed: Validations on record: (component, node) -> digest of the content that passed.
         lock: Who writes right now; None if nobody does.
+        lock_version: Version of the lock's object; it changes with everybody who takes, renews or gives it back.
     """
 
     cluster: str
@@ -37,3 +31,4 @@ class Observed:
     pods: Mapping[ObjectRef, Manifest] = field(default_factory=dict)
     passed: Mapping[tuple[str, str], str] = field(default_factory=dict)
     lock: Lock | None = None
+    lock_version: str = ""

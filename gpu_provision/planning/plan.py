@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 from gpu_provision.components import labels
 from gpu_provision.diagnose import pods as pod_view
@@ -13,10 +14,9 @@ from gpu_provision.model.progress import NodeState, State
 from gpu_provision.planning.compare import differences
 from gpu_provision.planning.membership import component_of
 from gpu_provision.planning.observed import Observed
+from gpu_provision.planning.regrouping import is_in_use
 from gpu_provision.planning.states import (
     NO_NODE,
-    NOT_RUN,
-    OUTDATED,
     TO_BE_LABELLED,
     Desired,
     Key,
@@ -26,6 +26,10 @@ from gpu_provision.planning.states import (
     situation,
     states,
 )
+from gpu_provision.planning.upgrades import NOT_RUN, OUTDATED, has_installed, is_rolled_out
+
+NO_DRIVER_RESTART = "no driver restart"
+"""Effect of a change of a driver's DaemonSet on which no installation depends."""
 
 _PER_NODE = frozenset({"Node", "Pod"})
 
@@ -47,7 +51,7 @@ def plan(context: Context, desired: Desired, observed: Observed, findings: tuple
         release=context.inventory.release,
         cluster=observed.cluster,
         components=tuple(desired),
-        changes=(*ranked, *_deletions(seen)),
+        changes=(*ranked, *deletions(seen)),
         findings=findings,
     )
 
@@ -68,32 +72,42 @@ def object_change(component: str, manifest: Manifest, seen: Situation) -> Iterat
         return
     fields = differences(manifest, live)
     if fields:
+        done = effects(manifest, fields, seen.pods)
         yield Change(
             component=component,
             action=Action.UPDATE,
             ref=ref,
             fields=fields,
-            effects=effects(manifest, fields, seen.pods),
+            nodes=done.nodes,
+            effects=done.effects,
             manifest=manifest,
         )
 
 
-def effects(
-    manifest: Manifest, fields: tuple[FieldChange, ...], pods: Mapping[Key, tuple[Manifest, ...]]
-) -> tuple[str, ...]:
-    """Say which running pods a change of these fields restarts."""
+class Effects(NamedTuple):
+    """What a change does to running pods: the nodes where some restart, and what else is to be said."""
+
+    nodes: tuple[str, ...] = ()
+    effects: tuple[str, ...] = ()
+
+
+def effects(manifest: Manifest, fields: tuple[FieldChange, ...], pods: Mapping[Key, tuple[Manifest, ...]]) -> Effects:
+    """Say where a change of these fields restarts running pods. A driver restarts for another installation alone."""
     if not any(change.path.startswith("spec.template") for change in fields):
-        return ()
-    nodes = sorted(
-        node
-        for (component, node), found in pods.items()
-        if component == component_of(manifest) and any(_owned_by(pod, manifest) for pod in found)
-    )
-    if not nodes:
-        return ()
-    one_by_one = manifest["spec"].get("updateStrategy", {}).get("type") == "OnDelete"
-    how = ", one node at a time" if one_by_one else ""
-    return (f"restarts {len(nodes)} pod{'s' if len(nodes) > 1 else ''}{how}: {', '.join(nodes)}",)
+        return Effects()
+    found = [(node, pod) for node, pod in _pods_of(component_of(manifest), pods) if _owned_by(pod, manifest)]
+    if not found or not is_rolled_out(manifest):
+        return Effects(_sorted(node for node, _ in found))
+    outdated = _sorted(node for node, pod in found if not has_installed(pod, manifest))
+    return Effects(outdated, () if outdated else (NO_DRIVER_RESTART,))
+
+
+def _pods_of(component: str, pods: Mapping[Key, tuple[Manifest, ...]]) -> Iterator[tuple[str, Manifest]]:
+    return ((node, pod) for (name, node), found in pods.items() if name == component for pod in found)
+
+
+def _sorted(nodes: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted(set(nodes)))
 
 
 def _owned_by(pod: Manifest, manifest: Manifest) -> bool:
@@ -130,9 +144,18 @@ def _node_change(component: str, manifest: Manifest, node: NodeFacts, changed: M
         action=Action.UPDATE,
         ref=ref_of(manifest),
         fields=fields,
+        effects=_driver_effects(node, changed),
         certain=labels.nfd_has_spoken(node.labels),
         manifest=manifest,
     )
+
+
+def _driver_effects(node: NodeFacts, changed: Mapping[str, str | None]) -> tuple[str, ...]:
+    """Say which node goes over to a driver of its own, or back to a container's."""
+    if labels.HOST_DRIVER not in changed:
+        return ()
+    version = changed[labels.HOST_DRIVER]
+    return (f"host driver {version} on {node.name}" if version else f"driver container on {node.name}",)
 
 
 def _validation_changes(seen: Situation) -> Iterator[Change]:
@@ -167,9 +190,8 @@ def _waits(seen: Situation, changing: frozenset[str]) -> Iterator[Change]:
         if ref in seen.observed.members or (component == "node_labels" and _is_missing_its_gpu(state)):
             nodes.setdefault((component, ref, state.reason), []).append(node)
     for (component, ref, reason), found in nodes.items():
-        where = ", ".join(filter(None, sorted(found)))
-        effect = f"{where}: {reason}" if where else reason
-        yield Change(component=component, action=Action.WAIT, ref=ref, effects=(effect,))
+        where = _sorted(filter(None, found))
+        yield Change(component=component, action=Action.WAIT, ref=ref, nodes=where, effects=(reason,))
 
 
 def _is_missing_its_gpu(state: NodeState) -> bool:
@@ -193,8 +215,12 @@ def _what_is_awaited(component: str, node: str, seen: Situation) -> ObjectRef:
     return ref_of(found) if found else ObjectRef("v1", "Node", "", node)
 
 
-def _deletions(seen: Situation) -> Iterator[Change]:
+def deletions(seen: Situation) -> Iterator[Change]:
+    """Yield the deletions of what is no longer wanted, nor in use until something else has taken its place."""
     wanted = {ref_of(manifest) for manifests in seen.desired.values() for manifest in manifests}
     for ref, live in seen.observed.members.items():
-        if ref not in wanted and not live["metadata"].get("deletionTimestamp"):
+        is_looked_at = seen.context.part.has_component(component_of(live))
+        if not is_looked_at or ref in wanted or live["metadata"].get("deletionTimestamp"):
+            continue
+        if not is_in_use(live, seen.context, seen.pods):
             yield Change(component=component_of(live), action=Action.DELETE, ref=ref)

@@ -7,14 +7,16 @@ from gpu_provision.components.targets import context
 from gpu_provision.model.cluster import ClusterFacts, Context, ref_of
 from gpu_provision.model.findings import Finding
 from gpu_provision.model.inventory import Inventory
+from gpu_provision.model.part import ALL, Part
 from gpu_provision.planning.membership import member, parent
+from gpu_provision.planning.narrowing import left_out, narrowed
 from gpu_provision.planning.states import Desired
 
 
-def prepare(inventory: Inventory, facts: ClusterFacts) -> tuple[Context, Desired]:
-    """Return the context and every component's manifests, marked as members of the stack."""
+def prepare(inventory: Inventory, facts: ClusterFacts, part: Part = ALL) -> tuple[Context, Desired]:
+    """Return the context and the manifests of every component of a part, marked as members of the stack."""
     known = context(inventory, facts)
-    return known, _marked(inventory, components.desired(known))
+    return narrowed(known, _marked(inventory, components.desired(known)), part)
 
 
 def _marked(inventory: Inventory, desired: Desired) -> Desired:
@@ -31,7 +33,8 @@ def _marked(inventory: Inventory, desired: Desired) -> Desired:
 
 def findings(known: Context) -> tuple[Finding, ...]:
     """Return what a reader of a plan should know about nodes and components."""
-    return (*_missing_nodes(known), *components.problems(known))
+    names = components.requirements(known.inventory)
+    return (*left_out(known, names), *_missing_nodes(known), *components.problems(known))
 
 
 def _missing_nodes(known: Context) -> tuple[Finding, ...]:

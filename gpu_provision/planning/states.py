@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gpu_provision.components import labels
@@ -11,6 +11,15 @@ from gpu_provision.model.cluster import Context, Manifest, NodeFacts, ObjectRef,
 from gpu_provision.model.progress import NodeState, State
 from gpu_provision.planning.membership import component_of, digest_of
 from gpu_provision.planning.observed import Observed
+from gpu_provision.planning.regrouping import staying, without_regrouping
+from gpu_provision.planning.upgrades import (
+    NOT_RUN,
+    OUTDATED,
+    has_installed,
+    is_rolled_out,
+    with_upgrade,
+    without_needless_validations,
+)
 
 Desired = Mapping[str, Sequence[Manifest]]
 """Component name -> its manifests, in dependency order, marked as members."""
@@ -18,17 +27,11 @@ Desired = Mapping[str, Sequence[Manifest]]
 Key = tuple[str, str]
 """Component and node; the node is empty for what is not per node."""
 
-OUTDATED = "the pod still runs the previous content"
-"""Reason of a state whose pod is older than its DaemonSet."""
-
 TO_BE_LABELLED = "labels are to be written"
 """Reason of the state of a node that NFD has labelled and we have not."""
 
 NO_NODE = "the cluster has no node of this name"
 """Reason of every state on a node that has not joined the cluster."""
-
-NOT_RUN = "has not run for this content"
-"""Reason of the state of a validation that is still to be started."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,39 +43,81 @@ class Situation:
     observed: Observed
     pods: Mapping[Key, tuple[Manifest, ...]] = field(default_factory=dict)
     node_labels: Mapping[str, dict[str, str | None]] = field(default_factory=dict)
+    """In the end; ``desired`` has those for now, see `planning.regrouping`."""
 
 
-def situation(context: Context, desired: Desired, observed: Observed) -> Situation:
-    """Index an observation for reading states off it."""
-    pods: dict[Key, tuple[Manifest, ...]] = {}
-    for pod in observed.pods.values():
-        key = (component_of(pod), pod_view.node_of(pod))
-        pods[key] = (*pods.get(key, ()), pod)
+@dataclass(frozen=True, slots=True)
+class PerNode:
+    """What a component has on nodes: DaemonSets, and by node name what is about that node alone."""
+
+    daemonsets: tuple[Manifest, ...]
+    single: Mapping[str, Manifest]
+
+
+def situation(
+    context: Context, desired: Desired, observed: Observed, pods: Mapping[Key, tuple[Manifest, ...]] | None = None
+) -> Situation:
+    """Index an observation for reading states off it; ``pods`` are those observed, if they are by their key already."""
     node_labels = {item["metadata"]["name"]: item["metadata"]["labels"] for item in desired.get("node_labels", ())}
-    return Situation(context, desired, observed, pods, node_labels)
+    by_key = _by_key(observed.pods.values()) if pods is None else pods
+    stay = staying(context.targets, desired, by_key)
+    return Situation(context, without_regrouping(desired, stay) if stay else desired, observed, by_key, node_labels)
+
+
+def _by_key(pods: Iterable[Manifest]) -> dict[Key, tuple[Manifest, ...]]:
+    found: dict[Key, tuple[Manifest, ...]] = {}
+    for pod in pods:
+        found[key_of(pod)] = (*found.get(key_of(pod), ()), pod)
+    return found
+
+
+def key_of(pod: Manifest) -> Key:
+    """Return component and node of a pod."""
+    return component_of(pod), pod_view.node_of(pod)
 
 
 def states(seen: Situation) -> dict[Key, NodeState]:
     """Return the state of every component as a whole (node ``""``) and on every node that it concerns."""
-    found = (state for component in seen.desired for state in _component_states(component, seen))
-    return {(state.component, state.node): state for state in found}
+    parts = per_node(seen.desired)
+    return joined(seen, {target.name: states_of(target, parts, seen) for target in seen.context.targets})
 
 
-def _component_states(component: str, seen: Situation) -> Iterator[NodeState]:
-    yield _shared_state(component, seen)
-    manifests = seen.desired[component]
-    daemonsets = [manifest for manifest in manifests if manifest["kind"] == "DaemonSet"]
-    by_node = {_node_named(manifest): manifest for manifest in manifests if manifest["kind"] in {"Node", "Pod"}}
-    if not (daemonsets or by_node):
-        return
-    for target in seen.context.targets:
-        if target.facts is None:
-            first = component == next(name for name in ("nfd", "node_labels") if name in seen.desired)
-            yield _state(component, target, State.FAILED if first else State.PENDING, NO_NODE)
-        elif target.name in by_node:
-            yield _single_state(component, target, by_node[target.name], seen)
-        else:
-            yield from _daemon_states(component, target, daemonsets, seen)
+def joined(seen: Situation, on_nodes: Mapping[str, Mapping[str, NodeState]]) -> dict[Key, NodeState]:
+    """Return all states in dependency order. ``on_nodes``: node -> component -> its state there; see `states_of`."""
+    found: dict[Key, NodeState] = {}
+    for component in seen.desired:
+        found[component, ""] = _shared_state(component, seen)
+        for node, standing in on_nodes.items():
+            if component in standing:
+                found[component, node] = standing[component]
+    return without_needless_validations(found)
+
+
+def per_node(desired: Desired) -> dict[str, PerNode]:
+    """Return what each component has on nodes; those without anything there are left out."""
+    found = {component: _on_nodes(manifests) for component, manifests in desired.items()}
+    return {component: part for component, part in found.items() if part.daemonsets or part.single}
+
+
+def _on_nodes(manifests: Sequence[Manifest]) -> PerNode:
+    daemonsets = tuple(manifest for manifest in manifests if manifest["kind"] == "DaemonSet")
+    return PerNode(daemonsets, {_node_named(item): item for item in manifests if item["kind"] in {"Node", "Pod"}})
+
+
+def states_of(target: Target, parts: Mapping[str, PerNode], seen: Situation) -> dict[str, NodeState]:
+    """Return where each component stands on one node."""
+    if target.facts is None:
+        first = next((name for name in ("nfd", "node_labels") if name in parts), "")
+        broken = {component: State.FAILED if component == first else State.PENDING for component in parts}
+        return {component: _state(component, target, state, NO_NODE) for component, state in broken.items()}
+    found = ((component, _state_of(component, part, target, seen)) for component, part in parts.items())
+    return {component: state for component, state in found if state is not None}
+
+
+def _state_of(component: str, part: PerNode, target: Target, seen: Situation) -> NodeState | None:
+    if target.name in part.single:
+        return _single_state(component, target, part.single[target.name], seen)
+    return _daemon_state_of(component, target, part.daemonsets, seen)
 
 
 def _shared_state(component: str, seen: Situation) -> NodeState:
@@ -185,30 +230,42 @@ def _gpu_text(target: Target) -> str:
     return f"{target.pool.gpu.count} x {target.pool.gpu.model}" if target.pool.gpu else "none"
 
 
-def _daemon_states(
+def _daemon_state_of(
     component: str, target: Target, daemonsets: Sequence[Manifest], seen: Situation
-) -> Iterator[NodeState]:
+) -> NodeState | None:
     for daemonset in daemonsets:
         if selects(daemonset, _labels_to_be(target, seen)):
-            yield _daemon_state(component, target, daemonset, seen)
-            return
+            state = _daemon_state(component, target, daemonset, seen)
+            return with_upgrade(state, target) if is_rolled_out(daemonset) else state
+    return None
 
 
 def _daemon_state(component: str, target: Target, daemonset: Manifest, seen: Situation) -> NodeState:
-    wanted = digest_of(daemonset["spec"]["template"])
     candidates = seen.pods.get((component, target.name), ())
-    pods = [pod for pod in candidates if _belongs(pod, daemonset)]
-    current = [pod for pod in pods if digest_of(pod) == wanted]
+    pods = [pod for pod in candidates if is_rolled_out(daemonset) or _belongs(pod, daemonset)]
+    current = [pod for pod in pods if _is_current(pod, daemonset)]
     if any(pod_view.is_ready(pod) for pod in current):
         return _state(component, target, State.READY)
     silent = "" if target.facts and target.facts.ready else "; the node is NotReady"
     if current:
         return _state(component, target, State.PROGRESSING, f"{pod_view.cause(current[0])}{silent}")
-    if any(not pod["metadata"].get("deletionTimestamp") for pod in pods):
-        return _state(component, target, State.PROGRESSING, OUTDATED)
+    if staying_pods := [pod for pod in pods if not pod["metadata"].get("deletionTimestamp")]:
+        return _state(component, target, State.PROGRESSING, _behind(staying_pods, daemonset))
     if pods:
         return _state(component, target, State.PROGRESSING, f"the previous pod is still terminating{silent}")
     return _state(component, target, State.PENDING, f"no pod on this node yet{silent}")
+
+
+def _behind(pods: Iterable[Manifest], daemonset: Manifest) -> str:
+    """Say what is behind: a driver's content, or but the DaemonSet that its pod is of."""
+    moves = is_rolled_out(daemonset) and all(has_installed(pod, daemonset) for pod in pods)
+    return "goes over to another DaemonSet" if moves else OUTDATED
+
+
+def _is_current(pod: Manifest, daemonset: Manifest) -> bool:
+    if is_rolled_out(daemonset):
+        return has_installed(pod, daemonset) and _belongs(pod, daemonset)
+    return digest_of(pod) == digest_of(daemonset["spec"]["template"])
 
 
 def _belongs(pod: Manifest, daemonset: Manifest) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+HOST_DRIVER_REMOVED = "GP411"
+HOST_DRIVER_WAITS = "GP412"
 GPU_COUNT = "GP609"
 GPU_ABSENT = "GP610"
 GPU_UNDECLARED = "GP611"
@@ -37,8 +39,12 @@ HOST_UNREAD = "GP655"
 IMAGE_ABSENT = "GP660"
 IMAGE_ARCHITECTURE = "GP661"
 IMAGE_UNKNOWN = "GP662"
+SWAP_ON = "GP663"
+LARGE_PAGES = "GP664"
 
 CODES: dict[str, str] = {
+    HOST_DRIVER_REMOVED: "The host's driver was removed and is still loaded",
+    HOST_DRIVER_WAITS: "The host has got a driver of its own while a container's is loaded",
     GPU_COUNT: "A host has another number of GPUs than the inventory declares",
     GPU_ABSENT: "The inventory declares a GPU, and the PCI bus has none",
     GPU_UNDECLARED: "A host has a GPU, and its pool declares none",
@@ -58,7 +64,7 @@ CODES: dict[str, str] = {
     FABRIC_MANAGER: "There are NVSwitches, and no fabric manager of the driver's version runs",
     FABRIC_MODULES: "The InfiniBand modules that an NVLink 5 fabric needs are not loaded",
     KERNEL_PENDING: "Another kernel boots next than the one that runs",
-    NO_HEADERS: "The package lists have no headers for the running kernel",
+    NO_HEADERS: "The package lists have no headers for a kernel that the driver is compiled for",
     UNATTENDED: "Kernel or driver packages are replaced unattended",
     RUNTIME_OLD: "The container runtime is too old",
     RUNTIME_PATHS: "The toolkit would look for the container runtime where this distribution does not keep it",
@@ -71,8 +77,10 @@ CODES: dict[str, str] = {
     CLOCK_SKEW: "A host's clock is wrong",
     PROXY_UNKNOWN: "The host reaches the network through a proxy that the driver container does not know",
     HOST_UNREAD: "A host could not be read",
-    IMAGE_ABSENT: "The registry does not have the driver image for this node",
+    IMAGE_ABSENT: "There is no driver image for this node",
     IMAGE_ARCHITECTURE: "The driver image does not exist for this kind of processor",
     IMAGE_UNKNOWN: "The registry could not be asked for the driver image",
+    SWAP_ON: "The host swaps, and its kubelet does not start on such a host",
+    LARGE_PAGES: "The driver container finds no headers for a kernel with pages of 64 KiB",
 }
 """Code -> title."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from gpu_provision.hosts.reboot_rules import REBOOTED
 from gpu_provision.hosts.result import HostOutcome, HostsResult
 from gpu_provision.report.names import ranges
 from gpu_provision.report.style import PLAIN, Style
@@ -14,7 +15,7 @@ def text(result: HostsResult, style: Style = PLAIN) -> str:
     """Return one block per group of equal hosts: sign, names, GPUs, then what changes."""
     groups: dict[tuple[object, ...], list[HostOutcome]] = {}
     for host in result.hosts:
-        likeness = (host.changes, host.failed, host.reason, host.reboot_needed, host.gpus)
+        likeness = (host.changes, host.failed, host.reason, host.reboot_needed, host.gpus, host.driver)
         groups.setdefault(likeness, []).append(host)
     return "\n".join(_group(group, style) for group in groups.values())
 
@@ -28,16 +29,24 @@ def document(result: HostsResult) -> list[dict[str, Any]]:
             "failed": host.failed,
             "reason": host.reason,
             "reboot_needed": host.reboot_needed,
+            "rebooted": is_rebooted(host),
             "gpus": host.gpus,
+            "driver": host.driver,
         }
         for host in result.hosts
     ]
+
+
+def is_rebooted(host: HostOutcome) -> bool:
+    """Return whether this run rebooted a host, or would."""
+    return any(change.startswith(REBOOTED) for change in host.changes)
 
 
 def _group(group: list[HostOutcome], style: Style) -> str:
     host = group[0]
     head = [f"{_sign(host, style)} {ranges(each.name for each in group)}"]
     head += [] if host.gpus is None else [f"{host.gpus} GPU{'' if host.gpus == 1 else 's'}"]
+    head += [f"host driver {host.driver}"] if host.driver else []
     head += ["reboot needed"] if host.reboot_needed else []
     return "\n".join(["  ".join(head), *(f"    {line}" for line in _lines(host))])
 

@@ -23,19 +23,23 @@ def ranges(names: Iterable[str], most: int = 8) -> str:
 
     After ``most`` parts the rest is counted: ``a, b, ... and 12 more``.
     """
-    runs = [tuple(run) for run in _runs(sorted(set(names), key=_natural))]
-    parts = [part for run in runs for part in _written(run)]
+    return in_order(sorted(set(names), key=natural), most)
+
+
+def in_order(names: Iterable[str], most: int = 8) -> str:
+    """Return names as `ranges` does, but in the order in which they are given."""
+    parts = [part for run in _runs(names) for part in _written(tuple(run))]
     if len(parts) <= most:
         return ", ".join(parts)
     return f"{', '.join(parts[:most])} and {len(parts) - most} more"
 
 
-def _natural(name: str) -> tuple[tuple[int, int, str], ...]:
+def natural(name: str) -> tuple[tuple[int, int, str], ...]:
     """Return a sort key in which ``gpu-2`` comes before ``gpu-10``."""
     return tuple((0, int(part), "") if part.isdigit() else (1, 0, part) for part in re.findall(r"\d+|\D+", name))
 
 
-def _runs(names: list[str]) -> Iterator[list[str]]:
+def _runs(names: Iterable[str]) -> Iterator[list[str]]:
     """Yield the longest runs of neighbors that differ by one in their last number alone."""
     run: list[str] = []
     for name in names:

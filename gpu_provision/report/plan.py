@@ -6,9 +6,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from gpu_provision.hosts.result import HostsResult
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.plan import Action, Change, Plan
 from gpu_provision.report import findings as findings_view
+from gpu_provision.report import hosts as hosts_view
+from gpu_provision.report import rollout as rollout_view
 from gpu_provision.report.names import ranges
 from gpu_provision.report.style import PLAIN, Style
 from gpu_provision.report.tables import indented
@@ -59,28 +62,52 @@ def conflicts(findings: Iterable[Finding], style: Style = PLAIN) -> str:
     return "\n".join(lines)
 
 
-def closing(plan: Plan, *, hosts: int = 0) -> str:
-    """Return the one sentence with the counts; ``hosts`` is the number of hosts that would change."""
+def closing(plan: Plan, *, hosts: int = 0, reboots: int = 0) -> str:
+    """Return the one sentence with the counts, those of hosts that would change or be rebooted among them."""
     counts = Counter(change.action for change in plan.changes)
     problems = sum(finding.severity is Severity.ERROR for finding in plan.findings)
     if not (counts or problems or hosts):
         return "Plan: everything is as declared. Nothing was changed."
     parts = [f"{hosts} host{'' if hosts == 1 else 's'} to change"] if hosts else []
+    parts += [f"{reboots} of them to reboot"] if reboots else []
     parts += [
         f"{counts[action]} {word}" for action, word in _COUNTED.items() if counts[action] or action in _ALWAYS_COUNTED
     ]
+    drivers = len(plan.rollout.nodes) if plan.rollout else 0
+    parts += [f"{drivers} driver{'' if drivers == 1 else 's'} to replace"] if drivers else []
     parts += [f"{problems} conflict{'' if problems == 1 else 's'}"] if problems else []
     return f"Plan: {', '.join(parts)}. Nothing was changed."
 
 
-def text(plan: Plan, style: Style = PLAIN, *, hosts: str = "", changing_hosts: int = 0) -> str:
-    """Return the whole plan. ``hosts`` is the host phase's own text, put before the cluster's."""
+def effects(change: Change) -> tuple[str, ...]:
+    """Return what else happens, in words; many nodes are ranges."""
+    if not change.nodes:
+        return change.effects
+    where = ranges(change.nodes)
+    if change.action is Action.WAIT:
+        return tuple(f"{where}: {effect}" for effect in change.effects)
+    if len(change.nodes) == 1:
+        return f"restarts pods on {where}", *change.effects
+    how = ", node by node" if _is_node_by_node(change) else ""
+    return f"restarts pods on {len(change.nodes)} nodes{how}: {where}", *change.effects
+
+
+def _is_node_by_node(change: Change) -> bool:
+    spec = (change.manifest or {}).get("spec", {})
+    return bool(spec.get("updateStrategy", {}).get("type") == "OnDelete")
+
+
+def text(plan: Plan, style: Style = PLAIN, *, on_hosts: HostsResult | None = None) -> str:
+    """Return the whole plan, that of the hosts before that of the cluster."""
+    hosts = hosts_view.text(on_hosts, style) if on_hosts else ""
+    changed = on_hosts.changed if on_hosts else ()
     body = [
         heading(plan, style),
         f"{style.bold('hosts')}\n{indented(hosts)}" if hosts else "",
         changes(plan, style),
+        rollout_view.text(plan.rollout, style) if plan.rollout else "",
         conflicts(plan.findings, style),
-        style.bold(closing(plan, hosts=changing_hosts)),
+        style.bold(closing(plan, hosts=len(changed), reboots=sum(map(hosts_view.is_rebooted, changed)))),
     ]
     return "\n\n".join(part for part in body if part)
 
@@ -93,7 +120,8 @@ def document(plan: Plan) -> dict[str, Any]:
         "release": plan.release,
         "cluster": plan.cluster,
         "components": list(plan.components),
-        "changes": [_change_document(change) for change in plan.changes],
+        "changes": [change_document(change) for change in plan.changes],
+        "rollout": rollout_view.document(plan.rollout) if plan.rollout else None,
         "summary": {
             **{action.value: counts[action] for action in Action},
             "conflict": sum(finding.severity is Severity.ERROR for finding in plan.findings),
@@ -123,8 +151,8 @@ def _alike(changes_of_one: Iterable[Change]) -> Iterator[list[Change]]:
 def _likeness(change: Change) -> tuple[object, ...]:
     name = "" if _node(change) else change.ref.name
     fields = tuple((field.path, repr(field.old), repr(field.new)) for field in visible_fields(change))
-    effects = tuple(_on(effect, _node(change), "*") for effect in change.effects)
-    return change.action, change.ref.type, change.ref.namespace, name, fields, effects, change.certain
+    told = tuple(_on(effect, _node(change), "*") for effect in effects(change))
+    return change.action, change.ref.type, change.ref.namespace, name, fields, told, change.certain
 
 
 def _on(effect: str, node: str, where: str) -> str:
@@ -139,7 +167,7 @@ def _group(group: list[Change], style: Style) -> Iterator[str]:
     for field in visible_fields(change):
         yield f"    {field_line(change, field)}"
     nodes = ranges(_node(each) for each in group)
-    for effect in change.effects:
+    for effect in effects(change):
         yield f"    {_on(effect, _node(change), nodes)}"
 
 
@@ -172,7 +200,8 @@ def _pinned_to(spec: dict[str, Any]) -> str:
     return str(spec.get("nodeName") or selector or next(by_field, ""))
 
 
-def _change_document(change: Change) -> dict[str, Any]:
+def change_document(change: Change) -> dict[str, Any]:
+    """Return one change as JSON."""
     return {
         "component": change.component,
         "action": change.action.value,
@@ -184,6 +213,7 @@ def _change_document(change: Change) -> dict[str, Any]:
             else {"path": field.path, "old": redacted_value(field.old), "new": redacted_value(field.new)}
             for field in change.fields
         ],
-        "effects": list(change.effects),
+        "nodes": list(change.nodes),
+        "effects": list(effects(change)),
         "certain": change.certain,
     }

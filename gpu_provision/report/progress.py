@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from gpu_provision.diagnose.remedies import is_trouble
 from gpu_provision.model.progress import Event, State
+from gpu_provision.report.lanes import is_under_way, reason_beside
 from gpu_provision.report.names import ranges
 from gpu_provision.report.style import PLAIN, Style
 
@@ -50,15 +51,16 @@ class Progress:
     def observe(self, event: Event) -> None:
         """Take an event in; only what a reader would act on is kept for saying.
 
-        That is: something has settled, something has begun, something is in trouble. Where a pod stands between
-        that is for the heartbeat.
+        That is: something has settled, something has begun, something is in trouble, and every step of a driver's
+        replacement. Where a pod stands between that is for the heartbeat.
         """
         key = (event.component, event.node)
         before, self.states[key] = self.states.get(key), event
         if before == event or event.state is State.PENDING:
             return
-        begun = before is None or before.state is not event.state
-        if event.state is not State.PROGRESSING or not event.component or is_trouble(event.message):
+        begun = before is None or (before.state, before.step) != (event.state, event.step)
+        is_step = begun and bool(event.step)
+        if event.state is not State.PROGRESSING or not event.component or is_step or is_trouble(event.message):
             self.unsaid.append(event)
         elif begun and event.node:
             self.unsaid.append(replace(event, message=""))
@@ -74,16 +76,18 @@ class Progress:
         if now - self.spoken < HEARTBEAT or not self.awaited:
             return ""
         self.spoken = now
-        return f"waiting {_duration(now - self.started)} for {self.summary()}{self._reasons()}"
+        summary = self.summary()
+        return f"waiting {duration(now - self.started)}{f' for {summary}' if summary else ''}{self._reasons()}"
 
     def current(self, now: float) -> str:
         """Return the one line that a terminal shows and rewrites."""
-        return f"{_duration(now - self.started):>6}  {self.summary()}{self._reasons()}" if self.awaited else ""
+        return f"{duration(now - self.started):>6}  {self.summary()}{self._reasons()}" if self.awaited else ""
 
     @property
     def awaited(self) -> tuple[Event, ...]:
-        """What has not settled yet."""
-        return tuple(event for event in self.states.values() if event.state not in SETTLED)
+        """What has not settled yet; where nothing is known of components, the run's own last word."""
+        found = [event for event in self.states.values() if event.state not in SETTLED]
+        return tuple(event for event in found if event.component) or tuple(found)
 
     @property
     def _told_of(self) -> tuple[Event, ...]:
@@ -104,7 +108,7 @@ class Progress:
 
     def _reasons(self) -> str:
         reasons = [
-            f"{ranges(event.node for event in group) or group[0].component}: {group[0].message}"
+            ": ".join(filter(None, (_who(group), group[0].message)))
             for group in _alike(event for event in self._told_of if event.message)
         ]
         more = len(reasons) - _MOST_REASONS
@@ -121,8 +125,12 @@ def _alike(events: Iterable[Event]) -> list[list[Event]]:
     """Return events in their order, those that differ in nothing but the node together."""
     groups: dict[tuple[object, ...], list[Event]] = {}
     for event in events:
-        groups.setdefault((event.component, event.state, event.message), []).append(event)
+        groups.setdefault((event.component, event.state, event.step, event.message), []).append(event)
     return list(groups.values())
+
+
+def _who(group: list[Event]) -> str:
+    return ranges(event.node for event in group if event.node) or group[0].component
 
 
 def _line(group: list[Event], style: Style) -> str:
@@ -131,13 +139,24 @@ def _line(group: list[Event], style: Style) -> str:
     about = " ".join(filter(None, (event.component, ranges(each.node for each in group if each.node))))
     if not about:
         return f"{sign} {event.message}"
-    message = f": {event.message}" if event.message else ""
-    return f"{sign} {about} {style.state(event.state)}{message}"
+    reason = reason_beside(event.step, event.message)
+    message = f": {reason}" if reason else ""
+    return f"{sign} {about} {_word(event, style)}{message}"
 
 
-def _duration(seconds: float) -> str:
+def _word(event: Event, style: Style) -> str:
+    """Return where something stands; on its way to another driver that is the step, as the node's label says it."""
+    on_its_way = event.state is State.PROGRESSING and is_under_way(event.step)
+    return style.state(event.state, event.step if on_its_way else "")
+
+
+def duration(seconds: float) -> str:
+    """Return a duration as people read it: ``90 s``, ``2 min 05 s``, ``3 h 20 min``."""
     whole = int(seconds)
-    return f"{whole} s" if whole < 2 * 60 else f"{whole // 60} min {whole % 60:02} s"
+    if whole < 2 * 60:
+        return f"{whole} s"
+    minutes = whole // 60
+    return f"{minutes} min {whole % 60:02} s" if minutes < 2 * 60 else f"{minutes // 60} h {minutes % 60:02} min"
 
 
 def fitted(text: str, columns: int) -> str:

@@ -20,7 +20,8 @@ needs to run every command on it; an administrator applies them once, and again 
     gpu-provision rbac -i prod --service-account ci:gpu-provision | kubectl apply -f -
 
 `--user`, `--group` and `--service-account` name who gets the rights and may be repeated; without any, roles are printed
-and no bindings. `--read-only` prints what `status` and `plan` need instead. `--json` prints the same objects as a list.
+and no bindings. `--read-only` prints what `status` and `plan` need instead, `--destroy` what `destroy` needs
+([removal.md](removal.md)). `--json` prints the same objects as a list.
 
 What is printed, in an order in which it can be applied:
 
@@ -55,7 +56,8 @@ A test runs everything that the tool does under these roles, with RBAC enforced,
 resource, and each name, is used by some request.
 
 Inventories with `connect: kubernetes` need more: helper pods, and processes in them (docs/hosts-without-ssh.md). Their
-rights are printed for such inventories alone.
+rights are printed for such inventories alone. So are those of inventories with `reboot: if-required`: reading nodes and
+pods, and creating evictions in any namespace, which end pods as far as their budgets allow.
 
 An account with these rights can run privileged pods on every GPU node, as installing drivers demands. Keep its
 credentials as you would an administrator's; what the roles add is that a mistake stays within the stack.

@@ -49,8 +49,13 @@ def _written(result: RunResult) -> str:
 
 
 def _components(states: Iterable[NodeState], style: Style) -> str:
-    rows = [_row(component, own, style) for component, own in _by_component(states).items()]
+    rows = component_rows(states, style)
     return table(_HEADERS, rows, style) if rows else ""
+
+
+def component_rows(states: Iterable[NodeState], style: Style = PLAIN) -> list[tuple[str, str, str, str]]:
+    """Return a row per component: its name, how many are ready, the worst state, and why."""
+    return [_row(component, own, style) for component, own in _by_component(states).items()]
 
 
 def _by_component(states: Iterable[NodeState]) -> dict[str, list[NodeState]]:
@@ -60,7 +65,7 @@ def _by_component(states: Iterable[NodeState]) -> dict[str, list[NodeState]]:
     return grouped
 
 
-def _row(component: str, states: list[NodeState], style: Style) -> tuple[str, ...]:
+def _row(component: str, states: list[NodeState], style: Style) -> tuple[str, str, str, str]:
     counted = [each for each in states if each.node] or states
     ready = sum(each.state is State.READY for each in counted)
     worst = max((each.state for each in states), key=_WORSE.index)
@@ -86,6 +91,7 @@ def document(result: RunResult) -> dict[str, Any]:
     return {
         "changed": result.changed,
         "requests": result.requests,
+        "run": result.run,
         "seconds": round(result.seconds, 3),
         "succeeded": succeeded(result),
         "states": [

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from typing import Any
 
-from gpu_provision.model.progress import ComponentStatus, Evidence, NodeStatus, State, Status
+from gpu_provision.model.progress import ComponentStatus, Evidence, Lock, NodeStatus, State, Status
 from gpu_provision.report.names import ranges
 from gpu_provision.report.style import PLAIN, Style
 from gpu_provision.report.tables import indented, table
@@ -29,6 +30,7 @@ def text(status: Status, style: Style = PLAIN) -> str:
     """Return the heading, both tables, and the evidence."""
     parts = [
         style.bold(f"Inventory {status.inventory}, release {status.release}, cluster {status.cluster}"),
+        style.paint("yellow", f"A run is writing: {status.lock}") if status.lock else "",
         components(status.components, style),
         nodes(status.nodes, style),
         evidence(status.evidence, style),
@@ -71,11 +73,16 @@ def _node(row: NodeStatus, style: Style) -> tuple[str, ...]:
         row.os or _NOTHING,
         row.gpu or _NOTHING,
         _number(row.gpus),
-        row.driver or _NOTHING,
+        _driver(row),
         _number(row.allocatable),
         style.state(row.state),
         reason,
     )
+
+
+def _driver(row: NodeStatus) -> str:
+    version = row.driver or _NOTHING
+    return f"{version} (host)" if row.driver_on_host else version
 
 
 def _number(value: int | None) -> str:
@@ -84,18 +91,24 @@ def _number(value: int | None) -> str:
 
 def evidence(found: Iterable[Evidence], style: Style = PLAIN) -> str:
     """Return what the validation pods printed, their own lines; equal ones once, under the names of the nodes."""
+    blocks = [[evidence_title(group, style), indented("\n".join(group[0].lines))] for group in evidence_groups(found)]
+    return "\n".join("\n".join(block).rstrip() for block in blocks)
+
+
+def evidence_groups(found: Iterable[Evidence]) -> list[list[Evidence]]:
+    """Return validations that printed the same and ended in the same way together."""
     groups: dict[tuple[object, ...], list[Evidence]] = {}
     for each in found:
         groups.setdefault((each.component, each.passed, each.lines), []).append(each)
-    return "\n".join(_evidence(group, style) for group in groups.values())
+    return list(groups.values())
 
 
-def _evidence(group: list[Evidence], style: Style) -> str:
+def evidence_title(group: Sequence[Evidence], style: Style = PLAIN) -> str:
+    """Return which validation it was, on which nodes, and how it ended."""
     first = group[0]
     verdict = style.paint("green", "passed") if first.passed else style.paint("red", "failed")
     pods = f"pod {first.pod}" if len(group) == 1 else f"{len(group)} pods, such as {first.pod}"
-    head = f"{first.component} on {ranges(each.node for each in group)}: {verdict} ({pods})"
-    return "\n".join([head, indented("\n".join(first.lines))]).rstrip()
+    return f"{first.component} on {ranges(each.node for each in group)}: {verdict} ({pods})"
 
 
 def evidence_document(each: Evidence) -> dict[str, Any]:
@@ -119,7 +132,13 @@ def document(status: Status) -> dict[str, Any]:
         "components": [_component_document(row) for row in status.components],
         "nodes": [_node_document(row) for row in status.nodes],
         "evidence": [evidence_document(each) for each in status.evidence],
+        "lock": lock_document(status.lock),
     }
+
+
+def lock_document(lock: Lock | None) -> dict[str, Any] | None:
+    """Return who writes as a JSON-able dict; None for nobody."""
+    return None if lock is None else asdict(lock)
 
 
 def _component_document(row: ComponentStatus) -> dict[str, Any]:
@@ -142,6 +161,7 @@ def _node_document(row: NodeStatus) -> dict[str, Any]:
         "gpu": row.gpu,
         "gpus": row.gpus,
         "driver": row.driver,
+        "driver_on_host": row.driver_on_host,
         "allocatable": row.allocatable,
         "state": row.state.value,
         "reason": row.reason,

@@ -35,9 +35,9 @@ class Style:
         """Return the text less bright."""
         return self.paint("dim", text)
 
-    def state(self, state: State) -> str:
-        """Return the state's word in its color."""
-        return self.paint(_STATE_COLORS[state], state.value)
+    def state(self, state: State, word: str = "") -> str:
+        """Return the state's own word, or another one, in its color."""
+        return self.paint(_STATE_COLORS[state], word or state.value)
 
 
 PLAIN = Style()

@@ -6,12 +6,13 @@ import json
 import re
 from typing import Any
 
+from gpu_provision.inventory.secrets import is_secret_name, without_users
 from gpu_provision.model.plan import Change, FieldChange
 
 HIDDEN = "(changed)"
 _LONGEST = 72
-_DIGEST = '"gpu-provision.io/digest"'
-_SECRET_NAME = re.compile(r"PASSW|TOKEN|SECRET|API_?KEY|PRIVATE_?KEY|CREDENTIAL", re.IGNORECASE)
+_DIGESTS = ('"gpu-provision.io/digest"', "env[DRIVER_CONFIG_DIGEST].value")
+_ARGUMENT = re.compile(r"(?P<name>--?[\w-]+)=.")
 _ENV_ITEM = re.compile(r"\benv\[(?P<name>[^\]]*)\]")
 _SECRET_PARTS = ("data", "stringData")
 
@@ -19,7 +20,7 @@ _SECRET_PARTS = ("data", "stringData")
 def is_secret(kind: str, path: str) -> bool:
     """Return whether a field's value must not be shown: any of a Secret, and of an env named like one."""
     env = _ENV_ITEM.search(path)
-    return kind == "Secret" or bool(env and _SECRET_NAME.search(env["name"]))
+    return kind == "Secret" or bool(env and is_secret_name(env["name"]))
 
 
 def shown(value: Any) -> str:
@@ -27,7 +28,7 @@ def shown(value: Any) -> str:
     if value is None:
         return "(none)"
     if isinstance(value, str):
-        return _short(value) if "\n" not in value else f"({len(value.splitlines())} lines)"
+        return _short(redacted_value(value)) if "\n" not in value else f"({len(value.splitlines())} lines)"
     return _short(json.dumps(redacted_value(value), sort_keys=True))
 
 
@@ -44,20 +45,23 @@ def field_line(change: Change, field: FieldChange) -> str:
 
 def visible_fields(change: Change) -> tuple[FieldChange, ...]:
     """Return the fields worth a reader's time: digests that follow from other fields are left out."""
-    told = tuple(field for field in change.fields if not field.path.endswith(_DIGEST))
+    told = tuple(field for field in change.fields if not field.path.endswith(_DIGESTS))
     return told or change.fields
 
 
 def redacted_value(value: Any) -> Any:
-    """Return a JSON value in which the values of secretly named env entries are hidden."""
+    """Return a JSON value without secrets: of env entries and arguments that are named so, and users of addresses."""
+    if isinstance(value, str):
+        named = _ARGUMENT.match(value)
+        return f"{named['name']}={HIDDEN}" if named and is_secret_name(named["name"]) else without_users(value)
     if isinstance(value, dict):
-        hidden = "value" in value and _SECRET_NAME.search(str(value.get("name", "")))
+        hidden = "value" in value and is_secret_name(str(value.get("name", "")))
         return {key: HIDDEN if hidden and key == "value" else redacted_value(below) for key, below in value.items()}
     return [redacted_value(item) for item in value] if isinstance(value, list) else value
 
 
 def redacted(manifest: dict[str, Any]) -> dict[str, Any]:
-    """Return a manifest that may be shown: no Secret's data, no value of an env named like a secret."""
+    """Return a manifest that may be shown: no Secret's data, and no secret as `redacted_value` knows them."""
     shown_parts: dict[str, Any] = redacted_value(manifest)
     if manifest.get("kind") != "Secret":
         return shown_parts

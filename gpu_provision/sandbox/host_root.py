@@ -27,8 +27,11 @@ ARCHITECTURES: Mapping[str, str] = {"amd64": "x86_64", "arm64": "aarch64"}
 
 DRACUT_FAMILY = frozenset({"rhel", "rocky", "ol", "centos", "fedora", "sles"})
 
-_APT_TOOLS = frozenset({"update-initramfs", "dpkg-query", "apt-config", "apt-mark"})
-_RPM_TOOLS = frozenset({"dracut", "rpm", "dnf", "zypper"})
+_APT_TOOLS = frozenset(
+    {"update-initramfs", "dpkg-query", "apt-config", "apt-mark", "apt-get", "dpkg", "update-ca-certificates"}
+)
+_RPM_TOOLS = frozenset({"dracut", "rpm", "dnf", "zypper", "update-ca-trust"})
+_CLIENTS = {"containerd": "ctr", "cri-o": "crictl"}
 
 # As on the kernels of Debian and Ubuntu: I2C is part of the kernel itself, IPMI is a module.
 BUILT_IN = ("i2c_core", "ext4", "nvme_core")
@@ -71,6 +74,7 @@ class HostSpec:
         kubelet: Version of its kubelet, which also names the distribution: ``v1.31.4+k3s1``.
         driver: Version of an NVIDIA driver that is installed on the host; empty for none.
         secure_boot: Whether its firmware says that Secure Boot is on.
+        headers: Whether the archives still have the headers of its kernel.
         disk_free: KiB that are free on its disk.
         reachable: Whether anybody can connect to it.
     """
@@ -89,6 +93,7 @@ class HostSpec:
     kubelet: str = "v1.34.1"
     driver: str = ""
     secure_boot: bool = False
+    headers: bool = True
     disk_free: int = DISK // 2
     reachable: bool = True
 
@@ -98,7 +103,8 @@ def spec_of(machine: MachineSpec) -> HostSpec:
 
     Its keys: ``nouveau`` (true: loaded), ``modules`` (loaded besides the usual), ``builtin`` and ``available``
     (what the kernel has instead of the usual), ``in_use``, ``driver`` (version of one on the host),
-    ``secure_boot``, ``disk_free`` (KiB), ``reachable`` (false: nobody can connect).
+    ``secure_boot``, ``headers`` (false: the archives have none of its kernel), ``disk_free`` (KiB), ``reachable``
+    (false: nobody can connect).
     """
     host = machine.host
     nouveau = ("nouveau",) if host.get("nouveau") else ()
@@ -118,6 +124,7 @@ def spec_of(machine: MachineSpec) -> HostSpec:
         kubelet=machine.kubelet,
         driver=str(host.get("driver", "")),
         secure_boot=bool(host.get("secure_boot")),
+        headers=bool(host.get("headers", True)),
         disk_free=int(host.get("disk_free", DISK // 2)),
         reachable=bool(host.get("reachable", True)),
     )
@@ -128,11 +135,11 @@ def write_root(root: Path, spec: HostSpec) -> None:
     for directory in DIRECTORIES:
         (root / directory).mkdir(parents=True, exist_ok=True)
     (root / "var/run").symlink_to("/run")
-    files = {**_etc(spec), **_proc(spec), **_kernel(spec), **_pci(spec), **_boot(spec), **software(spec)}
+    files = {**_etc(spec), **machine(spec), **_boot(spec), **software(spec)}
     for path, content in files.items():
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_text(content)
-    _link_proc(root)
+    link_proc(root)
     for path, target in links(spec).items():
         (root / path).symlink_to(target)
     _write_tools(root, spec)
@@ -155,6 +162,11 @@ def _etc(spec: HostSpec) -> dict[str, str]:
     return {f"etc/{name}": content for name, content in {**_ETC, **names}.items()}
 
 
+def machine(spec: HostSpec) -> dict[str, str]:
+    """Return path -> content of what speaks of a machine rather than of the system on it: kernel and PCI devices."""
+    return {**_proc(spec), **_kernel(spec), **_pci(spec)}
+
+
 def _proc(spec: HostSpec) -> dict[str, str]:
     return {
         "proc/modules": "",
@@ -166,6 +178,9 @@ def _proc(spec: HostSpec) -> dict[str, str]:
         "proc/sys/kernel/arch": f"{spec.architecture}\n",
         "proc/sys/kernel/hostname": f"{spec.name}\n",
         "proc/sys/kernel/random/boot_id": "",
+        "sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages": "0\n",
+        "sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages": "0\n",
+        "proc/meminfo": "MemTotal:       263856076 kB\nMemFree:        198765432 kB\n",
         "proc/sys/vm/max_map_count": "65530\n",
         "proc/sys/fs/inotify/max_user_instances": "128\n",
         "proc/sys/net/ipv4/tcp_rmem": "4096\t131072\t6291456\n",
@@ -176,7 +191,8 @@ def _kernel(spec: HostSpec) -> dict[str, str]:
     """Return the index files of /lib/modules; real ones write some names with dashes."""
     stock = f"lib/modules/{spec.kernel}"
     built_in = [f"kernel/drivers/{name.replace('_', '-')}.ko" for name in spec.builtin]
-    modules = dict.fromkeys([*spec.available, *spec.modules, *spec.in_use])
+    driver = ["nvidia"] if spec.driver else []
+    modules = dict.fromkeys([*spec.available, *spec.modules, *spec.in_use, *driver])
     return {
         f"{stock}/modules.builtin": "".join(f"{path}\n" for path in built_in),
         f"{stock}/modules.dep": "".join(f"kernel/drivers/{name}.ko:\n" for name in modules),
@@ -203,9 +219,9 @@ def _boot(spec: HostSpec) -> dict[str, str]:
     return {f"boot/{image}": _ETC["modprobe.d/blacklist.conf"], f"boot/vmlinuz-{spec.kernel}": "", **flag}
 
 
-def _link_proc(root: Path) -> None:
+def link_proc(root: Path) -> None:
     """Let the parts of /proc that speak of a process, not of the machine, be the real ones."""
-    for name in ("self", "thread-self", "mounts", "filesystems", "meminfo", "cpuinfo", "stat", "loadavg"):
+    for name in ("self", "thread-self", "mounts", "filesystems", "cpuinfo", "stat", "loadavg"):
         (root / "proc" / name).symlink_to(f"/.proc/{name}")
     for name, target in (("fd", "/proc/self/fd"), ("stdin", "fd/0"), ("stdout", "fd/1"), ("stderr", "fd/2")):
         (root / "dev").mkdir(exist_ok=True)
@@ -222,6 +238,7 @@ def _write_tools(root: Path, spec: HostSpec) -> None:
     foreign = _APT_TOOLS if spec.os_id in DRACUT_FAMILY else _RPM_TOOLS
     foreign |= {"dnf"} if spec.os_id == "sles" else {"zypper"}
     foreign |= set(PROGRAMS.values()) - {PROGRAMS[spec.runtime.partition("://")[0]]}
+    foreign |= {"ctr", "crictl"} - {_CLIENTS.get(spec.runtime.partition("://")[0], "")}
     for tool, name in TOOLS.items():
         if tool not in foreign:
             (tools / tool).symlink_to(f"../scripts/{name}")

@@ -18,6 +18,18 @@ _SOCKETS: Mapping[str, str] = {
     "cri-o": "/run/crio/crio.sock",
     "docker": "/run/docker.sock",
 }
+_UNITS: Mapping[str, str] = {"containerd": "containerd", "cri-o": "crio", "docker": "docker"}
+_STARTED = 2500
+"""Ticks after the boot at which processes were started."""
+
+_LIMITS = """Limit                     Soft Limit           Hard Limit           Units
+Max stack size            8388608              unlimited            bytes
+Max core file size        unlimited            unlimited            bytes
+Max processes             unlimited            unlimited            processes
+Max open files            1048576              1048576              files
+Max locked memory         8388608              8388608              bytes
+Max realtime priority     0                    0
+"""
 _DEBIAN_FAMILY = frozenset({"ubuntu", "debian"})
 _RUNTIME_PID, _KUBELET_PID = 812, 977
 _SECURE_BOOT = "sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
@@ -34,14 +46,16 @@ def software(spec: HostSpec) -> dict[str, str]:
     return {
         **_configuration(kind, version, config.lstrip("/")),
         **_process(_RUNTIME_PID, program, [f"/usr/bin/{program}", *options]),
+        **_service(_RUNTIME_PID, distribution.process if distribution else _UNITS[kind]),
         **_kubelet(distribution, socket),
         **_packages(spec),
         **_firmware(spec),
+        **({} if spec.headers else {".sandbox/no-headers": ""}),
         "sys/fs/cgroup/cgroup.controllers": "cpuset cpu io memory pids\n",
         ".sandbox/runtime": f"{program} version {version}\n",
         ".sandbox/sockets": f"{socket}\n",
         ".sandbox/disk": f"{max(2 * spec.disk_free, 1)} {spec.disk_free}\n",
-        **({".sandbox/nvidia": f"{spec.driver}\n"} if spec.driver else {}),
+        **(_driver(spec.driver) if spec.driver else {}),
     }
 
 
@@ -66,6 +80,7 @@ def _kubelet(distribution: Distribution | None, socket: str) -> dict[str, str]:
         return _process(_KUBELET_PID, distribution.process, [f"/usr/local/bin/{distribution.process}"])
     return {
         **_process(_KUBELET_PID, "kubelet", ["/usr/bin/kubelet", *_kubelet_flags(socket)]),
+        **_service(_KUBELET_PID, "kubelet"),
         "etc/kubernetes/kubelet.conf": "",
         "var/lib/kubelet/config.yaml": "kind: KubeletConfiguration\ncgroupDriver: systemd\n",
     }
@@ -76,7 +91,20 @@ def _kubelet_flags(socket: str) -> list[str]:
 
 
 def _process(pid: int, name: str, words: list[str]) -> dict[str, str]:
-    return {f"proc/{pid}/comm": f"{name}\n", f"proc/{pid}/cmdline": "\0".join([*words, ""])}
+    return {
+        f"proc/{pid}/comm": f"{name}\n",
+        f"proc/{pid}/cmdline": "\0".join([*words, ""]),
+        f"proc/{pid}/stat": f"{pid} ({name}) S {'0 ' * 18}{_STARTED}\n",
+    }
+
+
+def _service(pid: int, unit: str) -> dict[str, str]:
+    """Return the files of an enabled service and of its process, which has the limits that systemd gives."""
+    return {
+        f"proc/{pid}/cgroup": f"0::/system.slice/{unit}.service\n",
+        f"proc/{pid}/limits": _LIMITS,
+        f".sandbox/units/{unit}.service": "active enabled\n",
+    }
 
 
 def _packages(spec: HostSpec) -> dict[str, str]:
@@ -86,9 +114,22 @@ def _packages(spec: HostSpec) -> dict[str, str]:
         names = [(f"linux-image-{spec.kernel}", "1"), *([(f"nvidia-driver-{branch}", spec.driver)] if branch else [])]
         lines = [f"ii  {name} {version}" for name, version in names]
         return {".sandbox/packages": "\n".join([*lines, ""]), "var/lib/dpkg/status": "Package: dpkg\n"}
-    names = [("kernel-core", spec.kernel), *([("nvidia-driver", f"{spec.driver}-1")] if branch else [])]
+    kernel = ("kernel-default", f"{spec.kernel.removesuffix('-default')}.1")
+    names = [
+        kernel if spec.os_id == "sles" else ("kernel-core", spec.kernel),
+        *([("nvidia-driver", f"{spec.driver}-1")] if branch else []),
+    ]
     plugin = {} if spec.os_id == "sles" else {"etc/dnf/plugins/versionlock.conf": "[main]\nenabled = 1\n"}
     return {".sandbox/packages": "".join(f"package i {name} {version}\n" for name, version in names), **plugin}
+
+
+def _driver(version: str) -> dict[str, str]:
+    """Return the files of a driver on the host, and of the daemon that comes with it."""
+    daemon = "/usr/bin/nvidia-persistenced --user nvidia-persistenced"
+    return {
+        ".sandbox/nvidia": f"{version}\n",
+        ".sandbox/units/nvidia-persistenced.service": f"active enabled {daemon}\n",
+    }
 
 
 def _firmware(spec: HostSpec) -> dict[str, str]:

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from gpu_provision.sandbox.host_packages import PACKAGES
+from gpu_provision.sandbox.host_services import LIMITS, RUNTIME_CLIENTS, SERVICES, TRUST
+
 _MODULES = r"""#!/bin/sh
 # Kernel modules: the state is /proc/modules and /sys/module, the stock is /lib/modules/<kernel>.
 tool=${0##*/}
@@ -65,6 +68,7 @@ load() {
   [ -n "$dry" ] && return
   echo "$name 16384 0 - Live 0x0000000000000000" >>/proc/modules
   mkdir -p "/sys/module/$name"
+  [ "$name" = nvidia ] && cat /.sandbox/nvidia >"/sys/module/$name/version"
 }
 
 unload() {
@@ -87,7 +91,11 @@ unload() {
 
 tell() {
   if listed "$stock/modules.builtin"; then echo "filename:       (builtin)"; return; fi
-  if listed "$stock/modules.dep"; then echo "filename:       $stock/$path"; return; fi
+  if listed "$stock/modules.dep"; then
+    echo "filename:       $stock/$path"
+    [ "$name" = nvidia ] && echo "version:        $(cat /.sandbox/nvidia)"
+    return
+  fi
   echo "modinfo: ERROR: Module $1 not found." >&2
   status=1
 }
@@ -160,12 +168,21 @@ start_nouveau() {  # the initramfs knows its own copy of modprobe.d, udev reads 
 
 boot() {
   rm -rf /run/* /sys/module/*
+  for unit in /.sandbox/units/*; do
+    read -r _ enabled command <"$unit"
+    case $enabled in enabled | static) active=active ;; *) active=inactive ;; esac
+    echo "$active $enabled $command" >"$unit"
+  done
+  for pool in /sys/kernel/mm/hugepages/*/nr_hugepages; do echo 0 >"$pool"; done
+  cat /etc/tmpfiles.d/*.conf 2>/dev/null | while read -r kind path _ _ _ _ value; do
+    [ "$kind" = w ] && echo "$value" >"$path"
+  done
   while read -r socket; do mkdir -p "${socket%/*}"; : >"$socket"; done </.sandbox/sockets
   : >/proc/modules
   while read -r module; do mkdir -p "/sys/module/$module"; done </.sandbox/builtin
   while read -r module; do modprobe -q "$module"; done </.sandbox/modules
   start_nouveau
-  [ -e /.sandbox/nvidia ] && { mkdir -p /sys/module/nvidia; cat /.sandbox/nvidia >/sys/module/nvidia/version; }
+  [ -e /.sandbox/nvidia ] && modprobe -q nvidia
   for file in /etc/modules /etc/modules-load.d/*.conf; do
     [ -r "$file" ] || continue
     while read -r module _; do
@@ -180,7 +197,7 @@ case $tool:${1-} in
   boot:* | reboot:* | systemctl:reboot) boot ;;
   systemctl:is-system-running) echo running ;;
   systemctl:daemon-reload) ;;
-  systemctl:*) echo "Failed to $1 ${2-}: a simulated host runs no services." >&2; exit 5 ;;
+  systemctl:*) exec /.sandbox/scripts/services "$@" ;;
   *) echo "$tool: a simulated host can only reboot" >&2; exit 1 ;;
 esac
 """
@@ -242,8 +259,10 @@ exec "$@"
 
 _SOFTWARE = r"""#!/bin/sh
 # Installed software, as its fleet has it: the version of the container runtime, the package manager's list.
-case ${0##*/} in
-  dpkg-query | rpm) cat /.sandbox/packages ;;
+case ${0##*/}:${1-} in
+  rpm:-e) TOOL=rpm exec /.sandbox/scripts/packages "$@" ;;
+  rpm:*) case $* in *"package i"*) cat ;; *) sed 's/^package i \([^ ]*\) .*/\1/' ;; esac </.sandbox/packages ;;
+  dpkg-query:*) cat /.sandbox/packages ;;
   apt-config) ;;
   *) cat /.sandbox/runtime ;;
 esac
@@ -251,6 +270,9 @@ esac
 
 _HOLDS = r"""#!/bin/sh
 # Holds of packages, where each package manager keeps them.
+case " $* " in
+  *" install "* | *" makecache "* | *" refresh "*) TOOL=${0##*/} exec /.sandbox/scripts/packages "$@" ;;
+esac
 tool=${0##*/} verb= names=
 for word in "$@"; do
   case $word in
@@ -306,6 +328,11 @@ SCRIPTS: Mapping[str, str] = {
     "software": _SOFTWARE,
     "holds": _HOLDS,
     "df": _DF,
+    "packages": PACKAGES,
+    "services": SERVICES,
+    "runtime-clients": RUNTIME_CLIENTS,
+    "trust": TRUST,
+    "limits": LIMITS,
 }
 """The scripts by their own name."""
 
@@ -316,12 +343,17 @@ TOOLS: Mapping[str, str] = {
     **dict.fromkeys(("uname", "hostname"), "names"),
     **dict.fromkeys(("dpkg-query", "apt-config", "rpm", "containerd", "crio", "dockerd"), "software"),
     **dict.fromkeys(("apt-mark", "dnf", "zypper"), "holds"),
+    **dict.fromkeys(("update-ca-certificates", "update-ca-trust"), "trust"),
+    **dict.fromkeys(("ctr", "crictl"), "runtime-clients"),
     "sudo": "sudo",
     "df": "df",
+    "prlimit": "limits",
+    "apt-get": "packages",
+    "dpkg": "packages",
 }
 """Which script each tool is; a host has those of its family and its container runtime."""
 
-ABSENT = ("lspci", "grubby", "mokutil", "kubelet", "lsinitramfs", "lsinitrd", "apt-cache", "dpkg")
+ABSENT = ("lspci", "grubby", "mokutil", "kubelet", "lsinitramfs", "lsinitrd", "apt-cache")
 """Tools that no simulated host has, whatever the machine has that the sandbox runs on."""
 
 MULTI_CALL = frozenset({"kmod", "systemctl"})

@@ -6,6 +6,7 @@ fleet says then; ``remove`` it to begin anew.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -61,7 +62,7 @@ def ensure(spec: HostSpec, directory: Path) -> SimulatedHost:
     host = SimulatedHost(spec.name, directory / "hosts" / spec.name)
     try:
         if not host.directory.exists():
-            _create(spec, host.directory)
+            _create(spec, host.directory, boot_id=_boot_of_node(directory, spec.name))
         isolation.prepare(host.directory)
     except OSError as error:
         message = f"the state of {spec.name} cannot be written: {error}"
@@ -69,7 +70,16 @@ def ensure(spec: HostSpec, directory: Path) -> SimulatedHost:
     return host
 
 
-def _create(spec: HostSpec, directory: Path) -> None:
+def _boot_of_node(directory: Path, name: str) -> str:
+    """Return the boot that the simulated node of this name is in; empty if it never ran."""
+    try:
+        lines = (directory / "machines" / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()
+        return str(json.loads(lines[-1])["boot_id"])
+    except (OSError, ValueError, LookupError):
+        return ""
+
+
+def _create(spec: HostSpec, directory: Path, *, boot_id: str) -> None:
     """Make the state aside and move it into place, so that there is all of it or nothing."""
     directory.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{spec.name}.", dir=directory.parent) as name:
@@ -77,6 +87,7 @@ def _create(spec: HostSpec, directory: Path) -> None:
         write_root(fresh, spec)
         isolation.prepare(fresh)
         steps = ["boot", *map(_hold, spec.in_use), "echo 86400.00 86400.00 >/proc/uptime"]
+        steps += [f"echo {boot_id} >/proc/sys/kernel/random/boot_id"] if boot_id else []
         run(SimulatedHost(spec.name, fresh), "; ".join(steps)).check_returncode()
         try:
             fresh.rename(directory)

@@ -22,6 +22,10 @@ SHARED = ("usr", "bin", "sbin", "lib32", "lib64", "libx32")
 PRIVATE_LIB = ("modules", "modprobe.d", "modules-load.d")
 """Parts of /lib and /usr/lib that say something about a machine, and so must be the simulated host's."""
 
+DRIVER_FILES = ("lib*/libnvidia-ml.so.*", "lib/*/libnvidia-ml.so.*", "lib/*/nvidia/*/libnvidia-ml.so.*",
+                "bin/nvidia-*", "bin/nv-fabricmanager")  # fmt: skip
+"""By these, below /usr, a machine is known to have an NVIDIA driver; the real ones are covered by an empty file."""
+
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 
 _PROGRAMS = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -196,6 +200,15 @@ def _covers(root: Path) -> Iterator[tuple[Path, Path, str]]:
             yield root / "lib" / name, root / "usr/lib" / name, "bind"
     for tool in sorted({*TOOLS, *ABSENT}):
         yield from _cover(root, tool)
+    for file in _driver_files():
+        yield root / ".sandbox/absent", root / file.lstrip("/"), "bind"
+
+
+@cache
+def _driver_files() -> tuple[str, ...]:
+    """Return what this machine has of an NVIDIA driver: a simulated host has one of its own, or none."""
+    found = {file.resolve() for pattern in DRIVER_FILES for file in Path("/usr").glob(pattern)}
+    return tuple(sorted(str(file) for file in found if file.is_relative_to("/usr") and file.is_file()))
 
 
 def _cover(root: Path, tool: str) -> Iterator[tuple[Path, Path, str]]:

@@ -1,4 +1,4 @@
-"""Hosts as acceptance tests see them: testinfra, over the SSH settings of the inventory or on simulated hosts."""
+"""Hosts as acceptance tests see them: testinfra, over the inventory's SSH settings, in pods, or on simulated hosts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from testinfra.backend.ssh import SshBackend
 from testinfra.host import Host
 
 from gpu_provision.inventory.groups import groups
-from gpu_provision.model.findings import Finding, Unreachable
+from gpu_provision.model.findings import Finding, Refused, Unreachable
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.sandbox import hosts as simulated
 from gpu_provision.verify import codes
@@ -69,14 +69,27 @@ def host_of(inventory: Inventory, node: str) -> Host:
     if data is None:
         message = "its host phase is off, or no SSH settings stand under nodes"
         raise LeftOut(message)
-    if "k8s_kubeconfig" in data:
-        message = "it is reached through the Kubernetes API, which takes a privileged pod: acceptance tests make none"
-        raise LeftOut(message)
-    host = Host(_simulated(node, data["sandbox_fleet"]) if "sandbox_fleet" in data else _ssh(data))
+    host = Host(_backend(inventory, node, data))
     answer = host.run("true")
     if answer.failed:
         raise _unreachable(node, _last(answer.stderr) or f"a command ends with {answer.rc}")
     return host
+
+
+def _backend(inventory: Inventory, node: str, data: Mapping[str, Any]) -> BaseBackend:
+    if "sandbox_fleet" in data:
+        return _simulated(node, data["sandbox_fleet"])
+    return _in_pod(inventory, node) if "k8s_kubeconfig" in data else _ssh(data)
+
+
+def _in_pod(inventory: Inventory, node: str) -> BaseBackend:
+    from gpu_provision.verify.node_pod import opened  # noqa: PLC0415 - with the cluster's client, for these hosts alone
+
+    try:
+        return opened(inventory, node)
+    except Refused as error:
+        message = f"it takes a privileged pod to look at it, which this account may not make: {error.findings[0].what}"
+        raise LeftOut(message) from error
 
 
 def _simulated(node: str, fleet: str) -> SandboxBackend:

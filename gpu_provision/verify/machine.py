@@ -9,6 +9,10 @@ _ETC = ("/etc", "/run", "/usr/local/lib", "/usr/lib", "/lib")
 _DISPLAY = ("0x0300", "0x0302")  # VGA and 3D controllers: GPUs, not their sound or USB functions
 _NVIDIA = "0x10de"
 _DEVICES = "for device in /sys/bus/pci/devices/*; do echo $(cat $device/vendor) $(cat $device/class); done"
+_RUNTIMES = (
+    "for name in /proc/[0-9]*/comm; do grep -qxE 'containerd|crio|dockerd' $name && cat ${name%comm}limits; done"
+)
+_KILOBYTES = {"Ki": 1, "Mi": 1024, "Gi": 1024 * 1024}
 _REBOOT = (
     ("/run/reboot-required exists", "test -e /run/reboot-required", 0),
     ("needs-restarting -r says so", "if command -v needs-restarting >/dev/null; then needs-restarting -r; fi", 1),
@@ -54,6 +58,19 @@ def is_blacklisted(host: Any, module: str) -> bool:
 def parameter(host: Any, key: str) -> str:
     """Return a kernel parameter's value, its words a space apart; empty if there is no such parameter."""
     return " ".join(" ".join(_lines(host, f"cat /proc/sys/{key.replace('.', '/')}")).split())
+
+
+def huge_pages(host: Any, size: str) -> int:
+    """Return the number of huge pages of a size such as ``2Mi``; -1 if the kernel has none of this size."""
+    kilobytes = int(size[:-2]) * _KILOBYTES[size[-2:]]
+    lines = _lines(host, f"cat /sys/kernel/mm/hugepages/hugepages-{kilobytes}kB/nr_hugepages")
+    return int(lines[0]) if lines else -1
+
+
+def limits_of_runtimes(host: Any, title: str) -> frozenset[str]:
+    """Return the soft and hard limits of all processes of container runtimes, by the title that the kernel prints."""
+    lines = (line for line in _lines(host, _RUNTIMES) if line.startswith(f"{title} "))
+    return frozenset(value for line in lines for value in line.removeprefix(title).split()[:2])
 
 
 def gpus(host: Any) -> int:

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from gpu_provision.model.inventory import Inventory
     from gpu_provision.verify.cluster import GpuCluster
     from gpu_provision.verify.nodes import DeclaredNode
@@ -95,8 +97,10 @@ def inventory_host(inventory_node: DeclaredNode, _hosts: _Hosts) -> Any:
 
 
 @pytest.fixture(scope="session")
-def _hosts(gpu_inventory: Inventory) -> _Hosts:
-    return _Hosts(gpu_inventory)
+def _hosts(gpu_inventory: Inventory) -> Iterator[_Hosts]:
+    opened = _Hosts(gpu_inventory)
+    yield opened
+    opened.close()
 
 
 class _Hosts:
@@ -115,6 +119,12 @@ class _Hosts:
         if isinstance(found, Exception):
             raise found
         return found
+
+    def close(self) -> None:
+        """Remove what was made to look at hosts."""
+        for host in self._opened.values():
+            if close := getattr(getattr(host, "backend", None), "close", None):
+                close()
 
     def _open(self, name: str) -> Any:
         from gpu_provision.model.findings import Unreachable

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,10 @@ import pytest
 from gpu_provision import library
 from gpu_provision.cli import root
 from gpu_provision.cli.work import Work
-from gpu_provision.model.progress import RunResult, Status
+from gpu_provision.hosts import run as hosts_run
+from gpu_provision.hosts.result import HostsResult
+from gpu_provision.model.plan import Plan
+from gpu_provision.model.progress import Lock, RunResult, Status
 from tests.cli.harness import CHANGE, Fakes, Ran, Run, plan_of
 
 
@@ -45,13 +49,33 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> Fakes:
             raise value
         return value
 
-    def apply(*_: object, **__: object) -> Any:
+    def apply(*_: object, planned: Callable[[Plan], None] = lambda _: None, **arguments: object) -> Any:
+        if isinstance(fakes.plan, Plan):
+            planned(fakes.plan)
         fakes.applied += 1
+        fakes.arguments = arguments
         return answer(fakes.result)
 
-    monkeypatch.setattr(library, "plan", lambda *_, **__: answer(fakes.plan))
+    def unlock(_: object, *, agreed: Callable[[Lock], bool], **__: object) -> tuple[Lock | None, bool]:
+        return fakes.lock, fakes.lock is not None and agreed(fakes.lock)
+
+    def teardown(*_: object, dry_run: bool, **__: object) -> Any:
+        fakes.torn_down.append(dry_run)
+        return fakes.hosts or HostsResult()
+
+    monkeypatch.setattr(library, "destroy", lambda *_, **__: answer(fakes.removal))
+    monkeypatch.setattr(hosts_run, "teardown", teardown)
+
+    def plan(*_: object, **arguments: object) -> Any:
+        fakes.arguments = arguments
+        return answer(fakes.plan)
+
+    monkeypatch.setattr(library, "plan", plan)
     monkeypatch.setattr(library, "apply", apply)
+    monkeypatch.setattr(library, "history", lambda *_: fakes.history)
     monkeypatch.setattr(library, "preflight", lambda *_, **__: answer(fakes.judgement))
     monkeypatch.setattr(library, "status", lambda *_, **__: answer(fakes.status))
+    monkeypatch.setattr(library, "drift", lambda *_, **__: fakes.drift)
+    monkeypatch.setattr(library, "unlock", unlock)
     monkeypatch.setattr(Work, "prepare", lambda *_, **__: fakes.hosts)
     return fakes

@@ -11,9 +11,12 @@ from typing import Any
 from gpu_provision.engine.preflight import Judgement
 from gpu_provision.hosts.result import HostsResult
 from gpu_provision.model.cluster import ObjectRef
+from gpu_provision.model.drift import Drift
 from gpu_provision.model.findings import ProvisionError
+from gpu_provision.model.history import History
 from gpu_provision.model.plan import Action, Change, Plan
-from gpu_provision.model.progress import RunResult, Status
+from gpu_provision.model.progress import Lock, RunResult, Status
+from gpu_provision.model.removal import RemovalResult
 
 REPOSITORY = Path(__file__).parents[2]
 SANDBOX = REPOSITORY / "inventories" / "sandbox.yaml"
@@ -57,4 +60,12 @@ class Fakes:
     status: Status
     hosts: HostsResult | None = None
     judgement: Judgement | ProvisionError = field(default_factory=lambda: Judgement(hosts=HostsResult(), findings=()))
+    history: History = field(default_factory=lambda: History(()))
     applied: int = 0
+    arguments: dict[str, Any] = field(default_factory=dict)
+    lock: Lock | None = None
+    drift: Drift = field(
+        default_factory=lambda: Drift(inventory="sandbox", release="26.7.0", cluster="sandbox", differences=())
+    )
+    removal: RemovalResult | ProvisionError = field(default_factory=lambda: RemovalResult(cluster="sandbox"))
+    torn_down: list[bool] = field(default_factory=list)

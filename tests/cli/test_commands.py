@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
@@ -13,7 +12,8 @@ from gpu_provision.cli.limits import limited
 from gpu_provision.cli.overrides import with_timeout
 from gpu_provision.hosts.result import HostOutcome, HostsResult
 from gpu_provision.inventory import load
-from gpu_provision.model.findings import ExitCode, UsageError
+from gpu_provision.model.findings import ExitCode, Finding, UsageError
+from gpu_provision.model.history import Ending, History, Record
 from gpu_provision.report.documents import output_schema
 from tests.cli.harness import SANDBOX, Fakes, Run, plan_of
 
@@ -31,8 +31,16 @@ def _hosts(*hosts: HostOutcome) -> HostsResult:
         ["plan", "--offline", "--cluster-only"],
         ["plan"],
         ["apply"],
+        ["destroy"],
+        ["destroy", "--dry-run"],
         ["preflight"],
         ["status"],
+        ["drift"],
+        ["history"],
+        ["history", "show", "3"],
+        ["diff", "3"],
+        ["rollback", "3"],
+        ["unlock"],
         ["sandbox", "status"],
         ["sandbox", "kubeconfig"],
     ],
@@ -42,9 +50,10 @@ def test_every_command_prints_one_document_that_fits_the_schema(
 ) -> None:
     """Also those that fail."""
     fakes.hosts = _hosts(HostOutcome(name="t4-1", changes=("load ipmi_msghandler",), gpus=1))
+    fakes.history = History((Record(id="a", number=3, text=SANDBOX.read_text(encoding="utf-8")),))
     monkeypatch.setenv("GPU_PROVISION_INVENTORY", str(SANDBOX))
     document = run(*words, "--json").document
-    assert document["command"] == " ".join(word for word in words if not word.startswith("-"))
+    assert document["command"] == " ".join(word for word in words if word.isalpha())
     jsonschema.validate(document, dict(output_schema()))
 
 
@@ -108,28 +117,47 @@ def test_a_plan_names_the_next_command_and_quiet_does_not(run: Run, fakes: Fakes
     assert "Next:" not in run("plan", "-i", SANDBOX, "-q").out
 
 
-def test_a_target_narrows_the_plan(run: Run, fakes: Fakes) -> None:
-    """Dashes and underscores are the same."""
-    fakes.plan = replace(plan_of(), components=("driver", "device_plugin"))
-    document = run("plan", "-i", SANDBOX, "--target", "device-plugin", "--json").document
-    assert document["components"] == ["device_plugin"]
+def test_targets_and_limits_narrow_what_is_planned_and_applied(run: Run, fakes: Fakes) -> None:
+    """Dashes and underscores are the same; hosts and cluster are narrowed to the same nodes."""
+    for command in ("plan", "apply"):
+        assert run(command, "-i", SANDBOX, "--target", "device-plugin", "--limit", "t4-*").code == ExitCode.OK
+        assert fakes.arguments["targets"] == {"device_plugin"}
+        assert fakes.arguments["limit"] == ("t4-1", "t4-2")
 
 
 def test_a_failed_host_holds_the_cluster_phase_back(run: Run, fakes: Fakes) -> None:
-    """And says which host, why, and how to go on."""
-    fakes.hosts = _hosts(HostOutcome(name="t4-1"), HostOutcome(name="t4-2", failed=True, reason="cannot be reached"))
+    """And says which host, why, how to go on, and what was done on the others."""
+    away = Finding(code="GP685", where="t4-2", what="nobody answers")
+    fakes.hosts = _hosts(HostOutcome(name="t4-1"), HostOutcome(name="t4-2", failed=True, errors=(away,)))
     ran = run("apply", "-i", SANDBOX)
     assert ran.code == ExitCode.FAILED
     assert fakes.applied == 0
-    assert "GP008 t4-2: cannot be reached" in ran.err
+    assert "GP685 t4-2: nobody answers" in ran.err
     assert "held back" in ran.err
+    assert "t4-1" in ran.out
+    document = run("apply", "-i", SANDBOX, "--json").document
+    assert [host["failed"] for host in document["hosts"]] == [False, True]
+    assert [error["code"] for error in document["errors"]] == ["GP685", "GP604"]
 
 
-def test_hosts_only_and_limit_leave_the_cluster_alone(run: Run, fakes: Fakes) -> None:
-    """The cluster phase never runs over hosts that were left out."""
+def test_password_of_sudo_is_asked_for_once_and_not_shown(
+    run: Run, fakes: Fakes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On stderr, so that JSON stays JSON."""
+    given: list[str] = []
+    monkeypatch.setattr("click.termui.hidden_prompt_func", lambda _: "geheim")
+    monkeypatch.setattr("gpu_provision.inventory.sudo.give", given.append)
+    fakes.hosts = _hosts(HostOutcome(name="t4-1"))
+    ran = run("apply", "-i", SANDBOX, "--hosts-only", "-K", "--json")
+    assert given == ["geheim"]
+    assert ran.document["hosts"]
+    assert "geheim" not in ran.out + ran.err
+
+
+def test_hosts_only_leaves_the_cluster_alone(run: Run, fakes: Fakes) -> None:
+    """Nothing is asked of it."""
     fakes.hosts = _hosts(HostOutcome(name="t4-1"))
     assert run("apply", "-i", SANDBOX, "--hosts-only").code == ExitCode.OK
-    assert run("apply", "-i", SANDBOX, "--limit", "t4-1").code == ExitCode.OK
     assert fakes.applied == 0
 
 
@@ -186,3 +214,43 @@ def test_an_inventory_is_found_by_its_short_name_and_beside_pyinfras(run: Run, m
     monkeypatch.chdir(SANDBOX.parents[1])
     for name in ("sandbox", "inventories/sandbox.py"):
         assert run("validate", "-i", name).out.startswith("inventories/sandbox.yaml is valid")
+
+
+def test_history_is_printed_and_its_options_may_stand_before_the_subcommand(run: Run, fakes: Fakes) -> None:
+    """A run that is not on record is wrong usage; a damaged one is a warning."""
+    fakes.history = History((Record(id="a", number=3, text="name: x\n"),), damaged=("b",))
+    listed = run("history", "-i", SANDBOX)
+    assert "GP334" in listed.err
+    assert listed.out.splitlines()[1].startswith("3 ")
+    assert run("history", "-i", SANDBOX, "show", "3", "--text").out == "name: x\n"
+    assert run("history", "show", "3", "-i", SANDBOX).out.startswith("Run 3\n")
+    for words in (["history", "show", "4"], ["diff", "4"], ["rollback", "4"], ["rollback"]):
+        assert run(*words, "-i", SANDBOX).code == ExitCode.USAGE
+
+
+def test_a_diff_is_between_runs_or_up_to_the_file(run: Run, fakes: Fakes) -> None:
+    """The exit code tells of a difference only if it is asked to."""
+    text = SANDBOX.read_text(encoding="utf-8")
+    old = Record(id="a", number=1, text=text.replace("v0.20.0", "v0.19.3"))
+    fakes.history = History((old, Record(id="b", number=2, text=text), Record(id="c", number=3, text="name: x\n")))
+    found = run("diff", "1", "-i", SANDBOX)
+    assert "+  version: v0.20.0" in found.out
+    assert "k8s-device-plugin:v0.19.3 -> " in found.out
+    assert run("diff", "1", "2", "-i", SANDBOX, "--json").document["changes"]
+    codes = [run("diff", number, "2", "-i", SANDBOX, "--detailed-exitcode").code for number in ("1", "2")]
+    assert codes == [ExitCode.DIFFERENCES, ExitCode.OK]
+    assert "GP336" in run("diff", "1", "3", "-i", SANDBOX).err, "what is not valid today can still be compared as text"
+
+
+def test_a_rollback_applies_what_was_and_says_that_the_file_says_otherwise(run: Run, fakes: Fakes) -> None:
+    """A dry run changes nothing; the inventory of the run is what is applied."""
+    text = SANDBOX.read_text(encoding="utf-8").replace("v0.20.0", "v0.19.3")
+    good = Record(id="a", number=1, ending=Ending.SUCCEEDED, release="26.7.0", text=text)
+    fakes.history = History((good, Record(id="b", number=2, text="name: x\n")))
+    shown = run("rollback", "-i", SANDBOX, "--dry-run")
+    assert (shown.code, fakes.applied) == (ExitCode.OK, 0)
+    assert "Back to run 1" in shown.err
+    done = run("rollback", "1", "-i", SANDBOX)
+    assert (done.code, fakes.applied) == (ExitCode.OK, 1)
+    assert fakes.arguments["back_to"] == 1
+    assert "gpu-provision diff 1" in done.out

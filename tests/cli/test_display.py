@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import io
+import re
+from dataclasses import replace
+
+import pytest
 
 from gpu_provision.cli.display import Display
 from gpu_provision.model.progress import Event, State
@@ -39,25 +43,66 @@ def test_a_log_gets_a_line_per_step_and_a_heartbeat() -> None:
     ]
 
 
-def test_a_terminal_gets_one_line_that_is_rewritten() -> None:
-    """Only a failure stays above it."""
-    stream = io.StringIO()
-    display = Display(stream, live=True, clock=Clock())
+class Terminal(io.StringIO):
+    """As much of a terminal as a rewritten picture needs: what a person sees after all that was written."""
+
+    @property
+    def screen(self) -> list[str]:
+        """The lines that are there now."""
+        screen, row = [""], 0
+        for part in re.split(r"(\r|\n|\x1b\[\d*[A-Zhlm]|\x1b\[\?7[hl])", self.getvalue()):
+            if part == "\x1b[J":
+                screen = [*screen[:row], ""]
+            elif up := re.fullmatch(r"\x1b\[(\d+)A", part):
+                row -= int(up[1])
+            elif part == "\n":
+                row += 1
+                screen += [""] * (row + 1 - len(screen))
+            elif not part.startswith(("\x1b", "\r")):
+                screen[row] += part
+        return [line for line in screen if line]
+
+
+def test_a_terminal_shows_a_picture_that_is_rewritten() -> None:
+    """A row for each node, what goes on first; only a failure stays above."""
+    stream, clock = Terminal(), Clock()
+    display = Display(stream, live=True, clock=clock)
     display(WAITING)
     display.tick()
+    clock.now = 2.0
     display(FAILED)
     display.tick()
-    shown = [part for part in stream.getvalue().split("\r\x1b[K") if part]
-    assert shown[0].endswith("driver 0/1 ready; t4-1: builds")
-    assert shown[1].startswith("! driver t4-2 failed: does not build\n")
+    assert stream.screen == [
+        "! driver t4-2 failed: does not build",
+        "   2 s  driver 0/2 ready; t4-1: builds",
+        "t4-1  iiiiiiiiiiiiiiiiiiiiiiii  driver coming up 2 s: builds",
+        "t4-2                         !  driver failed: does not build",
+        "i coming up, ! failed",
+    ]
 
 
-def test_leaving_takes_the_rewritten_line_away_and_ends_the_heartbeat() -> None:
+@pytest.mark.parametrize(("columns", "lines"), [("80", "24"), ("80", "9"), ("40", "24"), ("20", "12")])
+def test_a_picture_of_many_nodes_fits_the_terminal(columns: str, lines: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also a narrow one; those that do not fit are counted."""
+    monkeypatch.setenv("COLUMNS", columns)
+    monkeypatch.setenv("LINES", lines)
+    stream = Terminal()
+    display = Display(stream, live=True, clock=Clock())
+    for number in range(100):
+        display(replace(WAITING, node=f"a-node-with-a-long-name-{number}"))
+    for _ in range(3):
+        display.tick()
+    assert len(stream.screen) < int(lines)
+    assert all(len(line) < int(columns) for line in stream.screen)
+    assert any("more: " in line or line.endswith("...") for line in stream.screen)
+
+
+def test_leaving_takes_the_picture_away_and_ends_the_heartbeat() -> None:
     """Whatever comes next starts on a clean line."""
-    stream = io.StringIO()
+    stream = Terminal()
     with Display(stream, live=True) as display:
         display(WAITING)
-    assert stream.getvalue().endswith("\r\x1b[K")
+    assert stream.screen == []
 
 
 def test_timestamps_stand_before_every_line() -> None:

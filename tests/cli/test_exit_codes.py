@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
 import pytest
 
+from gpu_provision.hosts.result import HostOutcome, HostsResult
+from gpu_provision.model.drift import Difference, Origin
 from gpu_provision.model.findings import (
     ExitCode,
     Finding,
@@ -16,8 +19,9 @@ from gpu_provision.model.findings import (
     RunFailed,
     Unreachable,
 )
+from gpu_provision.model.progress import Lock
 from gpu_provision.report.documents import output_schema
-from tests.cli.harness import PROD, SANDBOX, Fakes, Run, plan_of
+from tests.cli.harness import CHANGE, PROD, SANDBOX, Fakes, Run, plan_of
 
 FINDING = Finding(code="GP301", where="https://x:6443", what="nobody answers", fix="start it")
 
@@ -124,6 +128,20 @@ def test_differences_are_2_only_when_asked_for(run: Run, fakes: Fakes) -> None:
     assert run("plan", "-i", SANDBOX, "--detailed-exitcode").code == ExitCode.OK
 
 
+@pytest.mark.parametrize(
+    ("origin", "code"), [(Origin.DRIFT, 2), (Origin.EITHER, 2), (Origin.NOT_READY, 2), (Origin.PENDING, 0)]
+)
+def test_what_is_pending_is_no_drift(run: Run, fakes: Fakes, origin: Origin, code: int) -> None:
+    """A merge that nobody has applied yet shall not wake anybody; a host that differs shall."""
+    each = Difference(component="driver", ref=CHANGE.ref, action=CHANGE.action, origin=origin)
+    fakes.drift = replace(fakes.drift, differences=(each,))
+    assert run("drift", "-i", SANDBOX).code == 0
+    assert run("drift", "-i", SANDBOX, "--detailed-exitcode").code == code
+    fakes.hosts = HostsResult(hosts=(HostOutcome(name="t4-1", changes=("load ipmi_msghandler",)),))
+    ran = run("drift", "-i", SANDBOX, "--detailed-exitcode")
+    assert (ran.code, "load ipmi_msghandler" in ran.out) == (2, True)
+
+
 def test_help_documents_every_exit_code(run: Run) -> None:
     """The table is where people look for it."""
     out = run("--help").out
@@ -137,6 +155,17 @@ def test_prod_needs_yes_where_nobody_can_be_asked(run: Run, fakes: Fakes) -> Non
         assert ran.code == ExitCode.USAGE
         assert "--yes" in ran.out + ran.err
     assert fakes.applied == 0
+
+
+def test_a_lock_in_a_real_cluster_is_taken_away_only_if_somebody_says_so(run: Run, fakes: Fakes) -> None:
+    """A lock that nobody holds is done, and asks nobody."""
+    assert run("unlock", "-i", PROD).out == "Nobody holds the lock.\n"
+    fakes.lock = Lock(holder="root@ci pid 7", since="2026-11-21T08:00:00Z", held_seconds=125.0, silent_seconds=30.0)
+    refused = run("unlock", "-i", PROD)
+    assert (refused.code, "GP005" in refused.err) == (64, True)
+    freed = run("unlock", "-i", PROD, "--yes")
+    assert freed.code == 0
+    assert "held by root@ci pid 7, since 2026-11-21T08:00:00Z (for 2 min 5 s, renewed 30 s ago)" in freed.out
 
 
 def test_yes_and_sandboxes_are_not_asked(run: Run, fakes: Fakes) -> None:

@@ -22,6 +22,9 @@ def status(inventory):
     try:
         print("waiting", flush=True)
         time.sleep(60)
+    except KeyboardInterrupt as interrupt:
+        interrupt.add_note("changed so far: nothing")
+        raise
     finally:
         print("gave the lock back", file=sys.stderr, flush=True)
 
@@ -47,5 +50,6 @@ def test_a_signal_runs_what_must_be_run_and_is_told(sent: signal.Signals, code: 
     out, err = process.communicate(timeout=30)
     assert process.returncode == code
     assert "gave the lock back" in err
-    assert json.loads(out)["errors"][0]["code"] == "GP003"
+    (error,) = json.loads(out)["errors"]
+    assert (error["code"], error["evidence"]) == ("GP003", "changed so far: nothing")
     assert "Traceback" not in err

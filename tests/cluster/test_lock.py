@@ -9,13 +9,16 @@ from typing import Any
 
 import pytest
 
-from gpu_provision.cluster import lock
+from gpu_provision.cluster import holders, leases
 from gpu_provision.cluster.client import Cluster
-from gpu_provision.cluster.lock import WriteLock, identity, is_alive_here, is_dead, lock_ref
-from gpu_provision.model.cluster import Manifest
-from gpu_provision.model.findings import Locked, ProvisionError
+from gpu_provision.cluster.holders import identity, is_alive_here, is_dead
+from gpu_provision.cluster.leases import lock_ref
+from gpu_provision.cluster.lock import WriteLock, free
+from gpu_provision.model.cluster import Manifest, ref_of
+from gpu_provision.model.findings import Locked, ProvisionError, Unreachable
 from gpu_provision.model.inventory import Inventory
-from tests.cluster.conftest import fault
+from gpu_provision.model.progress import Lock
+from tests.cluster.conftest import config_map, fault
 from tests.components.builders import inventory
 from tests.sandbox.apiserver.conftest import eventually
 
@@ -24,8 +27,8 @@ ELSEWHERE = "root@elsewhere pid 7 start 1"
 
 @pytest.fixture(autouse=True)
 def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lock, "LEASE_SECONDS", 0.6)
-    monkeypatch.setattr(lock, "RENEW_SECONDS", 0.1)
+    monkeypatch.setattr(leases, "LEASE_SECONDS", 0.6)
+    monkeypatch.setattr(leases, "RENEW_SECONDS", 0.1)
 
 
 @pytest.fixture
@@ -39,8 +42,13 @@ def stack(cluster: Cluster, request: pytest.FixtureRequest) -> Inventory:
 
 def held(cluster: Cluster, stack: Inventory) -> str:
     """Who holds the lock, as the cluster says."""
-    found = lock.read(cluster, stack)
+    found = holder(cluster, stack)
     return found.holder if found else ""
+
+
+def holder(cluster: Cluster, stack: Inventory) -> Lock | None:
+    """The lock, as the cluster says."""
+    return leases.read(cluster, stack).lock
 
 
 def quiet(_: str) -> None:
@@ -61,18 +69,18 @@ def lease(stack: Inventory, holder: str) -> Manifest:
 def test_the_lock_is_held_within_and_given_back_at_the_end(cluster: Cluster, stack: Inventory) -> None:
     with WriteLock(cluster, stack, on_wait=quiet):
         assert held(cluster, stack) == identity()
-    assert lock.read(cluster, stack) is None
+    assert holder(cluster, stack) is None
 
 
 def test_a_run_that_fails_gives_the_lock_back(cluster: Cluster, stack: Inventory) -> None:
     with pytest.raises(ZeroDivisionError), WriteLock(cluster, stack, on_wait=quiet):
         _ = 1 // 0
-    assert lock.read(cluster, stack) is None
+    assert holder(cluster, stack) is None
 
 
 def test_the_second_is_told_who_holds_it_and_since_when(cluster: Cluster, stack: Inventory) -> None:
     with WriteLock(cluster, stack, on_wait=quiet):
-        since = lock.read(cluster, stack)
+        since = holder(cluster, stack)
         assert since
         with pytest.raises(Locked) as caught, WriteLock(cluster, stack, on_wait=quiet):
             pass
@@ -85,7 +93,7 @@ def test_a_dead_holder_of_this_machine_is_followed_at_once(cluster: Cluster, sta
     """Also if its process id belongs to somebody else by now."""
     here, _, rest = identity().partition(" pid ")
     pid = rest.partition(" ")[0]
-    cluster.create(lease(stack, f"{here} pid {pid} start 1"))
+    cluster.create(lease(stack, f"{here} pid {pid} start 1 on {holders._place()}"))
     waits: list[str] = []
     with WriteLock(cluster, stack, on_wait=waits.append):
         assert held(cluster, stack) == identity()
@@ -137,7 +145,7 @@ def test_of_two_that_waited_for_the_same_holder_one_gets_it(
     cluster: Cluster, stack: Inventory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The other one took it after we had looked for the last time."""
-    monkeypatch.setattr(lock, "LEASE_SECONDS", 0.01)  # so that one look is the last
+    monkeypatch.setattr(leases, "LEASE_SECONDS", 0.01)  # so that one look is the last
     live = cluster.create(lease(stack, ELSEWHERE))
     faster = "root@faster pid 8 start 1"
     ours = Interfering(cluster, reads=2, then=lambda: cluster.replace({**live, "spec": lease(stack, faster)["spec"]}))
@@ -175,6 +183,113 @@ def _overwrite(cluster: Cluster, stack: Inventory, holder: str) -> None:
         return
 
 
+def test_whoever_has_lost_the_lock_writes_nothing_more(cluster: Cluster, stack: Inventory) -> None:
+    """Whatever it has in mind: every write asks first. Reading goes on, and so do the writes of others."""
+    with WriteLock(cluster, stack, on_wait=quiet) as ours:
+        cluster.apply(_config_map(stack))
+        _overwrite(cluster, stack, "")
+        eventually(lambda: ours.lost, "the loss")
+        with pytest.raises(Locked) as caught:
+            cluster.apply(_config_map(stack, color="red"))
+        assert caught.value.findings[0].code == "GP308"
+        assert "nobody holds it" in caught.value.findings[0].evidence
+        live = cluster.get(ref_of(_config_map(stack)))
+        assert live is not None
+        assert "data" not in live
+    cluster.apply(_config_map(stack, color="blue"))
+
+
+def test_a_write_waits_for_a_renewal_that_is_late(
+    cluster: Cluster, stack: Inventory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a process was stopped for a while: by then another run may have taken the lock."""
+    with WriteLock(cluster, stack, on_wait=quiet) as ours:
+        monkeypatch.setattr(leases, "LEASE_SECONDS", 30)
+        late = ours._renewed_at = ours._renewed_at - 60
+        cluster.apply(_config_map(stack))
+        assert ours._renewed_at > late + 60
+
+
+def test_a_write_with_a_late_renewal_that_fails_is_not_sent(cluster: Cluster, stack: Inventory) -> None:
+    with WriteLock(cluster, stack, on_wait=quiet) as ours:
+        fault(cluster, drop={"paths": "leases"})
+        ours._renewed_at -= 60
+        with pytest.raises(Unreachable):
+            cluster.apply(_config_map(stack))
+    fault(cluster)
+    assert cluster.get(ref_of(_config_map(stack))) is None
+
+
+def _config_map(stack: Inventory, **data: str) -> Manifest:
+    return config_map("written", namespace=stack.cluster.namespace, **({"data": data} if data else {}))
+
+
+def test_a_plan_from_before_another_run_is_not_carried_out(cluster: Cluster, stack: Inventory) -> None:
+    """Whoever gets the lock right after it was given back knows nothing of what was written under it."""
+    planned_at = leases.read(cluster, stack).version
+    with WriteLock(cluster, stack, on_wait=quiet, planned_at=planned_at):
+        pass
+    with pytest.raises(Locked) as caught, WriteLock(cluster, stack, on_wait=quiet, planned_at=planned_at):
+        pass
+    assert caught.value.findings[0].code == "GP351"
+    again = leases.read(cluster, stack).version
+    with WriteLock(cluster, stack, on_wait=quiet, planned_at=again) as ours:
+        assert ours.lost is None
+
+
+def test_ages_do_not_depend_on_anybodys_clock(cluster: Cluster, stack: Inventory) -> None:
+    """The holder's clock is a year behind; it has held the lock for an hour of it."""
+    live = lease(stack, ELSEWHERE)
+    live["spec"] |= {"acquireTime": "2025-01-01T10:00:00.000000Z", "renewTime": "2025-01-01T11:00:00.000000Z"}
+    cluster.create(live)
+    found = holder(cluster, stack)
+    assert found
+    assert found.silent_seconds is not None
+    assert found.held_seconds is not None
+    assert 0 <= found.silent_seconds < 60
+    assert 3600 <= found.held_seconds < 3660
+    assert "(for 1 h 0 min, renewed " in str(found)
+
+
+def test_a_lock_that_nobody_holds_is_no_matter(cluster: Cluster, stack: Inventory) -> None:
+    assert free(cluster, stack, on_wait=quiet) == (None, "")
+    with WriteLock(cluster, stack, on_wait=quiet):
+        pass
+    assert free(cluster, stack, on_wait=quiet) == (None, "")
+
+
+def test_the_lock_of_a_run_that_is_gone_is_taken_away(cluster: Cluster, stack: Inventory) -> None:
+    cluster.create(lease(stack, ELSEWHERE))
+    lost, version = free(cluster, stack, agreed=lambda held: held.holder != ELSEWHERE, on_wait=quiet)
+    assert (lost and lost.holder, version) == (ELSEWHERE, "")
+    assert held(cluster, stack) == ELSEWHERE, "nobody agreed"
+    lost, version = free(cluster, stack, on_wait=quiet)
+    assert lost
+    assert version
+    assert held(cluster, stack) == ""
+
+
+@pytest.mark.usefixtures("renewing")
+def test_a_living_run_keeps_its_lock_unless_it_is_taken_by_force(cluster: Cluster, stack: Inventory) -> None:
+    with pytest.raises(Locked) as caught:
+        free(cluster, stack, on_wait=quiet)
+    assert caught.value.findings[0].code == "GP350"
+    assert ELSEWHERE in caught.value.findings[0].what
+    assert held(cluster, stack) == ELSEWHERE
+    during: list[str] = []
+    lost, _ = free(cluster, stack, force=True, on_wait=lambda _: during.append(held(cluster, stack)))
+    assert lost
+    assert during == [identity()], "nobody else gets it before that run has noticed"
+    assert held(cluster, stack) == ""
+
+
+def test_a_living_run_of_this_machine_is_known_without_waiting(cluster: Cluster, stack: Inventory) -> None:
+    waits: list[str] = []
+    with WriteLock(cluster, stack, on_wait=quiet), pytest.raises(Locked):
+        free(cluster, stack, on_wait=waits.append)
+    assert waits == []
+
+
 def test_somebody_who_annotates_the_lease_does_not_take_it(cluster: Cluster, stack: Inventory) -> None:
     with WriteLock(cluster, stack, on_wait=quiet) as ours:
         live = cluster.label(lock_ref(stack), "", {"seen": "by-an-administrator"})
@@ -189,13 +304,13 @@ def test_a_server_that_is_silent_for_a_lease_costs_the_lock(cluster: Cluster, st
         fault(cluster, drop={"paths": "leases"})
         eventually(lambda: ours.lost, "the loss")
         assert ours._renewer.is_alive()
-        fault(cluster)
+    fault(cluster)
 
 
 def test_a_lock_outlives_a_silence_that_is_shorter_than_its_lease(
     cluster: Cluster, stack: Inventory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lock, "LEASE_SECONDS", 30)
+    monkeypatch.setattr(leases, "LEASE_SECONDS", 30)
     with WriteLock(cluster, stack, on_wait=quiet) as ours:
         fault(cluster, drop={"paths": "leases", "requests": 3})
         eventually(lambda: _renewed_since(cluster, stack), "a renewal after the silence")
@@ -214,7 +329,9 @@ def test_a_process_is_told_from_its_successor() -> None:
     process = subprocess.Popen(["sleep", "30"])
     try:
         me = identity()
-        alive = me.partition(" pid ")[0] + f" pid {process.pid} start {lock._started(process.pid)}"
+        alive = (
+            me.partition(" pid ")[0] + f" pid {process.pid} start {holders._started(process.pid)} on {holders._place()}"
+        )
         assert is_alive_here(alive)
         assert not is_dead(alive)
     finally:
@@ -222,5 +339,7 @@ def test_a_process_is_told_from_its_successor() -> None:
         process.wait()
     assert is_dead(alive)
     assert not is_alive_here(alive)
-    assert not is_dead(ELSEWHERE), "of other machines we know nothing"
-    assert not is_dead("somebody without a number")
+    in_a_container = alive.rpartition(" ")[0] + " 12345678"
+    for stranger in (ELSEWHERE, in_a_container, "somebody without a number"):
+        assert not is_dead(stranger), "of other machines, and of containers that share our name, we know nothing"
+        assert not is_alive_here(stranger)

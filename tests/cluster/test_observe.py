@@ -75,3 +75,25 @@ def test_config_maps_that_the_inventory_names_are_read(cluster: Cluster, *, exis
     facts = observe_facts(cluster, in_default(with_spec("dcgm_exporter", metrics_config=name)))
     assert facts.config_maps == ({name: {"dcgm-metrics.csv": "A"}} if exists else {})
     assert facts.version.startswith("v1.")
+
+
+def test_of_a_secret_only_a_digest_is_kept_that_nobody_can_try_values_on(cluster: Cluster) -> None:
+    """It changes with the content alone; equal content of another Secret has another one."""
+    ref = ObjectRef("v1", "Secret", "default", "licence")
+    stack = in_default(with_spec("driver", licensing_config="licence"))
+
+    def digest() -> str:
+        return observe_facts(cluster, stack).secrets["licence"]
+
+    assert observe_facts(cluster, stack).secrets == {}
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "licence", "namespace": "default"}}
+    cluster.create({**secret, "data": {"gridd.conf": "QT0x"}})
+    first = digest()
+    assert len(first) == 32
+    cluster.merge(ref, {"metadata": {"labels": {"touched": "yes"}}})
+    assert digest() == first
+    cluster.merge(ref, {"data": {"gridd.conf": "QT0y"}})
+    second = digest()
+    cluster.delete(ref)
+    cluster.create({**secret, "data": {"gridd.conf": "QT0y"}})
+    assert len({first, second, digest()}) == 3

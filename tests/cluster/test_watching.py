@@ -242,3 +242,24 @@ def test_a_right_that_is_taken_away_ends_the_waiting() -> None:
     mirror = Mirror(Scripted(refused), [Scope(CONFIG_MAP)], patience=10)  # type: ignore[arg-type]
     with mirror, pytest.raises(ProvisionError, match="permission"):
         eventually(lambda: mirror.wait(0.5) and False, "the failure")
+
+
+def test_a_silence_at_the_first_listing_is_told_while_it_lasts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the thread that waits, so that whoever listens hears from one thread alone."""
+    monkeypatch.setattr(watching, "_PAUSE_SECONDS", 0.01)
+    told: list[int] = []
+    script = Scripted(ends)
+    answer = script.list
+
+    def late(*arguments: Any, **options: Any) -> Listing:
+        eventually(lambda: len(told) >= 2, "told twice")
+        return answer(*arguments, **options)
+
+    monkeypatch.setattr(script, "list", late)
+    with Mirror(
+        script,  # type: ignore[arg-type]
+        [Scope(CONFIG_MAP)],
+        patience=10,
+        on_wait=lambda: told.append(threading.get_ident()),
+    ):
+        assert set(told) == {threading.get_ident()}

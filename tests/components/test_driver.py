@@ -175,6 +175,15 @@ def test_editing_an_input_installs_the_driver_anew() -> None:
     assert len(digests) == 2
 
 
+def test_a_new_licence_installs_the_driver_anew() -> None:
+    """The Secret is known by a digest; who has none keeps the digest that they have."""
+    chosen = builders.with_spec("driver", licensing_config="licence")
+    known = [ClusterFacts(secrets=secrets) for secrets in ({}, {"licence": "a"}, {"licence": "b"}, {"other": "c"})]
+    digests = [env_of(pod_of(chosen, facts)["containers"][0])["DRIVER_CONFIG_DIGEST"] for facts in known]
+    assert len(set(digests)) == 3
+    assert digests[0] == digests[3]
+
+
 def with_inputs() -> Any:
     """Return driver settings with every optional input."""
     return replace(builders.DRIVER, repo_config="repos.d", cert_config="certs", licensing_config="licence")

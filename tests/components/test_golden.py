@@ -56,6 +56,12 @@ def with_mixed_runtimes() -> Context:
     return builders.context(facts=ClusterFacts(nodes=nodes))
 
 
+def with_host_drivers() -> Context:
+    """Return a fleet with ``driver.enabled: auto``, of which one node has a driver of its own."""
+    facts = replace(builders.fleet(), host_drivers={"t4-1": "550.90.07", "t4-2": "", "h100-1": ""})
+    return builders.context(builders.with_spec("driver", prefer_host=True), facts)
+
+
 def without_cdi() -> Context:
     """Return the sandbox as older clusters have it."""
     return builders.context(builders.inventory(specs=builders.specs(cdi_enabled=False)), builders.fleet())
@@ -73,6 +79,7 @@ CASES: dict[str, tuple[Callable[[], Context], tuple[str, ...]]] = {
     "with-prometheus": (with_prometheus, ("dcgm_exporter",)),
     "with-plugin-configurations": (with_plugin_configurations, ("device_plugin", "gfd")),
     "with-mixed-runtimes": (with_mixed_runtimes, ("toolkit", "node_labels")),
+    "with-host-drivers": (with_host_drivers, ("driver", "node_labels", "driver_validation")),
     "without-cdi": (without_cdi, ("prerequisites", "toolkit", "device_plugin")),
 }
 

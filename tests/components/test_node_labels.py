@@ -58,6 +58,50 @@ def test_a_manifest_is_a_partial_node() -> None:
     assert set(node["metadata"]) == {"name", "labels"}
 
 
+def with_auto(live: dict[str, str], host_driver: str | None) -> dict[str, Any]:
+    """Return what t4-1 is to get with ``driver.enabled: auto``, and what was read of its host."""
+    read = {} if host_driver is None else {"t4-1": host_driver}
+    facts = ClusterFacts(nodes=(builders.node("t4-1", labels=live),), host_drivers=read)
+    known = builders.context(builders.with_spec("driver", prefer_host=True), facts)
+    (found,) = (item for item in desired(known)["node_labels"] if item["metadata"]["name"] == "t4-1")
+    return {**found["metadata"]["labels"]}
+
+
+def test_a_driver_of_the_hosts_own_is_labelled_with_the_references_word_and_its_version() -> None:
+    """No driver DaemonSet selects the node; all other operands come."""
+    found = with_auto(builders.nfd_labels(), "550.90.07")
+    assert found["nvidia.com/gpu.deploy.driver"] == "pre-installed"
+    assert found["gpu-provision.io/host-driver"] == "550.90.07"
+    assert "gpu-provision.io/driver" not in found
+    assert found["nvidia.com/gpu.deploy.container-toolkit"] == "true"
+
+
+def test_a_node_goes_over_to_its_own_driver_and_back() -> None:
+    """Each time the other side's labels are taken back."""
+    in_group = {**builders.nfd_labels(), "nvidia.com/gpu.deploy.driver": "true", labels.DRIVER_GROUP: "ubuntu22.04"}
+    assert with_auto(in_group, "550.90.07")[labels.DRIVER_GROUP] is None
+    own = {**builders.nfd_labels(), labels.DEPLOY_DRIVER: "pre-installed", labels.HOST_DRIVER: "550.90.07"}
+    back = with_auto(own, "")
+    assert (back[labels.DEPLOY_DRIVER], back[labels.HOST_DRIVER]) == ("true", None)
+    assert back[labels.DRIVER_GROUP] == "ubuntu22.04"
+
+
+def test_without_a_reading_the_labels_stay_as_they_are() -> None:
+    """``--cluster-only`` after a whole run changes nothing."""
+    own = {**builders.nfd_labels(), labels.DEPLOY_DRIVER: "pre-installed", labels.HOST_DRIVER: "550.90.07"}
+    found = with_auto(own, None)
+    assert found[labels.HOST_DRIVER] == "550.90.07"
+    assert labels.DEPLOY_DRIVER not in found
+    assert labels.DRIVER_GROUP not in found
+
+
+def test_a_driver_that_the_user_keeps_away_stays_away() -> None:
+    """``false`` is the user's, whatever the host has."""
+    live = {**builders.nfd_labels(), labels.DEPLOY_DRIVER: "false"}
+    assert labels.DEPLOY_DRIVER not in with_auto(live, "550.90.07")
+    assert labels.DEPLOY_DRIVER not in with_auto(live, "")
+
+
 @pytest.mark.parametrize("value", ["false", "pre-installed", "paused-for-driver-upgrade", "paused-for-mig-change"])
 def test_what_somebody_else_wrote_is_respected(value: str) -> None:
     """Not even repeated: it may change between our reading and our writing."""
@@ -121,6 +165,18 @@ def test_a_node_that_left_the_inventory_loses_what_the_inventory_gave_it() -> No
     found = labels_of("t4-1", live, builders.inventory(nodes=()))
     assert set(found.values()) == {None}
     assert set(found) == set(labels_of("t4-1")) - {"nvidia.com/gpu.deploy.dcgm"}
+
+
+def test_a_node_that_left_the_inventory_loses_the_word_on_its_own_driver() -> None:
+    """It was ours, which the version beside it tells; that of a driver manager stays."""
+    mine = {labels.INVENTORY: "sandbox", labels.DEPLOY_DRIVER: "pre-installed"}
+    nobody = builders.inventory(nodes=())
+    ours = labels_of("t4-1", {**builders.nfd_labels(), **mine, labels.HOST_DRIVER: "550.90.07"}, nobody)
+    assert {key: ours[key] for key in (labels.DEPLOY_DRIVER, labels.HOST_DRIVER)} == {
+        labels.DEPLOY_DRIVER: None,
+        labels.HOST_DRIVER: None,
+    }
+    assert labels.DEPLOY_DRIVER not in labels_of("t4-1", {**builders.nfd_labels(), **mine}, nobody)
 
 
 def test_a_node_of_another_inventory_is_left_alone() -> None:

@@ -7,12 +7,20 @@ from dataclasses import replace
 import builders
 import pytest
 
+from gpu_provision.components.labels import DRIVER_GROUP
 from gpu_provision.components.targets import context, dns_label, driver_group, problems, targets, unclaimed
-from gpu_provision.model.cluster import ClusterFacts
+from gpu_provision.model.cluster import Basis, ClusterFacts, DriverChoice
 from gpu_provision.model.findings import Severity
-from gpu_provision.model.inventory import Gpu, OperatingSystem
+from gpu_provision.model.inventory import Gpu, Inventory, OperatingSystem
 
+CONTAINER = DriverChoice(on_host=False, basis=Basis.DECLARED)
+HOST = DriverChoice(on_host=True, basis=Basis.DECLARED)
 SELECTING = builders.pool("auto", gpu=Gpu("L40S", 2), node_selector={"fleet": "render"})
+
+
+def auto() -> Inventory:
+    """Return the default inventory with ``driver.enabled: auto``."""
+    return builders.with_spec("driver", prefer_host=True)
 
 
 def selecting(*pools: object) -> object:
@@ -122,16 +130,40 @@ def test_nodes_with_equal_driver_needs_share_a_group_whose_name_holds_no_version
     """An upgrade changes a DaemonSet instead of replacing it."""
     newer = replace(builders.DRIVER, image=replace(builders.DRIVER.image, version="600.0"))
     plain, own = builders.POOLS["t4"], replace(builders.POOLS["t4"], driver=newer, overrides_driver=True)
-    assert driver_group(plain, builders.UBUNTU_22) == "ubuntu22.04"
-    assert driver_group(own, builders.UBUNTU_22) == "t4-ubuntu22.04"
-    assert driver_group(plain, OperatingSystem("rhel", "9.4")) == "rhel9"
+    assert driver_group(plain, builders.UBUNTU_22, CONTAINER) == "ubuntu22.04"
+    assert driver_group(own, builders.UBUNTU_22, CONTAINER) == "t4-ubuntu22.04"
+    assert driver_group(plain, OperatingSystem("rhel", "9.4"), CONTAINER) == "rhel9"
 
 
 def test_a_node_that_no_driver_daemonset_can_serve_is_in_no_group() -> None:
-    """Its system is unknown, or its pool brings its own driver."""
-    off = replace(builders.POOLS["t4"], driver=replace(builders.DRIVER, enabled=False), overrides_driver=True)
-    assert driver_group(builders.POOLS["t4"], None) == ""
-    assert driver_group(off, builders.UBUNTU_22) == ""
+    """Its system is unknown, or it has a driver of its own."""
+    assert driver_group(builders.POOLS["t4"], None, CONTAINER) == ""
+    assert driver_group(builders.POOLS["t4"], builders.UBUNTU_22, HOST) == ""
+
+
+def test_with_auto_nodes_of_one_pool_differ_by_what_their_hosts_have() -> None:
+    """A node that runs its own driver is in no group; the other keeps the group that it would have anyway."""
+    facts = replace(builders.fleet(), host_drivers={"t4-1": "550.90.07", "t4-2": ""})
+    found = {target.name: target for target in targets(auto(), facts)}
+    assert (found["t4-1"].driver.version, found["t4-1"].driver_group) == ("550.90.07", "")
+    assert (found["t4-2"].driver.on_host, found["t4-2"].driver_group) == (False, "ubuntu22.04")
+
+
+def test_a_version_is_kept_as_the_label_can_have_it() -> None:
+    """Else a later run, which has only the label, would take it for another version, and validate again."""
+    facts = replace(builders.fleet(), host_drivers={"t4-1": "550.90.07+git 1"})
+    found = {target.name: target.driver.version for target in targets(auto(), facts)}
+    assert found["t4-1"] == "550.90.07-git-1"
+
+
+def test_nodes_whose_driver_is_a_guess_are_named() -> None:
+    """Nobody has looked at them, and nothing is written on them; offline nobody can look."""
+    labelled = builders.node("t4-2", labels={DRIVER_GROUP: "ubuntu22.04"})
+    facts = ClusterFacts(version="v1.34.0", nodes=(builders.node("t4-1"), labelled), host_drivers={"h100-1": ""})
+    (finding,) = problems(context(auto(), facts))
+    assert (finding.code, finding.where, finding.severity) == ("GP410", "Node t4-1", Severity.WARNING)
+    assert problems(context(auto(), replace(facts, version=""))) == ()
+    assert problems(context(builders.inventory(), facts)) == ()
 
 
 @pytest.mark.parametrize(

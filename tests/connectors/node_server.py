@@ -13,10 +13,11 @@ from typing import Any
 from aiohttp import WSMsgType, web
 from aiohttp.typedefs import Handler
 
-from gpu_provision.connectors.helper_pod import ENTER
+from gpu_provision.cluster.helper_pod import ENTER
 
 _PODS = "/api/v1/namespaces/{namespace}/pods"
 RUNNING = {"phase": "Running"}
+FORBIDDEN = 'pods is forbidden: User "odd" cannot create resource "pods" in API group "" in the namespace "own-hosts"'
 
 
 @dataclass
@@ -27,6 +28,7 @@ class NodeServer:
         status: Of every new pod.
         urls: Of every exec.
         drop: Whether connections are lost before a command's end.
+        forbids: Whether the account may make no pods.
     """
 
     url: str = ""
@@ -36,6 +38,7 @@ class NodeServer:
     made: list[dict[str, Any]] = field(default_factory=list)
     urls: list[str] = field(default_factory=list)
     drop: bool = False
+    forbids: bool = False
 
     def application(self) -> web.Application:
         """Return the routes."""
@@ -58,6 +61,9 @@ class NodeServer:
         return web.json_response({"items": list(self.pods.values()), "metadata": {"resourceVersion": "1"}})
 
     async def _create(self, request: web.Request) -> web.Response:
+        if self.forbids:
+            answer = {"kind": "Status", "reason": "Forbidden", "message": FORBIDDEN, "code": 403}
+            return web.json_response(answer, status=403)
         pod = json.loads(await request.text())
         pod["metadata"]["uid"] = f"uid-{len(self.made)}"
         pod["status"] = dict(self.status)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -79,13 +79,13 @@ def sandbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def pyinfra(sandbox: Path, tmp_path: Path) -> Pyinfra:
-    """Run the deploy on some hosts of the fleet; options go to pyinfra as they are."""
+    """Run the deploy, or another command, on some hosts of the fleet; options go to pyinfra as they are."""
     del sandbox
 
-    def run(nodes: str, *options: str) -> subprocess.CompletedProcess[str]:
+    def run(nodes: str, *options: str, command: Sequence[str] = ("deploy.py",)) -> subprocess.CompletedProcess[str]:
         (tmp_path / "inventory.py").write_text(INVENTORY.replace("NAMES", repr(nodes.split())))
         return subprocess.run(
-            [Path(sys.executable).with_name("pyinfra"), *options, "inventory.py", "deploy.py"],
+            [Path(sys.executable).with_name("pyinfra"), *options, "inventory.py", *command],
             cwd=tmp_path,
             env={**os.environ, "COLUMNS": "300"},
             stdin=subprocess.DEVNULL,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 from collections.abc import Callable
@@ -189,3 +190,14 @@ def test_host_with_an_error_of_preflight_is_left_as_it_is(
     assert not (sandbox / "driver-1" / MODULES_FILE).exists()
     assert not (sandbox / "driver-1" / NOUVEAU_FILE).exists()
     assert not (tmp_path / "cluster-ran").exists()
+
+
+def test_fact_is_printed_as_json(pyinfra: Pyinfra) -> None:
+    """All that is known of a host, for people and for jq."""
+    fact = "gpu_provision.hosts.facts.GpuHost"
+    ran = pyinfra("good-1", "--json", "--limit", "@sandbox/good-1", command=("fact", fact))
+    assert ran.returncode == 0, ran.stdout
+    (document,) = (line for line in ran.stdout.splitlines() if line.startswith("{"))
+    record = json.loads(document)[fact]["@sandbox/good-1"]
+    assert record["kernel"]["running"] == "5.15.0-122-generic"
+    assert [device["device"] for device in record["pci"]["devices"]] == ["1eb8"]

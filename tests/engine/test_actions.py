@@ -10,6 +10,7 @@ from gpu_provision.engine.actions import HarvestPod, LabelNode, RemovePod, Start
 from gpu_provision.model.cluster import Manifest
 from gpu_provision.model.progress import NodeState, State
 from gpu_provision.planning.states import Key, states
+from gpu_provision.rollout.observe import DRIVER_POD
 from tests.components.builders import fleet
 from tests.planning.builders import Stack, labelled, outdated, terminating, validation_pod, with_node
 
@@ -56,7 +57,9 @@ def test_a_validation_is_started_then_harvested_then_done() -> None:
     manifest = forgotten(stack)
     (start,) = steps(stack)
     assert isinstance(start, StartPod)
-    assert start.manifest == manifest
+    assert start.driver == "uid-of-nvidia-driver-daemonset-ubuntu22.04-t4-1"
+    marks = {**manifest["metadata"]["labels"], DRIVER_POD: start.driver}
+    assert start.manifest == {**manifest, "metadata": {**manifest["metadata"], "labels": marks}}
     stack.put(validation_pod(manifest, "Running"))
     assert steps(stack) == []
     stack.put(validation_pod(manifest, "Succeeded"))
@@ -101,15 +104,11 @@ def test_a_validation_that_its_node_turned_away_is_removed_to_be_repeated() -> N
     assert isinstance(step, StartPod)
 
 
-def test_outdated_drivers_are_restarted_one_node_after_the_other() -> None:
+def test_drivers_are_left_to_the_rollout() -> None:
     stack = Stack()
     for node in ("t4-1", "t4-2", "h100-1"):
         stack.put(outdated(stack.pod("driver", node)))
-    (step,) = steps(stack)
-    assert isinstance(step, RemovePod)
-    assert step.key == ("driver", "h100-1")
-    stack.put(terminating(stack.pod("driver", "h100-1")))
-    assert steps(stack) == [], "while one goes, the others stay"
+    assert steps(stack) == []
 
 
 def test_other_daemons_roll_by_themselves() -> None:

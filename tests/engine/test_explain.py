@@ -10,10 +10,12 @@ from gpu_provision.engine.explain import explain
 from gpu_provision.engine.run import Outcome
 from gpu_provision.model.cluster import ObjectRef
 from gpu_provision.model.findings import Finding, ProvisionError
+from gpu_provision.model.history import Record
+from gpu_provision.model.plan import Plan
 from gpu_provision.model.progress import NodeState, RunResult, State
 from gpu_provision.planning.states import Situation
 
-POD = {
+POD: dict[str, Any] = {
     "apiVersion": "v1",
     "kind": "Pod",
     "metadata": {"name": "gfd-x", "namespace": "operands", "uid": "1"},
@@ -24,6 +26,9 @@ POD = {
     },
 }
 MOUNT = {"reason": "FailedMount", "message": 'MountVolume.SetUp failed for volume "c" : configmap "c" not found'}
+
+
+NO_SANDBOX = {"reason": "FailedCreatePodSandBox", "message": "failed to generate: open /etc/hosts: no such file"}
 
 
 def said(code: str, what: str) -> Finding:
@@ -39,7 +44,7 @@ class FakeCluster:
 
     def events(self, item: dict[str, Any]) -> list[dict[str, Any]]:
         """Answer for the one pod."""
-        assert item is POD
+        assert item["metadata"]["name"] == POD["metadata"]["name"]
         if isinstance(self._events, ProvisionError):
             raise self._events
         return self._events
@@ -51,9 +56,15 @@ class FakeCluster:
 
 
 def finding(events: list[dict[str, Any]] | ProvisionError) -> Finding:
-    state = NodeState(component="gfd", node="t4-1", state=State.FAILED, reason="Pending (not ready after 9 s)")
-    seen = SimpleNamespace(pods={("gfd", "t4-1"): (POD,)})
-    outcome = Outcome(RunResult(states=(state,)), cast("Situation", seen))
+    return explained("t4-1", {("gfd", "t4-1"): (POD,)}, events)
+
+
+def explained(
+    node: str, pods: dict[tuple[str, str], tuple[dict[str, Any], ...]], events: list[dict[str, Any]] | ProvisionError
+) -> Finding:
+    state = NodeState(component="gfd", node=node, state=State.FAILED, reason="Pending (not ready after 9 s)")
+    seen = SimpleNamespace(pods=pods)
+    outcome = Outcome(RunResult(states=(state,)), cast("Situation", seen), cast("Plan", None), Record(id="x"))
     (found,) = explain(cast("Cluster", FakeCluster(events)), outcome)
     return found
 
@@ -69,3 +80,15 @@ def test_a_pod_that_cannot_start_is_explained_by_its_events() -> None:
 def test_events_that_may_not_be_read_cost_only_the_evidence() -> None:
     forbidden = ProvisionError(said("GP303", "may not list events"))
     assert finding(forbidden).what == "gfd failed on t4-1: Pending (not ready after 9 s)"
+
+
+def test_a_deployment_is_explained_by_its_own_pod_whatever_node_that_is_on() -> None:
+    """Pods of the component's daemon set, and of other components, say nothing about it."""
+    metadata = POD["metadata"]
+    own = POD | {"metadata": metadata | {"ownerReferences": [{"kind": "ReplicaSet", "name": "gfd-1"}]}}
+    daemon = POD | {"metadata": metadata | {"name": "daemon", "ownerReferences": [{"kind": "DaemonSet", "name": "d"}]}}
+    other = POD | {"metadata": own["metadata"] | {"name": "other"}}
+    found = explained("", {("nfd", "t4-1"): (other,), ("gfd", "t4-1"): (daemon, own)}, [NO_SANDBOX])
+    assert found.what == "gfd failed: the node's container runtime cannot set up the pod"
+    assert "open /etc/hosts: no such file" in found.evidence
+    assert found.where == "pod gfd-x"

@@ -3,18 +3,42 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from gpu_provision.engine import journal
+from gpu_provision.model.cluster import ObjectRef
 from gpu_provision.model.findings import Finding
-from gpu_provision.model.progress import Evidence, RunResult
-from tests.components.builders import inventory
+from gpu_provision.model.history import Record
+from gpu_provision.model.plan import Action, Change, FieldChange, Plan
+from gpu_provision.model.progress import Evidence, RunResult, State, Transition
 
+RECORD = Record(id="20260101T000000.000000Z-abc", number=3, inventory="prod", release="26.7.0", text="name: prod\n")
 RESULT = RunResult(
     changed=3,
     evidence=(Evidence(component="driver_validation", node="t4-1", pod="p", passed=True, lines=("Test PASSED",)),),
+    timeline=(
+        Transition(at=0.5, component="driver", node="t4-1", state=State.PROGRESSING, step="cordon-required"),
+        Transition(at=61.25, component="driver", node="t4-1", state=State.FAILED, reason="a\ttab, a\nline"),
+    ),
+)
+PLAN = Plan(
+    inventory="prod",
+    release="26.7.0",
+    cluster="test",
+    components=("driver",),
+    changes=(
+        Change(
+            component="driver",
+            action=Action.UPDATE,
+            ref=ObjectRef("v1", "Secret", "gpu", "licence"),
+            fields=(FieldChange("data.token", "hunter2", "hunter2"),),
+            effects=("restarts a pod",),
+            manifest={"kind": "Secret", "data": {"token": "hunter2"}},
+        ),
+    ),
 )
 
 
@@ -26,22 +50,56 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_run_is_written_down_with_its_evidence(state: Path) -> None:
-    path = journal.record(inventory(), "test", RESULT, [Finding(code="GP501", what="x")])
+    path = journal.write(RECORD, journal.details_of(PLAN, RESULT, [Finding(code="GP501", what="x")]))
     assert path
     assert path.is_relative_to(state)
     document = json.loads(path.read_text())
     assert document["evidence"][0]["lines"] == ["Test PASSED"]
     assert document["findings"][0]["code"] == "GP501"
-    assert (document["release"], document["changed"]) == ("26.7.0", 3)
+    assert (document["release"], document["changed"], document["number"]) == ("26.7.0", 3, 3)
+    assert (document["cluster"], document["changes"][0]["effects"]) == ("test", ["restarts a pod"])
+    assert "hunter2" not in path.read_text()
+    assert tuple(map(journal.transition_of, document["timeline"])) == RESULT.timeline
+    assert journal.details(RECORD, "prod") == document
+
+
+@pytest.mark.usefixtures("state")
+def test_a_run_is_found_by_its_number_or_as_the_newest() -> None:
+    """One that cannot be read is none."""
+    assert journal.found("prod") is None
+    paths = [journal.write(replace(RECORD, id=f"2026010{number}-abc", number=number)) for number in (1, 2, 3)]
+    assert paths[2]
+    paths[2].write_text("{")
+    assert (journal.found("prod") or {})["number"] == 2
+    assert (journal.found("prod", 1) or {})["id"] == "20260101-abc"
+    assert journal.found("prod", 3) is None
+
+
+@pytest.mark.usefixtures("state")
+def test_an_inventory_that_was_too_large_for_the_cluster_is_here() -> None:
+    journal.write(RECORD)
+    in_cluster = replace(RECORD, text="", lacks="too large")
+    assert journal.completed(in_cluster, "prod") == RECORD
+    assert journal.completed(in_cluster, "another") == in_cluster
+    assert journal.completed(replace(in_cluster, id="of another machine"), "prod").lacks == "too large"
+
+
+@pytest.mark.usefixtures("state")
+def test_a_damaged_record_has_nothing_to_say() -> None:
+    path = journal.write(RECORD)
+    assert path
+    for damaged in ("[]", "{"):
+        path.write_text(damaged)
+        assert journal.details(RECORD, "prod") == {}
 
 
 @pytest.mark.usefixtures("state")
 def test_the_newest_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal, "_KEPT", 2)
-    paths = [journal.record(inventory(), "test", RESULT, []) for _ in range(4)]
-    assert sorted(journal.folder(inventory()).iterdir()) == paths[-2:]
+    paths = [journal.write(replace(RECORD, id=f"2026010{day}T000000.000000Z-abc")) for day in range(1, 5)]
+    assert sorted(journal.folder("prod").iterdir()) == paths[-2:]
 
 
 def test_a_folder_that_cannot_be_written_fails_no_run(state: Path) -> None:
     state.write_text("a file where the folder should be")
-    assert journal.record(inventory(), "test", RESULT, []) is None
+    assert journal.write(RECORD) is None

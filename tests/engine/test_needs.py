@@ -10,10 +10,11 @@ from gpu_provision.engine import needs
 from gpu_provision.library import rbac
 from gpu_provision.model.access import Permission
 from gpu_provision.model.cluster import ClusterFacts, NodeFacts, ref_of
-from gpu_provision.model.inventory import Connect, Inventory, OperatingSystem
+from gpu_provision.model.inventory import Connect, Inventory, OperatingSystem, Reboot
+from gpu_provision.model.upgrade import UpgradePolicy
 from gpu_provision.planning.prepare import prepare
 from gpu_provision.planning.rules import grants, rules_of
-from tests.components.builders import inventory
+from tests.components.builders import inventory, with_spec
 
 STACK = inventory()
 
@@ -31,6 +32,12 @@ def test_nothing_is_granted_wholesale() -> None:
     assert {one.verb for one in found} & {"escalate", "bind", "impersonate", "deletecollection"} == set()
 
 
+def test_a_secret_is_read_where_a_driver_depends_on_it() -> None:
+    """By name; whether it has changed cannot be told without."""
+    more = needs.to_look(with_spec("driver", licensing_config="licence")) - needs.to_look(STACK)
+    assert {(one.verb, one.resource, one.name) for one in more} == {("get", "secrets", "licence")}
+
+
 def test_processes_on_nodes_are_for_hosts_without_ssh_alone() -> None:
     """The right to run them is that of an administrator of the node, so it is asked for by name and place."""
     real = replace(STACK, cluster=replace(STACK.cluster, sandbox=""))
@@ -44,11 +51,43 @@ def test_processes_on_nodes_are_for_hosts_without_ssh_alone() -> None:
     }
 
 
+def _without_upgrades() -> Inventory:
+    off = UpgradePolicy(auto_upgrade=False)
+    pools = {name: replace(pool, driver=replace(pool.driver, upgrade_policy=off)) for name, pool in STACK.pools.items()}
+    return replace(with_spec("driver", upgrade_policy=off), pools=pools)
+
+
+def test_evictions_are_for_inventories_whose_drivers_are_replaced() -> None:
+    """They end pods anywhere, as far as budgets allow."""
+    more = needs.own(STACK) - needs.own(_without_upgrades())
+    assert {(one.verb, one.resource, one.namespace) for one in more} == {
+        ("create", "pods/eviction", ""),
+        ("list", "poddisruptionbudgets", ""),
+        ("watch", "poddisruptionbudgets", ""),
+    }
+
+
+def test_evictions_are_also_for_inventories_that_let_machines_be_rebooted() -> None:
+    stack = _without_upgrades()
+    pools = {
+        name: replace(pool, host_prerequisites=replace(pool.host_prerequisites, reboot=Reboot.IF_REQUIRED))
+        for name, pool in stack.pools.items()
+    }
+    more = needs.own(replace(stack, pools=pools)) - needs.own(stack)
+    assert {(one.verb, one.resource, one.namespace) for one in more} == {
+        ("create", "pods/eviction", ""),
+        ("get", "nodes", ""),
+    }
+
+
 def test_what_is_written_in_the_whole_cluster_is_named() -> None:
-    """But for nodes, which are not ours to name."""
+    """But for nodes and pods to be evicted, which are not ours to name."""
     writes = {"create", "update", "patch", "delete"}
     unnamed = {one for one in needs.own(STACK) if not one.namespace and not one.name}
-    assert {(one.verb, one.resource) for one in unnamed if one.verb in writes} == {("patch", "nodes")}
+    assert {(one.verb, one.resource) for one in unnamed if one.verb in writes} == {
+        ("patch", "nodes"),
+        ("create", "pods/eviction"),
+    }
 
 
 def test_whatever_the_nodes_turn_out_to_be_their_objects_are_covered() -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from gpu_provision.engine.session import Session, summary
+from gpu_provision.engine.background import summary
+from gpu_provision.engine.session import Session
 from gpu_provision.model.progress import NodeState, State
 from tests.components.builders import inventory
 

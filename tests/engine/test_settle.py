@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import pytest
+
 from gpu_provision.engine.settle import BUSY, NOT_VALIDATED, Settler
 from gpu_provision.model.progress import NodeState, State
-from gpu_provision.planning.states import OUTDATED, Key
+from gpu_provision.planning.states import Key
+from gpu_provision.planning.upgrades import KEEPS
 
 REQUIRES = {"driver": (), "toolkit": ("driver",), "plugin": ("toolkit",)}
 
 
 def settler() -> Settler:
-    return Settler(requires=REQUIRES, timeouts={"driver": 60, "toolkit": 10}, one_by_one=frozenset({"driver"}))
+    return Settler(requires=REQUIRES, timeouts={"driver": 60, "toolkit": 10})
 
 
 def raw(**found: tuple[State, str]) -> dict[Key, NodeState]:
@@ -73,19 +76,20 @@ def test_a_refused_object_fails_its_component_for_good() -> None:
     assert settled["toolkit", "a"].state is State.BLOCKED
 
 
-def test_a_node_that_waits_its_turn_has_no_deadline() -> None:
-    clock = settler()
-    clock.settle(raw(driver=(State.PROGRESSING, OUTDATED)), 0)
-    assert clock.settle(raw(driver=(State.PROGRESSING, OUTDATED)), 9999)["driver", "a"].state is State.PROGRESSING
+def test_what_somebody_else_keeps_the_time_of_has_no_deadline() -> None:
+    """A driver whose turn comes later; its own time begins when it does."""
+    clock, untimed = settler(), {("driver", "a")}
+    clock.settle(raw(driver=BUILDING), 0)
+    assert clock.settle(raw(driver=BUILDING), 9999, untimed=untimed)["driver", "a"].state is State.PROGRESSING
+    assert clock.settle(raw(driver=BUILDING), 10000)["driver", "a"].state is State.FAILED
 
 
-def test_a_rollout_stops_at_the_first_failure() -> None:
-    """The other nodes keep the content that works."""
-    states = raw(driver=(State.PROGRESSING, OUTDATED))
-    states["driver", "b"] = NodeState(component="driver", node="b", state=State.FAILED, reason="no headers")
-    settled = settler().settle(states, 0)
-    assert settled["driver", "a"].state is State.BLOCKED
-    assert "b" in settled["driver", "a"].reason
+@pytest.mark.parametrize("state", [State.READY, State.BLOCKED])
+def test_a_driver_that_keeps_its_previous_content_blocks_nothing(state: State) -> None:
+    """It works; whether that is as it should be is told of the driver alone."""
+    settled = settler().settle(raw(driver=(state, f"{KEEPS}: the rollout stopped"), toolkit=BUILDING), 0)
+    assert settled["driver", "a"].state is state
+    assert settled["toolkit", "a"].state is State.PROGRESSING
 
 
 def test_the_next_deadline_is_awaited_no_longer_than_it_takes() -> None:
@@ -130,17 +134,6 @@ def test_a_clock_that_stands_wakes_nobody() -> None:
     assert clock.next_deadline(1000) == 30.0
     clock.settle({}, 6)
     assert clock.next_deadline(1000) == 30.0, "its node has left the cluster"
-
-
-def test_a_blocked_node_stops_no_rollout() -> None:
-    """A node that is missing says nothing about the new content."""
-    states = raw(driver=(State.PROGRESSING, OUTDATED))
-    clock = Settler(requires={"driver": ("nfd",)}, timeouts={}, one_by_one=frozenset({"driver"}))
-    states["nfd", "ghost"] = NodeState(component="nfd", node="ghost", state=State.FAILED, reason="no node")
-    states["driver", "ghost"] = NodeState(component="driver", node="ghost", state=State.PENDING, reason="no node")
-    settled = clock.settle(dict(sorted(states.items(), key=lambda item: item[0][0] != "nfd")), 0)
-    assert settled["driver", "ghost"].state is State.BLOCKED
-    assert settled["driver", "a"].state is State.PROGRESSING
 
 
 def test_what_was_refused_on_a_node_without_a_state_is_a_failure() -> None:

@@ -18,7 +18,9 @@ _CAUSE = "cuda-validation: exit 128 (unresolvable CDI devices)"
 def harvested(printed: tuple[str, ...], *, passed: bool) -> Validations:
     """Return validations after a pod that printed these lines."""
     reading: Any = SimpleNamespace(
-        context=SimpleNamespace(inventory=None, targets=()), observed=SimpleNamespace(passed={}), revalidate=False
+        context=SimpleNamespace(inventory=None, targets=(), others=()),
+        observed=SimpleNamespace(passed={}),
+        revalidate=False,
     )
     cluster: Any = SimpleNamespace(log=lambda _ref, _container: printed)
     made = Validations(cluster, reading)

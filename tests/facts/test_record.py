@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +41,18 @@ def test_output_of_a_host_becomes_its_record(case: str) -> None:
             continue
         seen = {path: _plain(_value(getattr(record, section), path)) for path in fields}
         assert seen == fields
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_record_of_every_host_can_be_printed_as_json(case: str) -> None:
+    """Stock pyinfra asks for it by ``to_json``; nothing is left out, nothing unsorted."""
+    record = record_of(case)
+    printed = json.loads(json.dumps(record.to_json()))
+    assert set(printed) == {each.name for each in dataclasses.fields(HostRecord)}
+    assert printed["kernel"]["running"] == record.kernel.running
+    assert printed["modules"]["loaded"] == dict(record.modules.loaded)
+    assert printed["read"] == sorted(record.read)
+    assert len(printed["pci"]["devices"]) == len(record.pci.devices)
 
 
 def _value(part: Any, path: str) -> Any:
@@ -142,3 +156,20 @@ def test_runtime_of_the_kubelet_is_the_one_that_it_speaks_to(endpoint: str, kind
     kubelet = ("process kubelet", f"flag kubelet --container-runtime-endpoint=unix://{endpoint}", "kubelet ")
     record = read("[runtimes]", *containerd, *docker, "[kubernetes]", *kubelet)
     assert (record.cri.kind if record.cri else None) == kind
+
+
+def test_huge_pages_and_what_was_tried_of_them() -> None:
+    """Sizes as Kubernetes writes them; a number of pages that is none of ours is no file of ours."""
+    lines = ("pages 1048576kB 3", "pages 2048kB 0", "attempt 1Gi 16 3", "attempt ", "memory 24684096", "unaware k3s[7]")
+    found = read("[hugepages]", *lines).hugepages
+    assert found.pages == {"1Gi": 3, "2Mi": 0}
+    assert (found.attempts, found.memory, found.unaware) == ({"1Gi": (16, 3)}, 24684096 * 1024, ("k3s[7]",))
+    assert found.own_file is None
+
+
+def test_limits_of_a_runtime_without_a_unit() -> None:
+    """Not everything is started by systemd."""
+    lines = ("limit 812 containerd - memlock 8388608 unlimited", "limit 812 containerd - core 0 unlimited")
+    (found,) = read("[limits]", *lines).limits.runtimes
+    assert (found.pid, found.name, found.unit) == (812, "containerd", "")
+    assert found.limits == {"memlock": ("8388608", "unlimited"), "core": ("0", "unlimited")}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,3 +17,14 @@ def sandbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         pytest.skip(hosts.isolation_problem())
     monkeypatch.setenv(hosts.DIRECTORY_VARIABLE, str(tmp_path / "state"))
     return tmp_path / "state"
+
+
+@pytest.fixture(scope="module")
+def simulated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Where simulated hosts are, for a module's tests together."""
+    if hosts.isolation_problem():
+        pytest.skip(hosts.isolation_problem())
+    with pytest.MonkeyPatch.context() as patch:
+        folder = tmp_path_factory.mktemp("hosts")
+        patch.setenv(hosts.DIRECTORY_VARIABLE, str(folder))
+        yield folder

@@ -7,11 +7,13 @@ from dataclasses import replace
 
 import pytest
 
+from gpu_provision.facts.driver import Driver
 from gpu_provision.facts.kernel import Kernel
 from gpu_provision.facts.record import HostRecord
 from gpu_provision.facts.system import System
 from gpu_provision.hosts import images
 from gpu_provision.model.expectation import Expectation
+from gpu_provision.preflight.decision import decided
 from gpu_provision.preflight.subject import ImageAnswer, ImageState
 
 HOST = HostRecord(system=System(id="rocky", version="9.5"), kernel=Kernel(architecture="aarch64"))
@@ -80,3 +82,12 @@ def test_host_of_an_unknown_system_has_no_image(asked: list[tuple[str, str]]) ->
 def test_digest_takes_no_suffix() -> None:
     """It names one image already."""
     assert images.reference_of(replace(EXPECTED, driver_version="sha256:ab"), HOST) == "nvcr.io/nvidia/driver@sha256:ab"
+
+
+def test_host_that_keeps_its_own_driver_needs_no_image(asked: list[tuple[str, str]]) -> None:
+    """With ``driver.enabled: auto`` the host decides, so nobody is asked before it was read."""
+    auto = replace(EXPECTED, driver_auto=True)
+    own = replace(HOST, driver=Driver(loaded="550.90.07", programs=("/usr/bin/nvidia-smi",)))
+    assert images.answer(decided(auto, own), own) is None
+    assert asked == []
+    assert images.answer(decided(auto, HOST), HOST)

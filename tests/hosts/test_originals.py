@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -177,3 +178,15 @@ def test_fact_sees_what_differs(scratch: Scratch) -> None:
         "etc/mode": True,
         "etc/same": False,
     }
+
+
+def test_runs_at_the_same_time_lose_no_original(scratch: Scratch) -> None:
+    """Two people, or a person and a scheduled run: every file ends whole, and every original is listed once."""
+    names = [f"etc/{number}" for number in range(12)]
+    twice = [put(str(scratch.root / name), ("new", name)).get_raw_value() for name in names * 2]
+    with ThreadPoolExecutor(len(twice)) as pool:
+        ended = list(pool.map(scratch.run, twice))
+    assert [(done.returncode, done.stderr) for done in ended] == [(0, "")] * len(twice)
+    assert sorted(kept.path for kept in scratch.known().kept) == sorted(names)
+    for name in names:
+        assert (scratch.root / name).read_text() == f"new\n{name}\n"

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import testinfra
 
 from gpu_provision.hosts import run
 from gpu_provision.hosts.result import HostOutcome
-from gpu_provision.hosts.run import judge, prepare
+from gpu_provision.hosts.run import judge, prepare, teardown
 from gpu_provision.inventory import load
 from gpu_provision.model.findings import RunFailed, UsageError
 from gpu_provision.model.inventory import Gpu, Inventory, Preflight
@@ -28,6 +30,7 @@ nodes:
 - {name: bad-1, gpu: {model: T4, count: 1}, host: {available: []}}
 - {name: driver-1, gpu: {model: T4, count: 1}, host: {driver: 535.183.01, secure_boot: true}}
 - {name: away-1, gpu: {model: T4, count: 1}, host: {reachable: false}}
+- {name: rhel-1, os: rhel9.4, gpu: {model: T4, count: 1}}
 - {name: cpu-1}
 """
 INVENTORY = """
@@ -75,7 +78,7 @@ def test_first_run_changes_and_second_does_not(tmp_path: Path) -> None:
 def test_dry_run_says_what_would_change(tmp_path: Path, sandbox: Path) -> None:
     """And writes nothing on the host."""
     result = prepare(inventory(tmp_path, "good-1"), dry_run=True)
-    assert result.hosts == (HostOutcome(name="good-1", changes=FIRST, gpus=1, kernel="5.15.0-122-generic"),)
+    assert result.hosts == (HostOutcome(name="good-1", changes=FIRST, gpus=1, kernel="5.15.0-122-generic", driver=""),)
     assert not list(sandbox.rglob("gpu-provision*.conf"))
 
 
@@ -106,6 +109,41 @@ def test_all_hosts_may_fail(tmp_path: Path) -> None:
     assert ["no module" in host.reason or "unreachable" in host.reason for host in result.hosts] == [True, True]
 
 
+BROKEN = """
+import json, os, sys
+from gevent import monkey
+monkey.patch_all()
+from pyinfra.context import host
+from gpu_provision.hosts import prerequisites, session
+sound = prerequisites.nouveau_changes
+def broken(record, *, blacklisted):
+    if host.name == "@sandbox/good-1":
+        raise LookupError("an odd answer")
+    return sound(record, blacklisted=blacklisted)
+prerequisites.nouveau_changes = broken
+print(json.dumps(session.run(json.load(sys.stdin), lambda message: None)))
+"""
+
+
+@pytest.mark.usefixtures("sandbox")
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_mistake_of_ours_on_one_host_is_a_finding_of_that_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, dry_run: bool
+) -> None:
+    """Pyinfra would end the run for all, and the others would look as if they were done."""
+
+    def ask(request: dict[str, Any], *_: object) -> Any:
+        command = [sys.executable, "-c", BROKEN]
+        done = subprocess.run(command, input=json.dumps(request), capture_output=True, text=True, check=True)
+        return json.loads(done.stdout)
+
+    monkeypatch.setattr(run, "_ask", ask)
+    broken, sound = prepare(inventory(tmp_path, "good-1", "good-2"), dry_run=dry_run).hosts
+    assert [finding.code for finding in broken.errors] == ["GP693"]
+    assert "LookupError: an odd answer" in broken.reason
+    assert (sound.failed, sound.changes) == (False, (*FIRST, "nouveau unloaded"))
+
+
 @pytest.mark.usefixtures("sandbox")
 def test_reboot_is_reported_beside_the_host_and_as_a_warning(tmp_path: Path) -> None:
     """It is no failure."""
@@ -113,6 +151,31 @@ def test_reboot_is_reported_beside_the_host_and_as_a_warning(tmp_path: Path) -> 
     (host,) = result.hosts
     assert (host.failed, host.reboot_needed) == (False, True)
     assert [finding.code for finding in result.findings] == ["GP603"]
+
+
+@pytest.mark.usefixtures("sandbox")
+@pytest.mark.parametrize("node", ["good-1", "rhel-1"])
+def test_proxies_and_certificates_are_tried_on_the_sandbox_first(tmp_path: Path, node: str) -> None:
+    """Its hosts have a runtime that answers, and a store of certificates; all goes on as elsewhere."""
+    declared = inventory(tmp_path, node)
+    bare = prepare(declared)
+    with_proxy = replace(
+        declared.pools["t4"].host_prerequisites,
+        proxy={"https_proxy": "http://me:s3cret@proxy:3128"},
+        ca_certificates=("-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n",),
+    )
+    behind = replace(declared, pools={"t4": replace(declared.pools["t4"], host_prerequisites=with_proxy)})
+    first, second, undone = prepare(behind), prepare(behind), teardown(behind)
+    assert not any(result.failed for result in (bare, first, second, undone))
+    assert [host.changes for host in first.hosts] == [
+        (
+            "images pulled through a proxy: https_proxy=http://proxy:3128",
+            "certificates trusted besides the system's own: 1",
+            "containerd restarted",
+        )
+    ]
+    assert [host.changes for host in second.hosts] == [()]
+    assert "containerd restarted" in undone.hosts[0].changes
 
 
 @pytest.mark.usefixtures("sandbox")
@@ -165,7 +228,7 @@ def test_judging_reads_machines_without_gpu_too(tmp_path: Path, sandbox: Path) -
 
 @pytest.mark.usefixtures("sandbox")
 def test_host_is_read_once_to_look_at_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Preflight, the operations and the outcome share one answer; a run reads only what an operation needs."""
+    """Preflight and the operations share one answer, up to what one has changed; the outcome is read in the end."""
     log = tmp_path / "reads"
     fake = tmp_path / "bin"
     fake.mkdir()
@@ -176,8 +239,10 @@ def test_host_is_read_once_to_look_at_it(tmp_path: Path, monkeypatch: pytest.Mon
     declared = inventory(tmp_path, "good-1")
     prepare(declared, dry_run=True)
     assert log.read_text().split() == ["read"]
-    prepare(declared)
-    assert len(log.read_text().split()) == 1 + 7
+    for reads in (3, 2):  # modules are changed, and nouveau is one
+        log.unlink()
+        prepare(declared)
+        assert len(log.read_text().split()) == reads
 
 
 def test_limit_leaves_the_others_alone(tmp_path: Path, sandbox: Path) -> None:
@@ -226,14 +291,22 @@ def test_breakdown_of_the_worker_is_one_finding(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.usefixtures("sandbox")
-def test_listener_that_raises_ends_the_worker(tmp_path: Path) -> None:
-    """As Ctrl-C does: nothing goes on in the background."""
+def test_interruption_ends_the_worker_and_says_what_was_done(tmp_path: Path) -> None:
+    """As Ctrl-C does: nothing goes on in the background, and nobody has to guess what the hosts are like now."""
 
-    def interrupt(_: Event) -> None:
-        raise KeyboardInterrupt
+    def interrupt(event: Event) -> None:
+        if event.message == "Kernel and driver packages held":
+            raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt) as caught:
         prepare(inventory(tmp_path, "good-1"), listen=interrupt)
+    (told,) = caught.value.__notes__
+    assert told == (
+        "changed so far: kernel modules loaded: ipmi_msghandler (good-1);"
+        " kernel modules listed for the boot: ipmi_msghandler (good-1);"
+        " nouveau blacklisted (good-1); initramfs rebuilt (good-1)."
+        " Last begun: Kernel and driver packages held (good-1)"
+    )
 
 
 @pytest.mark.usefixtures("sandbox")

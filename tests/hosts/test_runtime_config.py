@@ -9,8 +9,8 @@ import pytest
 from gpu_provision.facts.kubernetes import Kubernetes
 from gpu_provision.facts.record import HostRecord
 from gpu_provision.facts.runtimes import CRIO, ContainerRuntime
+from gpu_provision.hosts.detached import Outcome, Result
 from gpu_provision.hosts.runtime_config import ImportChange, Wish, import_change, left_alone, problem, wanted_pattern
-from gpu_provision.hosts.runtime_script import Outcome, Result
 from gpu_provision.model.expectation import Expectation
 from gpu_provision.model.findings import Severity
 

@@ -6,13 +6,15 @@ import difflib
 import os
 import subprocess
 import tomllib
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from gpu_provision.hosts import runtime_script
-from gpu_provision.hosts.runtime_script import Outcome, Result, parse
+from gpu_provision.facts.runtimes import ContainerRuntime
+from gpu_provision.hosts import detached, runtime_script
+from gpu_provision.hosts.detached import Outcome, Result, parse
 
 CONFIGS = sorted((Path(__file__).parent / "containerd_configs").glob("*.toml"))
 KEPT = "/var/lib/gpu-provision"
@@ -65,21 +67,39 @@ class Machine:
             "BREAKS": breaks,
             "AS": broken_as,
         }
-        for command in (self._start(), runtime_script.question(seconds=60)):
-            here = command.replace(runtime_script.WORK, f"{self.folder}/work").replace(KEPT, f"{self.folder}/kept")
-            here = here.replace("sleep 1", "sleep 0.1").replace("sleep 2", "sleep 0.1")
-            done = subprocess.run(["sh", "-c", here], env=environment, check=True, capture_output=True, text=True)
-        return parse(done.stdout.splitlines())
+        return self._through(runtime_script.start(self.runtime, pattern=PATTERN, patience=0), environment)
 
-    def _start(self) -> str:
-        command = runtime_script.start(
-            config=str(self.config),
-            pattern=PATTERN,
-            binary=f"{self.folder}/bin/containerd",
-            socket="/run/c.sock",
-            patience=0,
+    def restart(self) -> Result | None:
+        """Run the script of teardown to its end."""
+        environment = {
+            "PATH": f"{self.folder}/bin:{os.environ['PATH']}",
+            "STATE": str(self.folder),
+            "BREAKS": "nothing",
+        }
+        return self._through(runtime_script.restart(self.runtime, patience=0), environment)
+
+    @property
+    def runtime(self) -> ContainerRuntime:
+        """The containerd."""
+        return ContainerRuntime(
+            kind="containerd", binary=f"{self.folder}/bin/containerd", config=str(self.config), socket="/run/c.sock"
         )
-        return command.replace("/run/systemd/system", "/nonexistent")
+
+    def _through(self, start: str, environment: dict[str, str]) -> Result | None:
+        self.run(start, environment)
+        return self.ask()
+
+    def ask(self) -> Result | None:
+        """Return the result, once it is there."""
+        return parse(self.run(detached.question(seconds=60), dict(os.environ)).splitlines())
+
+    def run(self, command: str, environment: dict[str, str]) -> str:
+        """Run a command in this directory instead of the system's."""
+        here = command.replace(detached.WORK, f"{self.folder}/work").replace(KEPT, f"{self.folder}/kept")
+        here = here.replace("sleep 1", "sleep 0.1").replace("sleep 2", "sleep 0.1")
+        here = here.replace("/run/systemd/system", "/nonexistent").replace("/sys/fs/cgroup", "/nonexistent")
+        done = subprocess.run(["sh", "-c", here], env=environment, check=True, capture_output=True, text=True)
+        return done.stdout
 
     def happened(self) -> list[str]:
         """Return what systemctl was asked."""
@@ -212,14 +232,40 @@ def test_a_copy_that_cannot_be_made_changes_nothing(machine: Machine) -> None:
 def test_a_second_start_waits_for_the_first(machine: Machine) -> None:
     """Two scripts at once would take each other's change back."""
     machine.config.write_text("version = 2\n")
+    again = runtime_script.start(machine.runtime, pattern=PATTERN, patience=0)
+    assert machine.change() == Result(outcome=Outcome.CHANGED)
+    once = machine.happened()
     work = machine.folder / "work"
-    work.mkdir()
+    (work / "result").unlink()
     with subprocess.Popen(["sleep", "60"]) as first:
         (work / "pid").write_text(str(first.pid))
+        machine.run(again, dict(os.environ))
         (work / "result").write_text("restored\nby the first\n")
-        assert machine.change() == Result(outcome=Outcome.RESTORED, evidence="by the first")
+        assert machine.ask() == Result(outcome=Outcome.RESTORED, evidence="by the first")
         first.kill()
-    assert machine.happened() == []
+    assert machine.happened() == once
+
+
+def test_another_script_begins_after_the_first(machine: Machine) -> None:
+    """The result of one is not taken for that of the other."""
+    machine.config.write_text("version = 2\n")
+    assert machine.change() == Result(outcome=Outcome.CHANGED)
+    work = machine.folder / "work"
+    (work / "result").unlink()
+    with subprocess.Popen(["sleep", "60"]) as first:
+        (work / "pid").write_text(str(first.pid))
+        with ThreadPoolExecutor() as pool:
+            asked = pool.submit(machine.restart)
+            (work / "result").write_text("restored\nby the first\n")
+            assert asked.result() == Result(outcome=Outcome.CHANGED)
+        first.kill()
+
+
+def test_a_restart_that_does_not_bring_the_runtime_back_says_why(machine: Machine) -> None:
+    """Teardown has nothing to go back to."""
+    (machine.folder / "bin/systemctl").write_text('#!/bin/sh\ntouch "$STATE/broken"\n')
+    result = machine.restart()
+    assert result == Result(outcome=Outcome.DEAD, evidence='level=error msg="failed to load plugin cri"')
 
 
 def test_a_script_that_was_killed_is_told_of(machine: Machine) -> None:
@@ -229,7 +275,7 @@ def test_a_script_that_was_killed_is_told_of(machine: Machine) -> None:
     work = machine.folder / "work"
     work.mkdir()
     (work / "pid").write_text(str(ended.pid))
-    asked = runtime_script.question(seconds=60).replace(runtime_script.WORK, str(work))
+    asked = detached.question(seconds=60).replace(detached.WORK, str(work))
     said = subprocess.run(["sh", "-c", asked], check=True, capture_output=True, text=True).stdout
     assert parse(said.splitlines()) == Result(outcome=Outcome.GONE)
 

@@ -9,12 +9,16 @@ import pytest
 
 from gpu_provision.facts import originals as fact
 from gpu_provision.facts.kernel import Kernel
+from gpu_provision.facts.kubernetes import Kubernetes
 from gpu_provision.facts.nouveau import Nouveau
 from gpu_provision.facts.originals import Original
 from gpu_provision.facts.record import HostRecord
+from gpu_provision.facts.runtimes import ContainerRuntime
 from gpu_provision.facts.section import Said
+from gpu_provision.hosts.detached import Outcome, Result
 from gpu_provision.hosts.run import prepare, teardown
-from gpu_provision.hosts.teardown import followups, not_root
+from gpu_provision.hosts.teardown import followups, not_root, restarted, runtime_down, words
+from gpu_provision.model.findings import Severity
 from gpu_provision.sandbox import hosts
 from gpu_provision.sandbox.hosts import SimulatedHost
 from tests.hosts.test_run import FIRST, inventory
@@ -103,6 +107,65 @@ def test_system_is_told_of_what_was_restored() -> None:
     )
     reload, rules = followups(record)
     assert ("systemctl daemon-reload" in reload, "udevadm control --reload" in rules) == (True, True)
+    anchors = Original(fact.ABSENT, "/etc/pki/ca-trust/source/anchors/gpu-provision-0.pem", differs=True)
+    (trust,) = followups(replace(record, originals=fact.Originals(kept=(anchors,), present=True)))
+    assert "update-ca-trust extract" in trust
     differing = replace(record, originals=fact.Originals(kept=(replace(unchanged, differs=True),), present=True))
     (initramfs,) = followups(differing)
     assert "update-initramfs -u -k 6.1" in initramfs
+
+
+CONTAINERD = ContainerRuntime(
+    kind="containerd",
+    running=True,
+    config="/etc/containerd/config.toml",
+    target="/srv/containerd.toml",
+    socket="/run/containerd/containerd.sock",
+    unit="containerd.service",
+)
+
+
+@pytest.mark.parametrize(
+    ("path", "again"),
+    [
+        ("/etc/containerd/config.toml", True),
+        ("/srv/containerd.toml", True),
+        ("/etc/systemd/system/containerd.service.d/90-gpu-provision-proxy.conf", True),
+        ("/etc/gpu-provision/runtime-proxy.env", True),
+        ("/usr/local/share/ca-certificates/gpu-provision-0123456789abcdef.crt", True),
+        ("/etc/systemd/system/containerd.service.d/90-gpu-provision-limits.conf", False),
+        ("/etc/systemd/system/ssh.service.d/x.conf", False),
+        ("/etc/modprobe.d/x.conf", False),
+    ],
+)
+def test_the_runtime_is_restarted_if_its_own_files_are_restored(path: str, *, again: bool) -> None:
+    """Else it would run with what is no longer on the disk; one whose files are as they were goes on."""
+    record = HostRecord(
+        runtimes=(CONTAINERD,),
+        kubernetes=Kubernetes(distribution="kubeadm", running=True),
+        originals=fact.Originals(kept=(Original(fact.FILE, path, differs=True),), present=True),
+    )
+    assert restarted(record) == (CONTAINERD if again else None)
+    assert words(record) == (f"restored {path}", *(["containerd restarted"] if again else []))
+    same = fact.Originals(kept=(Original(fact.FILE, path, differs=False),), present=True)
+    assert restarted(replace(record, originals=same)) is None
+    assert restarted(replace(record, kubernetes=Kubernetes())) is None
+
+
+@pytest.mark.parametrize(
+    ("outcome", "code", "severity"),
+    [
+        (Outcome.DEAD, "GP673", Severity.ERROR),
+        (Outcome.GONE, "GP673", Severity.ERROR),
+        (None, "GP673", Severity.ERROR),
+        (Outcome.NO_TOOL, "GP670", Severity.WARNING),
+    ],
+)
+def test_a_runtime_that_does_not_answer_after_teardown_is_a_finding(
+    outcome: Outcome | None, code: str, severity: Severity
+) -> None:
+    """Where there is no systemd, somebody has to restart it by hand."""
+    found = runtime_down(CONTAINERD, "gpu-1", Result(outcome=outcome, evidence="why") if outcome else None)
+    assert found
+    assert (found.code, found.severity) == (code, severity)
+    assert runtime_down(CONTAINERD, "gpu-1", Result(outcome=Outcome.CHANGED)) is None

@@ -76,3 +76,13 @@ def test_expectation_survives_being_written_out(tmp_path: Path) -> None:
     found = expected(tmp_path, "a")
     data = {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(found).items()}
     assert Expectation.of(data) == found
+
+
+def test_auto_is_a_container_until_the_host_has_been_read(tmp_path: Path) -> None:
+    """The image is known all the same: hosts without a driver need it."""
+    (tmp_path / "i.yaml").write_text(
+        FILE.replace("CLUSTER", "context: prod").replace("driver: {enabled: false}", "driver: {enabled: auto}")
+    )
+    inventory = load(tmp_path / "i.yaml")
+    found = expectation(inventory, inventory.nodes[1])
+    assert (found.driver_container, found.driver_auto, found.driver_image) == (True, True, "nvcr.io/nvidia/driver")

@@ -13,7 +13,7 @@ from gpu_provision.inventory.parse import parse
 from gpu_provision.inventory.shape import resolved
 from gpu_provision.inventory.source import read
 from gpu_provision.model.images import Image
-from gpu_provision.model.inventory import Connect, Gpu, HelperPod, Node, OperatingSystem, Ssh
+from gpu_provision.model.inventory import Connect, Gpu, HelperPod, Node, OperatingSystem, Reboot, Ssh
 from gpu_provision.model.specs import StartupProbe
 
 GOOD = Path(__file__).parent / "good"
@@ -102,7 +102,11 @@ def test_pools_win_over_the_inventory_key_by_key() -> None:
     assert (pool.os, pool.gpu) == (OperatingSystem("ubuntu", "22.04"), Gpu("Tesla T4", 1))
     assert pool.overrides_driver
     assert pool.driver.image.version == "580.105.08"
-    assert pool.driver.env == {"LEVEL": "5", "EXTRA": "1"}
+    assert {key: value for key, value in pool.driver.env.items() if "proxy" not in key.lower()} == {
+        "LEVEL": "5",
+        "EXTRA": "1",
+    }
+    assert pool.driver.env["https_proxy"] == "http://proxy.example.com:3128/"
     assert pool.driver.manager == inventory.specs.driver.manager
     assert pool.driver.kernel_module_type == "open"
     assert not inventory.pools["cpu"].overrides_driver
@@ -115,7 +119,7 @@ def test_nodes_win_over_the_inventory() -> None:
     """SSH settings of a node come first; relative paths begin at the file."""
     known_hosts, key = str(GOOD / "known_hosts"), str(GOOD.parent / "test_good.py")
     bastion = "jump@bastion.example.com:2200"
-    ssh = Ssh(user="root", port=22, key=key, known_hosts_file=known_hosts, bastion=bastion, sudo=False)
+    ssh = Ssh(user="root", port=22, key=key, known_hosts_file=known_hosts, bastion=bastion, sudo=False, patience=90)
     where = {"address": "10.0.0.11", "connect": Connect.SSH}
     expected = Node(name="t4-1", pool="t4", ssh=ssh, labels={"example.com/rack": "r1"}, **where)  # type: ignore[arg-type]
     assert load(GOOD / "complete.yaml").nodes[0] == expected
@@ -144,10 +148,36 @@ def test_prerequisites_of_a_node_win_over_those_of_its_pool() -> None:
     own, neighbor, cpu = map(inventory.prerequisites_of, inventory.nodes)
     assert own.sysctls == {"vm.max_map_count": "262144", "net.core.somaxconn": "4096", "fs.file-max": "9"}
     assert neighbor.sysctls == {"vm.max_map_count": "262144", "net.core.somaxconn": "1024"}
+    assert (own.hugepages, neighbor.hugepages) == ({"2Mi": 512, "1Gi": 4}, {"2Mi": 512})
+    assert own.limits == {"memlock": "unlimited", "stack": "1048576"}
     assert (own.dev_char_symlinks, neighbor.dev_char_symlinks) == (False, True)
+    assert (own.drain.timeout_seconds, own.drain.force, neighbor.drain.force) == (60, False, True)
+    assert (own.reboot, neighbor.reboot, cpu.reboot) == (Reboot.IF_REQUIRED, Reboot.NEVER, Reboot.NEVER)
+    assert [node.name for node in inventory.may_reboot] == ["own-1"]
     assert own.kernel_modules == neighbor.kernel_modules == ("i2c_core", "ipmi_msghandler")
     assert (cpu.enabled, cpu.kernel_modules, cpu.blacklist_nouveau) == (False, (), False)
     assert [name for name, _ in groups(inventory)["nodes"][0]] == ["@sandbox/own-1", "@sandbox/neighbor-1"]
+
+
+def test_proxies_of_the_hosts_stand_on_top_of_those_of_the_inventory() -> None:
+    """Key by key; an empty address takes one away, and credentials come from a file, fit for an address."""
+    inventory = load(GOOD / "complete.yaml")
+    assert inventory.pools["t4"].host_prerequisites.proxy == {
+        "https_proxy": "http://me%40site:p%40ss%2Fw%24rd@other.example.com:3128",
+        "no_proxy": "10.0.0.0/8,.example.com,localhost",
+    }
+    assert "p%40ss" not in repr(inventory)
+
+
+def test_each_certificate_of_a_file_is_a_text_of_its_own() -> None:
+    """What stands around them is left out; pools and nodes without a list of their own have that of the inventory."""
+    inventory = load(GOOD / "complete.yaml")
+    first, second = inventory.pools["t4"].host_prerequisites.ca_certificates
+    for text in (first, second):
+        assert text.startswith("-----BEGIN CERTIFICATE-----\n")
+        assert text.endswith("\n-----END CERTIFICATE-----\n")
+        assert text.count("CERTIFICATE") == 2
+    assert first != second
 
 
 def test_merge_keys_and_aliases_mean_what_yaml_says() -> None:

@@ -119,3 +119,14 @@ def test_mappings_are_merged_and_lists_replaced() -> None:
     base = {"a": {"b": 1, "c": [1]}, "d": 1}
     assert merged(base, {"a": {"c": [2], "e": 3}}) == {"a": {"b": 1, "c": [2], "e": 3}, "d": 1}
     assert base == {"a": {"b": 1, "c": [1]}, "d": 1}
+
+
+def test_auto_means_a_container_where_the_host_has_no_driver(tmp_path: Path) -> None:
+    """Of the inventory, and of a pool, which then has driver groups of its own."""
+    auto, off = {"enabled": "auto"}, {"enabled": False}
+    found = loaded(tmp_path, driver=auto)
+    assert (found.specs.driver.enabled, found.specs.driver.prefer_host) == (True, True)
+    pools = {"t4": {"gpu": {"model": "T4", "count": 1}, "driver": auto}}
+    pool = loaded(tmp_path, driver=off, pools=pools).pools["t4"]
+    assert (pool.driver.enabled, pool.driver.prefer_host, pool.overrides_driver) == (True, True, True)
+    assert not loaded(tmp_path).specs.driver.prefer_host

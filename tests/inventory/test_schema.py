@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import fields
+from dataclasses import asdict, fields, is_dataclass
 from typing import Any
 
 import pytest
@@ -12,13 +12,22 @@ from jsonschema import Draft202012Validator
 from gpu_provision.inventory import schema
 from gpu_provision.inventory.resolve import SPECS
 from gpu_provision.inventory.shape import resolved
-from gpu_provision.model.inventory import HostPrerequisites, Ssh
+from gpu_provision.model.inventory import Drain, HostPrerequisites, Ssh
 from gpu_provision.model.specs import (
     DaemonSetSettings,
     DriverSpec,
     OperandSpec,
     ServiceMonitorSpec,
     StartupProbe,
+)
+from gpu_provision.model.upgrade import (
+    Canary,
+    MaintenanceWindow,
+    PodDeletion,
+    RolloutPolicy,
+    UpgradeDrain,
+    UpgradePolicy,
+    WaitForCompletion,
 )
 from gpu_provision.releases import DEFAULT
 
@@ -87,16 +96,27 @@ def _expected_keys(record: type[Any]) -> set[str]:
     [
         *((f"inventory.{key}", record) for key, record in SPECS.items()),
         ("inventory.driver.startup_probe", StartupProbe),
+        ("inventory.driver.upgrade_policy", UpgradePolicy),
+        ("inventory.driver.upgrade_policy.drain", UpgradeDrain),
+        ("inventory.driver.upgrade_policy.pod_deletion", PodDeletion),
+        ("inventory.driver.upgrade_policy.wait_for_completion", WaitForCompletion),
+        ("inventory.rollout", RolloutPolicy),
+        ("inventory.rollout.canary", Canary),
+        ("inventory.rollout.maintenance_window", MaintenanceWindow),
         ("inventory.dcgm_exporter.service_monitor", ServiceMonitorSpec),
         ("inventory.daemonsets", DaemonSetSettings),
         ("inventory.ssh", Ssh),
         ("inventory.host_prerequisites", HostPrerequisites),
+        ("inventory.host_prerequisites.drain", Drain),
         ("inventory.pools[].driver", DriverSpec),
     ],
 )
 def test_the_keys_are_those_of_the_model(path: str, record: type[Any]) -> None:
-    """A setting that the model has can be declared, and nothing else. The validator cannot be off."""
-    unsettable = {"enabled"} if path == "inventory.validator" else set()
+    """A setting that the model has can be declared, and nothing else. The validator cannot be off.
+
+    That a node's own driver is preferred is said by ``enabled: auto``.
+    """
+    unsettable = {"enabled"} if path == "inventory.validator" else {"prefer_host"}
     assert set(ALL[path]["properties"]) == _expected_keys(record) - unsettable
 
 
@@ -104,6 +124,9 @@ def test_the_keys_are_those_of_the_model(path: str, record: type[Any]) -> None:
     ("path", "record"),
     [
         ("inventory.driver.startup_probe", StartupProbe()),
+        ("inventory.driver.upgrade_policy.drain", UpgradeDrain()),
+        ("inventory.driver.upgrade_policy.pod_deletion", PodDeletion()),
+        ("inventory.driver.upgrade_policy.wait_for_completion", WaitForCompletion()),
         ("inventory.dcgm_exporter.service_monitor", ServiceMonitorSpec()),
         ("inventory.daemonsets", DaemonSetSettings()),
         ("inventory.host_prerequisites", HostPrerequisites()),
@@ -113,6 +136,7 @@ def test_the_defaults_are_those_of_the_model(path: str, record: object) -> None:
     """Documentation and behaviour say the same."""
     for key, part in ALL[path]["properties"].items():
         value = getattr(record, key)
+        value = asdict(value) if is_dataclass(value) else value
         assert resolved(part)["default"] == (list(value) if isinstance(value, tuple) else value)
 
 

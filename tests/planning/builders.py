@@ -65,13 +65,26 @@ def daemon_pod(daemonset: Manifest, node: str, **fields: Any) -> Manifest:
         "labels": dict(template["metadata"]["labels"]),
         "ownerReferences": [{"kind": "DaemonSet", "name": name}],
     }
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"nodeName": node}}
+    spec = {"nodeName": node, "containers": template["spec"]["containers"]}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
     return {**pod, "status": {"phase": "Running", "conditions": _READY}, **fields}
 
 
 def outdated(pod: Manifest) -> Manifest:
-    """Return the pod as one of earlier content."""
+    """Return the pod as one of earlier content; a driver as one that was installed otherwise."""
+    containers = [
+        {**each, "env": [_earlier(variable) for variable in each.get("env", ())]} for each in pod["spec"]["containers"]
+    ]
+    return {**relabelled(pod), "spec": {**pod["spec"], "containers": containers}}
+
+
+def relabelled(pod: Manifest) -> Manifest:
+    """Return the pod as one of another template, whose installation is the same."""
     return _with_metadata(pod, labels={**pod["metadata"]["labels"], DIGEST: "of-earlier-content"})
+
+
+def _earlier(variable: Manifest) -> Manifest:
+    return {**variable, "value": "earlier"} if variable["name"] == "DRIVER_CONFIG_DIGEST" else variable
 
 
 def terminating(pod: Manifest) -> Manifest:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 
-from gpu_provision.model.cluster import ClusterFacts, ObjectRef, ref_of
+from gpu_provision.components.labels import HOST_DRIVER
+from gpu_provision.model.cluster import ClusterFacts, Manifest, ObjectRef, ref_of
+from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Action, Plan
 from gpu_provision.planning.observed import Observed
 from gpu_provision.planning.plan import plan
 from gpu_provision.planning.prepare import findings, prepare
-from tests.components.builders import fleet, inventory
+from tests.components.builders import fleet, inventory, with_spec
 from tests.planning.builders import Stack, labelled, outdated, validation_pod, with_node, without_node
 
 
@@ -30,7 +33,7 @@ def test_an_empty_cluster_gets_everything_in_dependency_order() -> None:
     assert all(not change.certain for change in made.changes if change.ref.kind == "Node"), "NFD has not spoken"
 
 
-def test_one_changed_field_is_one_change_and_names_the_pods_that_restart() -> None:
+def test_one_changed_field_is_one_change_and_names_the_nodes_where_pods_restart() -> None:
     stack = Stack()
     ref = ref_of(stack.daemonset("gfd"))
     edited = copy.deepcopy(stack.members[ref])
@@ -39,18 +42,45 @@ def test_one_changed_field_is_one_change_and_names_the_pods_that_restart() -> No
     (change,) = planned(stack).changes
     assert (change.action, change.ref) == (Action.UPDATE, ref)
     assert [field.old for field in change.fields] == ["example.org/other:1"]
-    assert change.effects == ("restarts 3 pods: h100-1, t4-1, t4-2",)
+    assert (change.nodes, change.effects) == (("h100-1", "t4-1", "t4-2"), ())
 
 
-def test_a_driver_restarts_one_node_at_a_time_and_only_where_its_group_is() -> None:
+def test_a_driver_restarts_only_where_its_group_is() -> None:
     """The group of another operating system has other pods, whatever its DaemonSet is called."""
+    (change,) = (each for each in upgraded(Stack()).changes if each.action is Action.UPDATE)
+    assert (change.nodes, change.effects) == (("t4-1", "t4-2"), ())
+
+
+def upgraded(stack: Stack) -> Plan:
+    """Plan a stack whose drivers on Ubuntu 22.04, DaemonSet and pods, are of another installation."""
+    daemonset = stack.daemonset("driver", "t4-1")
+    stack.members[ref_of(daemonset)] = _of_another_installation(stack.members[ref_of(daemonset)], "template")
+    for node in ("t4-1", "t4-2"):
+        stack.put(_of_another_installation(stack.pod("driver", node)))
+    return planned(stack)
+
+
+def _of_another_installation(manifest: Manifest, *below: str) -> Manifest:
+    edited = copy.deepcopy(manifest)
+    pod = edited
+    for key in ("spec", *below):
+        pod = pod[key]
+    for container in (pod["spec"] if below else pod)["containers"]:
+        for variable in container["env"]:
+            if variable["name"] == "DRIVER_CONFIG_DIGEST":
+                variable["value"] = "of another"
+    return edited
+
+
+def test_a_change_on_which_no_installation_depends_restarts_no_driver() -> None:
+    """Labels, resources, pull policy: the running pods stay as they are, and the plan says so."""
     stack = Stack()
     ref = ref_of(stack.daemonset("driver", "t4-1"))
     edited = copy.deepcopy(stack.members[ref])
-    edited["spec"]["template"]["spec"]["containers"][0]["image"] = "example.org/other:1"
+    edited["spec"]["template"]["spec"]["containers"][0]["imagePullPolicy"] = "Always"
     stack.members[ref] = edited
     (change,) = planned(stack).changes
-    assert change.effects == ("restarts 2 pods, one node at a time: t4-1, t4-2",)
+    assert (change.nodes, change.effects) == ((), ("no driver restart",))
 
 
 def test_daemon_sets_whose_names_begin_alike_do_not_share_pods() -> None:
@@ -58,12 +88,8 @@ def test_daemon_sets_whose_names_begin_alike_do_not_share_pods() -> None:
     pod = stack.pod("driver", "h100-1")
     longer = ref_of(stack.daemonset("driver", "t4-1")).name + "-special"
     stack.put({**pod, "metadata": {**pod["metadata"], "ownerReferences": [{"kind": "DaemonSet", "name": longer}]}})
-    ref = ref_of(stack.daemonset("driver", "t4-1"))
-    edited = copy.deepcopy(stack.members[ref])
-    edited["spec"]["template"]["spec"]["containers"][0]["image"] = "example.org/other:1"
-    stack.members[ref] = edited
-    change = next(change for change in planned(stack).changes if change.action is Action.UPDATE)
-    assert "h100-1" not in change.effects[0]
+    change = next(change for change in upgraded(stack).changes if change.action is Action.UPDATE)
+    assert change.nodes == ("t4-1", "t4-2")
 
 
 def test_what_is_no_longer_wanted_is_deleted_last() -> None:
@@ -100,7 +126,7 @@ def test_a_pod_that_is_not_ready_is_awaited() -> None:
     stack.put(outdated(stack.pod("gfd", "t4-2")))
     (change,) = planned(stack).changes
     assert (change.action, change.component) == (Action.WAIT, "gfd")
-    assert change.effects == ("t4-2: the pod still runs the previous content",)
+    assert (change.nodes, change.effects) == (("t4-2",), ("the pod still runs the previous content",))
 
 
 def test_a_node_that_is_missing_is_a_finding_and_no_change() -> None:
@@ -123,3 +149,20 @@ def test_a_gpu_that_is_missing_is_awaited_where_a_reader_sees_it() -> None:
     changes = planned(stack).changes
     assert [change.component for change in changes] == ["device_plugin_validation"]
     assert "the node offers 7" in " ".join(changes[0].effects)
+
+
+def test_a_node_that_goes_over_to_another_driver_is_told_in_words() -> None:
+    """To its own, and back to a container's; nothing is said of nodes that stay."""
+    auto = with_spec("driver", prefer_host=True)
+    assert _driver_words(replace(fleet(), host_drivers={"t4-1": "550.90.07"}), auto) == {
+        "t4-1": ("host driver 550.90.07 on t4-1",)
+    }
+    own = replace(fleet().nodes[0], labels={**fleet().nodes[0].labels, HOST_DRIVER: "550.90.07"})
+    facts = replace(fleet(), nodes=(own,), host_drivers={"t4-1": ""})
+    assert _driver_words(facts, auto) == {"t4-1": ("driver container on t4-1",)}
+
+
+def _driver_words(facts: ClusterFacts, wanted: Inventory) -> dict[str, tuple[str, ...]]:
+    context, desired = prepare(wanted, facts)
+    changes = plan(context, desired, Observed(cluster="c", facts=facts)).of("node_labels")
+    return {change.ref.name: change.effects for change in changes if change.effects}

@@ -9,7 +9,8 @@ import pytest
 
 from gpu_provision.model.cluster import Manifest, ref_of
 from gpu_provision.model.progress import NodeState, State
-from gpu_provision.planning.states import NO_NODE, NOT_RUN, OUTDATED, TO_BE_LABELLED, states
+from gpu_provision.planning.states import NO_NODE, TO_BE_LABELLED, states
+from gpu_provision.planning.upgrades import NOT_RUN, OUTDATED
 from tests.components.builders import UBUNTU_22, fleet, nfd_labels, with_spec
 from tests.planning.builders import (
     GPU_NODES,
@@ -17,6 +18,7 @@ from tests.planning.builders import (
     daemon_pod,
     labelled,
     outdated,
+    relabelled,
     terminating,
     validation_pod,
     with_node,
@@ -55,6 +57,7 @@ def test_a_node_that_has_not_joined_fails_once_and_all_else_waits() -> None:
 PODS = [
     ("ready", lambda pod: pod, State.READY, ""),
     ("outdated", outdated, State.PROGRESSING, OUTDATED),
+    ("of another template with the same installation", relabelled, State.READY, ""),
     ("terminating", terminating, State.PROGRESSING, "Terminating"),
     (
         "outdated and terminating",  # nothing more can be done about it, so its deadline must run
@@ -84,10 +87,10 @@ def test_a_pod_that_is_ready_counts_beside_one_that_goes() -> None:
 
 def test_a_pod_of_another_owner_is_none_of_ours() -> None:
     stack = Stack()
-    stack.remove(stack.pod("driver", "t4-1"))
-    other = {**stack.daemonset("driver"), "metadata": {"name": "other", "namespace": "gpu-operator-resources"}}
+    stack.remove(stack.pod("gfd", "t4-1"))
+    other = {**stack.daemonset("gfd"), "metadata": {"name": "other", "namespace": "gpu-operator-resources"}}
     stack.put(daemon_pod(other, "t4-1"))
-    assert state(stack, "driver").reason == "no pod on this node yet"
+    assert state(stack, "gfd").reason == "no pod on this node yet"
 
 
 @pytest.mark.parametrize("component", ["driver", "gfd"])
@@ -146,6 +149,16 @@ def validation(stack: Stack, component: str = "driver_validation", node: str = "
 
 
 FAILED_BY_ITSELF = {"containerStatuses": [{"name": "c", "ready": False, "state": {"terminated": {"exitCode": 1}}}]}
+SLOW = "failed to create containerd task: failed to create shim task: context deadline exceeded: unknown"
+NO_DEVICE = "failed to create containerd task: unresolvable CDI devices nvidia.com/gpu=0"
+
+
+def not_started(message: str) -> dict[str, Any]:
+    """Return a pod's status whose container the runtime could not start."""
+    ended = {"exitCode": 128, "reason": "StartError", "message": message}
+    return {"initContainerStatuses": [{"name": "c", "ready": False, "state": {"terminated": ended}}]}
+
+
 VALIDATIONS = [
     ("Pending", {}, State.PROGRESSING, "Pending"),
     ("Succeeded", {}, State.PROGRESSING, "passed, not recorded yet"),
@@ -153,6 +166,8 @@ VALIDATIONS = [
     ("Failed", {"reason": "DeadlineExceeded", "message": "too slow"}, State.FAILED, "DeadlineExceeded: too slow"),
     ("Failed", {"reason": "Evicted", "message": "low on disk"}, State.PROGRESSING, "Evicted: low on disk"),
     ("Failed", {"reason": "UnexpectedAdmissionError"}, State.PROGRESSING, "UnexpectedAdmissionError"),
+    ("Failed", not_started(SLOW), State.PROGRESSING, f"c: exit 128 ({SLOW})"),
+    ("Failed", not_started(NO_DEVICE), State.FAILED, f"c: exit 128 ({NO_DEVICE})"),
 ]
 
 

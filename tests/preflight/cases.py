@@ -11,6 +11,7 @@ import yaml
 
 from gpu_provision.facts.record import HostRecord, parse
 from gpu_provision.model.expectation import Expectation
+from gpu_provision.preflight.decision import decided
 from gpu_provision.preflight.subject import ImageAnswer, ImageState, Subject
 
 HERE = Path(__file__).parent
@@ -47,7 +48,7 @@ class Case:
         expected = Expectation.of({**_plain(EXPECTED), **self.expects})
         image = ImageAnswer("nvcr.io/nvidia/driver:580.95.05-ubuntu22.04", ImageState(self.image["state"]),
                             self.image.get("evidence", "")) if self.image else None  # fmt: skip
-        return Subject(expected, self.record, image)
+        return Subject(decided(expected, self.record), self.record, image)
 
     @property
     def record(self) -> HostRecord:

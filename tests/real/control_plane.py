@@ -255,7 +255,20 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
         metavar="NAME[=GROUP,...]",
         help="a user besides gpu-provision, such as system:node:n1=system:nodes",
     )
+    parser.add_argument(
+        "--flag",
+        action="append",
+        default=[],
+        type=_flag,
+        metavar="NAME=VALUE",
+        help="a flag of the API server, over its own",
+    )
     return parser.parse_args(argv)
+
+
+def _flag(text: str) -> tuple[str, str]:
+    name, _, value = text.partition("=")
+    return name, value
 
 
 def _user(text: str) -> tuple[str, str]:
@@ -267,7 +280,7 @@ def main(argv: Sequence[str]) -> None:
     """Run a control plane in the foreground and print its kubeconfig's path."""
     arguments, interrupted = _arguments(argv), threading.Event()
     names = tuple(arguments.name)
-    site = Site(arguments.bind, arguments.port, arguments.advertise, names, dict(arguments.user))
+    site = Site(arguments.bind, arguments.port, arguments.advertise, names, dict(arguments.user), dict(arguments.flag))
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with contextlib.suppress(KeyboardInterrupt), control_plane(arguments.directory, site) as plane:
         plane.authority.issue("nodes", LOOPBACK)  # for simulated nodes that somebody attaches

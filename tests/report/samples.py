@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from gpu_provision.hosts.result import HostOutcome, HostsResult
 from gpu_provision.model.cluster import Manifest, ObjectRef
 from gpu_provision.model.findings import Finding, Severity
@@ -15,6 +17,7 @@ from gpu_provision.model.progress import (
     State,
     Status,
 )
+from gpu_provision.model.rollout import Leaving, Outlook, Schedule, Wave
 
 NAMESPACE = "gpu-operator-resources"
 
@@ -55,7 +58,7 @@ def upgrade(*, certain: bool = True) -> Change:
             ),
             FieldChange('spec.template.metadata.labels."gpu-provision.io/digest"', "aaaa", "bbbb"),
         ),
-        effects=("restarts 3 pods: t4-1, t4-2, h100-1",),
+        nodes=("h100-1", "t4-1", "t4-2"),
         certain=certain,
         manifest=exporter("4.4.1"),
     )
@@ -88,6 +91,9 @@ def secret(old: str, new: str) -> Change:
     )
 
 
+WHY = "driver 580.95.05 is wanted"
+SOAKED = 1_800_000_000.0
+
 CONFLICT = Finding(
     code="GP304",
     where=f"ConfigMap {NAMESPACE}/mig-config",
@@ -95,6 +101,50 @@ CONFLICT = Finding(
     fix="let helm give the field up",
 )
 WARNING = Finding(code="GP202", where="gpu-99", what="a GPU node is not in the inventory", severity=Severity.WARNING)
+
+
+def train(number: int, **fields: Any) -> Leaving:
+    """Return a pod of one training that runs on many nodes."""
+    return Leaving(namespace="ml", name=f"train-{number}", owner="StatefulSet train", use="requests GPUs", **fields)
+
+
+ROLLOUT = Schedule(
+    under_way=("t4-9",),
+    waves=(
+        Wave(nodes=(Outlook(node="gpu-0001", why=WHY, evicts=(train(1),)),), is_canary=True),
+        *(
+            Wave(
+                nodes=tuple(
+                    Outlook(node=f"gpu-{number:04}", why=WHY, evicts=(train(number),))
+                    for number in range(first, min(first + 10, 1001))
+                ),
+                not_before=SOAKED,
+            )
+            for first in range(2, 1001, 10)
+        ),
+        Wave(
+            nodes=(
+                Outlook(
+                    node="t4-1",
+                    why="driver 570.1 is wanted",
+                    waits_for=(Leaving(namespace="ml", name="job-x", owner="Job job", certain=False),),
+                    evicts=(
+                        Leaving(
+                            namespace="web", name="demo", use="sets NVIDIA_VISIBLE_DEVICES", budgets=("demo", "all")
+                        ),
+                        Leaving(namespace="web", name="cpu", owner="ReplicaSet cpu", certain=False),
+                    ),
+                    stays=(Leaving(namespace="mon", name="netdata-a", owner="DaemonSet netdata", use="requests GPUs"),),
+                    cordoned_by="kubectl-cordon",
+                ),
+            ),
+            not_before=SOAKED,
+        ),
+    ),
+    skipped=tuple((f"h100-{number}", "the node is NotReady") for number in range(1, 31)),
+    stop_after=2,
+)
+"""A thousand nodes that are alike, and one that is not."""
 
 PLAN = Plan(
     inventory="prod",

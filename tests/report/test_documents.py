@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
@@ -23,8 +24,9 @@ def validator() -> jsonschema.Draft202012Validator:
 
 def test_a_plan_fits(validator: jsonschema.Draft202012Validator, samples: ModuleType) -> None:
     """Plan --json."""
-    parts = {"hosts": hosts.document(samples.HOSTS), **plan.document(samples.PLAN)}
-    validator.validate(document("plan", samples.PLAN.findings, **parts))
+    for made in (samples.PLAN, replace(samples.PLAN, rollout=samples.ROLLOUT)):
+        parts = {"hosts": hosts.document(samples.HOSTS), **plan.document(made)}
+        validator.validate(document("plan", made.findings, **parts))
 
 
 def test_a_status_fits(validator: jsonschema.Draft202012Validator, samples: ModuleType) -> None:

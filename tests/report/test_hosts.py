@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import ModuleType
 
+from gpu_provision.hosts.result import HostsResult
 from gpu_provision.report import hosts
 
 
@@ -16,3 +18,11 @@ def test_equal_hosts_are_one_block(samples: ModuleType) -> None:
         "! t4-2",
         "    cannot be reached",
     ]
+
+
+def test_a_driver_of_the_hosts_own_is_named(samples: ModuleType) -> None:
+    """A host without one, or that nobody asked, says nothing of it."""
+    own, plain = replace(samples.HOSTS.hosts[0], name="own-1", driver="550.90.07"), samples.HOSTS.hosts[0]
+    lines = hosts.text(HostsResult(hosts=(own, replace(plain, driver="")))).splitlines()
+    assert lines[0] == "~ own-1  8 GPUs  host driver 550.90.07"
+    assert lines[2] == f"~ {plain.name}  8 GPUs"

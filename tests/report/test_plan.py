@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from types import ModuleType
 
-from gpu_provision.model.plan import Action, Plan
+from gpu_provision.hosts.result import HostOutcome, HostsResult
+from gpu_provision.model.plan import Action, FieldChange, Plan
 from gpu_provision.report import hosts, plan
 from gpu_provision.report.style import Style
 
@@ -16,7 +17,7 @@ Golden = Callable[[str, str], None]
 
 def test_the_whole_plan_reads_as_designed(samples: ModuleType, golden: Golden) -> None:
     """Signs, grouped nodes, old -> new, effects, conflicts, one closing sentence."""
-    text = plan.text(samples.PLAN, hosts=hosts.text(samples.HOSTS), changing_hosts=3)
+    text = plan.text(samples.PLAN, on_hosts=samples.HOSTS)
     golden("plan", text)
 
 
@@ -38,6 +39,16 @@ def test_a_digest_that_follows_from_other_fields_is_not_told(samples: ModuleType
     old, new = "example.com/dcgm-exporter:4.2.0", "example.com/dcgm-exporter:4.4.1"
     expected = f"      spec.template.spec.containers[dcgm].image: {old} -> {new}"
     assert [line for line in lines if "->" in line] == [expected]
+
+
+def test_the_digest_of_an_installation_is_told_only_if_nothing_else_tells_why(samples: ModuleType) -> None:
+    """It follows from a version; where a ConfigMap's content has changed it is all that there is to see."""
+    path = "spec.template.spec.containers[nvidia-driver-ctr].env[DRIVER_CONFIG_DIGEST].value"
+    upgrade = samples.upgrade()
+    beside = replace(upgrade, fields=(*upgrade.fields, FieldChange(path, "aaaa", "bbbb")))
+    assert "aaaa" not in plan.changes(replace(samples.EMPTY_PLAN, changes=(beside,)))
+    alone = replace(upgrade, fields=beside.fields[1:])
+    assert f"{path}: aaaa -> bbbb" in plan.changes(replace(samples.EMPTY_PLAN, changes=(alone,)))
 
 
 def test_a_secret_is_shown_neither_as_text_nor_as_json(samples: ModuleType) -> None:
@@ -100,6 +111,14 @@ def test_one_conflict_is_counted_even_without_changes(samples: ModuleType) -> No
     """A plan that cannot be carried out never says that all is well."""
     blocked: Plan = replace(samples.EMPTY_PLAN, findings=(samples.CONFLICT,))
     assert plan.closing(blocked).endswith("1 conflict. Nothing was changed.")
+
+
+def test_hosts_that_would_be_rebooted_are_counted(samples: ModuleType) -> None:
+    """In the last sentence, which is what people look at."""
+    rebooted = HostsResult(hosts=(HostOutcome(name="t4-1", changes=("rebooted: nouveau is in use", "evicted: a/b")),))
+    told = plan.text(samples.EMPTY_PLAN, on_hosts=HostsResult(hosts=(*samples.HOSTS.hosts, *rebooted.hosts)))
+    assert "Plan: 4 hosts to change, 1 of them to reboot, 0 to create" in told
+    assert [host["rebooted"] for host in hosts.document(rebooted)] == [True]
 
 
 def _without_escapes(text: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gpu_provision.model.progress import Event, State
 from gpu_provision.report.progress import HEARTBEAT, Progress, fitted, lines
 
@@ -99,3 +101,36 @@ def test_counts_are_of_nodes_where_there_are_any() -> None:
     progress.observe(_event("nfd", "", State.PROGRESSING, "Deployment master: 0 of 1 replicas available"))
     progress.observe(_event("nfd", "t4-1", State.READY))
     assert "nfd 1/1 ready" in progress.current(1.0)
+
+
+def test_every_step_of_a_replacement_is_a_line_with_what_it_waits_for() -> None:
+    """The step is the word on the node's label; another reason within a step is for the heartbeat."""
+    progress = Progress(0.0)
+    for step, message in (
+        ("upgrade-done", "the pod still runs the previous content"),
+        ("upgrade-required", "waits for a slot"),
+        ("cordon-required", "is in cordon-required"),
+        ("pod-deletion-required", "pods to go: a, b"),
+        ("pod-deletion-required", "pods to go: b"),
+        ("pod-restart-required", ""),
+    ):
+        progress.observe(replace(_event("driver", "t4-1", State.PROGRESSING, message), step=step))
+    progress.observe(replace(_event("driver", "t4-1", State.READY), step="upgrade-done"))
+    assert progress.news(1.0) == [
+        ". driver t4-1 progressing: the pod still runs the previous content",
+        ". driver t4-1 upgrade-required: waits for a slot",
+        ". driver t4-1 cordon-required",
+        ". driver t4-1 pod-deletion-required: pods to go: a, b",
+        ". driver t4-1 pod-restart-required",
+        "+ driver t4-1 ready",
+    ]
+
+
+def test_a_run_that_only_speaks_for_itself_is_awaited_with_its_own_words() -> None:
+    """Such as a removal; beside components its last word, which may be old, is not what is awaited."""
+    progress = Progress(0.0)
+    progress.observe(_event("", "", State.PROGRESSING, "waits for default/train to end"))
+    progress.news(0.0)
+    assert progress.heartbeat(60.0) == "waiting 60 s; waits for default/train to end"
+    progress.observe(_event("driver", "t4-1", State.PROGRESSING, "builds"))
+    assert progress.current(61.0).endswith("driver 0/1 ready; t4-1: builds")

@@ -53,3 +53,11 @@ def test_a_failed_validation_stands_apart(samples: ModuleType) -> None:
     """What differs is never folded away."""
     failed = replace(samples.EVIDENCE, node="t4-2", passed=False, lines=("Failed to allocate",))
     assert "driver_validation on t4-2: failed" in status.evidence([samples.EVIDENCE, failed])
+
+
+def test_a_driver_of_the_hosts_own_is_marked(samples: ModuleType) -> None:
+    """Whoever upgrades it looks elsewhere than in the inventory."""
+    row = replace(samples.STATUS.nodes[0], driver="550.90.07", driver_on_host=True)
+    assert "550.90.07 (host)" in status.nodes([row])
+    document = status.document(replace(samples.STATUS, nodes=(row,)))
+    assert document["nodes"][0]["driver_on_host"] is True

@@ -45,6 +45,17 @@ def test_a_new_container_does_not_betray_its_env() -> None:
     assert "hunter2" not in shown(container)
 
 
+@pytest.mark.parametrize(
+    "value",
+    ["http://me:hunter2@proxy:3128", "--token=hunter2", {"name": "HTTPS_PROXY", "value": "http://hunter2@proxy"}],
+)
+def test_a_secret_inside_a_value_is_hidden_and_the_rest_is_not(value: object) -> None:
+    """Passwords of proxies, and arguments; in text, JSON and diffs alike."""
+    for told in (shown(value), str(redacted({"kind": "Pod", "it": [value]}))):
+        assert "hunter2" not in told
+        assert "proxy" in told or "--token=" in told
+
+
 def test_a_redacted_secret_keeps_its_keys() -> None:
     """A reader sees which keys there are, not what they hold."""
     manifest = {"kind": "Secret", "metadata": {"name": "x"}, "data": {"token": "aHVudGVyMg=="}}

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from gpu_provision.sandbox import hosts
+from gpu_provision.sandbox import hosts, isolation
 from gpu_provision.sandbox.fleet import load_fleet
 from gpu_provision.sandbox.host_root import HostSpec, spec_of
 from gpu_provision.sandbox.hosts import SimulatedHost
@@ -50,6 +50,16 @@ def failed(host: SimulatedHost, command: str) -> str:
 
 def loaded(shell: Shell) -> set[str]:
     return {line.split()[0] for line in shell("lsmod").splitlines()[1:]}
+
+
+def test_a_driver_of_the_machine_below_is_not_the_hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever has an NVIDIA driver on the own machine has a sandbox, too. Any file stands in for the driver's."""
+    monkeypatch.setattr(isolation, "DRIVER_FILES", ("lib/os-releas*",))
+    isolation._driver_files.cache_clear()
+    covered = hosts.ensure(HostSpec(name="t4-1"), tmp_path)
+    isolation._driver_files.cache_clear()
+    assert Path("/usr/lib/os-release").stat().st_size
+    assert said(covered, "[ -s /usr/lib/os-release ] || echo covered") == "covered"
 
 
 def test_host_says_who_it_is(shell: Shell) -> None:
@@ -275,3 +285,14 @@ def test_hosts_are_light_to_import() -> None:
     """Because pyinfra imports every connector for every inventory."""
     code = "import sys, gpu_provision.sandbox.hosts; sys.exit('yaml' in sys.modules or 'aiohttp' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_new_host_is_in_the_boot_that_its_node_is_in(tmp_path: Path) -> None:
+    """Whoever uses a host for the first time has not rebooted its node by that."""
+    memory = tmp_path / "machines/t4-1.jsonl"
+    memory.parent.mkdir()
+    memory.write_text('{"boot_id": "before"}\n{"boot_id": "as of the node"}\n')
+    host = hosts.ensure(WITH_NOUVEAU, tmp_path)
+    assert said(host, "cat /proc/sys/kernel/random/boot_id") == "as of the node"
+    hosts.reboot(host)
+    assert said(host, "cat /proc/sys/kernel/random/boot_id") != "as of the node"

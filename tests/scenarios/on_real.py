@@ -83,9 +83,9 @@ class RealWorld(World):
         """The kubeconfig of the user who has only the rights they need."""
         return self._cluster.account
 
-    def give_rights(self) -> tuple[str, ...]:
+    def give_rights(self, *options: str) -> tuple[str, ...]:
         """Give them to the user that every run is of."""
-        rights = self.cli("rbac", "-i", str(self.inventory), *self._cluster.subject, check=True).out
+        rights = self.cli("rbac", "-i", str(self.inventory), *options, *self._cluster.subject, check=True).out
         self.kubectl("apply", "-f", "-", stdin=rights)
         return ()
 

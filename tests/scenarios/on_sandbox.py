@@ -33,10 +33,12 @@ class SandboxWorld(World):
         """The sandbox's own kubeconfig."""
         return self.kubeconfig
 
-    def give_rights(self) -> tuple[str, ...]:
+    def give_rights(self, *options: str) -> tuple[str, ...]:
         """Give them to a user besides the administrator."""
         access = self.cli("sandbox", "kubeconfig", "--fleet", str(self.fleet), "--user", _USER, check=True).out
-        self.kubectl("apply", "-f", "-", stdin=self.cli("rbac", "-i", str(self.inventory), "--user", _USER).out)
+        self.kubectl(
+            "apply", "-f", "-", stdin=self.cli("rbac", "-i", str(self.inventory), *options, "--user", _USER).out
+        )
         return "--kubeconfig", access.strip()
 
     def edited(self) -> None:

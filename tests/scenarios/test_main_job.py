@@ -69,7 +69,7 @@ def test_a_version_change_is_one_field(world: World, first_run: str) -> None:
     plan = world.plan().out
     assert "v0.20.0 -> " in plan, first_run
     assert "v0.19.3" in plan
-    assert "restarts 3 pods" in plan
+    assert "restarts pods on 3 nodes" in plan
     changed = json.loads(world.plan("--json").out)
     updates = [change for change in changed["changes"] if change["action"] == "update"]
     assert [change["object"]["kind"] for change in updates] == ["DaemonSet"], updates
@@ -88,7 +88,7 @@ def test_the_dry_run_of_pyinfra_names_the_operations_and_the_fields(world: World
         "GPU stack | Device plugin validation",
     ], first_run
     assert "k8s-device-plugin:v0.19.3" in dry
-    assert "restarts 3 pods" in dry
+    assert "restarts pods on 3 nodes" in dry
 
 
 def test_the_next_run_applies_the_version_and_the_one_after_nothing(world: World, first_run: str) -> None:

@@ -58,7 +58,11 @@ def test_an_api_server_that_went_away_is_told_while_it_is_waited_for(new_world: 
     world.until(lambda: len(world.writes()) > _IN_THE_MIDDLE)
     world.kill_server()
     assert run.stdout is not None
-    told = next(line for line in run.stdout if "has not answered for" in line)
+    told = ""
+    while "has not answered for" not in told:
+        line = run.stdout.readline()
+        assert line, f"the run ended: {told}"
+        told += line
     run.send_signal(signal.SIGINT)
     out, _ = run.communicate(timeout=60)
     assert run.returncode == 130, told + out

@@ -93,7 +93,7 @@ class World(ABC):
         """The kubeconfig that the tool runs with."""
 
     @abstractmethod
-    def give_rights(self) -> tuple[str, ...]:
+    def give_rights(self, *options: str) -> tuple[str, ...]:
         """Let the administrator apply what ``gpu-provision rbac`` prints; return the flags to run with no more."""
 
     @abstractmethod
@@ -192,10 +192,10 @@ class World(ABC):
         """Return what gpu-provision status says; it exits with 1 where something is not ready."""
         return json.loads(self.cli("status", "--json", "-i", str(self.inventory)).out)
 
-    def pyinfra(self, *arguments: str, check: bool = False) -> Answer:
+    def pyinfra(self, *arguments: str, deploy: str = "gpu_stack.py", check: bool = False) -> Answer:
         """Run stock pyinfra, as the README says, on this user's inventory."""
-        deploy = str(CHECKOUT / "deploys" / "gpu_stack.py")
-        return self.run(str(_BIN / "pyinfra"), *arguments, self.inventory.with_suffix(".py").name, deploy, check=check)
+        words = self.inventory.with_suffix(".py").name, str(CHECKOUT / "deploys" / deploy)
+        return self.run(str(_BIN / "pyinfra"), *arguments, *words, check=check)
 
     def kubectl(self, *arguments: str, check: bool = True, stdin: str | None = None) -> Answer:
         """Run the real kubectl as the cluster's administrator."""

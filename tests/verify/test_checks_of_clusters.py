@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +111,19 @@ def test_driver_version_is_that_of_the_label(
         return
     with pytest.raises(AssertionError, match=rf"full is {found}, not 595\.91\.07"):
         checks.test_the_driver_is_of_the_declared_version(node, inventory, cluster)
+
+
+def test_driver_version_is_nobodys_to_declare_where_the_host_has_its_own(
+    node: DeclaredNode, inventory: Inventory
+) -> None:
+    """``driver.enabled: auto`` has left it there, which the node's labels tell."""
+    auto = replace(node, pool=replace(node.pool, driver=replace(node.pool.driver, prefer_host=True)))
+    own = {"nvidia.com/gpu.deploy.driver": "pre-installed", "nvidia.com/cuda.driver-version.full": "550.90.07"}
+    with pytest.raises(pytest.skip.Exception, match="the driver belongs to the host"):
+        checks.test_the_driver_is_of_the_declared_version(auto, inventory, Answering({NODE: live(**own)}))
+    own.pop("nvidia.com/gpu.deploy.driver")
+    with pytest.raises(AssertionError, match=r"is 550\.90\.07, not 595"):
+        checks.test_the_driver_is_of_the_declared_version(auto, inventory, Answering({NODE: live(**own)}))
 
 
 def exporter(gpus: int) -> str:

@@ -22,7 +22,6 @@ nodes:
 - {name: gpu-1, pool: t4, address: 192.0.2.7}
 - {name: gpu-2, pool: t4, address: "2001:db8::7", ssh: {user: root}}
 - {name: gpu-3, pool: t4, ssh: {bastion: "jump@bastion.example"}}
-- {name: gpu-4, pool: t4, connect: kubernetes}
 """
 
 
@@ -125,9 +124,3 @@ def test_nobody_logs_in_where_the_host_phase_is_off(inventory_file: Path) -> Non
     """The reason is told."""
     with pytest.raises(LeftOut, match="host phase is off"):
         host_of(load(inventory_file), "alone-1")
-
-
-def test_nobody_makes_a_pod_to_look_at_a_host(over_ssh: Path) -> None:
-    """Looking changes nothing, also where the host phase takes a pod to get there."""
-    with pytest.raises(LeftOut, match="acceptance tests make none"):
-        host_of(load(over_ssh), "gpu-4")

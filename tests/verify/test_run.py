@@ -16,7 +16,7 @@ from gpu_provision.verify.hosts import host_of
 from gpu_provision.verify.result import Outcome, Verification
 from gpu_provision.verify.run import Wanted, verify
 
-OURS = 7  # checks of a GPU host
+OURS = 9  # checks of a GPU host
 
 
 def outcomes(found: Verification, node: str) -> dict[str, Outcome]:
@@ -95,6 +95,20 @@ def test_kernel_parameter_that_differs_fails_with_both_values(inventory_file: Pa
     wanted = Wanted(inventory=str(inventory_file), cluster=False, nodes=("good-1",))
     (failed,) = verify(wanted).of(Outcome.FAILED)
     assert failed.reason == "vm.max_map_count is 65530, not 1; kernel.none is missing, not 1"
+
+
+@pytest.mark.usefixtures("sandbox")
+def test_huge_pages_and_limits_that_differ_fail_with_both_numbers(inventory_file: Path) -> None:
+    """Both as the running kernel has them."""
+    prepared(inventory_file, "good-1")
+    own = "{hugepages: {2Mi: 64, 64Ki: 1}, limits: {memlock: unlimited, stack: 8Mi}}"
+    declared = f"{{name: good-1, pool: t4, host_prerequisites: {own}}}"
+    inventory_file.write_text(inventory_file.read_text().replace("{name: good-1, pool: t4}", declared))
+    host_of(load(inventory_file), "good-1").run_test("echo 7 >/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages")
+    wanted = Wanted(inventory=str(inventory_file), cluster=False, nodes=("good-1",))
+    pages, limits = verify(wanted).of(Outcome.FAILED)
+    assert pages.reason == "huge pages: 7 of 64 of 2Mi; 0 of 1 of 64Ki"
+    assert limits.reason == "memlock is 8388608, not unlimited; stack is 8388608 or unlimited, not 8388608"
 
 
 @pytest.mark.usefixtures("sandbox")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from gpu_provision.inventory.checks.files import check_files
 from gpu_provision.inventory.checks.nodes import check_nodes
+from gpu_provision.inventory.checks.rollouts import check_rollouts
 from gpu_provision.inventory.checks.settings import check_settings
 from gpu_provision.inventory.checks.subject import Subject
 from gpu_provision.inventory.checks.versions import check_versions
@@ -18,3 +20,5 @@ def check_meaning(subject: Subject) -> Iterator[Finding]:
     yield from check_nodes(subject)
     yield from check_versions(subject)
     yield from check_settings(subject)
+    yield from check_files(subject)
+    yield from check_rollouts(subject)

@@ -148,16 +148,17 @@ def _driver_for_system(subject: Subject, name: str, pool: NodePool) -> Iterator[
     if pool.os is None or {"image", "repository"} & section.keys():
         return
     path, tag = ("pools", name, "os"), f"{pool.os.id}{pool.os.version}"
+    tell = subject.warning if pool.driver.prefer_host else subject.error  # each host may have a driver of its own
     if pool.os.id in systems.WITHOUT_IMAGES:
         what = f"There is no driver image for {tag}; on {pool.os.id} the driver belongs to the host."
         fix = f"Install the driver on the hosts and set pools.{name}.driver.enabled: false"
-        yield subject.error("GP152", path, what, fix)
+        yield tell("GP152", path, what, fix)
     elif pool.os.id not in systems.IMAGES:
         what = f"There is no driver image for {tag}."
         close = nearest(tag, systems.known_tags())
         hosts = f"install the driver on the hosts and set pools.{name}.driver.enabled: false"
         fix = f"Did you mean {close}? Else {hosts}" if close else f"{hosts[0].upper()}{hosts[1:]}"
-        yield subject.error("GP152", path, what, fix)
+        yield tell("GP152", path, what, fix)
     elif not systems.has_images(pool.os):
         what = f"No driver images are known for {tag}."
         known = f"Known: {', '.join(pool.os.id + version for version in systems.IMAGES[pool.os.id])}"

@@ -22,14 +22,16 @@ _PURGE = {
 def beside_container(subject: Subject) -> Iterator[Finding]:
     """Yield a driver of the host's own where a container is to bring one."""
     host = subject.host
-    if not (subject.expected.gpu_count and subject.expected.driver_container and host.driver.on_host):
+    expected = subject.expected
+    if not (expected.gpu_count and expected.driver_container and host.driver.on_host) or expected.driver_auto:
         return
     yield subject.error(
         codes.HOST_DRIVER,
         f"the driver is to come as a container, and the host has {_name(host.driver)} {_origin(host)}",
         evidence=_evidence(host),
         consequence="the container cannot unload it, or leaves two drivers side by side",
-        fix=f"keep the host's driver: {subject.driver_key}.enabled: false; or remove it: {_removal(host)}",
+        fix=f"keep the host's driver: {subject.driver_key}.enabled: false, or auto if other hosts have none;"
+        f" or remove it: {_removal(host)}",
     )
 
 
@@ -44,7 +46,37 @@ def missing(subject: Subject) -> Iterator[Finding]:
         f"{subject.driver_key}.enabled is false, and the host has no NVIDIA driver",
         evidence=f"{loaded}; {_packages(subject.host) or 'no driver package'}",
         consequence="the toolkit and all that follows wait for a driver that never comes",
-        fix=f"install a driver on the host, or let a container bring it: {subject.driver_key}.enabled: true",
+        fix="install a driver on the host, or let a container bring it:"
+        f" {subject.driver_key}.enabled: true, or auto if other hosts have their own",
+    )
+
+
+def removed(subject: Subject) -> Iterator[Finding]:
+    """Yield a driver of the host's that is gone but for its loaded modules, where a container is to follow."""
+    driver = subject.host.driver
+    if not _is_left_to_host(subject) or not driver.loaded or driver.in_container or driver.has_files:
+        return
+    yield subject.error(
+        codes.HOST_DRIVER_REMOVED,
+        f"the host's driver {driver.loaded} was removed, and is still loaded",
+        evidence=f"/sys/module/nvidia/version: {driver.loaded}; no module for this kernel, no libnvidia-ml,"
+        " no nvidia-smi",
+        consequence="programs that run go on with it; the driver container would have to end them to unload it",
+        fix="drain the node and reboot it; then the container brings the driver",
+    )
+
+
+def waits(subject: Subject) -> Iterator[Finding]:
+    """Yield a driver that was installed on the host while a container's is loaded."""
+    driver = subject.host.driver
+    if not _is_left_to_host(subject) or not (driver.loaded and driver.in_container and driver.on_host):
+        return
+    yield subject.warning(
+        codes.HOST_DRIVER_WAITS,
+        f"the host has {_name(driver)} {_origin(subject.host)}, and a container's {driver.loaded} is loaded",
+        evidence=f"{_evidence(subject.host)}; /run/nvidia/driver is mounted",
+        consequence="the node keeps the container's until it reboots",
+        fix=f"drain the node and reboot it: then it has its own; or remove that before: {_removal(subject.host)}",
     )
 
 
@@ -72,7 +104,8 @@ def mixed(subject: Subject) -> Iterator[Finding]:
 def not_loaded(subject: Subject) -> Iterator[Finding]:
     """Yield a driver of the host's that is installed and not loaded."""
     driver = subject.host.driver
-    idle = subject.expected.gpu_count and not subject.expected.driver_container and driver.on_host and not driver.loaded
+    hosts = not subject.expected.driver_container or subject.expected.driver_auto
+    idle = subject.expected.gpu_count and hosts and driver.on_host and not driver.loaded
     if idle and subject.host.pci.gpus:
         built = ", ".join(f"{version} for {kernel}" for version, kernel in driver.dkms)
         yield subject.error(
@@ -81,10 +114,21 @@ def not_loaded(subject: Subject) -> Iterator[Finding]:
             evidence=f"no /sys/module/nvidia; module: {driver.module or 'none for this kernel'}"
             f"{f'; built by DKMS: {built}' if built else ''}",
             consequence="no container gets a GPU",
-            fix="modprobe nvidia, and read what the kernel says: dmesg | tail"
-            if driver.module
-            else f"build it for this kernel: dkms autoinstall -k {subject.host.kernel.running}",
+            fix=_awakening(subject),
         )
+
+
+def _awakening(subject: Subject) -> str:
+    """Say how a driver gets loaded; where a container may bring one, its removal helps as well."""
+    host = subject.host
+    if host.driver.module:
+        return "modprobe nvidia, and read what the kernel says: dmesg | tail"
+    build = f"build it for this kernel: dkms autoinstall -k {host.kernel.running}"
+    return (
+        f"{build}; or let a container bring one, and remove it: {_removal(host)}"
+        if _is_left_to_host(subject)
+        else build
+    )
 
 
 def held(subject: Subject) -> Iterator[Finding]:
@@ -100,6 +144,12 @@ def held(subject: Subject) -> Iterator[Finding]:
         consequence="an upgrade of the driver container waits for them, or fails",
         fix=f"systemctl disable --now {' '.join(units)}",
     )
+
+
+def _is_left_to_host(subject: Subject) -> bool:
+    """Return whether the host may have a driver of its own, and has none that is in charge."""
+    expected = subject.expected
+    return bool(expected.gpu_count and expected.driver_auto and expected.driver_container)
 
 
 def _name(driver: Driver) -> str:

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from gpu_provision.inventory import systems
 from gpu_provision.model.findings import Finding
+from gpu_provision.model.inventory import OperatingSystem
 from gpu_provision.preflight import codes
 from gpu_provision.preflight.subject import ImageAnswer, ImageState, Subject
+
+_NVIDIAS = "/nvidia/driver"
+"""End of the names of NVIDIA's images, also where a mirror has them."""
 
 
 def driver_image(subject: Subject) -> Iterator[Finding]:
@@ -23,6 +28,28 @@ def driver_image(subject: Subject) -> Iterator[Finding]:
             yield _other_architecture(subject, answer)
         case ImageState.REFUSED | ImageState.UNREACHABLE:
             yield _unknown(subject, answer)
+
+
+def unknown_system(subject: Subject) -> Iterator[Finding]:
+    """Yield a host whose own system NVIDIA makes no driver images for, where no registry was asked."""
+    expected, system = subject.expected, subject.host.system.name
+    of_nvidia = expected.driver_image.endswith(_NVIDIAS)
+    if subject.image is not None or not (expected.gpu_count and of_nvidia and system):
+        return
+    if system.id in systems.WITHOUT_IMAGES or not systems.has_images(system):
+        yield subject.warning(
+            codes.IMAGE_ABSENT,
+            f"no driver image is known for {system.tag}",
+            evidence=f"/etc/os-release: {subject.host.system.title or system.tag}; no registry was asked",
+            consequence="the driver pod stays in ImagePullBackOff",
+            fix=f"install the driver on the host and set {subject.driver_key}.enabled: false, or see whether there is"
+            f" one by now: gpu-provision preflight without --offline; {_known(system)}",
+        )
+
+
+def _known(system: OperatingSystem) -> str:
+    versions = systems.IMAGES.get(system.id, ())
+    return f"known: {', '.join(system.id + version for version in versions)}" if versions else "own images are as good"
 
 
 def _absent(subject: Subject, answer: ImageAnswer) -> Finding:

@@ -14,6 +14,12 @@ _KERNELS = ("linux-image-*", "kernel", "kernel-core", "kernel-default")
 _DRIVERS = ("nvidia-driver*", "nvidia-dkms*", "linux-modules-nvidia-*", "libnvidia-compute*", "kmod-nvidia*",
             "nvidia-open-driver*")  # fmt: skip
 _HOLD = {"dpkg": "apt-mark hold {names}", "rpm": "dnf versionlock add {names}   (SUSE: zypper addlock {names})"}
+_HEADERS = {
+    "apt": ("package linux-headers-{release}", "/var/lib/apt/lists"),
+    "dnf": ("provider of kernel-devel-uname-r = {release}", "dnf -C repoquery"),
+    "zypp": ("devel package of {release}", "/var/cache/zypp/solv"),
+}
+_REFRESH = {"apt": "apt-get update", "dnf": "dnf makecache", "zypp": "zypper refresh"}
 _MANY = 4
 
 
@@ -34,24 +40,56 @@ def pending(subject: Subject) -> Iterator[Finding]:
 
 
 def headers(subject: Subject) -> Iterator[Finding]:
-    """Yield a running kernel that the distribution no longer has headers for: a driver is compiled with them."""
+    """Yield kernels that the distribution no longer has headers for, where a driver is compiled with them."""
     running, kernels = subject.host.kernel.running, subject.host.kernels
-    compiled = subject.expected.gpu_count and subject.expected.driver_container
-    if compiled and kernels.headers_offered is False and running not in kernels.with_headers:
+    following = kernels.next.release if kernels.next else running
+    compiled = subject.expected.gpu_count and (subject.expected.driver_container or subject.host.driver.dkms)
+    for release in kernels.without_headers(running, following) if compiled else ():
+        package, lists = _HEADERS[kernels.lists]
         yield subject.warning(
             codes.NO_HEADERS,
-            f"the package lists have no linux-headers-{running}",
-            evidence=f"/var/lib/apt/lists: no package linux-headers-{running}; no /lib/modules/{running}/build",
-            consequence="the driver container asks the same archives for them, and cannot build the driver",
-            fix=f"apt-get update; if they are gone for good, boot a kernel that has them, or set {subject.driver_key}"
-            ".repo_config to a repository with them",
+            f"the package lists have no headers for kernel {release}, which {_role(release, running)}",
+            evidence=f"{lists}: no {package.format(release=release)}; no /lib/modules/{release}/build",
+            consequence="the driver container asks the same archives for them, and cannot build the driver"
+            if subject.expected.driver_container
+            else "DKMS cannot build the host's driver for it",
+            fix=f"{_REFRESH[kernels.lists]}; if they are gone for good, boot a kernel that has them"
+            f"{_other_way(subject)}",
         )
 
 
+def large_pages(subject: Subject) -> Iterator[Finding]:
+    """Yield Red Hat's kernels with large pages: a driver container asks for packages that they do not come from.
+
+    Source: the images' own script (NVIDIA/gpu-driver-container, rhel9/nvidia-driver) asks for kernel-devel-$(uname -r);
+    of these kernels it is called kernel-64k-devel. See also NVIDIA/gpu-operator#1503.
+    """
+    kernel = subject.host.kernel
+    if subject.expected.gpu_count and subject.expected.driver_container and kernel.running.endswith("+64k"):
+        yield subject.warning(
+            codes.LARGE_PAGES,
+            "the kernel has pages of 64 KiB, whose headers the driver container looks for under another name",
+            evidence=f"uname -r: {kernel.running}, page size {kernel.page_size}",
+            consequence=f"the container finds no package kernel-devel-{kernel.running}, and cannot build the driver",
+            fix="boot the kernel with pages of 4 KiB (grubby --set-default), or install the driver on the host and set"
+            f" {subject.driver_key}.enabled: false",
+        )
+
+
+def _role(release: str, running: str) -> str:
+    return "runs" if release == running else "boots next"
+
+
+def _other_way(subject: Subject) -> str:
+    if not subject.expected.driver_container:
+        return ""
+    return f", or set {subject.driver_key}.repo_config to a repository with them"
+
+
 def unattended(subject: Subject) -> Iterator[Finding]:
-    """Yield kernels, and drivers of the host's, that may be replaced under running GPUs."""
+    """Yield kernels, and drivers of the host's, that may be replaced under running GPUs and that nobody will hold."""
     packages = subject.host.packages
-    if not subject.expected.gpu_count or not packages.unattended:
+    if not subject.expected.gpu_count or not packages.unattended or subject.expected.hold_packages:
         return
     watched = (*packages.matching(*_KERNELS), *packages.matching(*_DRIVERS))
     loose = [package for package in watched if not packages.is_kept(package)]

@@ -64,6 +64,19 @@ def disk(subject: Subject) -> Iterator[Finding]:
     )
 
 
+def swap(subject: Subject) -> Iterator[Finding]:
+    """Yield a host that swaps, where the kubelet does not put up with it. One that runs already looks no more."""
+    swapped, kubernetes = subject.host.storage.swap, subject.host.kubernetes
+    if subject.expected.gpu_count and swapped and kubernetes.refuses_swap:
+        yield subject.warning(
+            codes.SWAP_ON,
+            "the host swaps, and its kubelet is not told to put up with that",
+            evidence=f"/proc/swaps: {', '.join(swapped)}; failSwapOn is not false",
+            consequence='the kubelet ends at its next start: "running with swap on is not supported"',
+            fix="swapoff -a, and take it out of /etc/fstab; or failSwapOn: false in the kubelet's configuration",
+        )
+
+
 def clock(subject: Subject) -> Iterator[Finding]:
     """Yield a clock that is wrong by more than a round trip explains."""
     seen = subject.host.clock

@@ -20,7 +20,8 @@ def container_driver(subject: Subject) -> Iterator[Finding]:
             evidence=_evidence(firmware),
             consequence='the driver is built and then not loaded: "Key was rejected by service"',
             fix="install the distribution's signed driver on the host (Ubuntu: linux-modules-nvidia-BRANCH-server-open-"
-            f"{subject.host.kernel.running or '$(uname -r)'}) and set {subject.driver_key}.enabled: false;"
+            f"{subject.host.kernel.running or '$(uname -r)'})"
+            f"{'' if subject.expected.driver_auto else f' and set {subject.driver_key}.enabled: false'};"
             " or turn Secure Boot off in the firmware",
         )
 

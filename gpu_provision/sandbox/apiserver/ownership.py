@@ -10,7 +10,7 @@ from gpu_provision.sandbox.apiserver.fieldmanager import applied as applied_by
 from gpu_provision.sandbox.apiserver.objects import now
 from gpu_provision.sandbox.apiserver.status import StatusError, bad_request
 
-__all__ = ["applied", "recorded", "same_but_for_times", "wants_reset", "with_fields"]
+__all__ = ["applied", "recorded", "requested", "same_but_for_times", "wants_reset", "with_fields"]
 
 
 def recorded(
@@ -30,6 +30,12 @@ def with_fields(new: Object, fields: Any) -> Object:
 def wants_reset(body: Object) -> bool:
     """Say whether a client asks to forget who owns what: an empty list, or one empty entry."""
     return body["metadata"].get("managedFields") in ([], [{}])
+
+
+def requested(body: Object, old: Object) -> Any:
+    """Return the managedFields from which a write starts: its own if it brings other ones, as the server allows."""
+    stored, given = old["metadata"].get("managedFields"), body["metadata"].get("managedFields")
+    return stored if not given or given == stored else given
 
 
 def applied(  # noqa: PLR0913 - the parts of a server-side apply

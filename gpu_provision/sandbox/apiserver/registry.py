@@ -127,7 +127,7 @@ class Registry:
         if refusal := checked_version(old.object, body, info):
             raise refusal
         reset = ownership.wants_reset(body)
-        body["metadata"]["managedFields"] = [] if reset else old.object["metadata"].get("managedFields")
+        body["metadata"]["managedFields"] = [] if reset else ownership.requested(body, old.object)
         new = self._rules.changed(info, old.object, body, part)
         if reset:
             new["metadata"]["managedFields"] = []

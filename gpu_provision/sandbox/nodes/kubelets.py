@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Collection
+from pathlib import Path
 from typing import Any
 
 from gpu_provision.sandbox.nodes.faults import Fault, Faults
@@ -14,6 +16,7 @@ from gpu_provision.sandbox.nodes.world import World
 
 _log = logging.getLogger(__name__)
 _REBOOT_AGAIN = 60.0
+_LOOK_SECONDS = 0.25  # between looks at the hosts, which are other processes'
 Object = dict[str, Any]
 
 
@@ -77,14 +80,34 @@ class Kubelets:
 
     async def reboot(self, machine: Machine) -> None:
         """Reboot a machine: its pods lose their containers and start again afterwards."""
+        self._go_down(machine)
+        await self._come_up(machine)
+
+    def _go_down(self, machine: Machine) -> None:
         _log.info("%s reboots", machine.name)
         machine.rebooting = True
         for worker in [worker for worker in self._workers.values() if worker.machine is machine]:
             worker.reboot()
         machine.reboot()
-        await self._world.sleep(self._world.timings.reboot)
-        machine.rebooting = False
-        machine.wake()
+
+    async def _come_up(self, machine: Machine) -> None:
+        """A fault that ends meanwhile cuts it short."""
+        try:
+            await self._world.sleep(self._world.timings.reboot)
+        finally:
+            machine.rebooting = False
+            machine.wake()
+
+    async def follow_hosts(self) -> None:
+        """Reboot machines whose simulated hosts have rebooted, until cancelled."""
+        machines = {each.host.directory: each for each in self._world.machines.values() if each.host.directory}
+        async with asyncio.TaskGroup() as group:
+            while machines:
+                await asyncio.sleep(_LOOK_SECONDS)
+                for machine in (machines[host] for host in _in_use(machines)):
+                    if not machine.rebooting and machine.host.boot_id() not in {"", machine.state.boot_id}:
+                        self._go_down(machine)
+                        group.create_task(self._come_up(machine))
 
     def abandon(self) -> None:
         """Stop simulating and leave everything as it is."""
@@ -92,6 +115,12 @@ class Kubelets:
             worker.abandon()
         for task in self._reboots.values():
             task.cancel()
+
+
+def _in_use(hosts: Collection[Path]) -> list[Path]:
+    """Return those of many hosts that somebody has used."""
+    homes = {host.parent for host in hosts}
+    return [host for home in homes if home.is_dir() for host in home.iterdir() if host in hosts]
 
 
 def _uid(pod: Object) -> str:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from gpu_provision.sandbox.fleet import MachineSpec
 from gpu_provision.sandbox.nodes.faults import Fault, Faults
+from gpu_provision.sandbox.nodes.host_files import HostFiles
 
 DRIVER_ROOT = "/run/nvidia/driver"
 RUNTIME_DROP_IN = "/etc/containerd/conf.d/99-nvidia.toml"
@@ -20,7 +21,7 @@ RUNTIME_CONFIGS = (RUNTIME_DROP_IN, "/etc/containerd/config.toml", "/etc/docker/
 CRIO_DROP_IN = "/etc/crio/crio.conf.d/99-nvidia.conf"
 VOLATILE = ("/run/", "/sys/", "/proc/", "/dev/")
 NVIDIA_VENDOR = "10de"
-_HOST_MODULES = "proc/modules"
+_SMI = "/usr/bin/nvidia-smi"
 _LARGEST_FILE = 500_000
 
 
@@ -69,17 +70,23 @@ class MachineState:
 
 
 class Machine:
-    """A simulated machine. Every change wakes those who wait for one."""
+    """A simulated machine. Every change wakes those who wait for one.
+
+    Attributes:
+        host: What it shares with the simulated host.
+    """
 
     def __init__(self, spec: MachineSpec, *, index: int = 1, home: Path | None = None) -> None:
         """Take up the state kept in ``home``, or boot for the first time."""
         self.spec, self.name = spec, spec.name
         self.address = f"10.{100 + index // 65536 % 100}.{index // 256 % 256}.{index % 256}"
         self._file = home / f"{spec.name}.jsonl" if home else None
-        self._host = home.parent / "hosts" / spec.name if home else None
+        self.host = HostFiles(home.parent / "hosts" / spec.name if home else None)
         remembered = _load(self._file)
         self.known = remembered is not None
         self.state = remembered or MachineState()
+        if not self.known:
+            self.state.boot_id = self.host.boot_id() or self.state.boot_id
         self.faults = Faults()
         self.rebooting = self._save_is_due = False
         self.clients: set[str] = set()
@@ -133,8 +140,9 @@ class Machine:
 
     @property
     def host_driver(self) -> str:
-        """Version of the driver that was installed on the host itself; empty for none."""
-        return str(self.spec.host.get("driver", ""))
+        """Version of the driver on the host itself, as the simulated host shows, else as the fleet says."""
+        shown = self.host.own_driver()
+        return str(self.spec.host.get("driver", "")) if shown is None else shown
 
     @property
     def handlers(self) -> frozenset[str]:
@@ -144,30 +152,14 @@ class Machine:
 
     def nouveau_loaded(self) -> bool:
         """Whether nouveau holds the card, as the simulated host's own modules show, else as the fleet says."""
-        lines = self._host_modules()
+        lines = self.host.modules()
         if lines is not None:
             return any(line.startswith("nouveau ") for line in lines)
         return bool(self.spec.host.get("nouveau"))
 
     def unload_nouveau(self) -> bool:
         """Unload nouveau from the simulated host; False if it is in use."""
-        lines = self._host_modules()
-        if lines is None or self._host is None:
-            return True
-        held = [line for line in lines if line.startswith("nouveau ")]
-        if any(line.split()[2] != "0" for line in held):
-            return False
-        if held:
-            rest = "".join(f"{line}\n" for line in lines if line not in held)
-            (self._host / _HOST_MODULES).write_text(rest, encoding="utf-8")
-        return True
-
-    def _host_modules(self) -> list[str] | None:
-        """Return the simulated host's /proc/modules; None while nobody used that host."""
-        try:
-            return (self._host / _HOST_MODULES).read_text(encoding="utf-8").splitlines() if self._host else None
-        except OSError:
-            return None
+        return self.host.unload("nouveau")
 
     def unload_driver(self) -> bool:
         """Unload the driver and take its files away; False if a container uses it."""
@@ -177,6 +169,7 @@ class Machine:
         self.state.modules = [module for module in self.state.modules if not module.startswith("nvidia")]
         gone = (f"{DRIVER_ROOT}/", "/sys/module/nvidia/")
         self.state.files = {path: text for path, text in self.state.files.items() if not path.startswith(gone)}
+        self.host.hide_containers_driver()
         self.changed()
         return True
 
@@ -236,14 +229,18 @@ class Machine:
             self.changed()
 
     def reboot(self) -> None:
-        """Lose what does not outlive a reboot, and get a new boot ID."""
+        """Lose what does not outlive a reboot, and get a new boot ID: the simulated host's, if that rebooted before."""
+        if self.host.boot_id() in {"", self.state.boot_id}:
+            self.host.begin_boot(_new_id())
+        boot_id = self.host.boot_id() or _new_id()
         kept = {path: text for path, text in self.state.files.items() if not path.startswith(VOLATILE)}
-        self.state.boot_id, self.state.files, self.state.directories = _new_id(), kept, []
+        self.state.boot_id, self.state.files, self.state.directories = boot_id, kept, []
         self.state.driver = self.state.driver_digest = ""
         self.state.owners = {}
         self.state.registered = 0
         self.state.devices, self.state.granted = (None if self.state.devices is None else 0), {}
         self.clients.clear()
+        self.host.hide_containers_driver()
         self._boot()
 
     def _boot(self) -> None:
@@ -251,7 +248,9 @@ class Machine:
         if self.host_driver and self.spec.gpu:
             self.state.driver = self.host_driver
             self.state.modules += ["nvidia", "nvidia_uvm", "nvidia_modeset"]
-            self.state.files["/usr/bin/nvidia-smi"] = "ELF"
+            self.state.files[_SMI] = "ELF"
+        else:
+            self.state.files.pop(_SMI, None)
         self.changed()
 
     def _save_soon(self) -> None:

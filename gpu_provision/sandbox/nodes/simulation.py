@@ -74,6 +74,7 @@ async def run_nodes(world: World, fleet: Fleet, *, registered: asyncio.Event | N
             group.create_task(faults.run())
             group.create_task(world.pods.run())
             group.create_task(world.events.run())
+            group.create_task(kubelets.follow_hosts())
             group.create_task(heartbeats(registrations, world))
             if registered is not None:
                 registered.set()

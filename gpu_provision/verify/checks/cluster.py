@@ -7,6 +7,7 @@ import re
 import pytest
 
 from gpu_provision.cluster.errors import NotFound, Overloaded
+from gpu_provision.components.driver_choice import choose
 from gpu_provision.components.labels import DIGEST, DRIVER_VERSION, GPU_PRESENT, INVENTORY
 from gpu_provision.model.cluster import Manifest
 from gpu_provision.model.findings import Refused, Rejected
@@ -47,14 +48,14 @@ def test_the_driver_is_of_the_declared_version(
     gpu_node: DeclaredNode, gpu_inventory: Inventory, gpu_cluster: GpuCluster
 ) -> None:
     """As GPU Feature Discovery reads it off the loaded driver."""
-    driver = gpu_node.pool.driver
-    if not driver.enabled:
+    driver, live = gpu_node.pool.driver, gpu_cluster.node(gpu_node.name)["metadata"].get("labels") or {}
+    if choose(driver, read=None, labels=live).on_host:
         pytest.skip("the driver belongs to the host, and the inventory says no version")
     if not gpu_inventory.specs.gfd.enabled:
         pytest.skip("gfd is off: nobody reads the version")
     if driver.image.version.startswith("sha256:"):
         pytest.skip("the driver is declared by digest, which says no version")
-    found = (gpu_cluster.node(gpu_node.name)["metadata"].get("labels") or {}).get(DRIVER_VERSION, "missing")
+    found = live.get(DRIVER_VERSION, "missing")
     # A precompiled image's tag goes on after the version: 535-5.15.0-122-generic.
     same = driver.image.version == found or driver.image.version.startswith(f"{found}-")
     assert same, f"{DRIVER_VERSION} is {found}, not {driver.image.version}"

@@ -50,10 +50,45 @@ def test_kernel_parameters_have_their_declared_values(gpu_node: DeclaredNode, gp
     assert not differing, "; ".join(differing)
 
 
+def test_huge_pages_are_reserved(gpu_node: DeclaredNode, gpu_host: Any) -> None:
+    """Those of ``host_prerequisites.hugepages``."""
+    wanted = gpu_node.prerequisites.hugepages
+    found = {size: machine.huge_pages(gpu_host, size) for size in wanted}
+    differing = [f"{max(found[size], 0)} of {wanted[size]} of {size}" for size in wanted if found[size] != wanted[size]]
+    assert not differing, f"huge pages: {'; '.join(differing)}"
+
+
+def test_containers_begin_with_the_declared_limits(gpu_node: DeclaredNode, gpu_host: Any) -> None:
+    """Those of ``host_prerequisites.limits``, as the processes of container runtimes have them."""
+    differing = []
+    for name, text in gpu_node.prerequisites.limits.items():
+        wanted, found = _bytes(text), machine.limits_of_runtimes(gpu_host, _TITLES[name])
+        if found != {wanted}:
+            differing.append(f"{name} is {' or '.join(sorted(found)) or 'nobody knows what'}, not {wanted}")
+    assert not differing, "; ".join(differing)
+
+
 def test_no_reboot_is_pending(inventory_node: DeclaredNode, inventory_host: Any) -> None:  # noqa: ARG001 - the node names the test
     """What was tested would not be what runs next."""
     reasons = machine.reboot_reasons(inventory_host)
     assert not reasons, f"a reboot is pending: {'; '.join(reasons)}"
+
+
+_TITLES = {
+    "memlock": "Max locked memory",
+    "stack": "Max stack size",
+    "core": "Max core file size",
+    "nproc": "Max processes",
+    "rtprio": "Max realtime priority",
+}
+
+
+def _bytes(text: str) -> str:
+    """Write a limit as the kernel prints it."""
+    for unit, power in (("Ki", 10), ("Mi", 20), ("Gi", 30)):
+        if text.endswith(unit):
+            return str(int(text.removesuffix(unit)) << power)
+    return text
 
 
 def _declared(node: DeclaredNode) -> frozenset[str]:

@@ -217,6 +217,22 @@ def test_a_list_of_managed_fields_that_is_empty_takes_all_ownership_away(server:
     assert "managedFields" not in found["metadata"]
 
 
+def test_a_patch_may_hand_fields_over_to_another_manager(server: Server, path: str) -> None:
+    rows = server.get(path)["metadata"]["managedFields"]
+    handed = [{**row, "manager": "second"} for row in rows if row["operation"] == "Apply"]
+    found = server.patch(path, {"metadata": {"managedFields": handed}})
+    assert entries(found).keys() == {("second", "Apply")}
+    assert server.apply(path, configmap("one", {"a": "3"}), manager="second").body["data"] == {"a": "3"}
+
+
+def test_managed_fields_that_the_server_does_not_understand_change_nothing(server: Server, path: str) -> None:
+    before = server.get(path)["metadata"]["managedFields"]
+    odd = [{"manager": "second", "operation": "Apply", "apiVersion": "v1", "fieldsType": "FieldsV9", "fieldsV1": {}}]
+    code = server.ask("PATCH", path, {"metadata": {"managedFields": odd}}, MERGE).code
+    assert code in {200, 422}
+    assert server.get(path)["metadata"]["managedFields"] == before
+
+
 def test_the_first_apply_of_an_object_that_was_made_otherwise_names_who_made_it(server: Server, namespace: str) -> None:
     path = core(namespace, "configmaps", "one")
     server.make(core(namespace, "configmaps"), configmap("one", {"a": "1"}))

@@ -6,38 +6,20 @@
 # Needs root, on Debian: what is built is the release that the machine itself runs, from its own package sources.
 set -euo pipefail
 umask 022
+. "$(dirname "${BASH_SOURCE[0]}")/debian.sh"
 
 folder=$(realpath "$1")
 root=$folder/root
-codename=$(. /etc/os-release && echo "${VERSION_CODENAME:-}")
 packages=(
   systemd-sysv dbus udev kmod pciutils openssh-server sudo iproute2 procps
   initramfs-tools linux-image-amd64 containerd runc
 )
 
-# Debian's own repositories: whatever form the machine's list of them has.
-source_lines() {
-  local keyring=/usr/share/keyrings/debian-archive-keyring.gpg
-  # shellcheck disable=SC2016 # apt's variables, not ours
-  apt-get indextargets --format '$(CODENAME) deb [signed-by='"$keyring"'] $(REPO_URI) $(RELEASE) $(COMPONENT)' \
-    'Origin: Debian' 'Component: main' 'Created-By: Packages' | sed -n "s/^$codename[^ ]* //p" | sort -u
-}
-
-# How the machine reaches them: its proxy, if it has one.
-apt_options() {
-  apt-config dump Acquire | grep -E '^Acquire::https?::Proxy' | sed 's/^/--aptopt=/' || true
-}
-
 install_system() {
-  local options
-  mapfile -t options < <(apt_options)
-  [ -n "$(source_lines)" ] || { echo "The package lists of this machine have nothing of Debian: apt-get update" >&2; exit 1; }
-  source_lines | mmdebstrap --quiet --mode=root --variant=minbase --include="$(IFS=,; echo "${packages[*]}")" \
-    "${options[@]}" --essential-hook='small_initramfs() { mkdir -p "$1/etc/initramfs-tools/conf.d"
+  install_debian "$root" "$(IFS=,; echo "${packages[*]}")" \
+    --essential-hook='small_initramfs() { mkdir -p "$1/etc/initramfs-tools/conf.d"
       echo MODULES=list >"$1/etc/initramfs-tools/conf.d/list"
-      printf "%s\n" virtio_pci virtio_blk ext4 >"$1/etc/initramfs-tools/modules"; }; small_initramfs "$1"' \
-    --dpkgopt='force-confold' --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/man/*' \
-    "$codename" "$root" -
+      printf "%s\n" virtio_pci virtio_blk ext4 >"$1/etc/initramfs-tools/modules"; }; small_initramfs "$1"'
 }
 
 write() {
@@ -49,13 +31,7 @@ configure() {
   write /etc/hostname <<<gpu-host
   write /etc/fstab <<<'/dev/vda / ext4 noinit_itable 0 1'
   write /etc/systemd/network/all.network <<<$'[Match]\nName=e*\n[Network]\nDHCP=yes'
-  write /etc/sudoers.d/admin <<<'admin ALL=(ALL) NOPASSWD: ALL'
-  chroot "$root" useradd --create-home --shell /bin/bash admin
-  local home
-  for home in /root /home/admin; do
-    write "$home/.ssh/authorized_keys" <"$folder/key.pub"
-  done
-  chroot "$root" chown -R admin: /home/admin
+  let_in "$root" "$folder/key.pub"
   chroot "$root" systemctl --quiet enable systemd-networkd ssh containerd
   # What a test machine has no use for costs seconds of every boot.
   chroot "$root" systemctl --quiet mask apt-daily.timer apt-daily-upgrade.timer systemd-timesyncd fstrim.timer

@@ -1,4 +1,4 @@
-"""What the tests on virtual machines share: the image, machines that have booted, a cluster that stays untouched."""
+"""What the tests of hosts share: the image, machines that have booted, a cluster that stays untouched."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from tests.real.hosts.machine import STOCK, Hardware, Machine, started
 
 _TIMES = pytest.StashKey[dict[str, float]]()
 
-NAMES = ("gpu-1", "gpu-2", "secure")
+NAMES = ("gpu-1", "gpu-2", "secure", "runtime-1", "own-driver-01")
 Boot = Callable[..., Machine]
+Lap = Callable[[str], contextlib.AbstractContextManager[None]]
 
 
 @pytest.fixture(scope="session")
@@ -52,7 +53,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 @pytest.fixture(scope="session")
-def lap(request: pytest.FixtureRequest) -> Callable[[str], contextlib.AbstractContextManager[None]]:
+def lap(request: pytest.FixtureRequest) -> Lap:
     """Measure a block, for people; no test depends on it."""
     times = request.config.stash.setdefault(_TIMES, {})
 
@@ -68,4 +69,4 @@ def lap(request: pytest.FixtureRequest) -> Callable[[str], contextlib.AbstractCo
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Print what was measured."""
     for what, seconds in config.stash.get(_TIMES, {}).items():
-        terminalreporter.write_line(f"virtual machines: {what}: {seconds:.1f} s")
+        terminalreporter.write_line(f"hosts: {what}: {seconds:.1f} s")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 import signal
 import subprocess
 import sys
@@ -12,13 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.real.hosts.image import Image
+from tests.real.hosts.ssh_host import SshHost
 from tests.real.processes import free_port, process
 
 BOOT_SECONDS = 400
-_COMMAND_SECONDS = 120
 _POLL_SECONDS = 0.5
 _OVMF = Path("/usr/share/OVMF")
-_MEMORY = "1024M"
 _BOARD = "usb=off,memory-backend=ram"  # by file descriptor: QEMU tells its PCI functions' process of the memory
 _SECURE = ("OVMF_CODE_4M.ms.fd", "OVMF_VARS_4M.ms.fd")
 T4 = "10de:1eb8:0302"
@@ -32,11 +32,15 @@ class Hardware:
         functions: Its GPUs, as ``vendor:device:class``.
         bmc: Whether it has a BMC, for which the kernel loads its IPMI drivers by itself.
         secure_boot: Whether its firmware is UEFI with Secure Boot on, instead of a BIOS.
+        memory: Its memory, as QEMU writes sizes.
+        disks: Further disks, which it can only read: ``/dev/vdb`` and so on.
     """
 
     functions: tuple[str, ...] = (T4, T4)
     bmc: bool = True
     secure_boot: bool = False
+    memory: str = "1024M"
+    disks: tuple[Path, ...] = ()
 
     def board(self, folder: Path) -> list[str]:
         """Return QEMU's options for board and firmware."""
@@ -53,48 +57,64 @@ class Hardware:
 STOCK = Hardware()
 
 
+@dataclass(frozen=True, slots=True)
+class Link:
+    """How a machine is connected.
+
+    Attributes:
+        address: Where its SSH is.
+        port: And at which port.
+        netdev: What QEMU connects its network card to.
+        kernel: What its kernel is told about its network; without anything it asks for an address.
+        network: What to put before a command of ours that shall reach it.
+    """
+
+    address: str
+    port: int
+    netdev: str
+    kernel: str = ""
+    network: tuple[str, ...] = ()
+
+    @classmethod
+    def loopback(cls) -> Link:
+        """Return a link to a free port of loopback, by which the machine reaches nobody."""
+        port = free_port()
+        return cls("127.0.0.1", port, f"user,id=net,restrict=on,hostfwd=tcp:127.0.0.1:{port}-:22")
+
+    @property
+    def proxy(self) -> str:
+        """What ssh connects by, where it is not started within the network; else ``none``, as ssh calls it."""
+        if not self.network:
+            return "none"
+        return f"{shlex.join(self.network)} bash -c 'exec 3<>/dev/tcp/%h/%p; cat <&3 & cat >&3; kill $!'"
+
+
 def secure_boot_missing() -> str:
     """Return what this machine lacks for Secure Boot; empty for nothing."""
     return "" if all((_OVMF / name).exists() for name in _SECURE) else "not installed: apt-get install ovmf"
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class Machine(SshHost):
     """A running virtual machine.
 
     Attributes:
-        name: What its inventory calls it.
-        port: Where its SSH is on loopback.
-        folder: Its own files: disk, logs, the SSH configuration.
-        key: The private key of root and admin.
         qemu: The process whose child QEMU is.
+        link: How it is connected.
     """
 
-    name: str
-    port: int
-    folder: Path
-    key: Path
     qemu: subprocess.Popen[bytes]
+    link: Link
 
     @property
-    def ssh_config(self) -> Path:
-        """What ssh, pytest-testinfra and people need to get in as root: ``ssh -F FILE NAME``."""
-        return self.folder / "ssh_config"
+    def address(self) -> str:
+        """Where its SSH is."""
+        return self.link.address
 
     @property
-    def known_hosts(self) -> Path:
-        """Where the machine's key is kept after the first connection."""
-        return self.folder / "known_hosts"
-
-    def run(self, command: str, *, check: bool = True) -> str:
-        """Run a shell command as root and return what it prints, without blanks at its ends.
-
-        Raises:
-            AssertionError: It failed, or the machine is not reached.
-        """
-        done = self._ssh(command)
-        assert not check or done.returncode == 0, f"{self.name}: {command}: {done.stdout}{done.stderr}"
-        return done.stdout.strip()
+    def proxy(self) -> str:
+        """What ssh connects by."""
+        return self.link.proxy
 
     def reboot(self) -> None:
         """Reboot, and wait until it is another boot that answers."""
@@ -124,72 +144,50 @@ class Machine:
         self.qemu.send_signal(signal.SIGKILL)
         self.qemu.wait(10)
 
-    def _ssh(self, command: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            ["ssh", "-F", self.ssh_config, self.name, command],
-            check=False,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=_COMMAND_SECONDS,
-        )
-
 
 _UP = {"running", "degraded"}
 
 
 @contextlib.contextmanager
-def started(name: str, image: Image, folder: Path, hardware: Hardware = STOCK) -> Iterator[Machine]:
+def started(
+    name: str, image: Image, folder: Path, hardware: Hardware = STOCK, link: Link | None = None
+) -> Iterator[Machine]:
     """Start a machine on a disk of its own, which begins as the image; it boots when the block begins.
 
     The folder gets ``console.log`` and ``qemu.log``. Call ``await_boot`` before anything else.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    port, disk = free_port(), folder / "disk.qcow2"
+    link, disk = link or Link.loopback(), folder / "disk.qcow2"
     overlay = ["qemu-img", "create", "-q", "-f", "qcow2", "-F", "raw", "-b"]
     subprocess.run([*overlay, image.disk, disk], check=True, capture_output=True)
-    _write_ssh_config(folder, name, port, image.key)
-    command = _qemu(image, folder, port, hardware)
+    command = _qemu(image, folder, link, hardware)
     with process(folder / "qemu.log", command) as qemu:
-        yield Machine(name, port, folder, image.key, qemu)
+        machine = Machine(name, link.port, folder, image.key, qemu, link)
+        machine.write_ssh_config()
+        yield machine
 
 
-def _qemu(image: Image, folder: Path, port: int, hardware: Hardware) -> list[str]:
+def _qemu(image: Image, folder: Path, link: Link, hardware: Hardware) -> list[str]:
     """Return the command line: emulated throughout, so that it is the same with and without /dev/kvm."""
     functions = [sys.executable, "-m", "tests.real.hosts.pci_functions", *hardware.functions, "--"]
     processor = ["-accel", "tcg,thread=multi", "-cpu", "qemu64,+rdrand", "-smp", "2"]
-    memory = ["-m", _MEMORY, "-object", f"memory-backend-memfd,id=ram,size={_MEMORY},share=on"]
-    kernel = ["-kernel", str(image.kernel), "-initrd", str(image.initrd), "-append", _KERNEL_COMMAND_LINE]
-    disk = [
-        "-drive",
-        f"file={folder / 'disk.qcow2'},if=none,id=disk,cache=unsafe",
-        "-device",
-        "virtio-blk-pci,drive=disk",
-    ]
-    network = f"user,id=net,restrict=on,hostfwd=tcp:127.0.0.1:{port}-:22"
-    card = ["-netdev", network, "-device", "virtio-net-pci,netdev=net,romfile="]
+    ram = f"memory-backend-memfd,id=ram,size={hardware.memory},share=on"
+    memory = ["-m", hardware.memory, "-object", ram]
+    told = " ".join(filter(None, (_KERNEL_COMMAND_LINE, link.kernel)))
+    kernel = ["-kernel", str(image.kernel), "-initrd", str(image.initrd), "-append", told]
+    card = ["-netdev", link.netdev, "-device", "virtio-net-pci,netdev=net,romfile="]
     bmc = ["-device", "ipmi-bmc-sim,id=bmc", "-device", "isa-ipmi-kcs,bmc=bmc"] if hardware.bmc else []
     console = ["-nodefaults", "-display", "none", "-serial", f"file:{folder / 'console.log'}"]
-    machine = [*hardware.board(folder), *processor, *memory, *kernel, *disk, *card, *bmc, *console]
-    return ["nice", *functions, "qemu-system-x86_64", *machine]
+    disks = _disks(folder / "disk.qcow2", hardware.disks)
+    machine = [*hardware.board(folder), *processor, *memory, *kernel, *disks, *card, *bmc, *console]
+    return [*link.network, "nice", *functions, "qemu-system-x86_64", *machine]
+
+
+def _disks(own: Path, others: Sequence[Path]) -> list[str]:
+    """Return QEMU's options for disks: the machine's own, and those that it can only read."""
+    drives = [f"file={own},cache=unsafe", *(f"file={other},format=raw,readonly=on" for other in others)]
+    options = ((f"{drive},if=none,id=disk{n}", f"virtio-blk-pci,drive=disk{n}") for n, drive in enumerate(drives))
+    return [part for drive, device in options for part in ("-drive", drive, "-device", device)]
 
 
 _KERNEL_COMMAND_LINE = "root=/dev/vda rw console=ttyS0 net.ifnames=0 panic=-1"
-
-
-def _write_ssh_config(folder: Path, name: str, port: int, key: Path) -> None:
-    """Write what leads to the machine, and to nothing of the user's own."""
-    options: Sequence[tuple[str, object]] = (
-        ("HostName", "127.0.0.1"),
-        ("Port", port),
-        ("User", "root"),
-        ("IdentityFile", key),
-        ("IdentitiesOnly", "yes"),
-        ("UserKnownHostsFile", folder / "known_hosts"),
-        ("StrictHostKeyChecking", "accept-new"),
-        ("ConnectTimeout", 5),
-        ("ServerAliveInterval", 10),
-        ("LogLevel", "ERROR"),
-    )
-    lines = (f"  {option} {value}\n" for option, value in options)
-    (folder / "ssh_config").write_text(f"Host {name}\n{''.join(lines)}")

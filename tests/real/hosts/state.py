@@ -5,10 +5,10 @@ from __future__ import annotations
 import testinfra
 from testinfra.host import Host
 
-from tests.real.hosts.machine import Machine
+from tests.real.hosts.ssh_host import SshHost
 
 
-def of(machine: Machine) -> Host:
+def of(machine: SshHost) -> Host:
     """Return testinfra's view over SSH, by a connection of its own for each question."""
     return testinfra.get_host(f"ssh://{machine.name}", ssh_config=str(machine.ssh_config), controlpersist=0)
 

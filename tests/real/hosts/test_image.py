@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from tests.real.binaries import CACHE_VARIABLE
 from tests.real.hosts import image
+from tests.real.hosts.built import Recipe
 
 
 @pytest.fixture(autouse=True)
@@ -18,17 +20,17 @@ def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _recipe(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str) -> None:
-    recipe = tmp_path / "recipe.sh"
-    recipe.write_text(f"#!/bin/sh\n{text}\n")
-    recipe.chmod(0o755)
-    monkeypatch.setattr(image, "RECIPE", recipe)
+    script = tmp_path / "recipe.sh"
+    script.write_text(f"#!/bin/sh\n{text}\n")
+    script.chmod(0o755)
+    monkeypatch.setattr(image, "RECIPE", Recipe("image", script, image.RECIPE.makes))
 
 
 MAKES = 'cd "$1" && touch disk.ext4 vmlinuz initrd.img key key.pub && echo built >>"$0.log"'
 
 
 def test_one_build_serves_until_the_recipe_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And then the old image goes: it is large."""
+    """Others may have the old recipe and use its image still; one that nobody used for days goes: it is large."""
     _recipe(monkeypatch, tmp_path, MAKES)
     first = image.image()
     assert image.image() == first
@@ -37,6 +39,9 @@ def test_one_build_serves_until_the_recipe_changes(tmp_path: Path, monkeypatch: 
     second = image.image()
     assert second != first
     assert second.disk.exists()
+    assert first.disk.exists()
+    os.utime(first.folder, (0, 0))
+    assert image.image() == second
     assert not first.folder.exists()
 
 

@@ -1,4 +1,4 @@
-"""Somebody with an inventory of virtual machines, and the commands that users type."""
+"""Somebody with an inventory of hosts, and the commands that users type."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from tests.real.hosts.machine import Machine
+from tests.real.hosts.ssh_host import SshHost
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 _BIN = Path(sys.executable).parent
@@ -52,7 +52,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class User:
-    """A folder with an inventory in it. The first machine is reached as root, the others through sudo.
+    """A folder with an inventory in it. The first host is reached as root, the others through sudo.
 
     Attributes:
         folder: Where commands run; the inventory is ``hosts.yaml`` there, and ``hosts.py`` for pyinfra.
@@ -62,7 +62,7 @@ class User:
     """
 
     folder: Path
-    machines: tuple[Machine, ...]
+    machines: tuple[SshHost, ...]
     kubeconfig: Path
     settings: dict[str, Any] = field(default_factory=dict)
 
@@ -90,9 +90,10 @@ class User:
         """Run gpu-provision apply."""
         return self.cli("apply", "--yes", "--json", *arguments)
 
-    def pyinfra(self, deploy: str) -> Answer:
-        """Run stock pyinfra on this inventory, as the README says."""
-        with self._popen([str(_BIN / "pyinfra"), "-y", "hosts.py", str(CHECKOUT / "deploys" / deploy)]) as running:
+    def pyinfra(self, deploy: str, *arguments: str) -> Answer:
+        """Run stock pyinfra on this inventory, as the README says: without a question, or with other options."""
+        command = [str(_BIN / "pyinfra"), *(arguments or ["-y"]), "hosts.py", str(CHECKOUT / "deploys" / deploy)]
+        with self._popen(command) as running:
             out, err = running.communicate(timeout=_SECONDS)
             return Answer(running.returncode, out, err)
 
@@ -116,7 +117,7 @@ class User:
                 running.kill()
 
 
-def _nodes(machines: Iterable[Machine]) -> Iterator[dict[str, Any]]:
+def _nodes(machines: Iterable[SshHost]) -> Iterator[dict[str, Any]]:
     for number, machine in enumerate(machines):
         ssh = {"port": machine.port, "key": str(machine.key), "known_hosts_file": str(machine.known_hosts)}
         user = "admin" if number else "root"

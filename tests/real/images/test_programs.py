@@ -88,6 +88,12 @@ def test_nfds_master_labels_only_in_namespaces_that_it_may_label() -> None:
     }
 
 
+def test_a_value_that_no_label_can_have_costs_no_other_label() -> None:
+    """As NFD's master does: QEMU's product name has parentheses in it."""
+    said = {"nvidia.com/gpu.machine": "Standard-PC-(i440FX-+-PIIX,-1996)", "nvidia.com/gpu.count": "2"}
+    assert nfd_master.wanted_labels([_feature("n", said)], ["nvidia.com"]) == {"nvidia.com/gpu.count": "2"}
+
+
 def test_nfds_master_takes_back_the_labels_that_it_gave() -> None:
     given = nfd_master.change({"metadata": {}}, {"feature.node.kubernetes.io/a": "1"})
     assert given is not None

@@ -44,7 +44,8 @@ imports = ["/etc/containerd/conf.d/*.toml"]
     runtime_type = "io.containerd.runc.v2"
 """
 
-_NETWORK = {
+POD_NETWORK = "10.2.0.0/16"
+PODS = {
     "cniVersion": "0.4.0",
     "name": "pods",
     "plugins": [
@@ -54,7 +55,7 @@ _NETWORK = {
             "isGateway": True,
             "ipam": {
                 "type": "host-local",
-                "ranges": [[{"subnet": "10.2.0.0/16"}]],
+                "ranges": [[{"subnet": POD_NETWORK}]],
                 "routes": [{"dst": "0.0.0.0/0"}],
                 "dataDir": "/run/cni",
             },
@@ -63,18 +64,19 @@ _NETWORK = {
 }
 
 
-def _kubelet(directory: Path) -> dict[str, Any]:
+def kubelet(*, authority: Path, certificate: Path, key: Path) -> dict[str, Any]:
+    """Return a kubelet's configuration, wherever it runs."""
     return {
         "kind": "KubeletConfiguration",
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "authentication": {
             "anonymous": {"enabled": False},
             "webhook": {"enabled": True},
-            "x509": {"clientCAFile": str(directory / "plane/ca.crt")},
+            "x509": {"clientCAFile": str(authority)},
         },
         "authorization": {"mode": "Webhook"},
-        "tlsCertFile": str(directory / "kubelet.crt"),
-        "tlsPrivateKeyFile": str(directory / "kubelet.key"),
+        "tlsCertFile": str(certificate),
+        "tlsPrivateKeyFile": str(key),
         "cgroupDriver": "cgroupfs",
         "clusterDNS": [SERVICE_ADDRESS],
         "clusterDomain": "cluster.local",
@@ -87,11 +89,16 @@ def _kubelet(directory: Path) -> dict[str, Any]:
     }
 
 
+def _kubelet(directory: Path) -> dict[str, Any]:
+    own = {"certificate": directory / "kubelet.crt", "key": directory / "kubelet.key"}
+    return kubelet(authority=directory / "plane/ca.crt", **own)
+
+
 def files(directory: Path) -> dict[Path, str]:
     """Return the settings files of the node, by their path within the machine."""
     return {
         Path("/etc/containerd/config.toml"): _CONTAINERD.format(pause=PAUSE_IMAGE, cni=cni_folder()),
-        Path("/etc/cni/net.d/10-pods.conflist"): json.dumps(_NETWORK),
+        Path("/etc/cni/net.d/10-pods.conflist"): json.dumps(PODS),
         Path("/etc/os-release"): OS_RELEASE,
         Path("/etc/hosts"): f"127.0.0.1 localhost\n{NODE_ADDRESS} {NODE}\n",
         Path("/etc/resolv.conf"): "",
@@ -102,7 +109,7 @@ def files(directory: Path) -> dict[Path, str]:
 def programs(directory: Path) -> dict[str, tuple[str, ...]]:
     """Return the command lines of the machine's programs."""
     kubeconfig = directory / "plane" / f"{KUBELET_USER}.kubeconfig"
-    kubelet = (
+    command = (
         str(binaries.binary("kubelet")),
         f"--config={directory}/kubelet.json",
         f"--kubeconfig={kubeconfig}",
@@ -111,7 +118,7 @@ def programs(directory: Path) -> dict[str, tuple[str, ...]]:
         f"--hostname-override={NODE}",
         f"--node-ip={NODE_ADDRESS}",
     )
-    wait = f"until [ -s {shlex.quote(str(kubeconfig))} ]; do sleep 0.2; done; exec {shlex.join(kubelet)}"
+    wait = f"until [ -s {shlex.quote(str(kubeconfig))} ]; do sleep 0.2; done; exec {shlex.join(command)}"
     return {
         CONTROL_PLANE: (sys.executable, "-m", "tests.real.control_plane", str(directory / "plane"), *_CONTROL_PLANE),
         "containerd": ("containerd",),

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
 import time
+import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,7 @@ import yaml
 
 from tests.real.node.nodes import GPUS
 from tests.real.node.settings import NODE
+from tests.real.node.test_runtime_imports import SYSTEMCTL as SHIM
 from tests.real.node.user import CHECKOUT, VALIDATOR, Answer, NodeUser
 
 pytestmark = pytest.mark.real
@@ -93,6 +97,21 @@ def test_operations_change_the_host_once(user: NodeUser, stack: Path) -> None:
     until_no_pod_is_left(user)
 
 
+def test_acceptance_tests_look_at_the_host_through_a_pod(user: NodeUser, stack: Path) -> None:
+    """What the run before has made true; one thing that is not says which, and no pod is left."""
+    report = user.folder / "verified.xml"
+    passed = user.cli("verify", "-i", str(stack), "--hosts-only", "--junit", str(report))
+    assert passed.code == 0, passed.text
+    assert 'skipped="0"' in report.read_text()
+    user.machine.run("sh", "-c", "mkdir -p /root/kept && mv /etc/modprobe.d/gpu-provision* /root/kept")
+    failed = user.cli("verify", "-i", str(stack), "--hosts-only", "--junit", str(report))
+    user.machine.run("sh", "-c", "mv /root/kept/* /etc/modprobe.d")
+    assert failed.code == 1, failed.text
+    assert f"failed: {NODE}: nouveau is blacklisted" in failed.out
+    assert 'failures="1"' in report.read_text()
+    until_no_pod_is_left(user)
+
+
 def test_files_streams_and_timeouts_are_as_over_ssh(user: NodeUser, stack: Path) -> None:
     """A file to the byte, stdin, errors and exit status apart; a command that is too slow is ended on the node."""
     content = os.urandom(1024 * 1024)
@@ -132,6 +151,57 @@ def test_client_that_was_killed_leaves_nothing_after_the_next(user: NodeUser, st
     assert pyinfra(user, stack, "exec", "--", "true").code == 0
     until_no_pod_is_left(user)
     assert not sleepers(user)
+
+
+def test_a_runtime_that_restarts_under_the_helper_pod_is_followed_to_its_end(user: NodeUser, stack: Path) -> None:
+    """The import is made, and taken back by teardown: containerd restarts both times, and carries the connection."""
+    with without_imports(user):
+        before = user.machine.run("cat", CONFIG)
+        deploy, teardown = (str(CHECKOUT / "deploys" / name) for name in ("host_prerequisites.py", "host_teardown.py"))
+        first, second = pyinfra(user, stack, deploy), pyinfra(user, stack, deploy)
+        assert (first.code, second.code) == (0, 0), first.text + second.text
+        assert restarts(user) == 1, first.text
+        assert tomllib.loads(user.machine.run("cat", CONFIG)) == {
+            **tomllib.loads(before),
+            "imports": ["/etc/containerd/conf.d/*.toml"],
+        }
+        assert "Success" not in second.text.partition("Beginning operation run")[2].partition("Results")[0]
+        last = pyinfra(user, stack, teardown)
+        assert last.code == 0, last.text
+        assert restarts(user) == 2, last.text
+        assert user.machine.run("cat", CONFIG) == before
+        until_no_pod_is_left(user)
+
+
+CONFIG = "/etc/containerd/config.toml"
+SYSTEMCTL = "/usr/local/bin/systemctl"
+
+
+@contextlib.contextmanager
+def without_imports(user: NodeUser) -> Iterator[None]:
+    """A machine whose containerd imports nothing, and that has systemctl; as it was, when the block ends."""
+    machine = user.machine
+    before = machine.run("cat", CONFIG)
+    shim = SHIM.format(folder=machine.directory, pid=machine.directory / "pids/containerd")
+    machine.run("sh", "-c", f"cat >{SYSTEMCTL} <<'END'\n{shim}END\nchmod 755 {SYSTEMCTL}; sed -i /^imports/d {CONFIG}")
+    machine.restart("containerd")
+    machine.until(lambda: runs(user), what="the CRI does not get ready")
+    try:
+        yield
+    finally:
+        machine.run("sh", "-c", f"rm {SYSTEMCTL}; cat >{CONFIG} <<'END'\n{before}END")
+        machine.restart("containerd")
+
+
+def runs(user: NodeUser) -> bool:
+    """Tell whether containerd's CRI answers."""
+    rows = [line.split() for line in user.machine.run("sh", "-c", "ctr plugins ls 2>&1 || true").splitlines()]
+    return ["cri", "ok"] in [[row[1], row[-1]] for row in rows if len(row) > 1]
+
+
+def restarts(user: NodeUser) -> int:
+    """Return how often containerd was restarted by us."""
+    return (user.machine.directory / "systemctl").read_text().count("restart ")
 
 
 def until(running: subprocess.Popen[str], condition: Any) -> None:

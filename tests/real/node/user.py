@@ -24,7 +24,7 @@ VALIDATOR = "nvcr.io/nvidia/gpu-operator:v26.7.0"
 """An image that has vectorAdd."""
 _HERE = Path(__file__).parent
 _BIN = Path(sys.executable).parent
-_COMMAND_SECONDS = 600
+_COMMAND_SECONDS = 1200
 _AGENT = _USER = "gpu-provision"
 _WRITES = {"create", "update", "patch", "delete", "deletecollection"}
 

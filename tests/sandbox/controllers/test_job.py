@@ -52,8 +52,9 @@ def test_a_job_ends_at_its_deadline(lab: Any, template: Any) -> None:
 
     async def story(lab: Any) -> None:
         await lab.node("a")
-        await lab.create(JOBS, "Job", "sums", spec=spec(template, "Ready", activeDeadlineSeconds=1))
+        await lab.create(JOBS, "Job", "sums", spec=spec(template, "Ready"))
         await lab.status_of(JOBS, "sums", active=1, ready=1)
+        await lab.api.patch(JOBS, "sums", {"spec": {"activeDeadlineSeconds": 1}}, "default")
         failed = await lab.condition(JOBS, "sums", "Failed")
         assert failed["reason"] == "DeadlineExceeded"
         assert not await lab.running()

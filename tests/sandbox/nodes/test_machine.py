@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from gpu_provision.sandbox.fleet import MachineSpec
@@ -79,3 +80,50 @@ def test_nouveau_is_what_the_simulated_host_shows(tmp_path: Path) -> None:
     assert machine.unload_nouveau()
     assert not machine.nouveau_loaded()
     assert modules.read_text() == "ext4 1 0 - Live 0x0\n"
+
+
+def test_the_hosts_own_driver_is_what_the_simulated_host_shows(tmp_path: Path) -> None:
+    """What the fleet says counts until there is a host; then what is installed there does, from the next boot on."""
+    machine = Machine(replace(SPEC, host={"driver": "535.183.01"}), home=tmp_path / "machines")
+    assert machine.host_driver == "535.183.01"
+    root = tmp_path / "hosts" / "gpu-1"
+    for path in ("proc/modules", ".sandbox/nvidia"):
+        (root / path).parent.mkdir(parents=True)
+        (root / path).write_text("550.90.07\n" if "nvidia" in path else "")
+    assert machine.host_driver == "550.90.07"
+    (root / ".sandbox/nvidia").unlink()
+    machine.reboot()
+    assert (machine.host_driver, machine.state.driver) == ("", "")
+    assert "/usr/bin/nvidia-smi" not in machine.state.files
+
+
+def test_the_simulated_host_sees_a_driver_that_a_container_has_loaded(tmp_path: Path) -> None:
+    """As on a real one: a version below /sys, and files below /run/nvidia/driver; neither outlives the driver."""
+    root = tmp_path / "hosts" / "gpu-1"
+    (root / "proc").mkdir(parents=True)
+    (root / "proc/modules").write_text("")
+    machine = Machine(SPEC, home=tmp_path / "machines")
+    seen = [root / "sys/module/nvidia/version", root / "run/nvidia/driver/usr/bin/nvidia-smi"]
+    machine.host.show_containers_driver("580.95.05")
+    assert seen[0].read_text() == "580.95.05\n"
+    assert seen[1].exists()
+    assert machine.unload_driver()
+    assert not any(path.exists() for path in seen)
+
+
+def test_a_machine_and_its_simulated_host_are_in_the_same_boot(tmp_path: Path) -> None:
+    """Whichever of them reboots, the other follows; the one that is there first names the boot."""
+    home, told = tmp_path / "machines", tmp_path / "hosts/gpu-1/proc/sys/kernel/random/boot_id"
+    told.parent.mkdir(parents=True)
+    told.write_text("first\n")
+    machine = Machine(SPEC, home=home)
+    assert machine.state.boot_id == "first"
+    machine.reboot()
+    assert machine.state.boot_id == told.read_text().strip() != "first"
+    told.write_text("of the host\n")
+    machine.reboot()
+    assert machine.state.boot_id == told.read_text().strip() == "of the host"
+    told.unlink()
+    machine.reboot()
+    assert machine.state.boot_id != "of the host"
+    assert not told.exists(), "nobody uses the host"

@@ -126,6 +126,7 @@ def _serve(container: Container, version: str, digest: str) -> None:
     state.owners[OWNER] = container.key
     if container.files.publishes(DRIVER_ROOT):
         state.files[f"{DRIVER_ROOT}/usr/bin/nvidia-smi"] = version
+        container.machine.host.show_containers_driver(version)
     container.machine.changed()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import re
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,6 +23,8 @@ _DENIED = ("kubernetes.io", "*.kubernetes.io")
 _ALLOWED = tuple(f"{star}{kind}.node.kubernetes.io" for kind in ("feature", "profile") for star in ("", "*."))
 _ALL = f"{kube.NODE_FEATURES}/nodefeatures"
 _PAUSE = 1.0
+_VALUE = re.compile(r"|[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
+_LONGEST = 63
 
 Key = tuple[str, str]
 
@@ -71,7 +74,14 @@ def wanted_labels(features: Iterable[Mapping[str, Any]], extra: Sequence[str]) -
     labels: dict[str, str] = {}
     for feature in sorted(features, key=lambda each: (each["metadata"]["namespace"], each["metadata"]["name"])):
         labels |= feature["spec"].get("labels") or {}
-    return {name: value for name, value in labels.items() if _allowed(name.partition("/")[0], extra)}
+    return {
+        name: value for name, value in labels.items() if _allowed(name.partition("/")[0], extra) and _is_valid(value)
+    }
+
+
+def _is_valid(value: str) -> bool:
+    """Whether Kubernetes takes a label's value; a machine's product name may have other characters in it."""
+    return len(value) <= _LONGEST and bool(_VALUE.fullmatch(value))
 
 
 def _allowed(namespace: str, extra: Sequence[str]) -> bool:

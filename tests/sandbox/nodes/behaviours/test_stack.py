@@ -201,6 +201,8 @@ def test_a_restart_of_the_sandbox_changes_nothing(simulate: Simulate) -> None:
     async def first(lab: Any) -> None:
         await everything(lab)
         await lab.allocatable(1)
+        for app in OPERANDS:
+            await lab.ready(app)
         before["pods"] = {p["metadata"]["name"]: p["status"] for p in await lab.pods()}
         before["node"] = await lab.node()
 

@@ -1,0 +1,185 @@
+"""How long a driver's rollout takes against what the nodes themselves need for it.
+
+    python -m benchmarks.rollout [--real] [COUNT:PARALLEL ...]        default: 5:1 5:2 100:10 1000:100
+
+Every line is one ``gpu-provision apply`` of another driver version on COUNT simulated nodes, PARALLEL at a time, on the
+sandbox, or with ``--real`` on a real control plane as ``make test-real`` has it.
+
+What a node itself needs is read off a watch of this program, which knows nothing of the tool: from the end of its old
+driver pod to a new one that is ready, and from the creation of the pod that proves it to its success. The ideal is
+COUNT / PARALLEL waves, rounded up, of the slowest node; a second ratio takes the median node instead, which no single
+slow one flatters. The rollout is timed from the first node's start to the last one's end, as their labels tell.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import math
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+from gpu_provision.cluster.client import Cluster, connect
+from gpu_provision.model.cluster import Kind
+from tests.real.control_plane import control_plane, missing
+from tests.scenarios.on_real import OwnCluster, RealWorld
+from tests.scenarios.on_sandbox import SandboxWorld
+from tests.scenarios.world import World
+
+VERSIONS = ("580.126.20", "580.178.04")
+STATE = "nvidia.com/gpu-driver-upgrade-state"
+RESTED = frozenset({"", "upgrade-done", "upgrade-required"})
+COMPONENT = "gpu-provision.io/component"
+DRIVER, PROOF = "driver", "driver_validation"
+
+
+@dataclass
+class Times:
+    """What happened on one node, in seconds of one clock; infinity for what did not.
+
+    Attributes:
+        cleared: When its old driver pod began to go.
+        loaded: When a new one was ready.
+        asked: When the pod that proves it was created.
+        proven: When that had succeeded.
+    """
+
+    started: float = math.inf
+    cleared: float = math.inf
+    loaded: float = math.inf
+    asked: float = math.inf
+    proven: float = math.inf
+    ended: float = -math.inf
+
+    @property
+    def own(self) -> float:
+        """What the node itself needed."""
+        return (self.loaded - self.cleared) + (self.proven - self.asked)
+
+
+@dataclass
+class Watcher:
+    """Follows nodes and pods of a cluster, and notes when what happened on each node."""
+
+    cluster: Cluster
+    times: dict[str, Times] = field(default_factory=dict)
+    _old: set[str] = field(default_factory=set)
+
+    def __enter__(self) -> Self:
+        """List both kinds, then follow them in threads that end with the program."""
+        for kind, take in ((Kind("v1", "Pod"), self._pod), (Kind("v1", "Node"), self._node)):
+            listing = self.cluster.list(kind)
+            if kind.kind == "Pod":
+                self._old = {pod["metadata"]["uid"] for pod in listing.items}
+            threading.Thread(target=self._follow, args=(kind, listing.resource_version, take), daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Let the threads end with their streams."""
+
+    def _follow(self, kind: Kind, version: str, take: Any) -> None:
+        with contextlib.suppress(Exception):  # the cluster is gone: so are we
+            for event in self.cluster.watch(kind, version):
+                take(event.object, time.monotonic(), is_gone=event.type == "DELETED")
+
+    def _of(self, node: str) -> Times:
+        return self.times.setdefault(node, Times())
+
+    def _node(self, node: Mapping[str, Any], now: float, *, is_gone: bool) -> None:
+        state = (node["metadata"].get("labels") or {}).get(STATE, "")
+        found = self._of(node["metadata"]["name"])
+        if state not in RESTED and not is_gone:
+            found.started = min(found.started, now)
+        if state == "upgrade-done" and found.started < math.inf:
+            found.ended = max(found.ended, now)
+
+    def _pod(self, pod: Mapping[str, Any], now: float, *, is_gone: bool) -> None:
+        metadata, status = pod["metadata"], pod.get("status") or {}
+        component, found = metadata["labels"].get(COMPONENT), self._of(pod["spec"].get("nodeName", ""))
+        is_old = metadata["uid"] in self._old
+        if component == DRIVER and is_old and (is_gone or metadata.get("deletionTimestamp")):
+            found.cleared = min(found.cleared, now)
+        if component == DRIVER and not is_old and _is_ready(status):
+            found.loaded = min(found.loaded, now)
+        if component == PROOF and not is_old:
+            found.asked = min(found.asked, now)
+            found.proven = min(found.proven, now) if status.get("phase") == "Succeeded" else found.proven
+
+
+def _is_ready(status: Mapping[str, Any]) -> bool:
+    return any(each["type"] == "Ready" and each["status"] == "True" for each in status.get("conditions") or ())
+
+
+@contextlib.contextmanager
+def world_of(count: int, folder: Path, *, real: bool) -> Iterator[World]:
+    """Yield a world of so many GPU nodes at their natural speed."""
+    gpus = {"name": "gpu-{:04}", "count": count, "gpu": {"model": "Tesla T4", "count": 1}}
+    fleet = {"nodes": [{"name": "control-1", "roles": ["control-plane"]}, gpus], "timings": {"speed": 1}}
+    with contextlib.ExitStack() as ended:
+        if real:
+            if reason := missing():
+                sys.exit(reason)
+            plane = ended.enter_context(control_plane(folder / "plane"))
+            made: World = RealWorld(folder, OwnCluster(plane), **fleet)
+        else:
+            made = SandboxWorld(folder, **fleet)
+        ended.callback(made.down)
+        yield made
+
+
+def apply(world: World, version: str, parallel: int) -> None:
+    """Declare a driver and apply it."""
+    policy = {"max_parallel_upgrades": parallel, "max_unavailable": "100%"}
+    world.settings(driver={"version": version, "upgrade_policy": policy})
+    command = [*world.apply_command, "--cluster-only", "-q"]
+    done = subprocess.run(command, env=world.environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.exit(f"{' '.join(command)} failed:\n{done.stdout[-1000:]}\n{done.stderr[-2000:]}")
+
+
+def measure(count: int, parallel: int, *, real: bool) -> str:
+    """Return one line of the table."""
+    with tempfile.TemporaryDirectory() as folder, world_of(count, Path(folder), real=real) as world:
+        names = [f"gpu-{number:04}" for number in range(1, count + 1)]
+        world.settings(nodes=[{"name": name, "pool": "t4"} for name in names])
+        apply(world, VERSIONS[0], parallel)
+        before = len(world.requests())
+        with Watcher(connect(str(world.kubeconfig))) as watcher:
+            apply(world, VERSIONS[1], parallel)
+            world.until(lambda: all(watcher.times[name].ended > 0 for name in names))
+        return line(parallel, [watcher.times[name] for name in names], len(world.requests()) - before)
+
+
+def line(parallel: int, nodes: Sequence[Times], requests: int) -> str:
+    """Return the figures of one rollout."""
+    took = max(node.ended for node in nodes) - min(node.started for node in nodes)
+    own, waves = [node.own for node in nodes], math.ceil(len(nodes) / parallel)
+    slowest, median = max(own), statistics.median(own)
+    return (
+        f"{len(nodes):5}  {parallel:8}  {waves:5}  {median:6.2f}  {slowest:7.2f}  {took:9.1f}"
+        f"  {took / (waves * slowest):7.2f}  {took / (waves * median):8.2f}  {requests / len(nodes):8.1f}"
+    )
+
+
+def main() -> None:
+    """Measure every rollout and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--real", action="store_true", help="on a real control plane")
+    parser.add_argument("rollouts", nargs="*", metavar="COUNT:PARALLEL", default=["5:1", "5:2", "100:10", "1000:100"])
+    chosen = parser.parse_args()
+    print("nodes  parallel  waves  median  slowest  rollout s  x ideal  x median  requests per node", flush=True)
+    for rollout in chosen.rollouts:
+        count, parallel = (int(part) for part in rollout.split(":"))
+        print(measure(count, parallel, real=chosen.real), flush=True)
+
+
+if __name__ == "__main__":
+    main()

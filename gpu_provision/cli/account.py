@@ -1,0 +1,199 @@
+"""What happens during a command, kept for the page that --report asks for; written however the command ends."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from gpu_provision.cli import codes
+from gpu_provision.cli.output import Output
+from gpu_provision.cli.work import Listen
+from gpu_provision.engine.timeline import Timeline
+from gpu_provision.hosts.result import HostsResult
+from gpu_provision.model.findings import Finding, ProvisionError, UsageError
+from gpu_provision.model.inventory import Inventory
+from gpu_provision.model.plan import Plan
+from gpu_provision.model.progress import Event, RunResult
+from gpu_provision.model.removal import RemovalResult
+from gpu_provision.report import removal as removal_view
+from gpu_provision.report import run as run_view
+from gpu_provision.report.page.story import Outcome, Story, last_states
+
+_MOST_EVICTED = 50  # pods that the page names
+
+
+@dataclass(slots=True, kw_only=True)
+class Account:
+    """One command's run, as far as it has come.
+
+    Attributes:
+        page: Where the page goes; None for none.
+        result: How the cluster phase ended; None before, or if there was none.
+        removal: How the cluster phase of destroy ended.
+        held_back: Why a phase did not begin.
+        known: What a reader should know besides.
+    """
+
+    inventory: Inventory
+    page: Path | None
+    command: str
+    hosts: HostsResult | None = None
+    result: RunResult | None = None
+    removal: RemovalResult | None = None
+    held_back: tuple[Finding, ...] = ()
+    known: tuple[Finding, ...] = ()
+    _plan: Plan | None = None
+    _began: datetime = field(default_factory=lambda: datetime.now(UTC))
+    _timeline: Timeline = field(default_factory=lambda: Timeline(time.monotonic()))
+
+    def plan(self, plan: Plan) -> None:
+        """Take down what is going to be changed."""
+        self._plan = plan
+
+    def heard_by(self, listen: Listen) -> Listen:
+        """Return a listener that takes events down, and tells ``listen`` of them."""
+
+        def both(event: Event) -> None:
+            self._timeline.observe(event, time.monotonic())
+            listen(event)
+
+        return both
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What went wrong up to now, on hosts and in the cluster, and what a reader should know."""
+        on_hosts = (*self.hosts.errors, *self.hosts.findings) if self.hosts else ()
+        in_cluster = [found.findings for found in (self.result, self.removal) if found]
+        return (*on_hosts, *self.known, *self.held_back, *(finding for found in in_cluster for finding in found))
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether every phase that took part did what it was to do."""
+        on_hosts = not (self.hosts and self.hosts.failed)
+        ran = self.result is None or run_view.succeeded(self.result)
+        return on_hosts and ran and (self.removal is None or removal_view.succeeded(self.removal))
+
+    @contextlib.contextmanager
+    def kept(self, out: Output) -> Iterator[None]:
+        """Write the page when the block ends, also if it is interrupted or fails.
+
+        Raises ProvisionError if all went well and the page cannot be written after all.
+        """
+        try:
+            yield
+        except BaseException as error:
+            outcome = Outcome.INTERRUPTED if isinstance(error, KeyboardInterrupt) else Outcome.FAILED
+            with contextlib.suppress(Exception):  # what is on its way matters more
+                self._write(outcome, out, _why(error))
+            raise
+        self._write(Outcome.SUCCEEDED if self.succeeded else Outcome.FAILED, out)
+
+    def _write(self, outcome: Outcome, out: Output, findings: tuple[Finding, ...] = ()) -> None:
+        if self.page is None:
+            return
+        put(self.page, self._html(outcome, findings))
+        out.note(f"Report: {self.page}")
+
+    def _html(self, outcome: Outcome, findings: tuple[Finding, ...]) -> str:
+        from gpu_provision.report.page.render import page
+
+        story = self._of_removal(self.removal) if self.removal else self._of_run()
+        result = replace(story.result, findings=(*self.findings, *findings))
+        return page(replace(story, outcome=outcome, result=result))
+
+    def _of_run(self) -> Story:
+        timeline = tuple(self._timeline.transitions)
+        result = self.result or self._on_record() or RunResult(states=last_states(timeline))
+        return replace(self._blank(), result=replace(result, timeline=timeline))
+
+    def _of_removal(self, removal: RemovalResult) -> Story:
+        shown, more = removal.evicted[:_MOST_EVICTED], len(removal.evicted) - _MOST_EVICTED
+        return replace(
+            self._blank(),
+            cluster=removal.cluster,
+            plan=removal_view.as_plan(removal, self.inventory.name),
+            closing=removal_view.closing(removal, dry_run=False),
+            note=f"Evicted: {', '.join(shown)}{f' and {more} more' if more > 0 else ''}." if shown else "",
+            result=RunResult(changed=len(removal.changes), timeline=tuple(self._timeline.transitions)),
+        )
+
+    def _blank(self) -> Story:
+        return Story(
+            command=self.command,
+            inventory=self.inventory.name,
+            release=self.inventory.release,
+            cluster=self._plan.cluster if self._plan else "",
+            outcome=Outcome.FAILED,
+            began=self._began,
+            seconds=time.monotonic() - self._timeline.began,
+            plan=self._plan,
+            hosts=self.hosts,
+        )
+
+    def _on_record(self) -> RunResult | None:
+        """Return how far a run came that was interrupted, as it has just put it on record; None if it wrote nothing."""
+        from gpu_provision.engine import journal
+        from gpu_provision.report.page.recalled import story_of
+
+        record = journal.found(self.inventory.name)
+        is_ours = record is not None and record.get("began", "") >= f"{self._began:%Y-%m-%dT%H:%M:%SZ}"
+        return replace(story_of(record).result, findings=()) if record and is_ours else None
+
+
+def _why(error: BaseException) -> tuple[Finding, ...]:
+    """Return why a run ended early; an interruption needs no reason."""
+    if isinstance(error, ProvisionError):
+        return error.findings
+    if isinstance(error, KeyboardInterrupt):
+        return ()
+    return (Finding(code=codes.INTERNAL, what=f"a mistake in gpu-provision itself: {type(error).__name__}"),)
+
+
+def page_at(file: str | None, *, dry_run: bool = False) -> Path | None:
+    """Return where a page goes, None for none. Raises UsageError if it cannot be written there, or has no run."""
+    if file is None:
+        return None
+    if dry_run:
+        raise UsageError(Finding(code=codes.USAGE, what="--report tells of a run, and --dry-run makes none"))
+    path = Path(file).resolve()
+    try:
+        if path.is_file() or path.is_dir():
+            path.open("a").close()
+        elif not path.exists():
+            tempfile.TemporaryFile(dir=path.parent).close()
+    except OSError as error:
+        raise UsageError(_not_writable(path, error)) from error
+    return path
+
+
+def put(path: Path, text: str) -> None:
+    """Write a file as a whole, or leave it as it was. Raises ProvisionError if it cannot be written."""
+    data = text.encode("utf-8", "replace")
+    try:
+        if path.exists() and not path.is_file():
+            path.write_bytes(data)  # a pipe, a terminal
+            return
+        new = path.with_name(f".{path.name}.{os.getpid()}")
+        try:
+            new.write_bytes(data)
+            new.replace(path)
+        finally:
+            new.unlink(missing_ok=True)
+    except OSError as error:
+        raise ProvisionError(_not_writable(path, error)) from error
+
+
+def _not_writable(path: Path, error: OSError) -> Finding:
+    return Finding(
+        code=codes.NO_PLACE_FOR_REPORT,
+        where=str(path),
+        what="the page of the run cannot be written there",
+        evidence=str(error.strerror),
+        fix="name a file in a folder that exists and that you may write to",
+    )

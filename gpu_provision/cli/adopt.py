@@ -1,0 +1,163 @@
+"""``gpu-provision adopt``: taking a cluster over from the GPU Operator."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gpu_provision.cli import adoption_backup, codes, confirmation, options
+from gpu_provision.cli.display import shown_on_stderr
+from gpu_provision.cli.inventory_file import loaded
+from gpu_provision.cli.output import Output, write
+from gpu_provision.model.findings import ExitCode, Finding, RunFailed, Severity, UsageError
+from gpu_provision.model.inventory import Inventory
+from gpu_provision.model.progress import RunResult
+from gpu_provision.report import findings as findings_view
+from gpu_provision.report import run as run_view
+from gpu_provision.report.documents import document
+
+if TYPE_CHECKING:
+    from gpu_provision.adoption.plan import Adoption
+
+
+@click.command()
+@options.inventory
+@options.kubeconfig
+@options.context
+@click.option(
+    "--inventory-out",
+    "written",
+    metavar="FILE",
+    help="Write an inventory that declares what is there, and change nothing.",
+)
+@click.option("--dry-run", is_flag=True, help="Show what would happen, and do not ask.")
+@options.yes
+@options.speaking
+def adopt(  # noqa: PLR0913 - one argument per option
+    *,
+    file: str | None,
+    kubeconfig: str | None,
+    context: str | None,
+    written: str | None,
+    dry_run: bool,
+    yes: bool,
+    out: Output,
+) -> ExitCode:
+    """Take a cluster over from the GPU Operator and its chart; drivers that are as declared keep running.
+
+    \b
+    gpu-provision adopt --inventory-out gpu.yaml     declare what is there
+    gpu-provision adopt -i gpu.yaml                  what becomes of each object
+    gpu-provision adopt -i gpu.yaml --yes            do it; killed at any point, the same command goes on
+
+    Nothing is changed before you agree.
+    """  # noqa: D301 - \b is click's mark for text that keeps its lines
+    if written:
+        return _write_inventory(Path(written), kubeconfig=kubeconfig, context=context, out=out)
+    from gpu_provision import library
+
+    inventory = loaded(file, kubeconfig=kubeconfig, context=context)
+    found = library.adoption(inventory)
+    if found.is_over or dry_run or _stands_against(found) or not (yes or _can_be_asked(out)):
+        return _show(inventory, found, out, None)
+    if not yes:
+        _tell(found, out)
+        if not confirmation.given():
+            out.note("Nothing was changed.")
+            return ExitCode.FAILED
+    out.note(f"What is there now is kept in {adoption_backup.keep(found)}")
+    return _show(inventory, found, out, _adopted(inventory, out))
+
+
+def _stands_against(found: Adoption) -> bool:
+    return any(item.severity is Severity.ERROR for item in found.findings)
+
+
+def _can_be_asked(out: Output) -> bool:
+    return not out.json and sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def _adopted(inventory: Inventory, out: Output) -> RunResult:
+    """Return how it ended, also if something failed: what did get done is worth showing."""
+    from gpu_provision import library
+
+    with shown_on_stderr(out) as listen:
+        try:
+            return library.adopt(inventory, listen=listen)
+        except RunFailed as failure:
+            if not isinstance(failure.result, RunResult):
+                raise
+            return failure.result
+
+
+def _tell(found: Adoption, out: Output) -> None:
+    from gpu_provision.report import adoption as view
+
+    write(sys.stdout, view.text(found, out.style))
+    write(sys.stderr, findings_view.text(found.findings, out.error_style))
+
+
+def _show(inventory: Inventory, found: Adoption, out: Output, result: RunResult | None) -> ExitCode:
+    from gpu_provision.report import adoption as view
+
+    findings = (*found.findings, *(result.findings if result else ()))
+    parts: dict[str, Any] = run_view.document(result) if result else {}
+    told = run_view.text(result, out.style) if result else view.text(found, out.style)
+    out.result(
+        document(
+            "adopt", findings, inventory=inventory.name, cluster=found.cluster, adoption=view.document(found), **parts
+        ),
+        told,
+    )
+    if not out.json:
+        write(sys.stderr, findings_view.text(findings, out.error_style))
+    if result is None and not (found.is_over or _stands_against(found)):
+        out.hint("Nothing was changed. Next: the same with --yes")
+    failed = _stands_against(found) or (result is not None and not run_view.succeeded(result))
+    return ExitCode.FAILED if failed else ExitCode.OK
+
+
+def _write_inventory(path: Path, *, kubeconfig: str | None, context: str | None, out: Output) -> ExitCode:
+    """Write an inventory of what is there, and say what is wrong with it. Raises UsageError if it cannot be written."""
+    from gpu_provision.adoption.problems import nothing, of_policy
+    from gpu_provision.cluster.client import connect
+    from gpu_provision.engine.adoption_look import look
+    from gpu_provision.inventory import check
+
+    if path.exists():
+        raise UsageError(_in_the_way(path, "it exists, and is not written over"))
+    found = look(connect(kubeconfig or "", context or ""))
+    if found.policy is None:
+        raise RunFailed(nothing(found.cluster))
+    text = _inventory_text(path, found, kubeconfig=kubeconfig, context=context)
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(_in_the_way(path, error.strerror or str(error))) from error
+    findings = (*of_policy(found), *check(path).all)
+    parts = {"cluster": found.cluster, "inventory_file": str(path)}
+    out.result(document("adopt", findings, **parts), f"{path} declares what the GPU Operator has provisioned")
+    if not out.json:
+        write(sys.stderr, findings_view.text(findings, out.error_style))
+    out.hint(f"Next: read it, then gpu-provision adopt -i {path}")
+    return ExitCode.FAILED if any(item.severity is Severity.ERROR for item in findings) else ExitCode.OK
+
+
+def _inventory_text(path: Path, found: Any, *, kubeconfig: str | None, context: str | None) -> str:
+    import yaml
+
+    from gpu_provision.adoption.derive import document as derived
+
+    cluster = {"kubeconfig": str(Path(kubeconfig).resolve()) if kubeconfig else "", "context": context or ""}
+    declared = derived(found, name=path.stem, cluster=cluster)
+    head = f"# Made by gpu-provision adopt of {found.cluster}: what the GPU Operator had provisioned there.\n"
+    return head + yaml.safe_dump(declared, sort_keys=False, width=118)
+
+
+def _in_the_way(path: Path, why: str) -> Finding:
+    return Finding(
+        code=codes.NOT_WRITABLE, where=str(path), what=f"the inventory was not written: {why}", fix="name another file"
+    )

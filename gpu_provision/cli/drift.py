@@ -1,0 +1,69 @@
+"""``gpu-provision drift``: what is not as declared, for a timer to ask."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+
+import click
+
+from gpu_provision.cli import options
+from gpu_provision.cli.display import shown_on_stderr
+from gpu_provision.cli.inventory_file import loaded
+from gpu_provision.cli.limits import limited
+from gpu_provision.cli.output import Output, write
+from gpu_provision.cli.work import Work
+from gpu_provision.hosts.result import HostsResult
+from gpu_provision.model.findings import ExitCode, Finding, Severity
+from gpu_provision.report import drift as drift_view
+from gpu_provision.report import findings as findings_view
+from gpu_provision.report import hosts as hosts_view
+from gpu_provision.report.documents import document
+
+
+@click.command()
+@options.inventory
+@options.kubeconfig
+@options.context
+@options.hosts_limit
+@options.phases
+@options.ask_sudo_password
+@options.detailed_exitcode
+@options.speaking
+def drift(  # noqa: PLR0913 - one argument per option
+    *,
+    file: str | None,
+    kubeconfig: str | None,
+    context: str | None,
+    limit: str | None,
+    hosts: bool,
+    cluster: bool,
+    detailed_exitcode: bool,
+    out: Output,
+) -> ExitCode:
+    """Show what is not as it was applied, and who changed it; change nothing. For timers: one line if there is nothing.
+
+    Tells what somebody changed from what the inventory declares by now and nobody has applied yet: that is pending,
+    and no drift. With --detailed-exitcode the exit code is 2 if anything but pending changes was found.
+    """
+    inventory = loaded(file, kubeconfig=kubeconfig, context=context)
+    names = limited(inventory, limit)
+    work = Work(inventory=inventory, limit=names, hosts=hosts, cluster=cluster and not names)
+    with shown_on_stderr(replace(out, quiet=True)) as listen:
+        on_hosts = work.prepare(listen, dry_run=True)
+        found = work.drift(on_hosts)
+    changed = on_hosts.changed if on_hosts else ()
+    told = HostsResult(hosts=changed)
+    text = drift_view.text(found, out.style, hosts=hosts_view.text(told, out.style), changed_hosts=len(changed))
+    findings = (*found.findings, *(on_hosts.errors if on_hosts else ()))
+    parts = {"hosts": hosts_view.document(on_hosts) if on_hosts else [], **drift_view.document(found)}
+    out.result(document("drift", findings, **parts), text)
+    if not out.json:
+        write(sys.stderr, findings_view.text(findings, out.error_style))
+    return _exit(findings, differs=detailed_exitcode and (found.is_worth_a_look or bool(changed)))
+
+
+def _exit(findings: tuple[Finding, ...], *, differs: bool) -> ExitCode:
+    if any(finding.severity is Severity.ERROR for finding in findings):
+        return ExitCode.FAILED
+    return ExitCode.DIFFERENCES if differs else ExitCode.OK

@@ -1,0 +1,206 @@
+"""history, diff, rollback: what was applied, and back to it."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from gpu_provision.cli import online, options
+from gpu_provision.cli.account import page_at
+from gpu_provision.cli.commands import Commands
+from gpu_provision.cli.inventory_file import loaded
+from gpu_provision.cli.limits import limited
+from gpu_provision.cli.output import Output, write
+from gpu_provision.cli.overrides import with_ignored, with_timeout
+from gpu_provision.cli.work import Work
+from gpu_provision.cluster import codes
+from gpu_provision.model.findings import ExitCode, Finding, Severity
+from gpu_provision.model.history import History, Record
+from gpu_provision.model.inventory import Inventory
+from gpu_provision.report import findings as findings_view
+from gpu_provision.report import history as view
+from gpu_provision.report import plan as plan_view
+from gpu_provision.report.documents import document
+
+
+@click.group(cls=Commands, invoke_without_command=True)
+@options.inventory
+@options.kubeconfig
+@options.context
+@options.speaking
+def history(*, file: str | None, kubeconfig: str | None, context: str | None, out: Output) -> None:
+    """Show the runs that wrote something, the newest first: when, by whom, and how they ended."""
+    if click.get_current_context().invoked_subcommand:
+        return
+    from gpu_provision import library
+
+    inventory = loaded(file, kubeconfig=kubeconfig, context=context)
+    found = library.history(inventory)
+    problems = _damaged(found, inventory)
+    runs = [view.document(record) for record in found.records]
+    out.result(document("history", problems, inventory=inventory.name, runs=runs), view.text(found, out.style))
+    if not out.json:
+        write(sys.stderr, findings_view.text(problems, out.error_style))
+
+
+def _damaged(found: History, inventory: Inventory) -> tuple[Finding, ...]:
+    return tuple(
+        Finding(
+            code=codes.DAMAGED_RECORD,
+            where=f"ConfigMap {inventory.cluster.namespace}/{inventory.name}-history {name}",
+            what="this record of a run cannot be read, so there is no way back to that run",
+            fix="nothing; it goes when it is older than the runs that are kept",
+            severity=Severity.WARNING,
+        )
+        for name in found.damaged
+    )
+
+
+@history.command()
+@click.argument("number", type=click.IntRange(min=1))
+@options.inventory
+@options.kubeconfig
+@options.context
+@click.option("--text", "text_only", is_flag=True, help="Its inventory alone, such as for > inventory.yaml.")
+@options.speaking
+def show(  # noqa: PLR0913 - one argument per option
+    *, number: int, file: str | None, kubeconfig: str | None, context: str | None, text_only: bool, out: Output
+) -> None:
+    """Show one run with its inventory, without secrets, and what its validations printed if it ran on this machine."""
+    from gpu_provision.engine import history as records
+    from gpu_provision.engine import journal
+    from gpu_provision.library import history as read
+
+    inventory = _inventory(file, kubeconfig, context)
+    record = records.chosen(read(inventory), number)
+    if text_only:
+        text = records.text_of(record)
+    else:
+        text = view.one(record, journal.details(record, inventory.name), out.style)
+    run = {**view.document(record), "text": record.text}
+    out.result(document("history show", inventory=inventory.name, runs=[run]), text)
+
+
+def _inventory(file: str | None, kubeconfig: str | None, context: str | None) -> Inventory:
+    """Return the inventory; options may also stand before the subcommand's name."""
+    parent = click.get_current_context().parent
+    above = parent.params if parent else {}
+    return loaded(
+        file or above.get("file"),
+        kubeconfig=kubeconfig or above.get("kubeconfig"),
+        context=context or above.get("context"),
+    )
+
+
+@click.command()
+@click.argument("number", type=click.IntRange(min=1))
+@click.argument("other", type=click.IntRange(min=1), required=False)
+@options.inventory
+@options.kubeconfig
+@options.context
+@options.detailed_exitcode
+@options.speaking
+def diff(  # noqa: PLR0913 - one argument per option
+    *,
+    number: int,
+    other: int | None,
+    file: str | None,
+    kubeconfig: str | None,
+    context: str | None,
+    detailed_exitcode: bool,
+    out: Output,
+) -> ExitCode:
+    """Show what changed from the inventory of run NUMBER to that of run OTHER, or to the file as it is now.
+
+    As a unified diff of the inventories, without secrets, and as what it means for objects in the cluster.
+    """
+    from gpu_provision import library
+    from gpu_provision.engine import history as records
+
+    inventory = loaded(file, kubeconfig=kubeconfig, context=context)
+    found = library.history(inventory)
+    before = records.chosen(found, number)
+    after = records.chosen(found, other) if other else inventory
+    texts = records.text_of(before), records.text_of(after)
+    lines = view.diff(*texts, (f"run {number}", f"run {other}" if other else inventory.path), out.style)
+    changes = library.meaning(before, after, inventory)
+    problems = () if changes is not None else (_no_meaning(before, after),)
+    meaning = view.meaning(changes, out.style) if changes is not None else ""
+    parts = {"diff": lines.splitlines(), "changes": [plan_view.change_document(each) for each in changes or ()]}
+    told = "\n\n".join(filter(None, [lines or "The inventories are the same.", meaning]))
+    out.result(document("diff", problems, inventory=inventory.name, **parts), told)
+    if not out.json:
+        write(sys.stderr, findings_view.text(problems, out.error_style))
+    return ExitCode.DIFFERENCES if detailed_exitcode and (lines or changes) else ExitCode.OK
+
+
+def _no_meaning(before: Record, after: Record | Inventory) -> Finding:
+    runs = [f"run {each.number}" for each in (before, after) if isinstance(each, Record)]
+    return Finding(
+        code=codes.NOT_UNDERSTOOD,
+        where=", ".join(runs),
+        what="an inventory is not valid for this version of the tool, so what the difference means is not shown",
+        severity=Severity.WARNING,
+    )
+
+
+@click.command()
+@click.argument("number", type=click.IntRange(min=1), required=False)
+@options.inventory
+@options.kubeconfig
+@options.context
+@options.limit
+@options.phases
+@options.ignore
+@options.ask_sudo_password
+@options.timeout
+@click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
+@options.report
+@options.yes
+@options.speaking
+def rollback(  # noqa: PLR0913 - one argument per option
+    *,
+    number: int | None,
+    file: str | None,
+    kubeconfig: str | None,
+    context: str | None,
+    limit: str | None,
+    hosts: bool,
+    cluster: bool,
+    ignored: tuple[str, ...],
+    timeout: int | None,
+    dry_run: bool,
+    report: str | None,
+    yes: bool,
+    out: Output,
+) -> ExitCode:
+    """Go back to what run NUMBER declared; without one, to what succeeded before the last run's inventory.
+
+    A plan like any other: shown, confirmed, applied and proven, and a run of its own on record. The machines stay
+    those of the inventory file, which also has the secrets, and which still says what it says: change it as well.
+    """
+    from gpu_provision import library
+    from gpu_provision.engine import history as records
+
+    page_at(report, dry_run=dry_run)  # refused before anything is asked
+    now = loaded(file, kubeconfig=kubeconfig, context=context)
+    then, record, findings = library.going_back(now, number)
+    inventory = with_timeout(with_ignored(then, ignored), timeout)
+    names = limited(inventory, limit)
+    work = Work(
+        inventory=inventory,
+        limit=names,
+        hosts=hosts,
+        cluster=cluster,
+        back_to=record.number,
+        command="rollback",
+        known=findings,
+    )
+    out.note(f"Back to run {record.number}: release {record.release}, applied {record.began} by {record.who}.")
+    if dry_run:
+        return online.shown(work, out)
+    code = online.carried_out(work, out, yes=yes, report=report)
+    if records.text_of(now) != record.text:
+        out.hint(f"{now.path} still says otherwise: gpu-provision diff {record.number} shows what to change there.")
+    return code

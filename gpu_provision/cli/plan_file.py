@@ -1,0 +1,171 @@
+"""Plan files: written by ``plan --out``, carried out by ``apply PLAN`` if nothing has moved meanwhile."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from gpu_provision.cli import codes
+from gpu_provision.cli.work import Work
+from gpu_provision.hosts.result import HostsResult
+from gpu_provision.model.findings import Finding, RunFailed, UsageError
+from gpu_provision.model.inventory import Inventory
+from gpu_provision.model.plan import Plan
+from gpu_provision.report import plan_file
+
+_TOLD = 20  # lines of what has moved; a fleet that has moved altogether would be thousands
+
+
+def written(path: Path, work: Work, plan: Plan, on_hosts: HostsResult | None, *, ignored: tuple[str, ...]) -> None:
+    """Write a plan to a file that only its owner can read, whole or not at all. Raises UsageError."""
+    scope = {"hosts": work.hosts, "cluster": work.cluster, "limit": list(work.limit), "ignored": list(ignored)}
+    origin = plan_file.Origin(
+        tool=version("gpu-provision"),
+        made_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        cluster_id=work.cluster_id(),
+        salt=secrets.token_hex(16),
+        scope=scope,
+    )
+    document = plan_file.made(work.inventory, plan, on_hosts, origin)
+    _save(path, json.dumps(document, indent=2, sort_keys=True) + "\n")
+
+
+def _save(path: Path, text: str) -> None:
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        Path(name).replace(path)
+    except OSError as error:
+        raise UsageError(
+            Finding(
+                code=codes.NOT_WRITABLE,
+                where=str(path),
+                what="the plan cannot be written",
+                evidence=error.strerror or str(error),
+                fix="name another file with --out",
+            )
+        ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """A plan that was looked at and agreed to: exactly this is to be done, or nothing."""
+
+    path: Path
+    document: Mapping[str, Any]
+
+    @property
+    def inventory(self) -> str:
+        """The file that the plan was made from."""
+        return str(self.document["inventory"]["path"])
+
+    @property
+    def ignored(self) -> tuple[str, ...]:
+        """Findings of preflight that shall not stop the run."""
+        return tuple(self.document["scope"]["ignored"])
+
+    def work(self, inventory: Inventory) -> Work:
+        """Return what takes part."""
+        scope = self.document["scope"]
+        return Work(
+            inventory=inventory,
+            limit=tuple(scope["limit"]),
+            hosts=bool(scope["hosts"]),
+            cluster=bool(scope["cluster"]),
+            hold=self.hold_plan,
+        )
+
+    def hold_inventory(self, inventory: Inventory) -> None:
+        """Raise RunFailed if this is not the inventory that the plan was made from."""
+        then = self.document["inventory"]
+        if inventory.name != then["name"]:
+            what = f"the plan is of inventory {then['name']}, and this is {inventory.name}"
+            raise RunFailed(self._moved(codes.OTHER_INVENTORY, what, inventory.path))
+        if plan_file.inventory_digest(inventory, then["salt"]) != then["digest"]:
+            what = f"the inventory has changed since the plan was made ({self.document['made_at']})"
+            raise RunFailed(self._moved(codes.OTHER_INVENTORY, what, inventory.path))
+
+    def hold_cluster(self, work: Work) -> None:
+        """Raise RunFailed if the plan was made for another cluster than the one that answers."""
+        then, now = self.document["cluster"], work.cluster_id()
+        if now != then["id"]:
+            what = f"the plan was made for another cluster: {then['name']}"
+            evidence = f"the namespace kube-system has the uid {now} there, and had {then['id']} in the plan"
+            raise RunFailed(self._moved(codes.OTHER_CLUSTER, what, evidence))
+
+    def hold_hosts(self, on_hosts: HostsResult | None) -> None:
+        """Raise RunFailed if hosts would be changed otherwise than planned."""
+        self._hold("hosts are no longer as they were planned for", plan_file.moved_on_hosts(self.document, on_hosts))
+
+    def hold_plan(self, plan: Plan) -> None:
+        """Raise RunFailed if the cluster would be changed otherwise than planned."""
+        moved = plan_file.moved_in_cluster(self.document, plan)
+        self._hold("the cluster is no longer as it was planned for; nothing is written there", moved)
+
+    def _hold(self, what: str, moved: tuple[str, ...]) -> None:
+        if moved:
+            more = [f"and {len(moved) - _TOLD} more"] if len(moved) > _TOLD else []
+            raise RunFailed(self._moved(codes.MOVED, what, "\n    ".join([*moved[:_TOLD], *more])))
+
+    def _moved(self, code: str, what: str, evidence: str) -> Finding:
+        fix = "make a new plan and look at it: gpu-provision plan --out FILE"
+        return Finding(code=code, where=str(self.path), what=what, evidence=evidence, fix=fix)
+
+
+def promised(path: Path) -> Promise:
+    """Return the plan of a file. Raises RunFailed if it is none, or damaged, or of another version."""
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise _damaged(path, getattr(error, "strerror", None) or str(error)) from error
+    if not isinstance(document, dict) or document.get("format") != plan_file.FORMAT:
+        raise _damaged(path, f'it has no "format": "{plan_file.FORMAT}"')
+    if document.get("version") != plan_file.VERSION:
+        raise RunFailed(
+            Finding(
+                code=codes.OTHER_FORMAT,
+                where=str(path),
+                what=f"the plan is of version {document.get('version')} of plan files, and this tool knows "
+                f"{plan_file.VERSION}",
+                evidence=f"made by gpu-provision {document.get('tool', 'of an unknown version')}",
+                fix="make the plan with the same gpu-provision that applies it",
+            )
+        )
+    if document.get("seal") != plan_file.seal(document):
+        raise _damaged(path, "its seal does not fit its content: it was edited, or is not complete")
+    return Promise(path, document)
+
+
+def _damaged(path: Path, why: str) -> RunFailed:
+    return RunFailed(
+        Finding(
+            code=codes.NO_PLAN,
+            where=str(path),
+            what="this is no plan that can be applied",
+            evidence=why,
+            fix="make a new one: gpu-provision plan --out FILE",
+        )
+    )
+
+
+def refuse_options(options: Mapping[str, object]) -> None:
+    """Raise UsageError for options beside a plan file that the file itself has decided."""
+    given = [name for name, value in options.items() if value]
+    if given:
+        raise UsageError(
+            Finding(
+                code=codes.USAGE,
+                where=" ".join(given),
+                what="a plan file says itself what takes part",
+                fix="leave the option out, or give it to gpu-provision plan --out FILE",
+            )
+        )

@@ -1,0 +1,181 @@
+"""The shell of a node's host, through a helper pod on it.
+
+Commands and data go over stdin, never in the URL, where audit logs would keep them. A command sees the host alone: its
+files, its processes, its network, and an environment as after a login, without the pod's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import shlex
+from collections.abc import Callable, Iterable, Sequence
+
+from gpu_provision.cluster import codes, helper_pod
+from gpu_provision.cluster.client import Cluster, connect
+from gpu_provision.cluster.helper_pod import Client
+from gpu_provision.cluster.processes import STDERR, Listen, execute
+from gpu_provision.diagnose.pods import phase
+from gpu_provision.model.cluster import ObjectRef
+from gpu_provision.model.findings import Finding, ProvisionError, Rejected, RunFailed
+from gpu_provision.model.inventory import HelperPod
+
+Turns = Sequence[Iterable[bytes]]
+"""What goes to stdin; all but the first when the command says with a byte that it is ready for it."""
+
+_MARK = "GPU_PROVISION_COMMAND"
+_ENVIRONMENT = (
+    "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    *("HOME=/root", "USER=root", "LOGNAME=root", "SHELL=/bin/sh"),
+)
+# Nothing but the command is there to read yet, so that head cannot take more.
+_READ_COMMAND = 'cd 2>/dev/null; c=$(head -c "$1") && exec sh -c "$c"'
+_WITHOUT_STDIN = "exec </dev/null\n"
+_WITH_STDIN = """\
+f=$(mktemp) || exit 125
+printf .
+head -c {size} >"$f" && exec <"$f" && rm "$f" || {{ rm -f "$f"; exit 125; }}
+"""
+_PUT = """\
+exec 3>{path} || exit 1
+printf .
+head -c {size} >&3 && exec 3>&- && [ "$(wc -c <{path})" -eq {size} ]
+"""
+_GET = "wc -c <{path} >&2 && cat {path}"
+_STOP = """\
+processes() {{ grep -ls {mark} /proc/[0-9]*/environ | cut -d / -f 3; }}
+kill $(processes) 2>/dev/null
+sleep 1
+kill -9 $(processes) 2>/dev/null
+"""
+_STOP_SECONDS = 30.0
+
+
+def shell_of(kubeconfig: str, context: str, node: str, settings: HelperPod) -> HostShell:
+    """Return the open shell of a node; whoever has it closes it.
+
+    Raises:
+        ProvisionError: There is no way to run commands on the node.
+    """
+    shell = HostShell(connect(kubeconfig, context), node, settings, helper_pod.this_client())
+    shell.open()
+    return shell
+
+
+class HostShell:
+    """The shell of one node, from `open` to `close`."""
+
+    def __init__(self, cluster: Cluster, node: str, settings: HelperPod, us: Client) -> None:
+        """Keep what is needed; nothing is sent yet."""
+        self._cluster, self._node, self._settings, self._us = cluster, node, settings, us
+        self._pod: ObjectRef | None = None
+
+    def open(self) -> None:
+        """Start a helper pod, in place of an earlier one of ours, and see that commands run in it.
+
+        Raises:
+            ProvisionError: There is no way to run commands on the node.
+        """
+        self.close()
+        self._pod = helper_pod.start(self._cluster, self._node, self._settings, self._us)
+        said: list[bytes] = []
+        try:
+            status = self.run("exit 0", listen=lambda _channel, data: said.append(data))
+        except ProvisionError as error:
+            self.close()
+            first = error.findings[0]
+            raise _no_shell(self._node, first.evidence or first.what, first.fix or "connect: ssh") from error
+        if status:
+            self.close()
+            evidence = b"".join(said).decode(errors="replace").strip()
+            image = f"set helper_pod.image to one that holds nsenter (now {self._settings.image}), or connect: ssh"
+            raise _no_shell(self._node, f"exit status {status}: {evidence}", image)
+
+    def close(self) -> None:
+        """Remove the helper pod, and with it whatever still runs in it; a server that does not answer is no error."""
+        pod, self._pod = self._pod, None
+        if pod:
+            with contextlib.suppress(ProvisionError):
+                self._cluster.delete(pod)
+
+    def run(self, command: str, *, listen: Listen, stdin: bytes | None = None, timeout: float | None = None) -> int:
+        """Run a shell command and return its exit status.
+
+        Raises:
+            TimeoutError: It took longer than so many seconds, and was ended, with all that it had started.
+            ProvisionError: It could not be started, or nobody knows how it ended.
+        """
+        begin = _WITHOUT_STDIN if stdin is None else _WITH_STDIN.format(size=len(stdin))
+        return self._shell(f"{begin}{command}", [] if stdin is None else [[stdin]], listen, timeout)
+
+    def put(self, path: str, size: int, parts: Iterable[bytes], *, within: Callable[[str], str]) -> None:
+        """Write a file of this size. Raises OSError with what the shell said.
+
+        Args:
+            within: Puts a command into others, such as those that become another user.
+        """
+        said: list[bytes] = []
+        command = within(_PUT.format(path=shlex.quote(path), size=size))
+        if self._shell(command, [parts], lambda _, data: said.append(data), None):
+            raise OSError(_text(said) or f"{path} could not be written as a whole")
+
+    def get(self, path: str, write: Callable[[bytes], object], *, within: Callable[[str], str]) -> None:
+        """Hand the content of a file to ``write``, in parts. Raises OSError with what the shell said."""
+        said: list[bytes] = []
+        received = 0
+
+        def listen(channel: int, data: bytes) -> None:
+            nonlocal received
+            if channel == STDERR:
+                said.append(data)
+                return
+            received += len(data)
+            write(data)
+
+        status = self._shell(within(_GET.format(path=shlex.quote(path))), [], listen, None)
+        size, _, complaint = _text(said).partition("\n")
+        if status:
+            raise OSError(complaint or size)
+        if received < int(size):
+            raise OSError(_TORN.format(path=path, received=received, size=size))
+
+    def _shell(self, command: str, stdin: Turns, listen: Listen, timeout: float | None) -> int:
+        text, mark = command.encode(), f"{_MARK}={secrets.token_hex(8)}"
+        boot = ("sh", "-c", _READ_COMMAND, "sh", str(len(text)))
+        words = (*helper_pod.ENTER, "env", "-i", *_ENVIRONMENT, mark, *boot)
+        try:
+            return self._execute(words, [[text], *stdin], listen, timeout)
+        except TimeoutError:
+            self._stop(mark)
+            raise
+
+    def _execute(self, words: Sequence[str], stdin: Turns, listen: Listen, timeout: float | None) -> int:
+        """Run a command in the helper pod; in a new one if it has ended, at its age or with its node."""
+        if self._pod is None:
+            raise _no_shell(self._node, "nobody has connected to it", "connect first")
+        try:
+            return execute(self._cluster, self._pod, words, stdin=stdin, listen=listen, timeout=timeout)
+        except Rejected:
+            pod = self._cluster.get(self._pod)
+            if pod is not None and phase(pod) == "Running":
+                raise
+            self.close()
+            self._pod = helper_pod.start(self._cluster, self._node, self._settings, self._us)
+        return execute(self._cluster, self._pod, words, stdin=stdin, listen=listen, timeout=timeout)
+
+    def _stop(self, mark: str) -> None:
+        """End a command and all that it has started: they have the mark in their environment."""
+        with contextlib.suppress(ProvisionError, TimeoutError):
+            self._shell(_STOP.format(mark=mark), [], lambda _channel, _data: None, _STOP_SECONDS)
+
+
+_TORN = "{path}: the connection broke off after {received} of {size} bytes"
+
+
+def _text(said: Sequence[bytes]) -> str:
+    return b"".join(said).decode(errors="replace").strip()
+
+
+def _no_shell(node: str, evidence: str, fix: str) -> RunFailed:
+    what = "no command can be run on this node through the Kubernetes API"
+    return RunFailed(Finding(code=codes.NO_SHELL, what=what, where=node, evidence=evidence, fix=fix))

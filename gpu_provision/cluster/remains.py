@@ -1,0 +1,161 @@
+"""One reading of what is left of a stack: members by their labels, whatever the inventory says by now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+from gpu_provision.cluster import helper_pod, history, leases, records, strangers
+from gpu_provision.cluster.client import Cluster
+from gpu_provision.cluster.observe import MEMBER_KINDS, NODE, POD
+from gpu_provision.components import labels
+from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, ref_of
+from gpu_provision.model.inventory import Inventory
+from gpu_provision.planning.membership import PART_OF, STACK, applyset_id, component_of
+from gpu_provision.removal.ownership import makers
+from gpu_provision.removal.remains import Remains
+from gpu_provision.removal.users import is_generated
+
+_PARALLEL = 12
+_CONFIG_MAP, _LEASE = Kind("v1", "ConfigMap"), Kind("coordination.k8s.io/v1", "Lease")
+FEATURE = Kind("nfd.k8s-sigs.io/v1alpha1", "NodeFeature")
+_NFD_LOCK = "nfd-master.nfd.kubernetes.io"
+_SET_ID = "applyset.kubernetes.io/id"
+_ABOUT_NODE = "nfd.node.kubernetes.io/node-name"
+_HOLLOW = frozenset({"Namespace", "CustomResourceDefinition"})
+_GFD_FEATURES = "nvidia-features-for-"
+
+
+def read(cluster: Cluster, inventory: Inventory, *, crds: bool, known: frozenset[str] = frozenset()) -> Remains:
+    """Read a cluster: one LIST per kind, whatever the number of nodes.
+
+    What others have in our namespaces and CustomResourceDefinitions is looked for where these would go.
+
+    Args:
+        crds: Whether CustomResourceDefinitions are to go.
+        known: Uids of objects that were the stack's: what they owned is not others'.
+
+    Raises:
+        Unreachable, Refused: As the API server answers.
+    """
+    home, set_id = inventory.cluster.namespace, applyset_id(inventory.name, inventory.cluster.namespace)
+    with ThreadPoolExecutor(_PARALLEL) as pool:
+        version = pool.submit(cluster.version)
+        nodes = pool.submit(cluster.list, NODE)
+        pods = pool.submit(cluster.list, POD)
+        features = pool.submit(cluster.list, FEATURE)
+        own = pool.submit(cluster.list, _CONFIG_MAP, label_selector=f"{labels.MANAGED_BY}=gpu-provision")
+        lease = pool.submit(cluster.get, leases.lock_ref(inventory))
+        lists = pool.map(lambda kind: cluster.list(kind, label_selector=f"{PART_OF}={set_id}").items, MEMBER_KINDS)
+        members = _by_ref(item for items in lists for item in items)
+    namespaces = {ref.namespace for ref in members if ref.namespace and _is_nfd(members[ref])}
+    nfd_locks = _by_ref(filter(None, (cluster.get(nfd_lock(namespace)) for namespace in sorted(namespaces))))
+    ours, others = _sorted(pods.result().items, inventory)
+    found = own.result().items
+    remains = Remains(
+        cluster=f"{cluster.name} ({version.result()})",
+        members=members,
+        records=_by_ref(item for item in found if _is_record(item, inventory)),
+        lease=_by_ref(filter(None, [lease.result()])),
+        traces={
+            **nfd_locks,
+            **_by_ref(_made_here(features.result().items, nodes.result().items, {home, *namespaces}, members)),
+            **_by_ref(pod for pod in others if is_generated(pod, home) and members),
+            **_by_ref(_abandoned_helpers(others, inventory)),
+        },
+        pods=ours,
+        others=tuple(pod for pod in others if not is_generated(pod, home)),
+        nodes=tuple(nodes.result().items),
+        stacks=frozenset(_stacks(found) - {f"{home}/{inventory.name}"}),
+    )
+    return _with_strangers(cluster, remains, uids(remains) | known, crds=crds)
+
+
+def _abandoned_helpers(pods: Iterable[Manifest], inventory: Inventory) -> Iterator[Manifest]:
+    """Yield helper pods on hosts of ours without SSH whose clients are gone; those of living ones end with these."""
+    nodes, us = {node.name for node in inventory.hosts_without_ssh}, helper_pod.this_client()
+    for pod in pods:
+        is_helper = labels.HELPER in (pod["metadata"].get("labels") or {})
+        if is_helper and pod["spec"].get("nodeName") in nodes and helper_pod.is_left_behind(pod, us):
+            yield pod
+
+
+def _is_nfd(item: Manifest) -> bool:
+    return component_of(item) == "nfd"
+
+
+def nfd_lock(namespace: str) -> ObjectRef:
+    """Return the Lease by which masters of Node Feature Discovery agree on one of them."""
+    return ObjectRef(*_LEASE, namespace, _NFD_LOCK)
+
+
+def _by_ref(items: Iterable[Manifest]) -> dict[ObjectRef, Manifest]:
+    return {ref_of(item): item for item in items}
+
+
+def _sorted(pods: Iterable[Manifest], inventory: Inventory) -> tuple[dict[ObjectRef, Manifest], list[Manifest]]:
+    ours: dict[ObjectRef, Manifest] = {}
+    others: list[Manifest] = []
+    for pod in pods:
+        if (pod["metadata"].get("labels") or {}).get(STACK) == inventory.name:
+            ours[ref_of(pod)] = pod
+        else:
+            others.append(pod)
+    return ours, others
+
+
+def _is_record(item: Manifest, inventory: Inventory) -> bool:
+    """Whether a ConfigMap is the stack's own: what stands for it, its validations, its history."""
+    metadata = item["metadata"]
+    if metadata["namespace"] != inventory.cluster.namespace or PART_OF in metadata["labels"]:
+        return False
+    own = {inventory.name, records.record_ref(inventory).name, history.history_ref(inventory).name}
+    return metadata["name"] in own
+
+
+def _stacks(config_maps: Iterable[Manifest]) -> set[str]:
+    """Return the stacks of this tool, each as namespace/name of the ConfigMap that stands for it."""
+    return {
+        f"{item['metadata']['namespace']}/{item['metadata']['name']}"
+        for item in config_maps
+        if _SET_ID in item["metadata"]["labels"]
+    }
+
+
+def _made_here(
+    features: Iterable[Manifest],
+    nodes: Iterable[Manifest],
+    namespaces: frozenset[str] | set[str],
+    members: Mapping[ObjectRef, Manifest],
+) -> Iterator[Manifest]:
+    """Yield the NodeFeatures that our Node Feature Discovery and GPU Feature Discovery have made, by their names."""
+    names = {node["metadata"]["name"] for node in nodes}
+    for item in features if members else ():
+        metadata = item["metadata"]
+        about = (metadata.get("labels") or {}).get(_ABOUT_NODE, "")
+        is_named_so = metadata["name"].removeprefix(_GFD_FEATURES) == about or metadata["name"] in names
+        if metadata["namespace"] in namespaces and is_named_so:
+            yield item
+
+
+def _with_strangers(cluster: Cluster, remains: Remains, ours: frozenset[str], *, crds: bool) -> Remains:
+    """Look for what others have in those of our objects that hold objects."""
+    hollow = [ref for ref, item in remains.members.items() if ref.kind in _HOLLOW and not makers(item)]
+    kinds = strangers.resources(cluster) if any(ref.kind == "Namespace" for ref in hollow) else []
+    found: dict[ObjectRef, tuple[str, ...]] = {}
+    look: dict[str, Callable[[ObjectRef], list[str]]] = {
+        "Namespace": lambda ref: strangers.in_namespace(cluster, ref.name, kinds, ours),
+    }
+    if crds:
+        look["CustomResourceDefinition"] = lambda ref: strangers.of_definition(cluster, remains.members[ref], ours)
+    for ref in hollow:
+        if ref.kind in look:
+            found[ref] = tuple(look[ref.kind](ref))
+    return replace(remains, strangers=found)
+
+
+def uids(remains: Remains) -> frozenset[str]:
+    """Return the uids of everything that is the stack's."""
+    groups = (remains.members, remains.records, remains.lease, remains.traces, remains.pods)
+    return frozenset(item["metadata"]["uid"] for group in groups for item in group.values())

@@ -1,0 +1,91 @@
+"""The removal of a stack as pyinfra operations: the cluster first, and hosts only when nothing there needs them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pyinfra import host, logger, state
+from pyinfra.api import FunctionCommand, operation
+from pyinfra.api.exceptions import OperationError
+
+from gpu_provision import library
+from gpu_provision.connectors.cluster import GROUP
+from gpu_provision.hosts.barrier import has_failed, hold_back
+from gpu_provision.inventory import load
+from gpu_provision.model.findings import Finding, ProvisionError, Severity
+from gpu_provision.model.inventory import Inventory
+from gpu_provision.model.progress import Event
+from gpu_provision.removal import telling
+
+CRDS, EVICT = "gpu_remove_crds", "gpu_evict"
+"""Keys of host data: what is ``--crds`` and ``--evict`` of gpu-provision destroy; pyinfra's --data sets them."""
+
+
+def gpu_stack_removed() -> None:
+    """Take the stack of the inventory off the cluster host; other hosts have no part in it.
+
+    The cluster host's data must hold ``gpu_inventory``, the path of the inventory file, as
+    `gpu_provision.inventory.groups` sets it.
+    """
+    if GROUP in host.groups:
+        stack_removed(name="GPU stack removed from the cluster")
+
+
+def cluster_cleared() -> None:
+    """Leave hosts alone, for good, if the cluster still has something of the stack. Every host calls it."""
+    cluster_is_clear(name="Nothing in the cluster needs the hosts")
+
+
+@operation()
+def stack_removed() -> Iterator[FunctionCommand]:
+    """Remove what is there of the stack, and look for what is left."""
+    inventory = load(Path(host.data.gpu_inventory))
+    try:
+        found = library.destroy(inventory, crds=_is_set(CRDS), evict=_is_set(EVICT), dry_run=True)
+    except ProvisionError as error:
+        if not state.is_executing:
+            raise OperationError(str(error)) from error
+        yield FunctionCommand(_fail, (error.findings,), {})
+        return
+    if not found.changes:
+        host.noop("nothing of the stack is in the cluster")
+        return
+    if not state.is_executing:
+        for line in (*(f"Will remove {change.ref}" for change in found.changes), *map(str, found.findings)):
+            host.log(line)
+    yield FunctionCommand(_remove, (inventory, _is_set(CRDS), _is_set(EVICT)), {})
+
+
+def _is_set(key: str) -> bool:
+    return str(host.data.get(key, "")).lower() in {"1", "true", "yes"}
+
+
+def _remove(state: Any, host: Any, inventory: Inventory, crds: bool, evict: bool) -> bool:  # noqa: FBT001 (pyinfra's way to call)
+    def tell(event: Event) -> None:
+        host.log(event.message, log_func=logger.info)
+
+    try:
+        findings = library.destroy(inventory, crds=crds, evict=evict, listen=tell).findings
+    except ProvisionError as error:
+        return _fail(state, host, error.findings)
+    for finding in findings:
+        host.log(str(finding), log_func=logger.warning)
+    return True
+
+
+def _fail(state: Any, host: Any, findings: tuple[Finding, ...]) -> bool:  # noqa: ARG001 (pyinfra passes both by name)
+    for finding in findings:
+        is_error = finding.severity is Severity.ERROR
+        host.log_styled(str(finding), fg="red" if is_error else "yellow", log_func=logger.error)
+    return False
+
+
+@operation()
+def cluster_is_clear() -> Iterator[FunctionCommand]:
+    """Fail a host while the cluster host has failed."""
+    if GROUP in host.groups or not state.is_executing:
+        return
+    if any(GROUP in other.groups and has_failed(state, other) for other in state.inventory):
+        yield FunctionCommand(hold_back, (telling.hosts_held_back(),), {})

@@ -1,0 +1,156 @@
+"""The record of a run, kept while it goes: in the cluster, and in the local folder."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from importlib.metadata import version
+from types import TracebackType
+from typing import Self
+
+from gpu_provision.cluster import codes, history
+from gpu_provision.cluster.client import Cluster
+from gpu_provision.cluster.holders import identity
+from gpu_provision.engine import journal
+from gpu_provision.engine.reading import Reading
+from gpu_provision.inventory.hiding import hidden
+from gpu_provision.inventory.secrets import without_users
+from gpu_provision.model.cluster import ref_of
+from gpu_provision.model.findings import Finding, ProvisionError, Refused, Rejected, Severity
+from gpu_provision.model.history import Ending, History, Record
+from gpu_provision.model.progress import NodeState, RunResult, State
+from gpu_provision.planning.history import encoded, fitted, history_of, plan_digest, surplus, unended
+
+_MADE_IN_PYTHON = "its inventory was made in Python, not read from a file"
+_LONGEST = 300  # characters of a reason; the local record has all of them
+
+
+def new_record(reading: Reading, *, back_to: int = 0) -> Record:
+    """Return the record of a run that begins now."""
+    inventory, now = reading.context.inventory, datetime.now(UTC)
+    return Record(
+        id=f"{now:%Y%m%dT%H%M%S.%fZ}-{secrets.token_hex(3)}",
+        began=_told(now),
+        holder=identity(),
+        tool=version("gpu-provision"),
+        inventory=inventory.name,
+        release=inventory.release,
+        plan=plan_digest(reading.plan),
+        back_to=back_to,
+        text=hidden(inventory.text) if inventory.text else "",
+        lacks="" if inventory.text else _MADE_IN_PYTHON,
+    )
+
+
+def _told(now: datetime) -> str:
+    return f"{now:%Y-%m-%dT%H:%M:%SZ}"
+
+
+class Book:
+    """Keeps the record of one run from its begin to its end; a context manager.
+
+    A record that cannot be written fails no run.
+
+    Attributes:
+        record: As it stands.
+        earlier: The runs before it.
+        problem: Why it is not all in the cluster; None if it is.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        reading: Reading,
+        *,
+        back_to: int = 0,
+        say: Callable[[str], None],
+        reached: Callable[[], RunResult],
+    ) -> None:
+        """Prepare; nothing is written.
+
+        Args:
+            say: Told of runs before this one that never ended.
+            reached: Asked on leaving how far the run has come.
+        """
+        self._plan, self._reached = reading.plan, reached
+        self._cluster, self._inventory, self._say = cluster, reading.context.inventory, say
+        self._is_first = ref_of(reading.desired["prerequisites"][-1]) not in reading.observed.members
+        self.earlier = History(())
+        self.record = new_record(reading, back_to=back_to)
+        self.problem: Finding | None = None
+
+    def __enter__(self) -> Self:
+        """Write down that the run has begun. Raises Unreachable."""
+        found = history_of(self._write((self.record,), is_first=self._is_first), holder="")  # nobody else has the lock
+        number = next((each.number for each in found.records if each.id == self.record.id), 0)
+        self.record = replace(self.record, number=number)
+        self.earlier = replace(found, records=tuple(each for each in found.records if each.id != self.record.id))
+        journal.write(self.record)
+        for each in unended(self.earlier):
+            self._say(f"run {each.number} of {each.who}, begun {each.began}, never ended; this one goes on from there")
+        if gone := surplus(self.earlier, self._inventory.kept_runs + 1):  # several were killed in a row
+            self._write((*unended(self.earlier), self.record), gone)
+        return self
+
+    def end(self, ending: Ending, *, changed: int = 0, reason: str = "") -> None:
+        """Say how the run ended; it is written on leaving."""
+        reason = without_users(reason)[:_LONGEST]
+        now = _told(datetime.now(UTC))
+        self.record = replace(self.record, ending=ending, changed=changed, reason=reason, ended=now)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Write down how the run ended, and let go of what is too old."""
+        if isinstance(error, ProvisionError):
+            self.end(Ending.FAILED, reason=str(error.findings[0].what))
+        elif error is not None:
+            self.end(Ending.INTERRUPTED)
+        if error is not None:
+            self._cluster.patience = 0.0
+        findings = error.findings if isinstance(error, ProvisionError) else ()
+        journal.write(self.record, journal.details_of(self._plan, self._reached(), findings))
+        all_of_them = History((*self.earlier.records, self.record), self.earlier.damaged)
+        gone = surplus(all_of_them, self._inventory.kept_runs)
+        try:
+            self._write((*unended(self.earlier), self.record), gone)
+        except ProvisionError as failure:  # the lock may be gone as well
+            self.problem = unrecorded(failure)
+
+    def _write(
+        self, records: Iterable[Record], gone: Iterable[str] = (), *, is_first: bool = False
+    ) -> Mapping[str, str]:
+        texts = {each.id: encoded(fitted(each, self._inventory.kept_runs)) for each in records}
+        changes = {**texts, **dict.fromkeys(gone)}
+        try:
+            return history.write(self._cluster, self._inventory, changes, is_first=is_first)
+        except (Rejected, Refused) as refused:
+            self.problem = unrecorded(refused)
+            return {}
+
+
+def unrecorded(error: ProvisionError) -> Finding:
+    """Return the warning that a run is not on record, and why."""
+    first = error.findings[0]
+    return Finding(
+        code=codes.UNRECORDED,
+        what="this run is not, or not completely, on record in the cluster; the local record has all of it",
+        where=first.where,
+        evidence=first.evidence or first.what,
+        consequence="gpu-provision history tells it as interrupted, or not at all",
+        fix=first.fix,
+        severity=Severity.WARNING,
+    )
+
+
+def reason_of(states: Iterable[NodeState]) -> str:
+    """Return the first cause of a failure, and how many there are: empty if everything is ready."""
+    failed = [state for state in states if state.state is State.FAILED]
+    if not failed:
+        return ""
+    first = failed[0]
+    where = f"{first.component} on {first.node}" if first.node else first.component
+    more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
+    return f"{where}: {first.reason}{more}"

@@ -1,0 +1,100 @@
+"""What in a cluster is not as declared, and who made it so: reads, and writes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+
+from gpu_provision.cluster.client import Cluster
+from gpu_provision.cluster.observe import NODE
+from gpu_provision.engine import history
+from gpu_provision.engine.reading import Reading
+from gpu_provision.engine.session import Session
+from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
+from gpu_provision.model.drift import Drift
+from gpu_provision.model.findings import Finding, InvalidInventory, RunFailed, Severity
+from gpu_provision.model.history import Ending
+from gpu_provision.model.plan import Change
+from gpu_provision.planning.drift import Known, drift
+from gpu_provision.planning.plan import plan
+from gpu_provision.planning.prepare import prepare
+from gpu_provision.planning.states import Desired
+
+_APPLIED = frozenset({Ending.SUCCEEDED, Ending.FAILED})  # all objects are applied before anything is awaited
+_CONFLICT, _NOT_TRIED = "GP304", "GP311"
+
+
+def read(session: Session) -> Drift:
+    """Return the drift of a stack; what the API server refuses to try is judged without its word, and said so.
+
+    Raises:
+        Unreachable, Refused: The cluster cannot be asked.
+    """
+    reading = session.reading()
+    changes = tuple(_changes(reading))
+    live = {**reading.observed.members, **_nodes(session.cluster, changes)}
+    last = _last_run(session.cluster, reading)
+    return Drift(
+        inventory=reading.plan.inventory,
+        release=reading.plan.release,
+        cluster=reading.plan.cluster,
+        differences=drift(changes, Known(live=live, applied=last.objects if last else None)),
+        applied=last.name if last else "",
+        findings=tuple(each for each in reading.plan.findings if _is_to_be_told(each, reading)),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Last:
+    """The last run, and what it applied."""
+
+    name: str
+    objects: Mapping[ObjectRef, Manifest]
+
+
+def _last_run(cluster: Cluster, reading: Reading) -> _Last | None:
+    """Return what the last run applied; None if no record tells, or if it did not get to apply everything.
+
+    Another version of the tool may have made other objects of the same inventory; then the field managers tell more.
+    """
+    now = reading.context.inventory
+    last = history.read(cluster, now).last
+    if last is None or last.ending not in _APPLIED or last.tool != version("gpu-provision"):
+        return None
+    name = f"run {last.number}, {last.began}"
+    if last.text == history.text_of(now):
+        return _Last(name, _objects(reading.desired))
+    try:
+        then, _ = history.inventory_of(last, now)
+    except (RunFailed, InvalidInventory):
+        return None
+    return _Last(name, _objects(prepare(then, reading.context.facts)[1]))
+
+
+def _objects(desired: Desired) -> Mapping[ObjectRef, Manifest]:
+    return {ref_of(manifest): manifest for manifests in desired.values() for manifest in manifests}
+
+
+def _changes(reading: Reading) -> Iterator[Change]:
+    """Yield what differs: as the server confirmed it, and what it did not since somebody else has the field."""
+    confirmed = {change.ref: change for change in reading.plan.changes}
+    in_conflict = {finding.where for finding in reading.plan.findings if finding.code == _CONFLICT}
+    for change in plan(reading.context, reading.desired, reading.observed).changes:
+        if change.ref in confirmed:
+            yield confirmed[change.ref]
+        elif str(change.ref) in in_conflict:
+            yield change
+
+
+def _is_to_be_told(finding: Finding, reading: Reading) -> bool:
+    """Advice on the inventory is for whoever plans; a conflict is among the differences."""
+    if finding.code == _CONFLICT:
+        return finding.where not in {str(ref) for ref in reading.observed.members}
+    return finding.severity is Severity.ERROR or finding.code == _NOT_TRIED
+
+
+def _nodes(cluster: Cluster, changes: tuple[Change, ...]) -> Mapping[ObjectRef, Manifest]:
+    """Return the nodes whose labels differ, as they are; one LIST if there are any."""
+    wanted = {change.ref for change in changes if change.ref.kind == NODE.kind}
+    return {ref_of(node): node for node in cluster.list(NODE).items if ref_of(node) in wanted} if wanted else {}

@@ -1,0 +1,52 @@
+"""Live objects in groups, kept current at a cost that goes by what has changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from typing import Generic, TypeVar
+
+from gpu_provision.model.cluster import Manifest
+
+Name = TypeVar("Name", bound=Hashable)
+
+
+class Groups(Generic[Name]):
+    """Objects by a name that each of them has, such as the node of a pod.
+
+    The objects themselves tell what has changed: a watch puts another one in the place of what has, and never changes
+    one. Those that are there are held, so their identities are not given to others.
+
+    Attributes:
+        members: Name -> its objects, in the order in which they were first seen; the same tuple until one changes.
+    """
+
+    def __init__(self, name: Callable[[Manifest], Name]) -> None:
+        """Begin with nothing."""
+        self._name = name
+        self._seen: dict[int, Manifest] = {}
+        self._by_uid: dict[Name, dict[str, Manifest]] = {}
+        self._members: dict[Name, tuple[Manifest, ...]] = {}
+
+    @property
+    def members(self) -> Mapping[Name, tuple[Manifest, ...]]:
+        """See the class; a copy, never changed afterwards."""
+        return dict(self._members)
+
+    def update(self, objects: Iterable[Manifest]) -> set[Name]:
+        """Take all objects that there are now, and return the names of the groups that are no longer as they were."""
+        there = {id(each): each for each in objects}
+        new = [each for key, each in there.items() if key not in self._seen]
+        gone = [each for key, each in self._seen.items() if key not in there]
+        for each in new:
+            self._by_uid.setdefault(self._name(each), {})[each["metadata"]["uid"]] = each
+        for each in gone:
+            group, uid = self._by_uid[self._name(each)], each["metadata"]["uid"]
+            if group[uid] is each:
+                del group[uid]
+        self._seen = there
+        changed = {self._name(each) for each in (*new, *gone)}
+        for name in changed:
+            self._members[name] = tuple(self._by_uid[name].values())
+            if not self._members[name]:
+                del self._members[name], self._by_uid[name]
+        return changed

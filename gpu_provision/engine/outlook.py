@@ -1,0 +1,95 @@
+"""What a run is going to do to nodes whose drivers it replaces, read off the cluster before it begins."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from gpu_provision.cluster.client import Cluster
+from gpu_provision.cluster.observe import NODE, POD
+from gpu_provision.diagnose import pods as pod_view
+from gpu_provision.engine.rollout import budgets_of
+from gpu_provision.engine.rollout_writes import declared_of
+from gpu_provision.model.findings import Finding, Refused, Severity
+from gpu_provision.model.inventory import Inventory
+from gpu_provision.model.plan import Action, Change, Plan
+from gpu_provision.model.rollout import Schedule
+from gpu_provision.planning.plan import NO_DRIVER_RESTART
+from gpu_provision.planning.states import situation, states
+from gpu_provision.planning.upgrades import DRIVER, calls_for_rollout, is_kept
+from gpu_provision.rollout.observe import Seen, observe
+from gpu_provision.rollout.policy import evicts, policy_of
+from gpu_provision.rollout.waves import schedule
+
+if TYPE_CHECKING:  # readings are made with this
+    from gpu_provision.engine.reading import Reading
+
+
+def with_rollout(cluster: Cluster, reading: Reading) -> Reading:
+    """Return a reading whose plan says how drivers are replaced.
+
+    Where none is, the cluster is not asked. Where one is, that costs a fixed number of requests: nodes, all pods,
+    PodDisruptionBudgets. Whoever may not read these gets the plan without, and a warning.
+    """
+    if not _is_due(reading):
+        return reading
+    inventory = reading.context.inventory
+    try:
+        seen = _seen(cluster, inventory)
+    except Refused as refusal:
+        return replace(reading, plan=replace(reading.plan, findings=(*reading.plan.findings, _not_read(refusal))))
+    found = schedule(observe(declared_of(reading), seen, now=time.time()), policy_of(inventory))
+    return replace(reading, plan=reading.plan if found.is_empty else foreseen(reading.plan, found))
+
+
+def foreseen(plan: Plan, found: Schedule) -> Plan:
+    """Return a plan with its rollout, and with what follows from it for its changes.
+
+    What comes after a driver that is replaced later, or perhaps never, is not certain; where no driver is replaced, no
+    pod of it restarts.
+    """
+    kept = {node for node, _ in found.skipped}
+    later = {outlook.node for wave in found.waves[1:] for outlook in wave.nodes} | kept
+    return replace(plan, rollout=found, changes=tuple(_foreseen(change, later, kept) for change in plan.changes))
+
+
+def _foreseen(change: Change, later: Collection[str], kept: Collection[str]) -> Change:
+    if change.action is Action.RUN and _node_of(change) in later:
+        return replace(change, certain=False)
+    if change.component != DRIVER or change.action is not Action.UPDATE or not change.nodes:
+        return change
+    nodes = tuple(node for node in change.nodes if node not in kept)
+    return replace(change, nodes=nodes, effects=change.effects if nodes else (*change.effects, NO_DRIVER_RESTART))
+
+
+def _node_of(change: Change) -> str:
+    return pod_view.node_of(change.manifest) if change.manifest else ""
+
+
+def _is_due(reading: Reading) -> bool:
+    """Whether a run rolls something out, or changes a driver that stays as it is all the same, which has to be said."""
+    found = states(situation(reading.context, reading.desired, reading.observed))
+    kept = any(is_kept(state) for (component, _), state in found.items() if component == DRIVER)
+    return calls_for_rollout(found) or (kept and bool(reading.plan.of(DRIVER)))
+
+
+def _seen(cluster: Cluster, inventory: Inventory) -> Seen:
+    with ThreadPoolExecutor() as pool:
+        found = [pool.submit(cluster.list, kind) for kind in (NODE, POD)]
+        budgets = cluster.list(budgets_of(cluster)).items if evicts(inventory) else ()
+        nodes, pods = (each.result().items for each in found)
+    return Seen(nodes=nodes, pods=pods, budgets=budgets)
+
+
+def _not_read(refusal: Refused) -> Finding:
+    return Finding(
+        code="GP320",
+        what="drivers are to be replaced, and how could not be looked at: that needs rights to read",
+        evidence=refusal.findings[0].evidence,
+        consequence="the plan does not say in which order, nor which pods are evicted",
+        fix="gpu-provision rbac --read-only prints the rights that a plan needs",
+        severity=Severity.WARNING,
+    )

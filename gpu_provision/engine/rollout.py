@@ -1,0 +1,202 @@
+"""The rollout of the driver within a run: looks when the run looks, and says what the run does next."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
+from itertools import chain
+from typing import assert_never
+
+from gpu_provision.cluster.client import Cluster
+from gpu_provision.cluster.observe import NODE, POD
+from gpu_provision.cluster.watching import Mirror, Scope
+from gpu_provision.components import labels
+from gpu_provision.diagnose import pods as pod_view
+from gpu_provision.engine import rollout_states
+from gpu_provision.engine.actions import EvictPod, LabelNode, MoveNode, RemovePod, Step
+from gpu_provision.engine.rollout_writes import declared_of, patch_of
+from gpu_provision.engine.sight import Sight
+from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, ref_of
+from gpu_provision.model.findings import Rejected, Unreachable
+from gpu_provision.model.inventory import Inventory
+from gpu_provision.model.progress import NodeState
+from gpu_provision.planning.membership import component_of
+from gpu_provision.planning.states import Key, Situation
+from gpu_provision.planning.upgrades import DRIVER, calls_for_rollout
+from gpu_provision.rollout import states as upgrade
+from gpu_provision.rollout.actions import Evict, Move, Restart, RollBack, Validate
+from gpu_provision.rollout.machine import Decision, Phase, again, decide
+from gpu_provision.rollout.observe import DRIVER_POD, Seen
+from gpu_provision.rollout.policy import evicts, policy_of
+from gpu_provision.rollout.snapshot import Snapshot
+
+VALIDATION = "driver_validation"
+"""The component that proves a driver."""
+
+
+def budgets_of(cluster: Cluster) -> Kind:
+    """Return the kind of PodDisruptionBudgets as the server has them: those of policy/v1, before 1.22 of v1beta1."""
+    return Kind(cluster.eviction_version(), "PodDisruptionBudget")
+
+
+class Rollout:
+    """The rollout of one run; another process may take over at any moment.
+
+    It costs nothing until there is something to roll out.
+
+    Attributes:
+        snapshot: The fleet as last looked at; None until there is something to roll out.
+        decision: What follows from it.
+        previous: Names what the fleet can go back to; empty for nothing.
+    """
+
+    def __init__(self, cluster: Cluster, inventory: Inventory) -> None:
+        """Prepare; nothing is asked."""
+        self._cluster, self._policy, self._evicts = cluster, policy_of(inventory), evicts(inventory)
+        self._others = Scope(POD, f"{labels.STACK}!={inventory.name}")
+        self._budgets: Scope | None = None
+        self._written: dict[str, tuple[str, Manifest]] = {}
+        self._refusals: dict[str, str] = {}
+        self._budgets_seen = ""
+        self._sight = Sight()
+        self.previous = ""
+        self.snapshot: Snapshot | None = None
+        self.decision = Decision(phase=Phase.DONE)
+
+    def is_needed(self, raw: Mapping[Key, NodeState]) -> bool:
+        """Whether there is something to roll out, or has been in this run."""
+        return self.snapshot is not None or calls_for_rollout(raw)
+
+    def look(self, seen: Situation, mirror: Mirror, *, without: Collection[str], is_moving: bool) -> None:
+        """Decide anew.
+
+        Args:
+            without: Uids of validation pods that do not count.
+            is_moving: Whether a node is being written to: whoever decides has to know of every slot that is taken.
+        """
+        if is_moving:
+            self.decision = replace(self.decision, actions=())
+            return
+        is_first = self.snapshot is None
+        if is_first:
+            mirror.follow(self._others)
+            self._follow_budgets(mirror)
+        snapshot = self._observed(seen, mirror, without)
+        chances = again(snapshot) if is_first else ()  # a new run is another chance for whatever failed
+        self.snapshot = snapshot
+        self.decision = Decision(phase=Phase.ROLLING, actions=chances) if chances else decide(snapshot, self._policy)
+
+    def _follow_budgets(self, mirror: Mirror) -> None:
+        """Only who may evict needs them, and has the right to watch them."""
+        if self._evicts:
+            self._budgets = Scope(budgets_of(self._cluster))
+            mirror.follow(self._budgets)
+
+    def _observed(self, seen: Situation, mirror: Mirror, without: Collection[str]) -> Snapshot:
+        own = (pod for pod in seen.observed.pods.values() if pod["metadata"]["uid"] not in without)
+        budgets = mirror.of(self._budgets).values() if self._budgets else ()
+        versions = sorted(item["metadata"]["resourceVersion"] for item in budgets)
+        self._budgets_seen = hashlib.sha256(" ".join(versions).encode()).hexdigest()
+        live = Seen(
+            nodes=[self._node(node) for node in mirror.of(NODE).values()],
+            pods=chain(own, mirror.of(self._others).values()),
+            budgets=budgets,
+            refusals=self._refusals,
+        )
+        return self._sight.observe(declared_of(seen), live, now=time.time(), previous=self.previous)
+
+    @property
+    def goes_back(self) -> bool:
+        """Whether the fleet is to go back to what it had before."""
+        return any(isinstance(action, RollBack) for action in self.decision.actions)
+
+    def _node(self, node: Manifest) -> Manifest:
+        """Return a node as we left it, until the watch shows something newer than what we changed."""
+        name = node["metadata"]["name"]
+        base, written = self._written.get(name, ("", node))
+        if node["metadata"]["resourceVersion"] == base:
+            return written
+        self._written.pop(name, None)
+        return node
+
+    def of_drivers(self, raw: Mapping[Key, NodeState]) -> dict[Key, NodeState]:
+        """See `rollout_states.of_drivers`."""
+        return rollout_states.of_drivers(self.snapshot, self.decision, raw) if self.snapshot else {}
+
+    def until_proven(self, settled: Mapping[Key, NodeState]) -> dict[Key, NodeState]:
+        """See `rollout_states.until_proven`."""
+        return rollout_states.until_proven(self.snapshot, self.decision, settled) if self.snapshot else {}
+
+    def steps_of_nodes(self) -> dict[str, str]:
+        """Return how far each node is, as its label says or is about to."""
+        nodes = self.snapshot.nodes if self.snapshot else ()
+        return {node.name: node.labels.get(upgrade.STATE, "") for node in nodes}
+
+    def untimed(self) -> frozenset[Key]:
+        """See `rollout_states.untimed`."""
+        return rollout_states.untimed(self.snapshot) if self.snapshot else frozenset()
+
+    def steps(self, seen: Situation, rejected: Collection[Key]) -> Iterator[Step]:
+        """Yield what is to be done now; nothing on a node of which the API server has refused something for good."""
+        for action in self.decision.actions:
+            if isinstance(action, RollBack) or (key := (DRIVER, action.node)) in rejected:
+                continue
+            match action:
+                case Move():
+                    yield MoveNode(key, ObjectRef("v1", "Node", "", action.node), action)
+                case Evict():
+                    pod = ObjectRef("v1", "Pod", action.namespace, action.name)
+                    yield EvictPod(key, pod, action, self._budgets_seen)
+                case Restart():
+                    yield from _restart(key, action, seen)
+                case Validate():
+                    pass  # the validation of the run is the proof; see `unproven`
+                case _:
+                    assert_never(action)
+
+    def unproven(self) -> dict[str, str]:
+        """Return the nodes whose driver has to prove itself now, with the uid of its pod."""
+        return {action.node: action.driver for action in self.decision.actions if isinstance(action, Validate)}
+
+    def beside_the_point(self, seen: Situation) -> frozenset[str]:
+        """Return uids of validation pods that speak for an earlier driver pod than the one that has to prove itself."""
+        unproven = self.unproven()
+        return frozenset(
+            pod["metadata"]["uid"]
+            for pod in seen.observed.pods.values()
+            if unproven and component_of(pod) == VALIDATION
+            if pod["metadata"]["labels"].get(DRIVER_POD) != unproven.get(node := pod_view.node_of(pod))
+            if node in unproven
+        )
+
+    def seconds(self) -> float:
+        """Return in how many seconds to look again although nothing has happened."""
+        return max(0.05, self.decision.until - time.time())
+
+    def move(self, step: MoveNode) -> None:
+        """Write state, memory and cordon of a node. Raises Outdated if somebody else wrote to it."""
+        written = self._cluster.merge(step.ref, patch_of(step.move))
+        self._written[step.move.node] = (step.move.revision, written)
+
+    def evict(self, step: EvictPod) -> None:
+        """Ask for an eviction; a refusal is what the node then waits for."""
+        try:
+            version = self._budgets.kind.api_version if self._budgets else "policy/v1"
+            self._cluster.evict(step.ref, step.evict.uid, api_version=version)
+        except (Rejected, Unreachable) as error:
+            self._refusals[step.evict.uid] = error.findings[0].evidence or error.findings[0].what
+        else:
+            self._refusals.pop(step.evict.uid, None)
+
+
+def _restart(key: Key, action: Restart, seen: Situation) -> Iterator[LabelNode | RemovePod]:
+    """Delete the driver pod, or have the node go over to another DaemonSet, which does that as well."""
+    group = seen.node_labels.get(action.node, {}).get(labels.DRIVER_GROUP)
+    facts = next((target.facts for target in seen.context.targets if target.name == action.node), None)
+    if facts and group and facts.labels.get(labels.DRIVER_GROUP) != group:
+        yield LabelNode(key, ObjectRef("v1", "Node", "", action.node), facts.uid, ((labels.DRIVER_GROUP, group),))
+        return
+    pods = (pod for pod in seen.pods.get(key, ()) if pod["metadata"]["uid"] == action.uid)
+    yield from (RemovePod(key, ref_of(pod), action.uid) for pod in pods)

@@ -1,0 +1,94 @@
+"""Snapshots of a fleet, again and again: what has not changed since the last one is not read anew."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from gpu_provision.diagnose.pods import node_of
+from gpu_provision.engine.groups import Groups
+from gpu_provision.model.cluster import Manifest
+from gpu_provision.rollout.observe import Declared, Seen, fleet_digest, node_from
+from gpu_provision.rollout.snapshot import Node, Snapshot
+from gpu_provision.rollout.workloads import budgets_of, claims_of
+
+_Objects = dict[int, Manifest]
+"""Objects by identity. Whoever holds them keeps their identities from being given to others."""
+
+
+class _Known(NamedTuple):
+    """A node as last read, and what it was read off besides its pods."""
+
+    manifest: Manifest
+    wish: Declared
+    node: Node
+
+
+@dataclass(slots=True)
+class Sight:
+    """Looks at one fleet; `observe` has the answers of `rollout.observe.observe`."""
+
+    _pods: Groups[str] = field(default_factory=lambda: Groups(node_of))
+    _budgets: _Objects = field(default_factory=dict)
+    _claims: _Objects = field(default_factory=dict)
+    _refusals: dict[str, str] = field(default_factory=dict)
+    _known: dict[str, _Known] = field(default_factory=dict)
+    _templates: list[Manifest] = field(default_factory=list)
+    _target: str = ""
+
+    def observe(self, declared: Mapping[str, Declared], seen: Seen, *, now: float, previous: str = "") -> Snapshot:
+        """Return the fleet as it is."""
+        budgets, claims = _by_identity(seen.budgets), _by_identity(seen.claims)
+        changed = {
+            *self._pods.update(seen.pods),
+            *self._where_budgets_changed(budgets),
+            *self._where_answers_changed(seen.refusals),
+            *(self._pods.members if claims.keys() != self._claims.keys() else ()),
+        }
+        self._budgets, self._claims, self._refusals = budgets, claims, dict(seen.refusals)
+        for name in changed:
+            self._known.pop(name, None)
+        target = self._target_of(declared)
+        nodes = tuple(self._nodes(declared, seen))
+        return Snapshot(now=now, target=target, previous=previous, nodes=nodes, is_rolling_back=previous == target)
+
+    def _where_budgets_changed(self, budgets: _Objects) -> Iterator[str]:
+        both = {**self._budgets, **budgets}
+        namespaces = {both[key]["metadata"].get("namespace", "") for key in self._budgets.keys() ^ budgets.keys()}
+        if not namespaces:
+            return
+        for name, pods in self._pods.members.items():
+            if any(pod["metadata"].get("namespace", "") in namespaces for pod in pods):
+                yield name
+
+    def _where_answers_changed(self, refusals: Mapping[str, str]) -> Iterator[str]:
+        uids = {uid for uid, _ in self._refusals.items() ^ refusals.items()}
+        if not uids:
+            return
+        for name, pods in self._pods.members.items():
+            if any(pod["metadata"]["uid"] in uids for pod in pods):
+                yield name
+
+    def _target_of(self, declared: Mapping[str, Declared]) -> str:
+        templates = [wish.template for wish in declared.values()]
+        if not self._target or templates != self._templates:
+            self._templates, self._target = templates, fleet_digest(declared)
+        return self._target
+
+    def _nodes(self, declared: Mapping[str, Declared], seen: Seen) -> Iterator[Node]:
+        live = {node["metadata"]["name"]: node for node in seen.nodes}
+        there = self._pods.members
+        rules = (budgets_of(self._budgets.values()), claims_of(self._claims.values()), self._refusals)
+        for name, wish in sorted(declared.items(), key=lambda item: item[1].position):
+            if name not in live:
+                continue
+            known = self._known.get(name)
+            if known is None or known.manifest is not live[name] or known.wish != wish:
+                pods = there.get(name, ())
+                known = self._known[name] = _Known(live[name], wish, node_from(live[name], wish, pods, *rules))
+            yield known.node
+
+
+def _by_identity(objects: Iterable[Manifest]) -> _Objects:
+    return {id(each): each for each in objects}

@@ -1,0 +1,49 @@
+"""Where a fleet goes back to if a rollout fails and the policy says so: ``rollout.on_failure: rollback``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gpu_provision.engine.history import inventory_of
+from gpu_provision.engine.reading import Reading
+from gpu_provision.model.findings import InvalidInventory, RunFailed
+from gpu_provision.model.history import History, Record
+from gpu_provision.model.inventory import Inventory
+from gpu_provision.model.upgrade import OnFailure
+from gpu_provision.planning.between import between
+from gpu_provision.planning.prepare import prepare
+from gpu_provision.planning.upgrades import DRIVER
+
+
+@dataclass(frozen=True, slots=True)
+class WayBack:
+    """An earlier run, and its inventory on the machines of now."""
+
+    record: Record
+    inventory: Inventory
+
+    @property
+    def name(self) -> str:
+        """What a snapshot calls it."""
+        return f"run {self.record.number}"
+
+
+def way_back(reading: Reading, earlier: History, own: Record) -> WayBack | None:
+    """Return the newest run that succeeded with another inventory, if that means other drivers.
+
+    None if the policy does not ask for it, if there is none that can be brought back, or if this is a rollback: one
+    that fails is not rolled back in its turn.
+    """
+    inventory = reading.context.inventory
+    if inventory.rollout.on_failure is not OnFailure.ROLLBACK or own.back_to:
+        return None
+    record = earlier.before(own)
+    if record is None:
+        return None
+    try:
+        then, _ = inventory_of(record, inventory)
+    except (RunFailed, InvalidInventory):
+        return None
+    _, desired = prepare(then, reading.context.facts)
+    old, new = ({DRIVER: each.get(DRIVER, ())} for each in (desired, reading.desired))
+    return WayBack(record, then) if between(old, new) else None

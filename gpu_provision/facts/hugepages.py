@@ -1,0 +1,93 @@
+"""Huge pages: how many there are of each size, what keeps them for the boot, and whether the kubelet knows of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from gpu_provision.facts.modules import own_file
+from gpu_provision.facts.section import Said, Section
+
+OWN_FILE = "/etc/tmpfiles.d/90-gpu-provision-hugepages.conf"
+POOLS = "/sys/kernel/mm/hugepages"
+
+STATE = "/run/gpu-provision"
+"""Directory of what is remembered until the next boot."""
+
+ATTEMPTS = f"{STATE}/hugepages"
+"""For each size: how many pages were asked for since the boot, and how many the kernel found room for."""
+
+UNAWARE = f"{STATE}/kubelets-before-hugepages"
+"""Process id and start of each kubelet that ran while the number of pages changed."""
+
+_UNITS = {"Gi": 1 << 20, "Mi": 1 << 10, "Ki": 1}
+"""KiB of each unit."""
+
+KUBELETS = "kubelet | kubelite | k0s | k3s | k3s-server | k3s-agent | rke2 | rke2-server | rke2-agent"
+"""Processes that have a kubelet in them, as a pattern of the shell."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hugepages:
+    """Huge pages of a host; sizes are written as Kubernetes does: ``2Mi``, ``1Gi``.
+
+    Attributes:
+        pages: Sizes that the kernel knows, each with the number of its pages.
+        own_file: Lines of our file for the boot; None if there is none.
+        attempts: Size -> (wanted, got) of the last attempt since the boot.
+        memory: Bytes of memory; 0 if unknown.
+        unaware: Kubelets that have not been started since the number of pages changed.
+    """
+
+    pages: Mapping[str, int] = field(default_factory=dict)
+    own_file: tuple[str, ...] | None = None
+    attempts: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    memory: int = 0
+    unaware: tuple[str, ...] = ()
+
+
+# A kubelet is the same one if it has the same process id and was started at the same moment.
+SCRIPT = rf"""
+for pool in {POOLS}/hugepages-*kB; do
+  read -r count <"$pool/nr_hugepages" && echo "pages ${{pool##*hugepages-}} $count"
+done
+[ -e {OWN_FILE} ] && {{ echo "own "; show own {OWN_FILE}; }}
+show attempt {ATTEMPTS}
+sed -nE 's/^MemTotal: +([0-9]+) kB/memory \1/p' /proc/meminfo
+[ -r {UNAWARE} ] && while read -r pid start name; do
+  [ "$(cut -d' ' -f22 "/proc/$pid/stat")" = "$start" ] && echo "unaware $name[$pid]"
+done <{UNAWARE}
+true
+"""
+
+
+def kilobytes(size: str) -> int:
+    """Return the KiB of a size such as ``2Mi``."""
+    return int(size[:-2]) * _UNITS[size[-2:]]
+
+
+def size_of(kilobytes_of_page: int) -> str:
+    """Return a size as Kubernetes writes it: in the largest unit that it is a multiple of."""
+    unit, factor = next((unit, factor) for unit, factor in _UNITS.items() if kilobytes_of_page % factor == 0)
+    return f"{kilobytes_of_page // factor}{unit}"
+
+
+def read(said: Said) -> Hugepages:
+    """Read the section."""
+    pages = (line.split() for line in said.all("pages"))
+    memory = said.first("memory")
+    return Hugepages(
+        pages={size_of(int(size.removesuffix("kB"))): int(count) for size, count in pages},
+        own_file=own_file(said.all("own")),
+        attempts=dict(_attempt(line) for line in said.all("attempt") if line.strip()),
+        memory=int(memory) * 1024 if memory.isdecimal() else 0,
+        unaware=tuple(said.all("unaware")),
+    )
+
+
+def _attempt(line: str) -> tuple[str, tuple[int, int]]:
+    size, wanted, got = line.split()
+    return size, (int(wanted), int(got))
+
+
+SECTION = Section("hugepages", SCRIPT, read)

@@ -1,0 +1,104 @@
+"""The shell script by which a host changes what its container runtime is started with, and takes it back by itself.
+
+What the files hold comes on standard input, never on a command line, where everybody on the host could read it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from pyinfra.api.command import StringCommand
+
+from gpu_provision.hosts import detached, runtime_shell
+from gpu_provision.hosts.originals import KEEP
+from gpu_provision.hosts.runtime_environment import EnvironmentChange, HostFile
+
+_SCRIPT = r"""
+files=$work/files
+rm -rf "$files" && mkdir -p "$files/new" "$files/old" || end not-kept "no room in $work"
+: >"$files/done"
+clean_up() { rm -rf "$files" "$work/input"; }
+awk -v folder="$files/new" '
+  /^[+] / { if (file) close(file); file = folder "/" ++count; printf "" >file; print "put", $2, $3, count; next }
+  /^- / { print "remove", 0, $2, ++count; next }
+  { print substr($0, 2) >file }
+' "$work/input" >"$files/todo" 2>"$said" || end not-kept "$(last)"
+
+place() {
+  fresh=${2%/*}/.${2##*/}.gpu-provision
+  (umask 022 && mkdir -p "${2%/*}") && rm -f "$fresh" && cp -p "$1" "$fresh" && mv -f "$fresh" "$2" && label "$2"
+}
+change() {
+  while read -r what mode path number; do
+    keep "$path" || return
+    if [ -e "$path" ] || [ -L "$path" ]; then cp -pP "$path" "$files/old/$number" || return; fi
+    echo "$path $number" >>"$files/done" || return
+    case $what in
+      put) chmod "$mode" "$files/new/$number" && place "$files/new/$number" "$path" || return ;;
+      remove) rm -f "$path" || return ;;
+    esac
+  done <"$files/todo"
+}
+undo() {
+  while read -r path number; do
+    if [ -e "$files/old/$number" ] || [ -L "$files/old/$number" ]; then
+      rm -f "$path" && cp -pP "$files/old/$number" "$path"
+    else
+      rm -f "$path"
+    fi
+  done <"$files/done"
+}
+tell() {
+  { [ -z "$units" ] || systemctl daemon-reload; } >"$said" 2>&1 &&
+    { [ -z "$trust" ] || timeout 120 $trust; } >>"$said" 2>&1
+}
+take_back() {
+  trap '' HUP INT TERM
+  evidence=$(complaint)
+  undo
+  tell
+  systemctl reset-failed "$unit" 2>/dev/null
+  restart
+  recovers && end restored "$evidence"
+  end dead "$(complaint)"
+}
+
+if [ "$kind" = docker ] && [ "$(timeout 10 docker info --format '{{.LiveRestoreEnabled}}')" != true ]; then
+  end no-tool "without live-restore in its daemon.json, docker stops all containers when it is restarted"
+fi
+[ -z "$kind" ] || answers || end down "$(complaint)"
+trap 'undo; tell; end not-kept "ended from outside"' HUP INT TERM
+change 2>"$said" || { evidence=$(last); undo; end not-kept "$evidence"; }
+tell || { evidence=$(last); undo; tell; end rejected-new "$evidence"; }
+[ -n "$kind" ] || end changed
+trap take_back HUP INT TERM
+restart && recovers || take_back
+trap '' HUP INT TERM
+end changed
+"""
+
+
+def start(change: EnvironmentChange, *, patience: int) -> StringCommand:
+    """Return the command that starts the script and returns at once.
+
+    Args:
+        change: What has to change.
+        patience: Seconds that the runtime may take to answer after a restart.
+    """
+    variables = {
+        **runtime_shell.variables(change.runtime, patience),
+        "units": "yes" if change.units else "",
+        "trust": change.trust.command if change.trust else "",
+    }
+    script = KEEP + runtime_shell.FUNCTIONS + _SCRIPT
+    return StringCommand(detached.start(script, variables, takes_stdin=True), _stdin="".join(_packed(change.files)))
+
+
+def _packed(files: Mapping[str, HostFile | None]) -> Iterator[str]:
+    """Yield files as the script reads them: a line that says where to, then what it holds behind a bar."""
+    for path, file in files.items():
+        if file is None:
+            yield f"- {path}\n"
+        else:
+            yield f"+ {file.mode} {path}\n"
+            yield "".join(f"|{line}\n" for line in file.text.splitlines())

@@ -1,0 +1,101 @@
+"""Whether a host that needs a reboot gets one, and what is said about it. Pure, without pyinfra."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gpu_provision.hosts import codes
+from gpu_provision.hosts.guard import Place, Standing
+from gpu_provision.model.findings import Finding
+from gpu_provision.planning.drain import named
+
+REBOOTED = "rebooted: "
+"""How the change begins that is a reboot, done or to come; its reasons follow."""
+
+_HERE = "it is the machine that this runs on"
+_BY_HAND = "reboot it yourself, then run again; or leave the host as it is with host_prerequisites.reboot: never"
+
+
+def refusal(
+    node: str, standing: Standing | None, *, reasons: Sequence[str], kubelet: bool, here: bool
+) -> Finding | None:
+    """Return why this run does not reboot a host that needs it; None if it does.
+
+    Args:
+        standing: What it is to the inventory's cluster; None without an inventory of ours.
+        kubelet: Whether a kubelet runs on it.
+        here: Whether it is the machine that runs us.
+    """
+    obstacle = _HERE if here else _obstacle(standing, kubelet=kubelet)
+    if not obstacle:
+        return None
+    return Finding(
+        code=codes.REBOOT_REFUSED,
+        what=f"the host needs a reboot and gets none: {obstacle}",
+        where=node,
+        evidence="; ".join(reasons),
+        fix=_BY_HAND,
+    )
+
+
+def _obstacle(standing: Standing | None, *, kubelet: bool) -> str:
+    """Return what forbids to reboot a host, which nobody drains unless it is a member; empty for nothing."""
+    place = standing.place if standing else None
+    if place is Place.CONTROL_PLANE:
+        return "its node belongs to the control plane"
+    if place is Place.MEMBER or not kubelet:
+        return ""
+    obstacles = {
+        None: "no inventory says of which cluster",
+        Place.STRANGER: "the inventory's cluster has no node of its name",
+        Place.UNKNOWN: f"the cluster could not be asked to drain its node: {standing.why if standing else ''}",
+    }
+    return f"a kubelet runs on it, and {obstacles[place]}"
+
+
+def stopped(node: str, other: str, reasons: Sequence[str]) -> Finding:
+    """Return the error about a host that keeps waiting for its reboot."""
+    return Finding(
+        code=codes.REBOOT_STOPPED,
+        what=f"the host needs a reboot and gets none: that of {other} went wrong",
+        where=node,
+        evidence="; ".join(reasons),
+        fix=f"see to {other} first, then run again",
+    )
+
+
+def not_back(node: str, seconds: int, *, said: str, is_node: bool) -> Finding:
+    """Return the error about a machine that does not come back, or never went.
+
+    Args:
+        said: What it answered when it was told to reboot; empty for nothing.
+    """
+    stays = "its node stays cordoned, and " if is_node else ""
+    return Finding(
+        code=codes.NOT_BACK,
+        what=f"the machine was told to reboot and is not back {seconds} s later",
+        where=node,
+        evidence=said,
+        consequence=f"{stays}no further machine is rebooted",
+        fix="look at its console; when it is back, run again; more time: host_prerequisites.reboot_timeout",
+    )
+
+
+def in_vain(node: str, reasons: Sequence[str]) -> Finding:
+    """Return the error about a reboot that did not help, and would not help the next time."""
+    return Finding(
+        code=codes.REBOOT_IN_VAIN,
+        what="the machine was rebooted, and still needs a reboot",
+        where=node,
+        evidence="; ".join(reasons),
+        consequence="no further machine is rebooted",
+        fix="find out what brings it back, or set host_prerequisites.reboot: never",
+    )
+
+
+def words(reasons: Sequence[str], pods: Sequence[str]) -> tuple[str, ...]:
+    """Return the change in words: the reboot and what is evicted before, or the end of an earlier run's."""
+    if not reasons:
+        return ("uncordoned: an earlier run had cordoned the node for a reboot",)
+    evicted = (f"evicted: {named(pods)}",) if pods else ()
+    return (f"{REBOOTED}{'; '.join(reasons)}", *evicted)

@@ -1,0 +1,136 @@
+"""An inventory's text without its secrets, for records that others may read; and with them, from a file that has them.
+
+A value that may be a secret is replaced where it stands, so all else in the text is as it was.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
+
+import yaml
+
+from gpu_provision.inventory.document import Path, dotted
+from gpu_provision.inventory.secrets import HIDDEN, holds_secret, is_secret_name, without_users
+
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_LINE_END = re.compile(r"\r\n|[\n\r\x85\u2028\u2029]")
+_COMMENT = re.compile(r"(?:^|(?<=\s))#.*$", re.MULTILINE)
+_ANCHOR_OR_TAG = re.compile(r"(?:[&!]\S*\s+)*")
+_FREE_NAMES = frozenset({"env", "annotations"})  # mappings whose keys are the user's own
+_WORDS = "args"  # a list of command-line arguments
+_TELLING = 6  # characters of a secret that is one wherever it stands; a shorter one may be a common word
+
+
+class _Scalar(NamedTuple):
+    """One value of a text: where it begins and ends, what it means, and its path; one more for each alias of it."""
+
+    start: int
+    end: int
+    value: str
+    path: Path
+
+
+def hidden(text: str) -> str:
+    """Return the text of a valid inventory with placeholders for what may be a secret, comments included."""
+    scalars = list(_scalars(text))
+    secrets = _secrets(scalars)
+    shown = {(each.start, each.end): _shown(each, secrets) for each in scalars if _shown(each, secrets) != each.value}
+    told = _changed(text, ((*span, _quoted(value)) for span, value in shown.items()))
+    comments = [found for found in _comments(told) if _tells(found[0], secrets)]
+    return _changed(told, ((found.start(), found.end(), f"# {HIDDEN}") for found in comments))
+
+
+def restored(text: str, source: str) -> tuple[str, tuple[str, ...]]:
+    """Return the text with its secrets, from another inventory that has them, and the paths that have none there.
+
+    A value of the other inventory is taken if it would look the same hidden: a proxy's password is that of the same
+    address.
+    """
+    others = list(_scalars(source)) if source else []
+    secrets = _secrets(others)
+    known = {(each.path, _shown(each, secrets)): each.value for each in others}
+    changes, missing = {}, []
+    for each in _scalars(text):
+        if HIDDEN not in each.value:
+            continue
+        found = known.get((each.path, each.value))
+        if found is None:
+            missing.append(dotted(each.path))
+        else:
+            changes[each.start, each.end] = _quoted(found)
+    return _changed(text, ((*span, value) for span, value in changes.items())), tuple(missing)
+
+
+def _secrets(scalars: Iterable[_Scalar]) -> frozenset[str]:
+    return frozenset(each.value for each in scalars if _is_secret(each))
+
+
+def _is_secret(each: _Scalar) -> bool:
+    parent, last = each.path[-2:] if len(each.path) > 1 else ("", "")
+    named = parent in _FREE_NAMES and is_secret_name(str(last))
+    return bool(each.value) and (named or (parent == _WORDS and holds_secret(each.value)))
+
+
+def _shown(each: _Scalar, secrets: frozenset[str]) -> str:
+    if _is_secret(each) or (each.value in secrets and len(each.value) >= _TELLING):
+        return HIDDEN
+    return without_users(each.value)
+
+
+def _tells(comment: str, secrets: frozenset[str]) -> bool:
+    is_shown = without_users(comment) == comment
+    return bool(not is_shown or holds_secret(comment) or any(secret in comment for secret in secrets))
+
+
+def _scalars(text: str) -> Iterator[_Scalar]:
+    starts = [0, *(found.end() for found in _LINE_END.finditer(text))]
+
+    def place(mark: Any) -> int:
+        return int(starts[mark.line] + mark.column)
+
+    yield from _below(yaml.compose(text, Loader=_LOADER), (), place)
+
+
+def _below(node: Any, path: Path, place: Callable[[Any], int]) -> Iterator[_Scalar]:
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            yield from _below(value, (*path, str(key.value)), place)
+    elif isinstance(node, yaml.SequenceNode):
+        for index, item in enumerate(node.value):
+            yield from _below(item, (*path, _name_of(item) or index), place)
+    elif node is not None:
+        yield _Scalar(place(node.start_mark), place(node.end_mark), node.value, path)
+
+
+def _name_of(item: Any) -> str:
+    """Return what tells an item of a list from the others, wherever it stands: its name."""
+    pairs = item.value if isinstance(item, yaml.MappingNode) else ()
+    return next((str(value.value) for key, value in pairs if key.value == "name"), "")
+
+
+def _comments(text: str) -> Iterator[re.Match[str]]:
+    spans = sorted((each.start, each.end) for each in _scalars(text))
+    starts = [start for start, _ in spans]
+    for found in _COMMENT.finditer(text):
+        before = bisect_right(starts, found.start()) - 1
+        if before < 0 or spans[before][1] <= found.start():
+            yield found
+
+
+def _quoted(value: str) -> str:
+    """Return a value in double quotes, whose escapes YAML has of JSON."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _changed(text: str, changes: Iterable[tuple[int, int, str]]) -> str:
+    """Return the text with parts replaced; anchors stay, and so do blanks, as a block ends where the next begins."""
+    for start, end, new in sorted(changes, reverse=True):
+        old = text[start:end]
+        anchor = _ANCHOR_OR_TAG.match(old)
+        kept = anchor[0] if anchor else ""
+        text = text[:start] + kept + new + old[len(old.rstrip()) :] + text[end:]
+    return text

@@ -1,0 +1,86 @@
+"""What is kept of a run that wrote something: in the cluster, in the local folder, and for whoever reads it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Ending(StrEnum):
+    """How a run ended."""
+
+    RUNNING = "running"  # it has begun, and its process still holds the lock
+    SUCCEEDED = "succeeded"  # everything was as declared
+    FAILED = "failed"  # something was not
+    INTERRUPTED = "interrupted"  # Ctrl-C, a kill, a lost lock, a machine that went away
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """One run.
+
+    Attributes:
+        id: When it began, and a random end; names the record wherever it is kept.
+        number: Counts the runs of a stack from 1; 0 until it is known.
+        began: Time in UTC, such as ``2026-11-21T11:20:00Z``.
+        ended: The same; empty if that is not known.
+        holder: Its process, as the lock names it.
+        tool: Version of gpu-provision.
+        inventory: Name of the inventory.
+        release: Name of the release.
+        plan: Digest of what was to be changed.
+        changed: Number of objects written.
+        reason: Why it failed, or why it was begun, in words; empty if there is nothing to say.
+        back_to: Number of the run whose inventory was brought back; 0 if it was no rollback.
+        text: The inventory as it was written, without secrets; empty if it is not on record.
+        lacks: Why there is no text.
+    """
+
+    id: str
+    number: int = 0
+    ending: Ending = Ending.RUNNING
+    began: str = ""
+    ended: str = ""
+    holder: str = ""
+    tool: str = ""
+    inventory: str = ""
+    release: str = ""
+    plan: str = ""
+    changed: int = 0
+    reason: str = ""
+    back_to: int = 0
+    text: str = field(default="", repr=False)
+    lacks: str = ""
+
+    @property
+    def who(self) -> str:
+        """The person and the machine: ``alice@laptop``."""
+        return self.holder.partition(" pid ")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """The runs of a stack.
+
+    Attributes:
+        records: Oldest first; every one has its number.
+        damaged: Names of records that cannot be read.
+    """
+
+    records: tuple[Record, ...]
+    damaged: tuple[str, ...] = ()
+
+    @property
+    def last(self) -> Record | None:
+        """The newest run."""
+        return self.records[-1] if self.records else None
+
+    def numbered(self, number: int) -> Record | None:
+        """Return a run by its number; None if it is not on record."""
+        return next((record for record in self.records if record.number == number), None)
+
+    def before(self, record: Record) -> Record | None:
+        """Return the newest run before one that succeeded with another inventory; None if there is none."""
+        older = (each for each in reversed(self.records) if each.number < record.number)
+        good = (each for each in older if each.ending is Ending.SUCCEEDED and each.text)
+        return next((each for each in good if each.text != record.text), None)

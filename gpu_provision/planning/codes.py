@@ -1,0 +1,14 @@
+"""Codes of findings about what a plan would do to others' work."""
+
+from __future__ import annotations
+
+PART_ONLY = "GP380"
+PODS_WOULD_BE_LOST = "GP695"
+NOT_DRAINED = "GP696"
+
+CODES: dict[str, str] = {
+    PART_ONLY: "A part of the inventory is left out",
+    PODS_WOULD_BE_LOST: "A node is not drained: it has pods, or data of pods, that nothing would bring back",
+    NOT_DRAINED: "A node could not be drained in time",
+}
+"""Code -> title."""

@@ -1,0 +1,134 @@
+"""Which pods leave a node that is drained, and which of them nobody should take away. Pure.
+
+As careful as ``kubectl drain --ignore-daemonsets``: the same pods stay, and the same pods forbid it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gpu_provision.components import labels
+from gpu_provision.diagnose.pods import phase
+from gpu_provision.model.cluster import Manifest
+from gpu_provision.model.findings import Finding
+from gpu_provision.model.inventory import Drain
+from gpu_provision.planning import codes
+
+_MIRROR = "kubernetes.io/config.mirror"  # annotation of the API server's picture of a static pod
+_TEMPLATE_HASH = "pod-template-hash"
+_OVER = frozenset({"Succeeded", "Failed"})
+_MOST_NAMED = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Leaving:
+    """The pods of one node that a drain is about.
+
+    Attributes:
+        evict: To be evicted.
+        ending: On their way out already, whoever sent them.
+        kept: Neither, since something would be lost with them: the pod, and what.
+    """
+
+    evict: tuple[Manifest, ...] = ()
+    ending: tuple[Manifest, ...] = ()
+    kept: tuple[tuple[Manifest, str], ...] = ()
+
+
+def leaving(pods: Iterable[Manifest], terms: Drain) -> Leaving:
+    """Sort the pods of one node."""
+    concerned = sorted((pod for pod in pods if not _stays(pod)), key=_name)
+    ending = tuple(pod for pod in concerned if pod["metadata"].get("deletionTimestamp"))
+    others = [pod for pod in concerned if pod not in ending]
+    kept = tuple((pod, why) for pod in others if (why := _loss(pod, terms)))
+    held = [pod for pod, _ in kept]
+    return Leaving(tuple(pod for pod in others if pod not in held), ending, kept)
+
+
+def _stays(pod: Manifest) -> bool:
+    """Whether a pod is none of a drain's business: it would be back at once, it is over, or it is our own way in."""
+    metadata = pod["metadata"]
+    static = _MIRROR in (metadata.get("annotations") or {})
+    helper = labels.HELPER in (metadata.get("labels") or {})
+    of_daemon_set = _controller(pod).get("kind") == "DaemonSet"
+    return static or helper or of_daemon_set or phase(pod) in _OVER
+
+
+def _loss(pod: Manifest, terms: Drain) -> str:
+    """Return what would be lost with a pod although the terms do not allow it; empty for nothing."""
+    ours = (pod["metadata"].get("labels") or {}).get(labels.MANAGED_BY) == "gpu-provision"
+    losses = (
+        (not (_controller(pod) or ours or terms.force), "no controller would bring it back"),
+        (not terms.delete_empty_dir and _has_empty_dir(pod), "its emptyDir volumes would be lost"),
+    )
+    return " and ".join(loss for applies, loss in losses if applies)
+
+
+def _has_empty_dir(pod: Manifest) -> bool:
+    return any("emptyDir" in volume for volume in pod.get("spec", {}).get("volumes") or ())
+
+
+def _controller(pod: Manifest) -> Mapping[str, Any]:
+    owners = pod["metadata"].get("ownerReferences") or ()
+    return next((owner for owner in owners if owner.get("controller")), {})
+
+
+def in_words(pod: Manifest) -> str:
+    """Return ``namespace/name (Deployment name)``; without the owner if there is none."""
+    owner = _controller(pod)
+    return f"{_name(pod)} ({_owner(pod, owner)})" if owner else _name(pod)
+
+
+def _owner(pod: Manifest, owner: Mapping[str, Any]) -> str:
+    """Return the owner as people know it: a ReplicaSet that a Deployment made goes by the Deployment's name."""
+    template = (pod["metadata"].get("labels") or {}).get(_TEMPLATE_HASH, "")
+    if owner.get("kind") == "ReplicaSet" and template and owner["name"].endswith(f"-{template}"):
+        return f"Deployment {owner['name'].removesuffix(f'-{template}')}"
+    return f"{owner.get('kind')} {owner.get('name')}"
+
+
+def _name(pod: Manifest) -> str:
+    return f"{pod['metadata'].get('namespace', '')}/{pod['metadata']['name']}"
+
+
+def named(pods: Iterable[str]) -> str:
+    """Return a list of pods that is not too long to read."""
+    every = list(pods)
+    more = len(every) - _MOST_NAMED
+    return ", ".join(every[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def would_lose(node: str, left: Leaving) -> Finding | None:
+    """Return why a node is not drained at all; None if it can be."""
+    if not left.kept:
+        return None
+    number = f"{len(left.kept)} pods" if len(left.kept) > 1 else "a pod"
+    return Finding(
+        code=codes.PODS_WOULD_BE_LOST,
+        what=f"the node is left as it is: {number} on it would be lost for good, or lose data",
+        where=node,
+        evidence=named(f"{in_words(pod)}: {why}" for pod, why in left.kept),
+        fix="move or delete these pods, or allow it: drain: {force: true} for pods without a controller, "
+        "{delete_empty_dir: true} for emptyDir volumes",
+    )
+
+
+def not_drained(node: str, seconds: int, left: Leaving, refusals: Mapping[str, str]) -> Finding:
+    """Return the error about a drain that was given up.
+
+    Args:
+        refusals: UID of a pod -> why the API server did not evict it.
+    """
+    waiting = [
+        f"{in_words(pod)}: {refusals.get(pod['metadata']['uid'], 'still ending')}"
+        for pod in (*left.evict, *left.ending)
+    ]
+    return Finding(
+        code=codes.NOT_DRAINED,
+        what=f"{len(waiting)} pod{'' if len(waiting) == 1 else 's'} did not leave the node within {seconds} s",
+        where=node,
+        evidence=named(waiting),
+        fix="have more replicas run elsewhere, or give it more time: drain: {timeout_seconds: ...}",
+    )

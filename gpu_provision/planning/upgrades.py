@@ -1,0 +1,99 @@
+"""Where a node's driver stands between two contents, as far as its pod and its Node object tell; pure.
+
+While a rollout goes on its runner knows more; see `gpu_provision.engine.rollout_states`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from gpu_provision.model.cluster import Manifest, Target
+from gpu_provision.model.progress import NodeState, State
+from gpu_provision.rollout import states as upgrade
+from gpu_provision.rollout.observe import installation
+from gpu_provision.rollout.states import EARLY, LATE, UpgradeState
+
+DRIVER = "driver"
+"""Name of the component whose pods a rollout replaces."""
+
+OUTDATED = "the pod still runs the previous content"
+"""Reason of a state whose pod is older than its DaemonSet."""
+
+KEEPS = "keeps the previous content"
+"""Beginning of the reason of a driver that is not replaced in this run. It does its work all the same."""
+
+AT_WORK = "its upgrade is not over"
+"""Beginning of the reason of a driver on a node that a rollout has left in the middle, or that asks for one."""
+
+NOT_RUN = "has not run for this content"
+"""Reason of the state of a validation that is still to be started."""
+
+NOT_VALIDATED = f"not validated: the driver {KEEPS}"
+"""Reason of a validation of content that its node has not got."""
+
+_UNDER_WAY = EARLY | LATE | {UpgradeState.FAILED}
+
+
+def is_rolled_out(daemonset: Manifest) -> bool:
+    """Whether the pods of a DaemonSet are replaced by a rollout, and not by its controller."""
+    strategy = daemonset["spec"].get("updateStrategy", {}) if daemonset["kind"] == "DaemonSet" else {}
+    return bool(strategy.get("type") == "OnDelete")
+
+
+def has_installed(pod: Manifest, daemonset: Manifest) -> bool:
+    """Whether a driver pod is as its DaemonSet has it in all that its installation depends on."""
+    return installation(pod) == installation(daemonset["spec"]["template"])
+
+
+def kept_because(target: Target) -> str:
+    """Say why a node keeps the driver that it has, as its user wants it; empty if it does not."""
+    if not target.pool.driver.upgrade_policy.auto_upgrade:
+        return "driver.upgrade_policy.auto_upgrade is off"
+    left_out = target.facts is not None and target.facts.labels.get(upgrade.SKIP) == "true"
+    return f"left out by the label {upgrade.SKIP}" if left_out else ""
+
+
+def with_upgrade(state: NodeState, target: Target) -> NodeState:
+    """Return the state of a driver with what its Node object says of upgrades."""
+    why = kept_because(target) if state.reason == OUTDATED else ""
+    if reason := _at_work(target, is_kept=bool(why)):
+        told = ": ".join(filter(None, (reason, state.reason)))
+        return replace(state, state=State.PROGRESSING, reason=f"{AT_WORK}: {told}")
+    return replace(state, state=State.READY, reason=f"{KEEPS}: {why}") if why else state
+
+
+def _at_work(target: Target, *, is_kept: bool) -> str:
+    """Say what on a node is a rollout's to do; empty if nothing is."""
+    if target.facts is None:
+        return ""
+    labels, notes = target.facts.labels, target.facts.annotations
+    found = upgrade.state_named(labels.get(upgrade.STATE, ""))
+    if found in _UNDER_WAY or (found is UpgradeState.UPGRADE_REQUIRED and not is_kept):
+        return found.value
+    if not target.pool.driver.upgrade_policy.auto_upgrade:
+        marked = upgrade.STATE in labels or any(key in notes for key in upgrade.ALL_ANNOTATIONS)
+        return "what it wrote on the node is to be taken back" if marked else ""
+    asked = notes.get(upgrade.REQUESTED) == "true" or upgrade.SAFE_LOAD in notes or upgrade.CORDONED in notes
+    return "it asks for one" if asked and not is_kept else ""
+
+
+def calls_for_rollout(found: Mapping[tuple[str, str], NodeState]) -> bool:
+    """Whether there is something to roll out: a driver to replace, or what a rollout left in the middle."""
+    drivers = (state.reason for (component, node), state in found.items() if component == DRIVER and node)
+    return any(reason == OUTDATED or reason.startswith(AT_WORK) for reason in drivers)
+
+
+def is_kept(state: NodeState | None) -> bool:
+    """Whether a driver works on with previous content."""
+    return state is not None and state.reason.startswith(KEEPS)
+
+
+def without_needless_validations(found: Mapping[tuple[str, str], NodeState]) -> dict[tuple[str, str], NodeState]:
+    """Return the states with validations put off where the driver that they are to prove is not there."""
+    return {
+        (component, node): replace(state, state=State.READY, reason=NOT_VALIDATED)
+        if state.reason == NOT_RUN and is_kept(found.get((DRIVER, node)))
+        else state
+        for (component, node), state in found.items()
+    }

@@ -1,0 +1,112 @@
+"""Drift as text: what was changed behind our back first, with who did it; one line if there is nothing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from gpu_provision.model.drift import Difference, Drift, FieldDrift, Origin
+from gpu_provision.model.plan import Action
+from gpu_provision.report.style import PLAIN, Style
+from gpu_provision.report.tables import indented
+from gpu_provision.report.values import HIDDEN, is_secret, redacted_value, shown
+
+_TITLES = {
+    Origin.DRIFT: ("changed since it was applied", "red"),
+    Origin.EITHER: ("changed since it was applied, or not applied yet: nothing tells", "yellow"),
+    Origin.PENDING: ("declared and not applied yet", "cyan"),
+    Origin.NOT_READY: ("as declared, but not ready", "yellow"),
+}
+_COUNTED = {
+    Origin.DRIFT: "changed since applied",
+    Origin.EITHER: "changed or not applied",
+    Origin.PENDING: "not applied yet",
+    Origin.NOT_READY: "not ready",
+}
+_WHAT = {
+    Action.CREATE: "is not there",
+    Action.DELETE: "is not wanted",
+    Action.RUN: "has not passed",
+}
+
+
+def text(drift: Drift, style: Style = PLAIN, *, hosts: str = "", changed_hosts: int = 0) -> str:
+    """Return what differs. ``hosts`` is the text of the hosts that differ; nothing of hosts that do not."""
+    if not (drift.differences or changed_hosts):
+        return closing(drift)
+    head = f"Inventory {drift.inventory}, release {drift.release}, cluster {drift.cluster}"
+    body = [style.bold(head), *(_block(drift, origin, style) for origin in _TITLES)]
+    if changed_hosts:
+        body.append(f"{style.bold('hosts that are not as declared')}\n{indented(hosts)}")
+    return "\n\n".join(filter(None, [*body, style.bold(closing(drift, hosts=changed_hosts))]))
+
+
+def closing(drift: Drift, *, hosts: int = 0) -> str:
+    """Return the one sentence with the counts."""
+    counts = Counter(each.origin for each in drift.differences)
+    told = [f"{counts[origin]} {words}" for origin, words in _COUNTED.items() if counts[origin]]
+    told += [f"{hosts} host{'' if hosts == 1 else 's'} not as declared"] if hosts else []
+    if not told:
+        return f"No drift: everything is as inventory {drift.inventory} declares."
+    return f"Drift: {', '.join(told)}. Nothing was changed."
+
+
+def _block(drift: Drift, origin: Origin, style: Style) -> str:
+    found = drift.of(origin)
+    if not found:
+        return ""
+    title, color = _TITLES[origin]
+    return "\n".join([style.paint(color, title), *(f"  {line}" for each in found for line in _lines(each))])
+
+
+def _lines(each: Difference) -> Iterator[str]:
+    yield " ".join(filter(None, (str(each.ref), _WHAT.get(each.action, "")))) + f"  ({each.component})"
+    for field in each.fields:
+        yield f"  {_field(each, field)}"
+    yield from (f"  {note}" for note in each.notes)
+
+
+def _field(each: Difference, field: FieldDrift) -> str:
+    by = f"  by {field.writer}" if field.writer else ""
+    also = f"  ({_COUNTED[field.origin]})" if field.origin is not each.origin else ""
+    if is_secret(each.ref.kind, field.path):
+        return f"{field.path}: {HIDDEN}{by}{also}"
+    return f"{field.path}: {shown(field.found)} instead of {shown(field.declared)}{by}{also}"
+
+
+def document(drift: Drift) -> dict[str, Any]:
+    """Return the drift's own parts of its JSON document."""
+    counts = Counter(each.origin for each in drift.differences)
+    return {
+        "inventory": drift.inventory,
+        "release": drift.release,
+        "cluster": drift.cluster,
+        "applied": drift.applied,
+        "differences": [_difference(each) for each in drift.differences],
+        "summary": {origin.value: counts[origin] for origin in Origin},
+    }
+
+
+def _difference(each: Difference) -> dict[str, Any]:
+    return {
+        "component": each.component,
+        "object": each.ref._asdict(),
+        "action": each.action.value,
+        "origin": each.origin.value,
+        "fields": [_field_document(each, field) for field in each.fields],
+        "notes": list(each.notes),
+    }
+
+
+def _field_document(each: Difference, field: FieldDrift) -> dict[str, Any]:
+    secret = is_secret(each.ref.kind, field.path)
+    values: Iterable[Any] = (field.declared, field.found)
+    declared, found = (HIDDEN if secret else redacted_value(value) for value in values)
+    return {
+        "path": field.path,
+        "declared": declared,
+        "found": found,
+        "origin": field.origin.value,
+        "writer": {"manager": field.writer.manager, "time": field.writer.time} if field.writer else None,
+    }

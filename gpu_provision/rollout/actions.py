@@ -1,0 +1,136 @@
+"""What the machine asks for. Each action is idempotent, and right only for the snapshot that it was decided by."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from gpu_provision.rollout import states
+from gpu_provision.rollout.snapshot import Node
+from gpu_provision.rollout.states import UpgradeState
+
+
+class Cordon(StrEnum):
+    """What a move does to ``spec.unschedulable``."""
+
+    KEEP = "keep"
+    SET = "set"
+    LIFT = "lift"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """Write state, memory and cordon of a node in one patch, refused if the node is of another ``revision``.
+
+    Attributes:
+        annotations: What to write; None removes.
+        reason: Why, for people and for the event on the node.
+    """
+
+    node: str
+    revision: str
+    to: UpgradeState
+    cordon: Cordon = Cordon.KEEP
+    annotations: tuple[tuple[str, str | None], ...] = ()
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evict:
+    """Ask the Eviction API for a pod, by its uid; again later if it refuses."""
+
+    node: str
+    namespace: str
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restart:
+    """Delete the driver pod of a node, by its uid; its DaemonSet makes another."""
+
+    node: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Validate:
+    """See to it that a validation runs on the node for this driver pod."""
+
+    node: str
+    driver: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RollBack:
+    """Make ``to`` the wanted content of the fleet again."""
+
+    to: str
+    reason: str
+
+
+Action = Move | Evict | Restart | Validate | RollBack
+
+
+def move(
+    node: Node,
+    to: UpgradeState,
+    now: float,
+    *,
+    reason: str = "",
+    also: Mapping[str, str | None] | None = None,
+) -> Move:
+    """Return the move of a node into a state, with all that has to be remembered or forgotten there."""
+    notes: dict[str, str | None] = dict.fromkeys(states.PASSING)
+    notes |= {states.ENABLED: "true", states.SINCE: str(int(now)), states.TARGET: node.wanted.digest}
+    match to:
+        case UpgradeState.WAIT_FOR_JOBS_REQUIRED:
+            notes[states.JOBS_SINCE] = str(int(now))
+        case UpgradeState.VALIDATION_REQUIRED:
+            notes[states.VALIDATION_SINCE] = str(int(now))
+        case UpgradeState.FAILED:
+            notes |= _failure(node, reason)
+        case UpgradeState.DONE:
+            notes |= dict.fromkeys(states.MEMORY)
+        case _:
+            pass
+    return written(node, to, {**notes, **(also or {})}, reason=reason)
+
+
+def _failure(node: Node, reason: str) -> dict[str, str | None]:
+    pod = node.driver.uid if node.driver else None
+    return {states.REASON: reason, states.FAILED_IN: node.state.value, states.FAILED_WITH: pod}
+
+
+def released(node: Node, cordon: Cordon) -> Move:
+    """Return the move that takes everything back that a rollout has written on a node."""
+    notes: dict[str, str | None] = dict.fromkeys(states.ALL_ANNOTATIONS)
+    return replace(written(node, UpgradeState.UNKNOWN, notes, reason="auto_upgrade is off"), cordon=cordon)
+
+
+def written(node: Node, to: UpgradeState, notes: Mapping[str, str | None], *, reason: str) -> Move:
+    """Return a move that writes only what is not there already."""
+    changed = {key: value for key, value in notes.items() if node.annotations.get(key) != value}
+    return Move(
+        node=node.name,
+        revision=node.revision,
+        to=to,
+        annotations=tuple(sorted(changed.items())),
+        reason=reason,
+    )
+
+
+def applied(node: Node, action: Move) -> Node:
+    """Return the node as it is once a move has been written: what we wrote ourselves need not be read to be known."""
+    labels = {**node.labels, states.STATE: action.to.value}
+    if action.to is UpgradeState.UNKNOWN:
+        del labels[states.STATE]
+    notes = {**node.annotations, **dict(action.annotations)}
+    return replace(
+        node,
+        labels=labels,
+        annotations={key: value for key, value in notes.items() if value is not None},
+        is_cordoned=(node.is_cordoned or action.cordon is Cordon.SET) and action.cordon is not Cordon.LIFT,
+        cordoned_by=states.MANAGER if action.cordon is Cordon.SET else node.cordoned_by,
+    )

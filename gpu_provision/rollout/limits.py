@@ -1,0 +1,73 @@
+"""How many nodes may be under way and unavailable: pure arithmetic on counts, one budget per scope."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import inf
+
+from gpu_provision.rollout.snapshot import Node
+from gpu_provision.rollout.states import UNDER_WAY, UpgradeState
+
+
+def nodes_of(value: int | str, total: int) -> int:
+    """Return a number of nodes: as it is, or a percentage of ``total``, rounded up as the reference does."""
+    if isinstance(value, int):
+        return value
+    return math.ceil(total * int(value.rstrip("%")) / 100)
+
+
+def is_unavailable(node: Node) -> bool:
+    """Whether a node takes no work, or is about to: cordoned by anybody, NotReady, under way, or failed.
+
+    Each node counts once. One without a driver pod is not unavailable by that alone: a pod that a taint keeps away
+    must not stop the fleet.
+    """
+    return node.is_cordoned or not node.is_ready or node.state in UNDER_WAY or node.state is UpgradeState.FAILED
+
+
+@dataclass(slots=True)
+class Budget:
+    """What a scope has left. ``scope`` is how people name it: ``the fleet``, ``pool a100``.
+
+    A node that is unavailable anyway costs no availability; every node costs a parallel slot.
+    """
+
+    scope: str
+    parallel: float
+    parallel_limit: float
+    available: int
+    unavailable_limit: int
+
+    def refusal(self, node: Node) -> str:
+        """Say why a node may not start within this scope; empty if it may."""
+        if self.parallel < 1:
+            return f"{self.parallel_limit:.0f} at a time in {self.scope} (max_parallel_upgrades)"
+        if self.available < 1 and not is_unavailable(node):
+            return f"no more than {self.unavailable_limit} of {self.scope} unavailable (max_unavailable)"
+        return ""
+
+    def take(self, node: Node) -> None:
+        """Count a node that starts."""
+        self.parallel -= 1
+        self.available -= 0 if is_unavailable(node) else 1
+
+    def give_back(self, node: Node) -> None:
+        """Count a node, as it is now, whose upgrade is over."""
+        self.parallel += 1
+        self.available += 0 if is_unavailable(node) else 1
+
+
+def budget(scope: str, nodes: Iterable[Node], *, parallel: int, unavailable: int | str) -> Budget:
+    """Return what is left of a scope's limits; zero for ``parallel`` means no limit."""
+    members = tuple(nodes)
+    limit, allowed = parallel or inf, nodes_of(unavailable, len(members))
+    under_way = sum(node.state in UNDER_WAY for node in members)
+    return Budget(
+        scope=scope,
+        parallel=limit - under_way,
+        parallel_limit=limit,
+        available=allowed - sum(map(is_unavailable, members)),
+        unavailable_limit=allowed,
+    )

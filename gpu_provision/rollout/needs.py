@@ -1,0 +1,96 @@
+"""What can be read off one node: whether its driver has to be replaced, is proven, and whose its cordon is. Pure."""
+
+from __future__ import annotations
+
+from gpu_provision.components import labels
+from gpu_provision.rollout import states
+from gpu_provision.rollout.snapshot import Node, Proof
+from gpu_provision.rollout.states import EARLY, LATE, UpgradeState
+
+_CORDONED_BY_THE_REFERENCE = (EARLY | LATE | {UpgradeState.FAILED}) - {UpgradeState.CORDON_REQUIRED}
+
+
+def is_current(node: Node) -> bool:
+    """Whether the driver pod is as wanted. A pod template may differ in what the installation does not depend on."""
+    return node.driver is not None and node.driver.digest == node.wanted.digest
+
+
+def is_forced(node: Node) -> bool:
+    """Whether a pod that is as wanted is to be replaced all the same."""
+    if node.says(states.REQUESTED):
+        return True
+    began_with = node.annotations.get(states.BEGAN_WITH)
+    return node.says(states.FORCED) and node.driver is not None and node.driver.uid == began_with
+
+
+def must_restart(node: Node) -> bool:
+    """Whether the driver pod of a node that has been emptied is to be deleted."""
+    return not is_current(node) or is_forced(node)
+
+
+def why(node: Node) -> str:
+    """Say why a node has to be emptied and its driver brought up anew; empty if it has not."""
+    if node.driver is None:
+        return ""
+    if not is_current(node):
+        return f"driver {node.wanted.version} is wanted" if node.wanted.version else "other content is wanted"
+    if is_forced(node):
+        return "somebody asked for it"
+    if node.annotations.get(states.SAFE_LOAD):
+        return "the driver waits for an empty node before it loads"
+    return "the driver cannot be installed while pods use the one that is loaded" if node.driver.is_held_up else ""
+
+
+def is_untouched(node: Node) -> bool:
+    """Whether the driver pod is still the one that the upgrade found."""
+    return node.driver is not None and node.driver.uid == node.annotations.get(states.BEGAN_WITH)
+
+
+def proof(node: Node) -> Proof | None:
+    """Return what validation said of the driver pod that is there now; None if it has not spoken yet."""
+    if node.proof is None or node.driver is None or node.proof.driver != node.driver.uid:
+        return None
+    return node.proof
+
+
+def disproof(node: Node) -> str:
+    """Say what validation found wrong with the driver pod that is there now; empty if nothing, or not yet."""
+    found = proof(node)
+    if found is None:
+        return ""
+    if not found.passed:
+        return f"the validation failed: {found.reason}" if found.reason else "the validation failed"
+    if found.version and node.wanted.version and found.version != node.wanted.version:
+        return f"driver {found.version} is loaded, {node.wanted.version} is wanted"
+    return ""
+
+
+def is_proven(node: Node) -> bool:
+    """Whether exactly the wanted driver has been shown to work in the pod that is there now."""
+    return is_current(node) and proof(node) is not None and not disproof(node)
+
+
+def is_well(node: Node) -> bool:
+    """Whether the node does its work with the wanted driver, as far as can be seen."""
+    ready = node.driver is not None and node.driver.is_ready and not node.driver.is_terminating
+    return node.is_ready and ready and is_current(node) and not disproof(node)
+
+
+def owns_cordon(node: Node) -> bool:
+    """Whether a node's cordon is ours to lift: it is marked so, and nobody else has set it since."""
+    mark = node.annotations.get(states.CORDONED)
+    if mark is None or not node.is_cordoned or node.says(states.WAS_CORDONED) or _is_for_reboot(node):
+        return False
+    return node.cordoned_by in {"", mark}
+
+
+def _is_for_reboot(node: Node) -> bool:
+    """Whether the cordon is that of a reboot of the machine, which the host phase lifts, in this run or the next."""
+    return labels.CORDONED in node.annotations
+
+
+def inherits_cordon(node: Node) -> bool:
+    """Whether the reference cordoned a node for an upgrade that we go on with; it has no mark for its cordons."""
+    ours = states.CORDONED in node.annotations or states.TARGET in node.annotations
+    theirs = node.is_cordoned and not node.says(states.WAS_CORDONED) and not _is_for_reboot(node)
+    return theirs and not ours and node.state in _CORDONED_BY_THE_REFERENCE

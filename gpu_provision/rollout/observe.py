@@ -1,0 +1,192 @@
+"""Objects as a cluster shows them -> the snapshot that the machine looks at. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from gpu_provision.components import labels
+from gpu_provision.diagnose import pods as pod_view
+from gpu_provision.model.cluster import Manifest
+from gpu_provision.rollout.snapshot import DriverPod, Node, Pod, Proof, Snapshot, Use, Wanted
+from gpu_provision.rollout.workloads import PodBudget, budgets_of, claims_of, is_ours, pod_of
+
+DRIVER_POD = "gpu-provision.io/driver-pod"
+"""Label of a validation pod: uid of the driver pod that it speaks for."""
+
+_INSTALLATION = "DRIVER_CONFIG_DIGEST"
+_MANAGER = "k8s-driver-manager"
+_DRIVER, _VALIDATION = "driver", "driver_validation"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declared:
+    """What the inventory says of one node.
+
+    Attributes:
+        domain: See `rollout.policy.domain_of`.
+        position: Its place in the inventory.
+        template: Pod template of its driver DaemonSet.
+        version: The driver's version.
+        left_out: See `rollout.snapshot.Node`.
+    """
+
+    domain: str
+    position: int
+    template: Manifest
+    version: str = ""
+    left_out: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """Live objects.
+
+    Attributes:
+        nodes: Nodes of the cluster; those that are not declared are left alone.
+        pods: Pods of all namespaces.
+        budgets: PodDisruptionBudgets.
+        claims: ResourceClaims.
+        refusals: Uid of a pod -> what the API server last answered to its eviction.
+    """
+
+    nodes: Iterable[Manifest]
+    pods: Iterable[Manifest]
+    budgets: Iterable[Manifest] = ()
+    claims: Iterable[Manifest] = ()
+    refusals: Mapping[str, str] = field(default_factory=dict)
+
+
+def observe(declared: Mapping[str, Declared], seen: Seen, *, now: float, previous: str = "") -> Snapshot:
+    """Return the fleet as it is: the nodes that are declared and exist, in the order of the inventory."""
+    budgets, claims = budgets_of(seen.budgets), claims_of(seen.claims)
+    pods = _by_node(seen.pods)
+    known = {node["metadata"]["name"]: node for node in seen.nodes}
+    target = fleet_digest(declared)
+    nodes = tuple(
+        node_from(known[name], wish, pods.get(name, ()), budgets, claims, seen.refusals)
+        for name, wish in sorted(declared.items(), key=lambda item: item[1].position)
+        if name in known
+    )
+    return Snapshot(now=now, target=target, previous=previous, nodes=nodes, is_rolling_back=previous == target)
+
+
+def fleet_digest(declared: Mapping[str, Declared]) -> str:
+    """Return a name for the wanted drivers of all nodes together."""
+    text = "\n".join(sorted({installation(wish.template) for wish in declared.values()}))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def installation(pod: Manifest) -> str:
+    """Return the digest of all that a driver's installation depends on, as the driver manager itself compares it.
+
+    A pod that was taken over from somebody else says by a label which of our digests its own stands for.
+    """
+    if taken_over := ((pod.get("metadata") or {}).get("labels") or {}).get(labels.INSTALLATION):
+        return str(taken_over)
+    variables = (variable for each in pod["spec"]["containers"] for variable in each.get("env") or ())
+    return next((each.get("value", "") for each in variables if each["name"] == _INSTALLATION), "")
+
+
+def _by_node(pods: Iterable[Manifest]) -> dict[str, list[Manifest]]:
+    found: dict[str, list[Manifest]] = {}
+    for pod in pods:
+        found.setdefault(pod_view.node_of(pod), []).append(pod)
+    return found
+
+
+def node_from(  # noqa: PLR0913, PLR0917 - all that a node is read off
+    node: Manifest,
+    wish: Declared,
+    pods: Iterable[Manifest],
+    budgets: Iterable[PodBudget],
+    claims: Collection[tuple[str, str]],
+    refusals: Mapping[str, str],
+) -> Node:
+    """Return one node as rollouts see it; ``pods`` are those on it, ours and those of others, in any order."""
+    there = sorted(pods, key=lambda pod: (pod["metadata"].get("namespace", ""), pod["metadata"]["name"]))
+    others = (pod_of(pod, budgets=budgets, claims=claims, refusals=refusals) for pod in there if not is_ours(pod))
+    return _node(node, wish, tuple(filter(is_ours, there)), tuple(others))
+
+
+def _node(node: Manifest, wish: Declared, ours: Sequence[Manifest], others: tuple[Pod, ...]) -> Node:
+    metadata, spec = node["metadata"], node.get("spec") or {}
+    driver = _driver(ours, others)
+    return Node(
+        name=metadata["name"],
+        domain=wish.domain,
+        wanted=Wanted(installation(wish.template), wish.version),
+        position=wish.position,
+        revision=metadata["resourceVersion"],
+        labels=metadata.get("labels") or {},
+        annotations=metadata.get("annotations") or {},
+        is_cordoned=bool(spec.get("unschedulable")),
+        cordoned_by=_manager_of_cordon(metadata),
+        is_ready=_is_ready(node),
+        driver=driver,
+        proof=_proof(ours, driver),
+        pods=others,
+        left_out=wish.left_out,
+    )
+
+
+def _manager_of_cordon(metadata: Mapping[str, Any]) -> str:
+    """Return who wrote ``spec.unschedulable`` last, by the API server's own books; empty if they do not tell."""
+    entries = [
+        (str(entry.get("time", "")), str(entry.get("manager", "")))
+        for entry in metadata.get("managedFields") or ()
+        if "f:unschedulable" in ((entry.get("fieldsV1") or {}).get("f:spec") or {})
+    ]
+    return max(entries, default=("", ""))[1]
+
+
+def _is_ready(node: Manifest) -> bool:
+    conditions = (node.get("status") or {}).get("conditions") or ()
+    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+
+
+def _of(component: str, pods: Iterable[Manifest]) -> list[Manifest]:
+    """Return the pods of a component, those that stay before those that go."""
+    found = (pod for pod in pods if pod["metadata"]["labels"].get(labels.COMPONENT) == component)
+    return sorted(found, key=lambda pod: bool(pod["metadata"].get("deletionTimestamp")))
+
+
+def _driver(own: Iterable[Manifest], others: Iterable[Pod]) -> DriverPod | None:
+    found = next(iter(_of(_DRIVER, own)), None)
+    if found is None:
+        return None
+    metadata = found["metadata"]
+    return DriverPod(
+        uid=metadata["uid"],
+        digest=installation(found),
+        is_ready=pod_view.is_ready(found),
+        is_terminating=bool(metadata.get("deletionTimestamp")),
+        restarts=max((status.get("restartCount", 0) for status in _unready(found)), default=0),
+        has_owner=bool(metadata.get("ownerReferences")),
+        is_held_up=_is_held_up(found, others),
+    )
+
+
+def _unready(pod: Manifest) -> list[Mapping[str, Any]]:
+    status = pod.get("status") or {}
+    found = [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
+    return [each for each in found if not each.get("ready")]
+
+
+def _is_held_up(driver: Manifest, others: Iterable[Pod]) -> bool:
+    """Whether the driver manager has given up at least once while pods on the node use GPUs."""
+    manager = next((each for each in _unready(driver) if each["name"] == _MANAGER), {})
+    gave_up = manager.get("restartCount", 0) > 0 or (manager.get("state") or {}).get("terminated", {}).get("exitCode")
+    return bool(gave_up) and any(pod.use is not Use.NONE and not pod.is_over for pod in others)
+
+
+def _proof(own: Iterable[Manifest], driver: DriverPod | None) -> Proof | None:
+    """Return what the validation of this driver pod said; those of earlier ones may still lie about."""
+    for pod in _of(_VALIDATION, own):
+        ended = pod_view.phase(pod) in {"Succeeded", "Failed"} and not pod_view.was_turned_away(pod)
+        if ended and driver is not None and pod["metadata"]["labels"].get(DRIVER_POD) == driver.uid:
+            passed = pod_view.phase(pod) == "Succeeded"
+            return Proof(driver=driver.uid, passed=passed, reason="" if passed else pod_view.cause(pod))
+    return None

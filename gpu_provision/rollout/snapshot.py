@@ -1,0 +1,199 @@
+"""What the machine looks at: one reading of the fleet as frozen values, the clock among them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from gpu_provision.model.upgrade import RolloutPolicy, UpgradePolicy
+from gpu_provision.rollout import states
+from gpu_provision.rollout.states import UpgradeState
+
+
+class Use(StrEnum):
+    """How it is known that a pod uses GPUs."""
+
+    NONE = ""
+    REQUEST = "requests GPUs"
+    CLAIM = "holds a claim to GPUs"
+    RUNTIME_CLASS = "runs with the NVIDIA runtime class"
+    HOST_PATH = "mounts NVIDIA devices of the host"
+    ENVIRONMENT = "sets NVIDIA_VISIBLE_DEVICES"
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """A PodDisruptionBudget that covers a pod. ``allowed`` is how many pods may go right now."""
+
+    name: str
+    allowed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pod:
+    """A pod on a node that is none of our own.
+
+    Attributes:
+        owner: Its controller as ``Kind name``; empty if nothing would start it again.
+        is_daemon: Whether a DaemonSet or the kubelet itself starts it again on the same node at once.
+        is_over: Succeeded or failed: it holds nothing any more.
+        has_empty_dir: Whether data goes with it.
+        tolerates_cordons: Whether the scheduler may put its successor on the same node although that is cordoned.
+        is_terminating: Whether it is already being deleted.
+        refusal: What the API server last answered to its eviction; empty if it did not refuse.
+        budgets: Those that cover it.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    owner: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    use: Use = Use.NONE
+    is_daemon: bool = False
+    is_over: bool = False
+    has_empty_dir: bool = False
+    tolerates_cordons: bool = False
+    is_terminating: bool = False
+    refusal: str = ""
+    budgets: tuple[Budget, ...] = ()
+
+    def __str__(self) -> str:
+        """Return the pod as findings name it."""
+        return f"{self.namespace}/{self.name}" + (f" ({self.owner})" if self.owner else "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriverPod:
+    """The driver pod of a node.
+
+    Attributes:
+        digest: Names all that the installation depends on, contents of ConfigMaps and Secrets included.
+        restarts: The most restarts of any of its containers that is not ready.
+        has_owner: Whether a DaemonSet would start it again.
+        is_held_up: Whether it cannot install, since pods on the node still use the driver that is loaded.
+    """
+
+    uid: str
+    digest: str
+    is_ready: bool
+    is_terminating: bool = False
+    restarts: int = 0
+    has_owner: bool = True
+    is_held_up: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    """What the validation of one driver pod showed.
+
+    Attributes:
+        driver: Uid of the driver pod that was loaded while it ran.
+        version: Version of the driver as the validation saw it; empty if it did not look.
+        reason: Why it failed.
+    """
+
+    driver: str
+    passed: bool
+    version: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The driver that a node is to have: the digest of a pod that is as wanted, and the driver's version."""
+
+    digest: str
+    version: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """One node with a driver of ours.
+
+    Attributes:
+        domain: Names the nodes that share limits; a key of ``Policy.domains``.
+        position: Its place in the inventory.
+        revision: The Node's resourceVersion; what was decided by it holds for no other.
+        cordoned_by: Field manager of ``spec.unschedulable``; empty if unknown.
+        pods: Other people's pods on it.
+        left_out: Why this run leaves it alone, whatever state it is in; empty if it does not. Limits count it.
+        state: Where it stands, as its label says.
+    """
+
+    name: str
+    domain: str
+    wanted: Wanted
+    position: int = 0
+    revision: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    is_cordoned: bool = False
+    cordoned_by: str = ""
+    is_ready: bool = True
+    driver: DriverPod | None = None
+    proof: Proof | None = None
+    pods: tuple[Pod, ...] = ()
+    left_out: str = ""
+    state: UpgradeState = field(init=False, repr=False, compare=False)  # kept: it is asked for a dozen times a look
+
+    def __post_init__(self) -> None:
+        """Read the label."""
+        object.__setattr__(self, "state", states.state_named(self.labels.get(states.STATE, "")))
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether this run is in the middle of its upgrade."""
+        return self.state in states.EARLY | states.LATE and not self.left_out
+
+    def says(self, annotation: str) -> bool:
+        """Whether an annotation is ``true``."""
+        return self.annotations.get(annotation) == "true"
+
+    def since(self) -> float | None:
+        """When it entered its state, in unix seconds; None if nobody wrote that down."""
+        try:
+            return float(self.annotations[states.SINCE])
+        except (KeyError, ValueError):
+            return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """The fleet at one moment.
+
+    Attributes:
+        now: Unix seconds.
+        target: Names the wanted content of the whole fleet.
+        previous: Names the content that a rollback would bring back; empty if there is none on record.
+        is_rolling_back: Whether ``target`` is what an earlier run has left behind.
+    """
+
+    now: float
+    target: str
+    nodes: tuple[Node, ...]
+    previous: str = ""
+    is_rolling_back: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Domain:
+    """Nodes with limits in common: those of all pools without an upgrade policy of their own, or those of one pool.
+
+    Attributes:
+        restart_seconds: How long a driver pod may take until it is ready.
+        validation_seconds: How long the proof may take.
+    """
+
+    policy: UpgradePolicy = field(default_factory=UpgradePolicy)
+    restart_seconds: int = 1200
+    validation_seconds: int = 600
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """Everything that the inventory says about rollouts. ``domains`` has every ``Node.domain``."""
+
+    fleet: RolloutPolicy = field(default_factory=RolloutPolicy)
+    domains: Mapping[str, Domain]

@@ -1,0 +1,117 @@
+"""``gpu-provision adopt`` asks before it writes, and says what it did."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+
+from gpu_provision import library
+from gpu_provision.adoption.plan import Adoption
+from gpu_provision.cluster import client
+from gpu_provision.engine import adoption_look
+from gpu_provision.inventory import check
+from gpu_provision.model.progress import RunResult
+from gpu_provision.report.documents import output_schema
+from tests.adoption.builders import adopted, found, policy
+from tests.cli.harness import Run
+
+
+class Fake:
+    """What the library answers, and whether it was told to adopt."""
+
+    def __init__(self, folder: Path) -> None:
+        """Nothing stands against it."""
+        self.folder, self.adoption, self.done = folder, adopted(folder, found()), 0
+
+    def adopt(self, *_: object, **__: object) -> RunResult:
+        """Do it."""
+        self.done += 1
+        return RunResult(changed=63, requests=198, seconds=3.0)
+
+
+@pytest.fixture
+def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
+    """A library without a cluster, and an inventory file."""
+    made = Fake(tmp_path)
+    monkeypatch.setattr(library, "adoption", lambda _: made.adoption)
+    monkeypatch.setattr(library, "adopt", made.adopt)
+    monkeypatch.setattr(client, "connect", lambda *_: None)
+    monkeypatch.setattr(adoption_look, "look", lambda *_: found())
+    monkeypatch.setenv("GPU_PROVISION_INVENTORY", str(tmp_path / "gpu.yaml"))
+    return made
+
+
+def test_without_anybody_to_ask_it_shows_and_ends(run: Run, fake: Fake) -> None:
+    ran = run("adopt")
+    assert (ran.code, fake.done) == (0, 0)
+    assert "First the operator stops" in ran.out
+    assert "Next: the same with --yes" in ran.out
+    assert "kubectl -n gpu-operator delete secret -l owner=helm,name=gpu-operator" in ran.err
+
+
+def test_who_agreed_gets_it_done(run: Run, fake: Fake) -> None:
+    ran = run("adopt", "--yes")
+    assert (ran.code, fake.done) == (0, 1)
+    assert "63 objects written" in ran.out
+
+
+def test_what_was_there_is_kept_before_anything_changes(run: Run, fake: Fake, tmp_path: Path) -> None:
+    """For its owner's eyes, in a form that kubectl apply takes, and without owners that will be gone."""
+    ran = run("adopt", "--yes")
+    (file,) = (tmp_path / "state" / "gpu-provision" / "adoptions").iterdir()
+    assert str(file) in ran.err
+    assert file.stat().st_mode & 0o777 == 0o600
+    items = list(yaml.safe_load_all(file.read_text(encoding="utf-8")))
+    assert len(items) == 1 + len(fake.adoption.objects)
+    assert items[0]["kind"] == "ClusterPolicy"
+    assert not any(item["metadata"].keys() & {"uid", "ownerReferences", "managedFields"} for item in items)
+
+
+def test_what_cannot_be_kept_is_not_begun(run: Run, fake: Fake, tmp_path: Path) -> None:
+    (tmp_path / "state").write_text("a file where a folder should be", encoding="utf-8")
+    ran = run("adopt", "--yes")
+    assert (ran.code, fake.done) == (64, 0)
+    assert "nothing was changed" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("adoption", "code"),
+    [
+        (lambda folder: adopted(folder, found(policies=(policy(gds={"enabled": True}),))), 1),
+        (lambda folder: adopted(folder, found(policies=(), objects={}, pods=())), 0),
+    ],
+    ids=["something stands against it", "there is nothing to take over"],
+)
+def test_what_cannot_or_need_not_be_done_is_not_begun(
+    run: Run, fake: Fake, adoption: Callable[[Path], Adoption], code: int
+) -> None:
+    fake.adoption = adoption(fake.folder)
+    assert run("adopt", "--yes").code == code
+    assert fake.done == 0
+
+
+@pytest.mark.parametrize("words", [["--dry-run"], ["--yes"], []])
+def test_its_document_fits_the_schema(run: Run, fake: Fake, words: list[str]) -> None:
+    document = run("adopt", "--json", *words).document
+    jsonschema.validate(document, dict(output_schema()))
+    assert document["command"] == "adopt"
+    assert {each["node"] for each in document["adoption"]["drivers"]} == {"gpu-1"}
+    assert ("changed" in document) is (fake.done == 1) is (words == ["--yes"])
+
+
+def test_an_inventory_of_what_is_there_is_written_once(run: Run, fake: Fake, tmp_path: Path) -> None:
+    """Never over a file that is there; what it cannot say is told."""
+    file = tmp_path / "new.yaml"
+    ran = run("adopt", "--json", "--inventory-out", file)
+    jsonschema.validate(ran.document, dict(output_schema()))
+    assert (ran.code, ran.document["inventory_file"]) == (0, str(file))
+    assert "migManager.enabled" in ran.document["warnings"][0]["evidence"]
+    assert check(file).errors == ()
+    before = file.read_text(encoding="utf-8")
+    assert run("adopt", "--inventory-out", file).code == 64
+    assert file.read_text(encoding="utf-8") == before
+    assert fake.done == 0

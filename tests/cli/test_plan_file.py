@@ -1,0 +1,97 @@
+"""Plan files on the command line: what is no plan is told in one finding, and nothing is done."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpu_provision import library
+from gpu_provision.hosts.result import HostOutcome, HostsResult
+from gpu_provision.report.plan_file import seal
+from tests.cli.harness import CHANGE, PROD, SANDBOX, Fakes, Ran, Run, plan_of
+
+
+@pytest.fixture(autouse=True)
+def _cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(library, "cluster_id", lambda _: "uid")
+
+
+@pytest.fixture
+def saved(run: Run, fakes: Fakes, tmp_path: Path) -> Path:
+    """A plan file of a real cluster, with one host and one object to change."""
+    fakes.hosts = HostsResult(hosts=(HostOutcome(name="t4-1", changes=("load x",)),))
+    path = tmp_path / "plan.json"
+    assert run("plan", "-i", PROD, "--out", path).code == 0
+    return path
+
+
+def edited(path: Path, *, sealed: bool = True, **parts: Any) -> Path:
+    """Change a plan file."""
+    document = {**json.loads(path.read_text()), **parts}
+    path.write_text(json.dumps({**document, "seal": seal(document)} if sealed else document))
+    return path
+
+
+def assert_refused(ran: Ran, fakes: Fakes, code: str) -> None:
+    assert (ran.code, fakes.applied) == (1, 0), ran
+    assert f"error: {code} " in ran.err
+    assert ran.err.count("error: ") == 1
+
+
+def test_the_file_is_the_consent_and_says_what_takes_part(run: Run, fakes: Fakes, saved: Path) -> None:
+    """Nobody is asked, also on a real cluster; and the inventory need not be named."""
+    assert run("apply", saved).code == 0
+    assert fakes.applied == 1
+    assert run("apply", saved, "-i", PROD, "--timeout", 60).code == 0
+    for words in (["--limit", "t4-1"], ["--hosts-only"], ["--cluster-only"], ["--ignore", "GP620"]):
+        ran = run("apply", saved, *words)
+        assert (ran.code, words[0] in ran.err) == (64, True)
+
+
+def test_what_is_no_plan_is_told(run: Run, fakes: Fakes, saved: Path) -> None:
+    """Cut off, edited, some other JSON, of a later version."""
+    whole = saved.read_text()
+    for text in (whole[:-100], "[]", "{}", "apiVersion: v1", whole.replace("load x", "load y")):
+        saved.write_text(text)
+        assert_refused(run("apply", saved), fakes, "GP352")
+    saved.write_text(whole)
+    assert_refused(run("apply", edited(saved, version=2)), fakes, "GP353")
+    assert run("apply", saved.with_name("none.json")).code == 64
+
+
+def test_another_cluster_another_inventory_and_other_hosts_are_told(
+    run: Run, fakes: Fakes, saved: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert_refused(run("apply", saved, "-i", SANDBOX), fakes, "GP355")
+    fakes.hosts = HostsResult(hosts=(HostOutcome(name="t4-1", changes=("load y",)),))
+    ran = run("apply", saved)
+    assert_refused(ran, fakes, "GP356")
+    assert "host t4-1: load y, planned was: load x" in ran.err
+    monkeypatch.setattr(library, "cluster_id", lambda _: "other")
+    assert_refused(run("apply", saved), fakes, "GP354")
+
+
+@pytest.mark.parametrize("phases", [(), ("--cluster-only",)])
+def test_a_cluster_that_has_moved_is_told(run: Run, fakes: Fakes, tmp_path: Path, phases: tuple[str, ...]) -> None:
+    """Before the first host is touched; and where no host is, right before the first write."""
+    path = tmp_path / "plan.json"
+    assert run("plan", "-i", PROD, "--out", path, *phases).code == 0
+    fakes.plan = plan_of(CHANGE, replace(CHANGE, ref=CHANGE.ref._replace(name="y")))
+    ran = run("apply", path)
+    assert_refused(ran, fakes, "GP356")
+    assert "ConfigMap gpu-operator-resources/y is to be created, which was not planned" in ran.err
+
+
+def test_a_plan_that_cannot_be_applied_is_not_written(run: Run, fakes: Fakes, tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    fakes.hosts = HostsResult(hosts=(HostOutcome(name="t4-1", failed=True, reason="silent"),))
+    ran = run("plan", "-i", SANDBOX, "--out", path)
+    assert (ran.code, path.exists(), "was not written" in ran.err) == (1, False, True)
+    for words in (["--offline"], ["--target", "driver"]):
+        assert run("plan", "-i", SANDBOX, "--out", path, *words).code == 64
+    fakes.hosts = None
+    assert run("plan", "-i", SANDBOX, "--out", tmp_path / "no" / "plan.json").code == 64

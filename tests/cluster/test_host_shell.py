@@ -1,0 +1,215 @@
+"""A node's shell through the Kubernetes API: what is sent, what comes back, and what happens when it does not."""
+
+from __future__ import annotations
+
+import io
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gpu_provision.cluster.client import connect
+from gpu_provision.cluster.helper_pod import CLIENT, Client, this_client
+from gpu_provision.cluster.host_shell import HostShell
+from gpu_provision.cluster.processes import STDERR, STDOUT
+from gpu_provision.model.findings import ProvisionError, Unreachable
+from gpu_provision.model.inventory import HelperPod
+from tests.cluster.conftest import kubeconfig
+from tests.connectors.node_server import NodeServer, node_server
+
+WORDS = "words-of-a-command"
+
+
+@pytest.fixture
+def server() -> Iterator[NodeServer]:
+    with node_server() as made:
+        yield made
+
+
+@pytest.fixture
+def shell(server: NodeServer, tmp_path: Path) -> Iterator[HostShell]:
+    made = a_shell(server, tmp_path)
+    made.open()
+    yield made
+    made.close()
+
+
+def a_shell(server: NodeServer, folder: Path, node: str = "n1") -> HostShell:
+    return HostShell(connect(str(kubeconfig(folder, server.url))), node, HelperPod(), this_client())
+
+
+def outcome(shell: HostShell, command: str, **options: object) -> tuple[int, str, str]:
+    said = {STDOUT: b"", STDERR: b""}
+
+    def listen(channel: int, data: bytes) -> None:
+        said[channel] += data
+
+    status = shell.run(command, listen=listen, **options)  # type: ignore[arg-type]
+    return status, said[STDOUT].decode(), said[STDERR].decode()
+
+
+def plain(command: str) -> str:
+    return command
+
+
+def test_exit_status_and_both_outputs_are_told_apart(shell: HostShell) -> None:
+    assert outcome(shell, "echo out; echo err >&2; exit 7") == (7, "out\n", "err\n")
+
+
+def test_commands_find_stdin_empty_unless_they_get_one(shell: HostShell) -> None:
+    assert outcome(shell, "cat; echo end") == (0, "end\n", "")
+
+
+@pytest.mark.parametrize("size", [0, 1, 300_000])
+def test_stdin_comes_as_a_whole_and_ends(shell: HostShell, size: int) -> None:
+    """Old servers cannot close it."""
+    assert outcome(shell, "wc -c | tr -d ' '", stdin=b"x" * size) == (0, f"{size}\n", "")
+
+
+def test_command_that_does_not_read_its_stdin_is_no_problem(shell: HostShell) -> None:
+    assert outcome(shell, "exit 3", stdin=b"x" * 300_000) == (3, "", "")
+
+
+def test_commands_see_the_environment_of_a_login_and_not_the_pods(
+    shell: HostShell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    _, out, _ = outcome(shell, "env")
+    names = {line.partition("=")[0] for line in out.splitlines()}
+    assert {"PATH", "HOME", "USER"} <= names
+    assert "KUBERNETES_SERVICE_HOST" not in names
+
+
+def test_commands_are_not_part_of_the_url(shell: HostShell, server: NodeServer) -> None:
+    """Audit logs and proxies keep URLs, and limit their length."""
+    assert outcome(shell, f"x={WORDS}; : {'long ' * 10_000}") == (0, "", "")
+    assert WORDS not in "".join(server.urls)
+    assert max(map(len, server.urls)) < 2000
+
+
+def test_command_that_outlives_its_time_is_ended_with_its_children(shell: HostShell, tmp_path: Path) -> None:
+    """Nothing of it goes on in secret."""
+    pids = tmp_path / "pids"
+    with pytest.raises(TimeoutError):
+        outcome(shell, f"sleep 600 & echo $! > {pids}; echo $$ >> {pids}; wait", timeout=2)
+    give_up = time.monotonic() + 60
+    numbers = pids.read_text().split()
+    assert len(numbers) == 2
+    while any(is_alive(number) for number in numbers):
+        assert time.monotonic() < give_up
+        time.sleep(0.05)
+
+
+def is_alive(number: str) -> bool:
+    """Whether a process goes on; one that nobody has waited for yet does not."""
+    stat = Path(f"/proc/{number}/stat")
+    return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+def test_files_go_there_and_back_to_the_byte(shell: HostShell, tmp_path: Path) -> None:
+    """Also where a name needs quoting."""
+    content, path = os.urandom(1024 * 1024 + 1), str(tmp_path / "it's a file")
+    shell.put(path, len(content), [content[:7], content[7:]], within=plain)
+    assert Path(path).read_bytes() == content
+    back = io.BytesIO()
+    shell.get(path, back.write, within=plain)
+    assert back.getvalue() == content
+
+
+def test_empty_files_go_too(shell: HostShell, tmp_path: Path) -> None:
+    shell.put(str(tmp_path / "empty"), 0, [], within=plain)
+    back = io.BytesIO()
+    shell.get(str(tmp_path / "empty"), back.write, within=plain)
+    assert (tmp_path / "empty").read_bytes() == back.getvalue() == b""
+
+
+def test_file_that_cannot_be_written_or_read_fails_with_what_the_shell_said(shell: HostShell, tmp_path: Path) -> None:
+    away = str(tmp_path / "away" / "file")
+    with pytest.raises(OSError, match=r"[Nn]o such file|nonexistent"):
+        shell.put(away, 1_000_000, [b"x" * 1_000_000], within=plain)
+    with pytest.raises(OSError, match=r"[Nn]o such file|cannot open"):
+        shell.get(away, io.BytesIO().write, within=plain)
+
+
+def test_lost_connection_is_told_as_such(shell: HostShell, server: NodeServer) -> None:
+    """It is no success, and no failure of the command."""
+    server.drop = True
+    with pytest.raises(Unreachable, match="connection to a running command was lost"):
+        outcome(shell, "true")
+
+
+def test_helper_pod_is_bound_to_the_node_and_bears_everything(shell: HostShell, server: NodeServer) -> None:
+    (pod,) = server.made
+    spec = pod["spec"]
+    assert (spec["nodeName"], spec["hostPID"], spec.get("hostNetwork")) == ("n1", True, None)
+    assert spec["tolerations"] == [{"operator": "Exists"}]
+    assert spec["activeDeadlineSeconds"] > 0
+    assert spec["automountServiceAccountToken"] is False
+    assert spec["containers"][0]["imagePullPolicy"] == "IfNotPresent"
+    shell.close()
+    assert server.pods == {}
+
+
+def test_helper_pod_that_has_ended_is_replaced(shell: HostShell, server: NodeServer) -> None:
+    """At its age, or with the node's boot; the command had not begun."""
+    (first,) = server.pods.values()
+    first["status"] = {"phase": "Failed", "reason": "DeadlineExceeded"}
+    assert outcome(shell, "echo again") == (0, "again\n", "")
+    assert first["metadata"]["name"] not in server.pods
+    assert len(server.pods) == 1
+
+
+def test_what_others_left_behind_is_removed_and_what_they_use_is_not(server: NodeServer, tmp_path: Path) -> None:
+    """A client of this machine that is no more, pods that ended; not one of another machine, nor of a live process."""
+    ours = this_client()
+    dead = Client(machine=ours.machine, process=f"{os.getpid()}/1")
+    elsewhere = Client(machine="another/pid:[1]", process="1/1")
+    for name, client, phase, node in (
+        ("dead", dead, "Running", "n1"),
+        ("ended", elsewhere, "Failed", "n1"),
+        ("elsewhere", elsewhere, "Running", "n1"),
+        ("live", ours, "Running", "n1"),
+        ("other-node", dead, "Running", "n2"),
+    ):
+        metadata = {"name": name, "namespace": "kube-system", "uid": name, "annotations": {CLIENT: str(client)}}
+        server.pods[name] = {"metadata": metadata, "spec": {"nodeName": node}, "status": {"phase": phase}}
+    shell = a_shell(server, tmp_path)
+    shell.open()
+    shell.close()
+    assert set(server.pods) == {"elsewhere", "live", "other-node"}
+
+
+def refusal(shell: HostShell) -> str:
+    with pytest.raises(ProvisionError) as caught:
+        shell.open()
+    return str(caught.value)
+
+
+def test_node_that_is_not_there_is_a_finding(server: NodeServer, tmp_path: Path) -> None:
+    said = refusal(a_shell(server, tmp_path, node="n9"))
+    assert said.startswith("GP690 n9: odd has no node n9")
+    assert server.made == []
+
+
+def test_node_that_is_not_ready_is_a_finding_at_once(server: NodeServer, tmp_path: Path) -> None:
+    """A pod would be pending there for good."""
+    server.ready = False
+    said = refusal(a_shell(server, tmp_path))
+    assert "GP690" in said
+    assert "container runtime is down" in said
+    assert server.made == []
+
+
+def test_helper_pod_that_does_not_start_is_a_finding_and_is_removed(server: NodeServer, tmp_path: Path) -> None:
+    waiting = {"reason": "ImagePullBackOff", "message": "no such host"}
+    server.status = {
+        "phase": "Pending",
+        "containerStatuses": [{"name": "shell", "state": {"waiting": waiting}}],
+    }
+    said = refusal(a_shell(server, tmp_path))
+    assert "GP691" in said
+    assert "ImagePullBackOff: no such host" in said
+    assert "busybox" in said
+    assert server.pods == {}

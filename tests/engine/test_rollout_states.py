@@ -1,0 +1,91 @@
+"""States of drivers while a rollout goes on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gpu_provision.engine.rollout_states import of_drivers, until_proven, untimed
+from gpu_provision.model.progress import NodeState, State
+from gpu_provision.planning.upgrades import AT_WORK, KEEPS, OUTDATED
+from gpu_provision.rollout.machine import Decision, Phase
+from gpu_provision.rollout.snapshot import DriverPod, Node, Snapshot, Wanted
+from gpu_provision.rollout.states import STATE
+
+KEY = ("driver", "n1")
+OLD = DriverPod(uid="1", digest="old", is_ready=True)
+NEW = DriverPod(uid="2", digest="new", is_ready=True)
+STARTING = DriverPod(uid="2", digest="new", is_ready=False)
+
+
+def fleet(label: str, driver: DriverPod | None = OLD) -> Snapshot:
+    node = Node(name="n1", domain="d", wanted=Wanted("new"), labels={STATE: label}, driver=driver)
+    return Snapshot(now=0, target="t", nodes=(node,))
+
+
+def state(seen: Snapshot, phase: Phase, raw: tuple[State, str] = (State.PROGRESSING, OUTDATED), **told: Any) -> Any:
+    """Return state and reason of the driver on the only node."""
+    given = NodeState(component="driver", node="n1", state=raw[0], reason=raw[1])
+    found = of_drivers(seen, Decision(phase=phase, **told), {KEY: given})[KEY]
+    return found.state, found.reason
+
+
+WAITS = {"waits": {"n1": "why not"}}
+
+
+@pytest.mark.parametrize(
+    ("label", "driver", "phase", "expected"),
+    [
+        ("upgrade-required", OLD, Phase.ROLLING, (State.PROGRESSING, "waits: why not")),
+        ("upgrade-required", OLD, Phase.SOAKING, (State.PROGRESSING, "waits: why not")),
+        ("upgrade-required", OLD, Phase.CLOSED, (State.READY, f"{KEEPS}: why not")),
+        ("upgrade-required", OLD, Phase.PAUSED, (State.BLOCKED, f"{KEEPS}: why not")),
+        ("upgrade-required", OLD, Phase.HELD, (State.BLOCKED, f"{KEEPS}: why not")),
+        ("upgrade-required", None, Phase.HELD, (State.PROGRESSING, OUTDATED)),
+        ("pod-deletion-required", OLD, Phase.ROLLING, (State.PROGRESSING, "why not")),
+        ("pod-restart-required", STARTING, Phase.ROLLING, (State.PROGRESSING, "why not")),
+        ("validation-required", NEW, Phase.ROLLING, (State.READY, "")),
+        ("upgrade-done", OLD, Phase.ROLLING, (State.PROGRESSING, OUTDATED)),
+        ("somebody's own word", OLD, Phase.HELD, (State.BLOCKED, f"{KEEPS}: why not")),
+    ],
+)
+def test_a_driver_stands_where_its_node_and_the_fleet_stand(
+    label: str, driver: DriverPod | None, phase: Phase, expected: tuple[State, str]
+) -> None:
+    """What only a user's wish holds back is no failure; what somebody has to help with is one."""
+    assert state(fleet(label, driver), phase, **WAITS) == expected
+
+
+def test_a_failure_is_told_with_its_reason_once_it_is_final() -> None:
+    """A new run tries once more, and does not fail before it has."""
+    assert state(fleet("upgrade-failed"), Phase.PAUSED, failures={"n1": "no"}) == (State.FAILED, "no")
+    assert state(fleet("upgrade-failed"), Phase.ROLLING)[0] is State.PROGRESSING
+
+
+def test_a_node_that_is_over_with_it_does_not_wait_for_the_watch_to_show_that() -> None:
+    stale = (State.PROGRESSING, f"{AT_WORK}: uncordon-required")
+    assert state(fleet("upgrade-done", NEW), Phase.DONE, stale) == (State.READY, "")
+
+
+def test_a_driver_is_not_done_before_its_node_is_given_back() -> None:
+    """Its own proof may begin, though, which is why it is ready for others."""
+    seen, decision = fleet("validation-required", NEW), Decision(phase=Phase.ROLLING)
+    ready = {KEY: NodeState(component="driver", node="n1", state=State.READY)}
+    assert until_proven(seen, decision, ready)[KEY].state is State.PROGRESSING
+    assert until_proven(fleet("upgrade-done", NEW), decision, ready) == {}
+
+
+@pytest.mark.parametrize(
+    ("label", "driver", "expected"),
+    [
+        ("upgrade-required", OLD, True),
+        ("pod-restart-required", STARTING, True),
+        ("", OLD, True),
+        ("", STARTING, False),
+        ("upgrade-done", STARTING, False),
+    ],
+)
+def test_the_rollout_keeps_the_time_of_what_it_replaces(label: str, driver: DriverPod, *, expected: bool) -> None:
+    """A driver that starts by itself has the deadline of every component."""
+    assert (KEY in untimed(fleet(label, driver))) is expected

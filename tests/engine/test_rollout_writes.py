@@ -1,0 +1,40 @@
+"""What the actions of a rollout are as patches and objects."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gpu_provision.engine.rollout_writes import patch_of
+from gpu_provision.rollout import states
+from gpu_provision.rollout.actions import Cordon, Move
+from gpu_provision.rollout.states import UpgradeState
+
+
+@pytest.mark.parametrize(
+    ("cordon", "spec"),
+    [
+        (Cordon.KEEP, {}),
+        (Cordon.SET, {"spec": {"unschedulable": True}}),
+        (Cordon.LIFT, {"spec": {"unschedulable": None}}),
+    ],
+)
+def test_a_move_is_one_patch_on_exactly_the_node_that_was_looked_at(cordon: Cordon, spec: dict[str, Any]) -> None:
+    """State, memory and cordon can never part; whoever wrote in between makes the server refuse."""
+    memory = ((states.REASON, "no"), (states.SINCE, None))
+    move = Move(node="n1", revision="7", to=UpgradeState.FAILED, cordon=cordon, annotations=memory)
+    assert patch_of(move) == {
+        "metadata": {
+            "resourceVersion": "7",
+            "labels": {states.STATE: "upgrade-failed"},
+            "annotations": {states.REASON: "no", states.SINCE: None},
+        },
+        **spec,
+    }
+
+
+def test_a_node_that_is_given_back_loses_its_label() -> None:
+    """An empty value would be a label all the same."""
+    move = Move(node="n1", revision="7", to=UpgradeState.UNKNOWN)
+    assert patch_of(move)["metadata"]["labels"] == {states.STATE: None}

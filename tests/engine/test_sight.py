@@ -1,0 +1,114 @@
+"""Looking again and again finds what looking once does."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from gpu_provision.engine.sight import Sight
+from gpu_provision.rollout.observe import Declared, Seen, observe
+
+STACK, COMPONENT = "gpu-provision.io/stack", "gpu-provision.io/component"
+NODES, SPACES = ("n1", "n2", "n3", ""), ("a", "b")
+READY = {"conditions": [{"type": "Ready", "status": "True"}], "phase": "Running"}
+
+
+class Cluster:
+    """Objects that are replaced, as watches do it, and never changed."""
+
+    def __init__(self, seed: int) -> None:
+        """Begin with nothing but nodes."""
+        self.fate, self.count = random.Random(seed), 0  # noqa: S311 - no secrets here
+        self.nodes = {name: self.node(name) for name in ("n1", "n2", "stranger")}
+        self.pods: dict[str, dict[str, Any]] = {}
+        self.budgets: dict[str, dict[str, Any]] = {}
+        self.claims: dict[str, dict[str, Any]] = {}
+        self.refusals: dict[str, str] = {}
+        self.declared = {name: self.wish(place) for place, name in enumerate(("n2", "n1", "n3"))}
+
+    def some(self, *things: Any) -> Any:
+        """One of these things."""
+        return self.fate.choice(things)
+
+    def happens(self, once_in: int) -> bool:
+        """Whether something that happens once in so many cases does."""
+        return self.fate.randrange(once_in) == 0
+
+    def node(self, name: str) -> dict[str, Any]:
+        """A Node, cordoned or not."""
+        self.count += 1
+        metadata = {"name": name, "resourceVersion": str(self.count)}
+        return {"metadata": metadata, "spec": {"unschedulable": self.happens(2)}, "status": READY}
+
+    def wish(self, place: int) -> Declared:
+        """Either driver."""
+        digest = self.some("old", "new")
+        container = {"name": "d", "env": [{"name": "DRIVER_CONFIG_DIGEST", "value": digest}]}
+        return Declared(domain="d", position=place, template={"spec": {"containers": [container]}}, version=digest)
+
+    def pod(self, name: str) -> dict[str, Any]:
+        """A pod of ours, or somebody's, somewhere."""
+        labels = {STACK: "prod", COMPONENT: "driver"} if self.happens(2) else {"app": self.some("x", "y")}
+        metadata = {"name": name, "namespace": self.some(*SPACES), "uid": f"uid-{name}", "labels": labels}
+        container = {"name": "m", "resources": {"limits": {"nvidia.com/gpu": self.some("0", "1")}}}
+        claims = [{"resourceClaimName": self.some("c1", "c2")}]
+        spec = {"nodeName": self.some(*NODES), "containers": [container], "resourceClaims": claims}
+        return {"metadata": metadata, "spec": spec, "status": READY}
+
+    def budget(self, name: str) -> dict[str, Any]:
+        """A PodDisruptionBudget."""
+        metadata = {"name": name, "namespace": self.some(*SPACES)}
+        spec = {"selector": {"matchLabels": {"app": self.some("x", "y")}}}
+        return {"metadata": metadata, "spec": spec, "status": {"disruptionsAllowed": self.some(0, 1)}}
+
+    def claim(self, name: str) -> dict[str, Any]:
+        """A ResourceClaim, of a GPU or not."""
+        results = [{"driver": "gpu.nvidia.com"}] if self.happens(2) else []
+        metadata = {"name": name, "namespace": self.some(*SPACES)}
+        return {"metadata": metadata, "status": {"allocation": {"devices": {"results": results}}}}
+
+    def change(self) -> None:
+        """Let something happen."""
+        kinds = [(self.nodes, self.node, NODES[:3]), (self.pods, self.pod, [f"p{number}" for number in range(12)])]
+        kinds += [(self.budgets, self.budget, ["b1", "b2"]), (self.claims, self.claim, ["c1", "c2"])]
+        objects, make, names = self.some(*kinds)
+        name = self.some(*names)
+        objects[name] = make(name)
+        if self.happens(3):
+            del objects[name]
+        if self.happens(3):
+            self.refusals[f"uid-p{self.fate.randrange(12)}"] = self.some("not now", "never")
+        if self.happens(4):
+            self.declared[self.some(*NODES[:3])] = self.wish(self.fate.randrange(9))
+
+    def seen(self) -> Seen:
+        """Return everything."""
+        found = (list(objects.values()) for objects in (self.nodes, self.pods, self.budgets, self.claims))
+        nodes, pods, budgets, claims = found
+        return Seen(nodes=nodes, pods=pods, budgets=budgets, claims=claims, refusals=self.refusals)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_whatever_has_changed_is_seen(seed: int) -> None:
+    """Nodes, pods that come, go and move, budgets, claims, answers to evictions, and what is wanted."""
+    cluster, sight = Cluster(seed), Sight()
+    for now in range(150):
+        again = sight.observe(cluster.declared, cluster.seen(), now=now, previous="before")
+        assert again == observe(cluster.declared, cluster.seen(), now=now, previous="before")
+        cluster.change()
+
+
+def test_what_has_not_changed_is_not_read_anew() -> None:
+    """The same values come back, so that nobody has to compare them."""
+    cluster, sight = Cluster(1), Sight()
+    for _ in range(60):
+        cluster.change()
+    cluster.nodes |= {"n1": cluster.node("n1"), "n2": cluster.node("n2")}
+    before = sight.observe(cluster.declared, cluster.seen(), now=1)
+    cluster.nodes["n1"] = cluster.node("n1")
+    after = sight.observe(cluster.declared, cluster.seen(), now=2)
+    kept = {node.name for node, old in zip(after.nodes, before.nodes, strict=True) if node is old}
+    assert "n2" in kept
+    assert "n1" not in kept

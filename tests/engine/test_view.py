@@ -1,0 +1,82 @@
+"""What a run sees of the cluster while it goes on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from gpu_provision.cluster.observe import NODE
+from gpu_provision.cluster.watching import Mirror
+from gpu_provision.components.labels import DEPLOY_DRIVER, HOST_DRIVER
+from gpu_provision.engine.reading import Reading
+from gpu_provision.engine.view import View
+from gpu_provision.model.cluster import Kind, Manifest, ObjectRef
+from gpu_provision.planning.observed import Observed
+from gpu_provision.planning.plan import plan
+from gpu_provision.planning.prepare import prepare
+from gpu_provision.planning.states import Desired
+from gpu_provision.rollout.states import STATE
+from tests.components.builders import fleet, nfd_labels, with_spec
+
+
+class Showing(Mirror):
+    """A mirror that shows one node."""
+
+    def __init__(self) -> None:
+        """Show nothing yet."""
+        self.node: Manifest = {}
+
+    def of(self, kind: Kind) -> dict[ObjectRef, Manifest]:
+        """Return the node."""
+        return {ObjectRef("v1", "Node", "", "t4-1"): self.node} if kind == NODE else {}
+
+
+def seen(view: View, version: int, *, driver: str) -> dict[str, Any]:
+    """Return the labels that the node is to get when its driver's deploy label says so."""
+    mirror = Showing()
+    found = {**nfd_labels(), DEPLOY_DRIVER: driver}
+    mirror.node = {"metadata": {"name": "t4-1", "uid": "u", "resourceVersion": str(version), "labels": found}}
+    return dict(view.look(mirror, {}, {}).node_labels["t4-1"])
+
+
+def view(host_driver: str) -> View:
+    """Return the view of a run with ``driver.enabled: auto`` that has read the host."""
+    facts = replace(fleet(), host_drivers={"t4-1": host_driver})
+    context, desired = prepare(with_spec("driver", prefer_host=True), facts)
+    observed = Observed(cluster="c", facts=facts)
+    return View(Reading(context, desired, observed, plan(context, desired, observed)))
+
+
+def test_the_driver_managers_word_is_believed_when_it_comes_after_our_reading() -> None:
+    """A driver where we did not look: to contradict would be a quarrel without an end."""
+    looking = view("")
+    assert seen(looking, 1, driver="true")[DEPLOY_DRIVER] == "true"
+    after = seen(looking, 2, driver="pre-installed")
+    assert DEPLOY_DRIVER not in after
+    assert "gpu-provision.io/driver" not in after
+
+
+def test_an_old_word_of_the_driver_managers_is_taken_back() -> None:
+    """It was there before we looked, and nobody else ever removes it."""
+    looking = view("")
+    assert seen(looking, 1, driver="pre-installed")[DEPLOY_DRIVER] == "true"
+    assert seen(looking, 2, driver="true")["gpu-provision.io/driver"] == "ubuntu22.04"
+
+
+def test_what_was_read_counts_for_the_whole_run() -> None:
+    """Also while the labels do not say it yet."""
+    looking = view("550.90.07")
+    assert seen(looking, 1, driver="true")[HOST_DRIVER] == "550.90.07"
+    assert seen(looking, 2, driver="true")[DEPLOY_DRIVER] == "pre-installed"
+
+
+def test_what_a_rollout_writes_on_a_node_makes_no_manifest_anew() -> None:
+    """A thousand nodes go through ten states each."""
+    looking, mirror = view(""), Showing()
+
+    def desired(version: int, state: str) -> Desired:
+        found = {**nfd_labels(), STATE: state}
+        mirror.node = {"metadata": {"name": "t4-1", "uid": "u", "resourceVersion": str(version), "labels": found}}
+        return looking.look(mirror, {}, {}).desired
+
+    assert desired(1, "upgrade-required") is desired(2, "cordon-required")

@@ -1,0 +1,94 @@
+"""Hosts whose sudo asks for a password: with it they are prepared, without it each fails by itself."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+import sys
+import termios
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gpu_provision.hosts.run import prepare
+from gpu_provision.inventory import sudo
+from tests.hosts.ssh_server import Conduct
+from tests.hosts.ssh_site import Site, site
+
+PASSWORD = "geheim-4711"  # noqa: S105 - of a test server
+CONDUCTS = {"asks": Conduct(password=PASSWORD), "free": Conduct()}
+
+
+@pytest.fixture(scope="module")
+def here(simulated: Path) -> Iterator[Site]:
+    """One host that asks and one that does not."""
+    with site(simulated, CONDUCTS) as begun:
+        yield begun
+
+
+def test_stock_pyinfra_without_a_terminal_fails_that_host_alone(here: Site) -> None:
+    """It would ask, get no answer, and end with a traceback."""
+    ran = here.pyinfra("host_prerequisites.py", "-y")
+    assert ran.returncode == 1
+    assert "GP688 asks: sudo wants a password" in ran.stdout
+    assert "Traceback" not in ran.stdout
+    assert "kernel modules are present" not in ran.stdout
+    assert here.servers["free"].ran("modprobe -a")
+
+
+ERRORS = """
+import sys
+from gpu_provision.hosts.run import prepare
+from gpu_provision.inventory import load
+print([finding.code for host in prepare(load(sys.argv[1])).hosts for finding in host.errors])
+"""
+
+
+def test_nobody_is_asked_in_the_middle_of_a_run(here: Site) -> None:
+    """Not at a terminal either: there may be fifty such hosts."""
+    controller, terminal = os.openpty()
+    done = subprocess.run(
+        [sys.executable, "-c", ERRORS, here.folder / "inventory.yaml"],
+        stdin=terminal,
+        capture_output=True,
+        text=True,
+        check=True,
+        start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+        timeout=120,
+    )
+    os.close(controller)
+    os.close(terminal)
+    assert done.stdout.strip() == "['GP688']"
+
+
+def test_password_from_the_environment_is_used_and_never_shown(here: Site) -> None:
+    """By stock pyinfra, with every command on the screen."""
+    ran = here.pyinfra("host_prerequisites.py", "-y", "-vvv", "--debug", **{sudo.VARIABLE: PASSWORD})
+    assert ran.returncode == 0, ran.stdout
+    assert here.servers["asks"].ran("modprobe -a")
+    assert PASSWORD not in ran.stdout
+
+
+def test_given_password_is_used(here: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It comes before that of the environment; nothing is left to do by now."""
+    monkeypatch.setenv(sudo.VARIABLE, "another")
+    token = sudo._given.set(PASSWORD)
+    try:
+        result = prepare(here.inventory)
+    finally:
+        sudo._given.reset(token)
+    assert [(host.failed, host.changes) for host in result.hosts] == [(False, ()), (False, ())]
+    assert PASSWORD not in repr(result)
+
+
+def test_wrong_password_is_a_finding_that_does_not_name_it(here: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sudo counts attempts; there is one."""
+    monkeypatch.setenv(sudo.VARIABLE, "another")
+    asks, free = prepare(here.inventory).hosts
+    assert [finding.code for finding in asks.errors] == ["GP688"]
+    assert "does not take the password" in asks.reason
+    assert "another" not in asks.reason
+    assert not free.failed

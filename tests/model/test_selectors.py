@@ -1,0 +1,64 @@
+"""Label selectors, as users write them and as objects carry them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gpu_provision.model.selectors import BadSelector, of_object, parsed
+
+TRAINING = {"app": "training", "tier": "batch"}
+
+
+@pytest.mark.parametrize(
+    ("text", "selects"),
+    [
+        ("", True),
+        ("app=training", True),
+        ("app==training", True),
+        ("app = training , tier=batch", True),
+        ("app=training,tier=day", False),
+        ("app!=training", False),
+        ("other!=x", True),
+        ("tier in (batch, night)", True),
+        ("tier in (day),app=training", False),
+        ("tier notin (day,night)", True),
+        ("other notin (day)", True),
+        ("app", True),
+        ("other", False),
+        ("!other", True),
+        ("! app", False),
+        ("app=training,tier in (batch,night),!keep", True),
+        ("app=", False),
+    ],
+)
+def test_a_text_selects_as_in_kubectl(text: str, *, selects: bool) -> None:
+    """A missing label is not equal to anything, and in no set."""
+    assert parsed(text)(TRAINING) is selects
+
+
+@pytest.mark.parametrize("text", ["a=b,,c", "a in b", "a in (b", "a=b=c", "a b", "=b", ",", "a=b c"])
+def test_what_is_no_selector_is_refused(text: str) -> None:
+    """A selector that is misread would evict, or spare, the wrong pods."""
+    with pytest.raises(BadSelector):
+        parsed(text)
+
+
+@pytest.mark.parametrize(
+    ("selector", "selects"),
+    [
+        (None, False),
+        ({}, True),
+        ({"matchLabels": {"app": "training"}}, True),
+        ({"matchLabels": {"app": "web"}}, False),
+        ({"matchExpressions": [{"key": "tier", "operator": "In", "values": ["batch"]}]}, True),
+        ({"matchExpressions": [{"key": "tier", "operator": "NotIn", "values": ["batch"]}]}, False),
+        ({"matchExpressions": [{"key": "tier", "operator": "Exists"}]}, True),
+        ({"matchExpressions": [{"key": "tier", "operator": "DoesNotExist"}]}, False),
+        ({"matchLabels": {"app": "training"}, "matchExpressions": [{"key": "x", "operator": "Exists"}]}, False),
+    ],
+)
+def test_a_field_selects_as_the_api_server_does(selector: dict[str, Any] | None, *, selects: bool) -> None:
+    """An empty selector selects everything, an absent one nothing."""
+    assert of_object(selector)(TRAINING) is selects

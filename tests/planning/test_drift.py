@@ -1,0 +1,161 @@
+"""Drift is told from a changed inventory: by a record of what was applied, else by the field managers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
+from gpu_provision.model.drift import Difference, Origin, Writer
+from gpu_provision.model.plan import Action, Change
+from gpu_provision.planning.compare import FIELD_MANAGER, differences
+from gpu_provision.planning.drift import Known, drift
+from gpu_provision.planning.owners import owners, writers_of
+
+HAND = Writer("kubectl-edit", "2026-11-21T08:00:00Z")
+
+
+def workload(image: str, *, arguments: tuple[str, ...] = (), replicas: int | None = None) -> Manifest:
+    """A Deployment with one container."""
+    container: dict[str, Any] = {"name": "main", "image": image}
+    container |= {"args": list(arguments)} if arguments else {}
+    spec: dict[str, Any] = {"template": {"spec": {"containers": [container]}}}
+    spec |= {"replicas": replicas} if replicas is not None else {}
+    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "x", "namespace": "n"}, "spec": spec}
+
+
+def owned(manifest: Manifest, **of: tuple[str, ...]) -> Manifest:
+    """Add the API server's books: field manager -> fields of the container, or of the spec."""
+    entries = []
+    for manager, fields in of.items():
+        inner = {f"f:{name}": {} for name in fields if name != "replicas"}
+        container = {'k:{"name":"main"}': {".": {}, **inner}}
+        spec: dict[str, Any] = {"f:template": {"f:spec": {"f:containers": container}}} if inner else {}
+        spec |= {"f:replicas": {}} if "replicas" in fields else {}
+        name = manager.replace("_", "-")
+        entries.append({"manager": name, "time": HAND.time, "operation": "Update", "fieldsV1": {"f:spec": spec}})
+    return {**manifest, "metadata": {**manifest["metadata"], "managedFields": entries}}
+
+
+def found(declared: Manifest, live: Manifest, applied: Manifest | None = None) -> Difference:
+    """The one difference between what is declared and what is there."""
+    change = Change(
+        component="driver",
+        action=Action.UPDATE,
+        ref=ref_of(live),
+        fields=differences(declared, live),
+        manifest=declared,
+    )
+    known = Known(live={ref_of(live): live}, applied={ref_of(applied): applied} if applied else None)
+    (difference,) = drift([change], known)
+    return difference
+
+
+def test_a_field_that_is_ours_is_as_it_was_applied() -> None:
+    difference = found(workload("b"), owned(workload("a"), gpu_provision=("image", "name")))
+    assert difference.origin is Origin.PENDING
+    assert difference.fields[0].writer is None
+    assert FIELD_MANAGER == "gpu-provision"
+
+
+def test_a_field_of_somebody_else_is_drift_and_names_them() -> None:
+    live = owned(workload("a"), gpu_provision=("name",), kubectl_edit=("image",))
+    difference = found(workload("b"), live)
+    (field,) = difference.fields
+    assert (difference.origin, field.found, field.declared, field.writer) == (Origin.DRIFT, "a", "b", HAND)
+
+
+def test_a_field_that_is_gone_has_no_owner_and_may_be_either() -> None:
+    difference = found(workload("a", arguments=("-v",)), owned(workload("a"), gpu_provision=("image", "name")))
+    assert difference.origin is Origin.EITHER
+
+
+@pytest.mark.parametrize(("applied", "origin"), [("same", Origin.DRIFT), ("other", Origin.PENDING)])
+def test_what_a_pod_template_lacks_is_told_by_its_digest(applied: str, origin: Origin) -> None:
+    """The digest is of the content that was applied."""
+    declared = marked(workload("a", arguments=("-v",)), "same")
+    live = owned(marked(workload("a"), applied), gpu_provision=("image", "name"))
+    fields = {field.path.rpartition(".")[2]: field.origin for field in found(declared, live).fields}
+    assert fields["args"] is origin
+
+
+def marked(manifest: Manifest, digest: str) -> Manifest:
+    """Mark the pod template with a digest."""
+    template = {**manifest["spec"]["template"], "metadata": {"labels": {"gpu-provision.io/digest": digest}}}
+    return {**manifest, "spec": {**manifest["spec"], "template": template}}
+
+
+def test_the_most_alarming_field_speaks_for_the_object() -> None:
+    live = owned(workload("a", replicas=3), gpu_provision=("image",), kubectl_scale=("replicas",))
+    difference = found(workload("b", replicas=1), live)
+    assert difference.origin is Origin.DRIFT
+    assert {field.path.rpartition(".")[2]: field.origin for field in difference.fields} == {
+        "image": Origin.PENDING,
+        "replicas": Origin.DRIFT,
+    }
+
+
+@pytest.mark.parametrize(
+    ("applied", "live", "origin"),
+    [("a", "a", Origin.PENDING), ("b", "a", Origin.DRIFT), ("c", "a", Origin.DRIFT)],
+)
+def test_with_a_record_the_values_tell(applied: str, live: str, origin: Origin) -> None:
+    """Whoever owns the field: another tool may have applied the same value."""
+    books = owned(workload(live), gpu_provision=("image",))
+    assert found(workload("b"), books, workload(applied)).origin is origin
+
+
+def test_with_a_record_labels_that_were_never_there_are_pending() -> None:
+    """A node's label of None means that it is to be absent."""
+    node: dict[str, Any] = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "t4-1"}}
+    applied = {**node, "metadata": {"name": "t4-1", "labels": {"a": None, "b": "1"}}}
+    live = {**node, "metadata": {"name": "t4-1", "labels": {"b": "2"}}}
+    declared = {**node, "metadata": {"name": "t4-1", "labels": {"a": "1", "b": "1"}}}
+    fields = {field.path: field.origin for field in found(declared, live, applied).fields}
+    assert fields == {"metadata.labels.a": Origin.PENDING, "metadata.labels.b": Origin.DRIFT}
+
+
+def change(action: Action, name: str = "x") -> Change:
+    return Change(component="driver", action=action, ref=ObjectRef("v1", "Service", "n", name))
+
+
+LIVE = {ObjectRef("v1", "ConfigMap", "n", "stack"): workload("a")}
+WAS_THERE = {ObjectRef("v1", "Service", "n", "x"): workload("a")}
+
+
+@pytest.mark.parametrize(
+    ("action", "known", "origin"),
+    [
+        (Action.CREATE, Known(live={}), Origin.PENDING),
+        (Action.CREATE, Known(live=LIVE), Origin.EITHER),
+        (Action.CREATE, Known(live=LIVE, applied=WAS_THERE), Origin.DRIFT),
+        (Action.CREATE, Known(live=LIVE, applied={}), Origin.PENDING),
+        (Action.DELETE, Known(live=LIVE), Origin.PENDING),
+        (Action.DELETE, Known(live=LIVE, applied=WAS_THERE), Origin.PENDING),
+        (Action.DELETE, Known(live=LIVE, applied={}), Origin.DRIFT),
+        (Action.RUN, Known(live=LIVE, applied=WAS_THERE), Origin.NOT_READY),
+        (Action.RUN, Known(live=LIVE, applied={}), Origin.PENDING),
+        (Action.WAIT, Known(live=LIVE, applied={}), Origin.NOT_READY),
+    ],
+)
+def test_whole_objects(action: Action, known: Known, origin: Origin) -> None:
+    """An empty cluster is one to which nothing was applied; what was applied and is gone was removed."""
+    assert [each.origin for each in drift([change(action)], known)] == [origin]
+
+
+def test_without_a_record_a_validation_belongs_to_what_is_pending() -> None:
+    alone = drift([change(Action.RUN)], Known(live=LIVE))
+    beside = drift([change(Action.DELETE, "y"), change(Action.RUN)], Known(live=LIVE))
+    assert [each.origin for each in alone] == [Origin.NOT_READY]
+    assert [each.origin for each in beside] == [Origin.PENDING, Origin.PENDING]
+
+
+def test_owners_of_a_whole_are_owners_of_its_parts() -> None:
+    """Lists without keys and selectors are owned as a whole; a list item that is gone may have parts that are owned."""
+    books = owners(owned(workload("a", arguments=("x", "y")), kubectl_edit=("args",)))
+    container = "spec.template.spec.containers[main]"
+    assert writers_of(f"{container}.args[1]", books) == (HAND,)
+    assert writers_of("spec.template", books) == (HAND, HAND)
+    assert writers_of(f"{container}.image", books) == (HAND,), "the item is theirs"
+    assert writers_of("metadata.labels.x", books) == ()

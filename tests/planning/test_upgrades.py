@@ -1,0 +1,92 @@
+"""Drivers between two contents, read off pods and Node objects."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gpu_provision.model.progress import NodeState, State
+from gpu_provision.model.upgrade import UpgradePolicy
+from gpu_provision.planning.states import states
+from gpu_provision.planning.upgrades import AT_WORK, KEEPS, NOT_VALIDATED
+from gpu_provision.rollout.states import CORDONED, ENABLED, REQUESTED, SKIP, STATE
+from tests.components.builders import inventory, with_spec
+from tests.planning.builders import Stack, labelled, outdated, with_node
+
+OFF = UpgradePolicy(auto_upgrade=False)
+
+
+def found(
+    *,
+    policy: UpgradePolicy | None = None,
+    labels: dict[str, str] | None = None,
+    annotations: dict[str, str] | None = None,
+    is_old: bool = False,
+) -> dict[str, NodeState]:
+    """Return the states of t4-1, by component, on a cluster that is otherwise as declared."""
+    chosen = with_spec("driver", upgrade_policy=policy) if policy else inventory()
+    pools = {
+        name: replace(pool, driver=replace(pool.driver, upgrade_policy=chosen.specs.driver.upgrade_policy))
+        for name, pool in chosen.pools.items()
+    }
+    facts = labelled(chosen=replace(chosen, pools=pools))
+    node = next(each for each in facts.nodes if each.name == "t4-1")
+    facts = with_node(facts, "t4-1", labels={**node.labels, **(labels or {})}, annotations=annotations or {})
+    stack = Stack(replace(chosen, pools=pools), facts)
+    if is_old:
+        stack.put(outdated(stack.pod("driver", "t4-1")))
+        del stack.passed["driver_validation", "t4-1"]
+    return {name: state for (name, where), state in states(stack.situation).items() if where == "t4-1"}
+
+
+@pytest.mark.parametrize(
+    ("node", "reason"),
+    [
+        ({"labels": {STATE: "pod-restart-required"}}, "pod-restart-required"),
+        ({"labels": {STATE: "upgrade-failed"}}, "upgrade-failed"),
+        ({"labels": {STATE: "upgrade-required"}}, "upgrade-required"),
+        ({"annotations": {REQUESTED: "true"}}, "it asks for one"),
+        ({"annotations": {CORDONED: "gpu-provision"}}, "it asks for one"),
+        ({"policy": OFF, "labels": {STATE: "upgrade-done"}}, "what it wrote on the node is to be taken back"),
+        ({"policy": OFF, "annotations": {ENABLED: "true"}}, "what it wrote on the node is to be taken back"),
+    ],
+)
+def test_a_node_that_a_rollout_has_left_in_the_middle_is_not_ready(node: dict[str, Any], reason: str) -> None:
+    """Whatever its pod is like; else no run would go on with it."""
+    driver = found(**node)["driver"]
+    assert (driver.state, driver.reason) == (State.PROGRESSING, f"{AT_WORK}: {reason}")
+    assert found(**node, is_old=True)["driver"].state is State.PROGRESSING
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        {},
+        {"labels": {STATE: "upgrade-done"}, "annotations": {ENABLED: "true"}},
+        {"annotations": {REQUESTED: "false"}},
+        {"labels": {STATE: "somebody's own word"}},
+    ],
+)
+def test_a_node_at_rest_is_as_its_pod(node: dict[str, Any]) -> None:
+    """Also one that has been upgraded, or that is in other hands."""
+    assert found(**node)["driver"].state is State.READY
+
+
+@pytest.mark.parametrize(
+    ("node", "why"),
+    [
+        ({"policy": OFF}, "auto_upgrade is off"),
+        ({"labels": {SKIP: "true"}}, SKIP),
+        ({"labels": {SKIP: "true", STATE: "upgrade-required"}}, SKIP),
+    ],
+)
+def test_who_is_to_keep_an_old_driver_keeps_it_and_is_not_validated(node: dict[str, Any], why: str) -> None:
+    """A validation would put on record that content works which is not there."""
+    states_of_node = found(**node, is_old=True)
+    driver, proof = states_of_node["driver"], states_of_node["driver_validation"]
+    assert driver.state is State.READY
+    assert driver.reason.startswith(KEEPS)
+    assert why in driver.reason
+    assert (proof.state, proof.reason) == (State.READY, NOT_VALIDATED)

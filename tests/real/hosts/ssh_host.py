@@ -1,0 +1,148 @@
+"""A host that is reached over SSH, whatever it is made of."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import socket
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.real.processes import await_ready
+
+CONNECT_SECONDS = 60
+"""How long to wait for a host that runs, and shares its processors with many."""
+
+_COMMAND_SECONDS = 120
+_PORTS = range(20000, 32000)  # below those that the kernel gives to whoever connects
+
+
+@dataclass(frozen=True, slots=True)
+class SshHost:
+    """A host of a test.
+
+    Attributes:
+        name: What its inventory calls it.
+        port: The port of its SSH.
+        folder: Its own files: logs, the SSH configuration.
+        key: The private key of root and of admin, who has sudo.
+    """
+
+    name: str
+    port: int
+    folder: Path
+    key: Path
+
+    @property
+    def address(self) -> str:
+        """Where its SSH is."""
+        return "127.0.0.1"
+
+    @property
+    def proxy(self) -> str:
+        """What ssh connects by: a command, or ``none``."""
+        return "none"
+
+    @property
+    def ssh_config(self) -> Path:
+        """What ssh, pytest-testinfra and people need to get in as root: ``ssh -F FILE NAME``."""
+        return self.folder / "ssh_config"
+
+    @property
+    def known_hosts(self) -> Path:
+        """Where the host's key is kept after the first connection."""
+        return self.folder / "known_hosts"
+
+    def run(self, command: str, *, check: bool = True, seconds: float = _COMMAND_SECONDS) -> str:
+        """Run a shell command as root and return what it prints, without blanks at its ends.
+
+        Raises:
+            AssertionError: It failed, or the host is not reached.
+        """
+        done = subprocess.run(
+            ["ssh", "-F", self.ssh_config, self.name, command],
+            check=False,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+        )
+        assert not check or done.returncode == 0, f"{self.name}: {command}: {done.stdout}{done.stderr}"
+        return done.stdout.strip()
+
+    def write_ssh_config(self, *, connect_seconds: int = 5) -> None:
+        """Write what leads to the host, and to nothing of the user's own.
+
+        Args:
+            connect_seconds: How long to wait for a connection: not for long where somebody tries until it boots.
+        """
+        options: Sequence[tuple[str, object]] = (
+            ("HostName", self.address),
+            ("Port", self.port),
+            ("ProxyCommand", self.proxy),
+            ("User", "root"),
+            ("IdentityFile", self.key),
+            ("IdentitiesOnly", "yes"),
+            ("UserKnownHostsFile", self.known_hosts),
+            ("StrictHostKeyChecking", "accept-new"),
+            ("ConnectTimeout", connect_seconds),
+            ("ServerAliveInterval", 10),
+            ("LogLevel", "ERROR"),
+        )
+        lines = (f"  {option} {value}\n" for option, value in options)
+        self.ssh_config.write_text(f"Host {self.name}\n{''.join(lines)}")
+
+
+@dataclass(frozen=True, slots=True)
+class NamespacedHost(SshHost):
+    """A host that is a process of this machine, in namespaces.
+
+    Attributes:
+        outside: The process whose only child is the host's first process.
+    """
+
+    outside: subprocess.Popen[bytes]
+
+    @property
+    def pid(self) -> int:
+        """The host's first process, as this machine numbers it."""
+        (child,) = Path(f"/proc/{self.outside.pid}/task/{self.outside.pid}/children").read_text().split()
+        return int(child)
+
+    @property
+    def root(self) -> Path:
+        """Its root directory, as long as it runs."""
+        return Path(f"/proc/{self.pid}/root")
+
+
+def await_ssh(host: NamespacedHost) -> None:
+    """Wait until the host's SSH greets.
+
+    Raises:
+        TimeoutError: It does not, or it ended; its log says why.
+    """
+    if not await_ready(lambda: _greets(host.port), host.outside):
+        logs = (log.read_text(errors="replace")[-1000:] for log in host.folder.glob("*.log"))
+        message = f"{host.name} does not answer: {''.join(logs)}"
+        raise TimeoutError(message)
+
+
+def _greets(port: int) -> bool:
+    """Return whether SSH is there."""
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=5) as there:
+        return there.recv(4) == b"SSH-"
+    return False
+
+
+def free_ports(count: int) -> list[int]:
+    """Return different ports of loopback that nobody listens on now."""
+    found: list[int] = []
+    for port in random.sample(_PORTS, len(_PORTS)):
+        with contextlib.suppress(OSError), socket.socket() as probe:
+            probe.bind(("127.0.0.1", port))
+            found.append(port)
+        if len(found) == count:
+            break
+    return found

@@ -1,0 +1,59 @@
+"""What drift says."""
+
+from __future__ import annotations
+
+from gpu_provision.model.cluster import ObjectRef
+from gpu_provision.model.drift import Difference, Drift, FieldDrift, Origin, Writer
+from gpu_provision.model.plan import Action
+from gpu_provision.report import drift as view
+
+SECRET = FieldDrift(path="data.token", declared="a", found="b", origin=Origin.DRIFT)
+IMAGE = FieldDrift(
+    path="spec.image", declared="a", found="b", origin=Origin.DRIFT, writer=Writer("kubectl-edit", "2026-11-21T08:00Z")
+)
+REPLICAS = FieldDrift(path="spec.replicas", declared=1, found=2, origin=Origin.PENDING)
+
+
+def difference(
+    kind: str, *fields: FieldDrift, action: Action = Action.UPDATE, origin: Origin = Origin.DRIFT
+) -> Difference:
+    return Difference(
+        component="dcgm", ref=ObjectRef("v1", kind, "n", "x"), action=action, origin=origin, fields=fields, notes=()
+    )
+
+
+def of(*found: Difference) -> Drift:
+    return Drift(inventory="prod", release="26.7.0", cluster="prod (v1.34)", differences=found)
+
+
+def test_nothing_is_one_line() -> None:
+    assert view.text(of()) == "No drift: everything is as inventory prod declares."
+
+
+def test_who_did_it_stands_beside_what_they_did() -> None:
+    gone = difference("Service", action=Action.CREATE, origin=Origin.EITHER)
+    text = view.text(of(gone, difference("DaemonSet", IMAGE, REPLICAS)), hosts="~ t4-1\n    load x", changed_hosts=1)
+    assert text.splitlines() == [
+        "Inventory prod, release 26.7.0, cluster prod (v1.34)",
+        "",
+        "changed since it was applied",
+        "  DaemonSet n/x  (dcgm)",
+        "    spec.image: b instead of a  by kubectl-edit, 2026-11-21T08:00Z",
+        "    spec.replicas: 2 instead of 1  (not applied yet)",
+        "",
+        "changed since it was applied, or not applied yet: nothing tells",
+        "  Service n/x is not there  (dcgm)",
+        "",
+        "hosts that are not as declared",
+        "  ~ t4-1",
+        "      load x",
+        "",
+        "Drift: 1 changed since applied, 1 changed or not applied, 1 host not as declared. Nothing was changed.",
+    ]
+
+
+def test_secrets_are_not_shown() -> None:
+    secret = difference("Secret", SECRET)
+    assert "data.token: (changed)" in view.text(of(secret))
+    (field,) = view.document(of(secret))["differences"][0]["fields"]
+    assert (field["declared"], field["found"]) == ("(changed)", "(changed)")

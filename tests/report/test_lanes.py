@@ -1,0 +1,88 @@
+"""What a node was about over time."""
+
+from __future__ import annotations
+
+from gpu_provision.model.progress import State, Transition
+from gpu_provision.report.lanes import Doing, Span, lanes_of
+
+
+def at(seconds: float, component: str, state: State, reason: str = "", *, step: str = "") -> Transition:
+    """Return a transition on the one node of these tests."""
+    return Transition(at=seconds, component=component, node="t4-1", state=state, reason=reason, step=step)
+
+
+def test_a_node_that_is_brought_up_is_about_the_first_component_that_is_not_ready() -> None:
+    """Reasons within one component make no new span; the last one stands."""
+    lane = lanes_of(
+        [
+            at(0, "driver", State.PROGRESSING, "no pod on this node yet"),
+            at(0, "driver_validation", State.PENDING, "waits for driver"),
+            at(2, "driver", State.PROGRESSING, "ContainerCreating"),
+            at(5, "driver", State.READY),
+            at(5, "driver_validation", State.PROGRESSING),
+            at(9, "driver_validation", State.READY),
+        ]
+    ).of["t4-1"]
+    assert [span for span in lane.spans(12) if span.end > span.begin] == [
+        Span(0, 5, Doing.COMES_UP, "driver", "ContainerCreating"),
+        Span(5, 9, Doing.VALIDATION, "driver_validation", ""),
+        Span(9, 12, Doing.READY, "driver", ""),
+    ]
+
+
+def test_a_replacement_tells_what_the_node_is_about_until_it_is_over() -> None:
+    """Whatever the other components do meanwhile."""
+    lane = lanes_of(
+        [
+            at(0, "toolkit", State.READY),
+            at(0, "driver", State.PROGRESSING, "waits for a slot", step="upgrade-required"),
+            at(3, "driver", State.PROGRESSING, step="cordon-required"),
+            at(4, "driver", State.PROGRESSING, "default/train", step="pod-deletion-required"),
+            at(6, "driver", State.PROGRESSING, "is in pod-restart-required", step="pod-restart-required"),
+            at(6, "toolkit", State.PROGRESSING),
+            at(8, "toolkit", State.READY),
+            at(9, "driver", State.PROGRESSING, step="validation-required"),
+            at(11, "driver", State.READY, step="upgrade-done"),
+        ]
+    ).of["t4-1"]
+    spans = [span for span in lane.spans(12) if span.end > span.begin]
+    assert "".join(span.doing.letter for span in spans) == ".cerv+"
+    assert [span.text for span in spans[:3]] == ["waits for a slot", "cordon", "GPU pods leave: default/train"]
+    assert spans[3].text == "driver restarts"
+    assert lane.started == 3
+
+
+def test_a_failure_is_what_matters_most() -> None:
+    """Also that of a replacement, with its component and its reason."""
+    lane = lanes_of(
+        [
+            at(0, "driver", State.PROGRESSING, step="pod-restart-required"),
+            at(5, "driver", State.FAILED, "no PCI bus", step="upgrade-failed"),
+            at(5, "toolkit", State.BLOCKED, "needs driver"),
+        ]
+    ).of["t4-1"]
+    assert lane.current.text == "driver failed: no PCI bus"
+
+
+def test_a_paused_replacement_is_blocked() -> None:
+    """It neither goes on nor waits for anything that would come."""
+    lane = lanes_of([at(0, "driver", State.BLOCKED, "the rollout stopped", step="upgrade-required")]).of["t4-1"]
+    assert lane.current.doing is Doing.BLOCKED
+
+
+def test_a_node_whose_host_is_ready_waits_for_the_cluster_phase() -> None:
+    """What is ready before anything else is known of is not all that there is to do."""
+    lane = lanes_of([at(0, "hosts", State.READY), at(3, "driver", State.PENDING), at(9, "driver", State.READY)])
+    assert [span.doing for span in lane.of["t4-1"].spans(10)] == [Doing.WAITS, Doing.WAITS, Doing.READY]
+    only_hosts = lanes_of([at(0, "hosts", State.PROGRESSING), at(3, "hosts", State.READY)])
+    assert only_hosts.of["t4-1"].current.doing is Doing.READY
+
+
+def test_what_is_not_per_node_has_no_lane() -> None:
+    """Such as a Deployment."""
+    assert not lanes_of([Transition(at=0, component="nfd", node="", state=State.READY)]).of
+
+
+def test_letters_tell_everything_apart() -> None:
+    """Without colors, too."""
+    assert len({doing.letter for doing in Doing}) == len(Doing)

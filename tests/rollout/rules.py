@@ -1,0 +1,213 @@
+"""The rules of the house for rollouts, in words of their own: what every decision has to obey, whatever happens."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from datetime import datetime
+from zoneinfo import ZoneInfo
+
+from gpu_provision.model.upgrade import UpgradePolicy
+from gpu_provision.rollout import states
+from gpu_provision.rollout.actions import Cordon, Evict, Move, Restart
+from gpu_provision.rollout.machine import Decision, Phase
+from gpu_provision.rollout.snapshot import Node, Pod, Snapshot, Use
+from gpu_provision.rollout.states import UpgradeState
+from tests.rollout.world import Machine, World
+
+ACTIVE = {
+    UpgradeState.CORDON_REQUIRED,
+    UpgradeState.WAIT_FOR_JOBS_REQUIRED,
+    UpgradeState.POD_DELETION_REQUIRED,
+    UpgradeState.DRAIN_REQUIRED,
+    UpgradeState.POD_RESTART_REQUIRED,
+    UpgradeState.VALIDATION_REQUIRED,
+    UpgradeState.UNCORDON_REQUIRED,
+}
+
+
+def starts(decision: Decision) -> list[str]:
+    """Return the nodes that a decision gives a slot."""
+    moves = [action for action in decision.actions if isinstance(action, Move)]
+    return [action.node for action in moves if action.to is UpgradeState.CORDON_REQUIRED]
+
+
+class Rules:
+    """Watches a world. Any decision that breaks a rule fails the test that runs it."""
+
+    def __init__(self, world: World) -> None:
+        """Look at every decision of ``world`` before it is carried out."""
+        self.world = world
+        self.started: list[str] = []
+        world.observers.append(self.judge)
+
+    def judge(self, seen: Snapshot, decision: Decision) -> None:
+        """Hold one decision against every rule."""
+        nodes = {node.name: node for node in seen.nodes}
+        fresh = [name for name in starts(decision) if nodes[name].state is not UpgradeState.CORDON_REQUIRED]
+        self._one_move_each(decision)
+        self._limits(seen, nodes, fresh)
+        self._failures_stop(seen, fresh)
+        self._window(seen, fresh)
+        self._canaries_first(seen, nodes, fresh)
+        for action in decision.actions:
+            match action:
+                case Evict():
+                    self._eviction(nodes[action.node], action)
+                case Restart():
+                    self._restart(nodes[action.node])
+                case Move():
+                    self._move(nodes[action.node], action)
+        self.started += fresh
+
+    @staticmethod
+    def _one_move_each(decision: Decision) -> None:
+        moved = [action.node for action in decision.actions if isinstance(action, Move)]
+        assert len(moved) == len(set(moved)), "a node goes one step at a time"
+
+    def _limits(self, seen: Snapshot, nodes: dict[str, Node], fresh: list[str]) -> None:
+        fleet = self.world.policy.fleet
+        self._within(seen.nodes, fresh, fleet.max_parallel_upgrades, fleet.max_unavailable)
+        for name, domain in self.world.policy.domains.items():
+            members = [node for node in seen.nodes if node.domain == name]
+            mine = [each for each in fresh if nodes[each].domain == name]
+            self._within(members, mine, domain.policy.max_parallel_upgrades, domain.policy.max_unavailable)
+
+    @staticmethod
+    def _within(members: Iterable[Node], fresh: list[str], parallel: int, unavailable: int | str) -> None:
+        """Starting nodes never brings the unavailable ones above the limit; those that are so anyway may start."""
+        if not fresh:
+            return
+        everybody = list(members)
+        away = {node.name for node in everybody if is_away(node)}
+        limit = unavailable if isinstance(unavailable, int) else math.ceil(len(everybody) * int(unavailable[:-1]) / 100)
+        newly = set(fresh) - away
+        assert not newly or len(away | newly) <= limit, f"{sorted(away | newly)} are more than {unavailable}"
+        busy = {node.name for node in everybody if node.state in ACTIVE}
+        assert not parallel or len(busy | set(fresh)) <= parallel, f"{sorted(busy | set(fresh))} at a time"
+
+    def _failures_stop(self, seen: Snapshot, fresh: list[str]) -> None:
+        broken = [node.name for node in seen.nodes if failed_now(node)]
+        limit = self.world.policy.fleet.stop_after_failures
+        assert not fresh or len(broken) < limit, f"{fresh} start although {broken} failed"
+
+    def _window(self, seen: Snapshot, fresh: list[str]) -> None:
+        """The windows of the generated policies open every day."""
+        window = self.world.policy.fleet.maintenance_window
+        if window is None or not fresh:
+            return
+        clock = datetime.fromtimestamp(seen.now, ZoneInfo(window.timezone))
+        hour, minute = map(int, window.start.split(":"))
+        since = (clock.hour * 60 + clock.minute - hour * 60 - minute) % (24 * 60)
+        assert since < window.minutes, f"{fresh} start at {clock:%H:%M}, outside the maintenance window"
+
+    def _canaries_first(self, seen: Snapshot, nodes: dict[str, Node], fresh: list[str]) -> None:
+        canary = self.world.policy.fleet.canary
+        if canary is None or seen.is_rolling_back or not fresh:
+            return
+        chosen = [node for node in seen.nodes if node.annotations.get(states.CANARY) == seen.target]
+        assert all(node.state is not UpgradeState.FAILED for node in chosen), "a failed canary touches no other node"
+        marked = {
+            action.node: dict(action.annotations).get(states.CANARY)
+            for action in self.world.decisions[-1].actions
+            if isinstance(action, Move)
+        }
+        others = [name for name in fresh if marked[name] != seen.target and nodes[name] not in chosen]
+        if others:
+            assert chosen, "nobody starts before a canary"
+            ends = [float(node.annotations[states.SINCE]) + canary.soak_seconds for node in chosen]
+            assert all(node.state is UpgradeState.DONE for node in chosen), f"{others} start before canaries are done"
+            assert all(seen.now >= end for end in ends), f"{others} start before canaries have soaked"
+            assert all(node.driver is not None and node.driver.is_ready for node in chosen), "canaries are not well"
+
+    def _eviction(self, node: Node, action: Evict) -> None:
+        policy = self.world.policy.domains[node.domain].policy
+        pod = next(pod for pod in node.pods if pod.uid == action.uid)
+        assert node.state in {UpgradeState.POD_DELETION_REQUIRED, UpgradeState.DRAIN_REQUIRED}, "not the time to evict"
+        assert node.is_cordoned, "an eviction from a node that takes new pods is for nothing"
+        assert not pod.is_daemon
+        assert not pod.is_over
+        if node.state is UpgradeState.POD_DELETION_REQUIRED:
+            assert pod.use is not Use.NONE, f"{pod} does not use a GPU"
+            assert pod.owner or policy.pod_deletion.force
+            assert not pod.has_empty_dir or policy.pod_deletion.delete_empty_dir
+        else:
+            assert policy.drain.enable
+            assert pod.labels.get(states.DRAIN_SKIP) != "true"
+            assert pod.owner or policy.drain.force
+            assert not pod.has_empty_dir or policy.drain.delete_empty_dir
+
+    def _restart(self, node: Node) -> None:
+        assert node.state is UpgradeState.POD_RESTART_REQUIRED, "not the time to restart a driver"
+        assert node.driver is not None
+        forced = node.says(states.FORCED) or node.says(states.REQUESTED)
+        assert forced or node.driver.digest != node.wanted.digest, "a driver that is as wanted is restarted for nothing"
+        assert not [pod for pod in node.pods if uses_gpu(pod)], "GPU work loses its driver"
+        assert node.is_cordoned
+
+    def _move(self, node: Node, action: Move) -> None:
+        machine = self.world.machines[node.name]
+        if node.state is UpgradeState.FAILED:
+            allowed = {UpgradeState.FAILED, UpgradeState.VALIDATION_REQUIRED, UpgradeState.UPGRADE_REQUIRED}
+            given_up = not self.world.policy.domains[node.domain].policy.auto_upgrade
+            assert given_up or action.to in allowed, "validation is never skipped on recovery"
+        if action.to is UpgradeState.FAILED and node.state is not UpgradeState.FAILED:
+            assert action.reason
+            assert dict(action.annotations)[states.REASON] == action.reason
+        if action.to is UpgradeState.DONE and node.state is UpgradeState.UNCORDON_REQUIRED:
+            untouched = node.driver is not None and node.driver.uid == node.annotations.get(states.BEGAN_WITH)
+            assert untouched or self.world.is_proven(machine), "a driver that has proven nothing"
+        if action.cordon is Cordon.LIFT:
+            assert not machine.is_foreign, "that cordon is somebody else's"
+
+
+def is_away(node: Node) -> bool:
+    """Whether a node takes no work."""
+    return node.is_cordoned or not node.is_ready or node.state in ACTIVE or node.state is UpgradeState.FAILED
+
+
+def failed_now(node: Node) -> bool:
+    """Whether a node failed on its way to what is wanted now."""
+    return node.state is UpgradeState.FAILED and node.annotations.get(states.TARGET) == node.wanted.digest
+
+
+def uses_gpu(pod: Pod) -> bool:
+    """Whether a pod is sure to lose something with the driver, or can be evicted in time."""
+    hint = pod.use not in {Use.REQUEST, Use.CLAIM}
+    return pod.use is not Use.NONE and not pod.is_over and not (pod.is_daemon and hint)
+
+
+def judge_the_end(world: World, decision: Decision) -> None:
+    """Hold the end of a rollout against what every end has to be."""
+    assert not [action for action in decision.actions if isinstance(action, Move | Restart)], "it had not ended"
+    for machine in world.machines.values():
+        policy = world.policy.domains[machine.domain].policy
+        _judge_one(world, machine, policy, decision)
+    reasons = {name for name, machine in world.machines.items() if machine.state is UpgradeState.FAILED}
+    assert set(decision.failures) == reasons
+    if decision.phase is Phase.DONE:
+        upgraded = [each for each in world.machines.values() if world.policy.domains[each.domain].policy.auto_upgrade]
+        assert all(machine.state is UpgradeState.DONE for machine in upgraded)
+
+
+def _judge_one(world: World, machine: Machine, policy: UpgradePolicy, decision: Decision) -> None:
+    waits = decision.waits.get(machine.name, "")
+    if machine.is_foreign:
+        assert machine.cordoned_by, "somebody wants it cordoned"
+    if not policy.auto_upgrade and machine.state not in ACTIVE:
+        assert not set(machine.annotations) & set(states.ALL_ANNOTATIONS)
+        assert machine.is_foreign or not machine.cordoned_by
+    elif machine.state is UpgradeState.DONE:
+        assert waits or (machine.driver is not None and machine.driver.digest == world.content)
+        assert machine.is_foreign or not machine.cordoned_by, "our cordon stayed"
+        assert not set(machine.annotations) & set(states.MEMORY), "memory stayed"
+    elif machine.state is UpgradeState.FAILED:
+        assert machine.annotations[states.REASON], "failed without a reason"
+    else:
+        assert waits, f"{machine.name} ended in {machine.state!r} without a word"
+        endless = 0 in (
+            policy.pod_deletion.timeout_seconds,
+            policy.drain.timeout_seconds,
+            policy.wait_for_completion.timeout_seconds,
+        )
+        assert machine.state not in ACTIVE or endless, f"{machine.name} stays in {machine.state}: {waits}"

@@ -1,0 +1,204 @@
+"""A cluster of the GPU Operator's chart is taken over; each test goes on where the last one ended.
+
+What the chart makes is reconstructed, see tests/adoption/gpu-operator-26.7.0.yaml; the garbage collector, the
+DaemonSet controller and server-side apply are, with ``-m real``, Kubernetes' own.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.adoption.chart import NAMESPACE, Operator, driver_pods, install
+from tests.scenarios.conftest import Open
+from tests.scenarios.world import Answer, World
+
+pytestmark = pytest.mark.xdist_group("adoption")  # one world, one worker
+
+GPU_NODES = ["gpu-1", "gpu-2", "gpu-3"]
+KEPT = ("gpu-1", "gpu-2")
+OTHER_DRIVER = "580.126.20"
+_NODES = [
+    {"name": "control-1", "roles": ["control-plane"]},
+    {"name": "gpu-{}", "count": 3, "os": "ubuntu24.04", "gpu": {"model": "Tesla T4", "count": 2}},
+]
+_STATE = "nvidia.com/gpu-driver-upgrade-state"
+_KINDS = "daemonsets,deployments,services,serviceaccounts,roles,rolebindings,configmaps"
+_KILLS_AFTER = {"sandbox": (48,), "real": (1, 8, 24, 48, 64)}  # writes of one process
+
+
+class Cluster:
+    """The world, and what a user does in it."""
+
+    def __init__(self, world: World) -> None:
+        """Nothing is written."""
+        self.world, self.inventory = world, world.folder / "gpu.yaml"
+
+    def adopt(self, *arguments: str) -> Answer:
+        """Run gpu-provision adopt on the inventory that an earlier one wrote, as the administrator."""
+        return self.world.cli("adopt", "-i", str(self.inventory), *arguments)
+
+    def drivers(self, *nodes: str) -> dict[str, str]:
+        """Return the uid of the driver pod of some nodes, or of all; there is one each."""
+        pods = [pod for pod in driver_pods(self.world) if pod["spec"].get("nodeName") in (nodes or GPU_NODES)]
+        assert len(pods) == len(nodes or GPU_NODES)
+        return {pod["spec"]["nodeName"]: pod["metadata"]["uid"] for pod in pods}
+
+    def declare_another_driver(self, node: str) -> None:
+        """Put a node into a pool with another driver than it has."""
+        document = yaml.safe_load(self.inventory.read_text())
+        document["pools"]["other"] = {"gpu": {"model": "T4", "count": 2}, "driver": {"version": OTHER_DRIVER}}
+        document["nodes"] = [{**each, "pool": "other"} if each["name"] == node else each for each in document["nodes"]]
+        self.inventory.write_text(yaml.safe_dump(document, sort_keys=False))
+
+    def job(self) -> dict[str, Any]:
+        """Return the pod that works on a GPU all the while."""
+        found: dict[str, Any] = self.world.json("pod", "job")
+        return found
+
+
+@pytest.fixture(scope="module")
+def cluster(opening: Open, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A cluster that the chart has provisioned, with a job on one of its GPUs, and an inventory derived from it."""
+    with opening(tmp_path_factory.mktemp("adoption"), nodes=_NODES) as world:
+        install(world, GPU_NODES)
+        container = {"name": "main", "image": "busybox", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
+        spec = {"nodeName": "gpu-1", "containers": [container]}
+        world.submit({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "job"}, "spec": spec})
+        world.kubectl("wait", "--for=jsonpath={.status.phase}=Running", "--timeout=60s", "pod/job")
+        made = Cluster(world)
+        arguments = ("--inventory-out", str(made.inventory), "--kubeconfig", str(world.kubeconfig))
+        world.cli("adopt", *arguments, check=True)
+        yield made
+
+
+def test_while_it_runs_the_operator_undoes_what_is_done_to_its_objects(cluster: Cluster) -> None:
+    """Therefore it is stopped first: it makes its DaemonSet again, which takes the drivers back."""
+    before = cluster.drivers()
+    daemon_set = ("daemonset", "-n", NAMESPACE, "nvidia-driver-daemonset")
+    first = cluster.world.json(*daemon_set)["metadata"]["uid"]
+    with Operator(cluster.world) as operator:
+        cluster.world.kubectl("delete", "--cascade=orphan", *daemon_set)
+        cluster.world.until(lambda: operator.writes)
+        cluster.world.until(lambda: all(pod["metadata"].get("ownerReferences") for pod in driver_pods(cluster.world)))
+    again = cluster.world.json(*daemon_set)["metadata"]["uid"]
+    assert operator.writes == ["create nvidia-driver-daemonset"]
+    assert first != again
+    assert {pod["metadata"]["ownerReferences"][0]["uid"] for pod in driver_pods(cluster.world)} == {again}
+    assert cluster.drivers() == before
+
+
+def test_a_look_writes_nothing_and_tells_what_becomes_of_every_object(cluster: Cluster) -> None:
+    """Nobody agreed to anything yet."""
+    before = len(cluster.world.writes())
+    looked = cluster.adopt("--json")
+    assert len(cluster.world.writes()) == before
+    assert looked.code == 0, looked.text
+    adoption = json.loads(looked.out)["adoption"]
+    assert {each["node"]: each["keeps"] for each in adoption["drivers"]} == dict.fromkeys(GPU_NODES, True)
+    fates = {f"{each['kind']} {each['name']}": each["fate"] for each in adoption["objects"]}
+    assert fates["DaemonSet nvidia-driver-daemonset"] == "replace"
+    assert fates["DaemonSet nvidia-container-toolkit-daemonset"] == "take over"
+    assert fates["DaemonSet gpu-operator-node-feature-discovery-worker"] == "remove"
+    assert fates["DaemonSet nvidia-mig-manager"] == fates["ServiceAccount nvidia-mig-manager"] == "leave"
+    live = cluster.world.json(_KINDS, "-n", NAMESPACE)["items"]
+    own = {
+        f"{item['kind']} {item['metadata']['name']}"
+        for item in live
+        if item["metadata"]["name"] not in {"default", "kube-root-ca.crt"}
+    }
+    assert own <= fates.keys()
+
+
+def test_an_upgrade_under_way_is_waited_for(cluster: Cluster) -> None:
+    """The operator has to end what it has begun: afterwards nobody would uncordon the node."""
+    cluster.world.kubectl("label", "--overwrite", "node", "gpu-2", f"{_STATE}=pod-restart-required")
+    before = len(cluster.world.writes())
+    refused = cluster.adopt("--yes")
+    assert refused.code == 1
+    assert "GP361" in refused.err
+    assert "gpu-2: pod-restart-required" in refused.err
+    assert len(cluster.world.writes()) == before
+    cluster.world.kubectl("label", "--overwrite", "node", "gpu-2", f"{_STATE}=upgrade-done")
+
+
+def test_killed_again_and_again_it_completes_and_a_driver_that_is_as_declared_runs_on(cluster: Cluster) -> None:
+    """The operator works on until it is stopped; the job never loses its GPU; the third node's driver is rolled out."""
+    cluster.declare_another_driver("gpu-3")
+    before, job = cluster.drivers(*KEPT), cluster.job()
+    world = cluster.world
+    with Operator(world) as operator:
+        world.slow_down()
+        for writes in _KILLS_AFTER[world.name]:
+            _kill_when(cluster, partial(_has_written, world, len(world.writes()) + writes))
+            assert cluster.drivers(*KEPT) == before
+        if world.name == "real":
+            _kill_when(cluster, partial(_takes_leave, world))
+        world.speed_up()
+        done = cluster.adopt("--yes")
+        assert done.code == 0, done.text
+        assert cluster.drivers(*KEPT) == before
+    assert operator.writes == []
+    pods = {pod["spec"]["nodeName"]: pod for pod in driver_pods(world)}
+    owners = {node: pod["metadata"]["ownerReferences"][0]["name"] for node, pod in pods.items()}
+    assert owners == {
+        **dict.fromkeys(KEPT, "nvidia-driver-daemonset-ubuntu24.04"),
+        "gpu-3": "nvidia-driver-daemonset-other-ubuntu24.04",
+    }
+    assert pods["gpu-3"]["spec"]["containers"][0]["image"].endswith(f"driver:{OTHER_DRIVER}-ubuntu24.04")
+    rolled_out = world.json("node", "gpu-3")
+    assert rolled_out["metadata"]["labels"][_STATE] == "upgrade-done"
+    assert not rolled_out["spec"].get("unschedulable")
+    after = cluster.job()
+    assert after["metadata"]["uid"] == job["metadata"]["uid"]
+    assert after["status"]["containerStatuses"] == job["status"]["containerStatuses"]
+
+
+def _kill_when(cluster: Cluster, condition: Callable[[], bool]) -> None:
+    run = cluster.world.start(*cluster.world.apply_command[:1], "adopt", "--yes", "-i", str(cluster.inventory))
+    cluster.world.until(lambda: run.poll() is not None or condition(), seconds=120)
+    run.kill()
+    run.communicate(timeout=10)
+
+
+def _has_written(world: World, writes: int) -> bool:
+    return len(world.writes()) >= writes
+
+
+def _takes_leave(world: World) -> bool:
+    """Whether the last part has begun: the chart's own objects go."""
+    return any(each.verb == "DELETE" and "clusterroles" in each.path for each in world.writes())
+
+
+def test_afterwards_there_is_nothing_to_do(cluster: Cluster) -> None:
+    """Neither for the garbage collector, nor for a plan, nor for another adoption; what the operator needed is gone."""
+    world = cluster.world
+    collect_what_names_the_policy(world)
+    before = len(world.writes())
+    planned = json.loads(world.cli("plan", "--json", "-i", str(cluster.inventory)).out)
+    assert (planned["changes"], planned["errors"]) == ([], [])
+    again = cluster.adopt("--yes")
+    assert again.code == 0, again.text
+    assert "GP360" in again.err
+    assert len(world.writes()) == before
+    assert world.json("clusterpolicies")["items"] == []
+    names = {f"{item['kind']} {item['metadata']['name']}" for item in world.json(_KINDS, "-n", NAMESPACE)["items"]}
+    assert not {name for name in names if "node-feature-discovery" in name}
+    assert "Deployment gpu-operator" not in names
+    assert "DaemonSet nvidia-mig-manager" in names
+    revisions = world.json("controllerrevisions", "-n", NAMESPACE, "-l", "app=nvidia-driver-daemonset")["items"]
+    assert all(item["metadata"].get("ownerReferences") for item in revisions)
+    assert "nvidia-driver-daemonset" not in {name.removeprefix("DaemonSet ") for name in names}
+
+
+def collect_what_names_the_policy(world: World) -> None:
+    """Wait until the garbage collector has taken a dependent of the policy that is gone: it has seen to all then."""
+    owner = {"apiVersion": "nvidia.com/v1", "kind": "ClusterPolicy", "name": "cluster-policy", "uid": "gone-for-ever"}
+    metadata = {"name": "bait", "namespace": NAMESPACE, "ownerReferences": [owner]}
+    world.submit({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
+    world.kubectl("wait", "--for=delete", "--timeout=60s", "-n", NAMESPACE, "configmap/bait")

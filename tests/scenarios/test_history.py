@@ -1,0 +1,216 @@
+"""Runs on record, and back to them; each test goes on where the last one ended."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.scenarios.world import World
+
+pytestmark = pytest.mark.xdist_group("history")  # one world, one worker
+
+OPERANDS = "gpu-operator-resources"
+SECRETS = {"NGC_API_KEY": "nvapi-0123456789", "HTTPS_PROXY": "http://me:pass0rd@proxy.example.com:3128"}
+_KINDS = "daemonsets,deployments,configmaps,services,roles,rolebindings,serviceaccounts"
+
+
+@pytest.fixture(scope="module")
+def stack(world: World) -> World:
+    """Three runs, the first with secrets in its inventory."""
+    world.settings(driver={"env": SECRETS}, history={"keep": 3})
+    world.edit(lambda text: f"# the proxy's password is pass0rd\n{text}")
+    world.apply("--cluster-only", check=True)
+    world.first = wanted(world)  # type: ignore[attr-defined]
+    world.settings(device_plugin={"version": "v0.19.3"})
+    world.apply("--cluster-only", check=True)
+    world.settings(gfd={"version": "v0.19.3"})
+    world.apply("--cluster-only", check=True)
+    return world
+
+
+def wanted(world: World) -> dict[str, Any]:
+    """Return what is declared of every object of the stack, by the server's word, and the labels of nodes."""
+    found = {}
+    for item in world.json(_KINDS, "-A", "-l", "gpu-provision.io/component")["items"]:
+        metadata = item["metadata"]
+        rest = {key: value for key, value in item.items() if key not in {"metadata", "status", "secrets"}}
+        found[f"{item['kind']} {metadata['namespace']}/{metadata['name']}"] = (metadata["labels"], rest)
+    nodes = world.json("nodes")["items"]
+    return found | {node["metadata"]["name"]: _ours(node["metadata"]["labels"]) for node in nodes}
+
+
+def _ours(labels: dict[str, str]) -> dict[str, str]:
+    return {key: value for key, value in labels.items() if key.startswith(("nvidia.com/gpu.deploy", "gpu-provision"))}
+
+
+def command(world: World, *words: str) -> Any:
+    """Return the JSON document of a command on this world's inventory."""
+    return json.loads(world.cli(*words, "--json", "-i", str(world.inventory)).out)
+
+
+def runs(world: World) -> list[tuple[int, str, int]]:
+    """Return number, ending, and the run that was gone back to, of every run on record."""
+    return [(run["number"], run["ending"], run["back_to"]) for run in command(world, "history")["runs"]]
+
+
+def test_every_run_that_wrote_is_on_record_and_others_are_not(stack: World) -> None:
+    before = len(stack.requests())
+    assert stack.apply("--cluster-only").code == 0
+    assert not [one for one in stack.requests()[before:] if "-history" in one.path], "no request for it without changes"
+    found = command(stack, "history")["runs"]
+    assert [(run["number"], run["ending"]) for run in found] == [(number, "succeeded") for number in (1, 2, 3)]
+    assert all(run["changed"] and run["ended"] and run["tool"] and "@" in run["who"] for run in found)
+    assert "v0.19.3" in stack.cli("history", "show", "2", "-i", str(stack.inventory)).out
+
+
+def test_a_run_costs_two_requests_for_its_record(stack: World) -> None:
+    """The same object is written at its begin and at its end."""
+    codes = [one.code for one in stack.requests() if f"/configmaps/{stack.name}-history" in one.path and one.is_write]
+    assert len(codes) == 6
+    assert set(codes) <= {200, 201}
+
+
+def test_no_secret_is_in_the_cluster_but_where_it_belongs_nor_in_the_local_folder(stack: World) -> None:
+    name = f"{stack.name}-history"
+    texts = [json.dumps(stack.json("configmap", name, "-n", OPERANDS))]
+    local = sorted((stack.folder / "state").rglob("*.json"))
+    assert len(local) == 3
+    texts += [path.read_text() for path in local]
+    for number in ("1", "2", "3"):
+        texts.append(json.dumps(command(stack, "history", "show", number)))
+    texts.append(json.dumps(command(stack, "diff", "1", "3")))
+    assert [secret for secret in ("nvapi-0123456789", "pass0rd") for text in texts if secret in text] == []
+    assert '\\"(not shown)\\"' in texts[4], "where they were, in the text of run 1"
+
+
+def test_a_diff_shows_the_inventories_and_what_they_mean(stack: World) -> None:
+    found = command(stack, "diff", "1", "3")
+    assert {line for line in found["diff"] if line.startswith("+  version")} == {"+  version: v0.19.3"}
+    changed = [change["object"]["name"] for change in found["changes"] if change["action"] == "update"]
+    assert set(changed) == {"nvidia-device-plugin-daemonset", "gpu-feature-discovery"}
+    assert command(stack, "diff", "3")["diff"] == []
+
+
+def test_a_rollback_is_shown_first(stack: World) -> None:
+    before = len(stack.writes())
+    shown = stack.cli("rollback", "1", "--dry-run", "--cluster-only", "-i", str(stack.inventory))
+    assert "v0.19.3 -> nvcr.io/nvidia/k8s-device-plugin:v0.20.0" in shown.out, shown.text
+    assert len(stack.writes()) == before
+
+
+def test_a_rollback_makes_the_cluster_as_it_was_with_the_secrets_of_today(stack: World) -> None:
+    back = stack.cli("rollback", "1", "--yes", "--cluster-only", "-i", str(stack.inventory))
+    assert back.code == 0, back.text
+    assert "gpu-provision diff 1" in back.out, "the file still says otherwise"
+    assert wanted(stack) == stack.first  # type: ignore[attr-defined]
+    assert runs(stack)[-1] == (4, "succeeded", 1)
+    before = len(stack.writes())
+    assert stack.cli("rollback", "4", "--yes", "--cluster-only", "-i", str(stack.inventory)).code == 0
+    assert len(stack.writes()) == before, "the second time nothing is left to do"
+
+
+def test_as_many_runs_are_kept_as_the_inventory_says(stack: World) -> None:
+    assert [number for number, _, _ in runs(stack)] == [2, 3, 4]
+
+
+def test_a_run_that_was_killed_is_told_as_interrupted(stack: World) -> None:
+    """By whoever looks, and by the next run, which goes on."""
+    stack.settings(device_plugin={"version": "v0.19.2"})
+    stack.slow_down()
+    before = len(stack.writes())
+    run = stack.start(*stack.apply_command, "--cluster-only")
+    stack.until(lambda: any("-history" in one.path for one in stack.writes()[before:]))
+    run.kill()
+    run.communicate(timeout=10)
+    stack.speed_up()
+    assert runs(stack)[-1] == (5, "interrupted", 0)
+    after = stack.apply("--cluster-only")
+    assert after.code == 0, after.text
+    assert "run 5 of" in after.err
+    assert "never ended" in after.err
+    assert runs(stack)[-2:] == [(5, "interrupted", 0), (6, "succeeded", 0)]
+
+
+def test_a_damaged_record_is_told_and_keeps_nobody_from_anything(stack: World) -> None:
+    patch = {"data": {"20200101T000000.000000Z-000000": "{"}}
+    record = ("configmap", f"{stack.name}-history", "-n", OPERANDS)
+    stack.kubectl("patch", *record, "--type=merge", "-p", json.dumps(patch))
+    document = command(stack, "history")
+    assert [finding["code"] for finding in document["warnings"]] == ["GP334"]
+    assert len(document["runs"]) == 3
+    back = stack.cli("rollback", "--yes", "--cluster-only", "-i", str(stack.inventory))
+    assert back.code == 0, back.text
+    assert command(stack, "history")["warnings"] == [], "it went with the oldest"
+
+
+def test_a_secret_that_nobody_has_any_more_is_asked_for(stack: World) -> None:
+    before = stack.inventory.read_text()
+    stack.settings(driver={"env": {"NGC_API_KEY": "nvapi-new-new"}})
+    number = str(runs(stack)[-1][0])
+    refused = stack.cli("rollback", number, "--yes", "--cluster-only", "-i", str(stack.inventory))
+    assert refused.code == 1, refused.text
+    assert "GP333" in refused.err
+    assert "driver.env.HTTPS_PROXY" in refused.err
+    assert "driver.env.NGC_API_KEY" not in refused.err, "a key that was renewed is the one to use"
+    stack.inventory.write_text(before)
+
+
+def test_a_number_that_is_not_there_is_wrong_usage(stack: World) -> None:
+    for words in (("history", "show"), ("diff",), ("rollback",)):
+        answer = stack.cli(*words, "99", "-i", str(stack.inventory))
+        assert (answer.code, "GP331" in answer.err) == (64, True), answer.text
+
+
+def test_what_was_written_here_names_no_file_of_another(stack: World) -> None:
+    """The folder of records is that of the inventory's name."""
+    assert {path.parent.name for path in Path(stack.folder / "state").rglob("runs/*/*.json")} == {stack.name}
+
+
+@pytest.mark.real  # for the time it takes
+def test_a_rollout_that_fails_goes_back_by_itself_if_the_policy_says_so(stack: World) -> None:
+    """The run that failed, and the one that went back, are both on record; no driver is left that was not there."""
+    policy = {"auto_upgrade": True, "max_unavailable": "100%"}
+    stack.settings(rollout={"on_failure": "rollback"}, driver={"upgrade_policy": policy})
+    stack.apply("--cluster-only", check=True)
+    images = driver_images(stack)
+    number = runs(stack)[-1][0]
+    stack.fault({"fault": "image-pull-fails", "node": "t4-1", "image": "driver:580.126.20", "message": "no such tag"})
+    stack.settings(driver={"version": "580.126.20", "timeout": 10})
+    failed = stack.apply("--cluster-only")
+    stack.fault()
+    assert failed.code == 1, failed.text
+    assert "GP337" in failed.err
+    assert "no such tag" in failed.err, "why it failed is told, although it is over"
+    assert runs(stack)[-2:] == [(number + 1, "failed", 0), (number + 2, "succeeded", number)]
+    assert command(stack, "history")["runs"][-2]["reason"].endswith(f"goes back to run {number}")
+    assert driver_images(stack) == images
+    assert not [node for node in stack.json("nodes")["items"] if node["spec"].get("unschedulable")]
+
+
+def driver_images(world: World) -> set[str]:
+    """Return the images of the driver pods."""
+    pods = world.json("pods", "-n", OPERANDS, "-l", "app=nvidia-driver-daemonset")["items"]
+    return {pod["spec"]["containers"][0]["image"] for pod in pods}
+
+
+@pytest.mark.real  # for the time it takes
+def test_a_rollback_covers_hosts_as_well(sandbox: World) -> None:
+    """A run that changed nothing but hosts is on record, and so is the way back from it."""
+    sandbox.apply(check=True)
+    assert runs(sandbox) == [(1, "succeeded", 0)]
+    sandbox.settings(host_prerequisites={"sysctls": {"vm.max_map_count": 262144}})
+    sandbox.apply(check=True)
+    last = command(sandbox, "history")["runs"][-1]
+    assert (last["number"], last["changed"], last["reason"]) == (2, 0, "changed 3 hosts, and nothing else")
+    sandbox.apply(check=True)
+    assert len(runs(sandbox)) == 2, "a run without changes leaves no record"
+    back = sandbox.cli("rollback", "--json", "-i", str(sandbox.inventory))
+    assert back.code == 0, back.text
+    document = json.loads(back.out)
+    assert document["run"] == 3
+    told = [change for host in document["hosts"] for change in host["changes"]]
+    assert told == ["kernel parameters no longer kept for the boot"] * 3
+    assert runs(sandbox)[-1] == (3, "succeeded", 1)

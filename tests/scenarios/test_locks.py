@@ -1,0 +1,123 @@
+"""Two runs never write at once, whoever they are; each test goes on where the last one ended."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+from gpu_provision.sandbox.apiserver.requestlog import Request
+from tests.scenarios.conftest import Open
+from tests.scenarios.world import World
+
+pytestmark = pytest.mark.xdist_group("locks")  # one world, one worker
+
+STUCK = {"fault": "crash-loop", "node": "t4-1", "image": "k8s-device-plugin", "message": "no PCI bus"}
+
+
+@pytest.fixture(scope="module")
+def world(opening: Open, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """A cluster without a stack, on which runs take a while."""
+    with opening(tmp_path_factory.mktemp("locks"), timings={"speed": 4}) as made:
+        yield made
+
+
+def as_administrator(world: World) -> tuple[str, ...]:
+    """The flags to run as somebody else than the world's user."""
+    context = yaml.safe_load(world.kubeconfig.read_text())["current-context"]
+    return "--kubeconfig", str(world.kubeconfig), "--context", context
+
+
+def run_both(world: World) -> list[int]:
+    """Let two users apply at the same moment; return their exit codes."""
+    flags = world.give_rights(), as_administrator(world)
+    runs = [world.start(*world.apply_command, "--cluster-only", *each) for each in flags]
+    texts = [run.communicate(timeout=120)[0] for run in runs]
+    assert all(run.returncode in {0, 75} for run in runs), texts
+    return sorted(run.returncode for run in runs)
+
+
+def assert_apart(writes: list[Request]) -> None:
+    """Between the first and the last write of one user there is none of anybody else."""
+    done = sorted((one for one in writes if one.code < 300), key=lambda one: one.time)
+    turns = [
+        one.user for before, one in zip([None, *done], done, strict=False) if not before or before.user != one.user
+    ]
+    assert len(turns) == len(set(turns)), [(one.time, one.user, one.verb, one.path) for one in done]
+
+
+def test_of_two_first_applies_one_writes_and_the_other_is_told(world: World) -> None:
+    """The namespace of the lock is not there yet, either."""
+    assert run_both(world) == [0, 75]
+    assert_apart(world.writes())
+    assert "as declared" in world.plan().out
+
+
+@pytest.mark.real
+def test_two_runs_that_were_planned_at_the_same_moment_write_one_after_the_other(world: World) -> None:
+    """Or only one of them writes: what the other one has planned may not hold any more."""
+    before = len(world.writes())
+    world.edit(lambda text: text.replace("version: v0.20.0", "version: v0.19.3"))
+    run_both(world)
+    assert_apart(world.writes()[before:])
+    assert "as declared" in world.plan().out
+
+
+@pytest.mark.real
+def test_a_run_that_lives_keeps_its_lock_unless_it_is_taken_by_force(world: World) -> None:
+    """Then it ends, says so, and the next one goes on from there."""
+    run = stuck(world)
+    held = json.loads(world.cli("status", "--json", "-i", str(world.inventory)).out)["lock"]
+    assert f"pid {run.pid} " in held["holder"]
+    assert 0 <= held["silent_seconds"] < 60
+    assert f"A run is writing: {held['holder']}" in world.cli("status", "-i", str(world.inventory)).out
+    code, refused = unlock(world)
+    assert (code, refused["errors"][0]["code"]) == (75, "GP350"), refused
+    assert f"pid {run.pid} " in refused["errors"][0]["what"]
+    code, forced = unlock(world, "--force")
+    assert (code, forced["unlocked"]) == (0, True)
+    assert f"pid {run.pid} " in forced["lock"]["holder"]
+    after = len(world.writes())
+    text, _ = run.communicate(timeout=60)
+    assert (run.returncode, "GP308" in text) == (75, True), text
+    assert len(world.writes()) == after, "it had ended when the lock was free"
+    assert world.status()["lock"] is None
+    world.fault()
+    world.apply("--cluster-only", check=True)
+
+
+@pytest.mark.real
+def test_the_lock_of_a_run_that_was_killed_can_be_taken_away(world: World) -> None:
+    """And a lock that nobody holds is no error."""
+    run = stuck(world)
+    run.kill()
+    run.communicate(timeout=10)
+    code, freed = unlock(world)
+    assert (code, freed["unlocked"]) == (0, True), freed
+    code, again = unlock(world)
+    assert (code, again["lock"], again["unlocked"]) == (0, None, False)
+    assert "Nobody holds the lock" in world.cli("unlock", "--yes", "-i", str(world.inventory)).out
+    world.fault()
+    world.apply("--cluster-only", check=True)
+
+
+def stuck(world: World) -> subprocess.Popen[str]:
+    """Start a run that writes and then waits for a pod that does not come up."""
+    world.fault(STUCK)
+    text = world.inventory.read_text()
+    one, other = "version: v0.20.0", "version: v0.19.3"
+    world.edit(lambda _: text.replace(one, other) if one in text else text.replace(other, one))
+    before = len(world.writes())
+    run = world.start(*world.apply_command, "--cluster-only")
+    world.until(lambda: any("/daemonsets/" in request.path for request in world.writes()[before:]))
+    return run
+
+
+def unlock(world: World, *flags: str) -> tuple[int, dict[str, Any]]:
+    """Run gpu-provision unlock; return its exit code and its document."""
+    answer = world.cli("unlock", "--yes", "--json", *flags, "-i", str(world.inventory))
+    return answer.code, json.loads(answer.out)

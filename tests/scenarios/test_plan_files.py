@@ -1,0 +1,138 @@
+"""A plan is made, looked at, and carried out later: exactly it, or nothing; each test goes on from the last."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from gpu_provision.report.plan_file import schema, seal
+from tests.scenarios.world import Answer, World
+
+# One world, one worker; the plain tests have what is pure, and the command line.
+pytestmark = [pytest.mark.xdist_group("plan files"), pytest.mark.real]
+
+OPERANDS = "gpu-operator-resources"
+EXPORTER = "nvidia-dcgm-exporter"
+
+
+def saved(world: World, *flags: str) -> Path:
+    """Make a plan file."""
+    path = world.folder / "plan.json"
+    answer = world.cli("plan", "--out", str(path), *flags, "-i", str(world.inventory), check=True)
+    assert f"Next: gpu-provision apply {path}" in answer.out or "as declared" in answer.out
+    return path
+
+
+def other_version(world: World) -> None:
+    """Declare another version of the device plugin than now."""
+    one, other = "version: v0.20.0", "version: v0.19.3"
+    world.edit(lambda text: text.replace(one, other) if one in text else text.replace(other, one))
+
+
+def carried_out(world: World, path: Path, *flags: str) -> Answer:
+    """Apply a plan file; nobody is asked."""
+    return world.cli("apply", str(path), *flags)
+
+
+def refused(world: World, path: Path, code: str, *flags: str) -> dict[str, Any]:
+    """Apply a plan file and return the one error; nothing was written."""
+    before = len(world.writes())
+    answer = carried_out(world, path, "--json", *flags)
+    (error,) = json.loads(answer.out)["errors"]
+    assert (answer.code, error["code"]) == (1, code), answer.text
+    assert len(world.writes()) == before
+    found: dict[str, Any] = error
+    return found
+
+
+def test_what_was_planned_is_done(world: World) -> None:
+    """The first time for a whole stack, without a question on a real cluster, either; then there is nothing to do."""
+    path = saved(world)  # with the hosts, where they can be logged in to
+    document = json.loads(path.read_text())
+    jsonschema.validate(document, dict(schema()))
+    assert path.stat().st_mode & 0o077 == 0
+    answer = carried_out(world, path)
+    assert answer.code == 0, answer.text
+    assert "as declared" in world.plan().out
+    quiet = saved(world, "--cluster-only")
+    before = len(world.writes())
+    assert carried_out(world, quiet).code == 0
+    assert len(world.writes()) == before
+
+
+def test_a_plan_is_carried_out_once(world: World) -> None:
+    """What it creates is there already the second time."""
+    other_version(world)
+    path = saved(world, "--cluster-only")
+    assert carried_out(world, path).code == 0
+    error = refused(world, path, "GP356")
+    assert (
+        "no longer: DaemonSet gpu-operator-resources/nvidia-device-plugin-daemonset is to be updated"
+        in (error["evidence"])
+    )
+
+
+def test_what_has_moved_in_the_cluster_is_named(world: World) -> None:
+    """An object that was not in the plan, and a field that was; what changes by itself does not count."""
+    other_version(world)
+    path = saved(world, "--cluster-only")
+    world.kubectl("delete", "pod", "-n", OPERANDS, "-l", f"app={EXPORTER}", "--field-selector=spec.nodeName=t4-1")
+    world.kubectl("label", "daemonset", EXPORTER, "-n", OPERANDS, "app.kubernetes.io/managed-by=me", "--overwrite")
+    plugin = "nvidia-device-plugin-daemonset"
+    container = world.json("daemonset", plugin, "-n", OPERANDS)["spec"]["template"]["spec"]["containers"][0]["name"]
+    world.kubectl("set", "image", f"daemonset/{plugin}", "-n", OPERANDS, f"{container}=example.com/other:1")
+    evidence = refused(world, path, "GP356")["evidence"]
+    assert f"DaemonSet {OPERANDS}/{EXPORTER} is to be updated, which was not planned" in evidence
+    assert (
+        f"DaemonSet {OPERANDS}/{plugin}: spec.template.spec.containers[{container}].image example.com/other:1 ->"
+        in (evidence)
+    )
+    assert "pod" not in evidence.lower()
+    assert carried_out(world, saved(world, "--cluster-only")).code == 0
+
+
+def test_an_inventory_that_has_changed_is_refused(world: World) -> None:
+    """Also another one of the same cluster."""
+    path = saved(world, "--cluster-only")
+    text = world.inventory.read_text()
+    world.edit(lambda now: f"{now}# seen\n")
+    assert "has changed since" in refused(world, path, "GP355")["what"]
+    other = world.folder / "other.yaml"
+    other.write_text(text.replace(f"name: {world.name}\n", "name: other\n"))
+    assert "is other" in refused(world, path, "GP355", "-i", str(other))["what"]
+    world.edit(lambda _: text)
+    assert carried_out(world, path).code == 0
+
+
+def test_the_right_plan_for_another_cluster_is_refused(world: World) -> None:
+    path = saved(world, "--cluster-only")
+    document = json.loads(path.read_text())
+    document["cluster"]["id"] = "00000000-0000-0000-0000-000000000000"
+    path.write_text(json.dumps(document))
+    assert "seal" in refused(world, path, "GP352")["evidence"], "edited by hand"
+    path.write_text(json.dumps({**document, "seal": seal(document)}))
+    assert "another cluster" in refused(world, path, "GP354")["what"]
+
+
+def test_who_leaves_for_a_driver_is_part_of_the_promise(world: World) -> None:
+    """Waves of nodes and whose pods are evicted: a training that began since was not agreed to."""
+    world.settings(driver={"version": "580.126.20"})
+    path = saved(world, "--cluster-only")
+    container = {"name": "main", "image": "busybox", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
+    labels = {"app": "train"}
+    template = {"metadata": {"labels": labels}, "spec": {"nodeName": "t4-1", "containers": [container]}}
+    spec = {"replicas": 1, "selector": {"matchLabels": labels}, "template": template}
+    metadata = {"name": "train", "namespace": "default"}
+    world.submit({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec})
+    world.until(lambda: world.json("pods", "-l", "app=train")["items"])
+    evidence = refused(world, path, "GP356")["evidence"]
+    assert "node t4-1: wave " in evidence
+    assert "evicts default/ReplicaSet train-" in evidence
+    world.kubectl("delete", "deployment", "train")
+    world.until(lambda: not world.json("pods", "-l", "app=train")["items"])
+    assert carried_out(world, path).code == 0
+    assert "as declared" in world.plan().out

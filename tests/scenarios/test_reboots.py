@@ -1,0 +1,282 @@
+"""Reboots of machines that are nodes: what runs there moves first, one at a time; every killed run is finished."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gpu_provision.engine.guard import NodeGuard
+from gpu_provision.hosts.guard import Place
+from gpu_provision.inventory import load
+from gpu_provision.model.inventory import Drain
+from tests.scenarios.on_sandbox import SandboxWorld
+from tests.scenarios.world import Answer, World
+
+pytestmark = pytest.mark.xdist_group("reboots")  # the tests go on from one another, on one worker
+
+CORDONED = "gpu-provision.io/cordoned"
+NODES = ("t4-1", "t4-2")
+
+
+def node(world: World, name: str) -> Any:
+    """Return a Node."""
+    return world.json("node", name)
+
+
+def boot(world: World, name: str) -> str:
+    """Return the boot that a node reports."""
+    return str(node(world, name)["status"]["nodeInfo"]["bootID"])
+
+
+def is_cordoned(world: World, name: str) -> bool:
+    """Whether pods are kept off a node."""
+    return bool(node(world, name)["spec"].get("unschedulable"))
+
+
+def is_ours(world: World, name: str) -> bool:
+    """Whether the node says that we cordoned it."""
+    return CORDONED in (node(world, name)["metadata"].get("annotations") or {})
+
+
+def web(world: World, replicas: int, *, at_least: int, where: tuple[str, ...] = NODES) -> None:
+    """Run a Deployment on some nodes, all of it on the first if there is another; a budget says what has to stay."""
+    first, *others = where
+    for name in others:
+        world.kubectl("cordon", name)
+    terms = [{"key": "kubernetes.io/hostname", "operator": "In", "values": list(where)}]
+    affinity = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": terms}]}}
+    tolerations = [{"operator": "Exists", "key": "nvidia.com/gpu"}]
+    container = {"name": "web", "image": "registry.example.com/web:1"}
+    spec = {"containers": [container], "affinity": {"nodeAffinity": affinity}, "tolerations": tolerations}
+    template = {"metadata": {"labels": {"app": "web"}}, "spec": spec}
+    selector = {"matchLabels": {"app": "web"}}
+    world.submit(
+        {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": {"name": "web", "namespace": "default"},
+            "spec": {"replicas": replicas, "selector": selector, "template": template},
+        }
+    )
+    world.submit(
+        {
+            "apiVersion": _policy(world),
+            "kind": "PodDisruptionBudget",
+            "metadata": {"name": "web", "namespace": "default"},
+            "spec": {"minAvailable": at_least, "selector": selector},
+        }
+    )
+    world.until(lambda: len(_running(world, first)) == replicas)
+    world.until(lambda: _allowed(world) == replicas - at_least)
+    for name in others:
+        world.kubectl("uncordon", name)
+
+
+def _policy(world: World) -> str:
+    return "policy/v1" if "policy/v1\n" in world.kubectl("api-versions").out else "policy/v1beta1"
+
+
+def _allowed(world: World) -> int:
+    status = world.json("pdb", "web").get("status") or {}
+    return int(status.get("disruptionsAllowed", -1)) if status.get("expectedPods") else -1
+
+
+def _running(world: World, name: str) -> list[str]:
+    pods = world.json("pods", "-l", "app=web", "--field-selector", f"spec.nodeName={name}")["items"]
+    return [pod["metadata"]["name"] for pod in pods if _is_ready(pod)]
+
+
+def _is_ready(pod: Any) -> bool:
+    conditions = pod["status"].get("conditions", ())
+    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+
+
+def remove_web(world: World) -> None:
+    """End the Deployment and its budget."""
+    world.kubectl("delete", "deployment,pdb", "web", "--ignore-not-found")
+    world.until(lambda: not world.json("pods", "-l", "app=web")["items"])
+
+
+@contextlib.contextmanager
+def observed(world: World, kind: str, columns: str) -> Iterator[list[str]]:
+    """Collect the lines of a kubectl that watches; complete when the block has ended."""
+    lines: list[str] = []
+    watch = world.start(
+        *("kubectl", "--kubeconfig", str(world.kubeconfig), "get", kind, "--watch", "--no-headers"),
+        *("-o", f"custom-columns={columns}"),
+    )
+    assert watch.stdout
+    reading = threading.Thread(target=lines.extend, args=(watch.stdout,), daemon=True)
+    reading.start()
+    try:
+        world.until(lambda: lines)
+        yield lines
+    finally:
+        watch.send_signal(signal.SIGINT)
+        watch.wait(10)
+        reading.join(10)
+
+
+def test_a_drain_waits_for_the_budget_and_the_node_is_given_back_in_its_new_boot(world: World) -> None:
+    """On a real control plane too, with the rights that rbac prints: both pods are on the node, one has to stay up."""
+    world.settings(host_prerequisites={"enabled": True, "reboot": "if-required"})
+    web(world, 2, at_least=1)
+    inventory = load(world.inventory)
+    here = replace(inventory.cluster, sandbox="", kubeconfig=str(world.account()))
+    guard, said = NodeGuard(replace(inventory, cluster=here)), list[str]()
+    before = boot(world, "t4-1")
+    world.kubectl("cordon", "t4-2")
+    with observed(world, "deployment/web", "READY:.status.readyReplicas") as ready, ThreadPoolExecutor(1) as pool:
+        assert guard.standing("t4-1").place is Place.MEMBER
+        leaving = pool.submit(guard.leave, "t4-1", Drain(timeout_seconds=60), said.append)
+        world.until(lambda: any("disruption budget web" in line for line in said))
+        world.kubectl("uncordon", "t4-2")
+        pods = leaving.result()
+        world.until(lambda: len(_running(world, "t4-2")) == 2)
+    assert len(pods) == 2
+    assert all(pod.startswith("default/web-") and pod.endswith(" (Deployment web)") for pod in pods)
+    assert "<none>" not in [line.strip() for line in ready], "at no time was there none"
+    assert is_cordoned(world, "t4-1")
+    assert is_ours(world, "t4-1")
+    world.fault({"fault": "node-reboots", "node": "t4-1"})
+    world.until(lambda: boot(world, "t4-1") != before)
+    guard.back("t4-1", boot(world, "t4-1"), 60, said.append)
+    world.fault()
+    assert not is_cordoned(world, "t4-1")
+    assert not is_ours(world, "t4-1")
+    assert guard.cordoned == frozenset()
+    remove_web(world)
+
+
+@pytest.fixture(scope="module")
+def rebooting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SandboxWorld]:
+    """A sandbox whose hosts are prepared, and may be rebooted."""
+    made = SandboxWorld(tmp_path_factory.mktemp("rebooting"), timings={"speed": 10})
+    try:
+        made.settings(host_prerequisites={"reboot": "if-required"})
+        assert reboot(made).code == 0
+        yield made
+    finally:
+        made.down()
+
+
+def ask_for_reboot(world: SandboxWorld, *names: str) -> None:
+    """Have the systems of some hosts ask for one, as an upgrade does."""
+    for name in names:
+        (world.kubeconfig.parent / "hosts" / name / "run/reboot-required").touch()
+
+
+def reboot(world: SandboxWorld) -> Answer:
+    """Run the host phase on the two nodes."""
+    return world.apply("--hosts-only", "--limit", ",".join(NODES))
+
+
+def test_two_nodes_are_rebooted_one_after_the_other_and_work_goes_on(rebooting: SandboxWorld) -> None:
+    """Never are both away, and never is the Deployment; the second run changes nothing."""
+    world = rebooting
+    web(world, 2, at_least=1)
+    ask_for_reboot(world, *NODES)
+    before = {name: boot(world, name) for name in NODES}
+    columns = "NAME:.metadata.name,CORDONED:.spec.unschedulable,READY:.status.conditions[?(@.type=='Ready')].status"
+    with (
+        observed(world, "nodes", columns) as nodes,
+        observed(world, "deployment/web", "READY:.status.readyReplicas") as ready,
+    ):
+        done = reboot(world)
+    assert done.code == 0, done.text
+    assert done.out.count("rebooted: the system itself asks for one") >= 1, done.text
+    away: set[str] = set()
+    for name, cordoned, is_ready in (line.split() for line in nodes):
+        away = away - {name} if (cordoned, is_ready) == ("<none>", "True") else away | {name}
+        assert len(away) <= 1, nodes
+    assert all(any(line.startswith(name) and "false" in line.lower() for line in nodes) for name in NODES), nodes
+    assert "<none>" not in [line.strip() for line in ready]
+    assert not any(is_cordoned(world, name) or is_ours(world, name) for name in NODES)
+    assert all(boot(world, name) != before[name] for name in NODES)
+    after = {name: boot(world, name) for name in NODES}
+    writes = len(world.writes())
+    assert reboot(world).code == 0
+    assert {name: boot(world, name) for name in NODES} == after
+    assert len(world.writes()) == writes
+    remove_web(world)
+
+
+def test_a_node_that_somebody_else_had_cordoned_stays_so(rebooting: SandboxWorld) -> None:
+    """By stock pyinfra, which says on the way what it waits for."""
+    world = rebooting
+    world.kubectl("cordon", "t4-2")
+    ask_for_reboot(world, "t4-2")
+    before = boot(world, "t4-2")
+    done = world.pyinfra("-y", "--limit", "t4-2")
+    assert done.code == 0, done.text
+    assert "waiting for the node: " in done.text
+    assert boot(world, "t4-2") != before
+    assert is_cordoned(world, "t4-2")
+    assert not is_ours(world, "t4-2")
+    world.kubectl("uncordon", "t4-2")
+
+
+def test_a_budget_that_allows_nothing_ends_it_before_anything_is_rebooted(rebooting: SandboxWorld) -> None:
+    """The finding names it, the node is given back, and the next one says why it is left alone."""
+    world = rebooting
+    web(world, 1, at_least=1, where=("t4-1",))
+    ask_for_reboot(world, *NODES)
+    before = {name: boot(world, name) for name in NODES}
+    world.settings(host_prerequisites={"drain": {"timeout_seconds": 1}})
+    plan = world.cli("plan", "--hosts-only", "--limit", "t4-1,t4-2", "-i", str(world.inventory))
+    assert "evicted: default/web-" in plan.out, plan.text
+    done = reboot(world)
+    world.settings(host_prerequisites={"drain": {"timeout_seconds": 60}})
+    assert done.code == 1, done.text
+    assert "GP696 t4-1: 1 pod did not leave the node" in done.err
+    assert "The disruption budget web needs 1 healthy pods and has 1 currently" in done.err
+    assert "GP698 t4-2: the host needs a reboot and gets none: that of t4-1 went wrong" in done.err
+    assert {name: boot(world, name) for name in NODES} == before
+    assert not any(is_cordoned(world, name) for name in NODES)
+
+
+def test_a_run_that_is_killed_while_it_drains_is_finished_by_the_next(rebooting: SandboxWorld) -> None:
+    """The node is cordoned, and says that it was us; the budget is gone by then. Goes on where the last test ended."""
+    world = rebooting
+    before = boot(world, "t4-1")
+    run = world.start(*world.apply_command, "--hosts-only", "--limit", ",".join(NODES))
+    world.until(lambda: is_ours(world, "t4-1"))
+    run.send_signal(signal.SIGKILL)
+    run.communicate(timeout=10)
+    assert is_cordoned(world, "t4-1")
+    assert boot(world, "t4-1") == before
+    remove_web(world)
+    done = reboot(world)
+    assert done.code == 0, done.text
+    assert boot(world, "t4-1") != before
+    assert not any(is_cordoned(world, name) for name in NODES)
+
+
+def test_a_run_that_is_interrupted_while_the_machine_is_away_is_finished_by_the_next(rebooting: SandboxWorld) -> None:
+    """It says which node is cordoned still; the next waits for that and uncordons it, and reboots nothing again."""
+    world = rebooting
+    ask_for_reboot(world, "t4-1")
+    before = boot(world, "t4-1")
+    world.fault({"fault": "node-not-ready", "node": "t4-1"})
+    run = world.start(*world.apply_command, "--hosts-only", "--limit", ",".join(NODES))
+    world.until(lambda: boot(world, "t4-1") != before)
+    run.send_signal(signal.SIGINT)
+    out, _ = run.communicate(timeout=30)
+    assert run.returncode == 130, out
+    assert "still cordoned: t4-1" in out
+    assert is_ours(world, "t4-1")
+    after = boot(world, "t4-1")
+    world.fault()
+    done = reboot(world)
+    assert done.code == 0, done.text
+    assert "uncordoned: an earlier run had cordoned the node for a reboot" in done.out
+    assert boot(world, "t4-1") == after
+    assert not is_cordoned(world, "t4-1")
+    assert not is_ours(world, "t4-1")

@@ -1,0 +1,223 @@
+"""A stack is taken off a cluster again: what was there before is there, and nothing else; each test applies it anew."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from gpu_provision.cluster import lock
+from gpu_provision.cluster.client import Cluster, connect
+from gpu_provision.engine.removing import Removing, Terms, look
+from gpu_provision.inventory import load
+from gpu_provision.removal import codes
+from tests.scenarios.world import World
+
+pytestmark = pytest.mark.xdist_group("removal")  # one world, one worker
+
+OPERANDS, NFD, THEIRS = "gpu-operator-resources", "node-feature-discovery", "theirs"
+Dump = dict[str, Any]
+
+# What every cluster writes all the time, and what an object has that is made anew.
+_PASSING_KINDS = frozenset({"Event", "Lease", "Endpoints", "EndpointSlice", "NodeMetrics", "PodMetrics"})
+_PASSING = frozenset({"resourceVersion", "managedFields", "generation", "status"})
+
+
+@pytest.fixture(scope="module")
+def before(world: World) -> Dump:
+    """The cluster before the first apply, with objects, labels and a cordon of others in it."""
+    world.give_rights("--destroy")
+    world.kubectl("create", "namespace", THEIRS)
+    for manifest in _foreign():
+        world.submit(manifest)
+    world.kubectl("label", "node", "t4-1", "nvidia.com/gpu.deploy.dcgm=false", "team=a", "nvidia.com/mine=1")
+    world.kubectl("annotate", "node", "t4-1", "nvidia.com/note=1")
+    world.kubectl("cordon", "cpu-1")  # a GPU node would be uncordoned by the driver's own manager
+    return dump(world)
+
+
+def _foreign() -> Iterator[dict[str, Any]]:
+    """Yield an object of others of every kind that the stack has, but for CustomResourceDefinitions of its own."""
+    labels = {"app": "theirs"}
+    pod = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "main", "image": "busybox"}]}}
+    nowhere = {**pod, "spec": {**pod["spec"], "nodeSelector": {"a": "b"}}}
+    runs = {"selector": {"matchLabels": labels}, "template": pod}
+    role = {"apiGroup": "rbac.authorization.k8s.io", "name": "theirs"}
+    bodies: dict[tuple[str, str], dict[str, Any]] = {
+        ("v1", "ConfigMap"): {"data": {"a": "b"}},
+        ("v1", "Service"): {"spec": {"selector": labels, "ports": [{"port": 80}]}},
+        ("v1", "ServiceAccount"): {},
+        ("apps/v1", "DaemonSet"): {"spec": {**runs, "template": nowhere}},
+        ("apps/v1", "Deployment"): {"spec": {**runs, "replicas": 0}},
+        ("node.k8s.io/v1", "RuntimeClass"): {"handler": "runc"},
+        ("rbac.authorization.k8s.io/v1", "Role"): {"rules": []},
+        ("rbac.authorization.k8s.io/v1", "RoleBinding"): {"roleRef": {**role, "kind": "Role"}},
+        ("rbac.authorization.k8s.io/v1", "ClusterRole"): {"rules": []},
+        ("rbac.authorization.k8s.io/v1", "ClusterRoleBinding"): {"roleRef": {**role, "kind": "ClusterRole"}},
+    }
+    for (version, kind), body in bodies.items():
+        namespace = {} if kind in {"RuntimeClass", "ClusterRole", "ClusterRoleBinding"} else {"namespace": THEIRS}
+        yield {"apiVersion": version, "kind": kind, "metadata": {"name": "theirs", **namespace}, **body}
+
+
+def dump(world: World) -> Dump:
+    """Return every object of every kind that can be listed, without what passes."""
+    kinds = world.kubectl("api-resources", "--verbs=list", "-o", "name").out.split()
+    found = json.loads(world.kubectl("get", ",".join(kinds), "-A", "-o", "json", "--ignore-not-found").out)["items"]
+    return {
+        f"{item['apiVersion']} {item['kind']} {item['metadata'].get('namespace', '')}/{item['metadata']['name']}": (
+            {key: _lasting(value) for key, value in item.items() if key not in _PASSING}
+        )
+        for item in found
+        if item["kind"] not in _PASSING_KINDS
+    }
+
+
+def _lasting(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _lasting(item) for key, item in value.items() if key not in _PASSING}
+    return [_lasting(item) for item in value] if isinstance(value, list) else value
+
+
+def destroy(world: World, *arguments: str, code: int = 0) -> Any:
+    """Run gpu-provision destroy on the cluster; return its document."""
+    words = ("destroy", "--yes", "--cluster-only", "--json", *arguments, "-i", str(world.inventory))
+    answer = world.cli(*words)
+    assert answer.code == code, answer.text
+    return json.loads(answer.out)
+
+
+def told(document: Any, code: str) -> list[str]:
+    """Return where the findings of a code are."""
+    return [each["where"] for each in (*document["errors"], *document["warnings"]) if each["code"] == code]
+
+
+def test_a_cluster_that_was_never_provisioned_has_nothing_to_remove(world: World, before: Dump) -> None:
+    writes = len(world.writes())
+    assert destroy(world, "--crds")["changed"] == 0
+    assert len(world.writes()) == writes
+    assert dump(world) == before
+
+
+def test_gpu_work_forbids_it_until_it_may_be_evicted(world: World, before: Dump) -> None:
+    """Nothing is written before; with --evict pods go once they can get no GPU any more. Then all is as before."""
+    world.apply("--cluster-only", check=True)
+    labels = {"app": "train"}
+    container = {"name": "main", "image": "busybox", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
+    template = {
+        "metadata": {"labels": labels},
+        "spec": {"nodeSelector": {"kubernetes.io/hostname": "t4-1"}, "containers": [container]},
+    }
+    spec = {"replicas": 1, "selector": {"matchLabels": labels}, "template": template}
+    metadata = {"name": "train", "namespace": THEIRS}
+    world.submit({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec})
+    world.until(lambda: _phase(world) == "Running")
+    world.kubectl("label", "node", "h100-1", "--overwrite", "nvidia.com/gpu.present=others")
+    world.kubectl("cordon", "t4-2")
+    writes = len(world.writes())
+    refused = destroy(world, "--dry-run", code=1)
+    assert told(refused, codes.GPUS_IN_USE) == ["Node t4-1"]
+    assert told(destroy(world, code=1), codes.GPUS_IN_USE) == ["Node t4-1"]
+    assert len(world.writes()) == writes
+    budget = {"minAvailable": 1, "selector": {"matchLabels": labels}}
+    version = connect(str(world.kubeconfig)).eviction_version()
+    world.submit({"apiVersion": version, "kind": "PodDisruptionBudget", "metadata": metadata, "spec": budget})
+    world.until(lambda: world.json("pdb", "train", "-n", THEIRS).get("status", {}).get("expectedPods"))
+    kept = destroy(world, "--evict", "--timeout", "2", code=1)["errors"][0]
+    assert (kept["code"], "disruption budget" in kept["evidence"]) == (codes.GPUS_IN_USE, True)
+    assert world.json("daemonsets", "-n", OPERANDS, "-l", "app=nvidia-driver-daemonset")["items"], "no driver went"
+    world.kubectl("delete", "pdb", "train", "-n", THEIRS)
+    removed = destroy(world, "--evict", "--crds")
+    assert removed["evicted"][0].startswith(f"{THEIRS}/train-")
+    assert told(removed, codes.TAKEN_OVER) == ["Node t4-1", "Node h100-1"]
+    world.kubectl("delete", "deployment", "train", "-n", THEIRS, "--wait")
+    world.until(lambda: not world.json("pods,replicasets", "-n", THEIRS, "-l", "app=train")["items"])
+    assert world.json("node", "h100-1")["metadata"]["labels"]["nvidia.com/gpu.present"] == "others"
+    assert world.json("node", "t4-2")["spec"]["unschedulable"]
+    world.kubectl("label", "node", "h100-1", "nvidia.com/gpu.present-")
+    world.kubectl("uncordon", "t4-2")
+    assert dump(world) == before
+    writes = len(world.writes())
+    assert destroy(world, "--crds")["changed"] == 0
+    assert len(world.writes()) == writes, "the removal after it writes nothing"
+
+
+def _phase(world: World) -> str:
+    pods = world.json("pods", "-n", THEIRS, "-l", "app=train")["items"]
+    return str(pods[0]["status"].get("phase")) if pods else ""
+
+
+@pytest.mark.real  # for the time it takes
+def test_what_does_not_go_away_is_told_with_its_first_cause(world: World, before: Dump) -> None:
+    """And what tells that there was a stack stays, for the next run to go on from."""
+    world.apply("--cluster-only", check=True)
+    pod = world.json("pods", "-n", OPERANDS, "-l", "app=nvidia-driver-validation")["items"][0]["metadata"]["name"]
+    world.kubectl("patch", "pod", pod, "-n", OPERANDS, "--type=merge", "-p", '{"metadata":{"finalizers":["o.rg/x"]}}')
+    stuck = destroy(world, "--timeout", "2", code=1)
+    assert told(stuck, codes.NOT_GONE) == [f"Pod {OPERANDS}/{pod}"]
+    assert "waits for the finalizer o.rg/x" in stuck["errors"][0]["evidence"]
+    assert f"ConfigMap {OPERANDS}/{world.name}" in told(stuck, codes.LEFT_OVER)
+    world.kubectl("patch", "pod", pod, "-n", OPERANDS, "--type=merge", "-p", '{"metadata":{"finalizers":null}}')
+    crds = "--data", "gpu_remove_crds=true"
+    shown = world.pyinfra("--dry", *crds, deploy="teardown.py", check=True).text
+    assert f"Will remove Namespace {OPERANDS}" in shown or f"Will remove ConfigMap {OPERANDS}/{world.name}" in shown
+    world.pyinfra("-y", *crds, deploy="teardown.py", check=True)
+    assert dump(world) == before
+
+
+class Killed(SystemExit):
+    """The process ends here, with whatever it had in mind; a thread that ends so says nothing."""
+
+
+@pytest.fixture
+def mortal(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Have what this process does from now on end after so many writes, as if it was killed: none is sent any more."""
+    send = Cluster._once
+    dead = re.sub(r"pid \d+", "pid 999999999", lock.identity())
+    monkeypatch.setattr(lock, "identity", lambda: dead)
+
+    def kill_after(writes: int) -> None:
+        left = [writes]
+
+        def once(self: Cluster, verb: str, path: str, *arguments: Any, **options: Any) -> Any:
+            left[0] -= verb != "GET"
+            if left[0] < 0 and verb != "GET":
+                raise Killed
+            return send(self, verb, path, *arguments, **options)
+
+        monkeypatch.setattr(Cluster, "_once", once)
+
+    return kill_after
+
+
+def test_a_removal_that_is_killed_again_and_again_ends_where_another_ends(
+    world: World, before: Dump, mortal: Callable[[int], None]
+) -> None:
+    """Wherever it was; and what others have put into our namespaces and custom resources stays with these."""
+    world.apply("--cluster-only", check=True)
+    world.kubectl("create", "configmap", "notes", "-n", NFD)
+    rule = {"apiVersion": "nfd.k8s-sigs.io/v1alpha1", "kind": "NodeFeatureRule", "metadata": {"name": "theirs"}}
+    world.submit({**rule, "spec": {"rules": []}})
+    inventory, terms, deaths, result = load(world.inventory), Terms(crds=True), 0, None
+    kept = look(connect(str(world.account())), inventory, terms).plan.kept
+    while result is None:
+        mortal(7)
+        cluster = connect(str(world.account()))
+        try:
+            result = Removing(cluster, inventory, look(cluster, inventory, terms), terms).execute()
+        except Killed:
+            deaths += 1
+    assert 8 < deaths < 40
+    (definition,) = (each for each in kept if each.where.startswith("CustomResourceDefinition"))
+    assert (definition.code, definition.evidence) == (codes.NOT_OURS_ALONE, "NodeFeatureRule theirs")
+    assert f"Namespace {NFD}" in {each.where for each in kept if each.code == codes.NOT_OURS_ALONE}
+    assert dump(world)[f"v1 ConfigMap {NFD}/notes"]
+    assert world.json("namespace", NFD)["metadata"].get("labels", {}).keys() <= {"kubernetes.io/metadata.name"}
+    world.kubectl("delete", "crd", "nodefeaturerules.nfd.k8s-sigs.io")
+    world.kubectl("delete", "configmap", "notes", "-n", NFD)
+    if f"v1 Namespace /{NFD}" not in before:
+        world.kubectl("delete", "namespace", NFD)
+    assert dump(world) == before

@@ -1,0 +1,314 @@
+"""Upgrades of the driver on a cluster with real Evictions and budgets; each test goes on where the last one ended."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import yaml
+
+from gpu_provision.cluster.client import Cluster, connect
+from gpu_provision.engine.reading import read
+from gpu_provision.engine.run import Run
+from gpu_provision.inventory import load
+from gpu_provision.model.findings import Finding, ProvisionError
+from gpu_provision.model.progress import Event, RunResult, State
+from gpu_provision.planning.upgrades import KEEPS
+from gpu_provision.report.lanes import Doing, lanes_of
+from gpu_provision.rollout import states
+from gpu_provision.rollout.observe import DRIVER_POD
+from tests.scenarios.world import World
+
+pytestmark = pytest.mark.xdist_group("rollouts")  # one world, one worker
+
+OPERANDS = "gpu-operator-resources"
+GPU_NODES = ("h100-1", "t4-1", "t4-2")
+ALL_AT_ONCE = {"auto_upgrade": True, "max_parallel_upgrades": 0, "max_unavailable": "100%"}
+Listen = Callable[[Event], None]
+
+
+class Killed(ProvisionError):
+    """The process ends here, with whatever it had in mind."""
+
+
+@pytest.fixture(scope="module")
+def stack(world: World) -> World:
+    """A stack that is up."""
+    world.apply("--cluster-only", check=True)
+    return world
+
+
+def roll_out(world: World, *, listen: Listen = lambda _: None, **driver: Any) -> RunResult:
+    """Declare another driver, and apply that in this process."""
+    if driver:
+        world.settings(driver=driver)
+    return applied(world, connect(str(world.account())), listen)
+
+
+def applied(world: World, cluster: Cluster, listen: Listen = lambda _: None) -> RunResult:
+    """Apply in this process; nothing to do is a result, too."""
+    reading = read(cluster, load(world.inventory))
+    if reading.plan.is_empty:
+        return RunResult()
+    return Run(cluster, reading, listen=listen).execute().result
+
+
+def nodes(world: World) -> dict[str, dict[str, Any]]:
+    """Return the nodes that the inventory declares, by name."""
+    found = {
+        item["metadata"]["name"]: item for item in world.json("nodes", "-l", "gpu-provision.io/inventory")["items"]
+    }
+    assert found.keys() >= set(GPU_NODES)
+    return found
+
+
+def drivers(world: World) -> dict[str, dict[str, Any]]:
+    """Return the driver pods by node."""
+    pods = world.json("pods", "-n", OPERANDS, "-l", "app=nvidia-driver-daemonset")["items"]
+    return {pod["spec"]["nodeName"]: pod for pod in pods}
+
+
+def versions(world: World) -> set[str]:
+    """Return the versions of the drivers."""
+    images = [pod["spec"]["containers"][0]["image"] for pod in drivers(world).values()]
+    assert len(images) == len(nodes(world))
+    return {image.rpartition(":")[2].partition("-")[0] for image in images}
+
+
+def uids(world: World) -> dict[str, str]:
+    """Return the uids of the driver pods by node."""
+    return {node: pod["metadata"]["uid"] for node, pod in drivers(world).items()}
+
+
+def assert_over(world: World, version: str, *, cordoned: str = "") -> None:
+    """Every node is done, with the driver that is wanted, its own cordon, and no memory of the upgrade."""
+    assert versions(world) == {version}
+    for name, node in nodes(world).items():
+        assert node["metadata"]["labels"][states.STATE] == "upgrade-done"
+        assert not set(states.MEMORY) & set(node["metadata"].get("annotations", {})), name
+        assert bool(node["spec"].get("unschedulable")) == (name == cordoned), name
+    assert "everything is as declared" in world.plan().text
+
+
+def of_drivers(result: RunResult) -> dict[str, tuple[State, str]]:
+    """Return where the drivers stand in the end, by node."""
+    return {each.node: (each.state, each.reason) for each in result.states if each.component == "driver" and each.node}
+
+
+def test_nodes_go_one_after_the_other_and_a_foreign_cordon_stays(stack: World) -> None:
+    """All the way, on every node; the labels are those of the reference."""
+    stack.kubectl("cordon", "t4-2")
+    told: list[tuple[str, str]] = []
+
+    def listen(event: Event) -> None:
+        if event.component == "driver":
+            told.append((event.node, "ready" if event.state is State.READY else event.step))
+
+    result = roll_out(stack, listen=listen, version="580.126.20", upgrade_policy={"max_unavailable": "100%"})
+    assert {state for state, _ in of_drivers(result).values()} == {State.READY}
+    assert_over(stack, "580.126.20", cordoned="t4-2")
+    lanes = lanes_of(result.timeline).of
+    for node in GPU_NODES:
+        assert {span.doing for span in lanes[node].spans(result.seconds)} >= {Doing.RESTART, Doing.VALIDATION}, node
+        assert lanes[node].current.doing is Doing.READY, node
+    ends = [node for node, state in told if state == "ready"]
+    assert ends == list(GPU_NODES)
+    proofs = [place for place, (_, state) in enumerate(told) if state == "validation-required"]
+    assert proofs, told
+    stack.kubectl("uncordon", "t4-2")
+
+
+def test_what_the_installation_does_not_depend_on_restarts_no_driver(stack: World) -> None:
+    """Pull policy, resources and probes are for the next pod."""
+    before = uids(stack)
+    resources = {"requests": {"cpu": "10m"}}
+    result = roll_out(stack, image_pull_policy="Always", resources=resources, startup_probe={"period_seconds": 7})
+    assert result.changed == 2, "the two DaemonSets"
+    assert uids(stack) == before
+    assert_over(stack, "580.126.20")
+
+
+def test_whoever_switches_upgrades_off_keeps_drivers_and_is_told(stack: World) -> None:
+    """No failure; what a rollout wrote on the nodes is gone, and the run after it has nothing to do."""
+    before = uids(stack)
+    stack.settings(driver={"version": "580.178.04", "upgrade_policy": {"auto_upgrade": False}})
+    run = stack.apply("--cluster-only", "--json")
+    assert run.code == 0, run.text
+    (warning,) = [each for each in json.loads(run.out)["warnings"] if each["code"] == "GP509"]
+    assert all(name in warning["what"] for name in GPU_NODES)
+    assert "auto_upgrade is off" in warning["evidence"]
+    assert uids(stack) == before
+    for node in nodes(stack).values():
+        assert states.STATE not in node["metadata"]["labels"]
+        assert not set(states.ALL_ANNOTATIONS) & set(node["metadata"].get("annotations", {}))
+    writes = len(stack.writes())
+    assert stack.apply("--cluster-only").code == 0
+    assert len(stack.writes()) == writes
+
+
+def test_gpu_work_leaves_as_its_budget_allows(stack: World) -> None:
+    """A budget that allows nothing is waited for; the moment it changes the pod goes."""
+    labels = {"app": "train"}
+    containers = [{"name": "main", "image": "busybox", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]
+    template = {"metadata": {"labels": labels}, "spec": {"nodeName": "t4-1", "containers": containers}}
+    spec = {"replicas": 1, "selector": {"matchLabels": labels}, "template": template}
+    metadata = {"name": "train", "namespace": "default"}
+    stack.submit({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec})
+    budget = {"minAvailable": 1, "selector": {"matchLabels": labels}}
+    version = connect(str(stack.kubeconfig)).eviction_version()
+    stack.submit({"apiVersion": version, "kind": "PodDisruptionBudget", "metadata": metadata, "spec": budget})
+    stack.until(lambda: stack.json("pods", "-l", "app=train")["items"][0]["status"].get("phase") == "Running")
+    refused: list[str] = []
+
+    def listen(event: Event) -> None:
+        if "disruption budget" in event.message and not refused:
+            refused.append(f"{event.node}: {event.step}: {event.message}")
+            stack.kubectl("scale", "deployment", "train", "--replicas=0")
+
+    roll_out(stack, listen=listen, version="580.178.04", upgrade_policy=ALL_AT_ONCE)
+    assert "t4-1: pod-deletion-required: pods to go: default/train" in refused[0]
+    assert_over(stack, "580.178.04")
+
+
+def test_a_pod_that_nobody_may_evict_holds_its_own_node_only(stack: World) -> None:
+    """That node is not even cordoned; the run says which pod it is, and fails."""
+    containers = [{"name": "main", "image": "busybox", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "notebook", "namespace": "default"}}
+    stack.submit({**pod, "spec": {"nodeName": "t4-1", "containers": containers}})
+    stack.settings(driver={"version": "580.159.04"})
+    run = stack.apply("--cluster-only", "--json")
+    assert run.code == 1, run.text
+    (error,) = [each for each in json.loads(run.out)["errors"] if each["code"] == "GP510"]
+    assert "t4-1" in error["what"]
+    assert "default/notebook has no controller" in error["evidence"]
+    assert not nodes(stack)["t4-1"]["spec"].get("unschedulable")
+    assert versions(stack) == {"580.178.04", "580.159.04"}
+    stack.kubectl("delete", "pod", "notebook", "--wait=false", "--grace-period=0", "--force")
+    roll_out(stack)
+    assert_over(stack, "580.159.04")
+
+
+def test_a_failure_stops_the_rollout_and_another_run_is_another_chance(stack: World) -> None:
+    """The reason stands on the node; the others keep their drivers; what was broken is mended, and it goes on."""
+    stack.fault({"fault": "crash-loop", "node": "h100-1", "image": "driver", "message": "no PCI bus"})
+    policy = {"max_parallel_upgrades": 1}
+    found = of_drivers(roll_out(stack, version="595.91.07", timeout=10, upgrade_policy=policy))
+    state, reason = found["h100-1"]
+    assert state is State.FAILED
+    assert found["t4-1"] == found["t4-2"] == (State.BLOCKED, f"{KEEPS}: the rollout stopped: h100-1 failed")
+    broken = nodes(stack)["h100-1"]
+    assert broken["metadata"]["labels"][states.STATE] == "upgrade-failed"
+    assert broken["metadata"]["annotations"][states.REASON] == reason
+    assert broken["spec"]["unschedulable"]
+    assert versions(stack) == {"580.159.04", "595.91.07"}
+    stack.fault()
+    found = of_drivers(roll_out(stack, timeout=300, upgrade_policy=ALL_AT_ONCE))
+    assert {state for state, _ in found.values()} == {State.READY}
+    assert_over(stack, "595.91.07")
+
+
+def test_content_that_a_driver_depends_on_rolls_exactly_its_nodes(stack: World) -> None:
+    """A ConfigMap that one pool names, edited in place; the result of equal content on record is no proof."""
+    metadata = {"name": "parameters", "namespace": OPERANDS}
+    files = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"nvidia.conf": "A=1"}}
+    stack.submit(files)
+    pools = yaml.safe_load(stack.inventory.read_text())["pools"]
+    stack.settings(pools={**pools, "t4": {**pools["t4"], "driver": {"kernel_module_config": "parameters"}}})
+    replaced = [event.node for event in emptied(stack)]
+    assert set(replaced) == {"t4-1", "t4-2"}, "they get another DaemonSet, and are emptied for it like for any driver"
+    before = uids(stack)
+    assert {node: proofs(stack)[node] for node in replaced} == {node: before[node] for node in replaced}
+    assert "as declared" in stack.plan().text
+    stack.submit({**files, "data": {"nvidia.conf": "A=2"}})
+    roll_out(stack)
+    after = uids(stack)
+    assert {node for node in after if after[node] != before[node]} == {"t4-1", "t4-2"}
+    assert {node: proofs(stack)[node] for node in ("t4-1", "t4-2")} == {node: after[node] for node in ("t4-1", "t4-2")}
+    assert_over(stack, "595.91.07")
+
+
+def emptied(world: World) -> list[Event]:
+    """Apply, and return when a node was about to have its driver restarted."""
+    found: list[Event] = []
+    roll_out(world, listen=lambda event: found.append(event) if event.step == "pod-restart-required" else None)
+    return found
+
+
+def proofs(world: World) -> dict[str, str]:
+    """Return the uid of the driver pod that the last validation of each node speaks for."""
+    pods = world.json("pods", "-n", OPERANDS, "-l", "app=nvidia-driver-validation")["items"]
+    assert {pod["status"]["phase"] for pod in pods} == {"Succeeded"}
+    return {pod["spec"]["nodeName"]: pod["metadata"]["labels"][DRIVER_POD] for pod in pods}
+
+
+class Mortal(Cluster):
+    """A connection whose process is killed after some writes: nothing that comes after them is sent."""
+
+    def __init__(self, living: Cluster, writes: int) -> None:
+        """Live for so many writes besides those that every run begins with: to the lock and to the history.
+
+        The lock can be written to afterwards, too, since the process lives on in truth.
+        """
+        super().__init__(living._client, name=living.name, server=living.server)
+        self._left = writes
+
+    def _once(self, verb: str, path: str, place: Any, **options: Any) -> Any:
+        if self._left <= 0 and "/leases" not in path:
+            raise Killed(Finding(code="GP500", what="killed"))
+        is_free = "/leases" in path or path.endswith("-history") or ("dryRun", "All") in options.get("query", ())
+        if verb != "GET" and not is_free:
+            self._left -= 1
+        return super()._once(verb, path, place, **options)
+
+
+@pytest.mark.parametrize(("writes", "more"), [(15, 2), pytest.param(1, 7, marks=pytest.mark.real)])
+def test_runs_that_are_killed_at_their_writes_end_like_an_undisturbed_one(stack: World, writes: int, more: int) -> None:
+    """Each comes a few writes further; every driver is replaced once, and proven by a validation of its own.
+
+    GPU work with a budget is on the way, and none of it is ever one pod short of what its budget says.
+    """
+    serve(stack, replicas=4)
+    for name in (f"spare-{number:02}" for number in range(1, more + 1)):
+        if name not in nodes(stack):
+            stack.declare({"name": name, "pool": "t4"})
+    roll_out(stack)
+    version, killed, replaced = f"580.65.0{writes}", 0, set(uids(stack).values())
+    policy = {"max_parallel_upgrades": 3, "max_unavailable": "100%"}
+    stack.settings(driver={"version": version, "upgrade_policy": policy})
+    result = None
+    while result is None:
+        assert killed < 500
+        try:
+            result = applied(stack, Mortal(connect(str(stack.account())), writes))
+        except Killed:
+            killed += 1
+        replaced |= set(uids(stack).values())
+        budget = stack.json("poddisruptionbudget", "serve")["status"]
+        assert budget["currentHealthy"] >= budget["desiredHealthy"]
+    assert killed > 40 / writes
+    assert {state for state, _ in of_drivers(result).values()} == {State.READY}
+    assert_over(stack, version)
+    assert proofs(stack) == uids(stack)
+    assert len(replaced) == 2 * len(nodes(stack))
+    stack.kubectl("delete", "deployment,poddisruptionbudget", "serve")
+
+
+def serve(world: World, *, replicas: int) -> None:
+    """Run pods that use GPUs without a request, on any GPU node, all but one of which have to be there always."""
+    labels, metadata = {"app": "serve"}, {"name": "serve", "namespace": "default"}
+    containers = [{"name": "main", "image": "busybox", "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]}]
+    pod = {
+        "containers": containers,
+        "nodeSelector": {"nvidia.com/gpu.present": "true"},
+        "tolerations": [{"operator": "Exists", "key": "nvidia.com/gpu"}],
+        "terminationGracePeriodSeconds": 0,
+    }
+    template = {"metadata": {"labels": labels}, "spec": pod}
+    spec = {"replicas": replicas, "selector": {"matchLabels": labels}, "template": template}
+    world.submit({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec})
+    budget = {"minAvailable": replicas - 1, "selector": {"matchLabels": labels}}
+    version = connect(str(world.kubeconfig)).eviction_version()
+    world.submit({"apiVersion": version, "kind": "PodDisruptionBudget", "metadata": metadata, "spec": budget})
+    world.until(lambda: world.json("deployment", "serve")["status"].get("readyReplicas") == replicas)
