@@ -5,6 +5,8 @@ SHELL := /bin/bash
 .DELETE_ON_ERROR:
 
 PYTHON ?= python3
+# The files of tests to run, if not all: make test TESTS=tests/rollout
+TESTS ?=
 VENV ?= .venv
 BIN := $(abspath $(VENV))/bin
 STAMP := $(VENV)/installed-from-pyproject
@@ -38,7 +40,7 @@ demo: $(STAMP) ## A GPU stack on a simulated cluster, in about a minute, without
 
 # Many tests wait for a simulated cluster: three workers on two cores, and so on. Those of a file may share one.
 test: $(STAMP) ## Run the tests
-	@python -m pytest -q -n $$(( $$(nproc) * 3 / 2 )) --dist loadfile
+	@python -m pytest -q -n $$(( $$(nproc) * 3 / 2 )) --dist loadfile $(TESTS)
 
 test-contract: $(STAMP) ## The API that we rely on: the sandbox's and a real one's
 	@[ -n "$${GPU_PROVISION_TEST_KUBECONFIG:-}" ] \
@@ -48,11 +50,11 @@ test-contract: $(STAMP) ## The API that we rely on: the sandbox's and a real one
 test-real: $(STAMP) ## Everything on a real Kubernetes, down to real pods; as root
 	@[ "$$(id -u)" -eq 0 ] || { printf '%s\n' $(NEEDS_ROOT); exit 1; }
 	@python -m tests.real.binaries
-	@python -m pytest -q -m real -n 2 --dist loadfile
+	@python -m pytest -q -m real -n 2 --dist loadfile $(TESTS)
 
 test-hosts: $(STAMP) ## The host phase over SSH, on virtual machines and on hosts by the dozen; as root
 	@python -m tests.real.hosts
-	@python -m pytest -q -m 'hosts and not spare'
+	@python -m pytest -q -m 'hosts and not spare' $(TESTS)
 
 lint: $(STAMP) ## Check style, types and layers
 	@ruff check .
