@@ -1,69 +1,27 @@
-"""A cluster as this project uses it: plain dicts in and out, every call bounded in time and counted.
-
-The slice of the ``kubernetes`` package that is used: kubeconfig loading, ApiClient and DynamicClient.request.
-Paths of the few kinds that we handle are a table, so no discovery is needed.
-"""
+"""A cluster as this project uses it: what can be asked of its objects, plain dicts in and out."""
 
 from __future__ import annotations
 
 import json
-import threading
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from gpu_provision.cluster.errors import (
-    NotFound,
-    Outdated,
-    Overloaded,
-    Place,
-    no_api_server,
-)
+from gpu_provision.cluster.connection import CONNECT_SECONDS, Connection
+from gpu_provision.cluster.errors import NotFound, Outdated, no_api_server
 from gpu_provision.cluster.kubeconfig import api_client, names
-from gpu_provision.cluster.silence import Silence
+from gpu_provision.cluster.paths import KINDS, path_of, path_to
 from gpu_provision.cluster.stream import WatchStream
 from gpu_provision.model.access import Permission
 from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, ref_of
-from gpu_provision.model.findings import Unreachable
 from gpu_provision.planning.compare import FIELD_MANAGER
 
-CONNECT_SECONDS, READ_SECONDS = 5, 30
 _MERGE_PATCH = "application/merge-patch+json"
 _APPLY_PATCH = "application/apply-patch+yaml"
 _METADATA_ALONE = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+_CREATED = 201
 _STATUS_CHANGES = 5  # of an object whose edit is undone; controllers write a status several times a second in a rollout
-
-
 _AUTHORIZATION = "authorization.k8s.io/v1"
 _NOWHERE = "gpu-provision.none"  # no namespace can have this name, so only what holds everywhere holds there
-
-KINDS: Mapping[Kind, str] = {
-    Kind("apiextensions.k8s.io/v1", "CustomResourceDefinition"): "customresourcedefinitions",
-    Kind("apps/v1", "ControllerRevision"): "controllerrevisions",
-    Kind("apps/v1", "DaemonSet"): "daemonsets",
-    Kind("apps/v1", "Deployment"): "deployments",
-    Kind("coordination.k8s.io/v1", "Lease"): "leases",
-    Kind("monitoring.coreos.com/v1", "ServiceMonitor"): "servicemonitors",
-    Kind("nfd.k8s-sigs.io/v1alpha1", "NodeFeature"): "nodefeatures",
-    Kind("node.k8s.io/v1", "RuntimeClass"): "runtimeclasses",
-    Kind("nvidia.com/v1", "ClusterPolicy"): "clusterpolicies",
-    Kind("nvidia.com/v1alpha1", "NVIDIADriver"): "nvidiadrivers",
-    Kind("policy/v1", "PodDisruptionBudget"): "poddisruptionbudgets",
-    Kind("policy/v1beta1", "PodDisruptionBudget"): "poddisruptionbudgets",  # before Kubernetes 1.22
-    Kind("rbac.authorization.k8s.io/v1", "ClusterRole"): "clusterroles",
-    Kind("rbac.authorization.k8s.io/v1", "ClusterRoleBinding"): "clusterrolebindings",
-    Kind("rbac.authorization.k8s.io/v1", "Role"): "roles",
-    Kind("rbac.authorization.k8s.io/v1", "RoleBinding"): "rolebindings",
-    Kind("v1", "ConfigMap"): "configmaps",
-    Kind("v1", "Event"): "events",
-    Kind("v1", "Namespace"): "namespaces",
-    Kind("v1", "Node"): "nodes",
-    Kind("v1", "Pod"): "pods",
-    Kind("v1", "Secret"): "secrets",
-    Kind("v1", "Service"): "services",
-    Kind("v1", "ServiceAccount"): "serviceaccounts",
-}
-"""Every kind that this tool reads or writes, and its plural name in the REST path."""
 
 
 class Listing(NamedTuple):
@@ -88,37 +46,8 @@ class Granted(NamedTuple):
     incomplete: bool
 
 
-class Cluster:
-    """One API server, one user.
-
-    Attributes:
-        name: The kubeconfig context's name.
-        server: URL of the API server.
-        user: Name of the kubeconfig's entry whose credentials are used; what the server calls us is `whoami`.
-        advice: What a reader can do if the API server does not answer.
-        patience: Seconds for which a request is repeated while the server is silent or overloaded.
-        requests: Number of requests sent so far.
-        silence: Whether the server answers, and since when it does not.
-        fence: Asked before every write with its path; raises if we may not write any more.
-        date: The server's clock as its last answer told it; empty if it does not tell.
-    """
-
-    def __init__(self, client: Any, *, name: str, server: str, user: str = "") -> None:
-        """Keep a DynamicClient; use `connect` to make one."""
-        self._client = client
-        self._counting = threading.Lock()
-        self.name, self.server, self.user = name, server, user
-        self.advice = "check that the cluster runs and that this machine may reach it: kubectl version"
-        self.patience = 0.0
-        self.requests = 0
-        self.silence = Silence()
-        self.fence: Callable[[str], None] = open_to_all
-        self.date = ""
-        self._hurried = threading.Event()
-
-    def hurry(self) -> None:
-        """Have no patience any more, not even for what is under way: somebody wants the end. From any thread."""
-        self._hurried.set()
+class Cluster(Connection):
+    """One API server, one user, and the verbs on its objects."""
 
     def version(self) -> str:
         """Return the server's version, such as ``v1.34.1``; the cheapest question to see if anybody is there."""
@@ -172,7 +101,7 @@ class Cluster:
 
     def read(self, ref: ObjectRef) -> Manifest:
         """Return one object. Raises NotFound."""
-        return self._json("GET", _path(ref.type, ref.namespace, ref.name), str(ref))
+        return self._json("GET", path_of(ref), str(ref))
 
     def list(
         self,
@@ -190,7 +119,7 @@ class Cluster:
         """
         query = _selectors(label_selector, field_selector)
         try:
-            answer = self._json("GET", _path(kind, namespace), KINDS[kind], query=query, patience=patience)
+            answer = self._json("GET", path_to(kind, namespace), KINDS[kind], query=query, patience=patience)
         except NotFound:
             return Listing([], "")
         items = [{"apiVersion": kind.api_version, "kind": kind.kind, **item} for item in answer.get("items") or ()]
@@ -226,7 +155,7 @@ class Cluster:
 
     def _applied(self, manifest: Manifest, query: Sequence[tuple[str, str]]) -> Applied:
         ref = ref_of(manifest)
-        path = _path(ref.type, ref.namespace, ref.name)
+        path = path_of(ref)
         response = self._send("PATCH", path, f"{ref}", body=manifest, query=query, content_type=_APPLY_PATCH)
         warnings = tuple(response.headers.getlist("Warning")) if "Warning" in response.headers else ()
         return Applied(json.loads(response.data), response.status == _CREATED, warnings)
@@ -249,7 +178,7 @@ class Cluster:
     def merge(self, ref: ObjectRef, change: Mapping[str, Any]) -> Manifest:
         """Merge a change into an existing object; None removes. Raises Outdated if it holds another version or uid."""
         query = [("fieldManager", FIELD_MANAGER)]
-        path = _path(ref.type, ref.namespace, ref.name)
+        path = path_of(ref)
         response = self._send("PATCH", path, str(ref), body=change, query=query, content_type=_MERGE_PATCH)
         return dict(json.loads(response.data))
 
@@ -270,20 +199,20 @@ class Cluster:
         names = {"name": pod.name, "namespace": pod.namespace}
         options = {"preconditions": {"uid": uid}}
         body = {"apiVersion": api_version, "kind": "Eviction", "metadata": names, "deleteOptions": options}
-        path = f"{_path(pod.type, pod.namespace, pod.name)}/eviction"
+        path = f"{path_of(pod)}/eviction"
         self._json("POST", path, f"eviction of {pod}", body=body, patience=0.0)
 
     def create(self, manifest: Manifest) -> Manifest:
         """Create an object. Raises AlreadyExists."""
         ref = ref_of(manifest)
         query = [("fieldManager", FIELD_MANAGER), ("fieldValidation", "Strict")]
-        return self._json("POST", _path(ref.type, ref.namespace), str(ref), body=manifest, query=query)
+        return self._json("POST", path_to(ref.type, ref.namespace), str(ref), body=manifest, query=query)
 
     def replace(self, manifest: Manifest) -> Manifest:
         """Replace an object; its resourceVersion guards against writers in between. Raises Rejected."""
         ref = ref_of(manifest)
         query = [("fieldManager", FIELD_MANAGER)]
-        return self._json("PUT", _path(ref.type, ref.namespace, ref.name), str(ref), body=manifest, query=query)
+        return self._json("PUT", path_of(ref), str(ref), body=manifest, query=query)
 
     def delete(self, ref: ObjectRef, *, uid: str = "") -> None:
         """Delete an object with what it owns; an object that is gone already is no error."""
@@ -297,7 +226,7 @@ class Cluster:
         body: dict[str, Any] = {"propagationPolicy": policy}
         body |= {"preconditions": {"uid": uid}} if uid else {}
         try:
-            self._json("DELETE", _path(ref.type, ref.namespace, ref.name), str(ref), body=body)
+            self._json("DELETE", path_of(ref), str(ref), body=body)
         except NotFound:
             return
 
@@ -308,14 +237,14 @@ class Cluster:
             ("tailLines", str(lines)),
             *([("previous", "true")] if previous else []),
         ]
-        response = self._send("GET", f"{_path(ref.type, ref.namespace, ref.name)}/log", f"log of {ref}", query=query)
+        response = self._send("GET", f"{path_of(ref)}/log", f"log of {ref}", query=query)
         return tuple(response.data.decode(errors="replace").splitlines())
 
     def events(self, item: Manifest) -> Sequence[Manifest]:
         """Return what was noted about an object of late; the server keeps events for an hour or so."""
         metadata = item["metadata"]
         query = [("fieldSelector", f"involvedObject.uid={metadata['uid']}")]
-        path = _path(Kind("v1", "Event"), metadata.get("namespace", ""))
+        path = path_to(Kind("v1", "Event"), metadata.get("namespace", ""))
         return self._json("GET", path, f"events of {ref_of(item)}", query=query).get("items") or ()
 
     def watch(
@@ -327,84 +256,12 @@ class Cluster:
         query += _selectors(label_selector, field_selector)
         timeout = (CONNECT_SECONDS, WatchStream.SECONDS + 10)
         place = self._place("WATCH", KINDS[kind])
-        response = self._once("GET", _path(kind), place, query=query, timeout=timeout)
+        response = self._once("GET", path_to(kind), place, query=query, timeout=timeout)
         return WatchStream(response, kind, lambda: self.silence.noted(place))
-
-    def _place(self, verb: str, subject: str) -> Place:
-        return Place(self.server, verb, subject, self.advice)
-
-    def _json(self, verb: str, path: str, subject: str, **options: Any) -> dict[str, Any]:
-        response = self._send(verb, path, subject, **options)
-        try:
-            return dict(json.loads(response.data))
-        except (ValueError, TypeError) as error:
-            raise no_api_server(self._place(verb, subject)) from error
-
-    def _send(self, verb: str, path: str, subject: str, *, patience: float | None = None, **options: Any) -> Any:
-        give_up = time.monotonic() + (self.patience if patience is None else patience)
-        place = self._place(verb, subject)
-        while True:
-            try:
-                return self._once(verb, path, place, **options)
-            except Unreachable as error:
-                pause = error.retry_after if isinstance(error, Overloaded) else 0.5
-                if self._hurried.is_set() or time.monotonic() + pause > give_up:
-                    raise
-                self._hurried.wait(pause)  # the server itself asked for this pause, or nobody is there to ask
-
-    def _once(  # noqa: PLR0913 (the parts of an HTTP request)
-        self,
-        verb: str,
-        path: str,
-        place: Place,
-        *,
-        body: Any = None,
-        query: Sequence[tuple[str, str]] = (),
-        content_type: str = "application/json",
-        accept: str = "application/json",
-        timeout: tuple[float, float] = (CONNECT_SECONDS, READ_SECONDS),
-    ) -> Any:
-        if verb != "GET":
-            self.fence(path)
-        with self._counting:
-            self.requests += 1
-        with self.silence.noted(place):
-            response = self._client.request(
-                verb.lower(),
-                path,
-                body=body,
-                query_params=[*query],
-                header_params={"Accept": accept},
-                content_type=content_type,
-                serialize=False,
-                _request_timeout=timeout,
-            )
-            self.date = response.headers.get("Date", "")
-            if ("watch", "true") not in query:
-                _ = response.data  # read here, so that a connection lost in the middle is translated too
-            return response
-
-
-_CREATED = 201
-
-
-def open_to_all(_path: str) -> None:
-    """Let every write pass: the fence of a cluster that nobody has locked."""
 
 
 def _selectors(labels: str, fields: str) -> list[tuple[str, str]]:
     return [(name, value) for name, value in (("labelSelector", labels), ("fieldSelector", fields)) if value]
-
-
-def path_of(ref: ObjectRef) -> str:
-    """Return an object's REST path."""
-    return _path(ref.type, ref.namespace, ref.name)
-
-
-def _path(kind: Kind, namespace: str = "", name: str = "") -> str:
-    prefix = "/apis/" if "/" in kind.api_version else "/api/"
-    scope = f"/namespaces/{namespace}" if namespace else ""
-    return f"{prefix}{kind.api_version}{scope}/{KINDS[kind]}{f'/{name}' if name else ''}"
 
 
 def connect(kubeconfig: str = "", context: str = "") -> Cluster:

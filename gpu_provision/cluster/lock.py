@@ -14,10 +14,12 @@ from collections.abc import Callable
 from typing import Self
 
 from gpu_provision.cluster import leases
-from gpu_provision.cluster.client import Cluster, open_to_all, path_of
+from gpu_provision.cluster.client import Cluster
+from gpu_provision.cluster.connection import open_to_all
 from gpu_provision.cluster.errors import AlreadyExists, NotFound, Outdated
 from gpu_provision.cluster.holders import identity, is_alive_here, is_dead
 from gpu_provision.cluster.leases import Lease
+from gpu_provision.cluster.paths import path_of
 from gpu_provision.model.cluster import Manifest, ObjectRef
 from gpu_provision.model.findings import Locked, ProvisionError, Rejected
 from gpu_provision.model.inventory import Inventory

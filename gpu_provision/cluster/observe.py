@@ -9,8 +9,9 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 
 from gpu_provision.cluster import leases, records
-from gpu_provision.cluster.client import KINDS, Cluster
+from gpu_provision.cluster.client import Cluster
 from gpu_provision.cluster.facts import node_facts
+from gpu_provision.cluster.paths import KINDS
 from gpu_provision.model.cluster import ClusterFacts, Kind, Manifest, ObjectRef, ref_of
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.planning.membership import PART_OF, STACK, applyset_id, group_kind, kinds_of

@@ -14,7 +14,8 @@ from contextlib import contextmanager, suppress
 from typing import Any
 from urllib.parse import urlencode
 
-from gpu_provision.cluster.client import READ_SECONDS, Cluster
+from gpu_provision.cluster.client import Cluster
+from gpu_provision.cluster.connection import READ_SECONDS
 from gpu_provision.cluster.errors import Place, translated
 from gpu_provision.model.cluster import ObjectRef
 from gpu_provision.model.findings import Finding, Rejected, Unreachable

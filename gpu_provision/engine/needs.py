@@ -1,6 +1,6 @@
 """What this tool asks of an API server, as permissions: from the inventory alone, so that rights can come first.
 
-Every request goes through `gpu_provision.cluster.client`; a test compares what it sent in runs of all kinds with
+Every request goes through `gpu_provision.cluster.connection`; a test compares what it sent in runs of all kinds with
 what stands here.
 """
 
@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import fields, replace
 from typing import Any
 
-from gpu_provision.cluster.client import KINDS
 from gpu_provision.cluster.history import history_ref
 from gpu_provision.cluster.leases import lock_ref
 from gpu_provision.cluster.observe import (
@@ -22,6 +21,7 @@ from gpu_provision.cluster.observe import (
     named_config_maps,
     named_secrets,
 )
+from gpu_provision.cluster.paths import KINDS
 from gpu_provision.cluster.records import record_ref
 from gpu_provision.components import prerequisites
 from gpu_provision.engine.view import scopes

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpu_provision.cluster.client import KINDS
 from gpu_provision.cluster.leases import lock_ref
 from gpu_provision.cluster.observe import MEMBER_KINDS, NAMESPACE, NODE, POD
+from gpu_provision.cluster.paths import KINDS
 from gpu_provision.cluster.remains import FEATURE, nfd_lock
 from gpu_provision.components import prerequisites
 from gpu_provision.engine import needs

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from gpu_provision.cluster.client import Cluster, connect
+from gpu_provision.cluster.connection import Connection
 from gpu_provision.cluster.errors import AlreadyExists, FieldConflict, NotFound, Outdated, Overloaded
 from gpu_provision.model.cluster import Kind, ObjectRef, ref_of
 from gpu_provision.model.findings import ProvisionError, Refused, Rejected, Unreachable, UsageError
@@ -176,7 +177,7 @@ def test_a_server_that_is_gone_for_a_moment_is_asked_again(cluster: Cluster, kin
 
 
 def test_a_server_that_accepts_and_never_answers_is_given_up(mute: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(Cluster._once.__kwdefaults__, "timeout", (0.2, 0.2))
+    monkeypatch.setitem(Connection._once.__kwdefaults__, "timeout", (0.2, 0.2))
     with pytest.raises(Unreachable) as caught:
         mute.version()
     assert caught.value.findings[0].code == "GP301"
@@ -184,7 +185,7 @@ def test_a_server_that_accepts_and_never_answers_is_given_up(mute: Cluster, monk
 
 
 def test_every_request_has_a_deadline() -> None:
-    connecting, reading = Cluster._once.__kwdefaults__["timeout"]
+    connecting, reading = Connection._once.__kwdefaults__["timeout"]
     assert 0 < connecting <= 10
     assert 0 < reading <= 60
 

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from gpu_provision.cluster import lock
-from gpu_provision.cluster.client import Cluster, connect
+from gpu_provision.cluster.client import connect
+from gpu_provision.cluster.connection import Connection
 from gpu_provision.engine.removing import Removing, Terms, look
 from gpu_provision.inventory import load
 from gpu_provision.removal import codes
@@ -175,20 +176,20 @@ class Killed(SystemExit):
 @pytest.fixture
 def mortal(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     """Have what this process does from now on end after so many writes, as if it was killed: none is sent any more."""
-    send = Cluster._once
+    send = Connection._once
     dead = re.sub(r"pid \d+", "pid 999999999", lock.identity())
     monkeypatch.setattr(lock, "identity", lambda: dead)
 
     def kill_after(writes: int) -> None:
         left = [writes]
 
-        def once(self: Cluster, verb: str, path: str, *arguments: Any, **options: Any) -> Any:
+        def once(self: Connection, verb: str, path: str, *arguments: Any, **options: Any) -> Any:
             left[0] -= verb != "GET"
             if left[0] < 0 and verb != "GET":
                 raise Killed
             return send(self, verb, path, *arguments, **options)
 
-        monkeypatch.setattr(Cluster, "_once", once)
+        monkeypatch.setattr(Connection, "_once", once)
 
     return kill_after
 

@@ -9,6 +9,7 @@ import pytest
 
 from gpu_provision.cluster.client import Cluster, connect
 from gpu_provision.cluster.errors import AlreadyExists, FieldConflict, Gone, NotFound, Outdated
+from gpu_provision.cluster.paths import KINDS
 from gpu_provision.cluster.watching import Mirror, Scope
 from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import Refused, Rejected
@@ -201,7 +202,7 @@ def test_a_watch_tells_every_change_since_a_list(cluster: Cluster, namespace: st
 def forgotten(server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Kind]:
     """A kind whose first versions the server does not know any more: one that it has known for a moment only."""
     plural, kind = establish(server, definition("forgottens")), Kind(f"{GROUP}/v1", "Forgotten")
-    monkeypatch.setattr("gpu_provision.cluster.client.KINDS", {kind: plural})
+    monkeypatch.setitem(KINDS, kind, plural)
     if server.compact:
         server.compact()
     yield kind
