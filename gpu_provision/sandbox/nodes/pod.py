@@ -62,7 +62,13 @@ class PodWorker:
 
     def start(self) -> None:
         """Begin, unless the pod has already ended."""
-        if (self.pod.get("status") or {}).get("phase") not in _ENDED and self._life is None:
+        status = self.pod.get("status") or {}
+        if status.get("phase") in _ENDED or self._life is not None:
+            return
+        if status.get("containerStatuses") and not self.adopted:
+            self._lose_containers()  # they ran on a machine that has forgotten everything, such as its driver
+            self._life = asyncio.create_task(self._live_after_reboot())
+        else:
             self._life = asyncio.create_task(self._live())
 
     def update(self, pod: Object) -> None:
@@ -95,11 +101,14 @@ class PodWorker:
             return
         self._cancel_life()
         self._runner.forget_all()
+        self._lose_containers()
+        self._life = asyncio.create_task(self._live_after_reboot())
+
+    def _lose_containers(self) -> None:
         for record in (*self.inits, *self.mains):
             if record.running:
                 record.end(_LOST, "Unknown")
         self.pod_ip, self.adopted = "", False
-        self._life = asyncio.create_task(self._live_after_reboot())
 
     def _cancel_life(self) -> None:
         if self._life is not None:

@@ -49,7 +49,7 @@ class Registration:
 
     def _recall_devices(self, node: Object) -> None:
         """A kubelet that restarts knows the resource, but no device is healthy until the plugin is back."""
-        if nodes.GPU_RESOURCE in ((node.get("status") or {}).get("capacity") or {}) and self._machine.known:
+        if nodes.GPU_RESOURCE in ((node.get("status") or {}).get("capacity") or {}):
             self._machine.state.devices = self._machine.state.devices or 0
 
     def _changed(self) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -214,4 +217,27 @@ def test_a_restart_of_the_sandbox_changes_nothing(simulate: Simulate) -> None:
         assert node["metadata"]["labels"] == before["node"]["metadata"]["labels"]
 
     simulate(first)
+    simulate(second)
+
+
+def test_pods_on_a_machine_that_forgot_everything_start_again(simulate: Simulate, tmp_path: Path) -> None:
+    """They claim a driver that is not loaded any more: as after a reboot, each container runs anew, in its order."""
+
+    async def first(lab: Any) -> None:
+        await everything(lab)
+        await lab.allocatable(1)
+
+    async def second(lab: Any) -> None:
+        for app in OPERANDS:
+            await lab.until(partial(restarted, lab, app), app)
+            await lab.ready(app)
+        await lab.allocatable(1)
+        await lab.create(workload(container=ONE_GPU))
+        assert (await lab.ended("workload"))["status"]["phase"] == "Succeeded"
+
+    async def restarted(lab: Any, app: str) -> bool:
+        return bool((await lab.pod(app))["status"]["containerStatuses"][0]["restartCount"])
+
+    simulate(first)
+    shutil.rmtree(tmp_path / "machines")
     simulate(second)
