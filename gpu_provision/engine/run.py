@@ -5,39 +5,27 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import partial
 
-from gpu_provision import components
 from gpu_provision.cluster.client import Cluster
-from gpu_provision.cluster.errors import AlreadyExists, NotFound, Outdated
+from gpu_provision.cluster.errors import AlreadyExists
 from gpu_provision.cluster.lock import WriteLock
 from gpu_provision.cluster.watching import Mirror
-from gpu_provision.engine.actions import (
-    EvictPod,
-    HarvestPod,
-    LabelNode,
-    MoveNode,
-    RemovePod,
-    StartPod,
-    Step,
-    next_steps,
-)
+from gpu_provision.engine.actions import Step, next_steps
 from gpu_provision.engine.book import Book, reason_of
 from gpu_provision.engine.objects import Objects
 from gpu_provision.engine.reading import Reading
 from gpu_provision.engine.rollout import VALIDATION, Rollout
-from gpu_provision.engine.settle import SETTLED, Settler
+from gpu_provision.engine.settle import SETTLED, settler_of
 from gpu_provision.engine.standing import Standing
+from gpu_provision.engine.steps import SEEN_SECONDS, Steps
 from gpu_provision.engine.timeline import Timeline, with_steps
 from gpu_provision.engine.validations import Validations
 from gpu_provision.engine.view import View, scopes
 from gpu_provision.engine.way_back import WayBack, way_back
 from gpu_provision.model.cluster import ref_of
-from gpu_provision.model.findings import Finding, Rejected, Severity
+from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.history import Ending, Record
-from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Action, Change, Plan
 from gpu_provision.model.progress import Event, NodeState, RunResult, State
 from gpu_provision.planning.plan import deletions
@@ -50,11 +38,8 @@ OnStates = Callable[[Mapping[Key, NodeState]], None]
 PATIENCE_SECONDS = 60.0
 """For how long a run bears an API server that does not answer: about a restart of a control plane."""
 
-_PARALLEL = 16
 _COALESCE_SECONDS = 0.1
-_SEEN_SECONDS = 5.0  # within which the effect of a step comes back through a watch, also on a busy server
 _TELL_SECONDS = 4.0  # of silence before it is told, and between two times
-_RECORD = "record"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +86,11 @@ class Run:
         self._objects = Objects(cluster, reading, on_wait=self._on_wait)
         self._validations = Validations(cluster, reading)
         self._rollout = Rollout(cluster, reading.context.inventory)
+        self._steps = Steps(
+            cluster, self._rollout, self._validations, rejected=self._settler.rejected, on_end=self._wake
+        )
         self._book = Book(cluster, reading, back_to=back_to, say=self._say, reached=self._reached)
         self._states: dict[Key, NodeState] = {}
-        self._running: dict[object, Future[None]] = {}
-        self._not_before: dict[Step, float] = {}
-        self._written: list[Step] = []
         self._mirror: Mirror | None = None
         self._cancelled = False
         self._told_silence = float("-inf")
@@ -118,7 +103,7 @@ class Run:
         self._cluster.hurry()
         self._wake()
 
-    def _wake(self, _: object = None) -> None:
+    def _wake(self) -> None:
         if self._mirror is not None:
             self._mirror.wake()
 
@@ -157,7 +142,7 @@ class Run:
 
     @property
     def _changed(self) -> int:
-        return len(self._objects.written) + len(self._written)
+        return len(self._objects.written) + len(self._steps.written)
 
     def _ending(self) -> Ending:
         if self._cancelled:
@@ -189,9 +174,9 @@ class Run:
 
     def _follow(self, mirror: Mirror, lock: WriteLock) -> Situation:
         left_overs = self._left_overs(self._view.look(mirror, self._objects.members, self._validations.passed))
-        with ThreadPoolExecutor(_PARALLEL) as pool:
+        with self._steps:
             while True:
-                self._collect()
+                self._steps.collect()
                 if lock.lost is not None:
                     raise lock.lost
                 now = time.monotonic()
@@ -199,18 +184,18 @@ class Run:
                 if self._rollout.goes_back:
                     return seen
                 for step in steps:
-                    self._start(pool, step, now)
-                self._keep_record(pool, now)
+                    self._steps.start(step, now)
+                self._steps.keep_record(now)
                 if self._cancelled or self._is_over(steps):
                     return seen
                 self._tell_silence(mirror.silence)
                 spent = time.monotonic() - now
                 wait = min(self._settler.next_deadline(now), self._rollout.seconds())
-                mirror.wait(min(wait, _SEEN_SECONDS) if steps or mirror.silence else wait)
+                mirror.wait(min(wait, SEEN_SECONDS) if steps or mirror.silence else wait)
                 time.sleep(min(_COALESCE_SECONDS, spent))  # many events, one look; looking takes half of the time
 
     def _is_over(self, steps: Collection[Step]) -> bool:
-        return not steps and not self._running and all(state.state in SETTLED for state in self._states.values())
+        return not steps and not self._steps.is_busy and all(state.state in SETTLED for state in self._states.values())
 
     def _on_wait(self) -> None:
         self._tell_silence(self._cluster.silence.seconds)
@@ -245,8 +230,8 @@ class Run:
     def _roll_out(
         self, seen: Situation, raw: dict[Key, NodeState], mirror: Mirror, left_overs: frozenset[str], now: float
     ) -> tuple[Situation, list[Step]]:
-        rollout, is_moving = self._rollout, any(isinstance(step, MoveNode) for step in self._running)
-        rollout.look(seen, mirror, without=left_overs, is_moving=is_moving)
+        rollout = self._rollout
+        rollout.look(seen, mirror, without=left_overs, is_moving=self._steps.is_moving)
         if self._validations.demand(proofs := {(VALIDATION, node) for node in rollout.unproven()}):
             for key in proofs:
                 self._settler.rejected.pop(key, None)
@@ -280,71 +265,6 @@ class Run:
         self._timeline.observe(event, time.monotonic())
         self._listen(event)
 
-    def _start(self, pool: ThreadPoolExecutor, step: Step, now: float) -> None:
-        """Start a step, unless it runs or its effect may just not have been seen yet."""
-        if step in self._running or now < self._not_before.get(step, 0.0):
-            return
-        self._not_before[step] = now + _SEEN_SECONDS
-        self._submit(pool, step, partial(self._perform, step))
-
-    def _keep_record(self, pool: ThreadPoolExecutor, now: float) -> None:
-        if self._validations.is_due(now) and _RECORD not in self._running:
-            self._submit(pool, _RECORD, partial(self._validations.record, now))
-
-    def _submit(self, pool: ThreadPoolExecutor, name: object, work: Callable[[], None]) -> None:
-        self._running[name] = pool.submit(work)
-        self._running[name].add_done_callback(self._wake)
-
-    def _collect(self) -> None:
-        for name, future in list(self._running.items()):
-            if future.done():
-                del self._running[name]
-                future.result()
-
-    def _perform(self, step: Step) -> None:
-        try:
-            self._do(step)
-        except (AlreadyExists, NotFound, Outdated):
-            return  # somebody was faster, or the object is gone: the next look tells
-        except Rejected as error:
-            self._settler.rejected[step.key] = f"{step.ref}: {error.findings[0].evidence or error}"
-
-    def _do(self, step: Step) -> None:
-        match step:
-            case LabelNode():
-                self._cluster.label(step.ref, step.uid, dict(step.labels))
-            case StartPod():
-                self._cluster.create(step.manifest)
-            case RemovePod():
-                self._cluster.delete(step.ref, uid=step.uid)
-            case MoveNode():
-                self._rollout.move(step)
-            case EvictPod():
-                self._rollout.evict(step)
-            case HarvestPod():
-                self._validations.harvest(step)
-                return
-        self._written.append(step)
-
 
 def _creates_namespace(change: Change, name: str) -> bool:
     return change.action is Action.CREATE and change.ref.kind == "Namespace" and change.ref.name == name
-
-
-def settler_of(reading: Reading) -> Settler:
-    """Return a settler with the requirements and deadlines of a reading's components."""
-    inventory, active = reading.context.inventory, reading.desired.keys()
-    catalogue = {component.name: component for component in components.COMPONENTS}
-    return Settler(
-        requires=components.requirements(inventory),
-        timeouts={name: timeout_of(catalogue[name], inventory) for name in active},
-    )
-
-
-def timeout_of(component: components.Component, inventory: Inventory) -> int:
-    """Return the seconds that a component may take on a node."""
-    spec = component.spec(inventory)
-    return int(getattr(spec, "timeout", _DEFAULT_TIMEOUT))
-
-
-_DEFAULT_TIMEOUT = 300

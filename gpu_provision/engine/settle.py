@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
+from gpu_provision import components
+from gpu_provision.engine.reading import Reading
 from gpu_provision.model.progress import NodeState, State
 from gpu_provision.planning.states import Key
 from gpu_provision.planning.upgrades import is_kept
@@ -121,6 +123,19 @@ class Settler:
     def next_deadline(self, now: float) -> float:
         """Return in how many seconds the next clock runs out, at most 30."""
         return min([_LONGEST_WAIT, *(max(due - now, 0.0) + _JUST_AFTER for due in self._due.values())])
+
+
+def settler_of(reading: Reading) -> Settler:
+    """Return a settler with the requirements and deadlines of a reading's components."""
+    inventory = reading.context.inventory
+    return Settler(
+        requires=components.requirements(inventory),
+        timeouts={
+            component.name: getattr(component.spec(inventory), "timeout", _DEFAULT_SECONDS)
+            for component in components.COMPONENTS
+            if component.name in reading.desired
+        },
+    )
 
 
 _DEFAULT_SECONDS = 300

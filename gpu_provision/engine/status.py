@@ -9,7 +9,7 @@ from gpu_provision.cluster.client import Cluster
 from gpu_provision.components import labels
 from gpu_provision.diagnose import pods as pod_view
 from gpu_provision.engine.reading import Reading
-from gpu_provision.engine.run import settler_of
+from gpu_provision.engine.settle import settler_of
 from gpu_provision.model.cluster import Manifest, NodeFacts, Target, ref_of
 from gpu_provision.model.findings import ProvisionError
 from gpu_provision.model.progress import ComponentStatus, Evidence, NodeState, NodeStatus, State, Status

@@ -1,0 +1,118 @@
+"""The steps of a run: started once, carried out side by side, and remembered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import Self
+
+from gpu_provision.cluster.client import Cluster
+from gpu_provision.cluster.errors import AlreadyExists, NotFound, Outdated
+from gpu_provision.engine.actions import EvictPod, HarvestPod, LabelNode, MoveNode, RemovePod, StartPod, Step
+from gpu_provision.engine.rollout import Rollout
+from gpu_provision.engine.validations import Validations
+from gpu_provision.model.findings import Rejected
+from gpu_provision.planning.states import Key
+
+SEEN_SECONDS = 5.0
+"""Within which the effect of a step comes back through a watch, also on a busy server."""
+
+_PARALLEL = 16
+_RECORD = "record"
+
+
+class Steps:
+    """Carries steps out in threads of its own; leaving the context waits for them.
+
+    Attributes:
+        written: Every step that wrote something.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        rollout: Rollout,
+        validations: Validations,
+        *,
+        rejected: dict[Key, str],
+        on_end: Callable[[], None],
+    ) -> None:
+        """Prepare; nothing is started.
+
+        Args:
+            rejected: Told why the API server refused a step for good.
+            on_end: Called from another thread when something has ended.
+        """
+        self._cluster, self._rollout, self._validations = cluster, rollout, validations
+        self._rejected, self._on_end = rejected, on_end
+        self._pool = ThreadPoolExecutor(_PARALLEL)
+        self._running: dict[object, Future[None]] = {}
+        self._not_before: dict[Step, float] = {}
+        self.written: list[Step] = []  # appended to by several threads; a count would lose some
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Wait for what is under way."""
+        self._pool.shutdown()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether anything has not ended yet, or was not collected."""
+        return bool(self._running)
+
+    @property
+    def is_moving(self) -> bool:
+        """Whether a node is being moved in a rollout."""
+        return any(isinstance(step, MoveNode) for step in self._running)
+
+    def start(self, step: Step, now: float) -> None:
+        """Start a step, unless it runs or its effect may just not have been seen yet."""
+        if step in self._running or now < self._not_before.get(step, 0.0):
+            return
+        self._not_before[step] = now + SEEN_SECONDS
+        self._submit(step, partial(self._perform, step))
+
+    def keep_record(self, now: float) -> None:
+        """Write down what has passed, if that is due."""
+        if self._validations.is_due(now) and _RECORD not in self._running:
+            self._submit(_RECORD, partial(self._validations.record, now))
+
+    def collect(self) -> None:
+        """Forget what has ended. Raises what a step could not go on from."""
+        for name, future in list(self._running.items()):
+            if future.done():
+                del self._running[name]
+                future.result()
+
+    def _submit(self, name: object, work: Callable[[], None]) -> None:
+        self._running[name] = self._pool.submit(work)
+        self._running[name].add_done_callback(lambda _: self._on_end())
+
+    def _perform(self, step: Step) -> None:
+        try:
+            self._do(step)
+        except (AlreadyExists, NotFound, Outdated):
+            return  # somebody was faster, or the object is gone: the next look tells
+        except Rejected as error:
+            self._rejected[step.key] = f"{step.ref}: {error.findings[0].evidence or error}"
+
+    def _do(self, step: Step) -> None:
+        match step:
+            case LabelNode():
+                self._cluster.label(step.ref, step.uid, dict(step.labels))
+            case StartPod():
+                self._cluster.create(step.manifest)
+            case RemovePod():
+                self._cluster.delete(step.ref, uid=step.uid)
+            case MoveNode():
+                self._rollout.move(step)
+            case EvictPod():
+                self._rollout.evict(step)
+            case HarvestPod():
+                self._validations.harvest(step)
+                return
+        self.written.append(step)
