@@ -189,11 +189,11 @@ def destroy(  # noqa: PLR0913 - the options of the command
         Refused: Permissions are missing; nothing was written.
         Unreachable: The API server does not answer.
     """
-    from gpu_provision.engine import access, removal_needs, removing
+    from gpu_provision.engine import access, removal_look, removal_needs, removing
     from gpu_provision.engine.session import Session
 
-    cluster, terms = Session(inventory).cluster, removing.Terms(crds=crds, evict=evict, seconds=timeout)
-    work = removing.Removing(cluster, inventory, removing.look(cluster, inventory, terms), terms, listen)
+    cluster, terms = Session(inventory).cluster, removal_look.Terms(crds=crds, evict=evict, seconds=timeout)
+    work = removing.Removing(cluster, inventory, removal_look.look(cluster, inventory, terms), terms, listen)
     if dry_run:
         return work.preview()
     wanted = removal_needs.to_carry_out(inventory, work.looked.plan.changes, evict=bool(work.looked.users))

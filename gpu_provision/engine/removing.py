@@ -14,13 +14,12 @@ from dataclasses import dataclass, field
 from gpu_provision.cluster import leases, remains
 from gpu_provision.cluster.client import Cluster
 from gpu_provision.cluster.errors import NotFound, Outdated
-from gpu_provision.cluster.facts import node_facts
 from gpu_provision.cluster.lock import WriteLock
 from gpu_provision.cluster.observe import NODE, POD
 from gpu_provision.cluster.watching import Mirror, Scope
-from gpu_provision.components.targets import claims
 from gpu_provision.engine.gpu_users import Evicting
-from gpu_provision.model.cluster import ClusterFacts, Manifest, ObjectRef, ref_of
+from gpu_provision.engine.removal_look import Looked, Terms, look
+from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import Finding, RunFailed
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Action, Change
@@ -28,10 +27,8 @@ from gpu_provision.model.progress import Event, State
 from gpu_provision.model.removal import RemovalResult
 from gpu_provision.planning.membership import STACK, component_of
 from gpu_provision.removal import telling
-from gpu_provision.removal.nodes import Stack, on_node
-from gpu_provision.removal.plan import ACCESS, Removal, Stage, removal, takes_gpus
-from gpu_provision.removal.remains import Remains
-from gpu_provision.removal.users import marked, users
+from gpu_provision.removal.nodes import on_node
+from gpu_provision.removal.plan import ACCESS, Stage
 from gpu_provision.rollout.snapshot import Pod
 from gpu_provision.rollout.workloads import pod_of
 
@@ -44,63 +41,6 @@ _POLL_SECONDS = 0.5
 _TELL_SECONDS = 3.0  # of waiting before it is told what is waited for
 
 Listen = Callable[[Event], None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
-    """What a removal may do.
-
-    Attributes:
-        crds: Whether CustomResourceDefinitions go, too.
-        evict: Whether pods that use GPUs are evicted; without it they forbid the removal.
-        seconds: How long each stage may take.
-    """
-
-    crds: bool = False
-    evict: bool = False
-    seconds: int = 300
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Looked:
-    """One reading, and what follows from it."""
-
-    remains: Remains
-    stack: Stack
-    plan: Removal
-
-    @property
-    def users(self) -> dict[str, tuple[Manifest, ...]]:
-        """Pods of others that would lose their GPUs, by node."""
-        nodes = marked(self.remains.nodes, self.stack.name)
-        return users(self.remains.others, nodes) if takes_gpus(self.plan) else {}
-
-
-def look(cluster: Cluster, inventory: Inventory, terms: Terms, *, known: frozenset[str] = frozenset()) -> Looked:
-    """Read what is left of a stack.
-
-    Args:
-        known: Uids of objects that were the stack's: what they owned may still be there.
-
-    Raises:
-        Unreachable, Refused: As the API server answers.
-    """
-    found = remains.read(cluster, inventory, crds=terms.crds, known=known)
-    stack = _stack(inventory, found)
-    return Looked(remains=found, stack=stack, plan=removal(found, stack, crds=terms.crds))
-
-
-def _stack(inventory: Inventory, found: Remains) -> Stack:
-    facts = ClusterFacts(nodes=tuple(map(node_facts, found.nodes)))
-    listed = {node.name: node.labels for node in inventory.nodes}
-    declared = {name: {**pool.labels, **listed.get(name, {})} for name, pool in claims(inventory, facts).items()}
-    witnesses = (item for ref, item in found.members.items() if ref.kind != "CustomResourceDefinition")
-    return Stack(
-        name=inventory.name,
-        declared=declared,
-        brings_nfd=any(component_of(item) == "nfd" for item in witnesses),
-        is_alone=not found.stacks,
-    )
 
 
 @dataclass(slots=True)

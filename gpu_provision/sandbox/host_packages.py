@@ -1,4 +1,4 @@
-"""Package managers of a simulated host that install and remove kernel headers: a script as in host_tools."""
+"""Software of a simulated host: installed, held, and kernel headers to be installed. Scripts as in host_tools."""
 
 from __future__ import annotations
 
@@ -48,4 +48,56 @@ case $verb in
 esac
 old=$IFS; IFS='|'; set -- ${names#|}; IFS=$old
 for name in "$@"; do "$verb" "$name"; done
+"""
+
+SOFTWARE = r"""#!/bin/sh
+# Installed software, as its fleet has it: the version of the container runtime, the package manager's list.
+case ${0##*/}:${1-} in
+  rpm:-e) TOOL=rpm exec /.sandbox/scripts/packages "$@" ;;
+  rpm:*) case $* in *"package i"*) cat ;; *) sed 's/^package i \([^ ]*\) .*/\1/' ;; esac </.sandbox/packages ;;
+  dpkg-query:*) cat /.sandbox/packages ;;
+  apt-config) ;;
+  *) cat /.sandbox/runtime ;;
+esac
+"""
+
+HOLDS = r"""#!/bin/sh
+# Holds of packages, where each package manager keeps them.
+case " $* " in
+  *" install "* | *" makecache "* | *" refresh "*) TOOL=${0##*/} exec /.sandbox/scripts/packages "$@" ;;
+esac
+tool=${0##*/} verb= names=
+for word in "$@"; do
+  case $word in
+    -* | versionlock) ;;
+    *) if [ -z "$verb" ]; then verb=$word; else names="$names $word"; fi ;;
+  esac
+done
+
+without() {  # without WORD FILE: its lines but for those that hold a package
+  while read -r line; do
+    case " $line" in *" $1" | *" $1-"[0-9]*) ;; *) echo "$line" ;; esac
+  done <"$2" >"$2.new"
+  mv "$2.new" "$2"
+}
+
+marked() {  # marked LETTER NAME: its state in the list of packages
+  while read -r state each rest; do
+    [ "$each" = "$2" ] && state=${1}i
+    echo "$state  $each $rest"
+  done </.sandbox/packages >/.sandbox/packages.new
+  mv /.sandbox/packages.new /.sandbox/packages
+}
+
+for name in $names; do
+  case $tool:$verb in
+    apt-mark:hold) marked h "$name" ;;
+    apt-mark:unhold) marked i "$name" ;;
+    dnf:add) echo "$name-0:1-1.*" >>/etc/dnf/plugins/versionlock.list ;;
+    dnf:delete) without "$name" /etc/dnf/plugins/versionlock.list ;;
+    zypper:addlock) mkdir -p /etc/zypp; echo "solvable_name: $name" >>/etc/zypp/locks ;;
+    zypper:removelock) without "$name" /etc/zypp/locks ;;
+    *) echo "$tool: a simulated host can only hold packages" >&2; exit 1 ;;
+  esac
+done
 """

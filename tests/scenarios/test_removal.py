@@ -12,7 +12,8 @@ import pytest
 from gpu_provision.cluster import lock
 from gpu_provision.cluster.client import connect
 from gpu_provision.cluster.connection import Connection
-from gpu_provision.engine.removing import Removing, Terms, look
+from gpu_provision.engine.removal_look import Terms, look
+from gpu_provision.engine.removing import Removing
 from gpu_provision.inventory import load
 from gpu_provision.removal import codes
 from tests.scenarios.world import World
