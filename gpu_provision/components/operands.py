@@ -23,11 +23,14 @@ DRIVER_INSTALL_DIR = pods.host_volume("driver-install-dir", DRIVER_ROOT, "Direct
 HOST_ROOT = pods.host_volume("host-root", "/")
 HOST_DEV_CHAR = pods.host_volume("host-dev-char", "/dev/char")
 CDI_ROOT = pods.host_volume("cdi-root", "/var/run/cdi", "DirectoryOrCreate")
+OWN_VALIDATION = pods.scratch_volume("own-validation")
+"""What a pod's own check found out, where no other pod can remove it."""
 
 MOUNT_RUN_NVIDIA = pods.mount("run-nvidia", "/run/nvidia", pods.TO_CONTAINER)
 MOUNT_VALIDATIONS = pods.mount("run-nvidia-validations", VALIDATIONS)
 MOUNT_VALIDATIONS_BOTH_WAYS = pods.mount("run-nvidia-validations", VALIDATIONS, pods.BOTH_WAYS)
 MOUNT_HOST_ROOT = pods.mount("host-root", "/host", pods.TO_CONTAINER, read_only=True)
+MOUNT_OWN_VALIDATION = pods.mount(OWN_VALIDATION["name"], VALIDATIONS)
 
 _SELECTED_BY = frozenset({labels.APP, labels.PART_OF})
 
@@ -123,17 +126,32 @@ def validation(  # noqa: PLR0913 -- keyword-only: just the parts in which valida
 
 def driver_validation(context: Context) -> dict[str, Any]:
     """Return the init container that waits until the driver works, and says so in ``driver-ready``."""
+    return _driver_validation(context)
+
+
+def own_driver_validation(context: Context) -> dict[str, Any]:
+    """Return the same for a pod that has to know by itself, in the volume `OWN_VALIDATION`.
+
+    A validator that ends removes what all pods see, and its successor starts only where the toolkit runs: a toolkit
+    that waits for what all pods see may wait for ever.
+    """
+    output = "/own-validation"
+    return _driver_validation(context, {"OUTPUT_DIR": output}, pods.mount(OWN_VALIDATION["name"], output))
+
+
+def _driver_validation(context: Context, env: Mapping[str, str] | None = None, *mounts: Any) -> dict[str, Any]:
     return validation(
         context,
         "driver-validation",
         "driver",
-        env={"WITH_WAIT": "true", **pods.OPERATOR_NAMESPACE},
+        env={"WITH_WAIT": "true", **pods.OPERATOR_NAMESPACE, **(env or {})},
         security=pods.PRIVILEGED_ROOT_S0,
         mounts=[
             MOUNT_HOST_ROOT,
             pods.mount("driver-install-dir", DRIVER_ROOT, pods.TO_CONTAINER),
             MOUNT_VALIDATIONS_BOTH_WAYS,
             pods.mount("host-dev-char", "/host-dev-char"),
+            *mounts,
         ],
     )
 

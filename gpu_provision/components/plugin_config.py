@@ -34,7 +34,7 @@ def volumes(context: Context) -> list[dict[str, Any]]:
     if not is_used(context):
         return []
     name = context.inventory.specs.device_plugin.config_name
-    return [pods.config_volume("available-configs", name), {"name": "config", "emptyDir": {}}]
+    return [pods.config_volume("available-configs", name), pods.scratch_volume("config")]
 
 
 def mounts(context: Context) -> list[dict[str, Any]]:

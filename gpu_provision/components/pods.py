@@ -57,6 +57,11 @@ def host_volume(name: str, path: str, kind: str = "") -> dict[str, Any]:
     return {"name": name, "hostPath": source}
 
 
+def scratch_volume(name: str) -> dict[str, Any]:
+    """Return an empty directory of the pod's own."""
+    return {"name": name, "emptyDir": {}}
+
+
 def config_volume(
     name: str, config_map: str = "", *, mode: int | None = None, items: Iterable[tuple[str, str]] = ()
 ) -> dict[str, Any]:

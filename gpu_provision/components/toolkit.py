@@ -124,12 +124,13 @@ def _pod(spec: ToolkitSpec, runtime: Runtime, context: Context) -> dict[str, Any
         serviceAccountName=_ACCOUNT,
         hostPID=True,
         imagePullSecrets=pods.pull_secrets(spec.image_pull_secrets, validator.image_pull_secrets),
-        initContainers=[operands.driver_validation(context)],
+        initContainers=[operands.own_driver_validation(context)],
         containers=[_container(spec, runtime, context)],
         volumes=[
             pods.config_volume(_ENTRYPOINT, mode=0o700),
             pods.host_volume("toolkit-root", "/run/nvidia/toolkit", "DirectoryOrCreate"),
             operands.RUN_NVIDIA_VALIDATIONS,
+            operands.OWN_VALIDATION,
             operands.DRIVER_INSTALL_DIR,
             operands.HOST_ROOT,
             pods.host_volume("toolkit-install-dir", spec.install_dir),
@@ -155,7 +156,7 @@ def _container(spec: ToolkitSpec, runtime: Runtime, context: Context) -> dict[st
         volumeMounts=[
             pods.mount(_ENTRYPOINT, "/bin/entrypoint.sh", read_only=True, sub_path="entrypoint.sh"),
             pods.mount("toolkit-root", "/run/nvidia/toolkit"),
-            operands.MOUNT_VALIDATIONS,
+            operands.MOUNT_OWN_VALIDATION,
             pods.mount("toolkit-install-dir", spec.install_dir),
             pods.mount("crio-hooks", "/usr/share/containers/oci/hooks.d"),
             pods.mount("driver-install-dir", "/driver-root", pods.TO_CONTAINER),

@@ -20,6 +20,9 @@ OPERANDS = ("driver", "toolkit", "validator", "device_plugin", "gfd", "dcgm", "d
 CONFIG = "pods start anew when a script or file changes that they read only once"
 ONE_GROUP = "one DaemonSet per driver group, each with a name, a selector and a node selector of its own"
 DIGEST = "the digest's own value"
+OWN_CHECK = (
+    "a validator that ends removes the file that the reference's toolkit waits for, and then each waits for the other"
+)
 OWNER = "finalizers of custom resources, of which we have none"
 
 DIFFERENCES: dict[str, dict[str, str]] = {
@@ -31,7 +34,13 @@ DIFFERENCES: dict[str, dict[str, str]] = {
         "node_selector.gpu-provision.io/driver": ONE_GROUP,
         "*.env.DRIVER_CONFIG_DIGEST": DIGEST,
     },
-    "toolkit": {"pod_annotations": CONFIG},
+    "toolkit": {
+        "pod_annotations": CONFIG,
+        "init_containers.driver-validation.env.OUTPUT_DIR": OWN_CHECK,
+        "*.mounts./own-validation": OWN_CHECK,
+        "containers.*.mounts./run/nvidia/validations.volume": OWN_CHECK,
+        "volumes.own-validation": OWN_CHECK,
+    },
     "device_plugin": {"pod_annotations": CONFIG},
     "validator": {"rbac.ClusterRole.nvidia-operator-validator": OWNER},
     "dcgm": {"service.ports": "targetPort is said, which is the default"},

@@ -54,7 +54,7 @@ class Filesystem:
     """A container's view: its mounts, the deepest first, and private files for everything else."""
 
     def __init__(self, mounts: Iterable[Mount], changed: Callable[[], None]) -> None:
-        """Take the mounts of one container; ``changed`` is called when a file of the host changes."""
+        """Take the mounts of one container; ``changed`` is called when a file changes that others may see."""
         self._mounts = sorted(mounts, key=lambda mount: -len(normal(mount.path)))
         self._private: dict[str, str] = {}
         self._changed = changed
@@ -97,7 +97,7 @@ class Filesystem:
             raise ReadOnlyMount(path)
         files, key = self._locate(path)
         files[key] = text
-        if mount is not None and mount.on_host:
+        if mount is not None:
             self._changed()
 
     def remove(self, pattern: str) -> None:

@@ -50,6 +50,7 @@ class MachineState:
         devices: GPUs that pods can have; None before a device plugin registered any.
         registered: GPUs that the last device plugin registered.
         owners: Which container put something there, such as the driver; by what it put there.
+        empty_dirs: Files of each emptyDir, by ``<pod uid>/<volume>``.
         struck: Faults that strike once and have done so.
         granted: Indices of the devices that each container holds, by ``<pod uid>/<container>``.
     """
@@ -66,6 +67,7 @@ class MachineState:
     registered: int = 0
     granted: dict[str, list[int]] = field(default_factory=dict)
     owners: dict[str, str] = field(default_factory=dict)
+    empty_dirs: dict[str, dict[str, str]] = field(default_factory=dict)
     struck: list[str] = field(default_factory=list)
 
 
@@ -167,11 +169,19 @@ class Machine:
             return False
         self.state.driver = self.state.driver_digest = ""
         self.state.modules = [module for module in self.state.modules if not module.startswith("nvidia")]
-        gone = (f"{DRIVER_ROOT}/", "/sys/module/nvidia/")
-        self.state.files = {path: text for path, text in self.state.files.items() if not path.startswith(gone)}
+        self._remove_below(f"{DRIVER_ROOT}/", "/sys/module/nvidia/")
         self.host.hide_containers_driver()
         self.changed()
         return True
+
+    def _remove_below(self, *folders: str) -> None:
+        """Remove files from the very same mapping: containers that run have it mounted."""
+        for path in [path for path in self.state.files if path.startswith(folders)]:
+            del self.state.files[path]
+
+    def empty_dir(self, pod_uid: str, volume: str) -> dict[str, str]:
+        """Return the files of an emptyDir, which lives as long as its pod: longer than containers and boots."""
+        return self.state.empty_dirs.setdefault(f"{pod_uid}/{volume}", {})
 
     def make_directory(self, path: str) -> None:
         """Make a directory of the host; one that is there is left alone."""
@@ -221,20 +231,21 @@ class Machine:
         return True
 
     def release(self, pod_uid: str) -> None:
-        """Take back the devices of a pod."""
-        held = [holder for holder in self.state.granted if holder.startswith(f"{pod_uid}/")]
-        for holder in held:
-            del self.state.granted[holder]
-        if held:
-            self.changed()
+        """Take back the devices of a pod, and its directories."""
+        for kept in (self.state.granted, self.state.empty_dirs):
+            held = [key for key in kept if key.startswith(f"{pod_uid}/")]
+            for key in held:
+                del kept[key]
+            if held:
+                self.changed()
 
     def reboot(self) -> None:
         """Lose what does not outlive a reboot, and get a new boot ID: the simulated host's, if that rebooted before."""
         if self.host.boot_id() in {"", self.state.boot_id}:
             self.host.begin_boot(_new_id())
         boot_id = self.host.boot_id() or _new_id()
-        kept = {path: text for path, text in self.state.files.items() if not path.startswith(VOLATILE)}
-        self.state.boot_id, self.state.files, self.state.directories = boot_id, kept, []
+        self._remove_below(*VOLATILE)
+        self.state.boot_id, self.state.directories = boot_id, []
         self.state.driver = self.state.driver_digest = ""
         self.state.owners = {}
         self.state.registered = 0

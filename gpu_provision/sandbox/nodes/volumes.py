@@ -25,7 +25,11 @@ async def contents_of(pod: Mapping[str, Any], machine: Machine, world: World) ->
     contents: dict[str, dict[str, str]] = {}
     for volume in pod["spec"].get("volumes") or ():
         _check_host_path(volume, machine)
-        contents[volume["name"]] = await _files(volume, pod["metadata"]["namespace"], world)
+        name, metadata = volume["name"], pod["metadata"]
+        if "emptyDir" in volume:
+            contents[name] = machine.empty_dir(metadata["uid"], name)
+        else:
+            contents[name] = await _files(volume, metadata["namespace"], world)
     return contents
 
 

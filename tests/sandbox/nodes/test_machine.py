@@ -56,6 +56,29 @@ def test_a_reboot_keeps_disks_and_loses_memory() -> None:
     assert (state.modules, state.driver, state.images, state.devices, state.granted) == ([], "", {"a": "b"}, 0, {})
 
 
+def test_a_container_that_runs_sees_the_hosts_files_whatever_else_happens_there() -> None:
+    """A driver that is unloaded takes its own files; what others write afterwards is seen by those who wait for it."""
+    machine = Machine(SPEC)
+    mounted = machine.state.files
+    mounted |= {"/run/nvidia/driver/usr/bin/nvidia-smi": "", "/run/nvidia/validations/toolkit-ready": ""}
+    assert machine.unload_driver()
+    assert set(mounted) == {"/run/nvidia/validations/toolkit-ready"}
+    machine.reboot()
+    machine.state.files["/run/nvidia/validations/driver-ready"] = ""
+    assert set(mounted) == {"/run/nvidia/validations/driver-ready"}
+
+
+def test_an_empty_dir_lives_as_long_as_its_pod(tmp_path: Path) -> None:
+    """Neither a reboot nor the end of the simulation empties it: init containers that are done do not run again."""
+    machine = Machine(SPEC, home=tmp_path)
+    machine.empty_dir("uid", "scratch")["/driver-ready"] = "x"
+    machine.reboot()
+    again = Machine(SPEC, home=tmp_path)
+    assert again.empty_dir("uid", "scratch") == {"/driver-ready": "x"}
+    again.release("uid")
+    assert again.empty_dir("uid", "scratch") == {}
+
+
 def test_devices_are_granted_once_and_come_back() -> None:
     """Two containers never hold the same device."""
     machine = Machine(SPEC)

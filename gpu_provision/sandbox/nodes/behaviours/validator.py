@@ -29,7 +29,7 @@ async def _validate(container: Container) -> int:
     if check is None:
         container.log(f'level=fatal msg="invalid -c <component-name> flag value: {component}"')
         return 1
-    status = f"{VALIDATIONS}/{component}-ready"
+    status = f"{container.env.get('OUTPUT_DIR') or VALIDATIONS}/{component}-ready"
     container.files.remove(status)
     content = await check(container)
     if content is None:

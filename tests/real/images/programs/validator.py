@@ -39,7 +39,7 @@ def check(component: str) -> int:
     if run is None:
         say(f'level=fatal msg="invalid -c <component-name> flag value: {component}"')
         return 1
-    ready = VALIDATIONS / f"{component}-ready"
+    ready = Path(os.environ.get("OUTPUT_DIR") or VALIDATIONS, f"{component}-ready")
     try:
         ready.unlink(missing_ok=True)
         ready.write_text(run())
