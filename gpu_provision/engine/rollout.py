@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import replace
 from itertools import chain
 from typing import assert_never
 
@@ -69,16 +68,13 @@ class Rollout:
         """Whether there is something to roll out, or has been in this run."""
         return self.snapshot is not None or calls_for_rollout(raw)
 
-    def look(self, seen: Situation, mirror: Mirror, *, without: Collection[str], is_moving: bool) -> None:
+    def look(self, seen: Situation, mirror: Mirror, *, without: Collection[str], writing: Mapping[str, Move]) -> None:
         """Decide anew.
 
         Args:
             without: Uids of validation pods that do not count.
-            is_moving: Whether a node is being written to: whoever decides has to know of every slot that is taken.
+            writing: Node -> the move that is being written to it.
         """
-        if is_moving:
-            self.decision = replace(self.decision, actions=())
-            return
         is_first = self.snapshot is None
         if is_first:
             mirror.follow(self._others)
@@ -86,7 +82,8 @@ class Rollout:
         snapshot = self._observed(seen, mirror, without)
         chances = again(snapshot) if is_first else ()  # a new run is another chance for whatever failed
         self.snapshot = snapshot
-        self.decision = Decision(phase=Phase.ROLLING, actions=chances) if chances else decide(snapshot, self._policy)
+        decided = Decision(phase=Phase.ROLLING, actions=chances)
+        self.decision = decided if chances else decide(snapshot, self._policy, writing)
 
     def _follow_budgets(self, mirror: Mirror) -> None:
         """Only who may evict needs them, and has the right to watch them."""

@@ -231,7 +231,7 @@ class Run:
         self, seen: Situation, raw: dict[Key, NodeState], mirror: Mirror, left_overs: frozenset[str], now: float
     ) -> tuple[Situation, list[Step]]:
         rollout = self._rollout
-        rollout.look(seen, mirror, without=left_overs, is_moving=self._steps.is_moving)
+        rollout.look(seen, mirror, without=left_overs, writing=self._steps.moving)
         if self._validations.demand(proofs := {(VALIDATION, node) for node in rollout.unproven()}):
             for key in proofs:
                 self._settler.rejected.pop(key, None)

@@ -14,6 +14,7 @@ from gpu_provision.engine.rollout import Rollout
 from gpu_provision.engine.validations import Validations
 from gpu_provision.model.findings import Rejected
 from gpu_provision.planning.states import Key
+from gpu_provision.rollout.actions import Move
 
 SEEN_SECONDS = 5.0
 """Within which the effect of a step comes back through a watch, also on a busy server."""
@@ -65,9 +66,9 @@ class Steps:
         return bool(self._running)
 
     @property
-    def is_moving(self) -> bool:
-        """Whether a node is being moved in a rollout."""
-        return any(isinstance(step, MoveNode) for step in self._running)
+    def moving(self) -> dict[str, Move]:
+        """Return the nodes that are being moved in a rollout, with the move."""
+        return {step.move.node: step.move for step in self._running if isinstance(step, MoveNode)}
 
     def start(self, step: Step, now: float) -> None:
         """Start a step, unless it runs or its effect may just not have been seen yet."""

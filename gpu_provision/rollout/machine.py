@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from itertools import chain
 from math import inf
+from types import MappingProxyType
 from typing import assert_never
 
 from gpu_provision.model.upgrade import OnFailure
 from gpu_provision.rollout import canary, failing, order, slots, starting, states
-from gpu_provision.rollout.actions import Action, Move, RollBack
+from gpu_provision.rollout.actions import Action, Move, RollBack, applied
 from gpu_provision.rollout.gate import Barrier, Gate, failed, gate
 from gpu_provision.rollout.snapshot import Node, Policy, Snapshot
 from gpu_provision.rollout.states import UpgradeState
-from gpu_provision.rollout.turn import Turn
+from gpu_provision.rollout.turn import RESTS, Turn
 from gpu_provision.rollout.turns import turn
+
+_NOTHING: Mapping[str, Move] = MappingProxyType({})
+_BOOKS = frozenset({UpgradeState.UPGRADE_REQUIRED, UpgradeState.FAILED})
+"""Where a node goes when who waits, or who failed, is written down."""
 
 
 class Phase(StrEnum):
@@ -50,25 +56,36 @@ class Decision:
     queue: tuple[Node, ...] = ()
 
 
-def decide(snapshot: Snapshot, policy: Policy) -> Decision:
-    """Return what to do next. The same snapshot has the same answer, whoever asks, and however often."""
+def decide(snapshot: Snapshot, policy: Policy, writing: Mapping[str, Move] = _NOTHING) -> Decision:
+    """Return what to do next. The same snapshot has the same answer, whoever asks, and however often.
+
+    Args:
+        snapshot: The fleet.
+        policy: What the inventory says about it.
+        writing: Node -> the move that is on its way to the API server, of which nobody knows yet how it will end. Such
+            a node does nothing else meanwhile, and the others go on.
+    """
+    snapshot = _taken(snapshot, writing)
     soaking = canary.soaking(snapshot, policy.fleet.canary)
     turns = {
         node.name: turn(node, policy.domains[node.domain], snapshot.now, is_soaking=node.name in soaking)
+        if node.name not in writing
+        else RESTS
         for node in snapshot.nodes
     }
-    candidates = () if _opens_books(turns.values()) else _candidates(snapshot, policy, turns)
+    moves = chain(writing.values(), _moves(turns.values()))
+    candidates = () if _opens_books(moves) else _candidates(snapshot, policy, turns)
     opened = gate(snapshot, policy, candidates)
     granted = slots.granted(snapshot, policy, candidates, opened)
     mark = snapshot.target if opened.as_canaries else None
     actions = (
         *(action for found in turns.values() for action in found.actions),
         *(starting.started(node, snapshot.now, mark) for node in granted.nodes),
-        *_roll_back(snapshot, policy, opened),
+        *(() if writing else _roll_back(snapshot, policy, opened)),  # it ends the run: what is on its way arrives first
     )
     waits = {name: found.waits for name, found in turns.items() if found.waits} | dict(granted.waits)
     return Decision(
-        phase=_phase(snapshot, actions, waits, opened if candidates else None),
+        phase=_phase(snapshot, (*actions, *writing), waits, opened if candidates else None),
         actions=actions,
         waits=waits,
         until=min([*(found.until for found in turns.values()), opened.until if candidates else inf]),
@@ -83,13 +100,27 @@ def again(snapshot: Snapshot) -> tuple[Move, ...]:
     return tuple(failing.again(node, snapshot.now) for node in failed_here)
 
 
-def _opens_books(turns: Iterable[Turn]) -> bool:
+def _taken(snapshot: Snapshot, writing: Mapping[str, Move]) -> Snapshot:
+    """Return the fleet as limits have to see it: a slot is taken before that is written, and given back only after."""
+    if not writing:
+        return snapshot
+    nodes = (
+        applied(node, writing[node.name]) if node.name in writing and not node.is_under_way else node
+        for node in snapshot.nodes
+    )
+    return replace(snapshot, nodes=tuple(nodes))
+
+
+def _moves(turns: Iterable[Turn]) -> Iterator[Move]:
+    return (action for found in turns for action in found.actions if isinstance(action, Move))
+
+
+def _opens_books(moves: Iterable[Move]) -> bool:
     """Whether a node joins those that wait, or fails, in this very moment: then nobody starts before that is written.
 
     Otherwise who goes first, and whether anybody still may, would depend on which of several writes came first.
     """
-    moves = (action for found in turns for action in found.actions if isinstance(action, Move))
-    return any(move.to in {UpgradeState.UPGRADE_REQUIRED, UpgradeState.FAILED} for move in moves)
+    return any(move.to in _BOOKS for move in moves)
 
 
 def _candidates(snapshot: Snapshot, policy: Policy, turns: Mapping[str, Turn]) -> tuple[Node, ...]:
@@ -104,7 +135,7 @@ def _roll_back(snapshot: Snapshot, policy: Policy, opened: Gate) -> Iterator[Rol
         yield RollBack(to=snapshot.previous, reason=f"failed: {', '.join(failed(snapshot))}")
 
 
-def _phase(snapshot: Snapshot, actions: Collection[Action], waits: Collection[str], opened: Gate | None) -> Phase:
+def _phase(snapshot: Snapshot, actions: Collection[object], waits: Collection[str], opened: Gate | None) -> Phase:
     if actions or any(node.is_under_way for node in snapshot.nodes):
         return Phase.ROLLING
     if opened is not None:

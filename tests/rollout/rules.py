@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 
 from gpu_provision.model.upgrade import UpgradePolicy
 from gpu_provision.rollout import states
-from gpu_provision.rollout.actions import Cordon, Evict, Move, Restart
+from gpu_provision.rollout.actions import Cordon, Evict, Move, Restart, RollBack
 from gpu_provision.rollout.machine import Decision, Phase
 from gpu_provision.rollout.snapshot import Node, Pod, Snapshot, Use
 from gpu_provision.rollout.states import UpgradeState
@@ -48,6 +48,7 @@ class Rules:
         self._one_move_each(decision)
         self._limits(seen, nodes, fresh)
         self._failures_stop(seen, fresh)
+        self._known(decision, fresh)
         self._window(seen, fresh)
         self._canaries_first(seen, nodes, fresh)
         for action in decision.actions:
@@ -65,8 +66,18 @@ class Rules:
         moved = [action.node for action in decision.actions if isinstance(action, Move)]
         assert len(moved) == len(set(moved)), "a node goes one step at a time"
 
+    def _known(self, decision: Decision, fresh: list[str]) -> None:
+        """How a write ends is known only afterwards."""
+        acting = {action.node for action in decision.actions if not isinstance(action, RollBack)}
+        assert not acting & self.world.writing.keys(), "a node goes one step at a time"
+        to = {move.to for move in self.world.writing.values()}
+        assert not fresh or not to & {UpgradeState.FAILED, UpgradeState.UPGRADE_REQUIRED}, "who waits or failed is open"
+        assert not to or not any(isinstance(action, RollBack) for action in decision.actions)
+
     def _limits(self, seen: Snapshot, nodes: dict[str, Node], fresh: list[str]) -> None:
         fleet = self.world.policy.fleet
+        if fresh:  # those whose start is on its way have their slots as well
+            fresh = [*fresh, *(name for name, move in self.world.writing.items() if move.to in ACTIVE)]
         self._within(seen.nodes, fresh, fleet.max_parallel_upgrades, fleet.max_unavailable)
         for name, domain in self.world.policy.domains.items():
             members = [node for node in seen.nodes if node.domain == name]

@@ -79,6 +79,21 @@ def test_a_rollout_that_is_killed_again_and_again_ends_like_an_undisturbed_one(
     assert ends(disturbed) == ends(undisturbed)
 
 
+@CASES
+@given(machines(), policies, kills)
+def test_writes_that_take_their_time_change_nothing_but_the_time(
+    fleet: list[Machine], policy: Policy, slow: Kills
+) -> None:
+    """While some moves are on their way the other nodes go on, within every limit, and all end as they would have."""
+    prompt, late = World(copy.deepcopy(fleet), policy), World(fleet, policy)
+    prompt.run()
+    Rules(late)
+    for indices in slow:
+        late.step(slow=indices)
+    late.run()
+    assert ends(late) == ends(prompt)
+
+
 def ends(world: World) -> dict[str, tuple[object, ...]]:
     """Return what a rollout has made of each node."""
     return {

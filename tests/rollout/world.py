@@ -104,6 +104,7 @@ class World:
         self.now, self.is_rolling_back, self._uids = BEGINNING, False, 0
         self.tells_managers = True  # False: a cluster whose managed fields have been stripped
         self.decisions: list[Decision] = []
+        self.writing: dict[str, Move] = {}  # on their way
         self.rolled_back: list[str] = []
         self.observers: list[Callable[[Snapshot, Decision], None]] = []
         self.restarts: list[str] = []
@@ -294,15 +295,17 @@ class World:
                 moments += [driver.started + 2 * count for count in range(1, 12)] if crashing else []
         return min((moment for moment in moments if moment > self.now), default=math.inf)
 
-    def step(self, kept: Collection[int] | None = None) -> bool:
+    def step(self, kept: Collection[int] | None = None, slow: Collection[int] = ()) -> bool:
         """Look, decide, act; let time pass if there was nothing to do. Return whether anything may still happen.
 
-        ``kept``: the process is killed in the middle: only these of its actions are done, and no time passes.
+        Args:
+            kept: The process is killed in the middle: only these of its actions are done, and no time passes.
+            slow: Those of its moves are done only after the next decision.
         """
         self.settle()
         seen = self.snapshot()
-        decision = decide(seen, self.policy)
-        assert decision == decide(seen, self.policy), "the same snapshot has the same answer"
+        decision = decide(seen, self.policy, self.writing)
+        assert decision == decide(seen, self.policy, self.writing), "the same snapshot has the same answer"
         self.decisions.append(decision)
         for observe in self.observers:
             observe(seen, decision)
@@ -312,8 +315,12 @@ class World:
                     self.apply(action)
             self._forget()
             return True
-        changed = [self.apply(action) for action in decision.actions]
-        if any(changed):
+        arriving = [*self.writing.values()]
+        late = {index: each for index, each in enumerate(decision.actions) if index in slow and isinstance(each, Move)}
+        self.writing = {move.node: move for move in late.values()}
+        now = (action for index, action in enumerate(decision.actions) if index not in late)
+        changed = [self.apply(action) for action in (*arriving, *now)]
+        if any(changed) or late:
             return True
         following = self._next_event(decision.until)
         self.now = following if following < math.inf else self.now
