@@ -109,8 +109,9 @@ def test_a_silent_holder_elsewhere_is_followed_after_its_lease(cluster: Cluster,
 
 
 @pytest.fixture
-def renewing(cluster: Cluster, stack: Inventory) -> Iterator[None]:
-    """A run elsewhere that lives: a lock of its own name that renews itself."""
+def renewing(cluster: Cluster, stack: Inventory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A run elsewhere that lives: a lock of its own name that renews itself, on a busy machine in time, too."""
+    monkeypatch.setattr(leases, "LEASE_SECONDS", 30)
     theirs = WriteLock(cluster, stack, on_wait=quiet)
     theirs._identity = ELSEWHERE
     with theirs:
@@ -145,7 +146,8 @@ def test_of_two_that_waited_for_the_same_holder_one_gets_it(
     cluster: Cluster, stack: Inventory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The other one took it after we had looked for the last time."""
-    monkeypatch.setattr(leases, "LEASE_SECONDS", 0.01)  # so that one look is the last
+    monkeypatch.setattr(leases, "LEASE_SECONDS", 0.4)
+    monkeypatch.setattr(leases, "RENEW_SECONDS", 0.8)  # so that one look is the last
     live = cluster.create(lease(stack, ELSEWHERE))
     faster = "root@faster pid 8 start 1"
     ours = Interfering(cluster, reads=2, then=lambda: cluster.replace({**live, "spec": lease(stack, faster)["spec"]}))
@@ -213,6 +215,7 @@ def test_a_write_waits_for_a_renewal_that_is_late(
 def test_a_write_with_a_late_renewal_that_fails_is_not_sent(cluster: Cluster, stack: Inventory) -> None:
     with WriteLock(cluster, stack, on_wait=quiet) as ours:
         fault(cluster, drop={"paths": "leases"})
+        eventually(lambda: cluster.silence.seconds, "a renewal that fails")  # none is on its way that would succeed
         ours._renewed_at -= 60
         with pytest.raises(Unreachable):
             cluster.apply(_config_map(stack))
@@ -270,12 +273,15 @@ def test_the_lock_of_a_run_that_is_gone_is_taken_away(cluster: Cluster, stack: I
 
 
 @pytest.mark.usefixtures("renewing")
-def test_a_living_run_keeps_its_lock_unless_it_is_taken_by_force(cluster: Cluster, stack: Inventory) -> None:
+def test_a_living_run_keeps_its_lock_unless_it_is_taken_by_force(
+    cluster: Cluster, stack: Inventory, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(Locked) as caught:
         free(cluster, stack, on_wait=quiet)
     assert caught.value.findings[0].code == "GP350"
     assert ELSEWHERE in caught.value.findings[0].what
     assert held(cluster, stack) == ELSEWHERE
+    monkeypatch.setattr(leases, "LEASE_SECONDS", 0.6)  # is waited for
     during: list[str] = []
     lost, _ = free(cluster, stack, force=True, on_wait=lambda _: during.append(held(cluster, stack)))
     assert lost

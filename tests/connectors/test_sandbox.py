@@ -70,7 +70,7 @@ def test_command_that_fails_fails_its_host(pyinfra: Pyinfra, inventory: Callable
 @pytest.mark.usefixtures("sandbox")
 def test_reboot_operation_of_pyinfra_works(pyinfra: Pyinfra, inventory: Callable[..., str]) -> None:
     """It detaches, loses the host, waits, and sees a younger one."""
-    done = pyinfra(inventory("t4-1"), "--limit", "nodes", "server.reboot", "delay=2", "reboot_timeout=20")
+    done = pyinfra(inventory("t4-1"), "--limit", "nodes", "server.reboot", "delay=2", "reboot_timeout=120")
     assert done.returncode == 0, done.stdout
 
 

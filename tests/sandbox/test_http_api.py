@@ -70,7 +70,7 @@ def test_changes_are_watched(tmp_path: Path) -> None:
         watching = asyncio.create_task(watch())
         await api.create(CONFIG_MAPS, config_map("big", x="x" * 500_000), "default")
         await api.delete(CONFIG_MAPS, "big", "default")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while len(seen) < 2:  # noqa: ASYNC110 - the list is filled by the watch itself
                 await asyncio.sleep(0.01)
         watching.cancel()

@@ -56,7 +56,7 @@ def follow(api: ScriptedApi, truth: Callable[[Informer, list[tuple[str, str]]], 
         informer.on_event(lambda change, obj: events.append((change, obj["metadata"]["name"])))
         task = asyncio.create_task(informer.run())
         try:
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(60):
                 while not truth(informer, events):  # noqa: ASYNC110  the truth has no event of its own
                     await asyncio.sleep(0.005)
         except TimeoutError:

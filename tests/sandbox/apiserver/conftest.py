@@ -24,7 +24,7 @@ from gpu_provision.sandbox.apiserver.registry import Registry
 from gpu_provision.sandbox.apiserver.store import Store
 from gpu_provision.sandbox.apiserver.targets import Target, target
 
-_DEADLINE = 15.0
+_DEADLINE = 60.0
 
 
 class Answer(NamedTuple):
@@ -135,7 +135,7 @@ def kubectl(server: Running, tmp_path: Path) -> Kubectl:
 
     def run(*arguments: str, stdin: str = "", ok: bool = True) -> subprocess.CompletedProcess[str]:
         command = [path, f"--kubeconfig={server.server.kubeconfig}", f"--cache-dir={tmp_path}", *arguments]
-        done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=30, check=False)
+        done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=120, check=False)
         assert not ok or done.returncode == 0, f"{' '.join(arguments)}: {done.stderr}"
         return done
 

@@ -119,7 +119,7 @@ def test_changes_by_hand(newer_kubectl: Kubectl) -> None:
     found = json.loads(newer_kubectl("get", "ds", "-l", "x=z", "-o", "json").stdout)["items"][0]
     [container] = found["spec"]["template"]["spec"]["containers"]
     assert (container["image"], container["tty"]) == ("app:2", True)
-    newer_kubectl("wait", "ds/hand", "--for=jsonpath={.metadata.labels.x}=z", "--timeout=5s")
+    newer_kubectl("wait", "ds/hand", "--for=jsonpath={.metadata.labels.x}=z", "--timeout=60s")
     newer_kubectl("replace", "-f", "-", stdin=_manifest("hand", "app:9"))
     assert "deleted" in newer_kubectl("delete", "ds", "hand").stdout
     assert 'daemonsets.apps "hand" not found' in newer_kubectl("get", "ds", "hand", ok=False).stderr
@@ -152,7 +152,7 @@ def test_custom_resources(newer_kubectl: Kubectl) -> None:
         "spec": {"group": "example.org", "scope": "Namespaced", "names": names, "versions": [version]},
     }
     newer_kubectl("apply", "-f", "-", stdin=yaml.safe_dump(definition))
-    newer_kubectl("wait", "--for=condition=Established", "crd/widgets.example.org", "--timeout=5s")
+    newer_kubectl("wait", "--for=condition=Established", "crd/widgets.example.org", "--timeout=60s")
     widget = {"apiVersion": "example.org/v1", "kind": "Widget", "metadata": {"name": "one"}, "spec": {"size": 3}}
     newer_kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump(widget))
     assert newer_kubectl("get", "wd").stdout.split() == ["NAME", "SIZE", "one", "3"]

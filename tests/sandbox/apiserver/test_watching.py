@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
+import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from tests.sandbox.apiserver.conftest import POD, Running, eventually
@@ -18,15 +19,16 @@ class Watching:
     """The events of a watch, collected in the background."""
 
     def __init__(self, response: http.client.HTTPResponse) -> None:
-        """Read until the server ends the stream."""
+        """Read until the stream ends."""
         self.events: list[dict[str, Any]] = []
         self._response = response
         self.thread = threading.Thread(target=self._read, daemon=True)
         self.thread.start()
 
     def _read(self) -> None:
-        for line in self._response:
-            self.events.append(json.loads(line))
+        with contextlib.suppress(http.client.IncompleteRead, OSError):  # we have hung up
+            for line in self._response:
+                self.events.append(json.loads(line))
 
     def seen(self, count: int) -> list[tuple[str, str]]:
         """Return type and name of the first events once there are ``count`` of them."""
@@ -34,19 +36,21 @@ class Watching:
         return [(event["type"], event["object"]["metadata"].get("name", "")) for event in self.events]
 
 
-@contextmanager
-def watching(server: Running, path: str, query: str) -> Iterator[Watching]:
-    """Watch a path; the stream ends by its timeoutSeconds."""
+@contextlib.contextmanager
+def watching(server: Running, path: str, query: str, *, seconds: int = 0) -> Iterator[Watching]:
+    """Watch a path until the server ends that by itself, if it is to in so many seconds, or we hang up."""
     connection = server.connection()
     headers = {"Authorization": f"Bearer {server.server.tokens.token()}"}
-    connection.request("GET", f"{path}?watch=1&timeoutSeconds=3&{query}", headers=headers)
+    connection.request("GET", f"{path}?watch=1&timeoutSeconds={seconds or 600}&{query}", headers=headers)
     response = connection.getresponse()
     assert response.status == 200, response.read()
     watch = Watching(response)
     try:
         yield watch
     finally:
-        watch.thread.join(10)
+        if not seconds and connection.sock:
+            connection.sock.shutdown(socket.SHUT_RDWR)
+        watch.thread.join(60)
         connection.close()
         assert not watch.thread.is_alive()
 
@@ -95,7 +99,7 @@ def test_bookmarks_and_initial_events_come_when_asked_for(server: Running) -> No
     """The bookmark after the initial events carries its annotation; another comes before the end."""
     query = "allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
     query += "&fieldSelector=metadata.name%3Ddefault"
-    with watching(server, "/api/v1/namespaces", query) as watch:
+    with watching(server, "/api/v1/namespaces", query, seconds=3) as watch:
         assert watch.seen(2) == [("ADDED", "default"), ("BOOKMARK", "")]
     assert watch.events[1]["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
     assert watch.events[-1]["type"] == "BOOKMARK"
@@ -152,7 +156,7 @@ def test_a_followed_log_ends_with_its_container(server: Running) -> None:
 def test_a_running_watch_ends_with_an_error_when_it_expires(server: Running) -> None:
     """The client lists again, as after a real 410."""
     faults = "/api/v1/namespaces/kube-system/configmaps"
-    with watching(server, "/api/v1/nodes", "resourceVersion=") as watch:
+    with watching(server, "/api/v1/nodes", "resourceVersion=", seconds=600) as watch:
         server.ask("POST", "/api/v1/nodes", {"metadata": {"name": "n9"}})
         watch.seen(1)
         body = {"metadata": {"name": "sandbox-faults"}, "data": {"api-server": "expire-watches: true"}}

@@ -20,7 +20,7 @@ from gpu_provision.sandbox.controllers import run_controllers
 from gpu_provision.sandbox.controllers.resources import NODES, PODS
 from gpu_provision.sandbox.informer import Informer
 
-_DEADLINE = 20.0
+_DEADLINE = 60.0
 _PHASES = {"Succeeded": "Succeeded", "Failed": "Failed"}
 
 

@@ -26,7 +26,7 @@ from gpu_provision.sandbox.nodes.machine import Machine
 from gpu_provision.sandbox.nodes.simulation import build_world, run_nodes
 from gpu_provision.sandbox.nodes.world import CONFIG_MAPS, NODES, PODS
 
-DEADLINE = 20.0
+DEADLINE = 60.0
 FAST = Timings(speed=40, lease=5)
 _PLURALS = {
     "Namespace": ("", "namespaces"),

@@ -50,7 +50,7 @@ def test_nodes_register_run_pods_and_send_their_output(tmp_path: Path, make_flee
         await server.api.create(
             PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec}, "default"
         )
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while await phase(server) != "Succeeded":  # noqa: ASYNC110 - a server is asked
                 await asyncio.sleep(0.02)
             while await logged(server) != "hello\n":  # noqa: ASYNC110 - a server is asked
