@@ -71,9 +71,9 @@ def labels(world: World, name: str) -> dict[str, str]:
 
 
 def driver_pods(world: World) -> set[str]:
-    """The nodes that run the driver container."""
+    """The nodes that run the driver container; a pod that is not placed yet is on none."""
     pods = world.json("pods", "-n", OPERANDS, "-l", "app=nvidia-driver-daemonset")["items"]
-    return {pod["spec"]["nodeName"] for pod in pods}
+    return {pod["spec"]["nodeName"] for pod in pods if "nodeName" in pod["spec"]}
 
 
 def everything_works(world: World) -> None:

@@ -180,8 +180,11 @@ def test_what_is_switched_off_is_removed(robot: Robot) -> None:
         running.send_signal(signal.SIGINT)  # nobody labels the nodes now, so they would not get ready
         text, _ = running.communicate(timeout=60)
     assert "GP3" not in text
-    left = robot.world.json("daemonsets", "-A")["items"]
-    assert {item["metadata"]["name"] for item in left} == {"nvidia-operator-validator"}
+    robot.world.until(lambda: _daemonsets(robot.world) == {"nvidia-operator-validator"})
+
+
+def _daemonsets(world: World) -> set[str]:
+    return {item["metadata"]["name"] for item in world.json("daemonsets", "-A")["items"]}
 
 
 def _is_gone(world: World, namespace: str) -> bool:

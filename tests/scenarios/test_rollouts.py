@@ -65,9 +65,9 @@ def nodes(world: World) -> dict[str, dict[str, Any]]:
 
 
 def drivers(world: World) -> dict[str, dict[str, Any]]:
-    """Return the driver pods by node."""
+    """Return the driver pods by node; one that the scheduler has not placed yet is on none."""
     pods = world.json("pods", "-n", OPERANDS, "-l", "app=nvidia-driver-daemonset")["items"]
-    return {pod["spec"]["nodeName"]: pod for pod in pods}
+    return {pod["spec"]["nodeName"]: pod for pod in pods if "nodeName" in pod["spec"]}
 
 
 def versions(world: World) -> set[str]:
@@ -159,7 +159,9 @@ def test_gpu_work_leaves_as_its_budget_allows(stack: World) -> None:
     budget = {"minAvailable": 1, "selector": {"matchLabels": labels}}
     version = connect(str(stack.kubeconfig)).eviction_version()
     stack.submit({"apiVersion": version, "kind": "PodDisruptionBudget", "metadata": metadata, "spec": budget})
-    stack.until(lambda: stack.json("pods", "-l", "app=train")["items"][0]["status"].get("phase") == "Running")
+    stack.until(
+        lambda: [pod["status"].get("phase") for pod in stack.json("pods", "-l", "app=train")["items"]] == ["Running"]
+    )
     refused: list[str] = []
 
     def listen(event: Event) -> None:
@@ -311,4 +313,4 @@ def serve(world: World, *, replicas: int) -> None:
     budget = {"minAvailable": replicas - 1, "selector": {"matchLabels": labels}}
     version = connect(str(world.kubeconfig)).eviction_version()
     world.submit({"apiVersion": version, "kind": "PodDisruptionBudget", "metadata": metadata, "spec": budget})
-    world.until(lambda: world.json("deployment", "serve")["status"].get("readyReplicas") == replicas)
+    world.until(lambda: world.json("poddisruptionbudget", "serve").get("status", {}).get("currentHealthy") == replicas)
