@@ -21,7 +21,6 @@ class Item:
         line: Line of the value, from 1.
         column: Column of the value, from 1.
         raw: The text of a scalar as it stands in the file.
-        quoted: Whether that text is in quotes, or a block of text.
         lines: For a mapping: the line of each key.
         size: Number of values in it, counted as if every alias were written out.
     """
@@ -30,7 +29,6 @@ class Item:
     line: int
     column: int
     raw: str = ""
-    quoted: bool = False
     lines: dict[str, int] = field(default_factory=dict)
     size: int = 1
 

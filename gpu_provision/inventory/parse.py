@@ -195,7 +195,7 @@ class _Composer:
         tag = tag or self._scalars.resolve(yaml.ScalarNode, event.value, implicit)
         node = yaml.ScalarNode(tag, event.value, event.start_mark, event.end_mark, event.style)
         value = self._constructed(node, line)
-        item = Item(value, line, event.start_mark.column + 1, event.value, quoted=not is_plain)
+        item = Item(value, line, event.start_mark.column + 1, event.value)
         if is_plain and type(value) is int and str(value) != event.value:
             self._misread(item)
         return item

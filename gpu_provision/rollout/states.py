@@ -50,9 +50,6 @@ ELSEWHERE = frozenset(
 UNDER_WAY = EARLY | LATE | ELSEWHERE
 """Takes a slot."""
 
-EVICTING = frozenset({UpgradeState.POD_DELETION_REQUIRED, UpgradeState.DRAIN_REQUIRED})
-"""The only states in which pods are evicted."""
-
 MANAGER = "gpu-provision"
 """The field manager of everything that a rollout writes to nodes."""
 

@@ -337,8 +337,3 @@ class World:
             if not self.step():
                 return self.decisions[-1]
         pytest.fail(f"no end: {self.decisions[-1]}")
-
-
-def in_state(world: World, *wanted: UpgradeState) -> list[str]:
-    """Return the machines that are in one of these states."""
-    return [machine.name for machine in world.machines.values() if machine.state in wanted]

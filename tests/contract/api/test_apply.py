@@ -7,8 +7,6 @@ import pytest
 from tests.contract.api.samples import apps, configmap, core, workload
 from tests.contract.client import APPLY, MERGE, Object, Server
 
-NO_UID = "0e7a2e4e-5d6e-4c5e-8a53-2a4fb1e8d0a1"
-
 
 @pytest.fixture
 def path(server: Server, namespace: str) -> str:

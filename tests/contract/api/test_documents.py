@@ -6,8 +6,6 @@ import pytest
 
 from tests.contract.client import JSON, YAML, Server
 
-PROTOBUF = "application/vnd.kubernetes.protobuf"
-
 
 def test_the_version_names_release_and_platform(server: Server) -> None:
     told = server.get("/version")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import shlex
-import signal
 import subprocess
 import sys
 import time
@@ -138,11 +137,6 @@ class Machine(SshHost):
                 message = f"{self.name} does not boot; its console is in {self.folder / 'console.log'}"
                 raise TimeoutError(message)
             time.sleep(_POLL_SECONDS)
-
-    def pull_the_plug(self) -> None:
-        """End it as a power failure does."""
-        self.qemu.send_signal(signal.SIGKILL)
-        self.qemu.wait(10)
 
 
 _UP = {"running", "degraded"}
