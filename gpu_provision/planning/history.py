@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import base64
 import gzip
-import hashlib
 import json
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, fields, replace
 from typing import Any
 
+from gpu_provision.components.objects import digest
 from gpu_provision.model.history import Ending, History, Record
 from gpu_provision.model.plan import Plan
 
@@ -120,4 +120,4 @@ def plan_digest(plan: Plan) -> str:
     changes: list[Any] = [
         (change.action.value, str(change.ref), [field.path for field in change.fields]) for change in plan.changes
     ]
-    return hashlib.sha256(json.dumps(changes).encode()).hexdigest()
+    return digest(changes, 64)

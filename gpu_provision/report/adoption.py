@@ -7,9 +7,8 @@ from typing import Any
 
 from gpu_provision.adoption.plan import Adoption, Fate, Handled
 from gpu_provision.model.cluster import ObjectRef, ref_of
-from gpu_provision.model.plan import FieldChange
 from gpu_provision.report.style import PLAIN, Style
-from gpu_provision.report.values import HIDDEN, is_secret, redacted_value, shown
+from gpu_provision.report.values import field_document, field_line
 
 _SIGNS = {Fate.TAKEN: "~", Fate.REPLACED: "±", Fate.REMOVED: "-", Fate.LEFT: "."}
 _MOST_FIELDS = 6
@@ -76,8 +75,7 @@ def _lines(item: Handled) -> Iterator[str]:
     told = f"  ({'; '.join(item.effects)})" if item.effects else ""
     yield f"  {_SIGNS[item.fate]} {item.ref}{told}"
     for change in item.fields[:_MOST_FIELDS]:
-        hidden = is_secret(item.ref.kind, change.path)
-        yield f"      {change.path}: {HIDDEN if hidden else f'{shown(change.old)} -> {shown(change.new)}'}"
+        yield f"      {field_line(item.ref.kind, change)}"
     if len(item.fields) > _MOST_FIELDS:
         yield f"      and {len(item.fields) - _MOST_FIELDS} more fields; --json has all"
 
@@ -100,19 +98,9 @@ def document(adoption: Adoption) -> dict[str, Any]:
 
 
 def _refs(refs: Iterable[ObjectRef]) -> list[dict[str, str]]:
-    return [_ref(ref) for ref in refs]
-
-
-def _ref(ref: ObjectRef) -> dict[str, str]:
-    return {"api_version": ref.api_version, "kind": ref.kind, "namespace": ref.namespace, "name": ref.name}
+    return [ref._asdict() for ref in refs]
 
 
 def _object(item: Handled) -> dict[str, Any]:
-    fields = [_field(item.ref, change) for change in item.fields]
-    return {**_ref(item.ref), "fate": item.fate.value, "fields": fields, "effects": list(item.effects)}
-
-
-def _field(ref: ObjectRef, change: FieldChange) -> dict[str, Any]:
-    if is_secret(ref.kind, change.path):
-        return {"path": change.path, "old": HIDDEN, "new": HIDDEN}
-    return {"path": change.path, "old": redacted_value(change.old), "new": redacted_value(change.new)}
+    fields = [field_document(item.ref.kind, change) for change in item.fields]
+    return {**item.ref._asdict(), "fate": item.fate.value, "fields": fields, "effects": list(item.effects)}

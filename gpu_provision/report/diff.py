@@ -34,7 +34,7 @@ def one(change: Change) -> list[str]:
         lineterm="",
     )
     told = list(lines) if before or change.action is not Action.UPDATE else []
-    return told or [f"--- {change.ref}", *(f"@ {field_line(change, field)}" for field in change.fields)]
+    return told or [f"--- {change.ref}", *(f"@ {field_line(change.ref.kind, field)}" for field in change.fields)]
 
 
 def _before(change: Change) -> dict[str, Any] | None:

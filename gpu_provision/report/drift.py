@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from gpu_provision.model.drift import Difference, Drift, FieldDrift, Origin
 from gpu_provision.model.plan import Action
 from gpu_provision.report.style import PLAIN, Style
 from gpu_provision.report.tables import indented
-from gpu_provision.report.values import HIDDEN, is_secret, redacted_value, shown
+from gpu_provision.report.values import HIDDEN, field_value, is_secret, shown
 
 _TITLES = {
     Origin.DRIFT: ("changed since it was applied", "red"),
@@ -100,13 +100,10 @@ def _difference(each: Difference) -> dict[str, Any]:
 
 
 def _field_document(each: Difference, field: FieldDrift) -> dict[str, Any]:
-    secret = is_secret(each.ref.kind, field.path)
-    values: Iterable[Any] = (field.declared, field.found)
-    declared, found = (HIDDEN if secret else redacted_value(value) for value in values)
     return {
         "path": field.path,
-        "declared": declared,
-        "found": found,
+        "declared": field_value(each.ref.kind, field.path, field.declared),
+        "found": field_value(each.ref.kind, field.path, field.found),
         "origin": field.origin.value,
         "writer": {"manager": field.writer.manager, "time": field.writer.time} if field.writer else None,
     }

@@ -15,7 +15,7 @@ from gpu_provision.report import rollout as rollout_view
 from gpu_provision.report.names import ranges
 from gpu_provision.report.style import PLAIN, Style
 from gpu_provision.report.tables import indented
-from gpu_provision.report.values import HIDDEN, field_line, is_secret, redacted_value, visible_fields
+from gpu_provision.report.values import field_document, field_line, visible_fields
 
 SIGNS = {
     Action.CREATE: ("+", "green"),
@@ -165,7 +165,7 @@ def _group(group: list[Change], style: Style) -> Iterator[str]:
     sign, color = SIGNS[change.action]
     yield f"{style.paint(color, sign)} {_title(group)}{'' if change.certain else _MAY}"
     for field in visible_fields(change):
-        yield f"    {field_line(change, field)}"
+        yield f"    {field_line(change.ref.kind, field)}"
     nodes = ranges(_node(each) for each in group)
     for effect in effects(change):
         yield f"    {_on(effect, _node(change), nodes)}"
@@ -207,12 +207,7 @@ def change_document(change: Change) -> dict[str, Any]:
         "action": change.action.value,
         "object": change.ref._asdict(),
         "node": _node(change),
-        "fields": [
-            {"path": field.path, "old": HIDDEN, "new": HIDDEN}
-            if is_secret(change.ref.kind, field.path)
-            else {"path": field.path, "old": redacted_value(field.old), "new": redacted_value(field.new)}
-            for field in change.fields
-        ],
+        "fields": [field_document(change.ref.kind, field) for field in change.fields],
         "nodes": list(change.nodes),
         "effects": list(effects(change)),
         "certain": change.certain,

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
+from gpu_provision.components.objects import digest
 from gpu_provision.hosts.result import HostsResult
 from gpu_provision.model.cluster import Manifest
 from gpu_provision.model.inventory import Inventory
@@ -25,6 +26,7 @@ FORMAT, VERSION = "gpu-provision plan", 1
 Document = Mapping[str, Any]
 
 _SEEN = ("resourceVersion", "generation")  # of the object that was looked at: they count status changes, too
+_DIGITS = 64  # of digests: all that SHA-256 has
 _ENDS = {"create": "created", "update": "updated", "delete": "deleted", "run": "run"}
 
 
@@ -79,16 +81,12 @@ def _content(change: Change) -> str:
     """Return a digest of what is to be applied; empty for nothing."""
     if change.manifest is None:
         return ""
-    return _digest(redacted(_without_version(change.manifest)))
+    return digest(redacted(_without_version(change.manifest)), _DIGITS)
 
 
 def _without_version(manifest: Manifest) -> Manifest:
     metadata = {key: value for key, value in manifest.get("metadata", {}).items() if key not in _SEEN}
     return {**manifest, "metadata": metadata}
-
-
-def _digest(value: Any) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
 def inventory_digest(inventory: Inventory, salt: str) -> str:
@@ -99,7 +97,7 @@ def inventory_digest(inventory: Inventory, salt: str) -> str:
 
 def seal(document: Document) -> str:
     """Return a digest of everything but the seal: a file that was edited or cut off is no plan of anybody."""
-    return _digest({key: value for key, value in document.items() if key != "seal"})
+    return digest({key: value for key, value in document.items() if key != "seal"}, _DIGITS)
 
 
 def schema() -> Mapping[str, Any]:

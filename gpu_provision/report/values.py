@@ -36,11 +36,22 @@ def _short(text: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
 
 
-def field_line(change: Change, field: FieldChange) -> str:
-    """Return ``path: old -> new``."""
-    if is_secret(change.ref.kind, field.path):
+def field_line(kind: str, field: FieldChange) -> str:
+    """Return ``path: old -> new`` of an object of some kind."""
+    if is_secret(kind, field.path):
         return f"{field.path}: {HIDDEN}"
     return f"{field.path}: {shown(field.old)} -> {shown(field.new)}"
+
+
+def field_document(kind: str, field: FieldChange) -> dict[str, Any]:
+    """Return a changed field of an object of some kind as a JSON-able dict."""
+    old, new = (field_value(kind, field.path, value) for value in (field.old, field.new))
+    return {"path": field.path, "old": old, "new": new}
+
+
+def field_value(kind: str, path: str, value: Any) -> Any:
+    """Return a field's value as a document may hold it."""
+    return HIDDEN if is_secret(kind, path) else redacted_value(value)
 
 
 def visible_fields(change: Change) -> tuple[FieldChange, ...]:
