@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from gpu_provision.cli import codes
+from gpu_provision.cli import codes, files
 from gpu_provision.cli.output import Output
 from gpu_provision.cli.work import Listen
 from gpu_provision.engine.timeline import Timeline
@@ -163,28 +161,16 @@ def page_at(file: str | None, *, dry_run: bool = False) -> Path | None:
         raise UsageError(Finding(code=codes.USAGE, what="--report tells of a run, and --dry-run makes none"))
     path = Path(file).resolve()
     try:
-        if path.is_file() or path.is_dir():
-            path.open("a").close()
-        elif not path.exists():
-            tempfile.TemporaryFile(dir=path.parent).close()
+        files.try_place(path)
     except OSError as error:
         raise UsageError(_not_writable(path, error)) from error
     return path
 
 
 def put(path: Path, text: str) -> None:
-    """Write a file as a whole, or leave it as it was. Raises ProvisionError if it cannot be written."""
-    data = text.encode("utf-8", "replace")
+    """Write a page as a whole, or leave what was there. Raises ProvisionError if it cannot be written."""
     try:
-        if path.exists() and not path.is_file():
-            path.write_bytes(data)  # a pipe, a terminal
-            return
-        new = path.with_name(f".{path.name}.{os.getpid()}")
-        try:
-            new.write_bytes(data)
-            new.replace(path)
-        finally:
-            new.unlink(missing_ok=True)
+        files.put(path, text)
     except OSError as error:
         raise ProvisionError(_not_writable(path, error)) from error
 

@@ -17,14 +17,14 @@ def is_needed(inventory: Inventory, *, yes: bool) -> bool:
     return not (yes or inventory.cluster.sandbox)
 
 
-def require_terminal(out: Output) -> None:
-    """Raise UsageError where nobody can be asked: JSON output, or no terminal."""
+def require_terminal(out: Output, *, look: str) -> None:
+    """Raise UsageError where nobody can be asked: JSON output, or no terminal; ``look`` shows what would happen."""
     if out.json or not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise UsageError(
             Finding(
                 code=codes.NOT_CONFIRMED,
                 what="this would change a real cluster, and there is no terminal to ask on",
-                fix="review with gpu-provision plan, then add --yes",
+                fix=f"look with gpu-provision {look}, then add --yes",
             )
         )
 

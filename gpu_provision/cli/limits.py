@@ -24,7 +24,7 @@ def limited(inventory: Inventory, option: str | None) -> tuple[str, ...]:
     wanted = {node.name for word in words for node in inventory.nodes if _means(inventory, word, node)}
     problems = [_unmatched(word, inventory) for word in words if not _any(inventory, word)]
     if problems or not words:
-        raise UsageError(*(problems or [_unmatched("", inventory)]))
+        raise UsageError(*(problems or [_unmatched(option, inventory)]))
     return tuple(node.name for node in inventory.nodes if node.name in wanted)
 
 

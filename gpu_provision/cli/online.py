@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 import click
 
-from gpu_provision.cli import confirmation, host_phase, options, plan_file
+from gpu_provision.cli import confirmation, hints, host_phase, options, plan_file
 from gpu_provision.cli.account import Account, page_at
 from gpu_provision.cli.display import shown_on_stderr
 from gpu_provision.cli.inventory_file import loaded
@@ -45,7 +46,6 @@ from gpu_provision.report.documents import document
     "--out",
     "saved",
     metavar="FILE",
-    type=click.Path(dir_okay=False, path_type=Path),
     help="Also write the plan to a file, for: gpu-provision apply FILE.",
 )
 @options.detailed_exitcode
@@ -62,7 +62,7 @@ def plan(  # noqa: PLR0913 - one argument per option
     ignored: tuple[str, ...],
     diff: bool,
     offline: bool,
-    saved: Path | None,
+    saved: str | None,
     detailed_exitcode: bool,
     out: Output,
 ) -> ExitCode:
@@ -72,9 +72,10 @@ def plan(  # noqa: PLR0913 - one argument per option
     +  is created        ~  is updated       -  is deleted
     >  a validation      !  a conflict       .  as declared, but not ready yet
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
-    if saved and (offline or targets):
-        message = "--out is of a whole plan of a real cluster: leave --offline and --target out."
+    if saved is not None and offline:
+        message = "--out is of a plan for a cluster that was asked: leave --offline out."
         raise click.UsageError(message)
+    place = plan_file.place(saved)
     inventory = with_ignored(loaded(file, kubeconfig=kubeconfig, context=context), ignored)
     names = limited(inventory, limit)
     work = Work(
@@ -90,12 +91,13 @@ def plan(  # noqa: PLR0913 - one argument per option
         on_cluster = work.plan(on_hosts, offline=offline)
     differs = _show_plan(work, on_cluster, on_hosts, out=out, diff=diff)
     failed = _cannot_be_applied(on_cluster, on_hosts)
-    if saved and failed:
-        out.note(f"{saved} was not written: this plan cannot be applied.")
-    elif saved:
-        plan_file.written(saved, work, on_cluster, on_hosts, ignored=ignored)
+    if place and failed:
+        out.note(f"{place} was not written: this plan cannot be applied.")
+    elif place:
+        plan_file.written(place, work, on_cluster, on_hosts, ignored=ignored)
     if differs and not offline:
-        out.hint(f"Next: gpu-provision apply{f' {saved}' if saved else f' -i {file}' if file else ''}")
+        following = hints.command("apply", shlex.quote(str(place)), part=False) if place else hints.command("apply")
+        out.hint(f"Next: {following}")
     if failed:
         return ExitCode.FAILED
     return ExitCode.DIFFERENCES if differs and detailed_exitcode else ExitCode.OK
@@ -249,7 +251,7 @@ def _show_run(account: Account, out: Output) -> None:
 
 def _agreed(work: Work, out: Output) -> bool:
     """Show what would happen and ask; nothing to do needs no answer."""
-    confirmation.require_terminal(out)
+    confirmation.require_terminal(out, look="rollback --dry-run" if work.command == "rollback" else "plan")
     with shown_on_stderr(out) as listen:
         on_hosts = work.prepare(listen, dry_run=True)
         on_cluster = work.plan(on_hosts)

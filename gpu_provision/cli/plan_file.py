@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import secrets
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -13,7 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from gpu_provision.cli import codes
+from gpu_provision.cli import codes, files
 from gpu_provision.cli.work import Work
 from gpu_provision.hosts.result import HostsResult
 from gpu_provision.model.findings import Finding, RunFailed, UsageError
@@ -26,7 +24,13 @@ _TOLD = 20  # lines of what has moved; a fleet that has moved altogether would b
 
 def written(path: Path, work: Work, plan: Plan, on_hosts: HostsResult | None, *, ignored: tuple[str, ...]) -> None:
     """Write a plan to a file that only its owner can read, whole or not at all. Raises UsageError."""
-    scope = {"hosts": work.hosts, "cluster": work.cluster, "limit": list(work.limit), "ignored": list(ignored)}
+    scope = {
+        "hosts": work.hosts,
+        "cluster": work.cluster,
+        "limit": list(work.limit),
+        "targets": list(work.targets),
+        "ignored": list(ignored),
+    }
     origin = plan_file.Origin(
         tool=version("gpu-provision"),
         made_at=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -38,22 +42,33 @@ def written(path: Path, work: Work, plan: Plan, on_hosts: HostsResult | None, *,
     _save(path, json.dumps(document, indent=2, sort_keys=True) + "\n")
 
 
+def place(file: str | None) -> Path | None:
+    """Return where a plan goes, None for nowhere. Raises UsageError if it cannot be written there."""
+    if file is None:
+        return None
+    path = Path(file)
+    try:
+        files.try_place(path)
+    except OSError as error:
+        raise UsageError(_not_writable(path, error)) from error
+    return path
+
+
 def _save(path: Path, text: str) -> None:
     try:
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        Path(name).replace(path)
+        files.put(path, text, private=True)
     except OSError as error:
-        raise UsageError(
-            Finding(
-                code=codes.NOT_WRITABLE,
-                where=str(path),
-                what="the plan cannot be written",
-                evidence=error.strerror or str(error),
-                fix="name another file with --out",
-            )
-        ) from error
+        raise UsageError(_not_writable(path, error)) from error
+
+
+def _not_writable(path: Path, error: OSError) -> Finding:
+    return Finding(
+        code=codes.NOT_WRITABLE,
+        where=str(path),
+        what="the plan cannot be written",
+        evidence=error.strerror or str(error),
+        fix="name another file with --out",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +94,7 @@ class Promise:
         return Work(
             inventory=inventory,
             limit=tuple(scope["limit"]),
+            targets=tuple(scope["targets"]),
             hosts=bool(scope["hosts"]),
             cluster=bool(scope["cluster"]),
             hold=self.hold_plan,

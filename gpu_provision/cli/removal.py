@@ -123,7 +123,7 @@ def _previewed(wish: Wish, out: Output) -> tuple[RemovalResult | None, HostsResu
 
 def _agreed(wish: Wish, out: Output) -> bool:
     """Show what would go and ask; nothing to do needs no answer, and what is refused no question."""
-    confirmation.require_terminal(out)
+    confirmation.require_terminal(out, look="destroy --dry-run")
     on_cluster, on_hosts = _previewed(wish, out)
     if _show(wish, out, on_cluster, on_hosts, dry_run=True) is not ExitCode.OK:
         return False

@@ -35,7 +35,7 @@ def unlock(  # noqa: PLR0913 - one argument per option
     def agreed(held: Lock) -> bool:
         if not confirmation.is_needed(inventory, yes=yes):
             return True
-        confirmation.require_terminal(out)
+        confirmation.require_terminal(out, look="status")
         out.note(f"The lock is held by {held}")
         return confirmation.given("Take it away?")
 

@@ -6,10 +6,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from gpu_provision.cli import codes
 from gpu_provision.cli.overrides import known
 from gpu_provision.hosts.result import HostsResult
 from gpu_provision.model.drift import Drift
-from gpu_provision.model.findings import Finding
+from gpu_provision.model.findings import Finding, UsageError
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Plan
 from gpu_provision.model.progress import Event, RunResult
@@ -61,6 +62,10 @@ class Work:
         """Return the targets as component names. Raises UsageError, also before the first host is asked."""
         if not self.targets:
             return frozenset()
+        if not self.cluster:
+            what = "--hosts-only leaves the cluster alone, and with it every component"
+            fix = "leave one of the two out"
+            raise UsageError(Finding(code=codes.USAGE, where="--target", what=what, fix=fix))
         from gpu_provision.components import requirements
 
         return known(self.targets, requirements(self.inventory))

@@ -39,7 +39,7 @@ class Origin:
         made_at: When, RFC 3339.
         cluster_id: What no other cluster has; empty if no cluster takes part.
         salt: 16 random bytes in hex: an inventory may hold passwords, which nobody shall find by trying.
-        scope: What of the inventory takes part: ``hosts``, ``cluster``, ``limit``, ``ignored``.
+        scope: What of the inventory takes part: ``hosts``, ``cluster``, ``limit``, ``targets``, ``ignored``.
     """
 
     tool: str

@@ -8,6 +8,7 @@ import jsonschema
 import pytest
 import yaml
 
+from gpu_provision import library
 from gpu_provision.cli.limits import limited
 from gpu_provision.cli.overrides import with_timeout
 from gpu_provision.hosts.result import HostOutcome, HostsResult
@@ -15,7 +16,7 @@ from gpu_provision.inventory import load
 from gpu_provision.model.findings import ExitCode, Finding, UsageError
 from gpu_provision.model.history import Ending, History, Record
 from gpu_provision.report.documents import output_schema
-from tests.cli.harness import SANDBOX, Fakes, Run, plan_of
+from tests.cli.harness import PROD, SANDBOX, Fakes, Run, plan_of
 
 
 def _hosts(*hosts: HostOutcome) -> HostsResult:
@@ -115,6 +116,27 @@ def test_a_plan_names_the_next_command_and_quiet_does_not(run: Run, fakes: Fakes
     assert fakes.plan
     assert f"Next: gpu-provision apply -i {SANDBOX}" in run("plan", "-i", SANDBOX).out
     assert "Next:" not in run("plan", "-i", SANDBOX, "-q").out
+
+
+def test_the_next_command_takes_the_same_part(
+    run: Run, fakes: Fakes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever copies it does what was looked at; a plan file knows what takes part, but not which kubeconfig it was."""
+    fakes.hosts = None
+    monkeypatch.setattr(library, "cluster_id", lambda _: "uid")
+    words = ("-i", str(SANDBOX), "--limit", "t4-*", "--target", "driver", "--cluster-only")
+    assert (
+        f"Next: gpu-provision apply -i {SANDBOX} --limit 't4-*' --target driver --cluster-only\n"
+        in run("plan", *words).out
+    )
+    place = tmp_path / "my plan.json"
+    ran = run("plan", "-i", PROD, "--context", "mine", "--limit", "gpu-*", "--out", place)
+    assert f"Next: gpu-provision apply '{place}' --context mine\n" in ran.out
+
+
+def test_a_component_of_hosts_alone_is_a_contradiction(run: Run) -> None:
+    ran = run("plan", "-i", SANDBOX, "--hosts-only", "--target", "driver")
+    assert (ran.code, "GP002 --target" in ran.err) == (ExitCode.USAGE, True)
 
 
 def test_targets_and_limits_narrow_what_is_planned_and_applied(run: Run, fakes: Fakes) -> None:

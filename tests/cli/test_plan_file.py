@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -91,7 +92,42 @@ def test_a_plan_that_cannot_be_applied_is_not_written(run: Run, fakes: Fakes, tm
     fakes.hosts = HostsResult(hosts=(HostOutcome(name="t4-1", failed=True, reason="silent"),))
     ran = run("plan", "-i", SANDBOX, "--out", path)
     assert (ran.code, path.exists(), "was not written" in ran.err) == (1, False, True)
-    for words in (["--offline"], ["--target", "driver"]):
-        assert run("plan", "-i", SANDBOX, "--out", path, *words).code == 64
-    fakes.hosts = None
-    assert run("plan", "-i", SANDBOX, "--out", tmp_path / "no" / "plan.json").code == 64
+    assert run("plan", "-i", SANDBOX, "--out", path, "--offline").code == 64
+
+
+def test_a_part_of_a_plan_is_kept_as_that_part(run: Run, fakes: Fakes, tmp_path: Path) -> None:
+    """What narrowed the plan narrows what is applied, and nothing else can be given beside."""
+    path = tmp_path / "part.json"
+    assert run("plan", "-i", PROD, "--target", "device-plugin", "--limit", "gpu-*", "--out", path).code == 0
+    assert run("apply", path).code == 0
+    assert fakes.arguments["targets"] == frozenset({"device_plugin"})
+    assert fakes.arguments["limit"]
+    assert run("apply", path, "--target", "driver").code == 64
+
+
+@pytest.mark.parametrize("name", ["nowhere/plan.json", ".", ""])
+def test_a_plan_that_cannot_be_written_is_told_before_anything_is_asked(
+    run: Run, fakes: Fakes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """And nothing is left beside where it was to go."""
+    monkeypatch.chdir(tmp_path)
+    fakes.plan = AssertionError("the cluster was asked")
+    ran = run("plan", "-i", PROD, "--out", name)
+    assert (ran.code, ran.err.count("GP007")) == (64, 1)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_no_file_is_written_to_and_not_replaced(run: Run, fakes: Fakes, tmp_path: Path) -> None:
+    """A pipe here; /dev/full and /dev/stdout would be gone for everybody."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    fakes.plan = plan_of()
+    with os.fdopen(os.open(pipe, os.O_RDWR | os.O_NONBLOCK), "rb") as reader:
+        assert run("plan", "-i", PROD, "--out", pipe).code == 0
+        assert json.loads(reader.read1())["format"] == "gpu-provision plan"
+    assert pipe.is_fifo()
+
+
+def test_a_plan_can_be_read_by_its_owner_alone(saved: Path) -> None:
+    assert saved.stat().st_mode & 0o777 == 0o600
+    assert list(saved.parent.iterdir()) == [saved]

@@ -39,7 +39,7 @@ def plan(*changes: Change, rollout: Schedule | None = None) -> Plan:
 
 def made(of: Plan, on_hosts: HostsResult | None = None) -> dict[str, Any]:
     """A plan file's document, as it comes back from the file."""
-    scope = {"hosts": True, "cluster": True, "limit": [], "ignored": []}
+    scope = {"hosts": True, "cluster": True, "limit": [], "targets": [], "ignored": []}
     origin = plan_file.Origin(
         tool="1", made_at="2026-11-21T08:00:00+00:00", cluster_id="u", salt="00" * 16, scope=scope
     )
