@@ -64,11 +64,12 @@ _MOUNTS = [
     pods.mount("driver-startup-probe-script", "/usr/local/bin/startup-probe.sh", sub_path="startup-probe.sh"),
 ]
 
-# The manager empties the node of GPU users and unloads the old driver before a new one is installed.
+# The manager unloads the old driver before a new one is installed. Cordons and evictions are our rollout's: where they
+# are the manager's, it ends by lifting the node's cordon, whoever made it.
 _MANAGER_ENVIRONMENT: pods.Environment = {
     **pods.NODE_NAME,
     "NVIDIA_VISIBLE_DEVICES": "void",
-    "ENABLE_GPU_POD_EVICTION": "true",
+    "ENABLE_GPU_POD_EVICTION": "false",
     "ENABLE_AUTO_DRAIN": "false",
     "DRAIN_USE_FORCE": "false",
     "DRAIN_POD_SELECTOR_LABEL": "",

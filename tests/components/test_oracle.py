@@ -20,6 +20,7 @@ OPERANDS = ("driver", "toolkit", "validator", "device_plugin", "gfd", "dcgm", "d
 CONFIG = "pods start anew when a script or file changes that they read only once"
 ONE_GROUP = "one DaemonSet per driver group, each with a name, a selector and a node selector of its own"
 DIGEST = "the digest's own value"
+OWN_ROLLOUT = "a driver manager that evicts lifts any cordon when it is done; here rollouts evict, and lift their own"
 OWN_CHECK = (
     "a validator that ends removes the file that the reference's toolkit waits for, and then each waits for the other"
 )
@@ -33,6 +34,7 @@ DIFFERENCES: dict[str, dict[str, str]] = {
         "pod_labels.gpu-provision.io/driver": ONE_GROUP,
         "node_selector.gpu-provision.io/driver": ONE_GROUP,
         "*.env.DRIVER_CONFIG_DIGEST": DIGEST,
+        "init_containers.*.env.ENABLE_GPU_POD_EVICTION": OWN_ROLLOUT,
     },
     "toolkit": {
         "pod_annotations": CONFIG,

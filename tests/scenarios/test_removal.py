@@ -38,7 +38,7 @@ def before(world: World) -> Dump:
         world.submit(manifest)
     world.kubectl("label", "node", "t4-1", "nvidia.com/gpu.deploy.dcgm=false", "team=a", "nvidia.com/mine=1")
     world.kubectl("annotate", "node", "t4-1", "nvidia.com/note=1")
-    world.kubectl("cordon", "cpu-1")  # a GPU node would be uncordoned by the driver's own manager
+    world.kubectl("cordon", "cpu-1", "h100-1")
     world.until(lambda: _controllers_have_seen_it(world))
     return dump(world)
 
