@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from gpu_provision.model.cluster import ClusterFacts, Manifest
 from gpu_provision.model.drift import Drift
@@ -24,6 +24,8 @@ if TYPE_CHECKING:  # the engine imports what asks hosts and clusters
     from gpu_provision.adoption.plan import Adoption
     from gpu_provision.engine.preflight import Judgement
     from gpu_provision.hosts.result import HostsResult
+
+_Result = TypeVar("_Result", RunResult, RemovalResult)
 
 
 def render(inventory: Inventory) -> dict[str, list[Manifest]]:
@@ -131,7 +133,11 @@ def apply(  # noqa: PLR0913 - all but the inventory by name, and with a default
         session.put_on_record(hosts=len(hosts.changed))
     outcome = session.finish()
     result = outcome.result if outcome else RunResult(run=session.recorded)
-    result = replace(result, requests=session.cluster.requests, findings=session.explain())
+    return _unless_failed(replace(result, requests=session.cluster.requests, findings=session.explain()))
+
+
+def _unless_failed(result: _Result) -> _Result:
+    """Return a result. Raises RunFailed, which has it, if it tells of errors."""
     if any(item.severity is Severity.ERROR for item in result.findings):
         failure = RunFailed(*result.findings)
         failure.result = result
@@ -199,12 +205,7 @@ def destroy(  # noqa: PLR0913 - the options of the command
     wanted = removal_needs.to_carry_out(inventory, work.looked.plan.changes, evict=bool(work.looked.users))
     if work.looked.plan.stages and (missing := access.missing_to_remove(cluster, inventory, wanted)):
         raise Refused(missing)
-    result = replace(work.execute(), requests=cluster.requests)
-    if any(item.severity is Severity.ERROR for item in result.findings):
-        failure = RunFailed(*result.findings)
-        failure.result = result
-        raise failure
-    return result
+    return _unless_failed(replace(work.execute(), requests=cluster.requests))
 
 
 def preflight(

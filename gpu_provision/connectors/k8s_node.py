@@ -9,22 +9,16 @@ import atexit
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
-from typing import TYPE_CHECKING, Any, NoReturn, TypedDict, cast
+from typing import TYPE_CHECKING, Any, NoReturn, TypedDict
 
-from pyinfra import logger
-from pyinfra.api.arguments import ConnectorArguments
 from pyinfra.api.command import StringCommand
 from pyinfra.api.exceptions import ConnectError, InventoryError
 from pyinfra.api.output import echo, format_text
 from pyinfra.api.util import get_file_io
 from pyinfra.connectors.base import BaseConnector, DataMeta
-from pyinfra.connectors.util import (
-    CommandOutput,
-    OutputLine,
-    extract_control_arguments,
-    make_unix_command_for_host,
-)
+from pyinfra.connectors.util import CommandOutput, OutputLine
 
+from gpu_provision.connectors import commands
 from gpu_provision.model.findings import ProvisionError
 from gpu_provision.model.inventory import HelperPod
 
@@ -98,15 +92,11 @@ class K8sNodeConnector(BaseConnector):
         **arguments: Any,
     ) -> tuple[bool, CommandOutput]:
         """Run a command on the host, with pyinfra's global arguments as on any host."""
-        control = _control_arguments(arguments)
-        unix_command = make_unix_command_for_host(self.state, self.host, command, **arguments)
-        logger.debug("--> Running command on %s: %s", self.host.name, unix_command)
-        if print_input:
-            echo(f"{self.host.print_prefix}>>> {unix_command}", err=True)
+        text, control = commands.prepared(self, command, arguments, is_shown=print_input)
         lines = _Lines(self.host.print_prefix if print_output else None)
         try:
             status = self.shell.run(
-                unix_command.get_raw_value(),
+                text,
                 listen=lines.take,
                 stdin=_stdin(control.get("_stdin")),
                 timeout=control.get("_timeout"),
@@ -114,7 +104,7 @@ class K8sNodeConnector(BaseConnector):
         except ProvisionError as error:
             lines.take(2, f"{error}\n".encode())
             return False, lines.output()
-        return status in (control.get("_success_exit_codes") or [0]), lines.output()
+        return commands.succeeded(status, control), lines.output()
 
     def put_file(self, filename_or_io: Any, remote_filename: str, *_: Any, **arguments: Any) -> bool:
         """Write a file of the host; raises OSError with what its shell said."""
@@ -131,15 +121,8 @@ class K8sNodeConnector(BaseConnector):
 
     def _within(self, arguments: dict[str, Any]) -> Callable[[str], str]:
         """Return what puts a command into those that pyinfra's arguments ask for, such as sudo."""
-        for name in ("remote_temp_filename", "print_output", "print_input"):
-            arguments.pop(name, None)
-        _control_arguments(arguments)
-
-        def within(command: str) -> str:
-            wrapped = make_unix_command_for_host(self.state, self.host, StringCommand(command), **arguments)
-            return str(wrapped.get_raw_value())
-
-        return within
+        text_of = commands.of_transfer(self, arguments)
+        return lambda command: text_of(StringCommand(command))
 
     def _settings(self) -> HelperPod:
         secrets = tuple(self.data["k8s_image_pull_secrets"])
@@ -212,8 +195,3 @@ def _stdin(given: Any) -> bytes | None:
     lines = given.readlines() if hasattr(given, "readlines") else given
     texts = [lines] if isinstance(lines, str) else lines
     return "".join(line if line.endswith("\n") else f"{line}\n" for line in texts).encode()
-
-
-def _control_arguments(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Take out of the arguments what controls a process and is no part of its command."""
-    return dict(extract_control_arguments(cast("ConnectorArguments", arguments)))

@@ -8,22 +8,16 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 from functools import cache
-from typing import Any, TypedDict, cast
+from typing import Any, TypedDict
 
 from pyinfra import logger
-from pyinfra.api.arguments import ConnectorArguments
 from pyinfra.api.command import QuoteString, StringCommand
 from pyinfra.api.exceptions import ConnectError, InventoryError
-from pyinfra.api.output import echo
 from pyinfra.api.util import get_file_io
 from pyinfra.connectors.base import BaseConnector, DataMeta
-from pyinfra.connectors.util import (
-    CommandOutput,
-    extract_control_arguments,
-    make_unix_command_for_host,
-    run_local_process,
-)
+from pyinfra.connectors.util import CommandOutput, run_local_process
 
+from gpu_provision.connectors import commands
 from gpu_provision.sandbox import hosts
 
 
@@ -79,19 +73,15 @@ class SandboxConnector(BaseConnector):
         **arguments: Any,
     ) -> tuple[bool, CommandOutput]:
         """Run a command on the simulated host, with pyinfra's global arguments as on any host."""
-        control = _control_arguments(arguments)
-        unix_command = make_unix_command_for_host(self.state, self.host, command, **arguments)
-        logger.debug("--> Running command on %s: %s", self.host.name, unix_command)
-        if print_input:
-            echo(f"{self.host.print_prefix}>>> {unix_command}", err=True)
+        text, control = commands.prepared(self, command, arguments, is_shown=print_input)
         status, output = run_local_process(
-            f"exec {shlex.join(hosts.argv(self.simulated, unix_command.get_raw_value()))}",
+            f"exec {shlex.join(hosts.argv(self.simulated, text))}",
             stdin=control.get("_stdin"),
             timeout=control.get("_timeout"),
             print_output=print_output,
             print_prefix=self.host.print_prefix,
         )
-        return status in (control.get("_success_exit_codes") or [0]), output
+        return commands.succeeded(status, control), output
 
     def put_file(self, filename_or_io: Any, remote_filename: str, *_: Any, **arguments: Any) -> bool:
         """Write a file of the simulated host; raises OSError with what its shell said."""
@@ -110,16 +100,7 @@ class SandboxConnector(BaseConnector):
 
     def _run(self, command: StringCommand, arguments: dict[str, Any], stdin: bytes = b"") -> bytes:
         """Return the output of a command as bytes, which pyinfra's own output handling would decode."""
-        for name in ("remote_temp_filename", "print_output", "print_input"):
-            arguments.pop(name, None)
-        _control_arguments(arguments)
-        unix_command = make_unix_command_for_host(self.state, self.host, command, **arguments)
-        done = hosts.run(self.simulated, unix_command.get_raw_value(), stdin)
+        done = hosts.run(self.simulated, commands.of_transfer(self, arguments)(command), stdin)
         if done.returncode:
             raise OSError(done.stderr.decode(errors="replace").strip())
         return done.stdout
-
-
-def _control_arguments(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Take out of the arguments what controls a process and is no part of its command."""
-    return dict(extract_control_arguments(cast("ConnectorArguments", arguments)))
