@@ -158,7 +158,7 @@ def _deployment_reason(ref: ObjectRef, live: Manifest) -> str:
 
 
 def _condition(live: Manifest, name: str) -> bool:
-    conditions = live.get("status", {}).get("conditions", ())
+    conditions = live.get("status", {}).get("conditions") or ()  # null on a definition that is seconds old
     return any(condition["type"] == name and condition["status"] == "True" for condition in conditions)
 
 

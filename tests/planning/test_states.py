@@ -121,7 +121,9 @@ def test_a_deployment_is_ready_when_its_new_pods_are_available(status: dict[str,
     assert found.reason.endswith(reason)
 
 
-def test_a_definition_must_be_established() -> None:
+@pytest.mark.parametrize("status", [{}, {"conditions": None}])
+def test_a_definition_must_be_established(status: dict[str, Any]) -> None:
+    """An API server that has just taken it says null."""
     stack = Stack()
     ref = next(ref for ref in stack.members if ref.kind == "CustomResourceDefinition")
     stack.members[ref] = {**stack.members[ref], "status": {}}
