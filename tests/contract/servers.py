@@ -138,8 +138,15 @@ def _compaction(plane: control_plane.ControlPlane) -> Callable[[], None]:
 
 
 def is_furnished(server: Server, namespace: str) -> bool:
-    """Say whether pods can be made in a namespace: it has its service account, with the token that old pods need."""
+    """Say whether controllers have put into a namespace what they put into every one, so that nothing appears later.
+
+    Its service account, with the token that old pods need, and the authority of the API server.
+    """
     if not server.controllers:
         return True
-    account = server.ask("GET", f"/api/v1/namespaces/{namespace}/serviceaccounts/default")
-    return account.code == HTTPStatus.OK and (server.at_least(1, 24) or "secrets" in account.body)
+    inside = f"/api/v1/namespaces/{namespace}"
+    account, authority = (
+        server.ask("GET", f"{inside}/{path}") for path in ("serviceaccounts/default", "configmaps/kube-root-ca.crt")
+    )
+    has_token = server.at_least(1, 24) or "secrets" in account.body
+    return account.code == authority.code == HTTPStatus.OK and has_token

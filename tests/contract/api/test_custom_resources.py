@@ -42,7 +42,7 @@ def test_a_definition_says_when_it_is_in_force(server: Server, plural: str) -> N
 
 
 def test_a_new_resource_is_discovered(server: Server, plural: str) -> None:
-    assert GROUP in {group["name"] for group in server.get("/apis")["groups"]}
+    until(lambda: GROUP in {group["name"] for group in server.get("/apis")["groups"]})  # after its own path
     rows = {row["name"]: row for row in server.get(f"/apis/{GROUP}/v1")["resources"]}
     assert rows[plural]["kind"] == "Widget"
     assert rows[plural]["shortNames"] == ["wid"]

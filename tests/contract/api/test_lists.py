@@ -6,7 +6,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.contract.api.samples import configmap, core, names
-from tests.contract.client import Server
+from tests.contract.client import Server, until
+from tests.contract.servers import is_furnished
 
 MADE = [f"c-{number}" for number in range(7)]
 
@@ -15,6 +16,7 @@ MADE = [f"c-{number}" for number in range(7)]
 def path(server: Server) -> Iterator[str]:
     """The path of a collection of seven ConfigMaps, with the selector that leaves others out."""
     made = server.make("/api/v1/namespaces", {"metadata": {"generateName": "contract-"}})["metadata"]["name"]
+    until(lambda: is_furnished(server, made))
     for name in MADE:
         server.make(core(made, "configmaps"), configmap(name, labels={"ours": "true"}))
     yield core(made, "configmaps") + "?labelSelector=ours"

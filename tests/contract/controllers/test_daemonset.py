@@ -114,11 +114,11 @@ def test_a_status_without_nodes_is_all_zeros(cluster: Cluster) -> None:
 
 
 def test_a_ready_pod_is_available_only_after_min_ready_seconds(cluster: Cluster, on_nodes: OnNodes) -> None:
-    since = cluster.now("DaemonSet")
-    spec = workload("agent", pod_spec(nodeSelector=on_nodes("sim-1")), minReadySeconds=1)
-    cluster.create("DaemonSet", "agent", spec=spec)
-    seen = cluster.history("DaemonSet", since, lambda event: counts(event.object)["available"] == 1)
-    assert any(counts(event.object)["ready"] and not counts(event.object)["available"] for event in seen)
+    place = pod_spec(nodeSelector=on_nodes("sim-1"))
+    for name, seconds in (("soon", 1), ("late", 3600)):
+        cluster.create("DaemonSet", name, spec=workload(name, place, minReadySeconds=seconds))
+    await_counts(cluster, "soon", ready=1, available=1)
+    await_counts(cluster, "late", ready=1, available=0, unavailable=1)
 
 
 def test_a_pod_on_a_node_that_may_no_longer_get_one_stays_and_is_misscheduled(

@@ -178,8 +178,8 @@ def test_custom_objects_own_and_are_owned(cluster: Cluster) -> None:
     middle = cluster.server.make(path, {**body, "metadata": {"name": "middle", "ownerReferences": [owner(head)]}})
     config_map(cluster, "tail", owner(middle))
     cluster.delete("ConfigMap", "head")
-    until(lambda: cluster.server.is_gone(f"{path}/middle"))
-    cluster.await_gone("ConfigMap", "tail")
+    until(lambda: cluster.server.is_gone(f"{path}/middle"), seconds=180)
+    cluster.await_gone("ConfigMap", "tail", seconds=180)
     cluster.delete("CustomResourceDefinition", f"things.{group}")
 
 

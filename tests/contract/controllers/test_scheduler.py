@@ -25,9 +25,16 @@ def on(node: str, *containers: Object, **more: object) -> Object:
     return pod_spec(*containers, nodeSelector={"kubernetes.io/hostname": node}, **more)
 
 
-def await_unschedulable(cluster: Cluster, name: str) -> Object:
-    """Return a pod once the scheduler has said that it fits nowhere."""
-    return cluster.await_("Pod", name, lambda pod: condition(pod, "PodScheduled").get("status") == "False")
+def await_unschedulable(cluster: Cluster, name: str, why: str = "") -> Object:
+    """Return a pod once the scheduler has said that it fits nowhere, and why.
+
+    It hears of pods and of nodes by two ways: what it says first may be of a node that it has not heard of yet.
+    """
+    return cluster.await_("Pod", name, lambda pod: _is_unschedulable(pod) and why in told(pod))
+
+
+def _is_unschedulable(pod: Object) -> bool:
+    return bool(condition(pod, "PodScheduled").get("status") == "False")
 
 
 def await_bound(cluster: Cluster, name: str) -> str:
@@ -83,8 +90,7 @@ def test_too_few_gpus_are_told_in_the_words_that_we_look_for(cluster: Cluster, p
     cluster.create("Pod", "first", spec=on(name, gpus(1)))
     assert await_bound(cluster, "first") == name
     cluster.create("Pod", "second", spec=on(name, gpus(1)))
-    pod = await_unschedulable(cluster, "second")
-    assert BUSY in told(pod)
+    pod = await_unschedulable(cluster, "second", BUSY)
     assert diagnose.cause(pod) == f"Unschedulable: {told(pod)}"
 
 
@@ -120,13 +126,18 @@ def test_a_pod_that_has_ended_holds_no_gpu(cluster: Cluster, paper_node: PaperNo
 def test_the_largest_init_container_counts(cluster: Cluster, paper_node: PaperNode) -> None:
     name = paper_node(gpus=2)
     cluster.create("Pod", "pod", spec=on(name, gpus(1), initContainers=[{**gpus(3), "name": "first"}]))
-    assert BUSY in told(await_unschedulable(cluster, "pod"))
+    await_unschedulable(cluster, "pod", BUSY)
 
 
-def test_a_cordoned_node_takes_nobody(cluster: Cluster, change_node: Callable[..., None]) -> None:
+def test_a_cordoned_node_takes_nobody(
+    cluster: Cluster, on_nodes: Callable[..., Object], change_node: Callable[..., None]
+) -> None:
+    """It gets the label that the pod waits for after the cordon: who knows of the label knows of the cordon."""
+    cluster.create("Pod", "web", spec=pod_spec(nodeSelector={cluster.mark: "yes"}))
+    await_unschedulable(cluster, "web")
     change_node("sim-2", unschedulable=True)
-    cluster.create("Pod", "web", spec=on("sim-2"))
-    assert "were unschedulable" in told(await_unschedulable(cluster, "web"))
+    on_nodes("sim-2")
+    await_unschedulable(cluster, "web", "were unschedulable")
     change_node("sim-2", unschedulable=False)
     assert await_bound(cluster, "web") == "sim-2"
 
@@ -152,7 +163,7 @@ def test_required_anti_affinity_keeps_pods_apart(cluster: Cluster, paper_node: P
     cluster.create("Pod", "first", metadata=labels, spec=on(name, affinity=affinity))
     assert await_bound(cluster, "first") == name
     cluster.create("Pod", "second", metadata=labels, spec=on(name, affinity=affinity))
-    assert "anti-affinity" in told(await_unschedulable(cluster, "second"))
+    await_unschedulable(cluster, "second", "anti-affinity")
     cluster.create("Pod", "other", spec=on(name))
     assert await_bound(cluster, "other") == name
     cluster.delete("Pod", "first", gracePeriodSeconds=0)
@@ -167,7 +178,7 @@ def test_who_is_there_keeps_others_away(cluster: Cluster, paper_node: PaperNode)
     cluster.create("Pod", "quiet", spec=on(name, affinity=affinity))
     await_bound(cluster, "quiet")
     cluster.create("Pod", "loud", metadata={"labels": {"kind": "loud"}}, spec=on(name))
-    assert "anti-affinity" in told(await_unschedulable(cluster, "loud"))
+    await_unschedulable(cluster, "loud", "anti-affinity")
 
 
 def test_a_host_port_is_given_once_per_node(cluster: Cluster, paper_node: PaperNode) -> None:
@@ -207,7 +218,8 @@ def test_the_system_s_priority_classes_are_there(cluster: Cluster, name: str, va
 def test_a_priority_class_of_our_own_counts_and_an_unknown_one_is_refused(cluster: Cluster) -> None:
     name = cluster.namespace
     cluster.create("PriorityClass", name, value=7)
-    cluster.create("Pod", "lucky", spec=pod_spec(priorityClassName=name))
+    body = {"metadata": {"name": "lucky"}, "spec": pod_spec(priorityClassName=name)}
+    until(lambda: cluster.server.ask("POST", cluster.path("Pod"), body).code == 201)  # admission hears of classes late
     assert cluster.get("Pod", "lucky")["spec"]["priority"] == 7
     cluster.delete("PriorityClass", name)
     body = {"metadata": {"name": "unlucky"}, "spec": pod_spec(priorityClassName=name)}
