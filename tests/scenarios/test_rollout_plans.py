@@ -186,7 +186,7 @@ class Recorded:
         """Remember which node has which driver pod."""
         self._world, self._before = world, len(world.writes())
         pods = world.json("pods", "-n", OPERANDS, "-l", "app=nvidia-driver-daemonset")["items"]
-        self._nodes = {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in pods}
+        self._nodes = {pod["metadata"]["name"]: pod["spec"].get("nodeName", "") for pod in pods}
 
     def _paths(self, verb: str) -> list[list[str]]:
         writes = self._world.writes()[self._before :]
