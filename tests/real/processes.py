@@ -78,7 +78,8 @@ class Program:
 def listening(program: Program, running: contextlib.ExitStack, *, port: int = 0) -> tuple[int, subprocess.Popen[bytes]]:
     """Start a program and wait until it serves; return its port, a free one unless given, and the process.
 
-    Somebody may take a free port before the program does, which then ends: it gets another one.
+    Somebody may take a free port before the program does, which then ends: it gets another one. A given port it gets
+    again: who has it may be a connection that passes.
 
     Raises:
         NotReadyError: it ended, or does not serve.
@@ -87,7 +88,7 @@ def listening(program: Program, running: contextlib.ExitStack, *, port: int = 0)
         chosen, seen = port or free_port(), _size(program.log)
         if started := _started(program, chosen, running):
             return chosen, started
-        if port or _TAKEN not in program.log.read_text(errors="replace")[seen:].lower():
+        if _TAKEN not in program.log.read_text(errors="replace")[seen:].lower():
             break
     raise NotReadyError(_complaint(program.log))
 
