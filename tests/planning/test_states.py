@@ -126,7 +126,7 @@ def test_a_definition_must_be_established(status: dict[str, Any]) -> None:
     """An API server that has just taken it says null."""
     stack = Stack()
     ref = next(ref for ref in stack.members if ref.kind == "CustomResourceDefinition")
-    stack.members[ref] = {**stack.members[ref], "status": {}}
+    stack.members[ref] = {**stack.members[ref], "status": status}
     assert "is not established" in state(stack, "nfd", "").reason
 
 
