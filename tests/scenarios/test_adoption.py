@@ -15,8 +15,9 @@ import pytest
 import yaml
 
 from tests.adoption.chart import NAMESPACE, Operator, driver_pods, install
+from tests.answers import Answer
 from tests.scenarios.conftest import Open
-from tests.scenarios.world import Answer, World
+from tests.scenarios.world import World
 
 pytestmark = pytest.mark.xdist_group("adoption")  # one world, one worker
 

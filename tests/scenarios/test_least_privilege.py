@@ -19,8 +19,9 @@ from gpu_provision.engine import needs
 from gpu_provision.inventory import load
 from gpu_provision.model.access import Permission
 from gpu_provision.sandbox.apiserver.requestlog import Request
+from tests.answers import Answer
 from tests.scenarios.on_sandbox import SandboxWorld
-from tests.scenarios.world import Answer, World
+from tests.scenarios.world import World
 
 pytestmark = pytest.mark.xdist_group("least privilege")  # one sandbox, one worker
 

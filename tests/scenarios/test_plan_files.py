@@ -10,7 +10,8 @@ import jsonschema
 import pytest
 
 from gpu_provision.report.plan_file import schema, seal
-from tests.scenarios.world import Answer, World
+from tests.answers import Answer
+from tests.scenarios.world import World
 
 # One world, one worker; the plain tests have what is pure, and the command line.
 pytestmark = [pytest.mark.xdist_group("plan files"), pytest.mark.real]

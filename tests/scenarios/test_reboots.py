@@ -16,8 +16,9 @@ from gpu_provision.engine.guard import NodeGuard
 from gpu_provision.hosts.guard import Place
 from gpu_provision.inventory import load
 from gpu_provision.model.inventory import Drain
+from tests.answers import Answer
 from tests.scenarios.on_sandbox import SandboxWorld
-from tests.scenarios.world import Answer, World
+from tests.scenarios.world import World
 
 pytestmark = pytest.mark.xdist_group("reboots")  # the tests go on from one another, on one worker
 

@@ -10,7 +10,8 @@ import json
 import pytest
 import yaml
 
-from tests.scenarios.world import Answer, World
+from tests.answers import Answer
+from tests.scenarios.world import World
 
 OPERANDS = "gpu-operator-resources"
 pytestmark = pytest.mark.xdist_group("refusals")  # one world, one worker

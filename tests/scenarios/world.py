@@ -10,33 +10,19 @@ import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from gpu_provision.sandbox.apiserver.requestlog import Request
+from tests.answers import Answer
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 _BIN = Path(sys.executable).parent
 COMMAND_SECONDS = 120
 SPARE_NODES = 8
 """GPU nodes of every fleet that no inventory names at first."""
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What a command gave back."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def text(self) -> str:
-        """Both outputs, for messages of failed assertions."""
-        return self.out + self.err
 
 
 def default_fleet(**changes: Any) -> dict[str, Any]:

@@ -18,11 +18,12 @@ from typing import Any
 
 import pytest
 
+from tests.answers import Answer
 from tests.contract.client import Server
 from tests.real.hosts import rootfs, state
 from tests.real.hosts.conftest import Lap
 from tests.real.hosts.light import LightHost, light_hosts
-from tests.real.hosts.user import Answer, User
+from tests.real.hosts.user import User
 
 pytestmark = pytest.mark.hosts
 

@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.answers import Answer
 from tests.contract.client import Server
 from tests.real.hosts import state
 from tests.real.hosts.conftest import Boot, Lap
 from tests.real.hosts.machine import Hardware, Machine
-from tests.real.hosts.user import Answer, User
+from tests.real.hosts.user import User
 
 pytestmark = [pytest.mark.hosts, pytest.mark.xdist_group("machines")]
 

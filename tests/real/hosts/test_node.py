@@ -15,13 +15,13 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from tests.answers import Answer
 from tests.real.hosts import joined, state
 from tests.real.hosts.conftest import Lap
 from tests.real.hosts.image import Image
 from tests.real.hosts.joined import Owner
 from tests.real.node.nodes import GPUS
 from tests.real.node.settings import NODE
-from tests.real.node.user import Answer
 
 pytestmark = [pytest.mark.hosts, pytest.mark.xdist_group("machines")]
 

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import pytest
 
+from tests.answers import Answer
 from tests.contract.client import Server
 from tests.real.hosts import state
 from tests.real.hosts.conftest import Boot, Lap
 from tests.real.hosts.machine import Hardware, Machine
 from tests.real.hosts.test_resources import ARCHIVE, DRIVER
-from tests.real.hosts.user import Answer, User
+from tests.real.hosts.user import User
 
 pytestmark = [pytest.mark.hosts, pytest.mark.spare, pytest.mark.xdist_group("machines")]
 

@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
+from tests.answers import Answer
 from tests.contract.client import Event, Object, Server
 from tests.real import kept_logs
 from tests.real.hosts import nspawn, state
 from tests.real.hosts.conftest import Lap
 from tests.real.hosts.nspawn import NspawnHost, nspawn_hosts
-from tests.real.hosts.user import Answer, User
+from tests.real.hosts.user import User
 
 pytestmark = pytest.mark.hosts
 

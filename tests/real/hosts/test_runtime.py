@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
-from xml.etree import ElementTree as ET
 
 import pytest
 
+from tests.answers import failures
 from tests.contract.client import Server
 from tests.real.hosts import state
 from tests.real.hosts.conftest import Boot
@@ -88,22 +88,14 @@ def test_acceptance_tests_pass_and_name_what_is_not_as_declared(machine: Machine
     report = tmp_path / "verified.xml"
     passed = user.cli("verify", "--hosts-only", "--junit", str(report))
     assert passed.code == 0, passed.text
-    assert _failures(report) == {}
+    assert failures(report) == {}
     machine.run("modprobe -r ipmi_devintf")
     failed = user.cli("verify", "--hosts-only", "--junit", str(report))
     machine.run("modprobe ipmi_devintf")
     assert failed.code == 1, failed.text
-    ((name, why),) = _failures(report).items()
+    ((name, why),) = failures(report).items()
     assert name == f"test_kernel_modules_are_loaded[{machine.name}]"
     assert "not loaded: ipmi_devintf" in why
-
-
-def _failures(report: Path) -> dict[str, str]:
-    """Return the test cases that failed, and why; there are some that did not."""
-    cases = list(ET.parse(report).iter("testcase"))  # noqa: S314 - our own file
-    found = {case.get("name", ""): case.find("failure") for case in cases}
-    assert len(cases) > len([each for each in found.values() if each is not None])
-    return {name: str(failure.get("message")) for name, failure in found.items() if failure is not None}
 
 
 @pytest.mark.spare

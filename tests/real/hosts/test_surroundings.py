@@ -8,14 +8,14 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from xml.etree import ElementTree as ET
 
 import pytest
 
+from tests.answers import Answer, failures
 from tests.contract.client import Server
 from tests.real.hosts import nspawn, state
 from tests.real.hosts.nspawn import NspawnHost, nspawn_hosts
-from tests.real.hosts.user import Answer, User
+from tests.real.hosts.user import User
 
 pytestmark = pytest.mark.hosts
 
@@ -156,22 +156,14 @@ def test_acceptance_tests_pass_and_name_what_is_not_as_declared(user: User, host
     report = tmp_path / "verified.xml"
     passed = user.cli("verify", "--hosts-only", "--junit", str(report))
     assert passed.code == 0, passed.text
-    assert _failures(report) == {}
+    assert failures(report) == {}
     host.run("touch /run/reboot-required")
     failed = user.cli("verify", "--hosts-only", "--junit", str(report))
     host.run("rm /run/reboot-required")
     assert failed.code == 1, failed.text
-    ((name, why),) = _failures(report).items()
+    ((name, why),) = failures(report).items()
     assert name == f"test_no_reboot_is_pending[{host.name}]"
     assert "/run/reboot-required exists" in why
-
-
-def _failures(report: Path) -> dict[str, str]:
-    """Return the test cases that failed, and why; there are some that did not."""
-    cases = list(ET.parse(report).iter("testcase"))  # noqa: S314 - our own file
-    found = {case.get("name", ""): case.find("failure") for case in cases}
-    assert len(cases) > len([each for each in found.values() if each is not None])
-    return {name: str(failure.get("message")) for name, failure in found.items() if failure is not None}
 
 
 def _start_of_containerd(host: NspawnHost) -> str:

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.answers import Answer
 from tests.contract.client import Server
 from tests.real.hosts import nspawn, state
 from tests.real.hosts.conftest import Lap
 from tests.real.hosts.nspawn import NspawnHost, nspawn_hosts
-from tests.real.hosts.user import Answer, User
+from tests.real.hosts.user import User
 
 pytestmark = pytest.mark.hosts
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import subprocess
 import sys
@@ -14,40 +13,12 @@ from typing import Any
 
 import yaml
 
+from tests.answers import Answer
 from tests.real.hosts.ssh_host import SshHost
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 _BIN = Path(sys.executable).parent
 _SECONDS = 600
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What a command gave back."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def text(self) -> str:
-        """Both outputs, for messages of failed assertions."""
-        return self.out + self.err
-
-    @property
-    def document(self) -> Any:
-        """The one JSON document on standard output."""
-        return json.loads(self.out)
-
-    @property
-    def errors(self) -> dict[tuple[str, str], Any]:
-        """The document's errors, by code and place."""
-        return {(finding["code"], finding["where"]): finding for finding in self.document["errors"]}
-
-    @property
-    def changes(self) -> list[list[str]]:
-        """What changed on each host, in words."""
-        return [host["changes"] for host in self.document["hosts"]]
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.answers import Answer
 from tests.real.node.nodes import Clock, missing, ready_node
-from tests.real.node.user import Answer, NodeUser
+from tests.real.node.user import NodeUser
 
 _CLOCK = pytest.StashKey[Clock]()
 

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from tests.answers import Answer
 from tests.real.node.nodes import GPUS, Clock
-from tests.real.node.user import NFD, OPERANDS, VALIDATOR, Answer, NodeUser
+from tests.real.node.user import NFD, OPERANDS, VALIDATOR, NodeUser
 
 pytestmark = pytest.mark.real
 

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.answers import Answer
 from tests.real.images.programs import gpus
 from tests.real.images.programs.driver import present
 from tests.real.node.nodes import GPUS, Clock, missing, ready_node
 from tests.real.node.settings import NODE
-from tests.real.node.user import CHECKOUT, VALIDATOR, Answer, NodeUser
+from tests.real.node.user import CHECKOUT, VALIDATOR, NodeUser
 
 pytestmark = pytest.mark.real
 

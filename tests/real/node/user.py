@@ -9,12 +9,12 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from tests.answers import Answer
 from tests.real.node.machine import Machine
 from tests.real.node.settings import NODE
 
@@ -27,20 +27,6 @@ _BIN = Path(sys.executable).parent
 _COMMAND_SECONDS = 1200
 _AGENT = _USER = "gpu-provision"
 _WRITES = {"create", "update", "patch", "delete", "deletecollection"}
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What a command gave back."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def text(self) -> str:
-        """Both outputs, for messages of failed assertions."""
-        return self.out + self.err
 
 
 class NodeUser:
