@@ -21,7 +21,7 @@ from gpu_provision.components import driver
 from gpu_provision.connectors.cluster import GROUP
 from gpu_provision.diagnose.remedies import is_trouble
 from gpu_provision.engine.session import Session
-from gpu_provision.hosts.others import drivers
+from gpu_provision.hosts.others import changed, drivers
 from gpu_provision.inventory import load
 from gpu_provision.model.findings import Finding, ProvisionError, Severity
 from gpu_provision.model.inventory import Inventory
@@ -125,12 +125,19 @@ def _verdict_commands(session: Session) -> list[FunctionCommand]:
     if not state.is_executing:
         host.noop("told at the end of the run")
         return []
+    _put_on_record(session)
     problems = session.explain()
     for problem in problems:
         if problem.severity is Severity.WARNING:
             host.log(str(problem), log_func=logger.warning)
     errors = [problem for problem in problems if problem.severity is Severity.ERROR]
     return [FunctionCommand(_report, ("\n".join(map(str, errors)),), {})] if errors else []
+
+
+def _put_on_record(session: Session) -> None:
+    """A run that had nothing to do in the cluster is on record as well if it has changed hosts."""
+    if session.finish() is None and session.reading().plan.is_empty and (hosts := changed()):
+        session.put_on_record(hosts=hosts)
 
 
 def _bring_up(state: Any, host: Any, session: Session, component: str) -> bool:  # noqa: ARG001 (pyinfra passes both by name)

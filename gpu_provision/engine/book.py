@@ -105,9 +105,9 @@ class Book:
     ) -> None:
         """Write down how the run ended, and let go of what is too old."""
         if isinstance(error, ProvisionError):
-            self.end(Ending.FAILED, reason=str(error.findings[0].what))
+            self.end(Ending.FAILED, changed=self._reached().changed, reason=str(error.findings[0].what))
         elif error is not None:
-            self.end(Ending.INTERRUPTED)
+            self.end(Ending.INTERRUPTED, changed=self._reached().changed)
         if error is not None:
             self._cluster.patience = 0.0
         findings = error.findings if isinstance(error, ProvisionError) else ()

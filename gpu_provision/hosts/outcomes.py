@@ -39,7 +39,7 @@ def outcome(state: State, host: Host, errors: Sequence[Finding], record: HostRec
     """
     errors = errors or (() if record else (trouble.not_seen(reached(host)),))
     return {
-        "changes": _changes(state, host),
+        "changes": changes(state, host),
         "failed": bool(errors),
         "reason": _in_short(errors),
         "reboot_needed": _needs_reboot(host, record),
@@ -72,7 +72,7 @@ def _succeeded(operation: StateOperationHostData) -> bool:
     return bool(operation.operation_meta.is_complete() and operation.operation_meta.did_succeed())
 
 
-def _changes(state: State, host: Host) -> list[str]:
+def changes(state: State, host: Host) -> list[str]:
     """Return in words what operations changed, or would change if nothing was executed."""
     words = host.connector_data.get(CHANGES, {})
     done = {op_hash: not state.is_executing or _succeeded(operation) for op_hash, operation in state.ops[host].items()}

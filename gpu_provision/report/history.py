@@ -33,7 +33,8 @@ def text(history: History, style: Style = PLAIN) -> str:
 def _row(record: Record, style: Style) -> tuple[str, ...]:
     ending = style.paint(_COLORS[record.ending], record.ending.value)
     times = (record.began, record.ended or "-")
-    return str(record.number), *times, ending, record.release, str(record.changed), record.who, what(record)
+    written = str(record.changed) if record.ended else "-"  # a run that was killed has not said it
+    return str(record.number), *times, ending, record.release, written, record.who, what(record)
 
 
 def what(record: Record) -> str:
@@ -52,7 +53,7 @@ def one(record: Record, details: Mapping[str, Any], style: Style = PLAIN) -> str
         "gpu-provision": record.tool,
         "inventory": record.inventory,
         "release": record.release,
-        "written": f"{record.changed} objects",
+        "written": f"{record.changed} objects" if record.ended else "-",
         "plan": record.plan,
         "what": what(record),
     }
@@ -72,7 +73,8 @@ def _titled(title: str, lines: Iterable[str], style: Style) -> str:
 
 def document(record: Record) -> dict[str, Any]:
     """Return a run as JSON, without its inventory."""
-    values = {**asdict(record), "ending": record.ending.value, "who": record.who}
+    changed = record.changed if record.ended else None
+    values = {**asdict(record), "ending": record.ending.value, "who": record.who, "changed": changed}
     return {key: value for key, value in values.items() if key != "text"}
 
 

@@ -147,9 +147,12 @@ def test_an_error_is_the_reason_without_passwords(server: _Server) -> None:
 
 
 def test_a_mistake_of_ours_interrupts(server: _Server) -> None:
-    with pytest.raises(ZeroDivisionError), _book(server):
+    """What was written before is on record."""
+    book = Book(cast("Cluster", server), _reading(), say=[].append, reached=lambda: RunResult(changed=5))
+    with pytest.raises(ZeroDivisionError), book:
         _ = 1 / 0
     assert server.runs[0][1] == "interrupted"
+    assert book.record.changed == 5
 
 
 def test_a_record_that_the_server_does_not_take_fails_no_run(server: _Server) -> None:

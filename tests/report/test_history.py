@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gpu_provision.model.cluster import ObjectRef
 from gpu_provision.model.history import Ending, History, Record
 from gpu_provision.model.plan import Action, Change
@@ -34,6 +36,15 @@ def test_the_newest_run_comes_first() -> None:
 
 def test_a_stack_without_runs_has_a_sentence() -> None:
     assert history.text(History(())).startswith("No run on record")
+
+
+def test_what_a_killed_run_has_written_is_not_known() -> None:
+    """Nobody was left to put it on record: a number would be made up."""
+    killed = replace(RUN, ending=Ending.INTERRUPTED, ended="", changed=0)
+    row = history.text(History((killed,))).splitlines()[1].split()
+    assert row[2:7] == ["-", "interrupted", "26.7.0", "-", "alice@laptop"]
+    assert "written        -" in history.one(killed, {})
+    assert (history.document(killed)["changed"], history.document(RUN)["changed"]) == (None, 3)
 
 
 def test_one_run_is_shown_with_its_inventory_and_its_evidence() -> None:

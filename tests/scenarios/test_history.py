@@ -214,3 +214,6 @@ def test_a_rollback_covers_hosts_as_well(sandbox: World) -> None:
     told = [change for host in document["hosts"] for change in host["changes"]]
     assert told == ["kernel parameters no longer kept for the boot"] * 3
     assert runs(sandbox)[-1] == (3, "succeeded", 1)
+    sandbox.pyinfra("-y", check=True)  # the file still says what it said
+    last = command(sandbox, "history")["runs"][-1]
+    assert (last["number"], last["changed"], last["reason"]) == (4, 0, "changed 3 hosts, and nothing else")
