@@ -56,6 +56,7 @@ class Difference:
         action: What an apply would do about it.
         origin: The most alarming of its fields' origins.
         notes: What else is to be said, in words.
+        nodes: Where it is not ready; empty if that is not about nodes.
     """
 
     component: str
@@ -64,6 +65,7 @@ class Difference:
     origin: Origin
     fields: tuple[FieldDrift, ...] = ()
     notes: tuple[str, ...] = ()
+    nodes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

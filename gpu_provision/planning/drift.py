@@ -55,6 +55,7 @@ def _difference(change: Change, known: Known) -> Difference:
         origin=_worst(fields) if fields else _of_object(change, known),
         fields=fields,
         notes=() if change.action is Action.UPDATE else change.effects,
+        nodes=change.nodes if change.action is Action.WAIT else (),
     )
 
 

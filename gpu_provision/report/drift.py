@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from gpu_provision.model.drift import Difference, Drift, FieldDrift, Origin
 from gpu_provision.model.plan import Action
+from gpu_provision.report.names import ranges
 from gpu_provision.report.style import PLAIN, Style
 from gpu_provision.report.tables import indented
 from gpu_provision.report.values import HIDDEN, field_value, is_secret, shown
@@ -44,7 +45,7 @@ def text(drift: Drift, style: Style = PLAIN, *, hosts: str = "", changed_hosts: 
 
 def closing(drift: Drift, *, hosts: int = 0) -> str:
     """Return the one sentence with the counts."""
-    counts = Counter(each.origin for each in drift.differences)
+    counts = Counter(origin for origin, _ in {(each.origin, each.ref) for each in drift.differences})
     told = [f"{counts[origin]} {words}" for origin, words in _COUNTED.items() if counts[origin]]
     told += [f"{hosts} host{'' if hosts == 1 else 's'} not as declared"] if hosts else []
     if not told:
@@ -57,14 +58,25 @@ def _block(drift: Drift, origin: Origin, style: Style) -> str:
     if not found:
         return ""
     title, color = _TITLES[origin]
-    return "\n".join([style.paint(color, title), *(f"  {line}" for each in found for line in _lines(each))])
+    lines = [line for group in _by_object(found) for line in _lines(group)]
+    return "\n".join([style.paint(color, title), *(f"  {line}" for line in lines)])
 
 
-def _lines(each: Difference) -> Iterator[str]:
-    yield " ".join(filter(None, (str(each.ref), _WHAT.get(each.action, "")))) + f"  ({each.component})"
-    for field in each.fields:
-        yield f"  {_field(each, field)}"
-    yield from (f"  {note}" for note in each.notes)
+def _by_object(found: Iterable[Difference]) -> Iterator[list[Difference]]:
+    """Yield what there is to say of each object: one that is not ready may have other reasons on other nodes."""
+    groups: dict[object, list[Difference]] = {}
+    for each in found:
+        groups.setdefault((each.ref, each.action), []).append(each)
+    yield from groups.values()
+
+
+def _lines(group: Sequence[Difference]) -> Iterator[str]:
+    first = group[0]
+    yield " ".join(filter(None, (str(first.ref), _WHAT.get(first.action, "")))) + f"  ({first.component})"
+    for each in group:
+        where = f"{ranges(each.nodes)}: " if each.nodes else ""
+        yield from (f"  {_field(each, field)}" for field in each.fields)
+        yield from (f"  {where}{note}" for note in each.notes)
 
 
 def _field(each: Difference, field: FieldDrift) -> str:
@@ -96,6 +108,7 @@ def _difference(each: Difference) -> dict[str, Any]:
         "origin": each.origin.value,
         "fields": [_field_document(each, field) for field in each.fields],
         "notes": list(each.notes),
+        "nodes": list(each.nodes),
     }
 
 

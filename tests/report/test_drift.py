@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gpu_provision.model.cluster import ObjectRef
 from gpu_provision.model.drift import Difference, Drift, FieldDrift, Origin, Writer
 from gpu_provision.model.plan import Action
@@ -50,6 +52,25 @@ def test_who_did_it_stands_beside_what_they_did() -> None:
         "",
         "Drift: 1 changed since applied, 1 changed or not applied, 1 host not as declared. Nothing was changed.",
     ]
+
+
+def test_what_is_not_ready_names_its_nodes_and_each_object_once() -> None:
+    """A DaemonSet is one object, whatever keeps it on which nodes."""
+
+    def waiting(reason: str, *nodes: str) -> Difference:
+        found = difference("DaemonSet", action=Action.WAIT, origin=Origin.NOT_READY)
+        return replace(found, notes=(reason,), nodes=nodes)
+
+    found = of(waiting("ImagePullBackOff", "t4-2"), waiting("no PCI bus", "t4-10", "t4-9"))
+    assert view.text(found).splitlines()[2:] == [
+        "as declared, but not ready",
+        "  DaemonSet n/x  (dcgm)",
+        "    t4-2: ImagePullBackOff",
+        "    t4-9, t4-10: no PCI bus",
+        "",
+        "Drift: 1 not ready. Nothing was changed.",
+    ]
+    assert view.document(found)["differences"][1]["nodes"] == ["t4-10", "t4-9"]
 
 
 def test_secrets_are_not_shown() -> None:
