@@ -9,7 +9,7 @@ from gpu_provision.components import labels
 from gpu_provision.diagnose import pods as pod_view
 from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
 from gpu_provision.model.progress import NodeState, State
-from gpu_provision.planning.membership import component_of, digest_of
+from gpu_provision.planning.membership import digest_of
 from gpu_provision.planning.states import Key, Situation, label_changes
 from gpu_provision.planning.upgrades import DRIVER, NOT_RUN
 from gpu_provision.rollout.actions import Evict, Move
@@ -103,13 +103,13 @@ def _label_steps(seen: Situation, settled: Mapping[Key, NodeState]) -> Iterator[
     facts = {node.name: node for node in seen.observed.facts.nodes}
     targets = {target.name for target in seen.context.targets}
     for manifest in seen.desired.get("node_labels", ()):
-        node = facts.get(manifest["metadata"]["name"])
-        if node is None or not (changed := label_changes(manifest, node)):
+        key = ("node_labels", manifest["metadata"]["name"])
+        state, node = settled.get(key), facts.get(key[1])
+        if node is None or (state is not None and state.state in _SETTLED):
             continue
-        key = ("node_labels", node.name)
-        state = settled.get(key)
-        broken = state is not None and state.state in {State.FAILED, State.BLOCKED}
-        if broken or (node.name in targets and not labels.nfd_has_spoken(node.labels)):
+        if not (changed := label_changes(manifest, node)):
+            continue
+        if node.name in targets and not labels.nfd_has_spoken(node.labels):
             continue
         yield LabelNode(key, ref_of(manifest), node.uid, tuple(sorted(changed.items())))
 
@@ -118,10 +118,10 @@ def _validation_steps(
     seen: Situation, settled: Mapping[Key, NodeState], stale: Collection[str], harvested: Collection[str]
 ) -> Iterator[Step]:
     yield from _superseded(seen)
-    for component, manifests in seen.desired.items():
-        for manifest in (manifest for manifest in manifests if manifest["kind"] == "Pod"):
-            node = pod_view.node_of(manifest)
-            key, live = (component, node), seen.observed.pods.get(ref_of(manifest))
+    for component in filter(_VALIDATIONS.__contains__, seen.parts):
+        for node, manifest in seen.parts[component].single.items():
+            key = (component, node)
+            live = next((pod for pod in seen.pods.get(key, ()) if _is_of(manifest, pod)), None)
             state = settled.get(key)
             if live is not None and (live["metadata"]["uid"] in stale or pod_view.was_turned_away(live)):
                 yield from _removal(key, live)
@@ -143,15 +143,22 @@ def _start(key: Key, manifest: Manifest, seen: Situation) -> StartPod:
 
 def _superseded(seen: Situation) -> Iterator[Step]:
     """Validations of content that is no longer wanted there."""
-    wanted = {ref_of(item) for items in seen.desired.values() for item in items if item["kind"] == "Pod"}
-    for ref, pod in seen.observed.pods.items():
-        component = component_of(pod)
-        key = (component, pod_view.node_of(pod))
-        if component in _VALIDATIONS and ref not in wanted and seen.context.part.has(*key):
-            yield from _removal(key, pod)
+    for key in (key for key in seen.pods if key[0] in _VALIDATIONS):
+        part = seen.parts.get(key[0])
+        wanted = part.single.get(key[1]) if part else None
+        for pod in seen.pods[key]:
+            if not (wanted and _is_of(wanted, pod)) and seen.context.part.has(*key):
+                yield from _removal(key, pod)
+
+
+def _is_of(manifest: Manifest, pod: Manifest) -> bool:
+    """Whether a validation pod is of this content, which its name tells."""
+    ours, theirs = manifest["metadata"], pod["metadata"]
+    return bool(ours["name"] == theirs["name"] and ours["namespace"] == theirs["namespace"])
 
 
 _VALIDATIONS = frozenset({"driver_validation", "device_plugin_validation"})
+_SETTLED = frozenset({State.READY, State.FAILED, State.BLOCKED})  # labels that are ready are as wanted
 
 
 def _removal(key: Key, pod: Manifest) -> Iterator[Step]:

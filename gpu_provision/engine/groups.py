@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
+from itertools import filterfalse
 from typing import Generic, TypeVar
 
 from gpu_provision.model.cluster import Manifest
@@ -34,9 +35,10 @@ class Groups(Generic[Name]):
 
     def update(self, objects: Iterable[Manifest]) -> set[Name]:
         """Take all objects that there are now, and return the names of the groups that are no longer as they were."""
-        there = {id(each): each for each in objects}
-        new = [each for key, each in there.items() if key not in self._seen]
-        gone = [each for key, each in self._seen.items() if key not in there]
+        present = list(objects)
+        there = dict(zip(map(id, present), present, strict=True))
+        new = [there[key] for key in filterfalse(self._seen.__contains__, there)]
+        gone = [self._seen[key] for key in filterfalse(there.__contains__, self._seen)]
         for each in new:
             self._by_uid.setdefault(self._name(each), {})[each["metadata"]["uid"]] = each
         for each in gone:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import chain
 from typing import assert_never
 
@@ -17,6 +17,7 @@ from gpu_provision.engine import rollout_states
 from gpu_provision.engine.actions import EvictPod, LabelNode, MoveNode, RemovePod, Step
 from gpu_provision.engine.rollout_writes import declared_of, patch_of
 from gpu_provision.engine.sight import Sight
+from gpu_provision.engine.turns import Turns
 from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import Rejected, Unreachable
 from gpu_provision.model.inventory import Inventory
@@ -27,7 +28,7 @@ from gpu_provision.planning.upgrades import DRIVER, calls_for_rollout
 from gpu_provision.rollout import states as upgrade
 from gpu_provision.rollout.actions import Evict, Move, Restart, RollBack, Validate
 from gpu_provision.rollout.machine import Decision, Phase, again, decide
-from gpu_provision.rollout.observe import DRIVER_POD, Seen
+from gpu_provision.rollout.observe import DRIVER_POD, Declared, Seen
 from gpu_provision.rollout.policy import evicts, policy_of
 from gpu_provision.rollout.snapshot import Snapshot
 
@@ -59,7 +60,8 @@ class Rollout:
         self._written: dict[str, tuple[str, Manifest]] = {}
         self._refusals: dict[str, str] = {}
         self._budgets_seen = ""
-        self._sight = Sight()
+        self._sight, self._turns = Sight(), Turns()
+        self._declared: tuple[Situation | None, dict[str, Declared]] = (None, {})
         self.previous = ""
         self.snapshot: Snapshot | None = None
         self.decision = Decision(phase=Phase.DONE)
@@ -83,7 +85,7 @@ class Rollout:
         chances = again(snapshot) if is_first else ()  # a new run is another chance for whatever failed
         self.snapshot = snapshot
         decided = Decision(phase=Phase.ROLLING, actions=chances)
-        self.decision = decided if chances else decide(snapshot, self._policy, writing)
+        self.decision = decided if chances else decide(snapshot, self._policy, writing, self._turns)
 
     def _follow_budgets(self, mirror: Mirror) -> None:
         """Only who may evict needs them, and has the right to watch them."""
@@ -92,7 +94,9 @@ class Rollout:
             mirror.follow(self._budgets)
 
     def _observed(self, seen: Situation, mirror: Mirror, without: Collection[str]) -> Snapshot:
-        own = (pod for pod in seen.observed.pods.values() if pod["metadata"]["uid"] not in without)
+        own: Iterable[Manifest] = seen.observed.pods.values()
+        if without:
+            own = (pod for pod in own if pod["metadata"]["uid"] not in without)
         budgets = mirror.of(self._budgets).values() if self._budgets else ()
         versions = sorted(item["metadata"]["resourceVersion"] for item in budgets)
         self._budgets_seen = hashlib.sha256(" ".join(versions).encode()).hexdigest()
@@ -102,7 +106,15 @@ class Rollout:
             budgets=budgets,
             refusals=self._refusals,
         )
-        return self._sight.observe(declared_of(seen), live, now=time.time(), previous=self.previous)
+        return self._sight.observe(self._wanted(seen), live, now=time.time(), previous=self.previous)
+
+    def _wanted(self, seen: Situation) -> dict[str, Declared]:
+        """Return the driver that every node is to have, which changes with the manifests alone."""
+        before, declared = self._declared
+        if before is None or before.desired.get(DRIVER) is not seen.desired.get(DRIVER):
+            declared = declared_of(seen)
+        self._declared = seen, declared
+        return declared
 
     @property
     def goes_back(self) -> bool:

@@ -250,9 +250,11 @@ class Run:
         self._on_states(settled)
 
     def _announce(self, settled: Mapping[Key, NodeState]) -> None:
-        on_nodes = {component for component, node in settled if node}
+        known = self._states
+        on_nodes = {component for component, node in settled if node} if settled.keys() != known.keys() else ()
         for key, state in settled.items():
-            before = self._states.get(key)
+            if (before := known.get(key)) is state:
+                continue
             if before is None and not state.node and state.component in on_nodes and state.state is State.READY:
                 continue  # its nodes tell
             if before != state:

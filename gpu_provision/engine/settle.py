@@ -6,8 +6,10 @@ the toolkit its deadline.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import chain
+from typing import NamedTuple
 
 from gpu_provision import components
 from gpu_provision.engine.reading import Reading
@@ -28,9 +30,21 @@ NOT_VALIDATED = "not validated yet: all GPUs of the node are in use"
 _BUSY_SECONDS = 30
 
 
+class _Before(NamedTuple):
+    """What was settled last, and what came of it."""
+
+    raw: Mapping[Key, NodeState]
+    untimed: frozenset[Key]
+    rejected: Mapping[Key, str]
+    settled: dict[Key, NodeState]
+
+
+_NOTHING = _Before({}, frozenset(), {}, {})
+
+
 @dataclass(slots=True)
 class Settler:
-    """Remembers when each clock started; everything else is passed in.
+    """Remembers when each clock started, and what a node came to of which nothing has changed.
 
     Attributes:
         requires: Component -> the components that it requires and that are on.
@@ -45,6 +59,7 @@ class Settler:
     _spent: dict[Key, float] = field(default_factory=dict)
     _due: dict[Key, float] = field(default_factory=dict)
     _overdue: dict[Key, str] = field(default_factory=dict)
+    _before: _Before = field(default_factory=lambda: _NOTHING)
 
     def settle(
         self, raw: Mapping[Key, NodeState], now: float, *, untimed: Collection[Key] = ()
@@ -55,24 +70,20 @@ class Settler:
             untimed: What somebody else keeps the time of, or what waits for its turn.
         """
         self._due.clear()
-        settled: dict[Key, NodeState] = {}
-        for key, state in raw.items():
-            settled[key] = self._settled(key, state, settled, now, is_timed=key not in untimed)
-        return settled | self._rejected_elsewhere(settled)
+        rejected = dict(self.rejected)  # a copy: steps add to it from their threads
+        before, self._before = self._before, _Before(raw, frozenset(untimed), rejected, {})
+        nodes = {node for _, node in chain(self._since, _changed(before, self._before))}
+        is_whole = "" in nodes or raw.keys() != before.raw.keys()
+        settled = {} if is_whole else before.settled
+        for key in raw if is_whole else [key for key in raw if key[1] in nodes]:
+            settled[key] = self._settled(key, settled, now)
+        self._before = self._before._replace(settled=settled)
+        return settled | _rejected_elsewhere(settled, rejected)
 
-    def _rejected_elsewhere(self, settled: Mapping[Key, NodeState]) -> dict[Key, NodeState]:
-        """What was refused on nodes that have no state of their own, such as the labels of a node without a GPU."""
-        return {
-            (component, node): NodeState(component=component, node=node, state=State.FAILED, reason=reason)
-            for (component, node), reason in dict(self.rejected).items()  # a copy: steps add to it from their threads
-            if (component, node) not in settled
-        }
-
-    def _settled(
-        self, key: Key, state: NodeState, known: Mapping[Key, NodeState], now: float, *, is_timed: bool
-    ) -> NodeState:
-        if key in self.rejected:
-            return replace(state, state=State.FAILED, reason=self.rejected[key])
+    def _settled(self, key: Key, known: Mapping[Key, NodeState], now: float) -> NodeState:
+        state, rejected = self._before.raw[key], self._before.rejected
+        if key in rejected:
+            return replace(state, state=State.FAILED, reason=rejected[key])
         if state.state in SETTLED:
             for clock in (self._overdue, self._since, self._spent):
                 clock.pop(key, None)
@@ -86,7 +97,7 @@ class Settler:
         if waits:
             self._pause(key, now)
             return replace(state, state=State.PENDING, reason=f"waits for {', '.join(waits)}")
-        if not is_timed:
+        if key in self._before.untimed:
             self._pause(key, now)
             return state
         return self._timed(key, state, now)
@@ -123,6 +134,23 @@ class Settler:
     def next_deadline(self, now: float) -> float:
         """Return in how many seconds the next clock runs out, at most 30."""
         return min([_LONGEST_WAIT, *(max(due - now, 0.0) + _JUST_AFTER for due in self._due.values())])
+
+
+def _changed(before: _Before, now: _Before) -> Iterator[Key]:
+    """Yield what is not as it was. Most states are the very same as before, which costs less to see."""
+    others = [key for key, state in now.raw.items() if before.raw.get(key) is not state]
+    yield from (key for key in others if before.raw.get(key) != now.raw[key])
+    yield from now.untimed ^ before.untimed
+    yield from (key for key, _ in now.rejected.items() ^ before.rejected.items())
+
+
+def _rejected_elsewhere(settled: Mapping[Key, NodeState], rejected: Mapping[Key, str]) -> dict[Key, NodeState]:
+    """What was refused on nodes that have no state of their own, such as the labels of a node without a GPU."""
+    return {
+        (component, node): NodeState(component=component, node=node, state=State.FAILED, reason=reason)
+        for (component, node), reason in rejected.items()
+        if (component, node) not in settled
+    }
 
 
 def settler_of(reading: Reading) -> Settler:

@@ -84,7 +84,7 @@ class Sight:
             if name not in live:
                 continue
             known = self._known.get(name)
-            if known is None or known.manifest is not live[name] or known.wish != wish:
+            if known is None or known.manifest is not live[name] or (known.wish is not wish and known.wish != wish):
                 pods = there.get(name, ())
                 known = self._known[name] = _Known(live[name], wish, node_from(live[name], wish, pods, *rules))
             yield known.node

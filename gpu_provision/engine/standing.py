@@ -2,51 +2,82 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import chain
+from typing import NamedTuple
 
-from gpu_provision.model.cluster import Target
+from gpu_provision.model.cluster import Manifest, Target
 from gpu_provision.model.progress import NodeState
-from gpu_provision.planning.states import Desired, Key, PerNode, Situation, joined, per_node, states_of
+from gpu_provision.planning.states import Desired, Key, PerNode, Situation, joined, shared_state, states_of
+
+
+class _Basis(NamedTuple):
+    """All that states on nodes are read off."""
+
+    desired: Desired
+    parts: Mapping[str, PerNode]
+    targets: Mapping[str, Target]
+    pods: Mapping[Key, tuple[Manifest, ...]]
+    passed: Mapping[Key, str]
+
+
+_NOTHING = _Basis({}, {}, {}, {}, {})
 
 
 @dataclass(slots=True)
 class Standing:
     """Has the answers of `planning.states.states` for the situations of one run."""
 
-    _desired: Desired = field(default_factory=dict)
-    _parts: dict[str, PerNode] = field(default_factory=dict)
-    _known: dict[str, tuple[tuple[Any, ...], dict[str, NodeState]]] = field(default_factory=dict)
+    _basis: _Basis = _NOTHING
+    _on_nodes: dict[str, dict[str, NodeState]] = field(default_factory=dict)
+    _all: dict[Key, NodeState] = field(default_factory=dict)
 
     def states(self, seen: Situation) -> dict[Key, NodeState]:
         """Return the state of every component as a whole, and on every node that it concerns."""
-        if seen.desired is not self._desired:
-            self._take(seen.desired)
-        return joined(seen, {target.name: self._states_of(target, seen) for target in seen.context.targets})
-
-    def _take(self, desired: Desired) -> None:
-        parts = per_node(desired)
-        daemonsets = {component: part.daemonsets for component, part in parts.items()}
-        if daemonsets != {component: part.daemonsets for component, part in self._parts.items()}:
-            self._known.clear()
-        self._desired, self._parts = desired, parts
-
-    def _states_of(self, target: Target, seen: Situation) -> dict[str, NodeState]:
-        basis = self._basis(target, seen)
-        known = self._known.get(target.name)
-        if known is None or known[0] != basis:
-            known = self._known[target.name] = basis, states_of(target, self._parts, seen)
-        return known[1]
-
-    def _basis(self, target: Target, seen: Situation) -> tuple[Any, ...]:
-        """Return all that the states on a node are read off, besides the DaemonSets."""
-        name, pods, passed = target.name, seen.pods, seen.observed.passed
-        return (
-            target,
-            [pods.get((component, name)) for component in self._parts],
-            [
-                (part.single.get(name), passed.get((component, name)))
-                for component, part in self._parts.items()
-                if part.single
-            ],
+        before, now = self._basis, _basis_of(seen)
+        changed = _changed(before, now)
+        new = {name: states_of(now.targets[name], seen) for name in changed}
+        is_alike = (
+            list(before.desired) == list(now.desired)
+            and list(before.targets) == list(now.targets)
+            and all(self._on_nodes[name].keys() == found.keys() for name, found in new.items())
         )
+        standing = {**self._on_nodes, **new}
+        self._basis, self._on_nodes = now, {name: standing[name] for name in now.targets}
+        if is_alike:  # then each state has its place, and takes it at a cost that goes by what has changed
+            self._all |= {(component, ""): shared_state(component, seen) for component in seen.desired}
+            self._all |= {(component, name): state for name in new for component, state in new[name].items()}
+        else:
+            self._all = joined(seen, self._on_nodes)
+        return dict(self._all)
+
+
+def _basis_of(seen: Situation) -> _Basis:
+    targets = {target.name: target for target in seen.context.targets}
+    return _Basis(seen.desired, seen.parts, targets, seen.pods, dict(seen.observed.passed))
+
+
+def _changed(before: _Basis, now: _Basis) -> Collection[str]:
+    """Return the nodes of which something is not as it was."""
+    if now.parts is not before.parts and _daemonsets(now) != _daemonsets(before):
+        return now.targets.keys()
+    names = {name for name, target in now.targets.items() if before.targets.get(name) is not target}
+    if now.parts is not before.parts:
+        names.update(*(_with_other_manifests(before.parts[name], now.parts[name]) for name in now.parts))
+    keys = chain(
+        (key for key, pods in now.pods.items() if before.pods.get(key) is not pods),
+        before.pods.keys() - now.pods.keys(),
+        (key for key, _ in now.passed.items() ^ before.passed.items()),
+    )
+    return names.union(node for _, node in keys) & now.targets.keys()
+
+
+def _daemonsets(basis: _Basis) -> dict[str, tuple[Manifest, ...]]:
+    return {component: part.daemonsets for component, part in basis.parts.items()}
+
+
+def _with_other_manifests(before: PerNode, now: PerNode) -> set[str]:
+    """Return the nodes that a component has something else on, or nothing any more."""
+    both = before.single.keys() | now.single.keys()
+    return {name for name in both if before.single.get(name) != now.single.get(name)}

@@ -62,10 +62,8 @@ def with_steps(
     """
     steps = {target.name: target.facts.labels.get(states.STATE, "") for target in seen.context.targets if target.facts}
     steps |= ahead
-    return {
-        key: replace(state, step=steps[state.node]) if state.component == _DRIVER and steps.get(state.node) else state
-        for key, state in settled.items()
-    }
+    drivers = ((step, settled.get((_DRIVER, node))) for node, step in steps.items() if step)
+    return {**settled, **{(_DRIVER, state.node): replace(state, step=step) for step, state in drivers if state}}
 
 
 _DRIVER = "driver"

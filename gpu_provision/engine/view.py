@@ -16,7 +16,7 @@ from gpu_provision.model.cluster import ClusterFacts, Context, Kind, Manifest, N
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.planning.membership import PART_OF, STACK, applyset_id
 from gpu_provision.planning.prepare import prepare
-from gpu_provision.planning.states import Desired, Key, Situation, key_of, situation
+from gpu_provision.planning.states import Desired, Key, PerNode, Situation, key_of, per_node, situation
 
 _WATCHED = (
     Kind("apps/v1", "DaemonSet"),
@@ -38,12 +38,20 @@ class _KnownNode(NamedTuple):
     relevant: tuple[object, ...]
 
 
+class _KnownTarget(NamedTuple):
+    """A target as manifests were made for it, and with what is known of its node now."""
+
+    prepared: Target
+    now: Target
+
+
 class _Prepared(NamedTuple):
-    """Manifests, and what they were made from."""
+    """Manifests, what they were made from, and which are about a node."""
 
     relevant: tuple[object, ...]
     context: Context
     desired: Desired
+    parts: Mapping[str, PerNode]
 
 
 def scopes(inventory: Inventory) -> tuple[Scope, ...]:
@@ -62,6 +70,7 @@ class View:
         self._nodes: dict[str, _KnownNode] = {}
         self._host_drivers = dict(reading.context.facts.host_drivers)
         self._prepared: _Prepared | None = None
+        self._targets: dict[str, _KnownTarget] = {}
         self._pods = Groups(key_of)
 
     def look(self, mirror: Mirror, members: Mapping[ObjectRef, Manifest], passed: Mapping[Key, str]) -> Situation:
@@ -78,16 +87,18 @@ class View:
             passed=dict(passed),
         )
         by_name = {node.facts.name: node.facts for node in known}
-        targets = tuple(_with_facts(target, by_name) for target in prepared.context.targets)
-        context = replace(prepared.context, facts=facts, targets=targets)
+        self._targets = {
+            target.name: _known(target, by_name.get(target.name), self._targets.get(target.name))
+            for target in prepared.context.targets
+        }
+        context = replace(prepared.context, facts=facts, targets=tuple(target for _, target in self._targets.values()))
         self._pods.update(observed.pods.values())
-        return situation(context, prepared.desired, observed, self._pods.members)
+        return situation(context, prepared.desired, observed, self._pods.members, prepared.parts)
 
     def _prepare(self, relevant: tuple[object, ...], facts: ClusterFacts) -> _Prepared:
         if self._prepared is None or self._prepared.relevant != relevant:
-            self._prepared = _Prepared(
-                relevant, *prepare(self._reading.context.inventory, facts, self._reading.context.part)
-            )
+            context, desired = prepare(self._reading.context.inventory, facts, self._reading.context.part)
+            self._prepared = _Prepared(relevant, context, desired, per_node(desired))
         return self._prepared
 
     def _node(self, node: Manifest) -> _KnownNode:
@@ -123,5 +134,7 @@ def _relevant(facts: NodeFacts) -> tuple[object, ...]:
     return facts.name, facts.uid, facts.boot_id, facts.os, kept
 
 
-def _with_facts(target: Target, facts: Mapping[str, NodeFacts]) -> Target:
-    return replace(target, facts=facts.get(target.name))
+def _known(target: Target, facts: NodeFacts | None, before: _KnownTarget | None) -> _KnownTarget:
+    if before is not None and before.prepared is target and before.now.facts is facts:
+        return before
+    return _KnownTarget(target, replace(target, facts=facts))

@@ -13,12 +13,14 @@ from gpu_provision.planning.membership import component_of, digest_of
 from gpu_provision.planning.observed import Observed
 from gpu_provision.planning.regrouping import staying, without_regrouping
 from gpu_provision.planning.upgrades import (
+    DRIVER,
     NOT_RUN,
     OUTDATED,
     has_installed,
+    is_kept,
     is_rolled_out,
+    put_off,
     with_upgrade,
-    without_needless_validations,
 )
 
 Desired = Mapping[str, Sequence[Manifest]]
@@ -35,6 +37,14 @@ NO_NODE = "the cluster has no node of this name"
 
 
 @dataclass(frozen=True, slots=True)
+class PerNode:
+    """What a component has on nodes: DaemonSets, and by node name what is about that node alone."""
+
+    daemonsets: tuple[Manifest, ...]
+    single: Mapping[str, Manifest]
+
+
+@dataclass(frozen=True, slots=True)
 class Situation:
     """Everything that states are read off: pods by component and node, and the labels each node is to have."""
 
@@ -44,24 +54,33 @@ class Situation:
     pods: Mapping[Key, tuple[Manifest, ...]] = field(default_factory=dict)
     node_labels: Mapping[str, dict[str, str | None]] = field(default_factory=dict)
     """In the end; ``desired`` has those for now, see `planning.regrouping`."""
-
-
-@dataclass(frozen=True, slots=True)
-class PerNode:
-    """What a component has on nodes: DaemonSets, and by node name what is about that node alone."""
-
-    daemonsets: tuple[Manifest, ...]
-    single: Mapping[str, Manifest]
+    parts: Mapping[str, PerNode] = field(default_factory=dict)
+    """Of ``desired``, see `per_node`."""
 
 
 def situation(
-    context: Context, desired: Desired, observed: Observed, pods: Mapping[Key, tuple[Manifest, ...]] | None = None
+    context: Context,
+    desired: Desired,
+    observed: Observed,
+    pods: Mapping[Key, tuple[Manifest, ...]] | None = None,
+    parts: Mapping[str, PerNode] | None = None,
 ) -> Situation:
-    """Index an observation for reading states off it; ``pods`` are those observed, if they are by their key already."""
+    """Index an observation for reading states off it.
+
+    Args:
+        context: What manifests were made from.
+        desired: Those manifests.
+        observed: What was seen.
+        pods: Those observed, if they are by their key already.
+        parts: Of ``desired``, if that is known already.
+    """
     node_labels = {item["metadata"]["name"]: item["metadata"]["labels"] for item in desired.get("node_labels", ())}
     by_key = _by_key(observed.pods.values()) if pods is None else pods
-    stay = staying(context.targets, desired, by_key)
-    return Situation(context, without_regrouping(desired, stay) if stay else desired, observed, by_key, node_labels)
+    known = per_node(desired) if parts is None else parts
+    if stay := staying(context.targets, desired, by_key):
+        desired = without_regrouping(desired, stay)
+        known = {**known, "node_labels": _on_nodes(desired["node_labels"])}
+    return Situation(context, desired, observed, by_key, node_labels, known)
 
 
 def _by_key(pods: Iterable[Manifest]) -> dict[Key, tuple[Manifest, ...]]:
@@ -78,19 +97,18 @@ def key_of(pod: Manifest) -> Key:
 
 def states(seen: Situation) -> dict[Key, NodeState]:
     """Return the state of every component as a whole (node ``""``) and on every node that it concerns."""
-    parts = per_node(seen.desired)
-    return joined(seen, {target.name: states_of(target, parts, seen) for target in seen.context.targets})
+    return joined(seen, {target.name: states_of(target, seen) for target in seen.context.targets})
 
 
 def joined(seen: Situation, on_nodes: Mapping[str, Mapping[str, NodeState]]) -> dict[Key, NodeState]:
     """Return all states in dependency order. ``on_nodes``: node -> component -> its state there; see `states_of`."""
     found: dict[Key, NodeState] = {}
     for component in seen.desired:
-        found[component, ""] = _shared_state(component, seen)
+        found[component, ""] = shared_state(component, seen)
         for node, standing in on_nodes.items():
             if component in standing:
                 found[component, node] = standing[component]
-    return without_needless_validations(found)
+    return found
 
 
 def per_node(desired: Desired) -> dict[str, PerNode]:
@@ -104,14 +122,17 @@ def _on_nodes(manifests: Sequence[Manifest]) -> PerNode:
     return PerNode(daemonsets, {_node_named(item): item for item in manifests if item["kind"] in {"Node", "Pod"}})
 
 
-def states_of(target: Target, parts: Mapping[str, PerNode], seen: Situation) -> dict[str, NodeState]:
+def states_of(target: Target, seen: Situation) -> dict[str, NodeState]:
     """Return where each component stands on one node."""
+    parts = seen.parts
     if target.facts is None:
         first = next((name for name in ("nfd", "node_labels") if name in parts), "")
         broken = {component: State.FAILED if component == first else State.PENDING for component in parts}
         return {component: _state(component, target, state, NO_NODE) for component, state in broken.items()}
-    found = ((component, _state_of(component, part, target, seen)) for component, part in parts.items())
-    return {component: state for component, state in found if state is not None}
+    standing = ((component, _state_of(component, part, target, seen)) for component, part in parts.items())
+    found = {component: state for component, state in standing if state is not None}
+    driver = found.get(DRIVER)
+    return {component: put_off(state, driver) for component, state in found.items()} if is_kept(driver) else found
 
 
 def _state_of(component: str, part: PerNode, target: Target, seen: Situation) -> NodeState | None:
@@ -120,7 +141,8 @@ def _state_of(component: str, part: PerNode, target: Target, seen: Situation) ->
     return _daemon_state_of(component, target, part.daemonsets, seen)
 
 
-def _shared_state(component: str, seen: Situation) -> NodeState:
+def shared_state(component: str, seen: Situation) -> NodeState:
+    """Return where a component stands as a whole."""
     for manifest in seen.desired[component]:
         if reason := shared_problem(manifest, seen):
             exists = ref_of(manifest) in seen.observed.members

@@ -89,11 +89,15 @@ def is_kept(state: NodeState | None) -> bool:
     return state is not None and state.reason.startswith(KEEPS)
 
 
+def put_off(state: NodeState, driver: NodeState | None) -> NodeState:
+    """Return the state of a validation, put off where the driver that it is to prove is not there; others as is."""
+    is_needless = state.reason == NOT_RUN and is_kept(driver)
+    return replace(state, state=State.READY, reason=NOT_VALIDATED) if is_needless else state
+
+
 def without_needless_validations(found: Mapping[tuple[str, str], NodeState]) -> dict[tuple[str, str], NodeState]:
     """Return the states with validations put off where the driver that they are to prove is not there."""
-    return {
-        (component, node): replace(state, state=State.READY, reason=NOT_VALIDATED)
-        if state.reason == NOT_RUN and is_kept(found.get((DRIVER, node)))
-        else state
-        for (component, node), state in found.items()
-    }
+    drivers = {node: state for (component, node), state in found.items() if component == DRIVER and is_kept(state)}
+    if not drivers:
+        return dict(found)
+    return {key: put_off(state, drivers.get(key[1])) for key, state in found.items()}

@@ -8,13 +8,13 @@ from enum import StrEnum
 from itertools import chain
 from math import inf
 from types import MappingProxyType
-from typing import assert_never
+from typing import Protocol, assert_never
 
 from gpu_provision.model.upgrade import OnFailure
 from gpu_provision.rollout import canary, failing, order, slots, starting, states
 from gpu_provision.rollout.actions import Action, Move, RollBack, applied
 from gpu_provision.rollout.gate import Barrier, Gate, failed, gate
-from gpu_provision.rollout.snapshot import Node, Policy, Snapshot
+from gpu_provision.rollout.snapshot import Domain, Node, Policy, Snapshot
 from gpu_provision.rollout.states import UpgradeState
 from gpu_provision.rollout.turn import RESTS, Turn
 from gpu_provision.rollout.turns import turn
@@ -22,6 +22,13 @@ from gpu_provision.rollout.turns import turn
 _NOTHING: Mapping[str, Move] = MappingProxyType({})
 _BOOKS = frozenset({UpgradeState.UPGRADE_REQUIRED, UpgradeState.FAILED})
 """Where a node goes when who waits, or who failed, is written down."""
+
+
+class AsksNode(Protocol):
+    """Says what a node does next, as `rollout.turns.turn`."""
+
+    def __call__(self, node: Node, domain: Domain, now: float, *, is_soaking: bool = False) -> Turn:
+        """Return what a node does next."""
 
 
 class Phase(StrEnum):
@@ -56,7 +63,9 @@ class Decision:
     queue: tuple[Node, ...] = ()
 
 
-def decide(snapshot: Snapshot, policy: Policy, writing: Mapping[str, Move] = _NOTHING) -> Decision:
+def decide(
+    snapshot: Snapshot, policy: Policy, writing: Mapping[str, Move] = _NOTHING, turn: AsksNode = turn
+) -> Decision:
     """Return what to do next. The same snapshot has the same answer, whoever asks, and however often.
 
     Args:
@@ -64,6 +73,7 @@ def decide(snapshot: Snapshot, policy: Policy, writing: Mapping[str, Move] = _NO
         policy: What the inventory says about it.
         writing: Node -> the move that is on its way to the API server, of which nobody knows yet how it will end. Such
             a node does nothing else meanwhile, and the others go on.
+        turn: Answers as `rollout.turns.turn` does.
     """
     snapshot = _taken(snapshot, writing)
     soaking = canary.soaking(snapshot, policy.fleet.canary)

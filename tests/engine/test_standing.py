@@ -43,15 +43,17 @@ class Cluster:
             lambda: self.see(with_node(self.facts, node, labels={"nvidia.com/gpu.deploy.driver": "false"})),
             lambda: self.see(without_node(self.facts, node)),
             lambda: self.see(Stack().context.facts),
+            lambda: self.see(self.facts, without=node),
             lambda: self.see(self.facts, component="driver", version=self.fate.choice(["580.126.20", "580.178.04"])),
             lambda: self.see(self.facts, component="gfd", version=self.fate.choice(["v0.19.0", "v0.20.0"])),
             lambda: self.stack.members.pop(self.fate.choice(list(self.stack.members)), None),
         ]
         self.fate.choice(happenings)()
 
-    def see(self, facts: ClusterFacts, component: str = "", version: str = "") -> None:
-        """Show other nodes, or want another version."""
-        self.facts, chosen = facts, self.stack.inventory
+    def see(self, facts: ClusterFacts, component: str = "", version: str = "", without: str = "") -> None:
+        """Show other nodes, or want another version, or one node less."""
+        left = tuple(node for node in self.stack.inventory.nodes if node.name != without)
+        self.facts, chosen = facts, replace(self.stack.inventory, nodes=left)
         if component:
             image = getattr(chosen.specs, component).image
             chosen = with_spec(component, image=replace(image, version=version))

@@ -10,7 +10,7 @@ from gpu_provision.cluster.watching import Mirror
 from gpu_provision.components.labels import DEPLOY_DRIVER, HOST_DRIVER
 from gpu_provision.engine.reading import Reading
 from gpu_provision.engine.view import View
-from gpu_provision.model.cluster import Kind, Manifest, ObjectRef
+from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, Target
 from gpu_provision.planning.observed import Observed
 from gpu_provision.planning.plan import plan
 from gpu_provision.planning.prepare import prepare
@@ -80,3 +80,16 @@ def test_what_a_rollout_writes_on_a_node_makes_no_manifest_anew() -> None:
         return looking.look(mirror, {}, {}).desired
 
     assert desired(1, "upgrade-required") is desired(2, "cordon-required")
+
+
+def test_a_node_of_which_nothing_has_changed_is_the_very_same_target() -> None:
+    """Whatever is read off it then holds on."""
+    looking, mirror = view(""), Showing()
+
+    def target(version: int) -> Target:
+        metadata = {"name": "t4-1", "uid": "u", "resourceVersion": str(version), "labels": nfd_labels()}
+        mirror.node = {"metadata": metadata}
+        return next(each for each in looking.look(mirror, {}, {}).context.targets if each.name == "t4-1")
+
+    assert target(1) is target(1)
+    assert target(1) is not target(2)
