@@ -38,7 +38,7 @@ def run_on_other_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[subp
     if reason := missing():
         pytest.skip(reason)
     with ready_node(tmp_path_factory.mktemp("other"), Clock()) as made:
-        made.settings(toolkit={"timeout": 10})
+        made.settings(toolkit={"timeout": 40})
         with made.started(*made.apply_with("private-mounts")) as run:
             yield run
 

@@ -36,7 +36,7 @@ def test_a_pod_that_cannot_start_and_one_whose_probe_fails(
     user: NodeUser, mistake: str, what: str, evidence: str
 ) -> None:
     """Two components, each with a mistake of its own; nothing else fails."""
-    user.settings(gfd={"timeout": 15}, dcgm_exporter={"timeout": 15})
+    user.settings(gfd={"timeout": 25}, dcgm_exporter={"timeout": 25})  # containers have to start, and probes to fail
     run = user.run(*user.apply_with(f"{mistake},probe-path"))
     assert run.code == 1, run.text
     probe, start = errors(run.out)

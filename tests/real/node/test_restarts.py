@@ -41,6 +41,6 @@ def _running(user: NodeUser) -> dict[str, int]:
     return {
         status["containerID"]: status["restartCount"]
         for pod in pods
-        for status in pod["status"]["containerStatuses"]
+        for status in pod["status"].get("containerStatuses", ())
         if pod["status"]["phase"] == "Running"
     }
