@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Iterator
 
 import pytest
 
 from gpu_provision.cli.root import EXIT_CODES
 from gpu_provision.report import rbac_page
-from gpu_provision.report.codes_page import page
+from gpu_provision.report.codes_page import page, tables
 from tests.documents import CHECKOUT, TAGS, Reader, blocks
 
 PAGES = sorted(
@@ -83,6 +84,16 @@ def test_every_code_in_the_program_is_listed() -> None:
         for code in re.findall(r"\"(GP\d{3})\"", path.read_text(encoding="utf-8"))
     }
     assert used - set(re.findall(r"GP\d{3}", page())) == set()
+
+
+def test_every_code_on_the_list_is_in_the_program() -> None:
+    """By itself or by its name; a reader looks for no message that does not exist."""
+    files = (CHECKOUT / "gpu_provision").rglob("*.py")
+    program = "\n".join(path.read_text(encoding="utf-8") for path in files if path.name != "codes.py")
+    words = set(re.findall(r"\w+", program))
+    for module, codes in tables():
+        names = {value: name for name, value in vars(sys.modules[module]).items() if isinstance(value, str)}
+        assert {code for code in codes if not {code, names.get(code, code)} & words} == set(), module
 
 
 def test_the_readme_lists_the_exit_codes() -> None:

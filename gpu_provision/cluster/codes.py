@@ -20,7 +20,6 @@ CODES = {
     "GP304": "A field belongs to another field manager",
     "GP305": "The API server rejects an object",
     "GP306": "Another run holds the lock",
-    "GP307": "The API server is not a Kubernetes this tool supports",
     "GP308": "The lock was lost while the run was writing",
     "GP309": "An object belongs to another stack",
     "GP310": "Permissions are missing; they are named before anything is written",
