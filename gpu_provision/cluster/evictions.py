@@ -1,17 +1,17 @@
-"""Takes the pods off a node by the Eviction API, which keeps disruption budgets, and waits until they are gone."""
+"""Takes pods away by the Eviction API, which keeps disruption budgets, and waits until they are gone."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from gpu_provision.cluster.client import Cluster
 from gpu_provision.cluster.errors import NotFound, Outdated
 from gpu_provision.cluster.watching import Mirror, Scope
-from gpu_provision.model.cluster import Kind, Manifest, ref_of
-from gpu_provision.model.findings import Rejected, RunFailed, Unreachable
+from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, ref_of
+from gpu_provision.model.findings import Finding, Rejected, RunFailed, Unreachable
 from gpu_provision.model.inventory import Drain
 from gpu_provision.planning.drain import Leaving, in_words, leaving, not_drained, would_lose
 
@@ -43,68 +43,113 @@ def drain(cluster: Cluster, node: str, terms: Drain, *, say: Say, stopped: Calla
         RunFailed: Pods may not be taken away under these terms, or did not leave in time.
         ProvisionError: The API server refuses us, or is silent for long.
     """
-    draining = _Draining(cluster, node, terms, cluster.eviction_version())
-    with Mirror(cluster, [pods_of(node)], patience=_PATIENCE_SECONDS) as mirror:
-        while (awaited := draining.step(tuple(mirror.of(POD).values()), stopped=stopped())) is not None:
-            say(awaited)
-            mirror.wait(_RETRY_SECONDS)
-    return tuple(draining.sent.values())
+
+    def chosen(pods: Iterable[Manifest]) -> Leaving:
+        left = leaving(pods, terms)
+        if finding := would_lose(node, left):
+            raise RunFailed(finding)
+        return left
+
+    def late(left: Leaving, refusals: Mapping[str, str], seconds: int) -> tuple[Finding, ...]:
+        return (not_drained(node, seconds, left, refusals),)
+
+    emptying = Emptying(cluster, pods_of(node), chosen, late, seconds=terms.timeout_seconds, title="draining", say=say)
+    emptying.run(stopped)
+    return tuple(emptying.evicted.values())
 
 
 @dataclass(slots=True)
-class _Draining:
-    """One drain.
+class Evictor:
+    """Asks for evictions, and remembers the answers.
 
     Attributes:
-        sent: UID of a pod that the API server lets go -> the pod in words.
-        refusals: UID of a pod that it does not -> why.
+        version: The API version of an Eviction; asked for if it is not known.
+        refusals: Uid of a pod that the API server does not let go -> why.
     """
 
     cluster: Cluster
-    node: str
-    terms: Drain
-    version: str
-    sent: dict[str, str] = field(default_factory=dict)
+    version: str = ""
     refusals: dict[str, str] = field(default_factory=dict)
+
+    def ask(self, pod: ObjectRef, uid: str) -> bool:
+        """Ask once; return whether the API server lets the pod go.
+
+        Raises:
+            NotFound, Outdated: It is gone.
+        """
+        self.version = self.version or self.cluster.eviction_version()
+        try:
+            self.cluster.evict(pod, uid, api_version=self.version)
+        except (NotFound, Outdated):
+            raise
+        except (Rejected, Unreachable) as error:
+            self.refusals[uid] = error.findings[0].evidence or error.findings[0].what
+            return False
+        self.refusals.pop(uid, None)
+        return True
+
+
+@dataclass(slots=True)
+class Emptying:
+    """Evictions until none of some pods is left.
+
+    Attributes:
+        scope: Where the pods are.
+        chosen: Sorts what is there; raises what forbids it.
+        late: What is wrong with pods that are still there after so many seconds, by what kept each.
+        seconds: How long it may take; 0 means: as long as it takes.
+        title: What is done, for people.
+        say: Told what is waited for, whenever something has happened.
+        evicted: Uid of a pod that the API server lets go -> the pod in words.
+    """
+
+    cluster: Cluster
+    scope: Scope
+    chosen: Callable[[Iterable[Manifest]], Leaving]
+    late: Callable[[Leaving, Mapping[str, str], int], tuple[Finding, ...]]
+    seconds: int
+    title: str
+    say: Say
+    evicted: dict[str, str] = field(default_factory=dict)
     _asked: float = -math.inf
-    _began: float = field(default_factory=time.monotonic)
 
-    def step(self, pods: tuple[Manifest, ...], *, stopped: bool) -> str | None:
-        """Evict what can be evicted; return what is waited for, None at the end. Raises RunFailed."""
-        left = leaving(pods, self.terms)
-        if finding := would_lose(self.node, left):
-            raise RunFailed(finding)
-        if not left.evict and not left.ending:
-            return None
-        passed, limit = time.monotonic() - self._began, self.terms.timeout_seconds
-        if stopped or (limit and passed > limit):
-            raise RunFailed(not_drained(self.node, round(passed), left, self.refusals))
-        self._evict(left)
-        return self._waits_for(left)
+    def run(self, stopped: Callable[[], bool] = lambda: False) -> None:
+        """Go on until they are gone; ``stopped`` is asked again and again, and ends it as the deadline does.
 
-    def _evict(self, left: Leaving) -> None:
+        Raises:
+            RunFailed: Pods may not be taken away, or did not leave in time.
+            ProvisionError: The API server refuses us, or is silent for long.
+        """
+        evictor, began = Evictor(self.cluster), time.monotonic()
+        with Mirror(self.cluster, [self.scope], patience=_PATIENCE_SECONDS) as mirror:
+            while (left := self.chosen(mirror.of(POD).values())).goes:
+                passed = time.monotonic() - began
+                if stopped() or (self.seconds and passed > self.seconds):
+                    raise RunFailed(*self.late(left, evictor.refusals, round(passed)))
+                self._evict(left, evictor)
+                self.say(f"{self.title}: {_awaited(left, evictor.refusals)}")
+                mirror.wait(_RETRY_SECONDS)
+
+    def _evict(self, left: Leaving, evictor: Evictor) -> None:
         """Ask for pods that have not been asked for, and now and then for those that were refused."""
         again = time.monotonic() - self._asked >= _RETRY_SECONDS
         self._asked = time.monotonic() if again else self._asked
         for pod in left.evict:
             uid = pod["metadata"]["uid"]
-            if uid not in self.sent and (again or uid not in self.refusals):
-                self._ask(pod, uid)
+            if uid not in self.evicted and (again or uid not in evictor.refusals):
+                self._ask(pod, uid, evictor)
 
-    def _ask(self, pod: Manifest, uid: str) -> None:
+    def _ask(self, pod: Manifest, uid: str, evictor: Evictor) -> None:
         try:
-            self.cluster.evict(ref_of(pod), uid, api_version=self.version)
+            if evictor.ask(ref_of(pod), uid):
+                self.evicted[uid] = in_words(pod)
         except (NotFound, Outdated):
             return  # it is gone, and the watch will say so
-        except (Rejected, Unreachable) as error:
-            self.refusals[uid] = error.findings[0].evidence or error.findings[0].what
-        else:
-            self.refusals.pop(uid, None)
-            self.sent[uid] = in_words(pod)
 
-    def _waits_for(self, left: Leaving) -> str:
-        pods = (*left.evict, *left.ending)
-        first = next((pod for pod in pods if pod["metadata"]["uid"] in self.refusals), pods[0])
-        why = self.refusals.get(first["metadata"]["uid"], "")
-        more = f" and {len(pods) - 1} more" if len(pods) > 1 else ""
-        return f"draining: waits for {in_words(first)}{f': {why}' if why else ''}{more}"
+
+def _awaited(left: Leaving, refusals: Mapping[str, str]) -> str:
+    """Say what is waited for; first, as lines get cut, what keeps a pod."""
+    first = next((pod for pod in left.goes if pod["metadata"]["uid"] in refusals), left.goes[0])
+    why = refusals.get(first["metadata"]["uid"], "")
+    more = f" and {len(left.goes) - 1} more" if len(left.goes) > 1 else ""
+    return f"{f'{why}: ' if why else 'waits for '}{in_words(first)}{more}"

@@ -17,7 +17,7 @@ from gpu_provision.cluster.errors import NotFound, Outdated
 from gpu_provision.cluster.lock import WriteLock
 from gpu_provision.cluster.observe import NODE, POD
 from gpu_provision.cluster.watching import Mirror, Scope
-from gpu_provision.engine.gpu_users import Evicting
+from gpu_provision.engine import gpu_users
 from gpu_provision.engine.removal_look import Looked, Terms, look
 from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import Finding, RunFailed
@@ -137,7 +137,7 @@ class Removing:
         self._await_objects(change.ref for change in stage.changes if change.ref.kind in _SLOW)
 
     def _evict(self) -> None:
-        evicting = Evicting(self.cluster, frozenset(self.looked.users), self.terms.seconds, self._say)
+        evicting = gpu_users.evicting(self.cluster, frozenset(self.looked.users), self.terms.seconds, self._say)
         try:
             evicting.run()
         finally:

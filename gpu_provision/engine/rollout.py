@@ -9,6 +9,7 @@ from itertools import chain
 from typing import assert_never
 
 from gpu_provision.cluster.client import Cluster
+from gpu_provision.cluster.evictions import Evictor
 from gpu_provision.cluster.observe import NODE, POD
 from gpu_provision.cluster.watching import Mirror, Scope
 from gpu_provision.components import labels
@@ -19,7 +20,6 @@ from gpu_provision.engine.rollout_writes import declared_of, patch_of
 from gpu_provision.engine.sight import Sight
 from gpu_provision.engine.turns import Turns
 from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, ref_of
-from gpu_provision.model.findings import Rejected, Unreachable
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.progress import NodeState
 from gpu_provision.planning.membership import component_of
@@ -58,7 +58,7 @@ class Rollout:
         self._others = Scope(POD, f"{labels.STACK}!={inventory.name}")
         self._budgets: Scope | None = None
         self._written: dict[str, tuple[str, Manifest]] = {}
-        self._refusals: dict[str, str] = {}
+        self._evictor = Evictor(cluster)
         self._budgets_seen = ""
         self._sight, self._turns = Sight(), Turns()
         self._declared: tuple[Situation | None, dict[str, Declared]] = (None, {})
@@ -91,6 +91,7 @@ class Rollout:
         """Only who may evict needs them, and has the right to watch them."""
         if self._evicts:
             self._budgets = Scope(budgets_of(self._cluster))
+            self._evictor.version = self._budgets.kind.api_version
             mirror.follow(self._budgets)
 
     def _observed(self, seen: Situation, mirror: Mirror, without: Collection[str]) -> Snapshot:
@@ -104,7 +105,7 @@ class Rollout:
             nodes=[self._node(node) for node in mirror.of(NODE).values()],
             pods=chain(own, mirror.of(self._others).values()),
             budgets=budgets,
-            refusals=self._refusals,
+            refusals=self._evictor.refusals,
         )
         return self._sight.observe(self._wanted(seen), live, now=time.time(), previous=self.previous)
 
@@ -190,14 +191,8 @@ class Rollout:
         self._written[step.move.node] = (step.move.revision, written)
 
     def evict(self, step: EvictPod) -> None:
-        """Ask for an eviction; a refusal is what the node then waits for."""
-        try:
-            version = self._budgets.kind.api_version if self._budgets else "policy/v1"
-            self._cluster.evict(step.ref, step.evict.uid, api_version=version)
-        except (Rejected, Unreachable) as error:
-            self._refusals[step.evict.uid] = error.findings[0].evidence or error.findings[0].what
-        else:
-            self._refusals.pop(step.evict.uid, None)
+        """Ask for an eviction; a refusal is what the node then waits for. Raises NotFound, Outdated: it is gone."""
+        self._evictor.ask(step.ref, step.evict.uid)
 
 
 def _restart(key: Key, action: Restart, seen: Situation) -> Iterator[LabelNode | RemovePod]:

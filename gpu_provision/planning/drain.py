@@ -36,6 +36,11 @@ class Leaving:
     ending: tuple[Manifest, ...] = ()
     kept: tuple[tuple[Manifest, str], ...] = ()
 
+    @property
+    def goes(self) -> tuple[Manifest, ...]:
+        """What a drain waits for."""
+        return (*self.evict, *self.ending)
+
 
 def leaving(pods: Iterable[Manifest], terms: Drain) -> Leaving:
     """Sort the pods of one node."""
@@ -121,10 +126,7 @@ def not_drained(node: str, seconds: int, left: Leaving, refusals: Mapping[str, s
     Args:
         refusals: UID of a pod -> why the API server did not evict it.
     """
-    waiting = [
-        f"{in_words(pod)}: {refusals.get(pod['metadata']['uid'], 'still ending')}"
-        for pod in (*left.evict, *left.ending)
-    ]
+    waiting = [f"{in_words(pod)}: {refusals.get(pod['metadata']['uid'], 'still ending')}" for pod in left.goes]
     return Finding(
         code=codes.NOT_DRAINED,
         what=f"{len(waiting)} pod{'' if len(waiting) == 1 else 's'} did not leave the node within {seconds} s",

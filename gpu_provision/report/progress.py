@@ -81,7 +81,8 @@ class Progress:
 
     def current(self, now: float) -> str:
         """Return the one line that a terminal shows and rewrites."""
-        return f"{duration(now - self.started):>6}  {self.summary()}{self._reasons()}" if self.awaited else ""
+        told = f"{self.summary()}{self._reasons()}".removeprefix("; ")
+        return f"{duration(now - self.started):>6}  {told}" if self.awaited else ""
 
     @property
     def awaited(self) -> tuple[Event, ...]:

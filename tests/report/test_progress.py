@@ -132,5 +132,6 @@ def test_a_run_that_only_speaks_for_itself_is_awaited_with_its_own_words() -> No
     progress.observe(_event("", "", State.PROGRESSING, "waits for default/train to end"))
     progress.news(0.0)
     assert progress.heartbeat(60.0) == "waiting 60 s; waits for default/train to end"
+    assert progress.current(60.0) == "  60 s  waits for default/train to end"
     progress.observe(_event("driver", "t4-1", State.PROGRESSING, "builds"))
     assert progress.current(61.0).endswith("driver 0/1 ready; t4-1: builds")
