@@ -16,6 +16,7 @@ from gpu_provision.components import labels
 from gpu_provision.diagnose import pods as pod_view
 from gpu_provision.engine import rollout_states
 from gpu_provision.engine.actions import EvictPod, LabelNode, MoveNode, RemovePod, Step
+from gpu_provision.engine.rollout_states import Word, of_driver, word
 from gpu_provision.engine.rollout_writes import declared_of, patch_of
 from gpu_provision.engine.sight import Sight
 from gpu_provision.engine.turns import Turns
@@ -30,7 +31,7 @@ from gpu_provision.rollout.actions import Evict, Move, Restart, RollBack, Valida
 from gpu_provision.rollout.machine import Decision, Phase, again, decide
 from gpu_provision.rollout.observe import DRIVER_POD, Declared, Seen
 from gpu_provision.rollout.policy import evicts, policy_of
-from gpu_provision.rollout.snapshot import Snapshot
+from gpu_provision.rollout.snapshot import Node, Snapshot
 
 VALIDATION = "driver_validation"
 """The component that proves a driver."""
@@ -61,6 +62,7 @@ class Rollout:
         self._evictor = Evictor(cluster)
         self._budgets_seen = ""
         self._sight, self._turns = Sight(), Turns()
+        self._drivers: dict[str, tuple[tuple[Node, Word, NodeState], NodeState]] = {}
         self._declared: tuple[Situation | None, dict[str, Declared]] = (None, {})
         self.previous = ""
         self.snapshot: Snapshot | None = None
@@ -132,8 +134,15 @@ class Rollout:
         return node
 
     def of_drivers(self, raw: Mapping[Key, NodeState]) -> dict[Key, NodeState]:
-        """See `rollout_states.of_drivers`."""
-        return rollout_states.of_drivers(self.snapshot, self.decision, raw) if self.snapshot else {}
+        """Return the states of all drivers that the rollout looks after; see `rollout_states.of_driver`."""
+        before, self._drivers = self._drivers, {}
+        for node in self.snapshot.nodes if self.snapshot else ():
+            if (state := raw.get((DRIVER, node.name))) is None:
+                continue
+            basis, known = (node, word(self.decision, node.name), state), before.get(node.name)
+            is_alike = known is not None and known[0] == basis
+            self._drivers[node.name] = known if known and is_alike else (basis, of_driver(*basis))
+        return {(DRIVER, name): found for name, (_, found) in self._drivers.items()}
 
     def until_proven(self, settled: Mapping[Key, NodeState]) -> dict[Key, NodeState]:
         """See `rollout_states.until_proven`."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import assert_never
+from typing import NamedTuple, assert_never
 
 from gpu_provision.model.progress import NodeState, State
 from gpu_provision.planning.states import Key
 from gpu_provision.planning.upgrades import AT_WORK, DRIVER, KEEPS, is_kept
 from gpu_provision.rollout import needs
+from gpu_provision.rollout import states as upgrade
 from gpu_provision.rollout.machine import Decision, Phase
 from gpu_provision.rollout.snapshot import Node, Snapshot
 from gpu_provision.rollout.states import EARLY, LATE, UpgradeState
@@ -17,20 +18,32 @@ from gpu_provision.rollout.states import EARLY, LATE, UpgradeState
 _REST = frozenset({UpgradeState.UNKNOWN, UpgradeState.DONE})
 
 
-def of_drivers(snapshot: Snapshot, decision: Decision, raw: Mapping[Key, NodeState]) -> dict[Key, NodeState]:
-    """Return the states of all drivers that the rollout looks after.
+class Word(NamedTuple):
+    """What the machine says of one node."""
+
+    phase: Phase
+    waits: str
+    failure: str | None
+
+
+def word(decision: Decision, node: str) -> Word:
+    """Return what a decision says of a node."""
+    return Word(decision.phase, decision.waits.get(node, ""), decision.failures.get(node))
+
+
+def of_driver(node: Node, said: Word, raw: NodeState) -> NodeState:
+    """Return the state of a driver that the rollout looks after, and how far it is.
 
     A driver that has yet to prove itself is ready here, since its proof requires that; see `until_proven`.
     """
-    found = ((node, raw.get((DRIVER, node.name))) for node in snapshot.nodes)
-    return {(DRIVER, node.name): _state(node, decision, state) for node, state in found if state is not None}
+    return replace(_state(node, said, raw), step=node.labels.get(upgrade.STATE, ""))
 
 
 def until_proven(snapshot: Snapshot, decision: Decision, settled: Mapping[Key, NodeState]) -> dict[Key, NodeState]:
     """Return the states of ready drivers whose nodes are still to be given back."""
     found = ((node, settled.get((DRIVER, node.name))) for node in snapshot.nodes if node.state in LATE)
     return {
-        (DRIVER, node.name): _progressing(state, node, decision)
+        (DRIVER, node.name): _progressing(state, node, word(decision, node.name))
         for node, state in found
         if state is not None and state.state is State.READY
     }
@@ -42,34 +55,33 @@ def untimed(snapshot: Snapshot) -> frozenset[Key]:
     return frozenset((DRIVER, node.name) for node in snapshot.nodes if node.state in ours or needs.why(node))
 
 
-def _state(node: Node, decision: Decision, raw: NodeState) -> NodeState:
+def _state(node: Node, said: Word, raw: NodeState) -> NodeState:
     if node.state is UpgradeState.FAILED:
-        return _failed(node, decision, raw)
+        return _failed(said, raw)
     if node.state is UpgradeState.UPGRADE_REQUIRED:
-        return _waiting(node, decision, raw)
+        return _waiting(node, said, raw)
     if node.state in EARLY | LATE:
-        return replace(raw, state=State.READY, reason="") if _serves(node) else _progressing(raw, node, decision)
+        return replace(raw, state=State.READY, reason="") if _serves(node) else _progressing(raw, node, said)
     if node.state in _REST:
         return replace(raw, state=State.READY, reason="") if _rests(node, raw) else raw
     if raw.state is State.READY:
         return raw
-    return replace(raw, state=State.BLOCKED, reason=f"{KEEPS}: {decision.waits.get(node.name, '')}")
+    return replace(raw, state=State.BLOCKED, reason=f"{KEEPS}: {said.waits}")
 
 
-def _failed(node: Node, decision: Decision, raw: NodeState) -> NodeState:
-    reason = decision.failures.get(node.name)
-    if reason is None:
+def _failed(said: Word, raw: NodeState) -> NodeState:
+    if said.failure is None:
         return replace(raw, state=State.PROGRESSING, reason="its upgrade failed, and is tried once more")
-    return replace(raw, state=State.FAILED, reason=reason)
+    return replace(raw, state=State.FAILED, reason=said.failure)
 
 
-def _waiting(node: Node, decision: Decision, raw: NodeState) -> NodeState:
+def _waiting(node: Node, said: Word, raw: NodeState) -> NodeState:
     """Return the state of a node that has not started: will it, in this run, and if not, is that as it should be?"""
     is_between = node.driver is None or node.driver.is_terminating
-    wait = decision.waits.get(node.name, "")
-    if is_kept(raw) or (is_between and decision.phase is not Phase.ROLLING):
+    wait = said.waits
+    if is_kept(raw) or (is_between and said.phase is not Phase.ROLLING):
         return raw
-    match decision.phase:
+    match said.phase:
         case Phase.CLOSED:
             return replace(raw, state=State.READY, reason=f"{KEEPS}: {wait}")
         case Phase.PAUSED | Phase.HELD:
@@ -77,11 +89,11 @@ def _waiting(node: Node, decision: Decision, raw: NodeState) -> NodeState:
         case Phase.ROLLING | Phase.SOAKING | Phase.FAILED | Phase.DONE:
             return replace(raw, state=State.PROGRESSING, reason=f"waits: {wait}" if wait else "is about to start")
         case _:
-            assert_never(decision.phase)
+            assert_never(said.phase)
 
 
-def _progressing(state: NodeState, node: Node, decision: Decision) -> NodeState:
-    reason = decision.waits.get(node.name) or f"is in {node.state.value}"
+def _progressing(state: NodeState, node: Node, said: Word) -> NodeState:
+    reason = said.waits or f"is in {node.state.value}"
     return replace(state, state=State.PROGRESSING, reason=reason)
 
 

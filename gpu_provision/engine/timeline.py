@@ -63,7 +63,10 @@ def with_steps(
     steps = {target.name: target.facts.labels.get(states.STATE, "") for target in seen.context.targets if target.facts}
     steps |= ahead
     drivers = ((step, settled.get((_DRIVER, node))) for node, step in steps.items() if step)
-    return {**settled, **{(_DRIVER, state.node): replace(state, step=step) for step, state in drivers if state}}
+    return {
+        **settled,
+        **{(_DRIVER, state.node): replace(state, step=step) for step, state in drivers if state and state.step != step},
+    }
 
 
 _DRIVER = "driver"

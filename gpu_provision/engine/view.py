@@ -75,7 +75,7 @@ class View:
 
     def look(self, mirror: Mirror, members: Mapping[ObjectRef, Manifest], passed: Mapping[Key, str]) -> Situation:
         """Return the situation as it is now."""
-        known = [self._node(node) for _, node in sorted(mirror.of(NODE).items())]
+        known = [self._node(node) for node in sorted(mirror.of(NODE).values(), key=_name)]
         nodes = tuple(node.facts for node in known)
         facts = replace(self._reading.context.facts, nodes=nodes, host_drivers=dict(self._host_drivers))
         prepared = self._prepare(tuple(node.relevant for node in known), facts)
@@ -132,6 +132,10 @@ def _relevant(facts: NodeFacts) -> tuple[object, ...]:
         if not key.startswith(_IRRELEVANT) or key.startswith(_RELEVANT)
     )
     return facts.name, facts.uid, facts.boot_id, facts.os, kept
+
+
+def _name(item: Manifest) -> str:
+    return str(item["metadata"]["name"])
 
 
 def _known(target: Target, facts: NodeFacts | None, before: _KnownTarget | None) -> _KnownTarget:

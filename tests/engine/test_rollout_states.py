@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gpu_provision.engine.rollout_states import of_drivers, until_proven, untimed
+from gpu_provision.engine.rollout_states import of_driver, until_proven, untimed, word
 from gpu_provision.model.progress import NodeState, State
 from gpu_provision.planning.upgrades import AT_WORK, KEEPS, OUTDATED
 from gpu_provision.rollout.machine import Decision, Phase
@@ -27,7 +27,8 @@ def fleet(label: str, driver: DriverPod | None = OLD) -> Snapshot:
 def state(seen: Snapshot, phase: Phase, raw: tuple[State, str] = (State.PROGRESSING, OUTDATED), **told: Any) -> Any:
     """Return state and reason of the driver on the only node."""
     given = NodeState(component="driver", node="n1", state=raw[0], reason=raw[1])
-    found = of_drivers(seen, Decision(phase=phase, **told), {KEY: given})[KEY]
+    found = of_driver(seen.nodes[0], word(Decision(phase=phase, **told), "n1"), given)
+    assert found.step == seen.nodes[0].labels[STATE]
     return found.state, found.reason
 
 
