@@ -106,7 +106,7 @@ def test_an_interrupted_run_leaves_a_page_of_how_far_it_came(
     assert process.stdout
     assert process.stdout.readline() == "waiting\n"
     process.send_signal(sent)
-    process.communicate(timeout=60)
+    process.communicate(timeout=300)
     assert process.returncode == code
     text = page.read_text()
     assert ">interrupted</span></h1>" in text

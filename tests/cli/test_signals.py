@@ -47,7 +47,7 @@ def test_a_signal_runs_what_must_be_run_and_is_told(sent: signal.Signals, code: 
     assert process.stdout
     assert process.stdout.readline() == "waiting\n"
     process.send_signal(sent)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=300)
     assert process.returncode == code
     assert "gave the lock back" in err
     (error,) = json.loads(out)["errors"]

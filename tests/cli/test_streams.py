@@ -16,7 +16,7 @@ def gpu_provision(*words: str, redirect: str) -> subprocess.CompletedProcess[str
     """Run the command line under a shell that redirects its output."""
     shell = f'exec "$@" {redirect}'
     command = ("sh", "-c", shell, "sh", sys.executable, "-c", _MAIN, *words)
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full on this machine")

@@ -46,7 +46,7 @@ class Machine:
         text = text.replace("/sys/module", str(self.modules))
         command = ["sh", "-c", text, "script", *args]
         env = {"PATH": f"{self.commands}:/usr/bin:/bin"}
-        return subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=10)
+        return subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=120)
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def machine(tmp_path: Path) -> Machine:
 @pytest.mark.parametrize("name", ALL)
 def test_a_script_is_valid_for_the_smallest_shell(name: str) -> None:
     """Images of operands have busybox at most."""
-    checked = subprocess.run(["sh", "-n", "-c", ALL[name]], capture_output=True, text=True, check=False, timeout=10)
+    checked = subprocess.run(["sh", "-n", "-c", ALL[name]], capture_output=True, text=True, check=False, timeout=120)
     assert (checked.returncode, checked.stderr) == (0, "")
     assert ALL[name].startswith("#!/bin/sh\n")
 
@@ -135,7 +135,7 @@ def test_the_validator_stays_until_it_is_told_to_end() -> None:
             assert running.stdout.readline() == "all validations are successful\n"
             assert running.poll() is None
             running.terminate()
-            assert running.wait(timeout=10) == 0
+            assert running.wait(timeout=120) == 0
         finally:
             with contextlib.suppress(ProcessLookupError):  # told before it slept, it leaves nobody behind
                 os.killpg(running.pid, signal.SIGKILL)

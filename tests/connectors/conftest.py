@@ -45,7 +45,7 @@ def pyinfra(tmp_path: Path) -> Pyinfra:
             stderr=subprocess.STDOUT,
             text=True,
             check=False,
-            timeout=60,
+            timeout=300,
         )
 
     return run

@@ -27,7 +27,7 @@ JSON_PATCH = "application/json-patch+json"
 APPLY = "application/apply-patch+yaml"
 
 AGENT = "contract/1.0"
-SECONDS = 60.0
+SECONDS = 120.0
 """Everything that is awaited comes within this time, or the test fails."""
 
 

@@ -93,7 +93,7 @@ def pyinfra(sandbox: Path, tmp_path: Path) -> Pyinfra:
             stderr=subprocess.STDOUT,
             text=True,
             check=False,
-            timeout=60,
+            timeout=300,
         )
 
     return run

@@ -40,7 +40,7 @@ def test_a_step_is_not_started_again_before_its_effect_could_be_seen() -> None:
     made = steps(lambda *_, **__: asked.append("once more"), on_end=ended.release)
     with made:
         made.start(_STEP, 0.0)
-        assert ended.acquire(timeout=10)
+        assert ended.acquire(timeout=120)
         made.collect()
         made.start(_STEP, SEEN_SECONDS / 2)
         assert not made.is_busy

@@ -51,7 +51,7 @@ class SshServer(paramiko.ServerInterface):
 
 
 def _run(channel: paramiko.Channel, command: str) -> None:
-    done = subprocess.run(["sh", "-c", command], capture_output=True, check=False, timeout=60)
+    done = subprocess.run(["sh", "-c", command], capture_output=True, check=False, timeout=300)
     channel.sendall(done.stdout)
     channel.send_exit_status(done.returncode)
     channel.close()

@@ -13,7 +13,7 @@ HEAVY = ("jsonschema", "pyinfra", "kubernetes", "gevent", "aiohttp", "click")
 def loaded_after(code: str) -> set[str]:
     """Return which heavy packages a fresh Python has loaded after some code."""
     script = f"import sys\n{code}\nprint(' '.join(name for name in {HEAVY!r} if name in sys.modules))"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=300)
     return set(done.stdout.split())
 
 

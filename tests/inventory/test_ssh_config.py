@@ -105,7 +105,7 @@ def test_pyinfra_goes_through_the_bastion(tmp_path: Path, bastion: int, log: lis
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -162,9 +162,9 @@ def test_killed_again_and_again_it_completes_and_a_driver_that_is_as_declared_ru
 
 def _kill_when(cluster: Cluster, condition: Callable[[], bool]) -> None:
     run = cluster.world.start(*cluster.world.apply_command[:1], "adopt", "--yes", "-i", str(cluster.inventory))
-    cluster.world.until(lambda: run.poll() is not None or condition(), seconds=120)
+    cluster.world.until(lambda: run.poll() is not None or condition(), seconds=300)
     run.kill()
-    run.communicate(timeout=10)
+    run.communicate(timeout=300)
 
 
 def _has_written(world: World, writes: int) -> bool:

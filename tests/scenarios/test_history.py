@@ -124,7 +124,7 @@ def test_a_run_that_was_killed_is_told_as_interrupted(stack: World) -> None:
     run = stack.start(*stack.apply_command, "--cluster-only")
     stack.until(lambda: any("-history" in one.path for one in stack.writes()[before:]))
     run.kill()
-    run.communicate(timeout=10)
+    run.communicate(timeout=300)
     stack.speed_up()
     assert runs(stack)[-1] == (5, "interrupted", 0)
     after = stack.apply("--cluster-only")

@@ -82,7 +82,7 @@ def test_a_run_killed_at_many_points_ends_where_an_undisturbed_one_ends(
         world.until(partial(_has_come_to, world, run, before + 1 + step))
         ended = run.poll()
         run.kill()
-        out, _ = run.communicate(timeout=10)
+        out, _ = run.communicate(timeout=300)
         if ended is not None:
             assert ended == 0, out
             break
@@ -106,7 +106,7 @@ def test_what_a_killed_run_leaves_is_no_obstacle_for_plan_and_status(new_world: 
     run = world.start(*world.apply_command, "--cluster-only")
     world.until(lambda: len(world.writes()) > 20)
     run.kill()
-    run.communicate(timeout=10)
+    run.communicate(timeout=300)
     plan = world.plan()
     assert plan.code == 0, plan.text
     assert world.status()["nodes"]
@@ -122,7 +122,7 @@ def test_the_second_of_two_runs_says_who_holds_the_lock(new_world: Make) -> None
         assert f"pid {first.pid}" in second.text
         assert "since 20" in second.text
     finally:
-        out, _ = first.communicate(timeout=60)
+        out, _ = first.communicate(timeout=300)
     assert first.returncode == 0, out
 
 
@@ -131,7 +131,7 @@ def test_an_interrupted_run_gives_the_lock_back(new_world: Make) -> None:
     run = world.start(*world.apply_command, "--cluster-only")
     world.until(lambda: _holds_the_lock(world))
     run.send_signal(signal.SIGINT)
-    out, _ = run.communicate(timeout=30)
+    out, _ = run.communicate(timeout=300)
     assert run.returncode == 130, out
     assert "Traceback" not in out
     lease = world.json("lease", world.name, "-n", OPERANDS)

@@ -179,7 +179,7 @@ def test_what_is_switched_off_is_removed(robot: Robot) -> None:
         robot.world.until(lambda: _is_gone(robot.world, "node-feature-discovery"))
     finally:
         running.send_signal(signal.SIGINT)  # nobody labels the nodes now, so they would not get ready
-        text, _ = running.communicate(timeout=60)
+        text, _ = running.communicate(timeout=300)
     assert "GP3" not in text
     robot.world.until(lambda: _daemonsets(robot.world) == {"nvidia-operator-validator"})
 

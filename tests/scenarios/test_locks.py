@@ -36,7 +36,7 @@ def run_both(world: World) -> list[int]:
     """Let two users apply at the same moment; return their exit codes."""
     flags = world.give_rights(), as_administrator(world)
     runs = [world.start(*world.apply_command, "--cluster-only", *each) for each in flags]
-    texts = [run.communicate(timeout=120)[0] for run in runs]
+    texts = [run.communicate(timeout=300)[0] for run in runs]
     assert all(run.returncode in {0, 75} for run in runs), texts
     return sorted(run.returncode for run in runs)
 
@@ -82,7 +82,7 @@ def test_a_run_that_lives_keeps_its_lock_unless_it_is_taken_by_force(world: Worl
     assert (code, forced["unlocked"]) == (0, True)
     assert f"pid {run.pid} " in forced["lock"]["holder"]
     after = len(world.writes())
-    text, _ = run.communicate(timeout=60)
+    text, _ = run.communicate(timeout=300)
     assert (run.returncode, "GP308" in text) == (75, True), text
     assert len(world.writes()) == after, "it had ended when the lock was free"
     assert world.status()["lock"] is None
@@ -95,7 +95,7 @@ def test_the_lock_of_a_run_that_was_killed_can_be_taken_away(world: World) -> No
     """And a lock that nobody holds is no error."""
     run = stuck(world)
     run.kill()
-    run.communicate(timeout=10)
+    run.communicate(timeout=300)
     code, freed = unlock(world)
     assert (code, freed["unlocked"]) == (0, True), freed
     code, again = unlock(world)

@@ -20,7 +20,7 @@ from tests.answers import Answer
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 _BIN = Path(sys.executable).parent
-COMMAND_SECONDS = 120
+COMMAND_SECONDS = 300
 SPARE_NODES = 8
 """GPU nodes of every fleet that no inventory names at first."""
 
@@ -212,7 +212,7 @@ class World(ABC):
         """The tool's requests that could change something."""
         return [request for request in self.requests() if request.is_write]
 
-    def until(self, condition: Callable[[], Any], *, seconds: float = 60) -> Any:
+    def until(self, condition: Callable[[], Any], *, seconds: float = 120) -> Any:
         """Wait until a condition holds and return what it gave; fail after a deadline."""
         give_up = time.monotonic() + seconds
         while not (found := condition()):

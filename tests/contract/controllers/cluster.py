@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any
 from urllib.parse import quote
 
-from tests.contract.client import MERGE, Answer, Event, Object, Server, until
+from tests.contract.client import MERGE, SECONDS, Answer, Event, Object, Server, until
 
 NODES = ("sim-1", "sim-2", "sim-3")
 """Nodes without a taint, as in fleet.yaml."""
@@ -131,7 +131,7 @@ class Cluster:
         with self.server.watch(f"{self.path(kind)}?{selector}") as watch:
             return watch.until(lambda event: event.type != "DELETED" and condition(event.object))[-1].object
 
-    def await_gone(self, kind: str, name: str, *, seconds: float = 60) -> None:
+    def await_gone(self, kind: str, name: str, *, seconds: float = SECONDS) -> None:
         """Wait until an object is gone."""
         until(lambda: self.gone(kind, name), seconds=seconds)
 

@@ -69,7 +69,7 @@ def test_what_ends_is_started_again_until_the_vital_program_ends(tmp_path: Path)
         check=True,
         cwd=tmp_path,
         env={"PYTHONPATH": str(CHECKOUT), "PATH": "/usr/bin:/bin"},
-        timeout=60,
+        timeout=300,
     )
     assert (tmp_path / "log/again.log").read_text().count("started") >= 3
     assert "again ended: " in (tmp_path / "log/restarts.log").read_text()
