@@ -14,6 +14,7 @@ from gpu_provision.model.cluster import Manifest, NodeFacts, Target, ref_of
 from gpu_provision.model.findings import ProvisionError
 from gpu_provision.model.progress import ComponentStatus, Evidence, NodeState, NodeStatus, State, Status
 from gpu_provision.planning.states import Key, Situation, situation, states
+from gpu_provision.planning.upgrades import at_rest
 
 _MOST_LOGS = 10  # evidence is for reading; a fleet's is in the run's record
 _WORST = (State.FAILED, State.BLOCKED, State.PROGRESSING, State.PENDING, State.READY)
@@ -22,7 +23,7 @@ _WORST = (State.FAILED, State.BLOCKED, State.PROGRESSING, State.PENDING, State.R
 def status(cluster: Cluster, reading: Reading) -> Status:
     """Return what `gpu-provision status` shows. Reads a few logs besides the reading."""
     seen = situation(reading.context, reading.desired, reading.observed)
-    settled = settler_of(reading).settle(states(seen), 0.0)
+    settled = {key: at_rest(state) for key, state in settler_of(reading).settle(states(seen), 0.0).items()}
     inventory = reading.context.inventory
     return Status(
         inventory=inventory.name,

@@ -32,7 +32,8 @@ NOT_RUN = "has not run for this content"
 NOT_VALIDATED = f"not validated: the driver {KEEPS}"
 """Reason of a validation of content that its node has not got."""
 
-_UNDER_WAY = EARLY | LATE | {UpgradeState.FAILED}
+_UNDER_WAY = EARLY | LATE
+_FAILED = f"{AT_WORK}: {UpgradeState.FAILED.value}"
 
 
 def is_rolled_out(daemonset: Manifest) -> bool:
@@ -69,6 +70,8 @@ def _at_work(target: Target, *, is_kept: bool) -> str:
         return ""
     labels, notes = target.facts.labels, target.facts.annotations
     found = upgrade.state_named(labels.get(upgrade.STATE, ""))
+    if found is UpgradeState.FAILED:
+        return ": ".join(filter(None, (found.value, notes.get(upgrade.REASON, ""))))
     if found in _UNDER_WAY or (found is UpgradeState.UPGRADE_REQUIRED and not is_kept):
         return found.value
     if not target.pool.driver.upgrade_policy.auto_upgrade:
@@ -76,6 +79,11 @@ def _at_work(target: Target, *, is_kept: bool) -> str:
         return "what it wrote on the node is to be taken back" if marked else ""
     asked = notes.get(upgrade.REQUESTED) == "true" or upgrade.SAFE_LOAD in notes or upgrade.CORDONED in notes
     return "it asks for one" if asked and not is_kept else ""
+
+
+def at_rest(state: NodeState) -> NodeState:
+    """Return the state of a driver while no run is at work: an upgrade that failed goes on when one begins."""
+    return replace(state, state=State.FAILED) if state.reason.startswith(_FAILED) else state
 
 
 def calls_for_rollout(found: Mapping[tuple[str, str], NodeState]) -> bool:

@@ -10,8 +10,8 @@ import pytest
 from gpu_provision.model.progress import NodeState, State
 from gpu_provision.model.upgrade import UpgradePolicy
 from gpu_provision.planning.states import states
-from gpu_provision.planning.upgrades import AT_WORK, KEEPS, NOT_VALIDATED
-from gpu_provision.rollout.states import CORDONED, ENABLED, REQUESTED, SKIP, STATE
+from gpu_provision.planning.upgrades import AT_WORK, KEEPS, NOT_VALIDATED, at_rest
+from gpu_provision.rollout.states import CORDONED, ENABLED, REASON, REQUESTED, SKIP, STATE
 from tests.components.builders import inventory, with_spec
 from tests.planning.builders import Stack, labelled, outdated, with_node
 
@@ -46,6 +46,7 @@ def found(
     [
         ({"labels": {STATE: "pod-restart-required"}}, "pod-restart-required"),
         ({"labels": {STATE: "upgrade-failed"}}, "upgrade-failed"),
+        ({"labels": {STATE: "upgrade-failed"}, "annotations": {REASON: "no PCI bus"}}, "upgrade-failed: no PCI bus"),
         ({"labels": {STATE: "upgrade-required"}}, "upgrade-required"),
         ({"annotations": {REQUESTED: "true"}}, "it asks for one"),
         ({"annotations": {CORDONED: "gpu-provision"}}, "it asks for one"),
@@ -58,6 +59,14 @@ def test_a_node_that_a_rollout_has_left_in_the_middle_is_not_ready(node: dict[st
     driver = found(**node)["driver"]
     assert (driver.state, driver.reason) == (State.PROGRESSING, f"{AT_WORK}: {reason}")
     assert found(**node, is_old=True)["driver"].state is State.PROGRESSING
+
+
+def test_an_upgrade_that_failed_has_failed_until_a_run_goes_on_with_it() -> None:
+    """Whoever asks for the status sees it at once; one that is under way has not failed."""
+    failed = found(labels={STATE: "upgrade-failed"}, annotations={REASON: "no PCI bus"})["driver"]
+    assert (at_rest(failed).state, "no PCI bus" in at_rest(failed).reason) == (State.FAILED, True)
+    under_way = found(labels={STATE: "pod-restart-required"})["driver"]
+    assert at_rest(under_way) == under_way
 
 
 @pytest.mark.parametrize(
