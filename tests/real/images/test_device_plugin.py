@@ -11,16 +11,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import grpc  # type: ignore[import-untyped]  # stubs are a package of their own
 import pytest
 
 from tests.real.images.programs import gpus
-
-grpc = pytest.importorskip("grpc", reason="grpcio is not installed")
-pytest.importorskip("google.protobuf", reason="protobuf is not installed")
-
-# Imported last: these need what may be missing.
-from tests.real.images.programs.device_plugin import Settings, offer, preferred, serve_at  # noqa: E402
-from tests.real.images.programs.deviceplugin_api import METHODS, PLUGIN, REGISTRATION, message  # noqa: E402
+from tests.real.images.programs.device_plugin import Settings, offer, preferred, serve_at
+from tests.real.images.programs.deviceplugin_api import METHODS, PLUGIN, REGISTRATION, message
 
 _DEADLINE = 60
 GPUS = [gpus.Gpu(index, f"GPU-{index}", f"0000:0{index}:00.0", "1eb8", "Tesla T4") for index in range(2)]
