@@ -11,7 +11,8 @@ from gpu_provision.cluster import codes
 from gpu_provision.cluster.client import Cluster
 from gpu_provision.engine import access, journal
 from gpu_provision.engine.explain import explain
-from gpu_provision.engine.reading import Reading, read, refusals_of
+from gpu_provision.engine.reader import read
+from gpu_provision.engine.reading import Reading, refusals_of
 from gpu_provision.engine.run import Outcome, Run
 from gpu_provision.engine.settle import SETTLED
 from gpu_provision.engine.way_back import WayBack

@@ -6,11 +6,11 @@ import time
 from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from gpu_provision.cluster.client import Cluster
 from gpu_provision.cluster.observe import NODE, POD
 from gpu_provision.diagnose import pods as pod_view
+from gpu_provision.engine.reading import Reading
 from gpu_provision.engine.rollout import budgets_of
 from gpu_provision.engine.rollout_writes import declared_of
 from gpu_provision.model.findings import Finding, Refused, Severity
@@ -23,9 +23,6 @@ from gpu_provision.planning.upgrades import DRIVER, calls_for_rollout, is_kept
 from gpu_provision.rollout.observe import Seen, observe
 from gpu_provision.rollout.policy import evicts, policy_of
 from gpu_provision.rollout.waves import schedule
-
-if TYPE_CHECKING:  # readings are made with this
-    from gpu_provision.engine.reading import Reading
 
 
 def with_rollout(cluster: Cluster, reading: Reading) -> Reading:

@@ -1,30 +1,14 @@
-"""One reading of a cluster and the plan that follows from it."""
+"""What was read of a cluster, and the plan that follows from it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from types import MappingProxyType
+from dataclasses import dataclass
 
-from gpu_provision.cluster.client import Cluster
-from gpu_provision.cluster.errors import FieldConflict, NotFound
-from gpu_provision.cluster.observe import observe, observe_facts
-from gpu_provision.engine.outlook import with_rollout
-from gpu_provision.model.cluster import Context, Manifest, ref_of
-from gpu_provision.model.findings import Finding, Refused, Rejected, Severity
-from gpu_provision.model.inventory import Inventory
-from gpu_provision.model.part import ALL, Part
-from gpu_provision.model.plan import Action, Change, Plan
-from gpu_provision.planning.compare import changes_between, edited_by_hand
-from gpu_provision.planning.membership import PART_OF
+from gpu_provision.model.cluster import Context
+from gpu_provision.model.findings import Finding, Severity
+from gpu_provision.model.plan import Plan
 from gpu_provision.planning.observed import Observed
-from gpu_provision.planning.plan import effects, plan
-from gpu_provision.planning.prepare import findings, prepare
-from gpu_provision.planning.states import Desired, situation
-
-_PARALLEL = 12
-_NOT_READ: Mapping[str, str] = MappingProxyType({})
+from gpu_provision.planning.states import Desired
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,166 +28,9 @@ class Reading:
     refused: str = ""
 
 
-def read(
-    cluster: Cluster,
-    inventory: Inventory,
-    *,
-    revalidate: bool = False,
-    host_drivers: Mapping[str, str] = _NOT_READ,
-    part: Part = ALL,
-) -> Reading:
-    """Read a cluster and plan.
-
-    A cluster that is as declared costs a fixed number of requests; objects that differ cost one more each: the
-    server's own dry run, which has the last word on what an apply would change. Drivers that are to be replaced cost a
-    fixed number more.
-
-    Args:
-        revalidate: Forget which validations have passed, so that they run again.
-        host_drivers: As in ClusterFacts.
-        part: What to look after.
-
-    Raises:
-        Unreachable, Refused, Rejected: As the API server answers.
-    """
-    facts = replace(observe_facts(cluster, inventory), host_drivers=host_drivers)
-    context, desired = prepare(inventory, facts, part)
-    kinds = {ref_of(manifest).type for manifests in desired.values() for manifest in manifests}
-    parent = ref_of(desired["prerequisites"][-1])
-    observed = observe(cluster, inventory, facts, kinds, parent)
-    if revalidate:
-        observed = _unvalidated(observed, desired, part)
-    draft = plan(context, desired, observed, findings(context))
-    confirmed, refused = _confirmed(cluster, draft, observed, context, desired)
-    return with_rollout(cluster, Reading(context, desired, observed, confirmed, revalidate, refused))
-
-
 def refusals_of(reading: Reading) -> tuple[Finding, ...]:
     """Return why no run may begin: conflicts and rejected objects, found before the first write."""
     return tuple(item for item in reading.plan.findings if item.severity is Severity.ERROR and item.code in _REFUSE)
 
 
 _REFUSE = frozenset({"GP304", "GP305", "GP309"})
-
-
-def _unvalidated(observed: Observed, desired: Desired, part: Part) -> Observed:
-    passed = {key: digest for key, digest in observed.passed.items() if not part.has(*key)}
-    validations = {ref_of(item) for items in desired.values() for item in items if item["kind"] == "Pod"}
-    return replace(
-        observed, passed=passed, pods={ref: pod for ref, pod in observed.pods.items() if ref not in validations}
-    )
-
-
-def _confirmed(
-    cluster: Cluster, draft: Plan, observed: Observed, context: Context, desired: Desired
-) -> tuple[Plan, str]:
-    pods = situation(context, desired, observed).pods
-    with ThreadPoolExecutor(_PARALLEL) as pool:
-        answers = list(pool.map(lambda change: _dry_run(cluster, change, observed), draft.changes))
-    changes, problems = [], list(draft.findings)
-    refusals = [answer.findings[0].evidence for answer in answers if isinstance(answer, Refused)]
-    problems += [_unconfirmed(refusals)] if refusals else []
-    for change, answer in zip(draft.changes, answers, strict=True):
-        if isinstance(answer, Refused):
-            changes.append(change)
-        elif isinstance(answer, Finding):
-            problems.append(answer)
-        elif answer is None:
-            changes.append(change)
-        elif answer.fields:
-            manifest = answer.manifest or {}
-            undone = tuple(f"undoes an edit by {manager}" for manager in answer.takes_back_from)
-            done = effects(manifest, answer.fields, pods)
-            changes.append(replace(answer, nodes=done.nodes, effects=(*undone, *done.effects)))
-    return replace(draft, changes=tuple(changes), findings=tuple(problems)), next(iter(refusals), "")
-
-
-def _unconfirmed(refusals: list[str]) -> Finding:
-    """A reader gets a plan, too; what only the server knows, such as conflicts, is not in it."""
-    number = f"{len(refusals)} changes" if len(refusals) > 1 else "a change"
-    return Finding(
-        code="GP311",
-        what=f"the API server was not asked about {number}: its dry run needs the right to write",
-        evidence=refusals[0],
-        fix="nothing, for a look; for apply, gpu-provision rbac prints the rights that it needs",
-        severity=Severity.WARNING,
-    )
-
-
-def _dry_run(cluster: Cluster, change: Change, observed: Observed) -> Change | Finding | Refused | None:
-    """Return None if the change stands as it is, the change as the server sees it, or why there is no answer."""
-    if not _can_be_tried(change, observed) or change.manifest is None:
-        return None
-    try:
-        return _tried(cluster, change, change.manifest, observed)
-    except Refused as error:
-        return _tolerated(error)
-    except NotFound:
-        return None
-    except FieldConflict as error:
-        return _drift(cluster, change, observed, error)
-    except Rejected as error:
-        return replace(error.findings[0], where=str(change.ref))
-
-
-def _tried(cluster: Cluster, change: Change, manifest: Manifest, observed: Observed) -> Change | Finding | None:
-    applied = cluster.apply(manifest, dry_run=True)
-    if applied.created:
-        return None
-    before = observed.members.get(change.ref) or cluster.get(change.ref) or {}
-    return _of_another_stack(change, before) or _as_seen(change, before, applied.object)
-
-
-def _tolerated(refusal: Refused) -> Refused:
-    """Whoever may not write may plan; whom the server does not know may nothing."""
-    if refusal.findings[0].code != _FORBIDDEN:
-        raise refusal
-    return refusal
-
-
-_FORBIDDEN = "GP303"
-
-
-def _of_another_stack(change: Change, before: Manifest) -> Finding | None:
-    """Two stacks that apply one object would undo each other for ever."""
-    found = before.get("metadata", {}).get("labels", {}).get(PART_OF)
-    wanted = (change.manifest or {})["metadata"].get("labels", {}).get(PART_OF, found)
-    if found in {None, wanted}:
-        return None
-    return Finding(
-        code="GP309",
-        what="the object belongs to another stack, that is to an inventory of another name",
-        where=str(change.ref),
-        evidence=f"its label {PART_OF} is {found}",
-        fix="give the inventory its old name back, or let its stack go first "
-        f"(kubectl get configmaps -A -l applyset.kubernetes.io/id={found} names it)",
-    )
-
-
-def _as_seen(change: Change, before: Manifest, after: Manifest) -> Change:
-    return replace(change, action=Action.UPDATE, fields=changes_between(before, _of_kind(after, before)))
-
-
-def _drift(cluster: Cluster, change: Change, observed: Observed, error: FieldConflict) -> Change | Finding:
-    """A hand edit of our own object is drift, and is undone; a field of any other manager is a conflict."""
-    live = observed.members.get(change.ref)
-    known = live is not None and bool(error.managers) and error.managers <= edited_by_hand(live)
-    if live is None or change.manifest is None or not known:
-        return replace(error.findings[0], where=str(change.ref))
-    looked_at = {key: live["metadata"][key] for key in ("resourceVersion", "generation") if key in live["metadata"]}
-    manifest = {**change.manifest, "metadata": {**change.manifest["metadata"], **looked_at}}
-    try:
-        applied = cluster.apply(manifest, dry_run=True, take_back=True)
-    except Rejected as refused:
-        return replace(refused.findings[0], where=str(change.ref))
-    seen = _as_seen(change, live, applied.object)
-    return replace(seen, manifest=manifest, takes_back_from=tuple(sorted(error.managers)))
-
-
-def _of_kind(after: Manifest, before: Manifest) -> Manifest:
-    return {**after, "apiVersion": before.get("apiVersion"), "kind": before.get("kind")} if before else after
-
-
-def _can_be_tried(change: Change, observed: Observed) -> bool:
-    applies = change.action in {Action.CREATE, Action.UPDATE} and change.ref.kind not in {"Node", "Pod"}
-    return applies and (not change.ref.namespace or change.ref.namespace in observed.namespaces)

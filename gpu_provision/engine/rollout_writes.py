@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gpu_provision.components import labels
+from gpu_provision.engine.reading import Reading
 from gpu_provision.planning.states import Situation
 from gpu_provision.rollout import states
 from gpu_provision.rollout.actions import Cordon, Move
 from gpu_provision.rollout.observe import Declared
 from gpu_provision.rollout.policy import domain_of
-
-if TYPE_CHECKING:  # readings are made with this
-    from gpu_provision.engine.reading import Reading
 
 LEFT_OUT = "is left out by --limit"
 """Why a rollout leaves a node alone that is not in the part that the run looks after."""

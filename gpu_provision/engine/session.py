@@ -13,7 +13,8 @@ from gpu_provision.cluster.locate import locate
 from gpu_provision.engine import access, host_changes, journal
 from gpu_provision.engine.background import Background
 from gpu_provision.engine.explain import explain
-from gpu_provision.engine.reading import Reading, read, refusals_of
+from gpu_provision.engine.reader import read
+from gpu_provision.engine.reading import Reading, refusals_of
 from gpu_provision.engine.run import Outcome
 from gpu_provision.model.findings import Finding, Refused, RunFailed
 from gpu_provision.model.inventory import Inventory

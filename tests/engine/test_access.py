@@ -10,7 +10,7 @@ import pytest
 
 from gpu_provision.cluster.client import Cluster, connect
 from gpu_provision.engine import access, needs
-from gpu_provision.engine.reading import read
+from gpu_provision.engine.reader import read
 from gpu_provision.engine.session import Session
 from gpu_provision.model.access import Permission
 from gpu_provision.model.findings import Finding, Refused

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from gpu_provision.cluster.client import connect
-from gpu_provision.engine.reading import Reading, read
+from gpu_provision.engine.reader import read
+from gpu_provision.engine.reading import Reading
 from gpu_provision.engine.run import Run
 from gpu_provision.inventory import load
 from gpu_provision.model.progress import RunResult, State

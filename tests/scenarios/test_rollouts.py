@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from gpu_provision.cluster.client import Cluster, connect
-from gpu_provision.engine.reading import read
+from gpu_provision.engine.reader import read
 from gpu_provision.engine.run import Run
 from gpu_provision.inventory import load
 from gpu_provision.model.findings import Finding, ProvisionError

@@ -9,7 +9,8 @@ import pytest
 
 from gpu_provision.cluster import records
 from gpu_provision.cluster.client import Cluster, connect
-from gpu_provision.engine.reading import Reading, read
+from gpu_provision.engine.reader import read
+from gpu_provision.engine.reading import Reading
 from gpu_provision.engine.validations import Validations
 from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
 from gpu_provision.model.inventory import Inventory

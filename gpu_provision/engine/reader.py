@@ -1,0 +1,64 @@
+"""Reads a cluster and plans."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+
+from gpu_provision.cluster.client import Cluster
+from gpu_provision.cluster.observe import observe, observe_facts
+from gpu_provision.engine.confirming import confirmed
+from gpu_provision.engine.outlook import with_rollout
+from gpu_provision.engine.reading import Reading
+from gpu_provision.model.cluster import ref_of
+from gpu_provision.model.inventory import Inventory
+from gpu_provision.model.part import ALL, Part
+from gpu_provision.planning.observed import Observed
+from gpu_provision.planning.plan import plan
+from gpu_provision.planning.prepare import findings, prepare
+from gpu_provision.planning.states import Desired
+
+_NOT_READ: Mapping[str, str] = MappingProxyType({})
+
+
+def read(
+    cluster: Cluster,
+    inventory: Inventory,
+    *,
+    revalidate: bool = False,
+    host_drivers: Mapping[str, str] = _NOT_READ,
+    part: Part = ALL,
+) -> Reading:
+    """Read a cluster and plan.
+
+    A cluster that is as declared costs a fixed number of requests; objects that differ cost one more each: the
+    server's own dry run, which has the last word on what an apply would change. Drivers that are to be replaced cost a
+    fixed number more.
+
+    Args:
+        revalidate: Forget which validations have passed, so that they run again.
+        host_drivers: As in ClusterFacts.
+        part: What to look after.
+
+    Raises:
+        Unreachable, Refused, Rejected: As the API server answers.
+    """
+    facts = replace(observe_facts(cluster, inventory), host_drivers=host_drivers)
+    context, desired = prepare(inventory, facts, part)
+    kinds = {ref_of(manifest).type for manifests in desired.values() for manifest in manifests}
+    parent = ref_of(desired["prerequisites"][-1])
+    observed = observe(cluster, inventory, facts, kinds, parent)
+    if revalidate:
+        observed = _unvalidated(observed, desired, part)
+    draft = plan(context, desired, observed, findings(context))
+    answered, refused = confirmed(cluster, draft, observed, context, desired)
+    return with_rollout(cluster, Reading(context, desired, observed, answered, revalidate, refused))
+
+
+def _unvalidated(observed: Observed, desired: Desired, part: Part) -> Observed:
+    passed = {key: digest for key, digest in observed.passed.items() if not part.has(*key)}
+    validations = {ref_of(item) for items in desired.values() for item in items if item["kind"] == "Pod"}
+    return replace(
+        observed, passed=passed, pods={ref: pod for ref, pod in observed.pods.items() if ref not in validations}
+    )
