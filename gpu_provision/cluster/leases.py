@@ -51,13 +51,19 @@ def holder_of(cluster: Cluster, lease: Manifest | None) -> Lock | None:
 
 
 def _silent_seconds(cluster: Cluster, lease: Manifest) -> float | None:
-    """Return how long ago a lease was written, both moments by the server's clock."""
-    times = [entry["time"] for entry in lease["metadata"].get("managedFields") or () if entry.get("time")]
+    """Return how long ago a lease was written, both moments by the server's clock; None if that does not tell.
+
+    Servers such as 1.20 keep the time of the first write only, and it is what a lease says that was never renewed, too.
+    """
+    metadata = lease["metadata"]
+    times = [entry["time"] for entry in metadata.get("managedFields") or () if entry.get("time")]
     try:
         now = parsedate_to_datetime(cluster.date)
-        return max(0.0, (now - datetime.fromisoformat(max(times))).total_seconds())
+        silent = max(0.0, (now - datetime.fromisoformat(max(times))).total_seconds())
     except ValueError:
         return None
+    is_of_the_first = max(times) == metadata.get("creationTimestamp")
+    return None if is_of_the_first and silent > LEASE_SECONDS else silent
 
 
 def _between(first: str, last: str) -> float:

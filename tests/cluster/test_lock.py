@@ -254,6 +254,17 @@ def test_ages_do_not_depend_on_anybodys_clock(cluster: Cluster, stack: Inventory
     assert "(for 1 h 0 min, renewed " in str(found)
 
 
+def test_a_server_that_keeps_the_first_time_alone_tells_no_age(cluster: Cluster, stack: Inventory) -> None:
+    """As 1.20: a run that lives would look as if it had been silent since the first run ever."""
+    cluster.version()  # so that the server's time is known
+    live = lease(stack, ELSEWHERE)
+    for written, is_known in (("2026-11-21T08:00:00Z", False), ("2026-11-21T08:00:01Z", True)):
+        live["metadata"] |= {"creationTimestamp": "2026-11-21T08:00:00Z", "managedFields": [{"time": written}]}
+        found = leases.holder_of(cluster, live)
+        assert found
+        assert (found.silent_seconds is not None, found.held_seconds is not None) == (is_known, is_known)
+
+
 def test_a_lock_that_nobody_holds_is_no_matter(cluster: Cluster, stack: Inventory) -> None:
     assert free(cluster, stack, on_wait=quiet) == (None, "")
     with WriteLock(cluster, stack, on_wait=quiet):

@@ -73,7 +73,7 @@ def test_a_run_that_lives_keeps_its_lock_unless_it_is_taken_by_force(world: Worl
     run = stuck(world)
     held = json.loads(world.cli("status", "--json", "-i", str(world.inventory)).out)["lock"]
     assert f"pid {run.pid} " in held["holder"]
-    assert 0 <= held["silent_seconds"] < 60
+    assert held["silent_seconds"] is None or 0 <= held["silent_seconds"] < 60  # 1.20 keeps the first write's time only
     assert f"A run is writing: {held['holder']}" in world.cli("status", "-i", str(world.inventory)).out
     code, refused = unlock(world)
     assert (code, refused["errors"][0]["code"]) == (75, "GP350"), refused
