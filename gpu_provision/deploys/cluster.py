@@ -19,6 +19,7 @@ from pyinfra.api.exceptions import OperationError
 from gpu_provision import components
 from gpu_provision.components import driver
 from gpu_provision.connectors.cluster import GROUP
+from gpu_provision.deploys.hosts import guard_of
 from gpu_provision.diagnose.remedies import is_trouble
 from gpu_provision.engine.session import Session
 from gpu_provision.hosts.others import changed, drivers
@@ -61,6 +62,7 @@ def _session() -> Session:
     session = session_of(path)
     if state.is_executing and path not in _Phase.executing:
         _Phase.executing.add(path)
+        guard_of(path).close()
         session.forget()
     if not session.is_read and _leaves_drivers_to_hosts(session.inventory):
         session.host_drivers = drivers()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 from functools import cache
 from pathlib import Path
 
@@ -23,13 +24,15 @@ def host_prerequisites() -> None:
     """
     path = host.data.get("gpu_inventory")
     wanted = phase.declared().get("reboot") == Reboot.IF_REQUIRED
-    phase.host_prerequisites(_guard_of(Path(path)) if path and wanted else None)
+    phase.host_prerequisites(guard_of(Path(path)) if path and wanted else None)
 
 
 @cache
-def _guard_of(path: Path) -> NodeGuard:
-    """Return the one guard that all hosts of an inventory share."""
-    return NodeGuard(load(path))
+def guard_of(path: Path) -> NodeGuard:
+    """Return the one guard that all hosts of an inventory share; close it when they are done."""
+    guard = NodeGuard(load(path))
+    atexit.register(guard.close)
+    return guard
 
 
 def hosts_ready() -> None:

@@ -12,11 +12,12 @@ from gpu_provision.cluster import cordon, evictions
 from gpu_provision.cluster.client import Cluster, connect
 from gpu_provision.cluster.facts import node_facts
 from gpu_provision.cluster.locate import locate
+from gpu_provision.cluster.lock import WriteLock
 from gpu_provision.cluster.observe import NODE
 from gpu_provision.cluster.watching import Mirror, Scope
 from gpu_provision.hosts import codes
 from gpu_provision.hosts.guard import Farewell, Place, Say, Standing
-from gpu_provision.model.cluster import Manifest, NodeFacts
+from gpu_provision.model.cluster import Manifest, NodeFacts, ObjectRef
 from gpu_provision.model.findings import Finding, ProvisionError, RunFailed
 from gpu_provision.model.inventory import Drain, Inventory
 from gpu_provision.planning.drain import in_words, would_lose
@@ -32,6 +33,9 @@ _NOT_REBOOTED = "its machine is not rebooted"
 class NodeGuard:
     """The guard of one run: see gpu_provision.hosts.guard.Guard.
 
+    From its first cordon to `close` it has the lock of its stack: two runs together would take more nodes away than
+    each of them may, and a rollout has nodes of its own.
+
     Attributes:
         inventory: Names the cluster, which is asked when the first question comes.
     """
@@ -41,6 +45,8 @@ class NodeGuard:
     _cluster: Cluster | None = None
     _nodes: dict[str, NodeFacts] | str | None = None
     _asking: threading.RLock = field(default_factory=threading.RLock)
+    _lock: WriteLock | None = None
+    _locking: threading.Lock = field(default_factory=threading.Lock)
     _stopped: threading.Event = field(default_factory=threading.Event)
 
     @property
@@ -76,6 +82,10 @@ class NodeGuard:
         if refusal := self.farewell(node, drain).refusal:
             raise RunFailed(refusal)
         cluster = self._connected()
+        try:
+            self._hold(say)
+        except ProvisionError as error:
+            raise RunFailed(*(replace(each, consequence=_NOT_REBOOTED) for each in error.findings)) from error
         if cordon.cordon(cluster, node, PURPOSE):
             self._cordoned.add(node)
         say("draining")
@@ -101,6 +111,7 @@ class NodeGuard:
                     raise RunFailed(_not_back(node, seconds, why))
                 tell(f"waiting for the node: {why}")
                 mirror.wait(_LOOK_SECONDS)
+        self._hold(say)
         self._uncordon(node)
 
     def stop(self) -> None:
@@ -108,6 +119,21 @@ class NodeGuard:
         self._stopped.set()
         if self._cluster is not None:
             self._cluster.hurry()
+
+    def close(self) -> None:
+        """Give the lock back; whoever goes on afterwards takes it anew."""
+        with self._locking:
+            lock, self._lock = self._lock, None
+            if lock is not None:
+                lock.__exit__()
+
+    def _hold(self, say: Say) -> None:
+        """Take the lock if it is not ours yet. Without its namespace nothing was ever applied. Raises Locked."""
+        with self._locking:
+            home = ObjectRef("v1", "Namespace", "", self.inventory.cluster.namespace)
+            if self._lock is None and self._connected().get(home) is not None:
+                self._connected().patience = _PATIENCE_SECONDS
+                self._lock = WriteLock(self._connected(), self.inventory, on_wait=say).__enter__()
 
     def _uncordon(self, node: str) -> None:
         cordon.uncordon(self._connected(), node, PURPOSE)

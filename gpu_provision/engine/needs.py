@@ -100,9 +100,7 @@ def to_run(inventory: Inventory) -> Iterator[Permission]:
     """Yield what a run that writes needs besides its objects: lock, records, watches, nodes, validations, causes."""
     for scope in scopes(inventory):
         yield from _permissions(scope.kind, "list", "watch")
-    lock = lock_ref(inventory)
-    yield from _permissions(lock.type, "create", namespace=lock.namespace)  # a POST, which names nothing
-    yield from permissions(lock, "get", "update")
+    yield from _to_lock(inventory)
     yield from permissions(record_ref(inventory), *_APPLY)
     yield from permissions(history_ref(inventory), *_APPLY)
     yield from _permissions(NODE, "patch")
@@ -111,6 +109,12 @@ def to_run(inventory: Inventory) -> Iterator[Permission]:
     for namespace in _namespaces(inventory):
         yield from _permissions(Kind("v1", "Event"), "list", namespace=namespace)
     yield from _to_roll_out(inventory)
+
+
+def _to_lock(inventory: Inventory) -> Iterator[Permission]:
+    lock = lock_ref(inventory)
+    yield from _permissions(lock.type, "create", namespace=lock.namespace)  # a POST, which names nothing
+    yield from permissions(lock, "get", "update")
 
 
 def _to_roll_out(inventory: Inventory) -> Iterator[Permission]:
@@ -141,9 +145,11 @@ def to_reach_hosts(inventory: Inventory) -> Iterator[Permission]:
 
 
 def to_reboot(inventory: Inventory) -> Iterator[Permission]:
-    """Yield what cordons and drains around reboots need; nothing where no machine may be rebooted."""
+    """Yield what cordons and drains around reboots need, under the lock; nothing where no machine may be rebooted."""
     if not inventory.may_reboot:
         return
+    yield from _to_lock(inventory)
+    yield from permissions(ObjectRef("v1", "Namespace", "", inventory.cluster.namespace), "get")
     yield from _permissions(NODE, "get", "list", "patch", "watch")
     yield from _permissions(POD, "list", "watch")
     yield Permission("create", "", "pods/eviction")

@@ -80,3 +80,6 @@ class GuardAtHand(Guard, Protocol):
 
     def stop(self) -> None:
         """End whatever waits, for somebody wants the end; drains that go on are taken back."""
+
+    def close(self) -> None:
+        """Let others have what was kept from them while machines were away."""

@@ -113,7 +113,8 @@ def _run(  # noqa: PLR0913 - what the three public functions take
     shared = {name: members for name, members in declared.items() if name != "cluster"}
     request = {"groups": shared, "hosts": list(names), "phase": phase, "dry_run": dry_run}
     request["guarded"] = guard is not None
-    answer = _ask(request, names, listen, guard)
+    with contextlib.closing(guard) if guard else contextlib.nullcontext():
+        answer = _ask(request, names, listen, guard)
     return _result(answer, names, listen)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -10,11 +11,13 @@ import pytest
 
 from gpu_provision.cluster import evictions
 from gpu_provision.cluster.client import Cluster, connect
+from gpu_provision.cluster.errors import AlreadyExists
+from gpu_provision.cluster.lock import WriteLock
 from gpu_provision.components.labels import CORDONED
 from gpu_provision.engine.guard import NodeGuard
 from gpu_provision.hosts.guard import Place
 from gpu_provision.model.cluster import ObjectRef
-from gpu_provision.model.findings import Finding, RunFailed, Unreachable
+from gpu_provision.model.findings import Finding, Locked, RunFailed, Unreachable
 from gpu_provision.model.inventory import ClusterTarget, Drain
 from gpu_provision.rollout import states
 from tests.components.builders import inventory
@@ -33,10 +36,11 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 
 @pytest.fixture
-def guard(server: Running) -> NodeGuard:
+def guard(server: Running) -> Iterator[NodeGuard]:
     """A guard of that cluster."""
     target = ClusterTarget(kubeconfig=str(server.server.kubeconfig))
-    return NodeGuard(replace(inventory(), cluster=target))
+    with contextlib.closing(NodeGuard(replace(inventory(), cluster=target))) as made:
+        yield made
 
 
 @pytest.fixture
@@ -68,6 +72,40 @@ def test_a_cluster_that_does_not_answer_is_not_known(tmp_path: Path) -> None:
     standing = NodeGuard(replace(inventory(), cluster=missing)).standing("worker")
     assert standing.place is Place.UNKNOWN
     assert "kubeconfig" in standing.why
+
+
+@pytest.fixture
+def home(cluster: Cluster, guard: NodeGuard) -> None:
+    """The stack has been applied once, so that there is a place for its lock."""
+    with contextlib.suppress(AlreadyExists):
+        name = guard.inventory.cluster.namespace
+        cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+
+
+@pytest.mark.usefixtures("home")
+def test_from_its_first_cordon_to_its_end_nobody_else_writes(cluster: Cluster, guard: NodeGuard) -> None:
+    """Also between two machines: another run would take more nodes away than may be."""
+    node(cluster, "away")
+    guard.leave("away", Drain(), lambda _: None)
+    other = WriteLock(cluster, guard.inventory, on_wait=lambda _: None)
+    with pytest.raises(Locked):
+        other.__enter__()
+    guard.close()
+    with other:
+        pass
+
+
+@pytest.mark.usefixtures("home")
+def test_while_another_run_writes_no_node_is_cordoned(cluster: Cluster, guard: NodeGuard) -> None:
+    """A rollout counts on the nodes that it sees."""
+    ref = node(cluster, "stays")
+    with (
+        WriteLock(cluster, guard.inventory, on_wait=lambda _: None),
+        pytest.raises(RunFailed, match="its machine is not rebooted") as caught,
+    ):
+        guard.leave("stays", Drain(), lambda _: None)
+    assert caught.value.findings[0].code == "GP306"
+    assert "unschedulable" not in cluster.read(ref)["spec"]
 
 
 def test_a_drain_that_fails_gives_the_node_back(

@@ -56,6 +56,9 @@ class Diary:
         """Write it down."""
         self.lines.append("stop")
 
+    def close(self) -> None:
+        """Have nothing to give back."""
+
     def standing(self, node: str) -> Standing:
         """Say what a node is."""
         return Standing(place=self.places.get(node, Place.MEMBER), left_cordoned=node in self.left)

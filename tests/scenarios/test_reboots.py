@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -149,6 +150,7 @@ def test_a_drain_waits_for_the_budget_and_the_node_is_given_back_in_its_new_boot
     world.fault({"fault": "node-reboots", "node": "t4-1"})
     world.until(lambda: boot(world, "t4-1") != before)
     guard.back("t4-1", boot(world, "t4-1"), 60, said.append)
+    guard.close()
     world.fault()
     assert not is_cordoned(world, "t4-1")
     assert not is_ours(world, "t4-1")
@@ -281,3 +283,20 @@ def test_a_run_that_is_interrupted_while_the_machine_is_away_is_finished_by_the_
     assert boot(world, "t4-1") == after
     assert not is_cordoned(world, "t4-1")
     assert not is_ours(world, "t4-1")
+
+
+def test_reboots_have_the_lock_and_leave_it_to_the_cluster_phase(rebooting: SandboxWorld) -> None:
+    """Once there is a stack to lock: the command and stock pyinfra take it for the hosts, and then for the cluster."""
+    world = rebooting
+    world.apply(check=True)
+    for version, name, command in (("v1.19.0", "t4-1", world.apply), ("v1.20.0", "t4-2", partial(world.pyinfra, "-y"))):
+        world.settings(toolkit={"version": version})
+        ask_for_reboot(world, name)
+        before, writes = boot(world, name), len(world.writes())
+        done = command()
+        assert done.code == 0, done.text
+        assert boot(world, name) != before
+        paths = [each.path.partition("?")[0].rpartition("/")[2] for each in world.writes()[writes:]]
+        touched = [each for each in paths if each in {world.name, name}]  # the lock goes by the name of the stack
+        assert touched[0] == world.name, "before anything is cordoned"
+        assert touched.count(world.name) >= 4, "taken and given back, for each phase"
