@@ -24,7 +24,7 @@ from gpu_provision.report.documents import document
     multiple=True,
     help="Give them to this service account; may be repeated.",
 )
-@click.option("--read-only", is_flag=True, help="Only what status and plan need.")
+@click.option("--read-only", is_flag=True, help="Only what looks need: status, plan, drift, history.")
 @click.option("--destroy", is_flag=True, help="What destroy needs, instead of what apply needs.")
 @options.speaking
 def rbac(  # noqa: PLR0913 - one argument per option
@@ -37,7 +37,10 @@ def rbac(  # noqa: PLR0913 - one argument per option
     destroy: bool,
     out: Output,
 ) -> None:
-    """Print the least rights that an account needs to run every command on an inventory, without asking any cluster.
+    """Print the least rights that an account needs for an inventory, without asking any cluster.
+
+    For every command but destroy, whose rights --destroy prints, and adopt: that takes an administrator's, for it
+    writes and removes roles of others.
 
     An administrator applies them before the first run:
 

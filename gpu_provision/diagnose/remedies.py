@@ -19,6 +19,15 @@ class Remedy(NamedTuple):
 
 _TABLE: tuple[tuple[str, Remedy], ...] = (
     (
+        r"not gone after \d+ s",
+        Remedy(
+            "GP501",
+            "pods did not leave the node in time",
+            "let them go, such as by a disruption budget that allows it (kubectl get pdb -A), or give them more time "
+            "in driver.upgrade_policy, and run again",
+        ),
+    ),
+    (
         r"ErrImagePull|ImagePullBackOff|InvalidImageName",
         Remedy(
             "GP502",

@@ -20,8 +20,9 @@ needs to run every command on it; an administrator applies them once, and again 
     gpu-provision rbac -i prod --service-account ci:gpu-provision | kubectl apply -f -
 
 `--user`, `--group` and `--service-account` name who gets the rights and may be repeated; without any, roles are printed
-and no bindings. `--read-only` prints what `status` and `plan` need instead, `--destroy` what `destroy` needs
-([removal.md](removal.md)). `--json` prints the same objects as a list.
+and no bindings. `--read-only` prints what `status`, `plan`, `drift` and `history` need instead, `--destroy` what
+`destroy` needs ([removal.md](removal.md)). `adopt` takes an administrator's rights. `--json` prints the same objects as
+a list.
 
 What is printed, in an order in which it can be applied:
 

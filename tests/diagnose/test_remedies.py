@@ -20,6 +20,7 @@ from gpu_provision.model.progress import NodeState, State
         ("modprobe: ERROR: could not insert 'nvidia': Key was rejected by service", "GP501"),
         ("the inventory declares 8 x H100, the node offers 7 nvidia.com/gpu to pods", "GP504"),
         ("Failed to allocate device vector A (error code no CUDA-capable device is detected)!", "GP503"),
+        ("not gone after 20 s (pod_deletion.timeout_seconds): ml/web: the disruption budget web needs 1", "GP501"),
         ("something nobody has seen before", "GP500"),
     ],
 )
