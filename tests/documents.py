@@ -17,7 +17,7 @@ from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 SPEED = "20"  # simulated durations are divided by this
-COMMAND_SECONDS = 120
+COMMAND_SECONDS = 600
 TAGS = frozenset({"", "install", "real-cluster"})
 _FENCE = re.compile(r"^```console *(?P<tag>[^\n]*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
 _COPIED = ("deploys", "examples", "inventories", "README.md")
