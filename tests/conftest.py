@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from gpu_provision.sandbox import hosts
 from tests.real.kept_logs import pytest_sessionfinish, pytest_terminal_summary, pytest_testnodedown
 
 __all__ = ["pytest_sessionfinish", "pytest_terminal_summary", "pytest_testnodedown"]
@@ -38,3 +39,12 @@ def _private_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def checkout() -> Path:
     """The top folder of the project."""
     return Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture
+def sandbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Directory for the state of sandboxes; empty. Skips where no host can be simulated."""
+    if hosts.isolation_problem():
+        pytest.skip(hosts.isolation_problem())
+    monkeypatch.setenv(hosts.DIRECTORY_VARIABLE, str(tmp_path / "state"))
+    return tmp_path / "state"

@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from gpu_provision.sandbox import hosts
-
 Pyinfra = Callable[..., subprocess.CompletedProcess[str]]
 
 FLEET = """
@@ -23,13 +21,10 @@ nodes:
 
 
 @pytest.fixture
-def sandbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def sandbox(sandbox: Path, tmp_path: Path) -> Path:
     """Directory of a sandbox of our own, with the fleet of this file."""
-    if hosts.isolation_problem():
-        pytest.skip(hosts.isolation_problem())
-    monkeypatch.setenv(hosts.DIRECTORY_VARIABLE, str(tmp_path / "state"))
     (tmp_path / "mine.yaml").write_text(FLEET)
-    return tmp_path / "state/mine/hosts"
+    return sandbox / "mine/hosts"
 
 
 @pytest.fixture

@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from gpu_provision.sandbox import hosts
-
 Pyinfra = Callable[..., subprocess.CompletedProcess[str]]
 
 FLEET = """
@@ -66,15 +64,12 @@ def cluster_phase():
 
 
 @pytest.fixture
-def sandbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def sandbox(sandbox: Path, tmp_path: Path) -> Path:
     """Directory that holds the hosts of the fleet above; empty until somebody connects."""
-    if hosts.isolation_problem():
-        pytest.skip(hosts.isolation_problem())
-    monkeypatch.setenv(hosts.DIRECTORY_VARIABLE, str(tmp_path / "state"))
     (tmp_path / "mine.yaml").write_text(FLEET)
     (tmp_path / "deploy.py").write_text(DEPLOY)
     (tmp_path / "cluster_phase.py").write_text(CLUSTER_PHASE)
-    return tmp_path / "state/mine/hosts"
+    return sandbox / "mine/hosts"
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,14 +24,6 @@ STACK: Inventory = replace(inventory(), nodes=())
 OPERANDS = STACK.cluster.namespace
 RBAC = "rbac.authorization.k8s.io"
 As = Callable[..., Cluster]
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """An empty cluster."""
-    running = Running(tmp_path_factory.mktemp("sandbox"), [])
-    yield running
-    running.stop()
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -24,16 +23,14 @@ _FIRST = ("Namespace", "CustomResourceDefinition")
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+def server(server: Running) -> Running:
     """Give an API server on which the whole stack has been applied."""
-    running = Running(tmp_path_factory.mktemp("sandbox"), [])
-    cluster = connect(str(running.server.kubeconfig))
+    cluster = connect(str(server.server.kubeconfig))
     changes = read(cluster, STACK).plan.changes
     for change in sorted(changes, key=lambda change: change.ref.kind not in _FIRST):
         if change.manifest and change.ref.kind not in {"Node", "Pod"}:
             cluster.apply(change.manifest)
-    yield running
-    running.stop()
+    return server
 
 
 @pytest.fixture

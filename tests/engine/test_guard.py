@@ -27,14 +27,6 @@ BOOT = "boot-1"
 MERGE = "application/merge-patch+json"
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """An API server without controllers and kubelets: nothing happens by itself."""
-    running = Running(tmp_path_factory.mktemp("sandbox"), [])
-    yield running
-    running.stop()
-
-
 @pytest.fixture
 def guard(server: Running) -> Iterator[NodeGuard]:
     """A guard of that cluster."""

@@ -10,15 +10,6 @@ import pytest
 from gpu_provision.sandbox import hosts
 
 
-@pytest.fixture
-def sandbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Directory for the state of sandboxes; empty."""
-    if hosts.isolation_problem():
-        pytest.skip(hosts.isolation_problem())
-    monkeypatch.setenv(hosts.DIRECTORY_VARIABLE, str(tmp_path / "state"))
-    return tmp_path / "state"
-
-
 @pytest.fixture(scope="module")
 def simulated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Where simulated hosts are, for a module's tests together."""

@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from gpu_provision.sandbox import hosts
-
 FLEET = """
 nodes:
 - {name: good-1, gpu: {model: T4, count: 1}}
@@ -41,12 +39,3 @@ def inventory_file(tmp_path: Path) -> Path:
     path = tmp_path / "inventory.yaml"
     path.write_text(INVENTORY.replace("FLEET", str(tmp_path / "mine.yaml")))
     return path
-
-
-@pytest.fixture
-def sandbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Directory for the state of sandboxes; empty."""
-    if hosts.isolation_problem():
-        pytest.skip(hosts.isolation_problem())
-    monkeypatch.setenv(hosts.DIRECTORY_VARIABLE, str(tmp_path / "state"))
-    return tmp_path / "state"
