@@ -50,11 +50,12 @@ def stage(snapshot: Snapshot, canary: Canary | None, candidates: Sequence[Node])
         return OPEN
     if failed := tuple(node.name for node in chosen if node.state is UpgradeState.FAILED):
         return Stage(waits=f"canary {', '.join(failed)} failed", failed=failed)
-    eligible = _eligible(canary, candidates, is_first=not chosen)
+    again = tuple(node for node in candidates if node in chosen)  # the fleet went back meanwhile: they go first anew
+    eligible = _eligible(canary, [node for node in candidates if node not in again], is_first=not chosen)
     left = (canary.nodes or len(eligible) + len(chosen)) - len(chosen)
-    if left > 0 and eligible:
-        first = eligible[:left]
-        return Stage(waits=f"canaries go first: {_names((*chosen, *first))}", canaries=first)
+    first = eligible[: max(left, 0)]
+    if again or first:
+        return Stage(waits=f"canaries go first: {_names((*chosen, *first))}", canaries=(*again, *first))
     return _after(chosen, canary, snapshot.now)
 
 

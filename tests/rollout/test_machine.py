@@ -425,6 +425,13 @@ class TestCanaries:
         assert found.restarts == ["node-1", "node-2", "node-3"]
         assert found.now >= BEGINNING + 600
 
+    def test_a_canary_that_went_back_goes_first_anew(self) -> None:
+        """After a rollback the same content is tried again: the mark of the first try stands on the node."""
+        nodes = [Machine(name=f"node-{number}") for number in range(1, 4)]
+        nodes[1].annotations[states.CANARY] = "fleet-560"
+        found = ended(world(*nodes, policy=NO_LIMIT, fleet=RolloutPolicy(canary=Canary(nodes=1))))
+        assert found.restarts == ["node-2", "node-1", "node-3"]
+
     def test_a_canary_that_dies_while_it_soaks_has_failed(self) -> None:
         """That is what the time is for."""
         nodes = [Machine(name="node-1", trouble=Trouble.LATE), Machine(name="node-2")]
