@@ -1,6 +1,6 @@
 """How long a driver's rollout takes against what the nodes themselves need for it.
 
-    python -m benchmarks.rollout [--real] [COUNT:PARALLEL ...]        default: 5:1 5:2 100:10 1000:100
+    python -m benchmarks.rollout [--real] [COUNT:PARALLEL ...]        default: 5:1 5:2 100:10 1000:10
 
 Every line is one ``gpu-provision apply`` of another driver version on COUNT simulated nodes, PARALLEL at a time, on the
 sandbox, or with ``--real`` on a real control plane as ``make test-real`` has it.
@@ -9,6 +9,11 @@ What a node itself needs is read off a watch of this program, which knows nothin
 driver pod to a new one that is ready, and from the creation of the pod that proves it to its success. The ideal is
 COUNT / PARALLEL waves, rounded up, of the slowest node; a second ratio takes the median node instead, which no single
 slow one flatters. The rollout is timed from the first node's start to the last one's end, as their labels tell.
+
+Tool, API server and simulated nodes share the processors of this machine. ``tool`` is how much of one processor the
+tool needed while it ran, ``busy`` the share of all processors that was in use by anybody; near 100 % neither nodes nor
+tool had their natural speed, and the ratios say little. The simulation's share grows with the nodes that are under way,
+which is why the default has ten at a time; ``benchmarks.paper`` has more, without a simulation.
 """
 
 from __future__ import annotations
@@ -16,6 +21,8 @@ from __future__ import annotations
 import argparse
 import contextlib
 import math
+import os
+import resource
 import statistics
 import subprocess
 import sys
@@ -23,7 +30,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Self
 
@@ -153,19 +160,56 @@ def measure(count: int, parallel: int, *, real: bool) -> str:
         apply(world, VERSIONS[0], parallel)
         before = len(world.requests())
         with Watcher(connect(str(world.kubeconfig))) as watcher:
+            began = Load.now()
             apply(world, VERSIONS[1], parallel)
+            load = Load.now().since(began)
             world.until(lambda: all(watcher.times[name].ended > 0 for name in names))
-        return line(parallel, [watcher.times[name] for name in names], len(world.requests()) - before)
+        return line(parallel, [watcher.times[name] for name in names], len(world.requests()) - before, load)
 
 
-def line(parallel: int, nodes: Sequence[Times], requests: int) -> str:
+@dataclass(frozen=True)
+class Load:
+    """What has been used of the processors up to now, or since another such moment.
+
+    Attributes:
+        seconds: On the clock.
+        tool: Seconds of a processor that commands of ours have used.
+        busy: Seconds of processors that anybody has used.
+        idle: Seconds of processors that nobody has used.
+    """
+
+    seconds: float
+    tool: float
+    busy: float
+    idle: float
+
+    @classmethod
+    def now(cls) -> Self:
+        """Read the kernel's books."""
+        children = resource.getrusage(resource.RUSAGE_CHILDREN)
+        ticks = [int(word) for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]]
+        idle, every = sum(ticks[3:5]), sum(ticks[:8])  # idle and waiting for disks; the rest is counted twice
+        rate = os.sysconf("SC_CLK_TCK")
+        return cls(time.monotonic(), children.ru_utime + children.ru_stime, (every - idle) / rate, idle / rate)
+
+    def since(self, before: Self) -> Self:
+        """Return the difference."""
+        pairs = ((getattr(self, each.name), getattr(before, each.name)) for each in fields(self))
+        return type(self)(*(now - then for now, then in pairs))
+
+    def __str__(self) -> str:
+        """Return both shares."""
+        return f"{self.tool / self.seconds:5.0%}  {self.busy / (self.busy + self.idle):5.0%}"
+
+
+def line(parallel: int, nodes: Sequence[Times], requests: int, load: Load) -> str:
     """Return the figures of one rollout."""
     took = max(node.ended for node in nodes) - min(node.started for node in nodes)
     own, waves = [node.own for node in nodes], math.ceil(len(nodes) / parallel)
     slowest, median = max(own), statistics.median(own)
     return (
         f"{len(nodes):5}  {parallel:8}  {waves:5}  {median:6.2f}  {slowest:7.2f}  {took:9.1f}"
-        f"  {took / (waves * slowest):7.2f}  {took / (waves * median):8.2f}  {requests / len(nodes):8.1f}"
+        f"  {took / (waves * slowest):7.2f}  {took / (waves * median):8.2f}  {requests / len(nodes):8.1f}  {load}"
     )
 
 
@@ -173,9 +217,9 @@ def main() -> None:
     """Measure every rollout and print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--real", action="store_true", help="on a real control plane")
-    parser.add_argument("rollouts", nargs="*", metavar="COUNT:PARALLEL", default=["5:1", "5:2", "100:10", "1000:100"])
+    parser.add_argument("rollouts", nargs="*", metavar="COUNT:PARALLEL", default=["5:1", "5:2", "100:10", "1000:10"])
     chosen = parser.parse_args()
-    print("nodes  parallel  waves  median  slowest  rollout s  x ideal  x median  requests per node", flush=True)
+    print("nodes  parallel  waves  median  slowest  rollout s  x ideal  x median  requests   tool   busy", flush=True)
     for rollout in chosen.rollouts:
         count, parallel = (int(part) for part in rollout.split(":"))
         print(measure(count, parallel, real=chosen.real), flush=True)
