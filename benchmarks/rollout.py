@@ -36,6 +36,7 @@ from typing import Any, Self
 
 from gpu_provision.cluster.client import Cluster, connect
 from gpu_provision.model.cluster import Kind
+from gpu_provision.model.findings import ProvisionError
 from tests.real.control_plane import control_plane, missing
 from tests.scenarios.on_real import OwnCluster, RealWorld
 from tests.scenarios.on_sandbox import SandboxWorld
@@ -79,6 +80,7 @@ class Watcher:
     cluster: Cluster
     times: dict[str, Times] = field(default_factory=dict)
     _old: set[str] = field(default_factory=set)
+    _is_over: threading.Event = field(default_factory=threading.Event)
 
     def __enter__(self) -> Self:
         """List both kinds, then follow them in threads that end with the program."""
@@ -91,18 +93,30 @@ class Watcher:
 
     def __exit__(self, *_: object) -> None:
         """Let the threads end with their streams."""
+        self._is_over.set()
 
     def _follow(self, kind: Kind, version: str, take: Any) -> None:
-        with contextlib.suppress(Exception):  # the cluster is gone: so are we
-            for event in self.cluster.watch(kind, version):
-                take(event.object, time.monotonic(), is_gone=event.type == "DELETED")
+        """Take every event. On a busy machine a stream may break: then what there is now has to do."""
+        while not self._is_over.is_set():
+            with contextlib.suppress(ProvisionError):
+                for event in self.cluster.watch(kind, version):
+                    if event.type != "BOOKMARK":
+                        take(event.object, time.monotonic(), is_gone=event.type == "DELETED")
+                    version = event.object["metadata"]["resourceVersion"]
+            with contextlib.suppress(ProvisionError):
+                listing = self.cluster.list(kind, patience=0.0)
+                for item in listing.items:
+                    take(item, time.monotonic(), is_gone=False)
+                version = listing.resource_version
+            self._is_over.wait(1.0)
 
-    def _of(self, node: str) -> Times:
+    def of(self, node: str) -> Times:
+        """Return what happened on a node so far."""
         return self.times.setdefault(node, Times())
 
     def _node(self, node: Mapping[str, Any], now: float, *, is_gone: bool) -> None:
         state = (node["metadata"].get("labels") or {}).get(STATE, "")
-        found = self._of(node["metadata"]["name"])
+        found = self.of(node["metadata"]["name"])
         if state not in RESTED and not is_gone:
             found.started = min(found.started, now)
         if state == "upgrade-done" and found.started < math.inf:
@@ -110,7 +124,7 @@ class Watcher:
 
     def _pod(self, pod: Mapping[str, Any], now: float, *, is_gone: bool) -> None:
         metadata, status = pod["metadata"], pod.get("status") or {}
-        component, found = metadata["labels"].get(COMPONENT), self._of(pod["spec"].get("nodeName", ""))
+        component, found = (metadata.get("labels") or {}).get(COMPONENT), self.of(pod["spec"].get("nodeName", ""))
         is_old = metadata["uid"] in self._old
         if component == DRIVER and is_old and (is_gone or metadata.get("deletionTimestamp")):
             found.cleared = min(found.cleared, now)
@@ -163,8 +177,8 @@ def measure(count: int, parallel: int, *, real: bool) -> str:
             began = Load.now()
             apply(world, VERSIONS[1], parallel)
             load = Load.now().since(began)
-            world.until(lambda: all(watcher.times[name].ended > 0 for name in names))
-        return line(parallel, [watcher.times[name] for name in names], len(world.requests()) - before, load)
+            world.until(lambda: all(watcher.of(name).ended > 0 for name in names))
+        return line(parallel, [watcher.of(name) for name in names], len(world.requests()) - before, load)
 
 
 @dataclass(frozen=True)
