@@ -147,7 +147,9 @@ def unrecorded(error: ProvisionError) -> Finding:
 
 def reason_of(states: Iterable[NodeState]) -> str:
     """Return the first cause of a failure, and how many there are: empty if everything is ready."""
-    failed = [state for state in states if state.state is State.FAILED]
+    found = tuple(states)
+    failed = [state for state in found if state.state is State.FAILED]
+    failed = failed or [state for state in found if state.state is State.BLOCKED]  # a rollout that may not begin
     if not failed:
         return ""
     first = failed[0]

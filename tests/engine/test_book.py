@@ -190,4 +190,5 @@ def test_a_reason_is_the_first_failure_and_how_many_there_are() -> None:
     failed = [state("a", State.READY), state("b", State.FAILED), state("c", State.BLOCKED), state("", State.FAILED)]
     assert reason_of(failed) == "gfd on b: broken (and 1 more)"
     assert reason_of(failed[3:]) == "gfd: broken"
+    assert reason_of([state("a", State.READY), state("b", State.BLOCKED)]) == "gfd on b: broken", "nothing failed first"
     assert reason_of(failed[:1]) == ""
