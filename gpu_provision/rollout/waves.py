@@ -107,10 +107,13 @@ def _upgraded(node: Node, now: float) -> Node:
 
 def _wave(seen: Snapshot, policy: Policy, started: tuple[Move, ...], not_before: float | None) -> Wave:
     nodes = {node.name: node for node in seen.nodes}
+    starting = [nodes[move.node] for move in started]
+    marked = any(dict(move.annotations).get(states.CANARY) for move in started)
+    anew = any(node.annotations.get(states.CANARY) == seen.target for node in starting)  # they have their mark already
     return Wave(
-        nodes=_outlooks([nodes[move.node] for move in started], policy),
+        nodes=_outlooks(starting, policy),
         not_before=not_before,
-        is_canary=any(dict(move.annotations).get(states.CANARY) for move in started),
+        is_canary=policy.fleet.canary is not None and (marked or anew),
     )
 
 

@@ -72,6 +72,13 @@ def test_canaries_soak_times_and_windows_are_in_it() -> None:
     ]
 
 
+def test_a_canary_that_goes_first_anew_is_called_one() -> None:
+    """Its mark is of the first try of the same content."""
+    again = Machine(name="node-2", annotations={states.CANARY: "fleet-560"})
+    told_of = told(Machine(name="node-1"), again, fleet=RolloutPolicy(canary=Canary()))
+    assert told_of[1:3] == ["wave 1 (canary): node-2", "wave 2: node-1"]
+
+
 def test_who_does_not_start_is_named_with_the_reason() -> None:
     """A node that nobody mentions is a node that somebody looks for."""
     machines = [
