@@ -175,10 +175,14 @@ class Cluster(Connection):
         """Set labels of an existing object and remove those that are None; ``uid`` guards against a namesake."""
         return self.merge(ref, {"metadata": {"uid": uid, "labels": dict(labels)}})
 
-    def merge(self, ref: ObjectRef, change: Mapping[str, Any]) -> Manifest:
-        """Merge a change into an existing object; None removes. Raises Outdated if it holds another version or uid."""
+    def merge(self, ref: ObjectRef, change: Mapping[str, Any], *, part: str = "") -> Manifest:
+        """Merge a change into an existing object; None removes. Raises Outdated if it holds another version or uid.
+
+        Args:
+            part: The subresource to write to, such as ``status``.
+        """
         query = [("fieldManager", FIELD_MANAGER)]
-        path = path_of(ref)
+        path = f"{path_of(ref)}/{part}" if part else path_of(ref)
         response = self._send("PATCH", path, str(ref), body=change, query=query, content_type=_MERGE_PATCH)
         return dict(json.loads(response.data))
 

@@ -26,6 +26,7 @@ _NEVER_MEMBERS = frozenset(
         POD,
         Kind("apps/v1", "ControllerRevision"),
         Kind("coordination.k8s.io/v1", "Lease"),
+        Kind("gpu-provision.io/v1alpha1", "GPUStack"),
         Kind("nfd.k8s-sigs.io/v1alpha1", "NodeFeature"),
         Kind("nvidia.com/v1", "ClusterPolicy"),
         Kind("nvidia.com/v1alpha1", "NVIDIADriver"),

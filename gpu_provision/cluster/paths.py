@@ -12,6 +12,7 @@ KINDS: Mapping[Kind, str] = {
     Kind("apps/v1", "DaemonSet"): "daemonsets",
     Kind("apps/v1", "Deployment"): "deployments",
     Kind("coordination.k8s.io/v1", "Lease"): "leases",
+    Kind("gpu-provision.io/v1alpha1", "GPUStack"): "gpustacks",
     Kind("monitoring.coreos.com/v1", "ServiceMonitor"): "servicemonitors",
     Kind("nfd.k8s-sigs.io/v1alpha1", "NodeFeature"): "nodefeatures",
     Kind("node.k8s.io/v1", "RuntimeClass"): "runtimeclasses",

@@ -23,11 +23,12 @@ def record_ref(inventory: Inventory) -> ObjectRef:
 def read(cluster: Cluster, inventory: Inventory) -> dict[tuple[str, str], str]:
     """Return the validations on record; a missing or damaged record is empty: they run again."""
     found = cluster.get(record_ref(inventory)) or {}
-    return dict(_entries(found.get("data") or {}))
+    return dict(entries(found.get("data") or {}))
 
 
-def _entries(data: Mapping[str, str]) -> dict[tuple[str, str], str]:
-    entries: dict[tuple[str, str], str] = {}
+def entries(data: Mapping[str, str]) -> dict[tuple[str, str], str]:
+    """Return the validations that the data of a record tells of; what is damaged is left out."""
+    found: dict[tuple[str, str], str] = {}
     for node, text in data.items():
         try:
             passed = json.loads(text)
@@ -35,8 +36,8 @@ def _entries(data: Mapping[str, str]) -> dict[tuple[str, str], str]:
             continue
         if not isinstance(passed, dict):
             continue
-        entries |= {(component, node): str(digest) for component, digest in passed.items()}
-    return entries
+        found |= {(component, node): str(digest) for component, digest in passed.items()}
+    return found
 
 
 def write(cluster: Cluster, inventory: Inventory, passed: Passed) -> None:

@@ -68,13 +68,15 @@ class Background:
             self._states = states
             self._changed.notify_all()
 
-    def _over(self) -> bool:
+    @property
+    def is_over(self) -> bool:
+        """Whether the run has ended, well or not."""
         return self._outcome is not None or self._error is not None
 
     def wait_for(self, component: str, tick: Callable[[str], None]) -> tuple[NodeState, ...]:
         """Wait until a component has settled everywhere; see `Session.wait`."""
         with self._ending_on_interrupt():
-            while not self._over() and not self._settled(component):
+            while not self.is_over and not self._settled(component):
                 with self._changed:
                     self._changed.wait(1.0)
                 tick(summary(self._states, component))
@@ -82,6 +84,10 @@ class Background:
             raise self._error
         broken = {State.FAILED, State.BLOCKED}
         return tuple(state for state in self._states.values() if state.component == component and state.state in broken)
+
+    def cancel(self) -> None:
+        """End the run after its current step."""
+        self._run.cancel()
 
     @contextlib.contextmanager
     def _ending_on_interrupt(self) -> Iterator[None]:
@@ -100,7 +106,7 @@ class Background:
     def join(self) -> Outcome:
         """Wait for the end. Raises ProvisionError if it came early."""
         with self._ending_on_interrupt(), self._changed:
-            while not self._over():
+            while not self.is_over:
                 self._changed.wait(1.0)
         if self._error is not None:
             raise self._error

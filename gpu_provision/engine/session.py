@@ -130,6 +130,16 @@ class Session:
             self._run.join()
         return broken
 
+    @property
+    def is_running(self) -> bool:
+        """Whether a run has begun and not ended."""
+        return self._run is not None and not self._run.is_over
+
+    def cancel(self) -> None:
+        """End the run, if there is one, after its current step; what it has written stays."""
+        if self._run is not None:
+            self._run.cancel()
+
     def finish(self) -> Outcome | None:
         """Wait for the end of the run; None if nothing was started. Raises ProvisionError if it ended early."""
         return self._run.join() if self._run else None

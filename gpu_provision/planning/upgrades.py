@@ -5,7 +5,7 @@ While a rollout goes on its runner knows more; see `gpu_provision.engine.rollout
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from gpu_provision.model.cluster import Manifest, Target
@@ -88,8 +88,14 @@ def at_rest(state: NodeState) -> NodeState:
 
 def calls_for_rollout(found: Mapping[tuple[str, str], NodeState]) -> bool:
     """Whether there is something to roll out: a driver to replace, or what a rollout left in the middle."""
-    drivers = (state.reason for (component, node), state in found.items() if component == DRIVER and node)
-    return any(reason == OUTDATED or reason.startswith(AT_WORK) for reason in drivers)
+    return any(True for _ in to_roll_out(found))
+
+
+def to_roll_out(found: Mapping[tuple[str, str], NodeState]) -> Iterator[str]:
+    """Yield the nodes whose driver is to be replaced, or that a rollout left in the middle."""
+    for (component, node), state in found.items():
+        if component == DRIVER and node and (state.reason == OUTDATED or state.reason.startswith(AT_WORK)):
+            yield node
 
 
 def is_kept(state: NodeState | None) -> bool:

@@ -1,0 +1,118 @@
+"""A stack between two runs, seen from live copies alone: where everything stands, and whether it needs another run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from gpu_provision.cluster import records
+from gpu_provision.cluster.observe import named_config_maps, named_secrets
+from gpu_provision.cluster.watching import Mirror, Scope
+from gpu_provision.engine import view
+from gpu_provision.engine.actions import next_steps
+from gpu_provision.engine.reading import Reading
+from gpu_provision.engine.settle import settler_of
+from gpu_provision.engine.standing import Standing
+from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, ref_of
+from gpu_provision.model.inventory import Inventory
+from gpu_provision.model.progress import NodeState
+from gpu_provision.planning.membership import PART_OF, applyset_id
+from gpu_provision.planning.plan import deletions, object_change
+from gpu_provision.planning.states import Key, Situation
+from gpu_provision.planning.upgrades import to_roll_out
+
+CONFIG_MAP, SECRET = Kind("v1", "ConfigMap"), Kind("v1", "Secret")
+_PER_NODE = frozenset({"Node", "Pod"})
+
+
+@dataclass(frozen=True, slots=True)
+class Standpoint:
+    """One look at a stack.
+
+    Attributes:
+        states: Where each component stands, as a whole and on each node.
+        needs: What a run would do, a name each: an object, a step, a driver to be replaced. Empty if the stack is as
+            declared, or if nothing can be done about what is not.
+    """
+
+    seen: Situation
+    states: Mapping[Key, NodeState]
+    needs: frozenset[str]
+
+
+class Resident:
+    """Looks at one stack; asks nothing."""
+
+    def __init__(self, reading: Reading, mirror: Mirror) -> None:
+        """Start from what was read; the mirror follows `followed` of it."""
+        inventory = reading.context.inventory
+        self._mirror, self._members = mirror, _members(reading)
+        self._record, self._inputs = of_one(records.record_ref(inventory)), _inputs(inventory)
+        self._view, self._standing, self._settler = view.View(reading), Standing(), settler_of(reading)
+        self._declared_with = self._input_versions()
+
+    def look(self, now: float) -> Standpoint:
+        """Return where everything stands. ``now`` is of a monotonic clock, for what has its time."""
+        record = next(iter(self._mirror.of(self._record).values()), {})
+        seen = self._view.look(self._mirror, self._live(), records.entries(record.get("data") or {}))
+        raw = self._standing.states(seen)
+        states = self._settler.settle(raw, now)
+        return Standpoint(seen, states, frozenset(_needs(seen, raw, states)))
+
+    def is_outdated(self) -> bool:
+        """Whether what the inventory refers to, such as a ConfigMap, is no longer as it was read."""
+        return self._input_versions() != self._declared_with
+
+    def next_deadline(self, now: float) -> float:
+        """Return in how many seconds to look again although nothing has happened."""
+        return self._settler.next_deadline(now)
+
+    def _live(self) -> dict[ObjectRef, Manifest]:
+        return {ref: live for scope in self._members for ref, live in self._mirror.of(scope).items()}
+
+    def _input_versions(self) -> dict[ObjectRef, str]:
+        live = (item for scope in self._inputs for item in self._mirror.of(scope).values())
+        return {ref_of(item): item["metadata"]["resourceVersion"] for item in live}
+
+
+def followed(reading: Reading) -> tuple[Scope, ...]:
+    """Return what a resident looks at: all that a run follows, the stack's objects, its record, and its inputs."""
+    inventory = reading.context.inventory
+    scopes = (*view.scopes(inventory), *_members(reading), of_one(records.record_ref(inventory)), *_inputs(inventory))
+    return tuple(dict.fromkeys(scopes))
+
+
+def of_one(ref: ObjectRef) -> Scope:
+    """Return the scope of one object."""
+    place = f",metadata.namespace={ref.namespace}" if ref.namespace else ""
+    return Scope(ref.type, field_selector=f"metadata.name={ref.name}{place}")
+
+
+def _members(reading: Reading) -> tuple[Scope, ...]:
+    inventory = reading.context.inventory
+    selector = f"{PART_OF}={applyset_id(inventory.name, inventory.cluster.namespace)}"
+    wanted = {
+        ref_of(item).type for items in reading.desired.values() for item in items if item["kind"] not in _PER_NODE
+    }
+    kinds = wanted | {ref.type for ref in reading.observed.members}
+    parent = ref_of(reading.desired["prerequisites"][-1])
+    return (*(Scope(kind, selector) for kind in sorted(kinds)), of_one(parent))
+
+
+def _inputs(inventory: Inventory) -> tuple[Scope, ...]:
+    named = {CONFIG_MAP: named_config_maps(inventory), SECRET: named_secrets(inventory)}
+    home = inventory.cluster.namespace
+    refs = (
+        ObjectRef(kind.api_version, kind.kind, home, name) for kind, names in named.items() for name in sorted(names)
+    )
+    return tuple(map(of_one, refs))
+
+
+def _needs(seen: Situation, raw: Mapping[Key, NodeState], states: Mapping[Key, NodeState]) -> Iterator[str]:
+    for component, manifests in seen.desired.items():
+        for manifest in (manifest for manifest in manifests if manifest["kind"] not in _PER_NODE):
+            yield from (str(change.ref) for change in object_change(component, manifest, seen))
+    yield from (str(change.ref) for change in deletions(seen))
+    for step in next_steps(seen, states, stale=(), harvested=()):
+        yield f"{type(step).__name__} {step.ref}"
+    yield from (f"driver of {node}" for node in to_roll_out(raw))

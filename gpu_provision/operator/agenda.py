@@ -1,0 +1,47 @@
+"""Whether a stack needs a run now. Pure, but for its memory of the last run."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from gpu_provision.operator.backoff import Backoff
+
+SETTLE_SECONDS = 0.3
+"""How long a need has to last: the effect of our own writes takes a moment to come back, and nodes join in crowds."""
+
+
+@dataclass(slots=True)
+class Agenda:
+    """Compares what is to be done with what the last run could not do.
+
+    Attributes:
+        undone: What the last run has left.
+    """
+
+    undone: frozenset[str] = frozenset()
+    _since: dict[str, float] = field(default_factory=dict)
+    _ran_at: float = float("-inf")
+    _backoff: Backoff = field(default_factory=Backoff)
+
+    def is_due(self, needs: Collection[str], now: float) -> bool:
+        """Whether to run: at once for what the last run did not leave undone, for the rest after a while."""
+        if now - self._ran_at < SETTLE_SECONDS:
+            self.undone |= frozenset(needs)
+        self._since = {need: self._since.get(need, now) for need in needs}
+        lasting = {need for need, since in self._since.items() if now - since >= SETTLE_SECONDS}
+        return bool(lasting - self.undone) or bool(lasting and self._backoff.left(now) == 0.0)
+
+    def wait(self, now: float) -> float:
+        """Return in how many seconds to ask again although nothing has happened; infinity if nothing is to be done."""
+        settling = [since + SETTLE_SECONDS - now for need, since in self._since.items() if need not in self.undone]
+        waits = [seconds for seconds in settling if seconds > 0]
+        return min([*waits, self._backoff.left(now)] if self._since else [float("inf")])
+
+    def ran(self, needs: Collection[str], now: float, *, is_well: bool) -> None:
+        """Note the end of a run, and what is still to be done."""
+        self.undone, self._ran_at = frozenset(needs), now
+        if is_well and not needs:
+            self._backoff.succeeded()
+        else:
+            self._backoff.failed(now)

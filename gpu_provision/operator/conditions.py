@@ -1,0 +1,222 @@
+"""What the status of a GPUStack says: conditions with honest reasons, and rows of bounded number. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from gpu_provision.components import labels
+from gpu_provision.engine.rows import component_rows, node_rows
+from gpu_provision.model.cluster import NodeFacts
+from gpu_provision.model.findings import Finding, Severity
+from gpu_provision.model.progress import NodeState, NodeStatus, State
+from gpu_provision.planning.states import Key, Situation
+from gpu_provision.rollout import states as upgrade
+
+MOST_PROBLEMS = 50
+"""Nodes that a status names; the others are counted. ``gpu-provision status`` has all of them."""
+
+_MESSAGE = 1024  # characters: what the API server takes is 32 KiB, what a reader takes is less
+
+
+class Reason(StrEnum):
+    """Why a condition is as it is; alerts and scripts match these."""
+
+    READY = "AllReady"
+    INVALID = "InvalidSpec"
+    OVERLAP = "OverlappingStacks"
+    NO_GPU_NODES = "NoGPUNodes"
+    NO_FEATURES = "NodeFeaturesMissing"
+    WORKING = "Converging"
+    FAILED = "NodesFailed"
+    HALTED = "RunFailed"
+    REMOVING = "Removing"
+    IDLE = "NothingToDo"
+
+
+@dataclass(frozen=True, slots=True)
+class Halt:
+    """Why a stack is not worked on, or not with success."""
+
+    reason: Reason
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A condition before it has a time."""
+
+    type: str
+    status: bool
+    reason: Reason
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """All that a status is made from.
+
+    Attributes:
+        generation: Of the stack that this is about.
+        release: Which it declares.
+        seen: What was looked at; None before the first look.
+        states: Where each component stands.
+        is_working: Whether a run is under way, or about to be.
+        halt: Why nothing is done, or why the last run failed.
+    """
+
+    generation: int
+    release: str = ""
+    seen: Situation | None = None
+    states: Mapping[Key, NodeState] | None = None
+    is_working: bool = False
+    halt: Halt | None = None
+
+
+def status_of(standing: Standing, before: Mapping[str, Any], now: str) -> dict[str, Any]:
+    """Return the status of a stack.
+
+    Args:
+        before: The status as it is: a condition that is as it was keeps its time.
+        now: RFC 3339.
+    """
+    conditions = _conditions(standing)
+    status: dict[str, Any] = {
+        "observedGeneration": standing.generation,
+        "release": standing.release,
+        "conditions": _timed(conditions, before.get("conditions") or (), now, standing.generation),
+    }
+    return status | (_rows(standing.seen, standing.states or {}) if standing.seen else {})
+
+
+def halt_of(findings: Sequence[Finding], reason: Reason = Reason.HALTED) -> Halt | None:
+    """Return what findings come to; None if there is no error among them."""
+    errors = [finding for finding in findings if finding.severity is Severity.ERROR]
+    return Halt(reason, _told(map(_sentence, errors))) if errors else None
+
+
+def _sentence(finding: Finding) -> str:
+    place = f"{finding.where}: " if finding.where else ""
+    seen = f" ({finding.evidence})" if finding.evidence else ""
+    return f"{finding.code} {place}{finding.what}{seen}"
+
+
+def _told(sentences: Iterable[str]) -> str:
+    text = "; ".join(sentences)
+    return text if len(text) <= _MESSAGE else f"{text[: _MESSAGE - 1]}…"
+
+
+def _conditions(standing: Standing) -> tuple[Condition, ...]:
+    trouble = standing.halt or _trouble(standing)
+    awaited = _awaited((standing.states or {}).values())
+    work = Condition(
+        "Progressing", standing.is_working, Reason.WORKING if standing.is_working else Reason.IDLE, awaited
+    )
+    if trouble:
+        unready = Condition("Ready", False, trouble.reason, trouble.message)  # noqa: FBT003 - as Kubernetes says it
+        return unready, work, Condition("Degraded", True, trouble.reason, trouble.message)  # noqa: FBT003
+    is_ready = not standing.is_working and not awaited and standing.seen is not None
+    ready = Condition("Ready", is_ready, Reason.READY if is_ready else Reason.WORKING, awaited)
+    return ready, work, Condition("Degraded", False, Reason.READY if is_ready else Reason.WORKING)  # noqa: FBT003
+
+
+def _trouble(standing: Standing) -> Halt | None:
+    if standing.seen is None:
+        return None
+    failed = [state for state in (standing.states or {}).values() if state.state is State.FAILED]
+    if failed:
+        return Halt(Reason.FAILED, _told(map(_state, failed)))
+    return _nowhere(standing.seen)
+
+
+def _nowhere(seen: Situation) -> Halt | None:
+    """A stack that has no node to look after is not ready: somebody expects GPUs."""
+    targets = seen.context.targets
+    if not targets:
+        return Halt(Reason.NO_GPU_NODES, "no node of the cluster is one of this stack's GPU nodes")
+    silent = [target.name for target in targets if target.facts and not labels.nfd_has_spoken(target.facts.labels)]
+    if len(silent) == len(targets):
+        return Halt(Reason.NO_FEATURES, _told([f"Node Feature Discovery has labelled none of: {', '.join(silent)}"]))
+    return None
+
+
+def _state(state: NodeState) -> str:
+    place = f"{state.component} on {state.node}" if state.node else state.component
+    return f"{place}: {state.reason}" if state.reason else place
+
+
+def _awaited(states: Iterable[NodeState]) -> str:
+    """Say how many are not ready, and what the first one waits for."""
+    waiting = [state for state in states if state.state in {State.PENDING, State.PROGRESSING}]
+    if not waiting:
+        return ""
+    first = next((state for state in waiting if state.state is State.PROGRESSING), waiting[0])
+    more = f", and {len(waiting) - 1} more" if len(waiting) > 1 else ""
+    return _told([f"{_state(first)}{more}"])
+
+
+def _timed(
+    conditions: Iterable[Condition], before: Iterable[Mapping[str, Any]], now: str, generation: int
+) -> list[dict[str, Any]]:
+    known = {each["type"]: each for each in before}
+    return [_condition(condition, known.get(condition.type, {}), now, generation) for condition in conditions]
+
+
+def _condition(condition: Condition, before: Mapping[str, Any], now: str, generation: int) -> dict[str, Any]:
+    status = str(condition.status)
+    return {
+        "type": condition.type,
+        "status": status,
+        "reason": condition.reason.value,
+        "message": condition.message,
+        "observedGeneration": generation,
+        "lastTransitionTime": before.get("lastTransitionTime", now) if before.get("status") == status else now,
+    }
+
+
+def _rows(seen: Situation, states: Mapping[Key, NodeState]) -> dict[str, Any]:
+    targets = {target.name for target in seen.context.targets}
+    nodes = [row for row in node_rows(seen, states) if row.node in targets]
+    return {
+        "components": [
+            {
+                "name": row.component,
+                "version": row.version,
+                "desired": row.desired,
+                "ready": row.ready,
+                "state": row.state.value,
+                "reason": row.reason[:_MESSAGE],
+            }
+            for row in component_rows(seen, states)
+        ],
+        "nodes": _nodes(nodes, len(targets)),
+        "rollout": _rollout([target.facts for target in seen.context.targets if target.facts]),
+    }
+
+
+def _nodes(rows: Sequence[NodeStatus], total: int) -> dict[str, Any]:
+    ready = sum(row.state is State.READY for row in rows)
+    problems = [row for row in rows if row.state is not State.READY]
+    return {
+        "total": total,
+        "ready": ready,
+        "summary": f"{ready}/{total}",
+        "gpus": sum(row.allocatable or 0 for row in rows),
+        "problems": [
+            {"name": row.node, "state": row.state.value, "reason": row.reason[:_MESSAGE]}
+            for row in problems[:MOST_PROBLEMS]
+        ],
+    }
+
+
+def _rollout(nodes: Sequence[NodeFacts]) -> dict[str, Any]:
+    found = Counter(upgrade.state_named(node.labels.get(upgrade.STATE, "")) for node in nodes)
+    states = upgrade.UpgradeState
+    done, failed = found[states.DONE], found[states.FAILED]
+    waiting = found[states.UPGRADE_REQUIRED]
+    under_way = sum(number for state, number in found.items() if state in upgrade.EARLY | upgrade.LATE)
+    told = f"{done}/{done + failed + waiting + under_way}" if failed + waiting + under_way else ""
+    return {"done": done, "failed": failed, "waiting": waiting, "underWay": under_way, "summary": told}

@@ -1,0 +1,126 @@
+"""Looks after every GPUStack of a cluster while it leads; a thin shell around what ``gpu-provision apply`` does."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping
+
+from gpu_provision.cluster.client import Cluster
+from gpu_provision.cluster.facts import node_facts
+from gpu_provision.cluster.holders import identity
+from gpu_provision.cluster.observe import NODE
+from gpu_provision.cluster.watching import Mirror, Scope
+from gpu_provision.components.targets import claims
+from gpu_provision.engine.resident import of_one
+from gpu_provision.model.cluster import ClusterFacts, Manifest, ObjectRef
+from gpu_provision.model.findings import ProvisionError
+from gpu_provision.operator.conditions import Halt, Reason
+from gpu_provision.operator.keeper import Aim, Keeper
+from gpu_provision.operator.leadership import RENEW_SECONDS, Leadership
+from gpu_provision.operator.overlaps import Claim, overlaps
+from gpu_provision.operator.stack import STACK, inventory_of
+from gpu_provision.operator.wishes import Wish
+
+NAMESPACE = "gpu-operator"
+"""Where the controller runs, and its Lease is."""
+
+_PATIENCE_SECONDS = 60.0
+_STEP_SECONDS = 10.0
+_STACKS, _NODES = Scope(STACK), Scope(NODE)
+
+
+class Controller:
+    """One of any number of controllers; one of them leads."""
+
+    def __init__(self, cluster: Cluster, *, aim: Aim, namespace: str = NAMESPACE) -> None:
+        """Prepare; nothing is asked."""
+        self._cluster, self._aim = cluster, aim
+        self._lease = ObjectRef("coordination.k8s.io/v1", "Lease", namespace, "gpu-provision-operator")
+        self._keepers: dict[str, Keeper] = {}
+        self._stopping = threading.Event()
+        self._mirror: Mirror | None = None
+
+    def stop(self) -> None:
+        """End after the current steps, with lease and locks given back; from any thread."""
+        self._stopping.set()
+        self._cluster.hurry()
+        if mirror := self._mirror:
+            mirror.wake()
+
+    def run(self) -> None:
+        """Wait for the leadership, lead, and begin again if it is lost, until `stop` is called."""
+        while not self._stopping.is_set():
+            try:
+                self._serve()
+            except ProvisionError:
+                self._stopping.wait(RENEW_SECONDS)  # the API server does not answer, or refuses us: ask again
+
+    def _serve(self) -> None:
+        leadership = Leadership(self._cluster, self._lease, identity())
+        with self._following(of_one(self._lease)) as mirror:
+            while not self._stopping.is_set() and not leadership.wait(mirror):
+                pass
+        if not self._stopping.is_set():
+            self._lead(leadership)
+
+    @contextlib.contextmanager
+    def _following(self, *scopes: Scope) -> Iterator[Mirror]:
+        with Mirror(self._cluster, scopes, patience=_PATIENCE_SECONDS) as mirror:
+            self._mirror = mirror
+            try:
+                yield mirror
+            finally:
+                self._mirror = None
+
+    def _lead(self, leadership: Leadership) -> None:
+        try:
+            with self._following(_STACKS, _NODES) as mirror:
+                while not self._stopping.is_set():
+                    if leadership.renew_in() == 0.0 and not leadership.renew():
+                        return
+                    self._attend(mirror)
+                    mirror.wait(leadership.renew_in())
+        finally:
+            self._dismiss(list(self._keepers))
+            leadership.give_back()
+
+    def _attend(self, mirror: Mirror) -> None:
+        """Have a keeper for every stack, told what the stack is now."""
+        stacks = {str(stack["metadata"]["uid"]): stack for stack in mirror.of(_STACKS).values()}
+        self._dismiss([uid for uid in self._keepers if uid not in stacks])
+        hindrances = _hindrances(stacks.values(), mirror)
+        for uid, stack in stacks.items():
+            wish = Wish(stack, hindrances.get(stack["metadata"]["name"]))
+            if uid in self._keepers:
+                self._keepers[uid].take(wish)
+            else:
+                self._keepers[uid] = Keeper(self._cluster, wish, aim=self._aim)
+                self._keepers[uid].start()
+
+    def _dismiss(self, uids: Iterable[str]) -> None:
+        until = time.monotonic() + _STEP_SECONDS
+        for keeper in [self._keepers.pop(uid) for uid in uids]:
+            keeper.stop(max(0.0, until - time.monotonic()))
+
+
+def _hindrances(stacks: Iterable[Manifest], mirror: Mirror) -> Mapping[str, Halt]:
+    """Return why stacks may not be worked on: others were there first."""
+    known = [stack for stack in stacks if not stack["metadata"].get("deletionTimestamp")]
+    if len(known) < 2:  # noqa: PLR2004 - it takes two
+        return {}
+    facts = ClusterFacts(nodes=tuple(map(node_facts, mirror.of(_NODES).values())))
+    return {
+        name: Halt(Reason.OVERLAP, f"stack {found.owner} owns nodes that {name} wants, too: {', '.join(found.nodes)}")
+        for name, found in overlaps(filter(None, (_claim(stack, facts) for stack in known))).items()
+    }
+
+
+def _claim(stack: Manifest, facts: ClusterFacts) -> Claim | None:
+    inventory, _ = inventory_of(stack)
+    if inventory is None:
+        return None
+    nodes = frozenset(name for name, pool in claims(inventory, facts).items() if pool.gpu)
+    metadata = stack["metadata"]
+    return Claim(metadata["name"], metadata["creationTimestamp"], nodes)

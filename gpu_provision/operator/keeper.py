@@ -1,0 +1,127 @@
+"""Looks after one stack in a thread of its own, whatever is asked of it meanwhile."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from gpu_provision.cluster.client import Cluster
+from gpu_provision.engine.removing import Removing, Terms, look
+from gpu_provision.model.cluster import ref_of
+from gpu_provision.model.findings import ProvisionError
+from gpu_provision.model.inventory import Inventory
+from gpu_provision.operator.backoff import Backoff
+from gpu_provision.operator.conditions import Halt, Reason, halt_of
+from gpu_provision.operator.stack import inventory_of
+from gpu_provision.operator.stacks import Reporter, hold, let_go
+from gpu_provision.operator.upkeep import Upkeep
+from gpu_provision.operator.wishes import Wish
+
+Aim = Callable[[Inventory], Inventory]
+"""Says which cluster an inventory means: the one that the controller looks after."""
+
+_ASK_AGAIN_SECONDS = 60.0
+
+
+class Keeper:
+    """Carries out the last wish for one stack."""
+
+    def __init__(self, cluster: Cluster, wish: Wish, *, aim: Aim) -> None:
+        """Prepare; `start` begins."""
+        self._cluster, self._wish, self._aim = cluster, wish, aim
+        self._reporter = Reporter(cluster, wish.stack)
+        self._backoff = Backoff()
+        self._news = threading.Condition()
+        self._upkeep: Upkeep | None = None
+        self._stopped = False
+        self._thread = threading.Thread(target=self._keep, name=f"stack {wish.name}", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def take(self, wish: Wish) -> None:
+        """Ask for something else from now on; a run for what was asked before ends after its current step."""
+        with self._news:
+            if wish.asks_the_same_as(self._wish):
+                return
+            self._wish = wish
+        self._wake()
+
+    def stop(self, seconds: float) -> None:
+        """End; wait so long for the current step, so that locks are given back."""
+        self._stopped = True
+        self._wake()
+        self._thread.join(seconds)
+
+    def _wake(self) -> None:
+        with self._news:
+            self._news.notify_all()
+        if upkeep := self._upkeep:
+            upkeep.wake()
+
+    def _keep(self) -> None:
+        while not self._stopped:
+            wish = self._wish
+            try:
+                self._fulfil(wish)
+            except ProvisionError as error:
+                self._backoff.failed(time.monotonic())
+                self._halted(wish, halt_of(error.findings))
+
+    def _fulfil(self, wish: Wish) -> None:
+        if wish.is_to_go:
+            self._remove(wish)
+            return
+        inventory, findings = inventory_of(wish.stack)
+        halt = wish.hindrance or (None if inventory else halt_of(findings, Reason.INVALID))
+        if halt or inventory is None:
+            self._halted(wish, halt)
+            return
+        hold(self._cluster, ref_of(wish.stack))
+        self._upkeep = Upkeep(wish, self._aim(inventory), self._reporter, is_over=lambda: self._is_over(wish))
+        try:
+            self._upkeep.go_on()
+        finally:
+            self._upkeep = None
+        self._backoff.succeeded()
+
+    def _remove(self, wish: Wish) -> None:
+        """Take the stack off the cluster; let the object go only if the audit finds nothing left."""
+        inventory = self._aim(inventory_of(wish.stack)[0] or _bare(wish.stack))
+        terms = Terms()
+        removing = Removing(self._cluster, inventory, look(self._cluster, inventory, terms), terms)
+        self._reporter.report(wish.standing(is_working=True), time.monotonic())
+        if halt := halt_of(removing.execute().findings, Reason.REMOVING):
+            self._backoff.failed(time.monotonic())
+            self._halted(wish, halt)
+            return
+        let_go(self._cluster, ref_of(wish.stack))
+        self._rest(wish, _ASK_AGAIN_SECONDS)
+
+    def _halted(self, wish: Wish, halt: Halt | None) -> None:
+        """Say why nothing is done, and wait until something else is asked, or until it is time to try again."""
+        while (wait := self._reporter.report(wish.standing(halt=halt), time.monotonic())) < float("inf"):
+            self._rest(wish, wait)
+            if self._is_over(wish):
+                return
+        self._rest(wish, self._backoff.left(time.monotonic()) or None)
+
+    def _rest(self, wish: Wish, seconds: float | None) -> None:
+        with self._news:
+            self._news.wait_for(lambda: self._is_over(wish), seconds)
+
+    def _is_over(self, wish: Wish) -> bool:
+        return self._stopped or wish is not self._wish
+
+
+def _bare(stack: dict[str, object]) -> Inventory:
+    """Return what it takes to remove a stack whose declaration nobody can use any more."""
+    spec = stack.get("spec")
+    cluster = spec.get("cluster") if isinstance(spec, dict) else None
+    home = {"cluster": cluster} if isinstance(cluster, dict) else {}
+    bare = inventory_of({**stack, "spec": home})[0] or inventory_of({**stack, "spec": {}})[0]
+    if bare is None:
+        raise AssertionError  # an empty declaration is valid
+    return bare

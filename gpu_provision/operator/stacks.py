@@ -1,0 +1,83 @@
+"""Writes to GPUStacks: the finalizer, and the status."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from gpu_provision.cluster.client import Cluster
+from gpu_provision.cluster.errors import NotFound, Outdated
+from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
+from gpu_provision.model.findings import ProvisionError
+from gpu_provision.operator.conditions import Standing, status_of
+from gpu_provision.operator.stack import FINALIZER
+
+_PAUSE_SECONDS = 1.0  # between two writes of a status: a reader sees no more, and a rollout of a fleet writes no more
+
+
+def hold(cluster: Cluster, stack: ObjectRef) -> None:
+    """Have the API server wait for our removal before the stack goes."""
+    _set_finalizers(cluster, stack, lambda found: found if FINALIZER in found else [*found, FINALIZER])
+
+
+def let_go(cluster: Cluster, stack: ObjectRef) -> None:
+    """Let the stack go."""
+    _set_finalizers(cluster, stack, lambda found: [each for each in found if each != FINALIZER])
+
+
+def _set_finalizers(cluster: Cluster, stack: ObjectRef, change: Callable[[list[str]], list[str]]) -> None:
+    while live := cluster.get(stack):
+        found = live["metadata"].get("finalizers") or []
+        if (wanted := change(found)) == found:
+            return
+        metadata = {"resourceVersion": live["metadata"]["resourceVersion"], "finalizers": wanted}
+        with contextlib.suppress(Outdated, NotFound):
+            cluster.merge(stack, {"metadata": metadata})
+            return
+
+
+@dataclass(slots=True)
+class Reporter:
+    """Keeps the status of one stack current: the last word is always written, those in between at most every second."""
+
+    cluster: Cluster
+    stack: Manifest
+    _written: dict[str, Any] = field(default_factory=dict)
+    _not_before: float = float("-inf")
+
+    def __post_init__(self) -> None:
+        """Start from what is there."""
+        self._written = self.stack.get("status") or {}
+
+    def report(self, standing: Standing, now: float) -> float:
+        """Write the status if it is another one; return in how many seconds to ask again, infinity for no need to.
+
+        Args:
+            now: Of a monotonic clock.
+        """
+        if now < self._not_before:
+            return self._not_before - now
+        status = status_of(standing, self._written, _timestamp())
+        if status == self._written:
+            return float("inf")
+        self._not_before = now + _PAUSE_SECONDS
+        return float("inf") if self._write(status) else _PAUSE_SECONDS
+
+    def _write(self, status: dict[str, Any]) -> bool:
+        """Write the status; say whether that is done with."""
+        gone = {key: None for key in self._written if key not in status}
+        try:
+            self.cluster.merge(ref_of(self.stack), {"status": gone | status}, part="status")
+        except NotFound:
+            return True  # the stack has gone
+        except ProvisionError:
+            return False
+        self._written = status
+        return True
+
+
+def _timestamp() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
