@@ -1,0 +1,90 @@
+"""A stack: an inventory's cluster part as an object of the cluster, and the inventory that it declares. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from gpu_provision import releases
+from gpu_provision.inventory.examine import examined
+from gpu_provision.inventory.source import Source, Unreadable
+from gpu_provision.model.cluster import Kind, Manifest
+from gpu_provision.model.findings import Finding
+from gpu_provision.model.inventory import Inventory
+from gpu_provision.operator.scope import part_of_cluster
+
+GROUP, VERSION, PLURAL = "gpu-provision.io", "v1alpha1", "gpustacks"
+STACK = Kind(f"{GROUP}/{VERSION}", "GPUStack")
+FINALIZER = f"{GROUP}/stack"
+"""Holds a stack that is deleted until the controller has taken it off the cluster, and looked."""
+
+_DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # C is ten times faster; not every wheel has it
+_PLACE = re.compile(r"^(?::\d+){0,2} ?(?P<path>.*)$", re.DOTALL)
+_OTHER_LINE = re.compile(r", first in line \d+")
+
+
+def label_of(name: str) -> str:
+    """Return what findings call a stack: ``gpustack/prod``."""
+    return f"{STACK.kind.lower()}/{name}"
+
+
+def spec_of(data: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Return the spec of an inventory's stack, and the paths of what of the inventory it does not have.
+
+    The release is always named: another version of the controller would take another one for granted.
+
+    Args:
+        data: The inventory as its file says it.
+    """
+    kept, left = part_of_cluster(data)
+    said = {key: value for key, value in kept.items() if key != "cluster" or value}
+    return _without_fractions({"release": releases.DEFAULT} | said), left
+
+
+def stack_of(data: Mapping[str, Any]) -> Manifest:
+    """Return the stack of an inventory."""
+    metadata = {"name": data.get("name", "")}
+    return {"apiVersion": STACK.api_version, "kind": STACK.kind, "metadata": metadata, "spec": spec_of(data)[0]}
+
+
+def inventory_of(stack: Manifest) -> tuple[Inventory | None, tuple[Finding, ...]]:
+    """Return the inventory that a stack declares, None if it cannot be used, and what the loader says.
+
+    Findings name places in the stack. Nothing that it says has a file read: what would is no part of it.
+    """
+    name = stack["metadata"]["name"]
+    spec, _ = part_of_cluster(stack.get("spec") or {})
+    data = {"name": name, "cluster": spec.pop("cluster", {}), **spec}
+    text = yaml.dump(data, Dumper=_DUMPER, sort_keys=False, allow_unicode=True)
+    label = label_of(name)
+    source = Source(name=label, path=Path("/", name), text=text, digest=hashlib.sha256(text.encode()).hexdigest())
+    try:
+        inventory, findings = examined(source)
+    except Unreadable as error:
+        return None, (_placed(error.finding, label),)
+    found = tuple(_placed(finding, label) for finding in findings.all)
+    return (replace(inventory, path="") if inventory else None), found
+
+
+def _without_fractions(value: Any) -> Any:
+    """Return a value with amounts such as 0.5 as texts: an API server's *int or string* has no fractions."""
+    if isinstance(value, dict):
+        return {key: _without_fractions(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_without_fractions(item) for item in value]
+    return str(value) if isinstance(value, float) else value
+
+
+def _placed(finding: Finding, label: str) -> Finding:
+    """Return a finding that says where in the stack; its lines are those of a text that nobody has seen."""
+    found = _PLACE.match(finding.where.removeprefix(label))
+    path = found["path"] if found else ""
+    field = "metadata.name" if path == "name" else f"spec.{path}" if path else ""
+    what = _OTHER_LINE.sub("", finding.what)
+    return replace(finding, where=f"{label} {field}".rstrip(), what=what)

@@ -1,0 +1,29 @@
+"""What an API server makes of a stack that it is given: the sandbox's pruning and defaults."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from gpu_provision.inventory.parse import parse
+from gpu_provision.inventory.source import read
+from gpu_provision.model.cluster import Manifest
+from gpu_provision.operator.stack import stack_of
+from gpu_provision.operator.structural import spec_schema
+from gpu_provision.sandbox.apiserver.schemas import filled, pruned
+
+
+def data_of(file: Path) -> dict[str, Any]:
+    """Return what a file says."""
+    return parse(read(file))[0].data
+
+
+def stored(file: Path) -> Manifest:
+    """Return the stack of an inventory as a server stores it."""
+    return as_stored(stack_of(data_of(file)))
+
+
+def as_stored(stack: Manifest) -> Manifest:
+    """Return a stack as a server stores it."""
+    schema = spec_schema()
+    return {**stack, "spec": filled(pruned(stack["spec"], schema), schema)}

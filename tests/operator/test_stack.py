@@ -1,0 +1,175 @@
+"""A stack and the inventory that it declares: nothing is lost, and nothing comes along."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpu_provision.inventory import load
+from gpu_provision.library import render
+from gpu_provision.model.inventory import ClusterTarget, HelperPod, HostPrerequisites, Inventory, Node, Preflight
+from gpu_provision.operator.stack import inventory_of, spec_of, stack_of
+from gpu_provision.releases import DEFAULT
+from tests.operator.served import as_stored, data_of, stored
+
+
+def a_stack(name: str = "prod", **spec: Any) -> dict[str, Any]:
+    pools = {"gpu": {"gpu": {"model": "T4", "count": 1}, "node_selector": {"gpu": "yes"}}}
+    return stack_of({"name": name, "cluster": {}, "pools": pools, **spec})
+
+
+def in_the_cluster(inventory: Inventory) -> Inventory:
+    """Return an inventory without what only a file has."""
+    pools = {
+        name: replace(pool, host_prerequisites=HostPrerequisites(), labels=dict(pool.labels))
+        for name, pool in inventory.pools.items()
+    }
+    return replace(
+        inventory,
+        path="",
+        digest="",
+        text="",
+        cluster=ClusterTarget(namespace=inventory.cluster.namespace),
+        pools=pools,
+        nodes=tuple(Node(name=node.name, pool=node.pool, labels=node.labels) for node in inventory.nodes),
+        preflight=Preflight(),
+        helper_pod=HelperPod(),
+    )
+
+
+def told(value: Any) -> Any:
+    """Return an inventory as plain data, in which 0.5 and "0.5" are the same amount."""
+    if is_dataclass(value):
+        return {field.name: told(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, Mapping):
+        return {key: told(item) for key, item in value.items()}
+    if isinstance(value, tuple):
+        return [told(item) for item in value]
+    return str(value) if isinstance(value, float) else value
+
+
+def test_the_stack_of_an_inventory_means_the_same_after_a_server_has_stored_it(file: Path) -> None:
+    """Defaults that a server writes out change nothing, or handing a cluster over would restart what runs."""
+    declared, found = load(file), inventory_of(stored(file))
+    assert found[1] == ()
+    assert found[0] is not None
+    assert told(in_the_cluster(found[0])) == told(in_the_cluster(declared))
+    assert render(found[0]) == render(in_the_cluster(declared))
+
+
+def test_the_complete_inventory_leaves_out_hosts_and_connections_and_says_so() -> None:
+    """What a stack does not have is a decision, not an accident."""
+    _, left = spec_of(data_of(Path(__file__).parents[1] / "inventory/good/complete.yaml"))
+    kinds = {path.rsplit(".", 1)[-1] for path in left}
+    expected = {"name", "kubeconfig", "context", "address", "ssh", "connect", "helper_pod", "host_prerequisites"}
+    assert kinds == expected | {"preflight"}
+    assert {"cluster.kubeconfig", "nodes[0].ssh", "pools.gpu.connect"} & set(left)
+
+
+@pytest.mark.parametrize(
+    "proxy",
+    [
+        {"https_proxy": "http://me:secret@proxy.example.com:3128"},
+        {"https_proxy": "http://proxy.example.com:3128", "credentials_file": "secrets/proxy"},
+    ],
+)
+def test_a_proxy_that_needs_credentials_is_no_part_of_a_stack(proxy: dict[str, str]) -> None:
+    """Who may read stacks would see them; and the driver container is not told of such a proxy."""
+    spec, left = spec_of({"name": "prod", "cluster": {}, "proxy": proxy})
+    assert "proxy" not in spec
+    assert left == ("name", "proxy")
+
+
+def test_a_stack_names_its_release() -> None:
+    """Another version of the controller does not replace drivers by itself."""
+    assert spec_of({"name": "prod", "cluster": {}})[0] == {"release": DEFAULT}
+
+
+def test_a_pool_has_nothing_that_nobody_said() -> None:
+    """A default there would win over what the stack says as a whole."""
+    pool = {"gpu": {"model": "T4", "count": 1}, "driver": {"version": "580.126.20"}, "node_selector": {"gpu": "yes"}}
+    stack = as_stored(a_stack(pools={"gpu": pool}, driver={"timeout": 77}))
+    assert stack["spec"]["pools"]["gpu"] == pool
+    inventory, _ = inventory_of(stack)
+    assert inventory is not None
+    assert inventory.pools["gpu"].driver.timeout == 77
+
+
+def test_an_amount_with_a_fraction_becomes_a_text() -> None:
+    """An API server's word for numbers and texts knows whole numbers only."""
+    stack = a_stack(gfd={"resources": {"limits": {"cpu": 0.5}}})
+    assert stack["spec"]["gfd"]["resources"]["limits"] == {"cpu": "0.5"}
+
+
+@pytest.mark.parametrize(
+    ("stack", "where"),
+    [
+        (a_stack(name="a.b"), "gpustack/a.b metadata.name"),
+        (a_stack(release="9.9.9"), "gpustack/prod spec.release"),
+        (
+            a_stack(pools={"x": {"gpu": {"model": "T4"}, "node_selector": {"a": "b"}}}),
+            "gpustack/prod spec.pools.x.gpu.count",
+        ),
+        (a_stack(nodes=[{"name": "n", "pool": "nope"}]), "gpustack/prod spec.nodes[0].pool"),
+        (a_stack(nodes=[{"name": "n", "pool": "gpu"}] * 2), "gpustack/prod spec.nodes[1].name"),
+        (a_stack(nonsense=1), "gpustack/prod spec.nonsense"),
+    ],
+    ids=["name", "release", "missing", "pool", "twice", "unknown"],
+)
+def test_findings_name_the_place_in_the_stack(stack: dict[str, Any], where: str) -> None:
+    """Nobody has seen the text that the loader reads, so no line of it is told."""
+    inventory, findings = inventory_of(stack)
+    assert inventory is None
+    assert where in {finding.where for finding in findings}
+    assert "line" not in " ".join(finding.what for finding in findings)
+
+
+def test_no_stack_has_a_file_of_the_controller_read(tmp_path: Path) -> None:
+    """Whoever may write stacks may not read the controller's files, even if a server let the keys pass."""
+    secret = tmp_path / "secret"
+    secret.write_text("me:token\n", encoding="utf-8")
+    stack = a_stack(cluster={"namespace": "own"})
+    stack["spec"] |= {
+        "proxy": {"http_proxy": "http://proxy.example.com:3128", "credentials_file": str(secret)},
+        "host_prerequisites": {"ca_certificates": [str(secret)]},
+        "ssh": {"key": str(secret)},
+    }
+    stack["spec"]["cluster"]["kubeconfig"] = str(secret)
+    inventory, findings = inventory_of(stack)
+    assert inventory is not None
+    assert (inventory.cluster, inventory.path) == (ClusterTarget(namespace="own"), "")
+    assert findings == ()
+    assert str(tmp_path) not in inventory.text
+    assert "token" not in inventory.text
+
+
+def test_findings_do_not_tell_secrets() -> None:
+    """They end up in a status and in events, which many may read."""
+    stack = a_stack(driver={"env": {"TOKEN": "hunter2"}}, proxy={"http_proxy": "htp://me:hunter2@proxy"})
+    stack["spec"]["proxy"] = {"http_proxy": "htp://me:hunter2@proxy"}
+    _, findings = inventory_of(stack)
+    assert findings
+    assert "hunter2" not in " ".join(map(str, findings))
+
+
+@pytest.mark.parametrize("spec", [None, {}, {"pools": 7, "nodes": "x", "cluster": []}])
+def test_a_stack_of_any_shape_has_findings_and_raises_nothing(spec: Any) -> None:
+    """A server without our schema stores anything."""
+    inventory, findings = inventory_of({"metadata": {"name": "prod"}, "spec": spec})
+    assert findings
+    assert inventory is None or not inventory.pools
+
+
+def test_a_text_that_looks_like_something_else_stays_a_text() -> None:
+    """The loader reads YAML: a label's value of digits is none of its numbers."""
+    labels = {"a": "022", "b": "yes", "c": "1e3", "d": "0x10", "e": "2026-01-01", "f": "", "g": "null"}
+    pool = {"gpu": {"model": "T4", "count": 1}, "node_selector": {"gpu": "yes"}, "labels": labels}
+    inventory, findings = inventory_of(json.loads(json.dumps(a_stack(pools={"gpu": pool}))))
+    assert findings == ()
+    assert inventory is not None
+    assert inventory.pools["gpu"].labels == labels
