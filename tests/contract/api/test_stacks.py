@@ -1,0 +1,214 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpu_provision.inventory.parse import parse
+from gpu_provision.inventory.source import read
+from gpu_provision.operator.definition import NAME, definition
+from gpu_provision.operator.stack import FINALIZER, STACK, inventory_of, stack_of
+from tests.contract.api.definitions import DEFINITIONS, is_established
+from tests.contract.client import MERGE, Object, Server, until
+
+GOOD = Path(__file__).parents[2] / "inventory/good"
+STACKS = f"/apis/{STACK.api_version}/gpustacks"
+TABLE = "application/json;as=Table;g=meta.k8s.io;v=v1"
+POOL = {"gpu": {"model": "T4", "count": 1}, "node_selector": {"gpu": "yes"}}
+STATUS: Object = {
+    "observedGeneration": 1,
+    "release": "26.7.0",
+    "conditions": [
+        {
+            "type": "Ready",
+            "status": "False",
+            "reason": "NodesFailed",
+            "message": "driver on gpu-1: ImagePullBackOff",
+            "lastTransitionTime": "2026-11-22T09:00:00Z",
+            "observedGeneration": 1,
+        }
+    ],
+    "components": [
+        {"name": "driver", "desired": 4, "ready": 3, "state": "failed", "reason": "gpu-1: ImagePullBackOff"}
+    ],
+    "nodes": {
+        "total": 4,
+        "ready": 3,
+        "gpus": 24,
+        "summary": "3/4",
+        "problems": [{"name": "gpu-1", "component": "driver", "state": "failed", "reason": "ImagePullBackOff"}],
+    },
+    "rollout": {"done": 1, "underWay": 1, "waiting": 2, "failed": 0, "summary": "1/4"},
+}
+
+
+@pytest.fixture(scope="module")
+def stacks(server: Server) -> Iterator[str]:
+    """The path of stacks, whose definition is applied as the tool applies it."""
+    path = f"{DEFINITIONS}/{NAME}"
+    answer = server.apply(f"{path}", definition(), manager="gpu-provision")
+    assert answer.code == 201, answer
+    until(lambda: is_established(server, NAME))
+    until(lambda: server.ask("GET", STACKS).code == 200)
+    yield STACKS
+    server.delete(path)
+    until(lambda: server.is_gone(path))
+
+
+@pytest.fixture
+def prod(server: Server, stacks: str) -> Iterator[str]:
+    """The path of a stack that a test may make."""
+    path = f"{stacks}/prod"
+    yield path
+    server.delete(path)
+    until(lambda: server.is_gone(path))
+
+
+def stack(**spec: Any) -> Object:
+    return {**stack_of({"name": "prod"}), "spec": {"pools": {"gpu": POOL}, **spec}}
+
+
+@pytest.mark.usefixtures("stacks")
+def test_the_definition_of_stacks_is_accepted_and_structural(server: Server) -> None:
+    live = server.get(f"{DEFINITIONS}/{NAME}")
+    conditions = {one["type"]: one["status"] for one in live["status"]["conditions"]}
+    assert conditions["Established"] == conditions["NamesAccepted"] == "True"
+    assert conditions.get("NonStructuralSchema", "False") == "False"
+
+
+@pytest.mark.usefixtures("stacks")
+def test_the_definition_of_stacks_is_applied_again_without_a_change(server: Server) -> None:
+    before = server.get(f"{DEFINITIONS}/{NAME}")["metadata"]
+    again = server.apply(f"{DEFINITIONS}/{NAME}", definition(), manager="gpu-provision").body["metadata"]
+    assert again["resourceVersion"] == before["resourceVersion"]
+
+
+def test_stacks_are_found_by_their_short_name(server: Server, stacks: str) -> None:
+    rows = {row["name"]: row for row in server.get(stacks.rpartition("/")[0])["resources"]}
+    assert (rows["gpustacks"]["shortNames"], rows["gpustacks"]["singularName"]) == (["gpus"], "gpustack")
+    assert rows["gpustacks"]["namespaced"] is False
+    assert "gpustacks/status" in rows
+
+
+@pytest.mark.parametrize("file", sorted(GOOD.glob("*.yaml")), ids=lambda file: file.stem)
+def test_the_stack_of_every_inventory_is_stored_and_means_the_same(server: Server, stacks: str, file: Path) -> None:
+    sent = stack_of(parse(read(file))[0].data)
+    path = f"{stacks}/{sent['metadata']['name']}"
+    answer = server.ask("PATCH", f"{path}?fieldManager=me&fieldValidation=Strict", sent, "application/apply-patch+yaml")
+    assert answer.code == 201, answer
+    server.delete(path)
+    stored, expected = inventory_of(answer.body), inventory_of(sent)
+    assert stored[0] is not None
+    assert expected[0] is not None
+    assert (stored[0].specs, stored[0].pools, stored[0].nodes) == (
+        expected[0].specs,
+        expected[0].pools,
+        expected[0].nodes,
+    )
+    assert stored[1] == expected[1] == ()
+
+
+@pytest.mark.usefixtures("prod")
+def test_defaults_of_a_stack_are_written_and_not_in_its_pools(server: Server, stacks: str) -> None:
+    pool = {**POOL, "driver": {"version": "580.126.20"}}
+    made = server.make(stacks, stack(driver={}, pools={"gpu": pool}))["spec"]
+    assert made["release"] == "26.7.0"
+    assert (made["driver"]["timeout"], made["driver"]["enabled"]) == (1200, True)
+    assert made["pools"] == {"gpu": pool}
+
+
+WRONG: dict[str, tuple[Object, str]] = {
+    "a type": ({"gfd": {"timeout": "long"}}, "spec.gfd.timeout"),
+    "none of the values": ({"rollout": {"on_failure": "panic"}}, "spec.rollout.on_failure"),
+    "neither switch nor auto": ({"driver": {"enabled": "banana"}}, "spec.driver.enabled"),
+    "a pattern": ({"driver": {"version": "latest"}}, "spec.driver.version"),
+    "a number out of range": ({"history": {"keep": 0}}, "spec.history.keep"),
+    "a fraction for a number or text": ({"rollout": {"max_unavailable": 0.5}}, "spec.rollout.max_unavailable"),
+    "a text for a number or text": ({"rollout": {"max_unavailable": "many"}}, "spec.rollout.max_unavailable"),
+    "a pool's GPU without a count": ({"pools": {"gpu": {"gpu": {"model": "T4"}}}}, "count"),
+    "a node twice": ({"nodes": [{"name": "a", "pool": "gpu"}] * 2}, "spec.nodes[1]"),
+    "a secret twice": ({"image_pull_secrets": ["a", "a"]}, "spec.image_pull_secrets[1]"),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=str)
+def test_a_stack_that_breaks_the_schema_is_refused_with_the_place(server: Server, stacks: str, wrong: str) -> None:
+    spec, place = WRONG[wrong]
+    answer = server.ask("POST", stacks, stack(**spec))
+    assert (answer.code, answer.reason) == (422, "Invalid"), answer
+    assert place in answer.message
+
+
+@pytest.mark.parametrize("name", ["a.b", "a" * 64])
+def test_a_stack_is_named_as_an_inventory(server: Server, stacks: str, name: str) -> None:
+    answer = server.ask("POST", stacks, {**stack(), "metadata": {"name": name}})
+    assert (answer.code, answer.reason) == (422, "Invalid"), answer
+    assert "metadata.name" in answer.message
+
+
+@pytest.mark.usefixtures("prod")
+def test_a_key_that_no_stack_has_is_dropped_or_refused_where_asked(server: Server, stacks: str) -> None:
+    body = stack(ssh={"user": "root"}, driver={"verison": "580.126.20"})
+    if server.at_least(1, 25):
+        answer = server.ask("POST", f"{stacks}?fieldValidation=Strict", body)
+        assert (answer.code, answer.reason) == (400, "BadRequest")
+        assert 'unknown field "spec.driver.verison"' in answer.message
+    made = server.make(stacks, body)["spec"]
+    assert "ssh" not in made
+    assert "verison" not in made["driver"]
+
+
+@pytest.mark.usefixtures("prod")
+@pytest.mark.parametrize("enabled", [True, False, "auto"])
+def test_a_stacks_driver_is_on_off_or_as_the_host_has_it(server: Server, stacks: str, enabled: object) -> None:
+    assert server.make(stacks, stack(driver={"enabled": enabled}))["spec"]["driver"]["enabled"] == enabled
+
+
+def test_a_stacks_status_is_apart_from_its_spec(server: Server, stacks: str, prod: str) -> None:
+    made = server.make(stacks, {**stack(), "status": {"release": "1.0.0"}})
+    assert "status" not in made
+    found = server.patch(f"{prod}/status", {"spec": {"release": "25.10.1"}, "status": STATUS})
+    assert (found["status"], found["spec"]) == (STATUS, made["spec"])
+    assert found["metadata"]["generation"] == made["metadata"]["generation"] == 1
+    changed = server.patch(prod, {"spec": {"release": "25.10.1"}, "status": {"release": "1.0.0"}})
+    assert (changed["metadata"]["generation"], changed["status"]) == (2, STATUS)
+
+
+def test_a_stacks_status_names_fifty_nodes_at_most(server: Server, stacks: str, prod: str) -> None:
+    server.make(stacks, stack())
+    problems = [{"name": f"gpu-{number}"} for number in range(51)]
+    answer = server.ask("PATCH", f"{prod}/status", {"status": {"nodes": {"problems": problems}}}, MERGE)
+    assert (answer.code, answer.reason) == (422, "Invalid")
+
+
+def test_a_stack_is_printed_with_what_matters(server: Server, stacks: str, prod: str) -> None:
+    server.make(stacks, stack())
+    server.patch(f"{prod}/status", {"status": STATUS})
+    table = server.ask("GET", stacks, accept=TABLE).body
+    names = [column["name"] for column in table["columnDefinitions"]]
+    assert names == ["Name", "Release", "Ready", "Nodes", "GPUs", "Rollout", "Age"]
+    (row,) = table["rows"]
+    assert row["cells"][:-1] == ["prod", "26.7.0", "False", "3/4", 24, "1/4"]
+
+
+def test_a_stack_is_held_by_its_finalizer(server: Server, stacks: str, prod: str) -> None:
+    made = server.make(stacks, {**stack(), "metadata": {"name": "prod", "finalizers": [FINALIZER]}})
+    assert made["metadata"]["finalizers"] == [FINALIZER]
+    server.delete(prod)
+    assert server.get(prod)["metadata"]["deletionTimestamp"]
+    server.patch(prod, {"metadata": {"finalizers": None}})
+    until(lambda: server.is_gone(prod))
+
+
+def test_two_managers_have_nodes_of_their_own_in_a_stack(server: Server, prod: str) -> None:
+    """Servers before 1.21 take such a list for one value."""
+    first = stack(nodes=[{"name": "gpu-1", "pool": "gpu"}])
+    assert server.apply(prod, first, manager="first").code == 201
+    second = {**stack(), "spec": {"nodes": [{"name": "gpu-2", "pool": "gpu"}]}}
+    answer = server.apply(prod, second, manager="second")
+    if not server.at_least(1, 21):
+        assert [cause["field"] for cause in answer.causes] == [".spec.nodes"]
+        return
+    assert [node["name"] for node in answer.body["spec"]["nodes"]] == ["gpu-1", "gpu-2"]
