@@ -85,6 +85,11 @@ class Background:
         broken = {State.FAILED, State.BLOCKED}
         return tuple(state for state in self._states.values() if state.component == component and state.state in broken)
 
+    @property
+    def is_following(self) -> bool:
+        """See `Run.is_following`."""
+        return self._run.is_following
+
     def cancel(self) -> None:
         """End the run after its current step."""
         self._run.cancel()

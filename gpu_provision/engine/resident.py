@@ -31,13 +31,20 @@ class Standpoint:
 
     Attributes:
         states: Where each component stands, as a whole and on each node.
-        needs: What a run would do, a name each: an object, a step, a driver to be replaced. Empty if the stack is as
-            declared, or if nothing can be done about what is not.
+        objects: Names of objects that are not as declared.
+        steps: Names of what else a run would do: labels of a node, a validation, a driver to be replaced. What nothing
+            can be done about is not among them.
     """
 
     seen: Situation
     states: Mapping[Key, NodeState]
-    needs: frozenset[str]
+    objects: frozenset[str]
+    steps: frozenset[str]
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """All that a run would do."""
+        return self.objects | self.steps
 
 
 class Resident:
@@ -57,7 +64,7 @@ class Resident:
         seen = self._view.look(self._mirror, self._live(), records.entries(record.get("data") or {}))
         raw = self._standing.states(seen)
         states = self._settler.settle(raw, now)
-        return Standpoint(seen, states, frozenset(_needs(seen, raw, states)))
+        return Standpoint(seen, states, frozenset(_objects(seen)), frozenset(_steps(seen, raw, states)))
 
     def is_outdated(self) -> bool:
         """Whether what the inventory refers to, such as a ConfigMap, is no longer as it was read."""
@@ -108,11 +115,14 @@ def _inputs(inventory: Inventory) -> tuple[Scope, ...]:
     return tuple(map(of_one, refs))
 
 
-def _needs(seen: Situation, raw: Mapping[Key, NodeState], states: Mapping[Key, NodeState]) -> Iterator[str]:
+def _objects(seen: Situation) -> Iterator[str]:
     for component, manifests in seen.desired.items():
         for manifest in (manifest for manifest in manifests if manifest["kind"] not in _PER_NODE):
             yield from (str(change.ref) for change in object_change(component, manifest, seen))
     yield from (str(change.ref) for change in deletions(seen))
+
+
+def _steps(seen: Situation, raw: Mapping[Key, NodeState], states: Mapping[Key, NodeState]) -> Iterator[str]:
     for step in next_steps(seen, states, stale=(), harvested=()):
         yield f"{type(step).__name__} {step.ref}"
     yield from (f"driver of {node}" for node in to_roll_out(raw))

@@ -97,6 +97,11 @@ class Run:
         self._began, self._before = time.monotonic(), cluster.requests
         self._timeline = Timeline(self._began)
 
+    @property
+    def is_following(self) -> bool:
+        """Whether the objects of the plan are applied, and what becomes of them is followed."""
+        return self._mirror is not None
+
     def cancel(self) -> None:
         """End the run after the current step, with the lock given back; may be called from any thread."""
         self._cancelled = True

@@ -135,6 +135,11 @@ class Session:
         """Whether a run has begun and not ended."""
         return self._run is not None and not self._run.is_over
 
+    @property
+    def is_following(self) -> bool:
+        """Whether a run is under way that has applied its objects, and waits for nodes."""
+        return self.is_running and self._run is not None and self._run.is_following
+
     def cancel(self) -> None:
         """End the run, if there is one, after its current step; what it has written stays."""
         if self._run is not None:

@@ -10,6 +10,9 @@ from gpu_provision.operator.backoff import Backoff
 SETTLE_SECONDS = 0.3
 """How long a need has to last: the effect of our own writes takes a moment to come back, and nodes join in crowds."""
 
+EDIT_SECONDS = 1.0
+"""How long an object has to be other than declared during a run: the run itself makes what became wanted meanwhile."""
+
 
 @dataclass(slots=True)
 class Agenda:
@@ -21,19 +24,33 @@ class Agenda:
 
     undone: frozenset[str] = frozenset()
     _since: dict[str, float] = field(default_factory=dict)
+    _told: frozenset[str] = frozenset()
     _ran_at: float = float("-inf")
     _backoff: Backoff = field(default_factory=Backoff)
 
-    def is_due(self, needs: Collection[str], now: float) -> bool:
-        """Whether to run: at once for what the last run did not leave undone, for the rest after a while."""
-        if now - self._ran_at < SETTLE_SECONDS:
-            self.undone |= frozenset(needs)
+    def look(self, needs: Collection[str], now: float) -> None:
+        """Note what is to be done, at a time of a monotonic clock."""
+        wanted = frozenset(needs)
+        self.undone = wanted if now - self._ran_at < SETTLE_SECONDS else self.undone & wanted
         self._since = {need: self._since.get(need, now) for need in needs}
+
+    def is_due(self, now: float) -> bool:
+        """Whether to run: at once for what the last run did not leave undone, for the rest after a while."""
         lasting = {need for need, since in self._since.items() if now - since >= SETTLE_SECONDS}
         return bool(lasting - self.undone) or bool(lasting and self._backoff.left(now) == 0.0)
 
-    def wait(self, now: float) -> float:
+    def is_edited(self, objects: Collection[str], now: float) -> bool:
+        """Whether somebody has edited objects during a run; said once of each, as a run may not get it undone."""
+        self._told &= frozenset(objects)
+        lasting = {each for each in objects if now - self._since.get(each, now) >= EDIT_SECONDS}
+        news = lasting - self._told - self.undone
+        self._told |= news
+        return bool(news)
+
+    def wait(self, now: float, *, is_running: bool) -> float:
         """Return in how many seconds to ask again although nothing has happened; infinity if nothing is to be done."""
+        if is_running:
+            return EDIT_SECONDS if self._since else float("inf")
         settling = [since + SETTLE_SECONDS - now for need, since in self._since.items() if need not in self.undone]
         waits = [seconds for seconds in settling if seconds > 0]
         return min([*waits, self._backoff.left(now)] if self._since else [float("inf")])

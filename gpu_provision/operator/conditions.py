@@ -31,6 +31,7 @@ class Reason(StrEnum):
     NO_GPU_NODES = "NoGPUNodes"
     NO_FEATURES = "NodeFeaturesMissing"
     WORKING = "Converging"
+    WELL = "AsExpected"
     FAILED = "NodesFailed"
     HALTED = "RunFailed"
     REMOVING = "Removing"
@@ -112,15 +113,18 @@ def _told(sentences: Iterable[str]) -> str:
 def _conditions(standing: Standing) -> tuple[Condition, ...]:
     trouble = standing.halt or _trouble(standing)
     awaited = _awaited((standing.states or {}).values())
-    work = Condition(
-        "Progressing", standing.is_working, Reason.WORKING if standing.is_working else Reason.IDLE, awaited
+    is_ready = not trouble and not standing.is_working and not awaited and standing.seen is not None
+    return (
+        _ready(trouble, awaited, is_ready=is_ready),
+        Condition("Progressing", standing.is_working, Reason.WORKING if standing.is_working else Reason.IDLE, awaited),
+        Condition("Degraded", bool(trouble), *((trouble.reason, trouble.message) if trouble else (Reason.WELL, ""))),
     )
+
+
+def _ready(trouble: Halt | None, awaited: str, *, is_ready: bool) -> Condition:
     if trouble:
-        unready = Condition("Ready", False, trouble.reason, trouble.message)  # noqa: FBT003 - as Kubernetes says it
-        return unready, work, Condition("Degraded", True, trouble.reason, trouble.message)  # noqa: FBT003
-    is_ready = not standing.is_working and not awaited and standing.seen is not None
-    ready = Condition("Ready", is_ready, Reason.READY if is_ready else Reason.WORKING, awaited)
-    return ready, work, Condition("Degraded", False, Reason.READY if is_ready else Reason.WORKING)  # noqa: FBT003
+        return Condition("Ready", is_ready, trouble.reason, trouble.message)
+    return Condition("Ready", is_ready, Reason.READY if is_ready else Reason.WORKING, awaited)
 
 
 def _trouble(standing: Standing) -> Halt | None:
@@ -129,7 +133,7 @@ def _trouble(standing: Standing) -> Halt | None:
     failed = [state for state in (standing.states or {}).values() if state.state is State.FAILED]
     if failed:
         return Halt(Reason.FAILED, _told(map(_state, failed)))
-    return _nowhere(standing.seen)
+    return None if standing.is_working else _nowhere(standing.seen)
 
 
 def _nowhere(seen: Situation) -> Halt | None:

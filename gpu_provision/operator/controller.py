@@ -19,6 +19,8 @@ from gpu_provision.model.findings import ProvisionError
 from gpu_provision.operator.conditions import Halt, Reason
 from gpu_provision.operator.keeper import Aim, Keeper
 from gpu_provision.operator.leadership import RENEW_SECONDS, Leadership
+from gpu_provision.operator.metrics import Snapshot
+from gpu_provision.operator.notes import Note, Take
 from gpu_provision.operator.overlaps import Claim, overlaps
 from gpu_provision.operator.stack import STACK, inventory_of
 from gpu_provision.operator.wishes import Wish
@@ -28,19 +30,39 @@ NAMESPACE = "gpu-operator"
 
 _PATIENCE_SECONDS = 60.0
 _STEP_SECONDS = 10.0
+_DEAD_SECONDS = 180.0  # longer than any request that is repeated
 _STACKS, _NODES = Scope(STACK), Scope(NODE)
 
 
 class Controller:
     """One of any number of controllers; one of them leads."""
 
-    def __init__(self, cluster: Cluster, *, aim: Aim, namespace: str = NAMESPACE) -> None:
-        """Prepare; nothing is asked."""
-        self._cluster, self._aim = cluster, aim
+    def __init__(self, cluster: Cluster, *, aim: Aim, take: Take, namespace: str = NAMESPACE) -> None:
+        """Prepare; nothing is asked. ``take`` is called from several threads."""
+        self._cluster, self._aim, self._take = cluster, aim, take
         self._lease = ObjectRef("coordination.k8s.io/v1", "Lease", namespace, "gpu-provision-operator")
         self._keepers: dict[str, Keeper] = {}
         self._stopping = threading.Event()
         self._mirror: Mirror | None = None
+        self._is_leader = False
+        self._turned_at = time.monotonic()
+
+    def look(self) -> Snapshot:
+        """Return the figures of this moment; from any thread."""
+        keepers = list(self._keepers.values())
+        return Snapshot(self._is_leader, self._cluster.requests, {keeper.name: keeper.figures for keeper in keepers})
+
+    def why_dead(self) -> str:
+        """Say why this process is of no use any more; empty if it is."""
+        if dead := [keeper.name for keeper in list(self._keepers.values()) if not keeper.is_alive]:
+            return f"nobody looks after {', '.join(dead)} any more"
+        silent = time.monotonic() - self._turned_at
+        return f"the controller has been silent for {silent:.0f} s" if silent > _DEAD_SECONDS else ""
+
+    def why_unready(self) -> str:
+        """Say why this controller could neither lead nor take over now; empty if it could."""
+        silent = self._cluster.silence.seconds
+        return f"the API server has not answered for {silent:.0f} s" if silent else ""
 
     def stop(self) -> None:
         """End after the current steps, with lease and locks given back; from any thread."""
@@ -52,16 +74,18 @@ class Controller:
     def run(self) -> None:
         """Wait for the leadership, lead, and begin again if it is lost, until `stop` is called."""
         while not self._stopping.is_set():
+            self._turned_at = time.monotonic()
             try:
                 self._serve()
-            except ProvisionError:
+            except ProvisionError as error:
+                self._take(Note(reason="Waiting", message=str(error), is_warning=True))
                 self._stopping.wait(RENEW_SECONDS)  # the API server does not answer, or refuses us: ask again
 
     def _serve(self) -> None:
         leadership = Leadership(self._cluster, self._lease, identity())
         with self._following(of_one(self._lease)) as mirror:
             while not self._stopping.is_set() and not leadership.wait(mirror):
-                pass
+                self._turned_at = time.monotonic()
         if not self._stopping.is_set():
             self._lead(leadership)
 
@@ -75,14 +99,18 @@ class Controller:
                 self._mirror = None
 
     def _lead(self, leadership: Leadership) -> None:
+        self._take(Note(reason="Leading", message=f"{leadership.identity} leads"))
+        self._is_leader = True
         try:
-            with self._following(_STACKS, _NODES) as mirror:
+            with self._following(_STACKS) as mirror:
                 while not self._stopping.is_set():
+                    self._turned_at = time.monotonic()
                     if leadership.renew_in() == 0.0 and not leadership.renew():
                         return
                     self._attend(mirror)
                     mirror.wait(leadership.renew_in())
         finally:
+            self._is_leader = False
             self._dismiss(list(self._keepers))
             leadership.give_back()
 
@@ -90,13 +118,15 @@ class Controller:
         """Have a keeper for every stack, told what the stack is now."""
         stacks = {str(stack["metadata"]["uid"]): stack for stack in mirror.of(_STACKS).values()}
         self._dismiss([uid for uid in self._keepers if uid not in stacks])
+        if len(stacks) > 1:
+            mirror.follow(_NODES)
         hindrances = _hindrances(stacks.values(), mirror)
         for uid, stack in stacks.items():
             wish = Wish(stack, hindrances.get(stack["metadata"]["name"]))
             if uid in self._keepers:
                 self._keepers[uid].take(wish)
             else:
-                self._keepers[uid] = Keeper(self._cluster, wish, aim=self._aim)
+                self._keepers[uid] = Keeper(self._cluster, wish, aim=self._aim, take=self._take)
                 self._keepers[uid].start()
 
     def _dismiss(self, uids: Iterable[str]) -> None:

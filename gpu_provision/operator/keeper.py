@@ -11,8 +11,11 @@ from gpu_provision.engine.removing import Removing, Terms, look
 from gpu_provision.model.cluster import ref_of
 from gpu_provision.model.findings import ProvisionError
 from gpu_provision.model.inventory import Inventory
+from gpu_provision.model.progress import Event
 from gpu_provision.operator.backoff import Backoff
 from gpu_provision.operator.conditions import Halt, Reason, halt_of
+from gpu_provision.operator.figures import StackFigures
+from gpu_provision.operator.notes import Note, Take
 from gpu_provision.operator.stack import inventory_of
 from gpu_provision.operator.stacks import Reporter, hold, let_go
 from gpu_provision.operator.upkeep import Upkeep
@@ -27,15 +30,30 @@ _ASK_AGAIN_SECONDS = 60.0
 class Keeper:
     """Carries out the last wish for one stack."""
 
-    def __init__(self, cluster: Cluster, wish: Wish, *, aim: Aim) -> None:
-        """Prepare; `start` begins."""
-        self._cluster, self._wish, self._aim = cluster, wish, aim
-        self._reporter = Reporter(cluster, wish.stack)
+    def __init__(self, cluster: Cluster, wish: Wish, *, aim: Aim, take: Take) -> None:
+        """Prepare; `start` begins. ``take`` is called from the keeper's thread."""
+        self._cluster, self._wish, self._aim, self._take = cluster, wish, aim, take
+        self._reporter = Reporter(cluster, wish.stack, take)
         self._backoff = Backoff()
         self._news = threading.Condition()
         self._upkeep: Upkeep | None = None
         self._stopped = False
         self._thread = threading.Thread(target=self._keep, name=f"stack {wish.name}", daemon=True)
+
+    @property
+    def name(self) -> str:
+        """Of the stack."""
+        return self._wish.name
+
+    @property
+    def figures(self) -> StackFigures:
+        """What is counted of it."""
+        return self._reporter.figures
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether its thread goes on; it ends by itself only by a mistake of ours."""
+        return self._thread.is_alive()
 
     def start(self) -> None:
         """Begin."""
@@ -80,7 +98,9 @@ class Keeper:
             self._halted(wish, halt)
             return
         hold(self._cluster, ref_of(wish.stack))
-        self._upkeep = Upkeep(wish, self._aim(inventory), self._reporter, is_over=lambda: self._is_over(wish))
+        self._upkeep = Upkeep(
+            wish, self._aim(inventory), self._reporter, self._take, is_over=lambda: self._is_over(wish)
+        )
         try:
             self._upkeep.go_on()
         finally:
@@ -91,7 +111,9 @@ class Keeper:
         """Take the stack off the cluster; let the object go only if the audit finds nothing left."""
         inventory = self._aim(inventory_of(wish.stack)[0] or _bare(wish.stack))
         terms = Terms()
-        removing = Removing(self._cluster, inventory, look(self._cluster, inventory, terms), terms)
+        removing = Removing(
+            self._cluster, inventory, look(self._cluster, inventory, terms), terms, lambda event: self._say(wish, event)
+        )
         self._reporter.report(wish.standing(is_working=True), time.monotonic())
         if halt := halt_of(removing.execute().findings, Reason.REMOVING):
             self._backoff.failed(time.monotonic())
@@ -99,6 +121,9 @@ class Keeper:
             return
         let_go(self._cluster, ref_of(wish.stack))
         self._rest(wish, _ASK_AGAIN_SECONDS)
+
+    def _say(self, wish: Wish, event: Event) -> None:
+        self._take(Note(reason="Removing", message=event.message, stack=wish.name))
 
     def _halted(self, wish: Wish, halt: Halt | None) -> None:
         """Say why nothing is done, and wait until something else is asked, or until it is time to try again."""

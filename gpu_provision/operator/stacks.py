@@ -13,6 +13,8 @@ from gpu_provision.cluster.errors import NotFound, Outdated
 from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import ProvisionError
 from gpu_provision.operator.conditions import Standing, status_of
+from gpu_provision.operator.figures import StackFigures
+from gpu_provision.operator.notes import Take, changes, post
 from gpu_provision.operator.stack import FINALIZER
 
 _PAUSE_SECONDS = 1.0  # between two writes of a status: a reader sees no more, and a rollout of a fleet writes no more
@@ -41,10 +43,16 @@ def _set_finalizers(cluster: Cluster, stack: ObjectRef, change: Callable[[list[s
 
 @dataclass(slots=True)
 class Reporter:
-    """Keeps the status of one stack current: the last word is always written, those in between at most every second."""
+    """Keeps the status of one stack current: the last word is always written, those in between at most every second.
+
+    Attributes:
+        take: Told what became of the stack, once it is written.
+    """
 
     cluster: Cluster
     stack: Manifest
+    take: Take
+    figures: StackFigures = field(default_factory=StackFigures)
     _written: dict[str, Any] = field(default_factory=dict)
     _not_before: float = float("-inf")
 
@@ -75,8 +83,15 @@ class Reporter:
             return True  # the stack has gone
         except ProvisionError:
             return False
+        self._tell(status)
         self._written = status
         return True
+
+    def _tell(self, status: dict[str, Any]) -> None:
+        self.figures.take_status(status)
+        for note in changes(self._written, status, self.stack["metadata"]["name"]):
+            self.take(note)
+            post(self.cluster, self.stack, note)
 
 
 def _timestamp() -> str:

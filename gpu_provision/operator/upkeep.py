@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from gpu_provision.cluster.watching import Mirror
@@ -11,14 +11,17 @@ from gpu_provision.engine.resident import Resident, Standpoint, followed
 from gpu_provision.engine.session import Session
 from gpu_provision.model.findings import ProvisionError
 from gpu_provision.model.inventory import Inventory
+from gpu_provision.model.progress import Event, State
 from gpu_provision.operator.agenda import Agenda
 from gpu_provision.operator.conditions import Halt, Standing, halt_of
+from gpu_provision.operator.notes import Note, Take
 from gpu_provision.operator.stacks import Reporter
 from gpu_provision.operator.wishes import Wish
 
 PATIENCE_SECONDS = 60.0
 """For how long the watches bear an API server that does not answer before the stack is read anew."""
 
+_MOST_NAMED = 3
 _LONGEST_WAIT, _LEAST_WAIT = 30.0, 0.05
 
 
@@ -33,6 +36,7 @@ class Upkeep:
     wish: Wish
     inventory: Inventory
     reporter: Reporter
+    take: Take
     is_over: Callable[[], bool]
     _agenda: Agenda = field(default_factory=Agenda)
     _mirror: Mirror | None = None
@@ -63,26 +67,32 @@ class Upkeep:
     def _turn(self, resident: Resident, mirror: Mirror) -> None:
         now = time.monotonic()
         found = resident.look(now)
+        self.reporter.figures.take_needs(len(found.needs), now)
+        self._agenda.look(found.needs, now)
         self._end(found, now)
-        if self._session is None and self._agenda.is_due(found.needs, now):
+        self._repair_at_once(found, now)
+        if self._session is None and self._agenda.is_due(now):
             self._begin(found, now)
         wait = self.reporter.report(self._standing(found), now)
         spent = time.monotonic() - now
-        wait = min(wait, resident.next_deadline(now), self._agenda.wait(now), _LONGEST_WAIT)
+        wait = min(wait, resident.next_deadline(now), self._agenda.wait(now, is_running=self._session is not None), _LONGEST_WAIT)
         mirror.wait(max(wait, _LEAST_WAIT))
         time.sleep(spent)  # many events, one look; looking takes half of the time
 
     def _standing(self, found: Standpoint) -> Standing:
+        if not found.needs and all(state.state is not State.FAILED for state in found.states.values()):
+            self._halt = None  # what stood in the way has gone by itself
         is_working = self._session is not None or bool(found.needs - self._agenda.undone)
         return self.wish.standing(seen=found.seen, states=found.states, is_working=is_working, halt=self._halt)
 
     def _begin(self, found: Standpoint, now: float) -> None:
         session = Session(self.inventory)
-        session.listen(lambda _: self.wake())
+        session.listen(self._tell)
         try:
             if not session.reading().plan.is_empty:
                 session.start()
                 self._session = session
+                self.take(Note(reason="RunStarted", message=_first(found.needs), stack=self.wish.name))
                 return
             self._halt = None
         except ProvisionError as error:
@@ -95,13 +105,39 @@ class Upkeep:
             return
         self._halt = _result(self._session)
         self._session = None
+        self._note_end(self._halt)
+        self.reporter.figures.take_run(now, is_well=self._halt is None)
         self._agenda.ran(found.needs, now, is_well=self._halt is None)
+
+    def _repair_at_once(self, found: Standpoint, now: float) -> None:
+        """Have a run end that waits for nodes while somebody edits objects: the next one begins with those."""
+        if self._session and self._session.is_following and self._agenda.is_edited(found.objects, now):
+            self._session.cancel()
+
+    def _note_end(self, halt: Halt | None) -> None:
+        message = halt.message if halt else "the stack is as declared"
+        reason = halt.reason if halt else "RunSucceeded"
+        self.take(Note(reason=reason, message=message, stack=self.wish.name, is_warning=halt is not None))
+
+    def _tell(self, event: Event) -> None:
+        self.wake()
+        place = " on ".join(filter(None, (event.component, event.node)))
+        told = " ".join(filter(None, (place, event.state.value if place else "", event.step, event.message)))
+        failed = event.state is State.FAILED
+        self.take(Note(reason="RunFailing" if failed else "Run", message=told, stack=self.wish.name, is_warning=failed))
 
     def _break_off(self) -> None:
         self._mirror = None
         if self._session:
             self._session.cancel()
             _result(self._session)
+
+
+def _first(needs: Collection[str]) -> str:
+    """Say what there is to do, in a line."""
+    named = sorted(needs)[:_MOST_NAMED]
+    more = f" and {len(needs) - len(named)} more" if len(needs) > len(named) else ""
+    return f"to do: {', '.join(named)}{more}"
 
 
 def _result(session: Session) -> Halt | None:

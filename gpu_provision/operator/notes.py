@@ -1,0 +1,80 @@
+"""What a controller has to say: a line of its log each, and of what users follow an Event of the stack as well."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from gpu_provision.cluster.client import Cluster
+from gpu_provision.model.cluster import Manifest
+from gpu_provision.model.findings import ProvisionError
+
+_MESSAGE = 1024  # characters: what the API server takes of an Event
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """Something that happened.
+
+    Attributes:
+        reason: One word in CamelCase, as Events have it.
+        stack: Name of the stack that it is about; empty if it is about the controller itself.
+        is_event: Whether who looks at the stack with kubectl is to find it there.
+    """
+
+    reason: str
+    message: str
+    stack: str = ""
+    is_warning: bool = False
+    is_event: bool = False
+
+
+Take = Callable[[Note], None]
+
+
+def changes(before: Mapping[str, Any], after: Mapping[str, Any], stack: str) -> Iterator[Note]:
+    """Yield what became of a stack between two statuses: what began, and what is over."""
+    known = {each["type"]: each for each in before.get("conditions") or ()}
+    for condition in after.get("conditions") or ():
+        kind, earlier = condition["type"], known.get(condition["type"], {})
+        is_other = (earlier.get("status"), earlier.get("reason")) != (condition["status"], condition["reason"])
+        if is_other and condition["status"] == "True":
+            message = condition["message"] or _WHEN_TRUE[kind]
+            is_warning = kind == "Degraded"
+            yield Note(reason=condition["reason"], message=message, stack=stack, is_warning=is_warning, is_event=True)
+        elif kind == "Degraded" and earlier.get("status") == "True" and condition["status"] == "False":
+            message = f"what stood in the way is over: {earlier['reason']}"
+            yield Note(reason="Recovered", message=message, stack=stack, is_event=True)
+
+
+_WHEN_TRUE = {
+    "Ready": "every component is as declared on every GPU node, and proven",
+    "Progressing": "a run is about to begin",
+    "Degraded": "see the status",
+}
+
+
+def post(cluster: Cluster, stack: Manifest, note: Note) -> None:
+    """Make an Event of a note. One that cannot be written is lost, as Events may be."""
+    metadata, now = stack["metadata"], datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    about = {key: stack[key] for key in ("apiVersion", "kind")} | {key: metadata[key] for key in ("name", "uid")}
+    event = {
+        "apiVersion": "v1",
+        "kind": "Event",
+        # Events of objects without a namespace are in this one.
+        "metadata": {"name": f"{metadata['name']}.{time.time_ns():x}", "namespace": "default"},
+        "involvedObject": about,
+        "type": "Warning" if note.is_warning else "Normal",
+        "reason": note.reason,
+        "message": note.message[:_MESSAGE],
+        "source": {"component": "gpu-provision"},
+        "firstTimestamp": now,
+        "lastTimestamp": now,
+        "count": 1,
+    }
+    with contextlib.suppress(ProvisionError):
+        cluster.create(event)
