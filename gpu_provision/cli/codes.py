@@ -11,6 +11,7 @@ NOTHING_MATCHES = "GP006"
 NOT_WRITABLE = "GP007"
 NO_SANDBOX = "GP009"
 NOT_AS_DECLARED = "GP010"
+NO_ENDPOINT = "GP011"
 NO_PLACE_FOR_REPORT = "GP370"
 NO_LOCAL_RECORD = "GP371"
 DAMAGED_LOCAL_RECORD = "GP372"
@@ -30,6 +31,7 @@ CODES: dict[str, str] = {
     NOT_WRITABLE: "A file or folder could not be written",
     NO_SANDBOX: "The sandbox that a command needs is not running",
     NOT_AS_DECLARED: "Validating needs a cluster that is as declared",
+    NO_ENDPOINT: "A controller cannot answer probes at the address that it was given",
     NO_PLACE_FOR_REPORT: "The page of a run cannot be written where it is to go",
     NO_LOCAL_RECORD: "A run is not on record on this machine, so there can be no page about it",
     DAMAGED_LOCAL_RECORD: "The local record of a run cannot be read",

@@ -53,6 +53,7 @@ _MODULES = {
     "drift": "drift",
     "history": "history",
     "destroy": "removal",
+    "operator": "operator",
     "plan": "online",
     "preflight": "preflight",
     "rbac": "rbac",
@@ -86,6 +87,7 @@ def cli() -> None:
     gpu-provision report          a page about a run that is over
     gpu-provision rollback        back to what was there before
     gpu-provision destroy         take all of it away again
+    gpu-provision operator        have the cluster hold itself to it
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
 
 

@@ -73,10 +73,14 @@ class Upkeep:
         self._repair_at_once(found, now)
         if self._session is None and self._agenda.is_due(now):
             self._begin(found, now)
-        wait = self.reporter.report(self._standing(found), now)
+        waits = (
+            self.reporter.report(self._standing(found), now),
+            self._agenda.wait(now, is_running=self._session is not None),
+            resident.next_deadline(now),
+            _LONGEST_WAIT,
+        )
         spent = time.monotonic() - now
-        wait = min(wait, resident.next_deadline(now), self._agenda.wait(now, is_running=self._session is not None), _LONGEST_WAIT)
-        mirror.wait(max(wait, _LEAST_WAIT))
+        mirror.wait(max(min(waits), _LEAST_WAIT))
         time.sleep(spent)  # many events, one look; looking takes half of the time
 
     def _standing(self, found: Standpoint) -> Standing:

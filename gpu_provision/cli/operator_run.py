@@ -1,0 +1,103 @@
+"""``gpu-provision operator run``: the controller, in a pod or anywhere else."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import click
+
+from gpu_provision.cli import codes, options
+from gpu_provision.cli.output import Output, write
+from gpu_provision.model.findings import ExitCode, Finding, UsageError
+from gpu_provision.model.inventory import Inventory
+
+if TYPE_CHECKING:
+    from gpu_provision.operator.controller import Controller
+    from gpu_provision.operator.notes import Note, Take
+
+_NAMESPACE = "gpu-operator"
+
+
+@click.command()
+@options.kubeconfig
+@options.context
+@click.option(
+    "--namespace", default=_NAMESPACE, show_default=True, metavar="NAME", help="Where controllers agree on who leads."
+)
+@click.option("--address", default="127.0.0.1", show_default=True, metavar="IP", help="Where to answer probes.")
+@click.option(
+    "--port", default=8080, show_default=True, metavar="PORT", type=click.IntRange(0, 65535), help="0: any free one."
+)
+@options.speaking
+def run(
+    *, kubeconfig: str | None, context: str | None, namespace: str, address: str, port: int, out: Output
+) -> ExitCode:
+    """Look after every stack of a cluster, until Ctrl-C or SIGTERM.
+
+    Several may run; one of them leads. What happens is told on stderr, a line each, with --json one JSON object each
+    on stdout. /healthz, /readyz and /metrics are answered at the port.
+    """
+    from gpu_provision.cluster.client import connect
+    from gpu_provision.operator.controller import Controller
+
+    def aim(inventory: Inventory) -> Inventory:
+        found = replace(inventory.cluster, kubeconfig=kubeconfig or "", context=context or "", sandbox="")
+        return replace(inventory, cluster=found)
+
+    take = _take(out)
+    controller = Controller(connect(kubeconfig or "", context or ""), aim=aim, take=take, namespace=namespace)
+    _answer(controller, address, port, take)
+    try:
+        controller.run()
+    except KeyboardInterrupt:
+        controller.stop()
+    return ExitCode.OK
+
+
+def _take(out: Output) -> Take:
+    def take(note: Note) -> None:
+        if out.json:
+            write(sys.stdout, json.dumps(_document(note), sort_keys=True))
+        else:
+            out.note(_text(note))
+
+    return take
+
+
+def _document(note: Note) -> dict[str, str]:
+    level = "warning" if note.is_warning else "info"
+    return {"time": _now(), "level": level, "stack": note.stack, "reason": note.reason, "message": note.message}
+
+
+def _text(note: Note) -> str:
+    place = f"{note.stack}: " if note.stack else ""
+    mark = "warning " if note.is_warning else ""
+    return f"{_now()} {mark}{place}{note.reason}: {note.message}"
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def _answer(controller: Controller, address: str, port: int, take: Take) -> None:
+    from gpu_provision.operator.endpoint import serve
+    from gpu_provision.operator.notes import Note
+
+    try:
+        found = serve(
+            address, port, look=controller.look, is_alive=controller.why_dead, is_ready=controller.why_unready
+        )
+    except OSError as error:
+        raise UsageError(
+            Finding(
+                code=codes.NO_ENDPOINT,
+                what=f"nothing can be answered at {address}:{port}",
+                evidence=error.strerror or str(error),
+                fix="choose another --port or --address; --port 0 takes any that is free",
+            )
+        ) from error
+    take(Note(reason="Answering", message=f"http://{address}:{found}/metrics, /healthz and /readyz"))
