@@ -33,7 +33,7 @@ _NAMESPACE = "gpu-operator"
     "--port", default=8080, show_default=True, metavar="PORT", type=click.IntRange(0, 65535), help="0: any free one."
 )
 @options.speaking
-def run(
+def run(  # noqa: PLR0913 - one argument per option
     *, kubeconfig: str | None, context: str | None, namespace: str, address: str, port: int, out: Output
 ) -> ExitCode:
     """Look after every stack of a cluster, until Ctrl-C or SIGTERM.
