@@ -1,0 +1,229 @@
+"""Stacks in the cluster, and a controller that holds the cluster to them: what users see with kubectl alone."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from gpu_provision.operator.definition import definition
+from gpu_provision.operator.stack import stack_of
+from tests.scenarios.test_removal import dump
+from tests.scenarios.world import World
+
+OPERANDS = "gpu-operator-resources"
+NEW, OLD = "580.178.04", "580.126.20"
+Make = Callable[..., World]
+
+
+class Home:
+    """A world with the definition of stacks in its cluster, and controllers."""
+
+    def __init__(self, world: World) -> None:
+        """Make the definition, and take the stack of the world's inventory for a start."""
+        self.world = world
+        self.spec: dict[str, Any] = stack_of(yaml.safe_load(world.inventory.read_text()))["spec"]
+        world.submit({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "gpu-operator"}})
+        world.submit(definition(), "--server-side")
+        world.kubectl("wait", "--for=condition=Established", "crd/gpustacks.gpu-provision.io")
+
+    def controller(self) -> Any:
+        """Start one more controller."""
+        command = (str(Path(sys.executable).parent / "gpu-provision"), "operator", "run", "--port", "0")
+        return self.world.start(*command, "--kubeconfig", str(self.world.kubeconfig))
+
+    def declare(self, name: str = "main", **sections: Any) -> None:
+        """Make a stack, or change sections of one."""
+        self.spec |= {
+            key: {**self.spec.get(key, {}), **value} if isinstance(value, dict) else value
+            for key, value in sections.items()
+        }
+        self.submit(name, self.spec)
+
+    def submit(self, name: str, spec: dict[str, Any]) -> None:
+        """Make a stack, or change it."""
+        stack = {
+            "apiVersion": "gpu-provision.io/v1alpha1",
+            "kind": "GPUStack",
+            "metadata": {"name": name},
+            "spec": spec,
+        }
+        self.world.submit(stack)
+
+    def status(self, name: str = "main") -> dict[str, Any]:
+        """Return the status of a stack; an empty one if it is about what was declared before."""
+        stack = self.world.json("gpustack", name)
+        status: dict[str, Any] = stack.get("status") or {}
+        is_current = status.get("observedGeneration") == stack["metadata"]["generation"]
+        return status if is_current else {}
+
+    def condition(self, kind: str, name: str = "main") -> dict[str, str]:
+        """Return a condition that is about what is declared now; an empty one if there is none."""
+        found = (each for each in self.status(name).get("conditions", ()) if each["type"] == kind)
+        return next(found, {"status": "", "reason": "", "message": ""})
+
+    def until(self, kind: str, status: str = "True", *, name: str = "main", reason: str = "") -> dict[str, str]:
+        """Wait until a condition holds, for a reason if one is given."""
+
+        def is_so() -> dict[str, str]:
+            found = self.condition(kind, name)
+            return found if found["status"] == status and found["reason"].startswith(reason) else {}
+
+        found: dict[str, str] = self.world.until(is_so)
+        return found
+
+
+@pytest.fixture
+def home(new_world: Make) -> Iterator[Callable[..., Home]]:
+    """Makes a home with a controller."""
+    with contextlib.ExitStack():
+
+        def made(*, controllers: int = 1, **fleet: Any) -> Home:
+            found = Home(new_world(**fleet))
+            for _ in range(controllers):
+                found.controller()
+            return found
+
+        yield made
+
+
+def pods(world: World, app: str) -> dict[str, str]:
+    """Return the uids of an operand's pods by name."""
+    found = world.json("pods", "-n", OPERANDS, "-l", f"app={app}")["items"]
+    return {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in found}
+
+
+def test_a_stack_is_brought_up_held_and_taken_away_again(home: Callable[..., Home]) -> None:
+    """From a bare cluster and back; in between somebody deletes and edits what is ours."""
+    made = home()
+    world, before = made.world, dump(made.world)
+    made.declare()
+    made.until("Ready")
+    status = made.status()
+    assert status["nodes"]["summary"] == "3/3"
+    assert status["nodes"]["gpus"] == 10
+    assert {row["state"] for row in status["components"]} == {"ready"}
+    assert made.condition("Degraded")["status"] == "False"
+
+    world.kubectl("delete", "daemonset", "-n", OPERANDS, "nvidia-dcgm-exporter")
+    world.until(
+        lambda: world.kubectl("get", "daemonset", "-n", OPERANDS, "nvidia-dcgm-exporter", check=False).code == 0
+    )
+    exporter = ("daemonset/nvidia-dcgm-exporter", "-n", OPERANDS)
+    world.kubectl("set", "image", *exporter, "*=busybox:1")
+    image = "jsonpath={.spec.template.spec.containers[0].image}"
+    world.until(lambda: "busybox" not in world.kubectl("get", *exporter, "-o", image).out)
+    world.until(lambda: made.condition("Ready")["status"] == "True")
+
+    events = world.json("events", "-n", "default", "--field-selector", "involvedObject.kind=GPUStack")["items"]
+    assert {"AllReady", "Converging"} <= {event["reason"] for event in events}
+    table = world.kubectl("get", "gpustacks").out
+    assert "3/3" in table, table
+
+    world.kubectl("delete", "gpustack", "main", "--timeout=60s")
+    assert _without_nfds_definitions(dump(world)) == before
+
+
+def _without_nfds_definitions(found: dict[str, Any]) -> dict[str, Any]:
+    """As with ``destroy``, definitions stay: others may have objects of them."""
+    return {key: item for key, item in found.items() if "nfd.k8s-sigs.io" not in key}
+
+
+@pytest.mark.real
+def test_another_version_of_the_driver_is_rolled_out(home: Callable[..., Home]) -> None:
+    made = home()
+    made.declare(driver={"version": OLD})
+    made.until("Ready")
+    drivers = pods(made.world, "nvidia-driver-daemonset")
+    made.declare(driver={"version": NEW})
+    made.until("Ready")
+    now = pods(made.world, "nvidia-driver-daemonset")
+    assert len(now) == 3
+    assert not set(now.values()) & set(drivers.values())
+    assert made.status()["rollout"]["summary"] == ""
+    assert made.status()["rollout"]["done"] == 3
+
+
+@pytest.mark.real
+def test_a_node_that_fails_is_named_with_its_first_cause_and_mends_by_itself(home: Callable[..., Home]) -> None:
+    made = home()
+    made.world.fault({"fault": "driver-build-fails", "node": "t4-2"})
+    made.declare(driver={"timeout": 8})
+    told = made.until("Degraded")
+    assert "driver on t4-2" in told["message"]
+    made.world.until(lambda: made.status()["nodes"]["ready"] == 2)
+    assert [row["name"] for row in made.status()["nodes"]["problems"]] == ["t4-2"]
+    made.world.fault()
+    made.until("Ready")
+    assert made.condition("Degraded")["status"] == "False"
+
+
+@pytest.mark.real
+def test_what_nobody_can_carry_out_is_told_and_leaves_what_runs(home: Callable[..., Home]) -> None:
+    """A stack without nodes; a value that the schema takes and that means nothing; two stacks for one node."""
+    made = home()
+    made.submit("main", {})
+    made.until("Degraded", reason="NoGPUNodes")
+    assert made.condition("Ready")["status"] == "False"
+    made.declare()
+    made.until("Ready")
+    drivers = pods(made.world, "nvidia-driver-daemonset")
+    made.declare(release="1.2.3")
+    assert "1.2.3" in made.until("Degraded", reason="InvalidSpec")["message"]
+    made.declare(release="26.7.0")
+    made.until("Ready")
+    assert pods(made.world, "nvidia-driver-daemonset") == drivers
+
+    made.submit("second", {"pools": made.spec["pools"], "nodes": [{"name": "t4-1", "pool": "t4"}]})
+    told = made.until("Degraded", name="second", reason="OverlappingStacks")["message"]
+    assert "stack main owns" in told
+    assert "t4-1" in told
+    made.world.kubectl("delete", "gpustack", "second", "--timeout=30s")
+    assert made.condition("Ready")["status"] == "True"
+    assert pods(made.world, "nvidia-driver-daemonset") == drivers
+
+
+@pytest.mark.real
+def test_a_node_that_joins_is_provisioned(home: Callable[..., Home]) -> None:
+    """Nobody lists it; its labels say that it is one of a pool's."""
+    made = home()
+    nodes = [node for node in made.spec["nodes"] if node["name"] != "t4-2"]
+    pools = made.spec["pools"] | {"late": {"gpu": {"model": "T4", "count": 1}, "node_selector": {"fleet": "late"}}}
+    made.declare(nodes=nodes, pools=pools)
+    made.until("Ready")
+    assert made.status()["nodes"]["total"] == 2
+    made.world.kubectl("label", "node", "t4-2", "fleet=late")
+    made.world.until(lambda: made.status().get("nodes", {}).get("summary") == "3/3")
+    made.until("Ready")
+
+
+def test_a_leader_that_is_killed_is_followed_by_another(home: Callable[..., Home]) -> None:
+    """In the middle of a rollout, again and again; the last one finishes it."""
+    made = home(controllers=0)
+    world = made.world
+    made.declare(driver={"version": OLD})
+    run = made.controller()
+    made.until("Ready")
+    drivers = pods(world, "nvidia-driver-daemonset")
+    made.declare(driver={"version": NEW})
+    for seconds in (1.0, 2.5):
+        other = made.controller()
+        with contextlib.suppress(Exception):
+            run.wait(seconds)
+        run.send_signal(signal.SIGKILL)
+        run = other
+    made.until("Ready")
+    now = pods(world, "nvidia-driver-daemonset")
+    assert len(now) == 3
+    assert not set(now.values()) & set(drivers.values())
+    run.send_signal(signal.SIGTERM)
+    assert run.wait(20) == 0
+    lease = json.loads(world.kubectl("get", "lease", "-n", "gpu-operator", "gpu-provision-operator", "-o", "json").out)
+    assert not lease["spec"].get("holderIdentity")
