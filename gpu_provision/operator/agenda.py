@@ -51,9 +51,9 @@ class Agenda:
         """Return in how many seconds to ask again although nothing has happened; infinity if nothing is to be done."""
         if is_running:
             return EDIT_SECONDS if self._since else float("inf")
-        settling = [since + SETTLE_SECONDS - now for need, since in self._since.items() if need not in self.undone]
-        waits = [seconds for seconds in settling if seconds > 0]
-        return min([*waits, self._backoff.left(now)] if self._since else [float("inf")])
+        left = self._backoff.left(now)
+        waits = (left if need in self.undone else since + SETTLE_SECONDS - now for need, since in self._since.items())
+        return max(0.0, min(waits, default=float("inf")))
 
     def ran(self, needs: Collection[str], now: float, *, is_well: bool) -> None:
         """Note the end of a run, and what is still to be done."""

@@ -7,7 +7,8 @@ import time
 from collections.abc import Callable
 
 from gpu_provision.cluster.client import Cluster
-from gpu_provision.engine.removing import Removing, Terms, look
+from gpu_provision.engine.removal_look import Terms, look
+from gpu_provision.engine.removing import Removing
 from gpu_provision.model.cluster import ref_of
 from gpu_provision.model.findings import ProvisionError
 from gpu_provision.model.inventory import Inventory
