@@ -31,6 +31,8 @@ sys.exit(f"imported {{heavy}}" if heavy else code)
         ["validate"],
         ["render"],
         ["rbac", "-q"],
+        ["operator", "stack"],
+        ["operator", "render", "-q"],
         ["plan", "--offline"],
         ["--version"],
     ],

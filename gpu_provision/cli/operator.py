@@ -1,12 +1,220 @@
-"""``gpu-provision operator``: the same tool, resident in a cluster."""
+"""``gpu-provision operator``: the same tool, resident in a cluster that holds itself to stacks."""
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 import click
 
+from gpu_provision.cli import confirmation, options
 from gpu_provision.cli.commands import Commands
+from gpu_provision.cli.inventory_file import chosen, loaded
+from gpu_provision.cli.output import Output
+from gpu_provision.cli.rendering import write_texts
+from gpu_provision.model.findings import ExitCode
+from gpu_provision.report import findings as findings_view
+from gpu_provision.report import yaml_text
+from gpu_provision.report.documents import document
+
+if TYPE_CHECKING:
+    from gpu_provision.cluster.client import Cluster
+    from gpu_provision.operator.manifests import Shape
+
+_NO_CONTROLLER = (
+    "No --image, so there is no controller in the cluster: build one of the Containerfile, or run it elsewhere"
+)
+
+_stacks = click.option(
+    "-i",
+    "--inventory",
+    "files",
+    metavar="FILE",
+    multiple=True,
+    help="The controller gets the rights for this inventory's stack; may be repeated."
+    " Default: stacks of any name in the usual namespaces.",
+)
+_image = click.option(
+    "--image", metavar="IMAGE", default="", help="The controller's image, made from the Containerfile."
+)
+_replicas = click.option(
+    "--replicas",
+    type=click.IntRange(min=1, max=9),
+    default=2,
+    show_default=True,
+    help="Controllers: one works, the others take over.",
+)
+_pull_secrets = click.option(
+    "--image-pull-secret",
+    "pull_secrets",
+    metavar="NAME",
+    multiple=True,
+    help="Secret of its namespace; may be repeated.",
+)
+_timeout = click.option(
+    "--timeout",
+    type=click.IntRange(min=1),
+    metavar="SECONDS",
+    default=300,
+    show_default=True,
+    help="How long each step may take.",
+)
 
 
 @click.group(cls=Commands, modules={"run": "operator_run"})
 def operator() -> None:
     """Have a cluster hold itself to the stacks (GPUStack) that it declares."""
+
+
+@operator.command()
+@options.inventory
+@options.speaking
+def stack(*, file: str | None, out: Output) -> None:
+    """Print an inventory as a GPUStack, for kubectl apply -f - or a repository that GitOps applies.
+
+    What is about hosts and connections is not in it; -v says what was left out.
+    """
+    from gpu_provision.inventory.parse import parse
+    from gpu_provision.inventory.source import read
+    from gpu_provision.operator.stack import spec_of, stack_of
+
+    loaded(file)  # what is wrong with it is told as for every other command
+    data = parse(read(chosen(file)))[0].data
+    made, left = stack_of(data), spec_of(data)[1]
+    if out.verbose:
+        out.note(f"Not in a stack: {', '.join(left)}")
+    out.result(document("operator stack", manifests=[made], left_out=list(left)), yaml_text.one(made))
+
+
+@operator.command()
+@_stacks
+@_image
+@_replicas
+@_pull_secrets
+@click.option(
+    "--kubernetes",
+    metavar="VERSION",
+    default="",
+    help="Version of the cluster, such as 1.20, if it is older than 1.21.",
+)
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), metavar="DIR", help="Write files for kubectl apply -k DIR."
+)
+@options.speaking
+def render(  # noqa: PLR0913 - one argument per option
+    *,
+    files: tuple[str, ...],
+    image: str,
+    replicas: int,
+    pull_secrets: tuple[str, ...],
+    kubernetes: str,
+    output: Path | None,
+    out: Output,
+) -> None:
+    """Print all that the operator consists of, without asking any cluster: definition, namespaces, rights, controller.
+
+    With --output, a folder that kubectl apply -k takes.
+    """
+    from gpu_provision.operator.manifests import budget_version, grouped, kustomization, manifests
+
+    shape = _shape(image, replicas, pull_secrets, budget_version(kubernetes))
+    made = manifests(shape, [loaded(file) for file in files])
+    if not image:
+        out.note(f"{_NO_CONTROLLER}.")
+    if output is None:
+        out.result(document("operator render", manifests=made, files=[]), yaml_text.stream(made))
+        return
+    texts = {name: yaml_text.stream(group) for name, group in grouped(made).items()}
+    texts["kustomization.yaml"] = yaml_text.one(kustomization(list(texts)))
+    paths = [str(path) for path in write_texts(output, texts)]
+    out.result(document("operator render", manifests=made, files=paths), "\n".join(paths))
+
+
+def _shape(image: str, replicas: int, pull_secrets: tuple[str, ...], budget_version: str = "policy/v1") -> Shape:
+    from gpu_provision.operator.manifests import Shape
+
+    return Shape(image=image, replicas=replicas, pull_secrets=pull_secrets, budget_version=budget_version)
+
+
+@operator.command()
+@_stacks
+@_image
+@_replicas
+@_pull_secrets
+@options.kubeconfig
+@options.context
+@_timeout
+@options.yes
+@options.speaking
+def install(  # noqa: PLR0913 - one argument per option
+    *,
+    files: tuple[str, ...],
+    image: str,
+    replicas: int,
+    pull_secrets: tuple[str, ...],
+    kubeconfig: str | None,
+    context: str | None,
+    timeout: int,
+    yes: bool,
+    out: Output,
+) -> ExitCode:
+    """Put the operator into the cluster that kubectl speaks to, or bring it up to date; again, nothing changes."""
+    from gpu_provision.operator import installing
+
+    cluster = _cluster(kubeconfig, context)
+    if not _agreed(cluster, "Install the operator", yes=yes, out=out):
+        return ExitCode.FAILED
+    if not image:
+        out.note(f"{_NO_CONTROLLER}.")
+    stacks = [loaded(file) for file in files]
+    shape = _shape(image, replicas, pull_secrets)
+    written = installing.install(cluster, shape, stacks, seconds=timeout, say=out.note)
+    names = [str(ref) for ref in written]
+    text = "\n".join(
+        [*names, f"{len(names)} objects were made or changed." if names else "Everything is as it should be."]
+    )
+    out.result(document("operator install", cluster=cluster.name, written=names), text)
+    return ExitCode.OK
+
+
+@operator.command()
+@options.kubeconfig
+@options.context
+@click.option("--with-stacks", is_flag=True, help="Stacks go first, with everything that they have installed.")
+@_timeout
+@options.yes
+@options.speaking
+def uninstall(  # noqa: PLR0913 - one argument per option
+    *, kubeconfig: str | None, context: str | None, with_stacks: bool, timeout: int, yes: bool, out: Output
+) -> ExitCode:
+    """Take the operator off the cluster; not while there are stacks, unless they are to go as well.
+
+    What stacks have installed is taken off by the controller, so that one has to run.
+    """
+    from gpu_provision.operator import installing
+
+    cluster = _cluster(kubeconfig, context)
+    what = "Remove the operator and all GPU stacks" if with_stacks else "Remove the operator"
+    if not _agreed(cluster, what, yes=yes, out=out):
+        return ExitCode.FAILED
+    gone, told = installing.uninstall(cluster, with_stacks=with_stacks, seconds=timeout, say=out.note)
+    names = [str(ref) for ref in gone]
+    text = "\n".join([*names, f"{len(names)} objects were deleted." if names else "There is no operator."])
+    out.result(document("operator uninstall", told, cluster=cluster.name, deleted=names), text)
+    if told and not out.json:
+        out.note(findings_view.text(told, out.error_style))
+    return ExitCode.OK
+
+
+def _cluster(kubeconfig: str | None, context: str | None) -> Cluster:
+    from gpu_provision.cluster.client import connect
+    from gpu_provision.inventory.paths import home
+
+    return connect(str(home(kubeconfig)) if kubeconfig else "", context or "")
+
+
+def _agreed(cluster: Cluster, what: str, *, yes: bool, out: Output) -> bool:
+    if yes:
+        return True
+    confirmation.require_terminal(out)
+    return confirmation.given(f"{what} on {cluster.name} ({cluster.server})?")

@@ -14,15 +14,21 @@ HEADER = "# Rendered by gpu-provision; the next render writes over it.\n"
 
 
 def write_files(folder: Path, manifests: Mapping[str, list[Manifest]]) -> tuple[Path, ...]:
-    """Write one file per component and remove files of an earlier render that are no longer wanted.
-
-    Raises UsageError if the folder cannot be written. Files that we did not write are left alone.
-    """
+    """Write one file per component; return them in order. Raises UsageError as `write_texts`."""
     texts = {
-        folder / f"{number:02}-{component.replace('_', '-')}.yaml": HEADER + yaml_text.stream(group)
+        f"{number:02}-{component.replace('_', '-')}.yaml": yaml_text.stream(group)
         for number, (component, group) in enumerate(manifests.items(), start=1)
         if group
     }
+    return write_texts(folder, texts)
+
+
+def write_texts(folder: Path, named: Mapping[str, str]) -> tuple[Path, ...]:
+    """Write YAML files by name, and remove those of an earlier render that are no longer wanted.
+
+    Raises UsageError if the folder cannot be written. Files that we did not write are left alone.
+    """
+    texts = {folder / name: HEADER + text for name, text in named.items()}
     try:
         folder.mkdir(parents=True, exist_ok=True)
         _remove_stale(folder, texts)

@@ -11,7 +11,9 @@ from gpu_provision.model.access import Permission
 from gpu_provision.model.cluster import Manifest
 from gpu_provision.planning.rules import rules_of, without
 
-_ALWAYS_THERE = frozenset({"kube-system"})
+ALWAYS_THERE = frozenset({"default", "kube-system"})
+"""Namespaces that nobody has to make, or may delete."""
+
 _LABELS = {"app.kubernetes.io/name": "gpu-provision"}
 
 
@@ -40,7 +42,7 @@ def roles(name: str, permissions: Iterable[Permission], subjects: Sequence[Subje
     of_cluster = [one for one in wanted if not one.namespace]
     own = without((one for one in wanted if one.namespace), of_cluster)
     namespaces = sorted({one.namespace for one in own})
-    found = [manifest(("v1", "Namespace"), namespace) for namespace in namespaces if namespace not in _ALWAYS_THERE]
+    found = [manifest(("v1", "Namespace"), namespace) for namespace in namespaces if namespace not in ALWAYS_THERE]
     found += _bound("ClusterRole", name, "", of_cluster, subjects)
     for namespace in namespaces:
         found += _bound("Role", name, namespace, [one for one in own if one.namespace == namespace], subjects)

@@ -1,0 +1,226 @@
+"""Puts the operator into a cluster, and takes it out again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from gpu_provision.cluster import strangers
+from gpu_provision.cluster.client import Cluster
+from gpu_provision.cluster.observe import NAMESPACE, POD
+from gpu_provision.cluster.watching import Mirror, Scope
+from gpu_provision.engine.resident import of_one
+from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, ref_of
+from gpu_provision.model.findings import Finding, RunFailed, Severity
+from gpu_provision.model.inventory import Inventory
+from gpu_provision.operator import codes, definition, manifests
+from gpu_provision.operator.definition import DEFINITION, LABELS
+from gpu_provision.operator.manifests import NAME, Shape
+from gpu_provision.operator.stack import STACK, label_of
+from gpu_provision.planning.roles import ALWAYS_THERE
+
+MANAGER = "gpu-provision-operator"
+"""Field manager; another one than a stack's, which has some of the same namespaces."""
+
+_BUDGETS = ("policy/v1", "policy/v1beta1")
+_PATIENCE_SECONDS = 60.0
+_LABELLED = ",".join(f"{key}={value}" for key, value in LABELS.items())
+_RBAC = "rbac.authorization.k8s.io/v1"
+_CONTROLLER = (*(Kind(version, "PodDisruptionBudget") for version in _BUDGETS), Kind("apps/v1", "Deployment"))
+_RIGHTS = (
+    *(Kind(_RBAC, kind) for kind in ("ClusterRoleBinding", "RoleBinding", "ClusterRole", "Role")),
+    Kind("v1", "ServiceAccount"),
+)
+_ROLE, _LEASE = Kind(_RBAC, "Role"), Kind("coordination.k8s.io/v1", "Lease")
+_MOST_NAMED = 5
+
+Say = Callable[[str], None]
+
+
+def install(
+    cluster: Cluster, shape: Shape, stacks: Sequence[Inventory], *, seconds: float, say: Say = lambda _: None
+) -> tuple[ObjectRef, ...]:
+    """Make everything of the operator as it should be; return what was made or changed.
+
+    Args:
+        stacks: Those that the controller gets the rights for; none for stacks of any name.
+        seconds: How long the definition and the controller may take to be in force.
+        say: Told what is waited for.
+
+    Raises:
+        RunFailed: It takes longer.
+        Refused, Rejected, Unreachable: As the API server answers.
+    """
+    until = time.monotonic() + seconds
+    wanted = manifests.manifests(replace(shape, budget_version=_budget_version(cluster)), stacks)
+    written = [*_applied(cluster, wanted[:1])]
+    _await(cluster, ref_of(wanted[0]), _is_established, until, say)
+    written += _applied(cluster, wanted[1:])
+    if shape.image:
+        _await(cluster, ObjectRef("apps/v1", "Deployment", manifests.NAMESPACE, NAME), _is_available, until, say)
+    return tuple(written)
+
+
+def _budget_version(cluster: Cluster) -> str:
+    return next((version for version in _BUDGETS if "poddisruptionbudgets" in cluster.served(version)), _BUDGETS[0])
+
+
+def _applied(cluster: Cluster, wanted: Iterable[Manifest]) -> Iterator[ObjectRef]:
+    for item in wanted:
+        ref = ref_of(item)
+        before = cluster.get(ref)
+        after = cluster.apply(item, manager=MANAGER).object
+        if before is None or before["metadata"]["resourceVersion"] != after["metadata"]["resourceVersion"]:
+            yield ref
+
+
+def _is_established(live: Manifest) -> bool:
+    conditions = (live.get("status") or {}).get("conditions") or ()
+    return any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
+
+
+def _is_available(deployment: Manifest) -> bool:
+    status, wanted = deployment.get("status") or {}, deployment["spec"]["replicas"]
+    is_current = bool(status.get("observedGeneration", 0) >= deployment["metadata"]["generation"])
+    return is_current and all(
+        status.get(key, 0) == wanted for key in ("replicas", "updatedReplicas", "availableReplicas")
+    )
+
+
+def _await(cluster: Cluster, ref: ObjectRef, is_so: Callable[[Manifest], bool], until: float, say: Say) -> None:
+    def is_reached(found: Sequence[Manifest]) -> bool:
+        return any(map(is_so, found))
+
+    if not _reached(cluster, of_one(ref), is_reached, until, lambda: say(f"waiting for {ref}")):
+        where = f" -n {ref.namespace}" if ref.namespace else ""
+        kind = f"{ref.kind.lower()}/{ref.name}"
+        raise RunFailed(_late(str(ref), "is not ready in time", f"kubectl{where} describe {kind}"))
+
+
+def _reached(
+    cluster: Cluster,
+    scope: Scope,
+    is_so: Callable[[Sequence[Manifest]], bool],
+    until: float,
+    on_wait: Callable[[], None],
+) -> bool:
+    """Wait until something is so of the objects of a scope; say whether it was in time."""
+    with Mirror(cluster, (scope,), patience=_PATIENCE_SECONDS) as mirror:
+        told = False
+        while not is_so([*mirror.of(scope).values()]):
+            left = until - time.monotonic()
+            if left <= 0:
+                return False
+            if not told:
+                on_wait()
+                told = True
+            mirror.wait(left)
+        return True
+
+
+def uninstall(
+    cluster: Cluster, *, with_stacks: bool, seconds: float, say: Say = lambda _: None
+) -> tuple[tuple[ObjectRef, ...], tuple[Finding, ...]]:
+    """Take the operator off a cluster; return what was deleted, and what a reader should know.
+
+    Args:
+        with_stacks: Whether stacks go first, which the controller takes off the cluster.
+        seconds: How long the stacks may take, and then the controller.
+        say: Told what is waited for.
+
+    Raises:
+        RunFailed: There are stacks, nothing was removed; or something does not go.
+        Refused, Rejected, Unreachable: As the API server answers.
+    """
+    gone = _without_stacks(cluster, with_stacks=with_stacks, seconds=seconds, say=say)
+    gone += _deleted(cluster, _found(cluster, _CONTROLLER))
+    pods = Scope(POD, _LABELLED)
+    if not _reached(
+        cluster,
+        pods,
+        lambda found: not found,
+        time.monotonic() + seconds,
+        lambda: say("waiting for the controller to end"),
+    ):
+        advice = f"kubectl -n {manifests.NAMESPACE} get pods"
+        raise RunFailed(_late("the controller's pods", "are still there", advice))
+    rights = _found(cluster, _RIGHTS)
+    homes = {ref.namespace for ref, _ in rights if ref.type == _ROLE} | {manifests.NAMESPACE}
+    gone += _deleted(cluster, [*rights, *_existing(cluster, _rest())])
+    emptied, told = _emptied(cluster, sorted(homes - ALWAYS_THERE))
+    return (*gone, *emptied), tuple(told)
+
+
+def _without_stacks(cluster: Cluster, *, with_stacks: bool, seconds: float, say: Say) -> list[ObjectRef]:
+    stacks = cluster.list(STACK).items
+    if not stacks:
+        return []
+    if not with_stacks:
+        raise RunFailed(_refusal([stack["metadata"]["name"] for stack in stacks]))
+    refs = _deleted(cluster, [(ref_of(stack), stack) for stack in stacks])
+    names = ", ".join(label_of(ref.name) for ref in refs)
+    if not _reached(
+        cluster, Scope(STACK), lambda found: not found, time.monotonic() + seconds, lambda: say(f"waiting for {names}")
+    ):
+        advice = "kubectl get gpus tells why; a controller has to run: gpu-provision operator run, if none does"
+        raise RunFailed(_late(names, "is still there", advice))
+    return refs
+
+
+def _refusal(names: Sequence[str]) -> Finding:
+    return Finding(
+        code=codes.STACKS_EXIST,
+        where=", ".join(map(label_of, names)),
+        what="there are stacks, and without the operator nobody takes them off the cluster",
+        fix="--with-stacks removes them first, with everything that they have installed",
+    )
+
+
+def _late(where: str, what: str, fix: str) -> Finding:
+    return Finding(code=codes.NOT_IN_TIME, where=where, what=what, fix=fix)
+
+
+def _rest() -> Iterator[ObjectRef]:
+    yield ObjectRef(*_LEASE, manifests.NAMESPACE, NAME)
+    yield ObjectRef(*DEFINITION, "", definition.NAME)
+
+
+def _found(cluster: Cluster, kinds: Iterable[Kind]) -> list[tuple[ObjectRef, Manifest]]:
+    lists = (cluster.list(kind, label_selector=_LABELLED).items for kind in kinds)
+    return [(ref_of(item), item) for items in lists for item in items]
+
+
+def _existing(cluster: Cluster, refs: Iterable[ObjectRef]) -> Iterator[tuple[ObjectRef, Manifest]]:
+    for ref in refs:
+        if live := cluster.get(ref):
+            yield ref, live
+
+
+def _deleted(cluster: Cluster, found: Iterable[tuple[ObjectRef, Manifest]]) -> list[ObjectRef]:
+    refs = []
+    for ref, live in found:
+        cluster.delete(ref, uid=live["metadata"]["uid"])
+        refs.append(ref)
+    return refs
+
+
+def _emptied(cluster: Cluster, names: Iterable[str]) -> tuple[list[ObjectRef], list[Finding]]:
+    """Delete the namespaces that hold nothing any more; say what is in the others."""
+    gone, kinds, told = [], strangers.resources(cluster), []
+    for ref, live in _existing(cluster, (ObjectRef(*NAMESPACE, "", name) for name in names)):
+        if seen := strangers.in_namespace(cluster, ref.name, kinds, ()):
+            told.append(_kept(ref, seen))
+        else:
+            gone += _deleted(cluster, [(ref, live)])
+    return gone, told
+
+
+def _kept(ref: ObjectRef, seen: Sequence[str]) -> Finding:
+    return Finding(
+        code=codes.NAMESPACE_STAYS,
+        where=str(ref),
+        what="stays, since something is in it",
+        evidence=", ".join(seen[:_MOST_NAMED]),
+        severity=Severity.WARNING,
+    )

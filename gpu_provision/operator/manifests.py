@@ -1,0 +1,176 @@
+"""All that makes up the operator in a cluster: definition, namespace, rights, controller. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gpu_provision.components.objects import manifest, service_account
+from gpu_provision.model.cluster import Manifest
+from gpu_provision.model.inventory import Inventory
+from gpu_provision.operator.definition import LABELS, definition
+from gpu_provision.operator.rights import of_controller, of_stacks
+from gpu_provision.planning.roles import Subject, roles
+
+NAMESPACE, NAME = "gpu-operator", "gpu-provision-operator"
+"""Where the controller is, and what everything of it is called: also its Lease."""
+
+PORT = 8080
+_BUDGETS_SINCE = 21  # policy/v1: Kubernetes 1.21
+_FILES = ("definition.yaml", "namespaces.yaml", "rights.yaml", "controller.yaml")
+_FILE_OF = {
+    "CustomResourceDefinition": "definition.yaml",
+    "Namespace": "namespaces.yaml",
+    "Deployment": "controller.yaml",
+    "PodDisruptionBudget": "controller.yaml",
+}
+_USER = 65532  # as the Containerfile has it; any will do but root
+_SELECTOR = LABELS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """How the controller runs.
+
+    Attributes:
+        image: Its image; empty for no controller in the cluster: it runs elsewhere.
+        replicas: How many; one works, the others wait to take over.
+        pull_secrets: Names of Secrets in its namespace.
+        budget_version: API version of PodDisruptionBudgets: ``policy/v1beta1`` before Kubernetes 1.21.
+    """
+
+    image: str = ""
+    replicas: int = 2
+    pull_secrets: tuple[str, ...] = ()
+    budget_version: str = "policy/v1"
+
+
+def manifests(shape: Shape, stacks: Iterable[Inventory] = ()) -> list[Manifest]:
+    """Return all objects, in an order in which they can be applied.
+
+    Args:
+        stacks: Those that the controller gets the rights for; none for stacks of any name in the usual namespaces.
+    """
+    account = Subject("ServiceAccount", NAME, NAMESPACE)
+    wanted = {*of_stacks(stacks), *of_controller(NAMESPACE, NAME)}
+    rights = roles(NAME, wanted, [account])
+    namespaces = [item for item in rights if item["kind"] == "Namespace"]
+    found = [definition(), *(_labelled(item) if _is_home(item) else item for item in namespaces)]
+    found.append(service_account(NAME, NAMESPACE, LABELS))
+    found += [_labelled(item) for item in rights if item["kind"] != "Namespace"]
+    return found + (_controller(shape) if shape.image else [])
+
+
+def budget_version(kubernetes: str) -> str:
+    """Return the API version of PodDisruptionBudgets in a version of Kubernetes; an unknown one counts as new."""
+    found = re.match(r"v?1\.(\d+)", kubernetes)
+    return "policy/v1beta1" if found and int(found[1]) < _BUDGETS_SINCE else "policy/v1"
+
+
+def grouped(found: Iterable[Manifest]) -> dict[str, list[Manifest]]:
+    """Return objects by the name of the file that they belong into, in an order in which files can be applied."""
+    files: dict[str, list[Manifest]] = {name: [] for name in _FILES}
+    for item in found:
+        files[_FILE_OF.get(item["kind"], "rights.yaml")].append(item)
+    return {name: items for name, items in files.items() if items}
+
+
+def kustomization(files: Sequence[str]) -> Manifest:
+    """Return what makes a folder of these files one that ``kubectl apply -k`` takes."""
+    return {"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization", "resources": [*files]}
+
+
+def _is_home(namespace: Manifest) -> bool:
+    return bool(namespace["metadata"]["name"] == NAMESPACE)
+
+
+def _labelled(item: Manifest) -> Manifest:
+    return {**item, "metadata": {**item["metadata"], "labels": dict(LABELS)}}
+
+
+def _controller(shape: Shape) -> list[Manifest]:
+    found = [_deployment(shape)]
+    if shape.replicas > 1:
+        budget = {"maxUnavailable": 1, "selector": {"matchLabels": _SELECTOR}}
+        found.append(_namespaced(shape.budget_version, "PodDisruptionBudget", budget))
+    return found
+
+
+def _namespaced(api_version: str, kind: str, spec: dict[str, Any]) -> Manifest:
+    return manifest((api_version, kind), NAME, namespace=NAMESPACE, labels=LABELS, spec=spec)
+
+
+def _deployment(shape: Shape) -> Manifest:
+    spec = {
+        "replicas": shape.replicas,
+        "selector": {"matchLabels": _SELECTOR},
+        "template": {"metadata": {"labels": dict(LABELS)}, "spec": _pod(shape)},
+    }
+    return _namespaced("apps/v1", "Deployment", spec)
+
+
+def _pod(shape: Shape) -> dict[str, Any]:
+    return {
+        "serviceAccountName": NAME,
+        "imagePullSecrets": [{"name": name} for name in shape.pull_secrets],
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": _USER,
+            "runAsGroup": _USER,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "affinity": _affinity(),
+        "tolerations": [
+            {"key": key, "operator": "Exists", "effect": "NoSchedule"}
+            for key in ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
+        ],
+        "containers": [_container(shape.image)],
+        "volumes": [{"name": "tmp", "emptyDir": {"sizeLimit": "64Mi"}}],
+    }
+
+
+def _affinity() -> dict[str, Any]:
+    """Prefer nodes without GPUs, which rollouts drain, and another node than the other controller's."""
+    no_gpu = {"key": "nvidia.com/gpu.present", "operator": "DoesNotExist"}
+    apart = {"labelSelector": {"matchLabels": _SELECTOR}, "topologyKey": "kubernetes.io/hostname"}
+    return {
+        "nodeAffinity": {
+            "preferredDuringSchedulingIgnoredDuringExecution": [
+                {"weight": 50, "preference": {"matchExpressions": [no_gpu]}}
+            ]
+        },
+        "podAntiAffinity": {
+            "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "podAffinityTerm": apart}]
+        },
+    }
+
+
+def _container(image: str) -> dict[str, Any]:
+    return {
+        "name": "operator",
+        "image": image,
+        "args": ["operator", "run", "--address", "0.0.0.0", "--port", str(PORT), "--json"],  # noqa: S104 - its pod's own
+        "env": [{"name": "HOME", "value": "/tmp"}],  # noqa: S108 - a volume of the pod's own
+        "ports": [{"name": "metrics", "containerPort": PORT, "protocol": "TCP"}],
+        "livenessProbe": _probe("/healthz", period=20, failures=3),
+        "readinessProbe": _probe("/readyz", period=5, failures=2),
+        "resources": {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}},
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],  # noqa: S108 - as above
+    }
+
+
+def _probe(path: str, *, period: int, failures: int) -> dict[str, Any]:
+    return {
+        "httpGet": {"path": path, "port": "metrics"},
+        "initialDelaySeconds": 5,
+        "periodSeconds": period,
+        "timeoutSeconds": 5,
+        "failureThreshold": failures,
+    }

@@ -1,0 +1,81 @@
+"""Stacks and the operator as files; what asks a cluster is shown by scenarios."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+
+from gpu_provision.report.documents import output_schema
+from tests.cli.harness import PROD, Run
+
+IMAGE = "registry.example.com/gpu-provision:0.1.0"
+
+
+@pytest.mark.parametrize(
+    "words", [["stack", "-i", str(PROD)], ["render"], ["render", "-i", str(PROD), "--image", IMAGE]]
+)
+def test_its_document_fits_the_schema(run: Run, words: list[str]) -> None:
+    """One JSON document, as of every command."""
+    document = run("operator", *words, "--json").document
+    assert document["command"] == f"operator {words[0]}"
+    jsonschema.validate(document, dict(output_schema()))
+
+
+def test_a_stack_is_printed_as_kubectl_takes_it(run: Run) -> None:
+    """One object, with what the inventory says of the cluster."""
+    ran = run("operator", "stack", "-i", PROD)
+    stack = yaml.safe_load(ran.out)
+    assert (stack["kind"], stack["metadata"]) == ("GPUStack", {"name": "prod"})
+    assert not {"ssh", "name"} & stack["spec"].keys()
+    assert (ran.code, ran.err) == (0, "")
+
+
+def test_what_a_stack_does_not_have_is_told_if_asked(run: Run) -> None:
+    """Whoever hands a cluster over wants to know what stays behind."""
+    assert "Not in a stack: name" in run("operator", "stack", "-i", PROD, "-v").err
+
+
+def test_an_invalid_inventory_is_no_stack(run: Run, tmp_path: Path) -> None:
+    """What is wrong with it is told as for every other command."""
+    broken = tmp_path / "broken.yaml"
+    broken.write_text("name: x\ncluster: {}\nrelease: 9.9.9\n", encoding="utf-8")
+    ran = run("operator", "stack", "-i", broken)
+    assert (ran.code, ran.out) == (65, "")
+    assert "GP130" in ran.err
+
+
+def test_the_operator_is_rendered_as_a_folder_for_kustomize(run: Run, tmp_path: Path) -> None:
+    """Every file that is written is named, and no other."""
+    folder = tmp_path / "operator"
+    run("operator", "render", "--image", IMAGE, "-o", folder)
+    kustomization = yaml.safe_load((folder / "kustomization.yaml").read_text(encoding="utf-8"))
+    written = {path.name for path in folder.iterdir()}
+    assert written == {*kustomization["resources"], "kustomization.yaml"}
+    assert "controller.yaml" in written
+    found = [item for path in folder.glob("*.yaml") for item in yaml.safe_load_all(path.read_text(encoding="utf-8"))]
+    assert {"Deployment", "PodDisruptionBudget", "ClusterRole"} <= {item["kind"] for item in found}
+
+
+def test_a_second_render_takes_back_what_is_no_longer_wanted(run: Run, tmp_path: Path) -> None:
+    """Without an image there is no controller, and no file of an earlier one that kubectl would apply."""
+    run("operator", "render", "--image", IMAGE, "-o", tmp_path)
+    ran = run("operator", "render", "-o", tmp_path)
+    assert not (tmp_path / "controller.yaml").exists()
+    assert "No --image" in ran.err
+
+
+@pytest.mark.parametrize("command", ["install", "uninstall"])
+def test_a_cluster_is_not_changed_without_being_asked(run: Run, tmp_path: Path, command: str) -> None:
+    """As with apply: a person agrees, or --yes."""
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(
+        "apiVersion: v1\nkind: Config\ncurrent-context: a\ncontexts: [{name: a, context: {cluster: a, user: a}}]\n"
+        "clusters: [{name: a, cluster: {server: 'https://127.0.0.1:1'}}]\nusers: [{name: a, user: {token: x}}]\n",
+        encoding="utf-8",
+    )
+    ran = run("operator", command, "--kubeconfig", kubeconfig)
+    assert ran.code == 64
+    assert "GP005" in ran.err

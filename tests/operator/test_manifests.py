@@ -1,0 +1,208 @@
+"""What the operator consists of: hardened, and with no more rights than it uses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, cast
+
+import pytest
+
+from gpu_provision.cluster.observe import MEMBER_KINDS
+from gpu_provision.cluster.paths import KINDS
+from gpu_provision.engine import needs, removal_needs
+from gpu_provision.model.access import Permission
+from gpu_provision.model.inventory import Inventory
+from gpu_provision.operator import controller, manifests
+from gpu_provision.operator.manifests import NAME, NAMESPACE, Shape, budget_version, grouped, kustomization
+from gpu_provision.operator.stack import inventory_of, stack_of
+from gpu_provision.planning.rules import grants
+
+IMAGE = "registry.example.com/gpu-provision:0.1.0"
+POOL = {"gpu": {"model": "T4", "count": 1}, "node_selector": {"gpu": "yes"}}
+
+
+def a_stack(name: str = "prod", **spec: Any) -> Inventory:
+    inventory, findings = inventory_of(stack_of({"name": name, "cluster": {}, "pools": {"gpu": POOL}, **spec}))
+    assert inventory is not None, findings
+    return inventory
+
+
+def made(*stacks: Inventory, **shape: Any) -> list[dict[str, Any]]:
+    return manifests.manifests(Shape(**{"image": IMAGE, **shape}), stacks)
+
+
+def of_kind(found: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
+    return [item for item in found if item["kind"] == kind]
+
+
+def pod_of(found: list[dict[str, Any]]) -> dict[str, Any]:
+    (deployment,) = of_kind(found, "Deployment")
+    spec: dict[str, Any] = deployment["spec"]["template"]["spec"]
+    return spec
+
+
+def rules(found: list[dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield every rule with the namespace that it holds in, empty for everywhere."""
+    for role in [*of_kind(found, "ClusterRole"), *of_kind(found, "Role")]:
+        yield from ((role["metadata"].get("namespace", ""), rule) for rule in role["rules"])
+
+
+def may(found: list[dict[str, Any]], wanted: Permission) -> bool:
+    return any(grants(rule, wanted) for namespace, rule in rules(found) if namespace in ("", wanted.namespace))
+
+
+def test_no_rule_has_a_wildcard() -> None:
+    """Least privilege: every right is named."""
+    words = {word for _, rule in rules(made()) for key in ("apiGroups", "resources", "verbs") for word in rule[key]}
+    assert "*" not in words
+
+
+@pytest.mark.parametrize("name", ["prod", "lab"])
+def test_a_stack_of_any_name_can_be_kept_and_removed(name: str) -> None:
+    """Whoever installs the operator does not know the stacks yet."""
+    inventory, found = a_stack(name), made()
+    wanted = needs.everything(inventory) | removal_needs.everything(inventory)
+    assert [one for one in sorted(wanted) if not may(found, one)] == []
+
+
+def test_a_known_stack_can_be_kept_wherever_it_is() -> None:
+    """With other namespaces, a licence and a runtime class of its own name."""
+    inventory = a_stack(
+        cluster={"namespace": "own"},
+        nfd={"namespace": "features"},
+        driver={"licensing_config": "licence", "repo_config": "sources"},
+        operator={"runtime_class": "own-class"},
+    )
+    wanted = needs.everything(inventory) | removal_needs.everything(inventory)
+    known, unknown = made(inventory), made()
+    assert [one for one in sorted(wanted) if not may(known, one)] == []
+    missing = {one.namespace for one in wanted if not may(unknown, one)}
+    assert {"own", "features"} <= missing
+
+
+def test_rights_for_a_known_stack_name_its_objects() -> None:
+    """What is known need not be granted for any name."""
+    lock = Permission("update", "coordination.k8s.io", "leases", "gpu-operator-resources", "prod")
+    other = lock._replace(name="other")
+    known, unknown = made(a_stack()), made()
+    assert (may(known, lock), may(known, other)) == (True, False)
+    assert (may(unknown, lock), may(unknown, other)) == (True, True)
+
+
+def test_secrets_are_read_only_if_a_stack_names_them() -> None:
+    """A watch of one secret has its name, and any namespace, as its path has none."""
+    assert not [rule for _, rule in rules(made()) if "secrets" in rule["resources"]]
+    found = made(a_stack(driver={"licensing_config": "licence"}))
+    named = [rule for _, rule in rules(found) if "secrets" in rule["resources"]]
+    assert named
+    assert all(rule["resourceNames"] == ["licence"] for rule in named)
+    assert {verb for rule in named for verb in rule["verbs"]} == {"get", "list", "watch"}
+
+
+def test_the_controller_may_answer_in_stacks_and_lead() -> None:
+    """The status is written apart from the rest; Events of what has no namespace are in this one."""
+    found, group = made(), "gpu-provision.io"
+    lease = Permission("update", "coordination.k8s.io", "leases", NAMESPACE, NAME)
+    for one in (
+        Permission("patch", group, "gpustacks/status"),
+        Permission("patch", group, "gpustacks"),
+        Permission("watch", group, "gpustacks"),
+        Permission("create", "", "events", "default"),
+        lease,
+    ):
+        assert may(found, one), one
+    assert not may(found, Permission("delete", group, "gpustacks"))
+    assert not may(found, lease._replace(name="other"))
+
+
+def test_the_controller_holds_the_lease_that_it_has_the_right_to() -> None:
+    """Both are named in one place, or a controller would wait for ever."""
+    nobody = cast("Any", None)
+    lease = controller.Controller(nobody, aim=nobody, take=nobody)._lease
+    assert (lease.namespace, lease.name) == (NAMESPACE, NAME)
+
+
+def test_the_pod_has_no_more_than_it_needs() -> None:
+    """As the restricted Pod Security Standard asks; and nothing is written but into its own volume."""
+    pod = pod_of(made())
+    (container,) = pod["containers"]
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert not {"hostNetwork", "hostPID", "hostIPC"} & pod.keys()
+    assert [volume for volume in pod["volumes"] if "emptyDir" not in volume] == []
+    assert container["resources"].keys() == {"requests", "limits"}
+
+
+def test_the_controller_is_probed_and_runs_as_in_the_cluster() -> None:
+    """Readiness and liveness are different questions."""
+    (container,) = pod_of(made())["containers"]
+    assert container["args"][:3] == ["operator", "run", "--address"]
+    assert container["image"] == IMAGE
+    paths = [container[probe]["httpGet"]["path"] for probe in ("livenessProbe", "readinessProbe")]
+    assert paths == ["/healthz", "/readyz"]
+    assert container["ports"][0]["containerPort"] == manifests.PORT
+
+
+def test_several_controllers_have_a_budget_and_a_single_one_has_none() -> None:
+    """A budget for one would keep its node from being drained."""
+    assert len(of_kind(made(), "PodDisruptionBudget")) == 1
+    assert of_kind(made(replicas=1), "PodDisruptionBudget") == []
+
+
+def test_without_an_image_there_is_no_controller_but_all_that_one_elsewhere_needs() -> None:
+    """``gpu-provision operator run`` outside the cluster."""
+    kinds = {item["kind"] for item in made(image="")}
+    assert {"CustomResourceDefinition", "ClusterRole", "ServiceAccount", "Namespace"} <= kinds
+    assert not {"Deployment", "PodDisruptionBudget"} & kinds
+
+
+def test_pull_secrets_of_the_controller_are_named() -> None:
+    """A registry of the company's own may want a password."""
+    assert pod_of(made(pull_secrets=("mirror",)))["imagePullSecrets"] == [{"name": "mirror"}]
+
+
+@pytest.mark.parametrize(
+    ("kubernetes", "expected"),
+    [("1.20", "policy/v1beta1"), ("v1.20.2", "policy/v1beta1"), ("1.21", "policy/v1"), ("", "policy/v1")],
+)
+def test_budgets_are_of_the_version_that_the_cluster_has(kubernetes: str, expected: str) -> None:
+    """One went with Kubernetes 1.25, the other came with 1.21."""
+    assert budget_version(kubernetes) == expected
+
+
+def test_everything_is_applied_before_what_needs_it() -> None:
+    """Namespaces before what is in them, rights before who uses them."""
+    kinds = [item["kind"] for item in made()]
+    assert kinds.index("CustomResourceDefinition") == 0
+    assert max(index for index, kind in enumerate(kinds) if kind == "Namespace") < kinds.index("ServiceAccount")
+    assert kinds.index("ClusterRole") < kinds.index("Deployment")
+
+
+def test_files_hold_every_object_once() -> None:
+    """In the order in which they can be applied, for whoever applies them one by one."""
+    found = made()
+    files = grouped(found)
+    assert list(files) == ["definition.yaml", "namespaces.yaml", "rights.yaml", "controller.yaml"]
+    assert sorted(map(str, found)) == sorted(str(item) for items in files.values() for item in items)
+    assert kustomization([*files])["resources"] == [*files]
+
+
+def test_namespaces_of_stacks_are_left_to_stacks() -> None:
+    """A label here would be one that the stack and the operator fight about."""
+    namespaces = {item["metadata"]["name"]: item["metadata"] for item in of_kind(made(), "Namespace")}
+    assert namespaces["gpu-operator-resources"] == {"name": "gpu-operator-resources"}
+    assert namespaces[NAMESPACE]["labels"]
+    assert "default" not in namespaces
+
+
+def test_what_is_followed_between_two_runs_may_be_followed() -> None:
+    """Every kind of which a stack can have objects is listed and watched, and what its declaration refers to."""
+    found = made(a_stack(driver={"repo_config": "sources", "licensing_config": "licence"}))
+    objects = [Permission("watch", kind.api_version.rpartition("/")[0], KINDS[kind]) for kind in MEMBER_KINDS]
+    named = [Permission("watch", "", "secrets", name="licence"), Permission("watch", "", "configmaps", name="sources")]
+    assert [one for one in (*objects, *named) if not may(found, one)] == []
