@@ -53,7 +53,7 @@ class Condition:
     type: str
     status: bool
     reason: Reason
-    message: str = ""
+    message: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +90,14 @@ def status_of(standing: Standing, before: Mapping[str, Any], now: str) -> dict[s
         "release": standing.release,
         "conditions": _timed(conditions, before.get("conditions") or (), now, standing.generation),
     }
-    return status | (_rows(standing.seen, standing.states or {}) if standing.seen else {})
+    return _without_empty_texts(status | (_rows(standing.seen, standing.states or {}) if standing.seen else {}))
+
+
+def _without_empty_texts(value: Any) -> Any:
+    """Leave out what says nothing. Some builds of Kubernetes 1.20 take an empty text in a custom object for null."""
+    if isinstance(value, Mapping):
+        return {key: _without_empty_texts(item) for key, item in value.items() if item != ""}
+    return [_without_empty_texts(item) for item in value] if isinstance(value, list) else value
 
 
 def halt_of(findings: Sequence[Finding], reason: Reason = Reason.HALTED) -> Halt | None:
@@ -113,18 +120,29 @@ def _told(sentences: Iterable[str]) -> str:
 def _conditions(standing: Standing) -> tuple[Condition, ...]:
     trouble = standing.halt or _trouble(standing)
     awaited = _awaited((standing.states or {}).values())
-    is_ready = not trouble and not standing.is_working and not awaited and standing.seen is not None
-    return (
-        _ready(trouble, awaited, is_ready=is_ready),
-        Condition("Progressing", standing.is_working, Reason.WORKING if standing.is_working else Reason.IDLE, awaited),
-        Condition("Degraded", bool(trouble), *((trouble.reason, trouble.message) if trouble else (Reason.WELL, ""))),
-    )
+    return _ready(standing, trouble, awaited), _progressing(standing, awaited), _degraded(trouble)
 
 
-def _ready(trouble: Halt | None, awaited: str, *, is_ready: bool) -> Condition:
+def _ready(standing: Standing, trouble: Halt | None, awaited: str) -> Condition:
     if trouble:
-        return Condition("Ready", is_ready, trouble.reason, trouble.message)
-    return Condition("Ready", is_ready, Reason.READY if is_ready else Reason.WORKING, awaited)
+        return Condition("Ready", status=False, reason=trouble.reason, message=trouble.message)
+    if standing.is_working or awaited or standing.seen is None:
+        return Condition("Ready", status=False, reason=Reason.WORKING, message=awaited or "a run is about to begin")
+    message = "every component is as declared on every GPU node, and proven"
+    return Condition("Ready", status=True, reason=Reason.READY, message=message)
+
+
+def _progressing(standing: Standing, awaited: str) -> Condition:
+    if standing.is_working:
+        message = awaited or "a run is about to begin"
+        return Condition("Progressing", status=True, reason=Reason.WORKING, message=message)
+    return Condition("Progressing", status=False, reason=Reason.IDLE, message=awaited or "nothing is to be done")
+
+
+def _degraded(trouble: Halt | None) -> Condition:
+    if trouble:
+        return Condition("Degraded", status=True, reason=trouble.reason, message=trouble.message)
+    return Condition("Degraded", status=False, reason=Reason.WELL, message="nothing has failed")
 
 
 def _trouble(standing: Standing) -> Halt | None:

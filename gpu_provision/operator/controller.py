@@ -107,6 +107,8 @@ class Controller:
                     self._turned_at = time.monotonic()
                     if leadership.renew_in() == 0.0 and not leadership.renew():
                         return
+                    if dead := self.why_dead():
+                        raise RuntimeError(dead)  # a mistake of ours: whoever started this process starts it anew
                     self._attend(mirror)
                     mirror.wait(leadership.renew_in())
         finally:

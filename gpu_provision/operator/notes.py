@@ -43,19 +43,11 @@ def changes(before: Mapping[str, Any], after: Mapping[str, Any], stack: str) -> 
         kind, earlier = condition["type"], known.get(condition["type"], {})
         is_other = (earlier.get("status"), earlier.get("reason")) != (condition["status"], condition["reason"])
         if is_other and condition["status"] == "True":
-            message = condition["message"] or _WHEN_TRUE[kind]
-            is_warning = kind == "Degraded"
-            yield Note(reason=condition["reason"], message=message, stack=stack, is_warning=is_warning, is_event=True)
+            reason, message = condition["reason"], condition["message"]
+            yield Note(reason=reason, message=message, stack=stack, is_warning=kind == "Degraded", is_event=True)
         elif kind == "Degraded" and earlier.get("status") == "True" and condition["status"] == "False":
             message = f"what stood in the way is over: {earlier['reason']}"
             yield Note(reason="Recovered", message=message, stack=stack, is_event=True)
-
-
-_WHEN_TRUE = {
-    "Ready": "every component is as declared on every GPU node, and proven",
-    "Progressing": "a run is about to begin",
-    "Degraded": "see the status",
-}
 
 
 def post(cluster: Cluster, stack: Manifest, note: Note) -> None:

@@ -14,7 +14,7 @@ from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import ProvisionError
 from gpu_provision.operator.conditions import Standing, status_of
 from gpu_provision.operator.figures import StackFigures
-from gpu_provision.operator.notes import Take, changes, post
+from gpu_provision.operator.notes import Note, Take, changes, post
 from gpu_provision.operator.stack import FINALIZER
 
 _PAUSE_SECONDS = 1.0  # between two writes of a status: a reader sees no more, and a rollout of a fleet writes no more
@@ -55,6 +55,7 @@ class Reporter:
     figures: StackFigures = field(default_factory=StackFigures)
     _written: dict[str, Any] = field(default_factory=dict)
     _not_before: float = float("-inf")
+    _trouble: str = ""
 
     def __post_init__(self) -> None:
         """Start from what is there."""
@@ -81,15 +82,25 @@ class Reporter:
             self.cluster.merge(ref_of(self.stack), {"status": gone | status}, part="status")
         except NotFound:
             return True  # the stack has gone
-        except ProvisionError:
+        except ProvisionError as error:
+            self._tell_trouble(str(error))
             return False
         self._tell(status)
         self._written = status
         return True
 
+    def _tell_trouble(self, message: str) -> None:
+        if message != self._trouble:
+            self._trouble = message
+            self.take(Note(reason="StatusNotWritten", message=message, stack=self._name, is_warning=True))
+
+    @property
+    def _name(self) -> str:
+        return str(self.stack["metadata"]["name"])
+
     def _tell(self, status: dict[str, Any]) -> None:
         self.figures.take_status(status)
-        for note in changes(self._written, status, self.stack["metadata"]["name"]):
+        for note in changes(self._written, status, self._name):
             self.take(note)
             post(self.cluster, self.stack, note)
 
