@@ -34,6 +34,7 @@ _RIGHTS = (
 )
 _ROLE, _LEASE = Kind(_RBAC, "Role"), Kind("coordination.k8s.io/v1", "Lease")
 _MOST_NAMED = 5
+_BARE = {"apiVersion", "kind", "metadata"}
 
 Say = Callable[[str], None]
 
@@ -70,6 +71,8 @@ def _applied(cluster: Cluster, wanted: Iterable[Manifest]) -> Iterator[ObjectRef
     for item in wanted:
         ref = ref_of(item)
         before = cluster.get(ref)
+        if before and item.keys() == _BARE and item["metadata"].keys() == {"name"}:
+            continue  # a namespace of stacks: that it is there is all that is asked
         after = cluster.apply(item, manager=MANAGER).object
         if before is None or before["metadata"]["resourceVersion"] != after["metadata"]["resourceVersion"]:
             yield ref

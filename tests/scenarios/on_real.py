@@ -47,6 +47,9 @@ class Cluster(Protocol):
     directory: Path
     node_flags: tuple[str, ...]
 
+    def kubeconfig_of(self, user: str) -> Path:
+        """The kubeconfig of somebody without rights; skip the test if nobody can be made up."""
+
     def audit(self) -> list[Request]:
         """Requests of the tool; skip the test if nobody keeps an audit log."""
 
@@ -88,6 +91,10 @@ class RealWorld(World):
         rights = self.cli("rbac", "-i", str(self.inventory), *options, *self._cluster.subject, check=True).out
         self.kubectl("apply", "-f", "-", stdin=rights)
         return ()
+
+    def kubeconfig_of(self, user: str) -> Path:
+        """A certificate for them."""
+        return self._cluster.kubeconfig_of(user)
 
     def edited(self) -> None:
         """Bind the rights that the inventory needs now."""
@@ -138,6 +145,10 @@ class OwnCluster:
         shown = plane.authority.issue("nodes", "127.0.0.1")
         self.node_flags: tuple[str, ...]
         self.node_flags = "--tls-cert-file", str(shown.certificate), "--tls-private-key-file", str(shown.key)
+
+    def kubeconfig_of(self, user: str) -> Path:
+        """A certificate of the control plane's own authority."""
+        return self._plane.kubeconfig_of(user)
 
     def audit(self) -> list[Request]:
         """Requests of the tool."""

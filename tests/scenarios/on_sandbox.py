@@ -35,11 +35,16 @@ class SandboxWorld(World):
 
     def give_rights(self, *options: str) -> tuple[str, ...]:
         """Give them to a user besides the administrator."""
-        access = self.cli("sandbox", "kubeconfig", "--fleet", str(self.fleet), "--user", _USER, check=True).out
+        access = self.kubeconfig_of(_USER)
         self.kubectl(
             "apply", "-f", "-", stdin=self.cli("rbac", "-i", str(self.inventory), *options, "--user", _USER).out
         )
-        return "--kubeconfig", access.strip()
+        return "--kubeconfig", str(access)
+
+    def kubeconfig_of(self, user: str) -> Path:
+        """A token of this sandbox for them."""
+        command = ("sandbox", "kubeconfig", "--fleet", str(self.fleet), "--user", user)
+        return Path(self.cli(*command, check=True).out.strip())
 
     def edited(self) -> None:
         """Nothing to do: who starts a sandbox may do everything there."""

@@ -83,6 +83,10 @@ class World(ABC):
         """Let the administrator apply what ``gpu-provision rbac`` prints; return the flags to run with no more."""
 
     @abstractmethod
+    def kubeconfig_of(self, user: str) -> Path:
+        """The kubeconfig of somebody who has no right until RBAC gives it."""
+
+    @abstractmethod
     def slow_down(self) -> None:
         """Make every request of the tool take its time, so that a kill can fall between two of them."""
 

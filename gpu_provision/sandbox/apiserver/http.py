@@ -18,6 +18,7 @@ from gpu_provision.sandbox.apiserver.forms import is_acceptable
 from gpu_provision.sandbox.apiserver.registry import Registry
 from gpu_provision.sandbox.apiserver.requestlog import Request, RequestLog, timestamp
 from gpu_provision.sandbox.apiserver.rest import handle, may_create, verb_of
+from gpu_provision.sandbox.apiserver.selectors import named_by
 from gpu_provision.sandbox.apiserver.status import StatusError, no_such_path, not_acceptable, too_large
 from gpu_provision.sandbox.apiserver.targets import Target, target
 
@@ -128,7 +129,11 @@ async def _body(request: web.Request) -> bytes:
 def _attempt(call: Call, found: Target) -> auth.Attempt:
     resource = f"{found.info.plural}/{found.subresource}" if found.subresource else found.info.plural
     namespace = found.name if found.info.storage == "/namespaces" else found.namespace
-    return auth.Attempt(call.user, verb_of(call), found.info.group, resource, namespace, found.name)
+    verb = verb_of(call)
+    name = found.name or (
+        named_by(call.query.get("fieldSelector", ""), found.info.storage) if verb in ("list", "watch") else ""
+    )
+    return auth.Attempt(call.user, verb, found.info.group, resource, namespace, name)
 
 
 def _response(request: web.Request, answer: Reply) -> web.Response:

@@ -171,6 +171,15 @@ def _field_term(part: str, storage: str) -> FieldTerm:
     return FieldTerm(field, operator != "!=", value)
 
 
+def named_by(text: str, storage: str) -> str:
+    """Return the name of the one object that a field selector can select; empty if it may be any, or is malformed."""
+    try:
+        names = {term.value for term in field_terms(text, storage) if term.equal and term.field == "metadata.name"}
+    except StatusError:
+        return ""
+    return names.pop() if len(names) == 1 else ""
+
+
 def _unknown_field(field: str, storage: str) -> StatusError:
     if storage in FIELDS:
         return bad_request(f"field label not supported: {field}")

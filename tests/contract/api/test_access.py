@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.contract.api.samples import configmap, core
+from tests.contract.api.samples import configmap, core, names
 from tests.contract.client import APPLY, Object, Server, until
 
 USER = "gpu-provision"
@@ -154,6 +154,23 @@ def test_a_rule_may_name_its_objects(server: Server, stranger: Server, namespace
     until(lambda: stranger.ask("GET", core(namespace, "configmaps", "one")).code == 200)
     assert stranger.ask("GET", core(namespace, "configmaps", "two")).code == 403
     assert stranger.ask("GET", core(namespace, "configmaps")).code == 403
+
+
+def test_a_list_and_a_watch_of_one_object_are_allowed_by_a_rule_that_names_it(
+    server: Server, stranger: Server, namespace: str, grant: Grant
+) -> None:
+    """The controller follows its lease, and the secrets that stacks name, with no more than that."""
+    server.make(core(namespace, "configmaps"), configmap("one"))
+    grant(rule("list", "watch", resource="configmaps", resourceNames=["one"]))
+    path = core(namespace, "configmaps")
+    until(lambda: stranger.ask("GET", f"{path}?fieldSelector=metadata.name=one").code == 200)
+    both = f"{path}?fieldSelector=metadata.name%3Done,metadata.namespace%3D{namespace}"
+    assert names(stranger.get(both)) == ["one"]
+    with stranger.watch(f"{both}&resourceVersion=0") as events:
+        assert events.next().name == "one"
+    assert stranger.ask("GET", path).code == 403
+    assert stranger.ask("GET", f"{path}?fieldSelector=metadata.name=two").code == 403
+    assert stranger.ask("GET", f"{path}?fieldSelector=metadata.name!=one").code == 403
 
 
 def test_an_apply_that_creates_needs_the_right_to_create(stranger: Server, namespace: str, grant: Grant) -> None:

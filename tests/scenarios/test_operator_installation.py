@@ -1,0 +1,101 @@
+"""The operator comes into a cluster and leaves it, and in between a controller has the rights that were rendered."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tests.scenarios.test_removal import dump
+from tests.scenarios.world import Answer, World
+
+ACCOUNT = "system:serviceaccount:gpu-operator:gpu-provision-operator"
+IMAGE = "registry.example.com/gpu-provision:0.1.0"
+OPERANDS = "gpu-operator-resources"
+Make = Callable[..., World]
+
+
+def operator(world: World, command: str, *arguments: str, check: bool = True) -> Answer:
+    """Run a command as administrator."""
+    words = ("operator", command, "--yes", "--kubeconfig", str(world.kubeconfig), *arguments)
+    return world.cli(*words, check=check)
+
+
+def is_ready(world: World, name: str) -> bool:
+    conditions = (world.json("gpustack", name).get("status") or {}).get("conditions", ())
+    return any((each["type"], each["status"]) == ("Ready", "True") for each in conditions)
+
+
+def without_definitions_of_nfd(found: dict[str, Any]) -> dict[str, Any]:
+    """As with ``destroy``, definitions stay: others may have objects of them."""
+    return {key: item for key, item in found.items() if "nfd.k8s-sigs.io" not in key}
+
+
+def test_the_operator_is_installed_once_and_leaves_nothing(new_world: Make) -> None:
+    """A second installation changes nothing, a second removal finds nothing."""
+    world = new_world()
+    before = dump(world)
+    assert "customresourcedefinition" in operator(world, "install").out.lower()
+    assert "Everything is as it should be" in operator(world, "install").out
+    assert world.kubectl("get", "gpus").code == 0
+    operator(world, "uninstall")
+    world.until(lambda: dump(world) == before)
+    assert "There is no operator" in operator(world, "uninstall").out
+
+
+def test_what_others_have_in_its_namespace_stays(new_world: Make) -> None:
+    """With what it is in; and that is told."""
+    world = new_world()
+    operator(world, "install")
+    world.kubectl("create", "configmap", "-n", "gpu-operator", "notes", "--from-literal=a=b")
+    told = operator(world, "uninstall")
+    assert "GP392 Namespace gpu-operator" in told.err
+    assert "ConfigMap gpu-operator/notes" in told.err
+    assert world.json("configmap", "-n", "gpu-operator", "notes")["data"] == {"a": "b"}
+    assert world.kubectl("get", "crd", "gpustacks.gpu-provision.io", check=False).code == 1
+
+
+def test_a_controller_with_just_these_rights_keeps_a_stack_until_both_are_removed(new_world: Make) -> None:
+    """As installed for stacks of any name; and nobody removes the operator while there is a stack."""
+    world = new_world()
+    before = dump(world)
+    operator(world, "install")
+    program = str(Path(sys.executable).parent / "gpu-provision")
+    access = world.kubeconfig_of(ACCOUNT)
+    run = world.start(program, "operator", "run", "--port", "0", "--kubeconfig", str(access))
+    world.kubectl("apply", "-f", "-", stdin=world.cli("operator", "stack", "-i", str(world.inventory)).out)
+    world.until(lambda: is_ready(world, world.name), seconds=120)
+
+    world.kubectl("delete", "daemonset", "-n", OPERANDS, "nvidia-dcgm-exporter")
+    exporter = ("get", "daemonset", "-n", OPERANDS, "nvidia-dcgm-exporter")
+    world.until(lambda: world.kubectl(*exporter, check=False).code == 0)
+
+    refused = operator(world, "uninstall", check=False)
+    assert (refused.code, "GP390" in refused.err) == (1, True)
+    assert world.json("gpustack", world.name)["metadata"].get("deletionTimestamp") is None
+    operator(world, "uninstall", "--with-stacks")
+    run.terminate()
+    told = run.communicate(timeout=30)[0]
+    assert "GP310" not in told, told
+    world.until(lambda: without_definitions_of_nfd(dump(world)) == without_definitions_of_nfd(before))
+
+
+def test_the_rendered_folder_is_taken_by_kubectl(new_world: Make) -> None:
+    """As GitOps would; a second time nothing changes."""
+    world = new_world()
+    version = json.loads(world.kubectl("version", "-o", "json").out)["serverVersion"]["gitVersion"]
+    folder = world.folder / "operator"
+    world.cli("operator", "render", "--image", IMAGE, "--kubernetes", version, "-o", str(folder), check=True)
+    world.kubectl("apply", "-k", str(folder))
+    again = world.kubectl("apply", "-k", str(folder)).out.splitlines()
+    changed = [line for line in again if not line.endswith("unchanged")]
+    assert again
+    assert [line for line in changed if "poddisruptionbudget" not in line] == []  # kubectl always replaces its selector
+    pod = world.json("deployment", "-n", "gpu-operator", "gpu-provision-operator")["spec"]["template"]["spec"]
+    assert pod["containers"][0]["securityContext"]["readOnlyRootFilesystem"] is True
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    world.kubectl("wait", "--for=condition=Established", "crd/gpustacks.gpu-provision.io")
+    assert operator(world, "uninstall").code == 0
+    assert world.kubectl("get", "deployment", "-n", "gpu-operator", "gpu-provision-operator", check=False).code == 1
