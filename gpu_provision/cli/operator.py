@@ -162,7 +162,7 @@ def install(  # noqa: PLR0913 - one argument per option
     from gpu_provision.operator import installing
 
     cluster = _cluster(kubeconfig, context)
-    if not _agreed(cluster, "Install the operator", yes=yes, out=out):
+    if not _agreed(cluster, "Install the operator", look="operator render", yes=yes, out=out):
         return ExitCode.FAILED
     if not image:
         out.note(f"{_NO_CONTROLLER}.")
@@ -195,7 +195,7 @@ def uninstall(  # noqa: PLR0913 - one argument per option
 
     cluster = _cluster(kubeconfig, context)
     what = "Remove the operator and all GPU stacks" if with_stacks else "Remove the operator"
-    if not _agreed(cluster, what, yes=yes, out=out):
+    if not _agreed(cluster, what, look="operator render", yes=yes, out=out):
         return ExitCode.FAILED
     gone, told = installing.uninstall(cluster, with_stacks=with_stacks, seconds=timeout, say=out.note)
     names = [str(ref) for ref in gone]
@@ -213,8 +213,8 @@ def _cluster(kubeconfig: str | None, context: str | None) -> Cluster:
     return connect(str(home(kubeconfig)) if kubeconfig else "", context or "")
 
 
-def _agreed(cluster: Cluster, what: str, *, yes: bool, out: Output) -> bool:
+def _agreed(cluster: Cluster, what: str, *, look: str, yes: bool, out: Output) -> bool:
     if yes:
         return True
-    confirmation.require_terminal(out)
+    confirmation.require_terminal(out, look=look)
     return confirmation.given(f"{what} on {cluster.name} ({cluster.server})?")
