@@ -90,7 +90,8 @@ def status_of(standing: Standing, before: Mapping[str, Any], now: str) -> dict[s
         "release": standing.release,
         "conditions": _timed(conditions, before.get("conditions") or (), now, standing.generation),
     }
-    return _without_empty_texts(status | (_rows(standing.seen, standing.states or {}) if standing.seen else {}))
+    found: dict[str, Any] = _without_empty_texts(status | _rows(standing))
+    return found
 
 
 def _without_empty_texts(value: Any) -> Any:
@@ -199,7 +200,10 @@ def _condition(condition: Condition, before: Mapping[str, Any], now: str, genera
     }
 
 
-def _rows(seen: Situation, states: Mapping[Key, NodeState]) -> dict[str, Any]:
+def _rows(standing: Standing) -> dict[str, Any]:
+    if standing.seen is None:
+        return {}
+    seen, states = standing.seen, standing.states or {}
     targets = {target.name for target in seen.context.targets}
     nodes = [row for row in node_rows(seen, states) if row.node in targets]
     return {
