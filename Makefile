@@ -69,6 +69,8 @@ docs: $(STAMP) ## Write the generated pages again
 	@python -m gpu_provision.inventory.reference > docs/inventory.md
 	@python -m gpu_provision.report.codes_page > docs/findings.md
 	@python -m gpu_provision.report.rbac_page inventories/prod.yaml > docs/rbac.md
+	@gpu-provision operator render --image registry.example.com/gpu-provision:0.1.0 -o examples/operator/manifests -q > /dev/null
+	@gpu-provision operator stack -i inventories/sandbox.yaml > examples/operator/stack.yaml
 	@python -m tests.preflight.table
 	@python -m tests.contract.page
 

@@ -39,3 +39,11 @@ def test_the_infrastructure_repository_works_both_ways(reader: Reader) -> None:
     assert "Say who looks after this machine" in told
     assert "0 objects written" in told
     assert "h100-1 NVIDIA-H100-80GB-HBM3 ready" in told
+
+
+def test_the_operator_keeps_a_stack_on_the_sandbox(reader: Reader) -> None:
+    """Installed from files, with the controller beside the sandbox, and removed again."""
+    told = reader.follow("examples/operator/README.md")
+    assert "gpustack.gpu-provision.io/sandbox condition met" in told
+    assert "3/3" in told
+    assert "CustomResourceDefinition gpustacks.gpu-provision.io" in told

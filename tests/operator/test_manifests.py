@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
+import yaml
 
 from gpu_provision.cluster.observe import MEMBER_KINDS
 from gpu_provision.cluster.paths import KINDS
@@ -206,3 +208,12 @@ def test_what_is_followed_between_two_runs_may_be_followed() -> None:
     objects = [Permission("watch", kind.api_version.rpartition("/")[0], KINDS[kind]) for kind in MEMBER_KINDS]
     named = [Permission("watch", "", "secrets", name="licence"), Permission("watch", "", "configmaps", name="sources")]
     assert [one for one in (*objects, *named) if not may(found, one)] == []
+
+
+def test_the_example_is_what_is_rendered() -> None:
+    """``make docs`` writes it; a difference here is one that every user's repository will show."""
+    folder = Path(__file__).parents[2] / "examples/operator/manifests"
+    files = {path.name: [*yaml.safe_load_all(path.read_text(encoding="utf-8"))] for path in folder.glob("*.yaml")}
+    expected = grouped(made())
+    assert files.pop("kustomization.yaml") == [kustomization([*expected])]
+    assert files == expected
