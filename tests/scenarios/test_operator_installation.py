@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.scenarios.test_removal import dump
-from tests.scenarios.world import Answer, World
+from tests.scenarios.world import OPERATOR, Answer, World
 
-ACCOUNT = "system:serviceaccount:gpu-operator:gpu-provision-operator"
 IMAGE = "registry.example.com/gpu-provision:0.1.0"
 OPERANDS = "gpu-operator-resources"
 Make = Callable[..., World]
@@ -63,7 +62,7 @@ def test_a_controller_with_just_these_rights_keeps_a_stack_until_both_are_remove
     before = dump(world)
     operator(world, "install")
     program = str(Path(sys.executable).parent / "gpu-provision")
-    access = world.kubeconfig_of(ACCOUNT)
+    access = world.kubeconfig_of(OPERATOR)
     run = world.start(program, "operator", "run", "--port", "0", "--kubeconfig", str(access))
     world.kubectl("apply", "-f", "-", stdin=world.cli("operator", "stack", "-i", str(world.inventory)).out)
     world.until(lambda: is_ready(world, world.name), seconds=120)

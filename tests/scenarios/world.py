@@ -21,6 +21,9 @@ from tests.answers import Answer
 CHECKOUT = Path(__file__).resolve().parents[2]
 _BIN = Path(sys.executable).parent
 COMMAND_SECONDS = 300
+OPERATOR = "system:serviceaccount:gpu-operator:gpu-provision-operator"
+"""The controller's account, as an API server calls it."""
+
 SPARE_NODES = 8
 """GPU nodes of every fleet that no inventory names at first."""
 
