@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from gpu_provision.cluster.codes import ROLLED_BACK
 from gpu_provision.components import labels
 from gpu_provision.engine.rows import component_rows, node_rows
 from gpu_provision.model.cluster import NodeFacts
@@ -34,6 +35,7 @@ class Reason(StrEnum):
     WELL = "AsExpected"
     FAILED = "NodesFailed"
     HALTED = "RunFailed"
+    ROLLED_BACK = "RolledBack"
     REMOVING = "Removing"
     IDLE = "NothingToDo"
 
@@ -104,7 +106,18 @@ def _without_empty_texts(value: Any) -> Any:
 def halt_of(findings: Sequence[Finding], reason: Reason = Reason.HALTED) -> Halt | None:
     """Return what findings come to; None if there is no error among them."""
     errors = [finding for finding in findings if finding.severity is Severity.ERROR]
-    return Halt(reason, _told(map(_sentence, errors))) if errors else None
+    found = Reason.ROLLED_BACK if any(finding.code == ROLLED_BACK for finding in errors) else reason
+    return Halt(found, _told(map(_sentence, errors))) if errors else None
+
+
+def was_rolled_back(stack: Mapping[str, Any]) -> Halt | None:
+    """Return what the status of a stack says if what it declares now has failed, and its policy was to go back."""
+    status = stack.get("status") or {}
+    if status.get("observedGeneration") != stack["metadata"].get("generation"):
+        return None
+    found = (each for each in status.get("conditions") or () if each["type"] == "Degraded")
+    reasons = (each for each in found if each["reason"] == Reason.ROLLED_BACK)
+    return next((Halt(Reason.ROLLED_BACK, each["message"]) for each in reasons), None)
 
 
 def _sentence(finding: Finding) -> str:

@@ -13,7 +13,7 @@ from gpu_provision.model.findings import ProvisionError
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.progress import Event, State
 from gpu_provision.operator.agenda import Agenda
-from gpu_provision.operator.conditions import Halt, Standing, halt_of
+from gpu_provision.operator.conditions import Halt, Reason, Standing, halt_of, was_rolled_back
 from gpu_provision.operator.notes import Note, Take
 from gpu_provision.operator.stacks import Reporter
 from gpu_provision.operator.wishes import Wish
@@ -43,6 +43,15 @@ class Upkeep:
     _session: Session | None = None
     _halt: Halt | None = None
 
+    def __post_init__(self) -> None:
+        """Go on where another controller was."""
+        self._halt = was_rolled_back(self.wish.stack)
+
+    @property
+    def _is_at_rest(self) -> bool:
+        """Whether what is declared has failed, and was taken back: to try it again is for whoever declares it."""
+        return self._halt is not None and self._halt.reason is Reason.ROLLED_BACK
+
     def wake(self) -> None:
         """Look at once whether it is over; from any thread."""
         if mirror := self._mirror:
@@ -71,11 +80,11 @@ class Upkeep:
         self._agenda.look(found.needs, now)
         self._end(found, now)
         self._repair_at_once(found, now)
-        if self._session is None and self._agenda.is_due(now):
+        if self._session is None and not self._is_at_rest and self._agenda.is_due(now):
             self._begin(found, now)
         waits = (
             self.reporter.report(self._standing(found), now),
-            self._agenda.wait(now, is_running=self._session is not None),
+            float("inf") if self._is_at_rest else self._agenda.wait(now, is_running=self._session is not None),
             resident.next_deadline(now),
             _LONGEST_WAIT,
         )
@@ -84,9 +93,11 @@ class Upkeep:
         time.sleep(spent)  # many events, one look; looking takes half of the time
 
     def _standing(self, found: Standpoint) -> Standing:
-        if not found.needs and all(state.state is not State.FAILED for state in found.states.values()):
+        is_well = not found.needs and all(state.state is not State.FAILED for state in found.states.values())
+        if is_well and not self._is_at_rest:
             self._halt = None  # what stood in the way has gone by itself
-        is_working = self._session is not None or bool(found.needs - self._agenda.undone)
+        is_about_to = bool(found.needs - self._agenda.undone) and not self._is_at_rest
+        is_working = self._session is not None or is_about_to
         return self.wish.standing(seen=found.seen, states=found.states, is_working=is_working, halt=self._halt)
 
     def _begin(self, found: Standpoint, now: float) -> None:

@@ -76,7 +76,7 @@ class Home:
             found = self.condition(kind, name)
             return found if found["status"] == status and found["reason"].startswith(reason) else {}
 
-        found: dict[str, str] = self.world.until(is_so)
+        found: dict[str, str] = self.world.until(is_so, seconds=150)
         return found
 
 
@@ -149,6 +149,31 @@ def test_another_version_of_the_driver_is_rolled_out(home: Callable[..., Home]) 
     assert not set(now.values()) & set(drivers.values())
     assert made.status()["rollout"]["summary"] == ""
     assert made.status()["rollout"]["done"] == 3
+
+
+@pytest.mark.real
+def test_a_rollout_that_fails_goes_back_once_and_for_all(home: Callable[..., Home]) -> None:
+    """Until somebody declares something else."""
+    made = home()
+    made.declare(driver={"version": OLD, "timeout": 15}, rollout={"on_failure": "rollback"})
+    made.until("Ready")
+    made.world.fault({"fault": "driver-build-fails"})
+    made.declare(driver={"version": NEW})
+    made.world.until(lambda: "upgrade-failed" in made.world.kubectl("get", "nodes", "-o", "json").out)
+    made.world.fault()
+    made.until("Degraded", reason="RolledBack")
+    assert made.condition("Ready")["status"] == "False"
+    assert _versions(made.world) == {OLD}
+    made.declare(driver={"version": "580.65.06", "timeout": 300})
+    made.until("Ready")
+    assert _versions(made.world) == {"580.65.06"}
+
+
+def _versions(world: World) -> set[str]:
+    """Return the versions of the drivers."""
+    found = world.json("pods", "-n", OPERANDS, "-l", "app=nvidia-driver-daemonset")["items"]
+    images = (pod["spec"]["containers"][0]["image"] for pod in found)
+    return {image.rpartition(":")[2].partition("-")[0] for image in images}
 
 
 @pytest.mark.real
