@@ -14,11 +14,9 @@ from gpu_provision.engine.rows import component_rows, node_rows
 from gpu_provision.model.cluster import NodeFacts
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.progress import NodeState, NodeStatus, State
+from gpu_provision.operator.definition import MOST_PROBLEMS
 from gpu_provision.planning.states import Key, Situation
 from gpu_provision.rollout import states as upgrade
-
-MOST_PROBLEMS = 50
-"""Nodes that a status names; the others are counted. ``gpu-provision status`` has all of them."""
 
 _MESSAGE = 1024  # characters: what the API server takes is 32 KiB, what a reader takes is less
 

@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gpu_provision.cluster.codes import ROLLED_BACK
+from gpu_provision.model.cluster import NodeFacts
+from gpu_provision.model.findings import Finding, Severity
+from gpu_provision.model.progress import NodeState, State
+from gpu_provision.operator.conditions import (
+    Halt,
+    Reason,
+    Standing,
+    halt_of,
+    status_of,
+    was_rolled_back,
+)
+from gpu_provision.operator.definition import MOST_PROBLEMS
+from gpu_provision.planning.states import Key, states
+from tests.planning.builders import GPU_NODES, Stack, labelled, with_node
+
+NOW, LATER = "2026-11-22T09:00:00Z", "2026-11-22T10:00:00Z"
+
+
+def status(stack: Stack, before: dict[str, Any] | None = None, now: str = NOW, **changes: Any) -> dict[str, Any]:
+    seen = stack.situation
+    known: dict[Key, NodeState] = states(seen) | changes.pop("states", {})
+    standing = Standing(generation=3, release="26.7.0", seen=seen, states=known, **changes)
+    return status_of(standing, before or {}, now)
+
+
+def condition(found: dict[str, Any], kind: str) -> tuple[str, str]:
+    each = next(each for each in found["conditions"] if each["type"] == kind)
+    return each["status"], each["reason"]
+
+
+def failed(node: str = "t4-1") -> dict[Key, NodeState]:
+    return {("driver", node): NodeState(component="driver", node=node, state=State.FAILED, reason="it does not build")}
+
+
+def test_a_stack_as_declared_is_ready_and_nothing_else() -> None:
+    found = status(Stack())
+    assert condition(found, "Ready") == ("True", Reason.READY)
+    assert condition(found, "Progressing") == ("False", Reason.IDLE)
+    assert condition(found, "Degraded") == ("False", Reason.WELL)
+    assert found["nodes"]["summary"] == "3/3"
+    assert found["observedGeneration"] == 3
+
+
+def test_while_a_run_goes_on_nothing_is_ready() -> None:
+    found = status(Stack(), is_working=True)
+    assert condition(found, "Ready") == ("False", Reason.WORKING)
+    assert condition(found, "Progressing") == ("True", Reason.WORKING)
+
+
+def test_a_node_that_fails_is_named_with_its_component_and_cause() -> None:
+    found = status(Stack(), states=failed())
+    assert condition(found, "Ready") == ("False", Reason.FAILED)
+    assert condition(found, "Degraded") == ("True", Reason.FAILED)
+    assert "driver on t4-1: it does not build" in found["conditions"][0]["message"]
+    assert found["nodes"]["problems"][0]["name"] == "t4-1"
+    assert found["nodes"]["summary"] == "2/3"
+
+
+def test_why_nothing_is_done_outweighs_what_is_seen() -> None:
+    found = status(Stack(), halt=Halt(Reason.OVERLAP, "stack a owns t4-1"))
+    assert condition(found, "Ready") == ("False", Reason.OVERLAP)
+    assert condition(found, "Degraded") == ("True", Reason.OVERLAP)
+
+
+def test_a_stack_without_gpu_nodes_is_never_ready() -> None:
+    seen = Stack().situation
+    nobody = replace(seen, context=replace(seen.context, targets=()))
+    found = status_of(Standing(generation=1, seen=nobody, states={}), {}, NOW)
+    assert condition(found, "Ready") == ("False", Reason.NO_GPU_NODES)
+
+
+def test_a_fleet_that_node_feature_discovery_has_not_labelled_is_never_ready() -> None:
+    facts = labelled()
+    for name in GPU_NODES:
+        facts = with_node(facts, name, labels={})
+    assert condition(status(Stack(facts=facts)), "Degraded") == ("True", Reason.NO_FEATURES)
+    assert condition(status(Stack(facts=facts), is_working=True), "Degraded") == ("False", Reason.WELL)
+
+
+def test_a_condition_keeps_its_time_until_its_status_turns() -> None:
+    first = status(Stack())
+    same = status(Stack(), first, LATER)
+    assert {each["lastTransitionTime"] for each in same["conditions"]} == {NOW}
+    broken = status(Stack(), first, LATER, states=failed())
+    times = {each["type"]: each["lastTransitionTime"] for each in broken["conditions"]}
+    assert times == {"Ready": LATER, "Progressing": NOW, "Degraded": LATER}
+
+
+def test_a_status_never_says_anything_in_an_empty_text() -> None:
+    """Some builds of Kubernetes 1.20 take it for null, and refuse the whole status."""
+
+    def texts(value: Any) -> list[str]:
+        if isinstance(value, dict):
+            return [text for item in value.values() for text in texts(item)]
+        if isinstance(value, list):
+            return [text for item in value for text in texts(item)]
+        return [value] if isinstance(value, str) else []
+
+    assert "" not in texts(status(Stack()))
+    assert "" not in texts(status(Stack(), states=failed()))
+    assert all(each["message"] for each in status(Stack())["conditions"])
+
+
+def test_a_rollout_tells_how_far_it_is_and_nothing_when_it_is_over() -> None:
+    facts = labelled()
+    for name, state in (("t4-1", "pod-restart-required"), ("t4-2", "upgrade-done")):
+        known = next(node.labels for node in facts.nodes if node.name == name)
+        facts = with_node(facts, name, labels={**known, "nvidia.com/gpu-driver-upgrade-state": state})
+    found = status(Stack(facts=facts))["rollout"]
+    assert found == {"done": 1, "failed": 0, "waiting": 0, "underWay": 1, "summary": "1/2"}
+    assert "summary" not in status(Stack())["rollout"]
+
+
+@pytest.mark.parametrize(
+    ("findings", "halt"),
+    [
+        ((), None),
+        ((Finding(code="GP1", what="beware", severity=Severity.WARNING),), None),
+        (
+            (Finding(code="GP304", what="a conflict", where="ConfigMap a/b", evidence="kubectl"),),
+            Halt(Reason.HALTED, "GP304 ConfigMap a/b: a conflict (kubectl)"),
+        ),
+        ((Finding(code=ROLLED_BACK, what="back"),), Halt(Reason.ROLLED_BACK, f"{ROLLED_BACK} back")),
+    ],
+)
+def test_findings_come_to_one_sentence_of_errors(findings: tuple[Finding, ...], halt: Halt | None) -> None:
+    assert halt_of(findings) == halt
+
+
+def test_a_message_is_bounded() -> None:
+    found = halt_of([Finding(code="GP1", what="x" * 5000)])
+    assert found is not None
+    assert len(found.message) == 1024
+
+
+def test_what_was_rolled_back_stays_so_until_something_else_is_declared() -> None:
+    """Also for a controller that has just begun."""
+    halt = Halt(Reason.ROLLED_BACK, "GP337 back")
+    stack = {"metadata": {"generation": 3}, "status": status(Stack(), halt=halt)}
+    assert was_rolled_back(stack) == halt
+    assert was_rolled_back({**stack, "metadata": {"generation": 4}}) is None
+    assert was_rolled_back({"metadata": {"generation": 3}, "status": status(Stack())}) is None
+    assert was_rolled_back({"metadata": {"generation": 3}}) is None
+
+
+def test_a_status_names_so_many_nodes_and_counts_the_others() -> None:
+    names = [f"n{number:04}" for number in range(MOST_PROBLEMS + 10)]
+    seen = Stack().situation
+    nodes = tuple(NodeFacts(name=name) for name in names)
+    pool = seen.context.targets[0]
+    context = replace(
+        seen.context,
+        facts=replace(seen.context.facts, nodes=nodes),
+        targets=tuple(replace(pool, name=node.name, facts=node) for node in nodes),
+    )
+    broken = {key: state for name in names for key, state in failed(name).items()}
+    found = status_of(Standing(generation=1, seen=replace(seen, context=context), states=broken), {}, NOW)
+    assert len(found["nodes"]["problems"]) == MOST_PROBLEMS
+    assert found["nodes"]["summary"] == f"0/{len(names)}"
