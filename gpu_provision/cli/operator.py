@@ -61,7 +61,7 @@ _timeout = click.option(
 )
 
 
-@click.group(cls=Commands, modules={"run": "operator_run"})
+@click.group(cls=Commands, modules={"run": "operator_run", "status": "operator_status"})
 def operator() -> None:
     """Have a cluster hold itself to the stacks (GPUStack) that it declares."""
 

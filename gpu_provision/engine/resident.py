@@ -19,7 +19,7 @@ from gpu_provision.model.progress import NodeState
 from gpu_provision.planning.membership import PART_OF, applyset_id
 from gpu_provision.planning.plan import deletions, object_change
 from gpu_provision.planning.states import Key, Situation
-from gpu_provision.planning.upgrades import to_roll_out
+from gpu_provision.planning.upgrades import at_rest, to_roll_out
 
 CONFIG_MAP, SECRET = Kind("v1", "ConfigMap"), Kind("v1", "Secret")
 _PER_NODE = frozenset({"Node", "Pod"})
@@ -63,7 +63,7 @@ class Resident:
         record = next(iter(self._mirror.of(self._record).values()), {})
         seen = self._view.look(self._mirror, self._live(), records.entries(record.get("data") or {}))
         raw = self._standing.states(seen)
-        states = self._settler.settle(raw, now)
+        states = {key: at_rest(state) for key, state in self._settler.settle(raw, now).items()}
         return Standpoint(seen, states, frozenset(_objects(seen)), frozenset(_steps(seen, raw, states)))
 
     def is_outdated(self) -> bool:

@@ -127,6 +127,11 @@ def test_a_stack_is_brought_up_held_and_taken_away_again(home: Callable[..., Hom
     table = world.kubectl("get", "gpustacks").out
     assert "3/3" in table, table
 
+    told = json.loads(made.world.cli("operator", "status", "--json", "--kubeconfig", str(world.kubeconfig)).out)
+    assert told["operator"]["ready"]
+    assert [row["nodes"] for row in told["operator"]["stacks"]] == ["3/3"]
+    assert "main" in world.cli("operator", "status", "--kubeconfig", str(world.kubeconfig), check=True).out
+
     world.kubectl("delete", "gpustack", "main", "--timeout=60s")
     assert _without_nfds_definitions(dump(world)) == before
 

@@ -1,0 +1,52 @@
+"""``gpu-provision operator status``: whether somebody leads, and how the stacks stand."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import click
+
+from gpu_provision.cli import options
+from gpu_provision.cli.output import Output
+from gpu_provision.model.findings import ExitCode
+from gpu_provision.report.documents import document
+from gpu_provision.report.style import Style
+from gpu_provision.report.tables import table
+
+if TYPE_CHECKING:
+    from gpu_provision.operator.overview import Overview, StackRow
+
+_HEADERS = ("STACK", "RELEASE", "READY", "NODES", "GPUS", "ROLLOUT", "MESSAGE")
+_NOTHING = "-"
+
+
+@click.command()
+@options.kubeconfig
+@options.context
+@options.detailed_exitcode
+@options.speaking
+def status(*, kubeconfig: str | None, context: str | None, detailed_exitcode: bool, out: Output) -> ExitCode:
+    """Show who leads, and every stack as its status says."""
+    from gpu_provision.cluster.client import connect
+    from gpu_provision.operator.overview import overview
+
+    found = overview(connect(kubeconfig or "", context or ""))
+    told = {**asdict(found), "ready": found.is_well}
+    out.result(document("operator status", operator=told), _text(found, out.style))
+    return ExitCode.DIFFERENCES if detailed_exitcode and not found.is_well else ExitCode.OK
+
+
+def _text(found: Overview, style: Style) -> str:
+    controllers = f"Controllers in the cluster: {found.controllers}" if found.controllers else ""
+    leader = f"Leader: {found.leader}" if found.leader else "Nobody leads: no controller runs, or none can lead."
+    rows = [_row(row, style) for row in found.stacks]
+    stacks = table(_HEADERS, rows, style) if rows else "There is no stack."
+    return "\n".join(filter(None, (controllers, leader, "", stacks)))
+
+
+def _row(row: StackRow, style: Style) -> tuple[str, ...]:
+    ready = style.paint("green", "yes") if row.is_ready else style.paint("yellow", "no")
+    current = "" if row.is_current else " (of what was declared before)"
+    values = (row.name, row.release, ready, row.nodes, str(row.gpus), row.rollout, f"{row.message}{current}")
+    return tuple(value or _NOTHING for value in values)
