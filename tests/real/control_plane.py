@@ -223,7 +223,8 @@ class _Start:
 
 
 def _kubeconfig(directory: Path, user: str) -> Path:
-    return directory / ("kubeconfig" if user == ADMIN else f"{user}.kubeconfig")
+    name = user.replace(":", "-")  # clients read a path with colons as several
+    return directory / ("kubeconfig" if user == ADMIN else f"{name}.kubeconfig")
 
 
 def _local(port: int, path: str = "") -> str:
