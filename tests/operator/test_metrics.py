@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -55,3 +57,13 @@ def test_every_stack_has_every_metric_in_prometheus_own_words() -> None:
 def test_a_stack_that_has_never_been_as_declared_has_no_time_of_success() -> None:
     assert figures(Ready=("False", "Converging")).succeeded_at == 0.0
     assert figures(Ready=("True", "AllReady")).succeeded_at > 0.0
+
+
+@pytest.mark.parametrize("name", ["alerts.yaml", "dashboard.json"])
+def test_alerts_and_dashboard_ask_for_metrics_that_there_are(name: str) -> None:
+    collector = Collector(lambda: Snapshot(is_leader=True, requests=0, stacks={"main": StackFigures()}))
+    known = {sample.name for family in collector.collect() for sample in family.samples}
+    text = (Path(__file__).resolve().parents[2] / "examples/operator/monitoring" / name).read_text()
+    asked = set(re.findall(r"\bgpu_(?:operator|provision)_\w+", text))
+    assert asked
+    assert asked <= known
