@@ -19,14 +19,12 @@ from gpu_provision.model.findings import ProvisionError
 from gpu_provision.operator.conditions import Halt, Reason
 from gpu_provision.operator.keeper import Aim, Keeper
 from gpu_provision.operator.leadership import RENEW_SECONDS, Leadership
+from gpu_provision.operator.manifests import NAME, NAMESPACE
 from gpu_provision.operator.metrics import Snapshot
 from gpu_provision.operator.notes import Note, Take
 from gpu_provision.operator.overlaps import Claim, overlaps
 from gpu_provision.operator.stack import STACK, inventory_of
 from gpu_provision.operator.wishes import Wish
-
-NAMESPACE = "gpu-operator"
-"""Where the controller runs, and its Lease is."""
 
 _PATIENCE_SECONDS = 60.0
 _STEP_SECONDS = 10.0
@@ -40,7 +38,7 @@ class Controller:
     def __init__(self, cluster: Cluster, *, aim: Aim, take: Take, namespace: str = NAMESPACE) -> None:
         """Prepare; nothing is asked. ``take`` is called from several threads."""
         self._cluster, self._aim, self._take = cluster, aim, take
-        self._lease = ObjectRef("coordination.k8s.io/v1", "Lease", namespace, "gpu-provision-operator")
+        self._lease = ObjectRef("coordination.k8s.io/v1", "Lease", namespace, NAME)
         self._keepers: dict[str, Keeper] = {}
         self._stopping = threading.Event()
         self._mirror: Mirror | None = None
