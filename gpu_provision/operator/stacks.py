@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -77,9 +77,8 @@ class Reporter:
 
     def _write(self, status: dict[str, Any]) -> bool:
         """Write the status; say whether that is done with."""
-        gone = {key: None for key in self._written if key not in status}
         try:
-            self.cluster.merge(ref_of(self.stack), {"status": gone | status}, part="status")
+            self.cluster.merge(ref_of(self.stack), {"status": _instead_of(self._written, status)}, part="status")
         except NotFound:
             return True  # the stack has gone
         except ProvisionError as error:
@@ -103,6 +102,15 @@ class Reporter:
         for note in changes(self._written, status, self._name):
             self.take(note)
             post(self.cluster, self.stack, note)
+
+
+def _instead_of(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the merge patch that leaves nothing of what was there before."""
+    gone = {key: None for key in before if key not in after}
+    return gone | {
+        key: _instead_of(before.get(key) or {}, value) if isinstance(value, Mapping) else value
+        for key, value in after.items()
+    }
 
 
 def _timestamp() -> str:

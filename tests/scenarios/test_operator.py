@@ -32,7 +32,7 @@ class Home:
         self.spec: dict[str, Any] = stack_of(yaml.safe_load(world.inventory.read_text()))["spec"]
         world.submit({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "gpu-operator"}})
         world.submit(definition(), "--server-side")
-        world.kubectl("wait", "--for=condition=Established", "crd/gpustacks.gpu-provision.io")
+        world.until(lambda: world.kubectl("get", "gpustacks", check=False).code == 0)
 
     def controller(self) -> Any:
         """Start one more controller."""
@@ -152,8 +152,7 @@ def test_another_version_of_the_driver_is_rolled_out(home: Callable[..., Home]) 
     now = pods(made.world, "nvidia-driver-daemonset")
     assert len(now) == 3
     assert not set(now.values()) & set(drivers.values())
-    assert made.status()["rollout"]["summary"] == ""
-    assert made.status()["rollout"]["done"] == 3
+    assert made.status()["rollout"] == {"done": 3, "failed": 0, "waiting": 0, "underWay": 0}
 
 
 @pytest.mark.real
@@ -187,7 +186,8 @@ def test_a_node_that_fails_is_named_with_its_first_cause_and_mends_by_itself(hom
     made.world.fault({"fault": "driver-build-fails", "node": "t4-2"})
     made.declare(driver={"timeout": 8})
     told = made.until("Degraded")
-    assert "driver on t4-2" in told["message"]
+    assert "t4-2" in told["message"]
+    assert "driver" in told["message"]
     made.world.until(lambda: made.status()["nodes"]["ready"] == 2)
     assert [row["name"] for row in made.status()["nodes"]["problems"]] == ["t4-2"]
     made.world.fault()
