@@ -43,6 +43,11 @@ def passes(users: Mapping[str, str]) -> Passes:
     return Passes({user: secrets.token_urlsafe() for user in groups}, groups)
 
 
+def kubeconfig_file(directory: Path, user: str) -> Path:
+    """Return where a user's kubeconfig is; clients read a path with colons as several."""
+    return directory / f"{user.replace(':', '-')}.kubeconfig"
+
+
 def write_kubeconfig(file: Path, server: str, authority: Path, user: str, token: str) -> None:
     """Write a user's kubeconfig; its cluster and context are called real."""
     config = {

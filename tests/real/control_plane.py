@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.real import binaries, kept_logs, program_flags
-from tests.real.access import ADMIN, Passes, ask, ask_json, passes, write_kubeconfig
+from tests.real.access import ADMIN, Passes, ask, ask_json, kubeconfig_file, passes, write_kubeconfig
 from tests.real.authority import Authority, signing_key, write_private
 from tests.real.processes import Command, NotReadyError, Program, Ready, await_ready, free_port, listening, process
 from tests.real.program_flags import Version
@@ -223,8 +223,7 @@ class _Start:
 
 
 def _kubeconfig(directory: Path, user: str) -> Path:
-    name = user.replace(":", "-")  # clients read a path with colons as several
-    return directory / ("kubeconfig" if user == ADMIN else f"{name}.kubeconfig")
+    return directory / "kubeconfig" if user == ADMIN else kubeconfig_file(directory, user)
 
 
 def _local(port: int, path: str = "") -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 import yaml
 
 from tests.real import binaries
+from tests.real.access import kubeconfig_file
 from tests.real.authority import Authority
 from tests.real.hosts.lan import SERVER_ADDRESS
 from tests.real.hosts.machine import Machine
@@ -143,7 +144,7 @@ def _files(plane: Path) -> dict[str, Item]:
         "/etc/sysctl.d/50-pods.conf": "net.ipv4.ip_forward = 1\n",
         "/usr/lib/os-release": OS_RELEASE,
         _CONFIG: json.dumps(kubelet, indent=1),
-        _KUBECONFIG: _kubeconfig(plane / f"{settings.KUBELET_USER}.kubeconfig"),
+        _KUBECONFIG: _kubeconfig(kubeconfig_file(plane, settings.KUBELET_USER)),
         _AUTHORITY: (plane / "ca.crt").read_text(),
         _CERTIFICATE: issued.certificate.read_text(),
         _KEY: issued.key.read_text(),

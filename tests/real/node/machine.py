@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.real import binaries, control_plane, kept_logs
+from tests.real.access import kubeconfig_file
 from tests.real.node import settings
 from tests.real.processes import process
 
@@ -40,7 +41,7 @@ class Machine:
 
     def kubeconfig_of(self, user: str) -> Path:
         """Another user's."""
-        return self.directory / "plane" / f"{user}.kubeconfig"
+        return kubeconfig_file(self.directory / "plane", user)
 
     @property
     def audit_log(self) -> Path:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.real import binaries
+from tests.real.access import kubeconfig_file
 from tests.real.node.hardware import OS_RELEASE
 from tests.real.program_flags import SERVICE_ADDRESS
 
@@ -108,7 +109,7 @@ def files(directory: Path) -> dict[Path, str]:
 
 def programs(directory: Path) -> dict[str, tuple[str, ...]]:
     """Return the command lines of the machine's programs."""
-    kubeconfig = directory / "plane" / f"{KUBELET_USER}.kubeconfig"
+    kubeconfig = kubeconfig_file(directory / "plane", KUBELET_USER)
     command = (
         str(binaries.binary("kubelet")),
         f"--config={directory}/kubelet.json",
