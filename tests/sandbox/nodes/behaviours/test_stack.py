@@ -197,6 +197,12 @@ def test_a_new_driver_replaces_the_old_one(simulate: Simulate) -> None:
     simulate(scenario)
 
 
+async def _has_its_labels(lab: Any) -> bool:
+    """They come a moment after the pod that finds them is ready."""
+    labels = (await lab.node())["metadata"]["labels"]
+    return "nvidia.com/gpu.count" in labels and "nvidia.com/cuda.driver-version.full" in labels
+
+
 def test_a_restart_of_the_sandbox_changes_nothing(simulate: Simulate) -> None:
     """Machines keep their driver, files and boot ID; no container restarts, and no label changes."""
     before: dict[str, Any] = {}
@@ -206,6 +212,7 @@ def test_a_restart_of_the_sandbox_changes_nothing(simulate: Simulate) -> None:
         await lab.allocatable(1)
         for app in OPERANDS:
             await lab.ready(app)
+        await lab.until(lambda: _has_its_labels(lab), "labels of GPU Feature Discovery")
         before["pods"] = {p["metadata"]["name"]: p["status"] for p in await lab.pods()}
         before["node"] = await lab.node()
 
