@@ -23,14 +23,12 @@ class Note:
     Attributes:
         reason: One word in CamelCase, as Events have it.
         stack: Name of the stack that it is about; empty if it is about the controller itself.
-        is_event: Whether who looks at the stack with kubectl is to find it there.
     """
 
     reason: str
     message: str
     stack: str = ""
     is_warning: bool = False
-    is_event: bool = False
 
 
 Take = Callable[[Note], None]
@@ -44,10 +42,10 @@ def changes(before: Mapping[str, Any], after: Mapping[str, Any], stack: str) -> 
         is_other = (earlier.get("status"), earlier.get("reason")) != (condition["status"], condition["reason"])
         if is_other and condition["status"] == "True":
             reason, message = condition["reason"], condition["message"]
-            yield Note(reason=reason, message=message, stack=stack, is_warning=kind == "Degraded", is_event=True)
+            yield Note(reason=reason, message=message, stack=stack, is_warning=kind == "Degraded")
         elif kind == "Degraded" and earlier.get("status") == "True" and condition["status"] == "False":
             message = f"what stood in the way is over: {earlier['reason']}"
-            yield Note(reason="Recovered", message=message, stack=stack, is_event=True)
+            yield Note(reason="Recovered", message=message, stack=stack)
 
 
 def post(cluster: Cluster, stack: Manifest, note: Note) -> None:

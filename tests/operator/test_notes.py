@@ -29,9 +29,7 @@ def test_what_begins_is_told_and_trouble_is_a_warning() -> None:
 
 def test_the_end_of_trouble_is_told_with_what_it_was() -> None:
     found = [note for note in changes(BROKEN, WELL, "main") if note.reason == "Recovered"]
-    assert found == [
-        Note(reason="Recovered", message="what stood in the way is over: NodesFailed", stack="main", is_event=True)
-    ]
+    assert found == [Note(reason="Recovered", message="what stood in the way is over: NodesFailed", stack="main")]
 
 
 def test_another_kind_of_trouble_is_news() -> None:
