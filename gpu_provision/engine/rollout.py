@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 from itertools import chain
 from typing import assert_never
 
@@ -32,6 +33,7 @@ from gpu_provision.rollout.machine import Decision, Phase, again, decide
 from gpu_provision.rollout.observe import DRIVER_POD, Declared, Seen
 from gpu_provision.rollout.policy import evicts, policy_of
 from gpu_provision.rollout.snapshot import Node, Snapshot
+from gpu_provision.rollout.strides import lengthened
 
 VALIDATION = "driver_validation"
 """The component that proves a driver."""
@@ -86,8 +88,11 @@ class Rollout:
         snapshot = self._observed(seen, mirror, without)
         chances = again(snapshot) if is_first else ()  # a new run is another chance for whatever failed
         self.snapshot = snapshot
-        decided = Decision(phase=Phase.ROLLING, actions=chances)
-        self.decision = decided if chances else decide(snapshot, self._policy, writing, self._turns)
+        if chances:
+            self.decision = Decision(phase=Phase.ROLLING, actions=chances)
+            return
+        decided = decide(snapshot, self._policy, writing, self._turns)
+        self.decision = replace(decided, actions=tuple(lengthened(decided.actions, snapshot, self._policy)))
 
     def _follow_budgets(self, mirror: Mirror) -> None:
         """Only who may evict needs them, and has the right to watch them."""

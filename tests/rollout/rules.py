@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 
 from gpu_provision.model.upgrade import UpgradePolicy
 from gpu_provision.rollout import states
-from gpu_provision.rollout.actions import Cordon, Evict, Move, Restart, RollBack
+from gpu_provision.rollout.actions import Action, Cordon, Evict, Move, Restart, RollBack
 from gpu_provision.rollout.machine import Decision, Phase
 from gpu_provision.rollout.snapshot import Node, Pod, Snapshot, Use
 from gpu_provision.rollout.states import UpgradeState
@@ -24,6 +24,7 @@ ACTIVE = {
     UpgradeState.VALIDATION_REQUIRED,
     UpgradeState.UNCORDON_REQUIRED,
 }
+EMPTYING = {UpgradeState.CORDON_REQUIRED, UpgradeState.WAIT_FOR_JOBS_REQUIRED}
 
 
 def starts(decision: Decision) -> list[str]:
@@ -40,6 +41,7 @@ class Rules:
         self.world = world
         self.started: list[str] = []
         world.observers.append(self.judge)
+        world.judges.append(self.judge_strides)
 
     def judge(self, seen: Snapshot, decision: Decision) -> None:
         """Hold one decision against every rule."""
@@ -60,6 +62,15 @@ class Rules:
                 case Move():
                     self._move(nodes[action.node], action)
         self.started += fresh
+
+    def judge_strides(self, seen: Snapshot, actions: Iterable[Action]) -> None:
+        """Hold what is written against the rules that no number of states in one write may get around."""
+        nodes = {node.name: node for node in seen.nodes}
+        for action in actions:
+            if isinstance(action, Move):
+                self._move(nodes[action.node], action)
+                fresh = action.cordon is Cordon.SET and nodes[action.node].state is UpgradeState.UPGRADE_REQUIRED
+                assert not fresh or action.to in EMPTYING, "pods that came before the cordon have not been seen"
 
     @staticmethod
     def _one_move_each(decision: Decision) -> None:
@@ -164,8 +175,9 @@ class Rules:
             assert given_up or action.to in allowed, "validation is never skipped on recovery"
         if action.to is UpgradeState.FAILED and node.state is not UpgradeState.FAILED:
             assert action.reason
-            assert dict(action.annotations)[states.REASON] == action.reason
-        if action.to is UpgradeState.DONE and node.state is UpgradeState.UNCORDON_REQUIRED:
+            notes = {**node.annotations, **dict(action.annotations)}
+            assert notes[states.REASON] == action.reason
+        if action.to is UpgradeState.DONE and node.state in ACTIVE:
             untouched = node.driver is not None and node.driver.uid == node.annotations.get(states.BEGAN_WITH)
             assert untouched or self.world.is_proven(machine), "a driver that has proven nothing"
         if action.cordon is Cordon.LIFT:

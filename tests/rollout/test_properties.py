@@ -38,13 +38,13 @@ BREAKING = (Trouble.CRASHES, Trouble.HANGS, Trouble.DISPROVEN, Trouble.UNPROVEN,
 
 
 @CASES
-@given(fleet=machines(), policy=policies, tells_managers=some.booleans())
+@given(fleet=machines(), policy=policies, tells_managers=some.booleans(), makes_strides=some.booleans())
 def test_every_node_ends_as_wanted_or_failed_or_held_with_a_reason(
-    fleet: list[Machine], policy: Policy, *, tells_managers: bool
+    fleet: list[Machine], policy: Policy, *, tells_managers: bool, makes_strides: bool
 ) -> None:
     """Limits, evictions, restarts, canaries and cordons are held against their rules on the way."""
     world = World(fleet, policy)
-    world.tells_managers = tells_managers
+    world.tells_managers, world.makes_strides = tells_managers, makes_strides
     Rules(world)
     judge_the_end(world, world.run())
 
@@ -54,6 +54,7 @@ def test_every_node_ends_as_wanted_or_failed_or_held_with_a_reason(
 def test_mishaps_break_no_rule(fleet: list[Machine], policy: Policy, befalls: list[Mishap]) -> None:
     """Foreign cordons, nodes that go down, labels by hand, deleted drivers, kills, a change of mind."""
     world = World(fleet, policy)
+    world.makes_strides = True
     Rules(world)
     for step in range(26):
         now = [mishap for mishap in befalls if mishap.step == step]
@@ -64,6 +65,22 @@ def test_mishaps_break_no_rule(fleet: list[Machine], policy: Policy, befalls: li
 
 
 @CASES
+@given(machines(), policies)
+def test_several_states_in_one_write_change_nothing_but_the_number_of_writes(
+    fleet: list[Machine], policy: Policy
+) -> None:
+    """What comes of each node is the same, and so is when it is done."""
+    by_steps, by_strides = World(copy.deepcopy(fleet), policy), World(fleet, policy)
+    by_strides.makes_strides = True
+    by_steps.run()
+    by_strides.run()
+    assert ends(by_strides) == ends(by_steps)
+    assert by_strides.restarts == by_steps.restarts
+    assert by_strides.now == by_steps.now
+    assert by_strides.writes <= by_steps.writes
+
+
+@CASES
 @given(machines(), policies, kills)
 def test_a_rollout_that_is_killed_again_and_again_ends_like_an_undisturbed_one(
     fleet: list[Machine], policy: Policy, killed: Kills
@@ -71,6 +88,7 @@ def test_a_rollout_that_is_killed_again_and_again_ends_like_an_undisturbed_one(
     """Each kill loses all but some of the actions of one look, and whatever the process had in mind."""
     undisturbed, disturbed = World(copy.deepcopy(fleet), policy), World(fleet, policy)
     undisturbed.run()
+    disturbed.makes_strides = True
     Rules(disturbed)
     for kept in killed:
         disturbed.step(kept)
@@ -87,6 +105,7 @@ def test_writes_that_take_their_time_change_nothing_but_the_time(
     """While some moves are on their way the other nodes go on, within every limit, and all end as they would have."""
     prompt, late = World(copy.deepcopy(fleet), policy), World(fleet, policy)
     prompt.run()
+    late.makes_strides = True
     Rules(late)
     for indices in slow:
         late.step(slow=indices)

@@ -18,6 +18,7 @@ from gpu_provision.rollout.actions import Action, Cordon, Evict, Move, Restart, 
 from gpu_provision.rollout.machine import Decision, decide
 from gpu_provision.rollout.snapshot import Budget, DriverPod, Node, Pod, Policy, Proof, Snapshot, Use, Wanted
 from gpu_provision.rollout.states import UpgradeState
+from gpu_provision.rollout.strides import lengthened
 
 OLD, NEW = "550", "560"
 GRACE, START, PROVE = 3.0, 4.0, 2.0  # seconds: a pod ends, a driver starts, a validation runs
@@ -102,12 +103,15 @@ class World:
         self.machines = {machine.name: machine for machine in machines}
         self.policy, self.content, self.previous = policy, content, previous
         self.now, self.is_rolling_back, self._uids = BEGINNING, False, 0
+        self.makes_strides = False  # several states in one write, as runs do
         self.tells_managers = True  # False: a cluster whose managed fields have been stripped
         self.decisions: list[Decision] = []
         self.writing: dict[str, Move] = {}  # on their way
         self.rolled_back: list[str] = []
         self.observers: list[Callable[[Snapshot, Decision], None]] = []
+        self.judges: list[Callable[[Snapshot, tuple[Action, ...]], None]] = []
         self.restarts: list[str] = []
+        self.writes = 0  # to nodes
         for machine in self.machines.values():
             if machine.driver is None and not machine.has_taint:
                 machine.driver = self._new_driver(OLD, BEGINNING - 1000)
@@ -246,6 +250,7 @@ class World:
             machine.cordoned_by = ""
         assert before != (machine.labels, machine.annotations, machine.cordoned_by), f"a write of nothing: {action}"
         machine.revision += 1
+        self.writes += 1
         return True
 
     def _evict(self, action: Evict) -> bool:
@@ -309,16 +314,19 @@ class World:
         self.decisions.append(decision)
         for observe in self.observers:
             observe(seen, decision)
+        actions = tuple(lengthened(decision.actions, seen, self.policy)) if self.makes_strides else decision.actions
+        for judge in self.judges:
+            judge(seen, actions)
         if kept is not None:
-            for index, action in enumerate(decision.actions):
+            for index, action in enumerate(actions):
                 if index in kept:
                     self.apply(action)
             self._forget()
             return True
         arriving = [*self.writing.values()]
-        late = {index: each for index, each in enumerate(decision.actions) if index in slow and isinstance(each, Move)}
+        late = {index: each for index, each in enumerate(actions) if index in slow and isinstance(each, Move)}
         self.writing = {move.node: move for move in late.values()}
-        now = (action for index, action in enumerate(decision.actions) if index not in late)
+        now = (action for index, action in enumerate(actions) if index not in late)
         changed = [self.apply(action) for action in (*arriving, *now)]
         if any(changed) or late:
             return True

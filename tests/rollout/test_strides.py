@@ -1,0 +1,65 @@
+"""How far a node goes with one write; test_properties.py has that it ends in the same place."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from gpu_provision.model.upgrade import UpgradePolicy, WaitForCompletion
+from gpu_provision.rollout.actions import Action, Cordon, Move
+from gpu_provision.rollout.snapshot import Snapshot
+from tests.rollout.rules import judge_the_end
+from tests.rollout.test_machine import ONE, world
+from tests.rollout.world import BEGINNING, Machine, Trouble, Work, World
+
+
+def writes(found: World) -> list[Move]:
+    """Run a rollout to its end, and return what was written to nodes."""
+    moves: list[Move] = []
+
+    def note(_: Snapshot, actions: tuple[Action, ...]) -> None:
+        moves.extend(action for action in actions if isinstance(action, Move))
+
+    found.makes_strides = True
+    found.judges.append(note)
+    judge_the_end(found, found.run())
+    return moves
+
+
+def way(found: World) -> list[str]:
+    return [move.to.value for move in writes(found)]
+
+
+def test_a_node_without_work_takes_five_writes() -> None:
+    """Who waits is written first; pods are looked at once the cordon stands; driver and validation take their time."""
+    assert way(world(Machine(name="node-1"))) == [
+        "upgrade-required",
+        "wait-for-jobs-required",
+        "pod-restart-required",
+        "validation-required",
+        "upgrade-done",
+    ]
+
+
+def test_a_state_that_lasts_is_seen() -> None:
+    """A job is waited for, then a pod is evicted."""
+    job, server = Work(name="train", labels={"job": "yes"}, ends=BEGINNING + 60), Work(name="web")
+    wait = WaitForCompletion(pod_selector="job=yes")
+    states = way(world(Machine(name="node-1", work=[job, server]), policy=replace(ONE, wait_for_completion=wait)))
+    assert states[1:4] == ["wait-for-jobs-required", "pod-deletion-required", "pod-restart-required"]
+
+
+def test_a_node_that_somebody_has_cordoned_is_looked_at_before() -> None:
+    """No pod has come to it since, so its start and the rest are one write; the cordon stays as it is."""
+    moves = writes(world(Machine(name="node-1", cordoned_by="kubectl-cordon", is_foreign=True)))
+    assert [move.to.value for move in moves[:2]] == ["upgrade-required", "pod-restart-required"]
+    assert {move.cordon for move in moves} == {Cordon.KEEP}
+
+
+@pytest.mark.parametrize("trouble", [Trouble.DISPROVEN, Trouble.HANGS])
+def test_a_failure_is_written_by_itself(trouble: Trouble) -> None:
+    """Nobody else may start before it is known."""
+    moves = writes(world(Machine(name="node-1", trouble=trouble), policy=UpgradePolicy()))
+    assert moves[-1].to.value == "upgrade-failed"
+    assert moves[-1].reason == dict(moves[-1].annotations)["gpu-provision.io/upgrade-reason"]
