@@ -51,17 +51,26 @@ def observe_facts(cluster: Cluster, inventory: Inventory) -> ClusterFacts:
         resources = frozenset(f"{name}.{_MONITORING.partition('/')[0]}" for name in monitors.result())
         names = sorted(named_config_maps(inventory))
         contents = pool.map(lambda name: cluster.get(_config_map(inventory, name)), names)
-        config_maps = {name: live.get("data") or {} for name, live in zip(names, contents, strict=True) if live}
+        config_maps = config_maps_of(filter(None, contents))
         secret_names = sorted(named_secrets(inventory))
-        secrets = pool.map(lambda name: cluster.get(_secret(inventory, name)), secret_names)
-        digests = {name: _digest(live) for name, live in zip(secret_names, secrets, strict=True) if live}
+        secrets = secrets_of(filter(None, pool.map(lambda name: cluster.get(_secret(inventory, name)), secret_names)))
     return ClusterFacts(
         version=version,
         nodes=tuple(sorted(found, key=lambda node: node.name)),
         resources=resources,
         config_maps=config_maps,
-        secrets=digests,
+        secrets=secrets,
     )
+
+
+def config_maps_of(found: Iterable[Manifest]) -> dict[str, dict[str, str]]:
+    """Return what ConfigMaps hold, by name, as ClusterFacts has it."""
+    return {item["metadata"]["name"]: item.get("data") or {} for item in found}
+
+
+def secrets_of(found: Iterable[Manifest]) -> dict[str, str]:
+    """Return digests of Secrets, by name, as ClusterFacts has them."""
+    return {item["metadata"]["name"]: _digest(item) for item in found}
 
 
 def named_config_maps(inventory: Inventory) -> frozenset[str]:

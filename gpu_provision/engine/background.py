@@ -34,7 +34,7 @@ class Background:
         self._changed = threading.Condition()
         self._outcome: Outcome | None = None
         self._error: BaseException | None = None
-        self._run = Run(cluster, reading, listen=tell, on_states=self._take, back_to=back_to)
+        self._run = self._declared = Run(cluster, reading, listen=tell, on_states=self._take, back_to=back_to)
         self._thread = threading.Thread(target=self._execute, name="gpu-provision", daemon=True)
 
     def start(self) -> None:
@@ -87,8 +87,8 @@ class Background:
 
     @property
     def is_following(self) -> bool:
-        """See `Run.is_following`."""
-        return self._run.is_following
+        """See `Run.is_following`; a way back is not: whoever ended it would leave the nodes between two drivers."""
+        return self._run is self._declared and self._run.is_following
 
     def cancel(self) -> None:
         """End the run after its current step."""

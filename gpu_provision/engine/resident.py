@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from gpu_provision.cluster import records
-from gpu_provision.cluster.observe import named_config_maps, named_secrets
+from gpu_provision.cluster.observe import config_maps_of, named_config_maps, named_secrets, secrets_of
 from gpu_provision.cluster.watching import Mirror, Scope
 from gpu_provision.engine import view
 from gpu_provision.engine.actions import next_steps
@@ -16,6 +16,7 @@ from gpu_provision.engine.standing import Standing
 from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, ref_of
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.progress import NodeState
+from gpu_provision.planning.compare import edited_by_hand
 from gpu_provision.planning.membership import PART_OF, applyset_id
 from gpu_provision.planning.plan import deletions, object_change
 from gpu_provision.planning.states import Key, Situation
@@ -23,6 +24,9 @@ from gpu_provision.planning.upgrades import at_rest, to_roll_out
 
 CONFIG_MAP, SECRET = Kind("v1", "ConfigMap"), Kind("v1", "Secret")
 _PER_NODE = frozenset({"Node", "Pod"})
+
+_Inputs = tuple[Mapping[str, Mapping[str, str]], Mapping[str, str]]
+"""Contents of ConfigMaps and digests of Secrets, by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +36,7 @@ class Standpoint:
     Attributes:
         states: Where each component stands, as a whole and on each node.
         objects: Names of objects that are not as declared.
+        edited: Those of them that were, and that somebody has edited by hand or deleted since.
         steps: Names of what else a run would do: labels of a node, a validation, a driver to be replaced. What nothing
             can be done about is not among them.
     """
@@ -39,6 +44,7 @@ class Standpoint:
     seen: Situation
     states: Mapping[Key, NodeState]
     objects: frozenset[str]
+    edited: frozenset[str]
     steps: frozenset[str]
 
     @property
@@ -56,7 +62,8 @@ class Resident:
         self._mirror, self._members = mirror, _members(reading)
         self._record, self._inputs = of_one(records.record_ref(inventory)), _inputs(inventory)
         self._view, self._standing, self._settler = view.View(reading), Standing(), settler_of(reading)
-        self._declared_with = self._input_versions()
+        self._read_with: _Inputs = reading.context.facts.config_maps, reading.context.facts.secrets
+        self._held: dict[ObjectRef, Manifest] = {}
 
     def look(self, now: float) -> Standpoint:
         """Return where everything stands. ``now`` is of a monotonic clock, for what has its time."""
@@ -64,11 +71,22 @@ class Resident:
         seen = self._view.look(self._mirror, self._live(), records.entries(record.get("data") or {}))
         raw = self._standing.states(seen)
         states = {key: at_rest(state) for key, state in self._settler.settle(raw, now).items()}
-        return Standpoint(seen, states, frozenset(_objects(seen)), frozenset(_steps(seen, raw, states)))
+        different = frozenset(_different(seen))
+        edited = self._edited(different, seen)
+        objects = different | {change.ref for change in deletions(seen)}
+        return Standpoint(seen, states, _named(objects), _named(edited), frozenset(_steps(seen, raw, states)))
+
+    def _edited(self, different: frozenset[ObjectRef], seen: Situation) -> frozenset[ObjectRef]:
+        """Return what has been as it is declared now, and is not because of somebody whose edits are undone."""
+        wanted = {ref_of(manifest): manifest for _, manifest in _wanted(seen)}
+        once_held = {ref for ref in different if self._held.get(ref) == wanted[ref]}
+        self._held = {ref: wanted[ref] for ref in (wanted.keys() - different) | once_held}
+        live = seen.observed.members
+        return frozenset(ref for ref in once_held if ref not in live or edited_by_hand(live[ref]))
 
     def is_outdated(self) -> bool:
         """Whether what the inventory refers to, such as a ConfigMap, is no longer as it was read."""
-        return self._input_versions() != self._declared_with
+        return self._inputs_now() != self._read_with
 
     def next_deadline(self, now: float) -> float:
         """Return in how many seconds to look again although nothing has happened."""
@@ -77,9 +95,10 @@ class Resident:
     def _live(self) -> dict[ObjectRef, Manifest]:
         return {ref: live for scope in self._members for ref, live in self._mirror.of(scope).items()}
 
-    def _input_versions(self) -> dict[ObjectRef, str]:
-        live = (item for scope in self._inputs for item in self._mirror.of(scope).values())
-        return {ref_of(item): item["metadata"]["resourceVersion"] for item in live}
+    def _inputs_now(self) -> _Inputs:
+        live = [item for scope in self._inputs for item in self._mirror.of(scope).values()]
+        config_maps = config_maps_of(item for item in live if item["kind"] == CONFIG_MAP.kind)
+        return config_maps, secrets_of(item for item in live if item["kind"] == SECRET.kind)
 
 
 def followed(reading: Reading) -> tuple[Scope, ...]:
@@ -115,11 +134,19 @@ def _inputs(inventory: Inventory) -> tuple[Scope, ...]:
     return tuple(map(of_one, refs))
 
 
-def _objects(seen: Situation) -> Iterator[str]:
+def _wanted(seen: Situation) -> Iterator[tuple[str, Manifest]]:
+    """Yield the manifests of the stack's own objects, with their components."""
     for component, manifests in seen.desired.items():
-        for manifest in (manifest for manifest in manifests if manifest["kind"] not in _PER_NODE):
-            yield from (str(change.ref) for change in object_change(component, manifest, seen))
-    yield from (str(change.ref) for change in deletions(seen))
+        yield from ((component, manifest) for manifest in manifests if manifest["kind"] not in _PER_NODE)
+
+
+def _different(seen: Situation) -> Iterator[ObjectRef]:
+    for component, manifest in _wanted(seen):
+        yield from (change.ref for change in object_change(component, manifest, seen))
+
+
+def _named(refs: Iterable[ObjectRef]) -> frozenset[str]:
+    return frozenset(map(str, refs))
 
 
 def _steps(seen: Situation, raw: Mapping[Key, NodeState], states: Mapping[Key, NodeState]) -> Iterator[str]:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from gpu_provision.operator.backoff import Backoff
+from gpu_provision.operator.quarrels import Quarrels
 
 SETTLE_SECONDS = 0.3
 """How long a need has to last: the effect of our own writes takes a moment to come back, and nodes join in crowds."""
 
-EDIT_SECONDS = 1.0
-"""How long an object has to be other than declared during a run: the run itself makes what became wanted meanwhile."""
+EDIT_SECONDS = 0.1
+"""How long an edit has to last between two runs: it is no effect of ours, but somebody may make several."""
+
+_NOT_YET_SECONDS = 1.0
 
 
 @dataclass(slots=True)
@@ -24,41 +27,83 @@ class Agenda:
 
     undone: frozenset[str] = frozenset()
     _since: dict[str, float] = field(default_factory=dict)
+    _edited: frozenset[str] = frozenset()
     _told: frozenset[str] = frozenset()
+    _began_at: float = float("-inf")
     _ran_at: float = float("-inf")
     _backoff: Backoff = field(default_factory=Backoff)
+    _quarrels: Quarrels = field(default_factory=Quarrels)
 
-    def look(self, needs: Collection[str], now: float) -> None:
-        """Note what is to be done, at a time of a monotonic clock."""
+    def look(self, needs: Collection[str], now: float, *, edited: Collection[str] = ()) -> None:
+        """Note what is to be done, at a time of a monotonic clock.
+
+        Args:
+            edited: What of it was done once, and was undone by somebody else.
+        """
         wanted = frozenset(needs)
-        self.undone = wanted if now - self._ran_at < SETTLE_SECONDS else self.undone & wanted
+        self._quarrels.look(self._edited & self._lasting(now), frozenset(edited), now)
+        self._edited = frozenset(edited)
+        self._told &= self._edited
+        late = wanted - self._edited if now - self._ran_at < SETTLE_SECONDS else frozenset[str]()
+        self.undone = (self.undone | late) & wanted
         self._since = {need: self._since.get(need, now) for need in needs}
 
     def is_due(self, now: float) -> bool:
         """Whether to run: at once for what the last run did not leave undone, for the rest after a while."""
-        lasting = {need for need, since in self._since.items() if now - since >= SETTLE_SECONDS}
+        lasting = self._lasting(now)
         return bool(lasting - self.undone) or bool(lasting and self._backoff.left(now) == 0.0)
 
-    def is_edited(self, objects: Collection[str], now: float) -> bool:
-        """Whether somebody has edited objects during a run; said once of each, as a run may not get it undone."""
-        self._told &= frozenset(objects)
-        lasting = {each for each in objects if now - self._since.get(each, now) >= EDIT_SECONDS}
-        news = lasting - self._told - self.undone
+    def new_edits(self, now: float) -> frozenset[str]:
+        """Return what somebody has edited during a run; each is told once, as a run may not get it undone."""
+        news = {each for each in self._news() if self._age(each, now) >= self._patience(each, SETTLE_SECONDS)}
         self._told |= news
-        return bool(news)
+        return frozenset(news)
 
     def wait(self, now: float, *, is_running: bool) -> float:
         """Return in how many seconds to ask again although nothing has happened; infinity if nothing is to be done."""
         if is_running:
-            return EDIT_SECONDS if self._since else float("inf")
+            return self._soonest(self._patience(each, SETTLE_SECONDS) - self._age(each, now) for each in self._news())
         left = self._backoff.left(now)
-        waits = (left if need in self.undone else since + SETTLE_SECONDS - now for need, since in self._since.items())
-        return max(0.0, min(waits, default=float("inf")))
+        waits = (
+            left if need in self.undone else max(0.0, self._settling(need) - self._age(need, now))
+            for need in self._since
+        )
+        return min(waits, default=float("inf"))
+
+    @staticmethod
+    def _soonest(waits: Iterable[float]) -> float:
+        """Return when to ask a run to end for an edit; one that may not end yet is asked again later."""
+        return min((wait if wait > 0.0 else _NOT_YET_SECONDS for wait in waits), default=float("inf"))
+
+    def begins(self, now: float) -> None:
+        """Note the beginning of a run."""
+        self._began_at = now
 
     def ran(self, needs: Collection[str], now: float, *, is_well: bool) -> None:
-        """Note the end of a run, and what is still to be done."""
-        self.undone, self._ran_at = frozenset(needs), now
-        if is_well and not needs:
+        """Note the end of a run, and what is still to be done: what came up meanwhile, it may not have seen."""
+        before = {need for need in needs if self._since.get(need, now) <= self._began_at}
+        missed = frozenset(needs) if is_well else self._edited
+        self.undone, self._ran_at = frozenset(needs) - (missed - before), now
+        if is_well and not self.undone:
             self._backoff.succeeded()
         else:
             self._backoff.failed(now)
+
+    def was_cut_short(self) -> None:
+        """Note the end of a run that we had end: it has left nothing undone, it has not come to it."""
+        self.undone = frozenset()
+
+    def _news(self) -> frozenset[str]:
+        return self._edited - self._told - self.undone
+
+    def _lasting(self, now: float) -> frozenset[str]:
+        return frozenset(need for need in self._since if self._age(need, now) >= self._settling(need))
+
+    def _age(self, need: str, now: float) -> float:
+        return now - self._since.get(need, now)
+
+    def _settling(self, need: str) -> float:
+        return self._patience(need, EDIT_SECONDS) if need in self._edited else SETTLE_SECONDS
+
+    def _patience(self, need: str, seconds: float) -> float:
+        return max(seconds, self._quarrels.patience(need))

@@ -42,6 +42,7 @@ class Upkeep:
     _mirror: Mirror | None = None
     _session: Session | None = None
     _halt: Halt | None = None
+    _is_cut_short: bool = False
 
     def __post_init__(self) -> None:
         """Go on where another controller was."""
@@ -76,10 +77,11 @@ class Upkeep:
     def _turn(self, resident: Resident, mirror: Mirror) -> None:
         now = time.monotonic()
         found = resident.look(now)
+        spent = time.monotonic() - now
         self.reporter.figures.take_needs(len(found.needs), now)
-        self._agenda.look(found.needs, now)
+        self._agenda.look(found.needs, now, edited=found.edited)
         self._end(found, now)
-        self._repair_at_once(found, now)
+        self._repair_at_once(now)
         if self._session is None and not self._is_at_rest and self._agenda.is_due(now):
             self._begin(found, now)
         waits = (
@@ -88,7 +90,6 @@ class Upkeep:
             resident.next_deadline(now),
             _LONGEST_WAIT,
         )
-        spent = time.monotonic() - now
         mirror.wait(max(min(waits), _LEAST_WAIT))
         time.sleep(spent)  # many events, one look; looking takes half of the time
 
@@ -103,6 +104,7 @@ class Upkeep:
     def _begin(self, found: Standpoint, now: float) -> None:
         session = Session(self.inventory)
         session.listen(self._tell)
+        self._agenda.begins(now)
         try:
             if not session.reading().plan.is_empty:
                 session.start()
@@ -118,15 +120,21 @@ class Upkeep:
         """Take the result of a run that has ended."""
         if self._session is None or self._session.is_running:
             return
-        self._halt = _result(self._session)
-        self._session = None
+        halt, was_cut_short = _result(self._session), self._is_cut_short
+        self._session, self._is_cut_short = None, False
+        if was_cut_short and halt is None:
+            self._agenda.was_cut_short()
+            return
+        self._halt = halt
         self._note_end(self._halt)
         self.reporter.figures.take_run(now, is_well=self._halt is None)
         self._agenda.ran(found.needs, now, is_well=self._halt is None)
 
-    def _repair_at_once(self, found: Standpoint, now: float) -> None:
+    def _repair_at_once(self, now: float) -> None:
         """Have a run end that waits for nodes while somebody edits objects: the next one begins with those."""
-        if self._session and self._session.is_following and self._agenda.is_edited(found.objects, now):
+        if self._session and self._session.is_following and (edits := self._agenda.new_edits(now)):
+            self.take(Note(reason="Edited", message=f"a run begins anew; {_first(edits)}", stack=self.wish.name))
+            self._is_cut_short = True
             self._session.cancel()
 
     def _note_end(self, halt: Halt | None) -> None:

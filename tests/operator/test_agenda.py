@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import pytest
+
 from gpu_provision.operator.agenda import EDIT_SECONDS, SETTLE_SECONDS, Agenda
 
 LATER = 0.5
+EDIT = "DaemonSet a/b"
 
 
 def test_a_stack_that_needs_nothing_is_left_alone_for_ever() -> None:
@@ -66,19 +69,104 @@ def test_what_was_left_undone_and_mended_since_is_news_when_it_comes_back() -> N
     assert agenda.is_due(2.0 + LATER)
 
 
+def test_an_edit_between_two_runs_needs_no_time_to_settle() -> None:
+    """It is no echo of ours: it was as declared, and somebody did that."""
+    agenda = Agenda()
+    agenda.look({EDIT}, 0.0, edited={EDIT})
+    assert not agenda.is_due(0.0)
+    assert agenda.wait(0.0, is_running=False) == EDIT_SECONDS
+    assert agenda.is_due(EDIT_SECONDS)
+
+
 def test_a_run_is_told_once_of_each_object_that_somebody_edits_meanwhile() -> None:
     agenda = Agenda()
-    agenda.look({"DaemonSet a/b"}, 0.0)
-    assert not agenda.is_edited({"DaemonSet a/b"}, 0.0)
-    assert agenda.is_edited({"DaemonSet a/b"}, EDIT_SECONDS)
-    assert not agenda.is_edited({"DaemonSet a/b"}, EDIT_SECONDS * 2)
+    agenda.look({EDIT}, 0.0, edited={EDIT})
+    assert not agenda.new_edits(0.0)
+    assert agenda.new_edits(SETTLE_SECONDS) == {EDIT}
+    assert not agenda.new_edits(SETTLE_SECONDS * 2)
     agenda.look((), 5.0)
-    assert not agenda.is_edited((), 5.0)
-    agenda.look({"DaemonSet a/b"}, 6.0)
-    assert agenda.is_edited({"DaemonSet a/b"}, 6.0 + EDIT_SECONDS)
+    assert not agenda.new_edits(5.0)
+    agenda.look({EDIT}, 6.0, edited={EDIT})
+    assert agenda.new_edits(6.0 + LATER) == {EDIT}
 
 
-def test_while_a_run_goes_on_nobody_asks_more_often_than_edits_need() -> None:
+def test_what_became_wanted_during_a_run_is_no_edit() -> None:
+    """The run itself makes it."""
     agenda = Agenda()
-    agenda.look({"DaemonSet a/b"}, 0.0)
-    assert agenda.wait(0.0, is_running=True) == EDIT_SECONDS
+    agenda.look({"DaemonSet new/group"}, 0.0)
+    assert not agenda.new_edits(10.0)
+    assert agenda.wait(0.0, is_running=True) == float("inf")
+
+
+def test_a_run_is_asked_to_end_as_soon_as_an_edit_has_settled() -> None:
+    agenda = Agenda()
+    agenda.look({EDIT}, 0.0, edited={EDIT})
+    assert agenda.wait(0.0, is_running=True) == SETTLE_SECONDS
+    assert agenda.wait(SETTLE_SECONDS, is_running=True) >= 1.0, "a run that cannot end yet is not asked all the time"
+
+
+def test_a_run_that_was_cut_short_for_an_edit_is_followed_at_once() -> None:
+    """It has failed at nothing: neither the edit nor the rest waits."""
+    agenda = Agenda()
+    agenda.look({"driver of t4-1"}, 0.0)
+    agenda.begins(1.0)
+    agenda.look({"driver of t4-1", EDIT}, 2.0, edited={EDIT})
+    agenda.look({"driver of t4-1", EDIT}, 2.0 + SETTLE_SECONDS, edited={EDIT})
+    agenda.was_cut_short()
+    assert agenda.is_due(2.0 + SETTLE_SECONDS)
+    assert agenda.wait(2.0 + SETTLE_SECONDS, is_running=False) == 0.0
+
+
+@pytest.mark.parametrize("is_well", [True, False])
+def test_an_edit_in_the_last_moment_of_a_run_is_not_left_undone_by_it(*, is_well: bool) -> None:
+    """However long the pause is that a stack that fails makes."""
+    agenda = Agenda()
+    agenda.look({"validation"}, 0.0)
+    agenda.begins(0.0)
+    agenda.look({"validation", EDIT}, 9.9, edited={EDIT})
+    agenda.ran({"validation", EDIT}, 10.0, is_well=is_well)
+    assert agenda.undone == {"validation"}
+    agenda.look({"validation", EDIT}, 10.1, edited={EDIT})
+    assert agenda.is_due(10.1)
+
+
+def test_an_edit_that_a_run_could_not_undo_waits_with_the_rest() -> None:
+    """Somebody else holds the field: that is a conflict, and told."""
+    agenda = Agenda()
+    agenda.look({EDIT}, 0.0, edited={EDIT})
+    agenda.begins(1.0)
+    agenda.ran({EDIT}, 2.0, is_well=False)
+    agenda.look({EDIT}, 3.0, edited={EDIT})
+    assert not agenda.is_due(3.0)
+
+
+def test_what_came_up_while_a_run_succeeded_does_not_wait() -> None:
+    """A node joined when it was nearly over."""
+    agenda = Agenda()
+    agenda.look({"labels"}, 0.0)
+    agenda.begins(1.0)
+    agenda.look({"labels of another"}, 4.0)
+    agenda.ran({"labels of another"}, 5.0, is_well=True)
+    agenda.look({"labels of another"}, 5.1)
+    agenda.look({"labels of another"}, 5.0 + LATER)
+    assert agenda.is_due(5.0 + LATER)
+
+
+def test_what_a_run_leaves_although_it_succeeded_is_no_reason_for_one_after_the_other() -> None:
+    agenda = Agenda()
+    agenda.look({"labels"}, 0.0)
+    agenda.begins(1.0)
+    agenda.ran({"labels"}, 2.0, is_well=True)
+    agenda.look({"labels"}, 3.0)
+    assert not agenda.is_due(3.0)
+
+
+def test_an_object_that_is_edited_again_and_again_waits_ever_longer() -> None:
+    agenda, now = Agenda(), 0.0
+    for _ in range(5):
+        agenda.look({EDIT}, now, edited={EDIT})
+        now += 100.0
+        agenda.look((), now)
+    agenda.look({EDIT}, now, edited={EDIT})
+    assert agenda.wait(now, is_running=False) == 4.0
+    assert agenda.wait(now, is_running=True) == 4.0

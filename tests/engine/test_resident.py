@@ -1,0 +1,140 @@
+"""A stack between two runs: what somebody edited, and what its declaration refers to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gpu_provision.cluster.observe import config_maps_of, secrets_of
+from gpu_provision.cluster.watching import Mirror, Scope
+from gpu_provision.engine.reading import Reading
+from gpu_provision.engine.resident import CONFIG_MAP, SECRET, Resident
+from gpu_provision.model.cluster import ClusterFacts, Kind, Manifest, ObjectRef, ref_of
+from gpu_provision.planning.plan import plan
+from tests.components.builders import with_spec
+from tests.planning.builders import Stack
+
+BY_HAND = [{"manager": "kubectl-edit", "operation": "Update", "fieldsV1": {}}]
+BY_A_PROGRAM = [{"manager": "somebodys-controller", "operation": "Update", "fieldsV1": {}}]
+CONFIG, LICENCE = "time-slicing", "licence"
+
+
+class Showing(Mirror):
+    """A mirror of objects that a test puts there."""
+
+    def __init__(self, objects: dict[ObjectRef, Manifest]) -> None:
+        """Show these; they may be changed."""
+        self.objects = objects
+
+    def of(self, what: Kind | Scope) -> dict[ObjectRef, Manifest]:
+        """Return those of a kind, or of one name."""
+        kind = what.kind if isinstance(what, Scope) else what
+        fields = what.field_selector if isinstance(what, Scope) else ""
+        name = fields.partition(",")[0].removeprefix("metadata.name=")
+        return {ref: each for ref, each in self.objects.items() if ref.type == kind and name in {"", ref.name}}
+
+
+class World:
+    """A cluster that is as declared, and a resident that looks at it."""
+
+    def __init__(self, **facts: Any) -> None:
+        """Read it once."""
+        chosen = with_spec("device_plugin", config_name=CONFIG)
+        stack = Stack(chosen, ClusterFacts(version="v1.34.0", **facts))
+        draft = plan(stack.context, stack.desired, stack.observed)
+        self.objects = dict(stack.members)
+        self.resident = Resident(Reading(stack.context, stack.desired, stack.observed, draft), Showing(self.objects))
+        self.ref = next(ref for ref in self.objects if ref.kind == "DaemonSet")
+
+    def edit(self, by: list[dict[str, Any]]) -> None:
+        """Change an image."""
+        live = self.objects[self.ref]
+        template = live["spec"]["template"]
+        containers = [{**each, "image": "busybox:1"} for each in template["spec"]["containers"]]
+        template = {**template, "spec": {**template["spec"], "containers": containers}}
+        metadata = {**live["metadata"], "managedFields": by}
+        self.objects[self.ref] = {**live, "metadata": metadata, "spec": {**live["spec"], "template": template}}
+
+    @property
+    def edited(self) -> frozenset[str]:
+        """What somebody has edited."""
+        return self.resident.look(0.0).edited
+
+
+def test_an_edit_by_hand_and_a_deletion_are_edits() -> None:
+    world = World()
+    assert not world.edited
+    world.edit(BY_HAND)
+    assert world.edited == {str(world.ref)}
+    del world.objects[world.ref]
+    assert world.edited == {str(world.ref)}
+
+
+def test_an_edit_that_is_undone_and_made_again_is_one_again() -> None:
+    world = World()
+    as_declared = world.objects[world.ref]
+    for _ in range(2):
+        world.objects[world.ref] = as_declared
+        assert not world.edited
+        world.edit(BY_HAND)
+        assert world.edited
+
+
+def test_what_was_not_as_declared_before_is_no_edit() -> None:
+    """A run is there to make it so."""
+    world = World()
+    world.edit(BY_HAND)
+    found = world.resident.look(0.0)
+    assert found.objects == {str(world.ref)}
+    assert not found.edited
+
+
+def test_a_field_that_another_program_has_taken_is_no_edit() -> None:
+    """It is a conflict: another run would not undo it either."""
+    world = World()
+    assert not world.edited
+    world.edit(BY_A_PROGRAM)
+    assert not world.edited
+
+
+def config_map(**data: str) -> Manifest:
+    metadata = {"name": CONFIG, "namespace": "gpu-operator-resources", "uid": "u"}
+    return {"apiVersion": CONFIG_MAP.api_version, "kind": CONFIG_MAP.kind, "metadata": metadata, "data": data}
+
+
+def test_an_input_that_somebody_edits_between_the_reading_and_the_first_look_is_seen() -> None:
+    """The reading remembers what it has read; a copy that is made later does not."""
+    before, after = config_map(any="v1"), config_map(any="v2")
+    world = World(config_maps=config_maps_of([before]))
+    world.objects[ref_of(before)] = before
+    assert not world.resident.is_outdated()
+    world.objects[ref_of(before)] = after
+    assert world.resident.is_outdated()
+    del world.objects[ref_of(before)]
+    assert world.resident.is_outdated()
+
+
+def test_an_input_that_comes_only_later_is_seen() -> None:
+    world = World()
+    assert not world.resident.is_outdated()
+    found = config_map(any="v1")
+    world.objects[ref_of(found)] = found
+    assert world.resident.is_outdated()
+
+
+def test_a_label_of_an_input_is_no_other_declaration() -> None:
+    before = config_map(any="v1")
+    world = World(config_maps=config_maps_of([before]))
+    world.objects[ref_of(before)] = {**before, "metadata": {**before["metadata"], "labels": {"a": "b"}}}
+    assert not world.resident.is_outdated()
+
+
+@pytest.mark.parametrize("data", [{"gridd.conf": "YQ=="}, {}])
+def test_digests_of_secrets_tell_contents_apart_and_say_nothing_of_them(data: dict[str, str]) -> None:
+    metadata = {"name": LICENCE, "namespace": "gpu-operator-resources", "uid": "u"}
+    secret = {"apiVersion": SECRET.api_version, "kind": SECRET.kind, "metadata": metadata}
+    one, other = secrets_of([{**secret, "data": data}]), secrets_of([{**secret, "data": {"gridd.conf": "Yg=="}}])
+    assert one.keys() == {LICENCE}
+    assert one != other
+    assert "YQ" not in one[LICENCE]
