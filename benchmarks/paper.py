@@ -220,6 +220,7 @@ class PaperSteps:
         self.not_before: dict[Step, float] = {}
         self.free = [0.0] * _WORKERS
         self.written: list[Step] = []
+        self.has_ended = False
         self.started: dict[str, float] = {}
         self.ended: dict[str, float] = {}
 
@@ -240,8 +241,16 @@ class PaperSteps:
         """Return the nodes that are being moved."""
         return {step.move.node: step.move for step in self.running if isinstance(step, MoveNode)}
 
+    def rest(self, seconds: float) -> None:
+        """Let time pass, at most until a step ends."""
+        clock = self.paper.clock
+        end = clock.now() + seconds
+        while not self.has_ended and clock.now() < end:
+            clock.sleep(max(0.0, min([end, *(moment for moment, _, _ in clock.due[:1])]) - clock.now()))
+
     def collect(self) -> None:
         """Nothing is left lying about."""
+        self.has_ended = False
 
     def keep_record(self, _: float) -> None:
         """One request every other second, whatever the number of nodes."""
@@ -259,6 +268,7 @@ class PaperSteps:
 
     def _end(self, step: Step) -> None:
         self.running.remove(step)
+        self.has_ended = True
         now = self.paper.clock.now()
         match step:
             case MoveNode():

@@ -197,7 +197,7 @@ class Run:
                 spent = time.monotonic() - now
                 wait = min(self._settler.next_deadline(now), self._rollout.seconds())
                 mirror.wait(min(wait, SEEN_SECONDS) if steps or mirror.silence else wait)
-                time.sleep(min(_COALESCE_SECONDS, spent))  # many events, one look; looking takes half of the time
+                self._steps.rest(min(_COALESCE_SECONDS, spent))  # many events, one look; looking takes half of the time
 
     def _is_over(self, steps: Collection[Step]) -> bool:
         return not steps and not self._steps.is_busy and all(state.state in SETTLED for state in self._states.values())

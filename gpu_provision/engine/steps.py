@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
@@ -49,6 +50,7 @@ class Steps:
         self._rejected, self._on_end = rejected, on_end
         self._pool = ThreadPoolExecutor(_PARALLEL)
         self._running: dict[object, Future[None]] = {}
+        self._has_ended = threading.Event()
         self._not_before: dict[Step, float] = {}
         self.written: list[Step] = []  # appended to by several threads; a count would lose some
 
@@ -82,8 +84,13 @@ class Steps:
         if self._validations.is_due(now) and _RECORD not in self._running:
             self._submit(_RECORD, partial(self._validations.record, now))
 
+    def rest(self, seconds: float) -> None:
+        """Let time pass, at most until a step ends: what follows it is to be done at once."""
+        self._has_ended.wait(seconds)
+
     def collect(self) -> None:
         """Forget what has ended. Raises what a step could not go on from."""
+        self._has_ended.clear()
         for name, future in list(self._running.items()):
             if future.done():
                 del self._running[name]
@@ -91,7 +98,11 @@ class Steps:
 
     def _submit(self, name: object, work: Callable[[], None]) -> None:
         self._running[name] = self._pool.submit(work)
-        self._running[name].add_done_callback(lambda _: self._on_end())
+        self._running[name].add_done_callback(self._end)
+
+    def _end(self, _: Future[None]) -> None:
+        self._has_ended.set()
+        self._on_end()
 
     def _perform(self, step: Step) -> None:
         try:
