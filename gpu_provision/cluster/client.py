@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from gpu_provision.cluster.connection import CONNECT_SECONDS, Connection
-from gpu_provision.cluster.errors import NotFound, Outdated, no_api_server
+from gpu_provision.cluster.errors import Gone, NotFound, Outdated, no_api_server
 from gpu_provision.cluster.kubeconfig import api_client, names
 from gpu_provision.cluster.paths import KINDS, path_of, path_to
 from gpu_provision.cluster.stream import WatchStream
@@ -19,6 +20,7 @@ _MERGE_PATCH = "application/merge-patch+json"
 _APPLY_PATCH = "application/apply-patch+yaml"
 _METADATA_ALONE = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 _CREATED = 201
+_PAGE = 2500  # objects of an answer: a page of pods is some 20 MB
 _STATUS_CHANGES = 5  # of an object whose edit is undone; controllers write a status several times a second in a rollout
 _AUTHORIZATION = "authorization.k8s.io/v1"
 _NOWHERE = "gpu-provision.none"  # no namespace can have this name, so only what holds everywhere holds there
@@ -29,6 +31,16 @@ class Listing(NamedTuple):
 
     items: list[Manifest]
     resource_version: str
+
+
+Query = Sequence[tuple[str, str]]
+
+
+class _Page(NamedTuple):
+    """Part of a LIST, and the token that asks for what follows; empty at the end."""
+
+    listing: Listing
+    following: str
 
 
 class Applied(NamedTuple):
@@ -103,7 +115,7 @@ class Cluster(Connection):
         """Return one object. Raises NotFound."""
         return self._json("GET", path_of(ref), str(ref))
 
-    def list(
+    def list(  # noqa: PLR0913 - what a LIST may be about
         self,
         kind: Kind,
         *,
@@ -111,19 +123,39 @@ class Cluster(Connection):
         label_selector: str = "",
         field_selector: str = "",
         patience: float | None = None,
+        keep: Callable[[Manifest], Manifest] = lambda item: item,
     ) -> Listing:
         """Return all objects of a kind that match; none if the server does not serve the kind.
 
         Args:
             patience: In place of the cluster's own, in seconds.
+            keep: What to hold of each object. Many are asked for page by page, so that they are never whole in memory
+                all at once.
         """
         query = _selectors(label_selector, field_selector)
+        ask = partial(self._page, kind, path_to(kind, namespace), patience=patience, keep=keep)
         try:
-            answer = self._json("GET", path_to(kind, namespace), KINDS[kind], query=query, patience=patience)
+            return _joined(self._pages(ask, query))
         except NotFound:
             return Listing([], "")
-        items = [{"apiVersion": kind.api_version, "kind": kind.kind, **item} for item in answer.get("items") or ()]
-        return Listing(items, answer.get("metadata", {}).get("resourceVersion", ""))
+        except Gone:  # it took longer than the server remembers: all at once, then
+            return ask(query).listing
+
+    def _pages(self, ask: Callable[[Query], _Page], query: Query) -> Iterator[Listing]:
+        page = ask([*query, ("limit", str(_PAGE))])
+        yield page.listing
+        while page.following:
+            page = ask([*query, ("limit", str(_PAGE)), ("continue", page.following)])
+            yield page.listing
+
+    def _page(
+        self, kind: Kind, path: str, query: Query, *, patience: float | None, keep: Callable[[Manifest], Manifest]
+    ) -> _Page:
+        answer = self._json("GET", path, KINDS[kind], query=query, patience=patience)
+        named = {"apiVersion": kind.api_version, "kind": kind.kind}
+        items = [keep({**named, **item}) for item in answer.get("items") or ()]
+        metadata = answer.get("metadata", {})
+        return _Page(Listing(items, metadata.get("resourceVersion", "")), metadata.get("continue", ""))
 
     def apply(
         self, manifest: Manifest, *, dry_run: bool = False, take_back: bool = False, manager: str = FIELD_MANAGER
@@ -262,6 +294,12 @@ class Cluster(Connection):
         place = self._place("WATCH", KINDS[kind])
         response = self._once("GET", path_to(kind), place, query=query, timeout=timeout)
         return WatchStream(response, kind, lambda: self.silence.noted(place))
+
+
+def _joined(pages: Iterable[Listing]) -> Listing:
+    """Return one listing of several pages, which all show the objects as they were at the first one."""
+    found = list(pages)
+    return Listing([item for page in found for item in page.items], found[0].resource_version)
 
 
 def _selectors(labels: str, fields: str) -> list[tuple[str, str]]:

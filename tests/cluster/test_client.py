@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import threading
 import time
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from gpu_provision.cluster import client
 from gpu_provision.cluster.client import Cluster, connect
 from gpu_provision.cluster.connection import Connection
 from gpu_provision.cluster.errors import AlreadyExists, FieldConflict, NotFound, Outdated, Overloaded
@@ -55,6 +57,32 @@ def test_a_forced_apply_is_refused_if_the_object_changed_since(cluster: Cluster)
     looked_at = {**manifest, "metadata": {**manifest["metadata"], "resourceVersion": version}}
     with pytest.raises(Outdated):
         cluster.apply(looked_at, take_back=True)
+
+
+def test_many_objects_are_asked_for_page_by_page(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is kept of each is asked before the next page comes."""
+    monkeypatch.setattr(client, "_PAGE", 2)
+    for number in range(5):
+        cluster.create(config_map(f"page-{number}", labels={"set": "pages"}))
+    before = cluster.requests
+    listing = cluster.list(CONFIG_MAP, label_selector="set=pages", keep=lambda item: {"kept": item["metadata"]["name"]})
+    assert [item["kept"] for item in listing.items] == [f"page-{number}" for number in range(5)]
+    assert cluster.requests == before + 3
+    assert int(listing.resource_version) > 0
+
+
+def test_pages_that_the_server_has_forgotten_meanwhile_are_asked_for_all_at_once(
+    answering: Callable[..., Cluster],
+) -> None:
+    """On a cluster that writes much, a list of many pages may take longer than the server remembers."""
+    items = [config_map(name) for name in "abc"]
+    first = {"metadata": {"resourceVersion": "1", "continue": "token"}, "items": items[:1]}
+    whole = {"metadata": {"resourceVersion": "9"}, "items": items}
+    gone = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"}
+    answers = ((200, first), (410, gone), (200, whole))
+    found = answering(*((code, {}, json.dumps(body).encode()) for code, body in answers)).list(CONFIG_MAP)
+    assert [item["metadata"]["name"] for item in found.items] == ["a", "b", "c"]
+    assert found.resource_version == "9"
 
 
 def test_creating_twice_says_that_it_exists(cluster: Cluster) -> None:
