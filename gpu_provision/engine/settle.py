@@ -73,8 +73,8 @@ class Settler:
         rejected = dict(self.rejected)  # a copy: steps add to it from their threads
         before, self._before = self._before, _Before(raw, frozenset(untimed), rejected, {})
         nodes = {node for _, node in chain(self._since, _changed(before, self._before))}
-        is_whole = "" in nodes or raw.keys() != before.raw.keys()
-        settled = {} if is_whole else before.settled
+        is_whole = "" in nodes
+        settled = {} if is_whole else _in_order(before.settled, raw)
         for key in raw if is_whole else [key for key in raw if key[1] in nodes]:
             settled[key] = self._settled(key, settled, now)
         self._before = self._before._replace(settled=settled)
@@ -136,10 +136,16 @@ class Settler:
         return min([_LONGEST_WAIT, *(max(due - now, 0.0) + _JUST_AFTER for due in self._due.values())])
 
 
+def _in_order(settled: dict[Key, NodeState], raw: Mapping[Key, NodeState]) -> dict[Key, NodeState]:
+    """Return what was settled with a place for everything that there is now, of nodes that came as well."""
+    return settled if settled.keys() == raw.keys() else {key: settled.get(key, state) for key, state in raw.items()}
+
+
 def _changed(before: _Before, now: _Before) -> Iterator[Key]:
     """Yield what is not as it was. Most states are the very same as before, which costs less to see."""
     others = [key for key, state in now.raw.items() if before.raw.get(key) is not state]
     yield from (key for key in others if before.raw.get(key) != now.raw[key])
+    yield from before.raw.keys() - now.raw.keys()
     yield from now.untimed ^ before.untimed
     yield from (key for key, _ in now.rejected.items() ^ before.rejected.items())
 

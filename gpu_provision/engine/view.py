@@ -139,6 +139,8 @@ def _name(item: Manifest) -> str:
 
 
 def _known(target: Target, facts: NodeFacts | None, before: _KnownTarget | None) -> _KnownTarget:
+    """Return the very same as before where nothing has changed, also if manifests were made anew for another node."""
     if before is not None and before.prepared is target and before.now.facts is facts:
         return before
-    return _KnownTarget(target, replace(target, facts=facts))
+    now = replace(target, facts=facts)
+    return _KnownTarget(target, before.now if before is not None and before.now == now else now)

@@ -175,12 +175,25 @@ def test_settling_what_has_changed_comes_to_the_same_as_settling_everything(seed
         thorough.rejected = dict(sparing.rejected)
         untimed = fate.sample(keys, 2) if fate.random() < 0.3 else ()
         raw = {each: found[each] for each in keys if each in found}
-        odd = {("odd", f"{now}"): NodeState(component="odd", node=f"{now}", state=State.READY)}  # nothing is as before
+        odd = {
+            ("odd", ""): NodeState(component="odd", node="", state=State.READY, reason=f"{now}")
+        }  # concerns all nodes
         expected = thorough.settle(raw | odd, now, untimed=untimed)
-        assert sparing.settle(raw, now, untimed=untimed) == {
-            each: expected[each] for each in expected if each not in odd
-        }
+        settled = sparing.settle(raw, now, untimed=untimed)
+        assert settled == {each: expected[each] for each in expected if each not in odd}
+        assert [each for each in settled if each in raw] == list(raw), "in dependency order"
         assert sparing.next_deadline(now) == thorough.next_deadline(now)
+
+
+def test_a_node_that_joins_leaves_those_that_are_there_as_they_were() -> None:
+    """A thousand may join within a minute."""
+    clock, joined = settler(), NodeState(component="driver", node="b", state=State.PENDING)
+    before = clock.settle(raw(driver=READY, toolkit=(State.FAILED, "broken"), plugin=BUILDING), 0)
+    after = clock.settle(
+        raw(driver=READY, toolkit=(State.FAILED, "broken"), plugin=BUILDING) | {("driver", "b"): joined}, 1
+    )
+    assert after["driver", "b"] == joined
+    assert after["plugin", "a"] is before["plugin", "a"]
 
 
 def test_a_node_of_which_nothing_has_changed_is_not_settled_anew() -> None:

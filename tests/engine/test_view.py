@@ -86,10 +86,13 @@ def test_a_node_of_which_nothing_has_changed_is_the_very_same_target() -> None:
     """Whatever is read off it then holds on."""
     looking, mirror = view(""), Showing()
 
-    def target(version: int) -> Target:
-        metadata = {"name": "t4-1", "uid": "u", "resourceVersion": str(version), "labels": nfd_labels()}
+    def target(version: int, **labels: str) -> Target:
+        found = {**nfd_labels(), **labels}
+        metadata = {"name": "t4-1", "uid": "u", "resourceVersion": str(version), "labels": found}
         mirror.node = {"metadata": metadata}
         return next(each for each in looking.look(mirror, {}, {}).context.targets if each.name == "t4-1")
 
     assert target(1) is target(1)
-    assert target(1) is not target(2)
+    assert target(1) is target(2), "the node was written, and is as it was"
+    assert target(2) is not target(3, fleet="late")
+    assert target(3, fleet="late").facts == target(4, fleet="late").facts
