@@ -12,6 +12,7 @@ from gpu_provision.cluster import leases, records
 from gpu_provision.cluster.client import Cluster
 from gpu_provision.cluster.facts import node_facts
 from gpu_provision.cluster.paths import KINDS
+from gpu_provision.cluster.slim import slim
 from gpu_provision.model.cluster import ClusterFacts, Kind, Manifest, ObjectRef, ref_of
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.planning.membership import PART_OF, STACK, applyset_id, group_kind, kinds_of
@@ -45,7 +46,7 @@ def observe_facts(cluster: Cluster, inventory: Inventory) -> ClusterFacts:
     """Read version, nodes, served resources, and the ConfigMaps and Secrets that the inventory names."""
     version = cluster.version()
     with ThreadPoolExecutor(_PARALLEL) as pool:
-        nodes = pool.submit(cluster.list, NODE)
+        nodes = pool.submit(cluster.list, NODE, keep=slim)
         monitors = pool.submit(cluster.served, _MONITORING)
         found = tuple(node_facts(node) for node in nodes.result().items)
         resources = frozenset(f"{name}.{_MONITORING.partition('/')[0]}" for name in monitors.result())
@@ -120,7 +121,7 @@ def observe(
     stack = f"{STACK}={inventory.name}"
     with ThreadPoolExecutor(_PARALLEL) as pool:
         top = pool.submit(cluster.get, parent)
-        pods = pool.submit(cluster.list, POD, label_selector=stack)
+        pods = pool.submit(cluster.list, POD, label_selector=stack, keep=slim)
         namespaces = pool.submit(cluster.list, NAMESPACE)
         record = pool.submit(records.read, cluster, inventory)
         lease = pool.submit(leases.read, cluster, inventory)

@@ -10,6 +10,7 @@ from typing import NamedTuple, Self
 
 from gpu_provision.cluster.client import Cluster
 from gpu_provision.cluster.errors import Gone
+from gpu_provision.cluster.slim import is_same
 from gpu_provision.cluster.stream import WatchEvent, WatchStream
 from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import ProvisionError, Unreachable
@@ -35,14 +36,17 @@ class Mirror:
         *,
         patience: float,
         on_wait: Callable[[], None] = lambda: None,
+        keep: Callable[[Manifest], Manifest] = lambda item: item,
     ) -> None:
         """Prepare.
 
         Args:
             patience: How many seconds of silence of the API server are borne.
             on_wait: Called every second that the first listing takes, by the thread that enters.
+            keep: What to hold of each object. A change of nothing that is held wakes nobody.
         """
         self._cluster, self._scopes, self._patience, self._on_wait = cluster, scopes, patience, on_wait
+        self._keep = keep
         self._objects: dict[Scope, dict[ObjectRef, Manifest]] = {scope: {} for scope in scopes}
         self._streams: dict[Scope, WatchStream] = {}
         self._changed, self._stopped = threading.Condition(), threading.Event()
@@ -113,6 +117,7 @@ class Mirror:
             label_selector=scope.label_selector,
             field_selector=scope.field_selector,
             patience=patience,
+            keep=self._keep,
         )
         with self._changed:
             self._objects[scope] = {ref_of(item): item for item in listing.items}
@@ -157,12 +162,15 @@ class Mirror:
     def _take(self, scope: Scope, event: WatchEvent) -> None:
         if event.type == "BOOKMARK":
             return
+        ref, item = ref_of(event.object), self._keep(event.object)
         with self._changed:
+            before = self._objects[scope].get(ref)
             if event.type == "DELETED":
-                self._objects[scope].pop(ref_of(event.object), None)
+                self._objects[scope].pop(ref, None)
             else:
-                self._objects[scope][ref_of(event.object)] = event.object
-        self.wake()
+                self._objects[scope][ref] = item
+        if event.type != "MODIFIED" or before is None or not is_same(before, item):
+            self.wake()
 
     def _fail(self, error: ProvisionError) -> None:
         if self._stopped.is_set():

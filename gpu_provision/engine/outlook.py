@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from gpu_provision.cluster.client import Cluster
 from gpu_provision.cluster.observe import NODE, POD
+from gpu_provision.cluster.slim import slim
 from gpu_provision.diagnose import pods as pod_view
 from gpu_provision.engine.reading import Reading
 from gpu_provision.engine.rollout import budgets_of
@@ -75,7 +76,7 @@ def _is_due(reading: Reading) -> bool:
 
 def _seen(cluster: Cluster, inventory: Inventory) -> Seen:
     with ThreadPoolExecutor() as pool:
-        found = [pool.submit(cluster.list, kind) for kind in (NODE, POD)]
+        found = [pool.submit(cluster.list, kind, keep=slim) for kind in (NODE, POD)]
         budgets = cluster.list(budgets_of(cluster)).items if evicts(inventory) else ()
         nodes, pods = (each.result().items for each in found)
     return Seen(nodes=nodes, pods=pods, budgets=budgets)

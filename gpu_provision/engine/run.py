@@ -6,10 +6,12 @@ import contextlib
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 from gpu_provision.cluster.client import Cluster
 from gpu_provision.cluster.errors import AlreadyExists
 from gpu_provision.cluster.lock import WriteLock
+from gpu_provision.cluster.slim import slim
 from gpu_provision.cluster.watching import Mirror
 from gpu_provision.engine.actions import Step, next_steps
 from gpu_provision.engine.book import Book, reason_of
@@ -132,8 +134,8 @@ class Run:
             self._rollout.previous = back.name if back else ""
             self._objects.apply(changes)
             self._objects.prune(changes)
-            following = Mirror(self._cluster, scopes(inventory), patience=PATIENCE_SECONDS, on_wait=self._on_wait)
-            with following as mirror:
+            following = partial(Mirror, patience=PATIENCE_SECONDS, on_wait=self._on_wait, keep=slim)
+            with following(self._cluster, scopes(inventory)) as mirror:
                 self._mirror = mirror
                 seen = self._follow(mirror, lock)
             self._objects.prune(change for change in deletions(seen) if change.component == DRIVER)  # out of use by now

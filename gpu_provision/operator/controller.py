@@ -11,6 +11,7 @@ from gpu_provision.cluster.client import Cluster
 from gpu_provision.cluster.facts import node_facts
 from gpu_provision.cluster.holders import identity
 from gpu_provision.cluster.observe import NODE
+from gpu_provision.cluster.slim import slim
 from gpu_provision.cluster.watching import Mirror, Scope
 from gpu_provision.components.targets import claims
 from gpu_provision.engine.resident import of_one
@@ -89,7 +90,7 @@ class Controller:
 
     @contextlib.contextmanager
     def _following(self, *scopes: Scope) -> Iterator[Mirror]:
-        with Mirror(self._cluster, scopes, patience=_PATIENCE_SECONDS) as mirror:
+        with Mirror(self._cluster, scopes, patience=_PATIENCE_SECONDS, keep=slim) as mirror:
             self._mirror = mirror
             try:
                 yield mirror

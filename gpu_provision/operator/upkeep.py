@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
+from gpu_provision.cluster.slim import slim
 from gpu_provision.cluster.watching import Mirror
 from gpu_provision.engine.resident import Resident, Standpoint, followed
 from gpu_provision.engine.session import Session
@@ -66,7 +67,7 @@ class Upkeep:
         """
         session = Session(self.inventory)
         reading = session.reading()
-        with Mirror(session.cluster, followed(reading), patience=PATIENCE_SECONDS) as mirror:
+        with Mirror(session.cluster, followed(reading), patience=PATIENCE_SECONDS, keep=slim) as mirror:
             self._mirror, resident = mirror, Resident(reading, mirror)
             try:
                 while not self.is_over() and not resident.is_outdated():

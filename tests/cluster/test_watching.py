@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -144,6 +145,35 @@ def test_a_wake_before_the_wait_is_not_lost(following: Following) -> None:
     mirror.wait(0)
     mirror.wake()
     assert mirror.wait(0)
+
+
+def test_a_change_of_nothing_that_is_held_is_taken_and_wakes_nobody() -> None:
+    """Five thousand kubelets send some seventeen heartbeats a second."""
+    first, second, third = ({"data": {"a": a, "beat": beat}} for a, beat in (("1", "1"), ("1", "2"), ("2", "3")))
+    follows: queue.Queue[WatchEvent] = queue.Queue()
+    for kind, version, parts in (("ADDED", "2", first), ("MODIFIED", "3", second)):
+        item = config_map("beating", **parts)
+        follows.put(WatchEvent(kind, {**item, "metadata": {**item["metadata"], "resourceVersion": version}}))
+
+    def without_beat(item: Manifest) -> Manifest:
+        return {**item, "data": {"a": item["data"]["a"]}}
+
+    def version() -> str:
+        return "".join(item["metadata"]["resourceVersion"] for item in mirror.of(CONFIG_MAP).values())
+
+    script = Scripted(lambda: iter(follows.get, None))
+    with Mirror(script, [Scope(CONFIG_MAP)], patience=10, keep=without_beat) as mirror:  # type: ignore[arg-type]
+        eventually(lambda: version() == "3", "the heartbeat: whoever writes the object names its version")
+        mirror.wait(0)
+        follows.put(WatchEvent("MODIFIED", {**config_map("beating"), **second, **_version("4")}))
+        eventually(lambda: version() == "4", "the next one")
+        assert not mirror.wait(0)
+        follows.put(WatchEvent("MODIFIED", {**config_map("beating"), **third, **_version("5")}))
+        assert mirror.wait(10)
+
+
+def _version(number: str) -> Manifest:
+    return {"metadata": {"name": "beating", "namespace": "default", "resourceVersion": number}}
 
 
 def test_closing_ends_every_watch_at_once(cluster: Cluster) -> None:
