@@ -52,9 +52,15 @@ Open = Callable[..., contextlib.AbstractContextManager[World]]
 
 
 @pytest.fixture(scope="session", params=_BOTH)
-def opening(request: pytest.FixtureRequest) -> Open:
+def server(request: pytest.FixtureRequest) -> str:
+    """Names what worlds are of: the sandbox, or a real control plane."""
+    return str(request.param)
+
+
+@pytest.fixture(scope="session")
+def opening(server: str) -> Open:
     """Opens worlds, of the sandbox or of a real control plane."""
-    return _OPEN[request.param]
+    return _OPEN[server]
 
 
 @pytest.fixture(scope="module")
