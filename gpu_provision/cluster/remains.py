@@ -9,6 +9,7 @@ from dataclasses import replace
 from gpu_provision.cluster import helper_pod, history, leases, records, strangers
 from gpu_provision.cluster.client import Cluster
 from gpu_provision.cluster.observe import MEMBER_KINDS, NODE, POD
+from gpu_provision.cluster.resource_claims import ResourceClaims
 from gpu_provision.components import labels
 from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, ref_of
 from gpu_provision.model.inventory import Inventory
@@ -66,6 +67,7 @@ def read(cluster: Cluster, inventory: Inventory, *, crds: bool, known: frozenset
         },
         pods=ours,
         others=tuple(pod for pod in others if not is_generated(pod, home)),
+        claims=ResourceClaims(cluster).of(others),
         nodes=tuple(nodes.result().items),
         stacks=frozenset(_stacks(found) - {f"{home}/{inventory.name}"}),
     )

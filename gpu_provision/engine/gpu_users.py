@@ -6,7 +6,9 @@ from collections.abc import Iterable, Mapping
 
 from gpu_provision.cluster.client import Cluster
 from gpu_provision.cluster.evictions import POD, Emptying, Say
+from gpu_provision.cluster.resource_claims import ResourceClaims
 from gpu_provision.cluster.watching import Scope
+from gpu_provision.diagnose.pods import node_of
 from gpu_provision.model.cluster import Manifest
 from gpu_provision.model.findings import Finding
 from gpu_provision.planning.drain import Leaving
@@ -17,9 +19,11 @@ from gpu_provision.rollout.workloads import pod_of
 
 def evicting(cluster: Cluster, nodes: frozenset[str], seconds: int, say: Say) -> Emptying:
     """Return the eviction of everything that uses GPUs on some nodes."""
+    claims = ResourceClaims(cluster)
 
     def chosen(pods: Iterable[Manifest]) -> Leaving:
-        found = [pod for on_node in users(pods, nodes).values() for pod in on_node]
+        there = [pod for pod in pods if node_of(pod) in nodes]
+        found = [pod for on_node in users(there, nodes, claims.of(there)).values() for pod in on_node]
         ending = [pod for pod in found if pod["metadata"].get("deletionTimestamp")]
         return Leaving(tuple(pod for pod in found if pod not in ending), tuple(ending))
 

@@ -42,7 +42,7 @@ _FACTS = ClusterFacts(resources=frozenset({SERVICE_MONITORS}))  # all that a com
 
 def everything(inventory: Inventory) -> frozenset[Permission]:
     """Return what an account needs for every command on this inventory, whatever the state of the cluster."""
-    return own(inventory) | passed_on(inventory)
+    return own(inventory) | passed_on(inventory) | frozenset(to_see_claims(inventory))
 
 
 def own(inventory: Inventory) -> frozenset[Permission]:
@@ -68,7 +68,9 @@ def passed_on(inventory: Inventory) -> frozenset[Permission]:
 def to_look(inventory: Inventory) -> frozenset[Permission]:
     """Return what an account needs for ``status``, ``history`` and a ``plan`` without the server's word."""
     history = permissions(history_ref(inventory), "get")
-    return frozenset((*to_read(inventory, MEMBER_KINDS), *_to_read_logs(inventory), *history))
+    return frozenset(
+        (*to_read(inventory, MEMBER_KINDS), *_to_read_logs(inventory), *history, *to_see_claims(inventory))
+    )
 
 
 def to_read(inventory: Inventory, kinds: Iterable[Kind]) -> Iterator[Permission]:
@@ -94,6 +96,15 @@ def _to_foresee(inventory: Inventory) -> Iterator[Permission]:
     """Yield what it takes to say whom the replacement of drivers will evict, besides nodes and pods."""
     if evicts(inventory):
         yield from _permissions(Kind("policy/v1", "PodDisruptionBudget"), "list")
+
+
+def to_see_claims(inventory: Inventory) -> Iterator[Permission]:
+    """Yield what tells which pods have GPUs by ResourceClaims. No run fails without: see docs/rollouts.md."""
+    if evicts(inventory):
+        yield _RESOURCE_CLAIMS
+
+
+_RESOURCE_CLAIMS = Permission("list", "resource.k8s.io", "resourceclaims")
 
 
 def to_run(inventory: Inventory) -> Iterator[Permission]:

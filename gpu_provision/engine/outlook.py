@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from gpu_provision.cluster.client import Cluster
 from gpu_provision.cluster.observe import NODE, POD
+from gpu_provision.cluster.resource_claims import ResourceClaims
 from gpu_provision.cluster.slim import slim
 from gpu_provision.diagnose import pods as pod_view
 from gpu_provision.engine.reading import Reading
@@ -30,7 +31,8 @@ def with_rollout(cluster: Cluster, reading: Reading) -> Reading:
     """Return a reading whose plan says how drivers are replaced.
 
     Where none is, the cluster is not asked. Where one is, that costs a fixed number of requests: nodes, all pods,
-    PodDisruptionBudgets. Whoever may not read these gets the plan without, and a warning.
+    PodDisruptionBudgets, and ResourceClaims if any pod has one. Whoever may not read the first three gets the plan
+    without, and a warning.
     """
     if not _is_due(reading):
         return reading
@@ -79,7 +81,7 @@ def _seen(cluster: Cluster, inventory: Inventory) -> Seen:
         found = [pool.submit(cluster.list, kind, keep=slim) for kind in (NODE, POD)]
         budgets = cluster.list(budgets_of(cluster)).items if evicts(inventory) else ()
         nodes, pods = (each.result().items for each in found)
-    return Seen(nodes=nodes, pods=pods, budgets=budgets)
+    return Seen(nodes=nodes, pods=pods, budgets=budgets, claims=ResourceClaims(cluster).of(pods))
 
 
 def _not_read(refusal: Refused) -> Finding:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 from gpu_provision.cluster import remains
 from gpu_provision.cluster.client import Cluster
 from gpu_provision.cluster.facts import node_facts
 from gpu_provision.components.targets import claims
 from gpu_provision.model.cluster import ClusterFacts, Manifest
+from gpu_provision.model.findings import Finding
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.planning.membership import component_of
+from gpu_provision.removal import telling
 from gpu_provision.removal.nodes import Stack
 from gpu_provision.removal.plan import Removal, removal, takes_gpus
 from gpu_provision.removal.remains import Remains
@@ -44,7 +47,7 @@ class Looked:
     def users(self) -> dict[str, tuple[Manifest, ...]]:
         """Pods of others that would lose their GPUs, by node."""
         nodes = marked(self.remains.nodes, self.stack.name)
-        return users(self.remains.others, nodes) if takes_gpus(self.plan) else {}
+        return users(self.remains.others, nodes, self.remains.claims) if takes_gpus(self.plan) else {}
 
 
 def look(cluster: Cluster, inventory: Inventory, terms: Terms, *, known: frozenset[str] = frozenset()) -> Looked:
@@ -58,7 +61,18 @@ def look(cluster: Cluster, inventory: Inventory, terms: Terms, *, known: frozens
     """
     found = remains.read(cluster, inventory, crds=terms.crds, known=known)
     stack = _stack(inventory, found)
-    return Looked(remains=found, stack=stack, plan=removal(found, stack, crds=terms.crds))
+    plan = removal(found, stack, crds=terms.crds)
+    kept = (*plan.kept, *_programs_kept(inventory, found, plan))
+    return Looked(remains=found, stack=stack, plan=replace(plan, kept=kept))
+
+
+def _programs_kept(inventory: Inventory, found: Remains, plan: Removal) -> Iterator[Finding]:
+    """Yield the warning about what the toolkit's containers leave on hosts that the host phase leaves alone."""
+    if not any(change.component == "toolkit" and change.ref.kind == "DaemonSet" for change in plan.changes):
+        return
+    reached = {node.name for node in inventory.nodes if inventory.prerequisites_of(node).enabled}
+    if nodes := set(marked(found.nodes, inventory.name)) - reached:
+        yield telling.programs_kept(nodes, f"{inventory.specs.toolkit.install_dir}/toolkit")
 
 
 def _stack(inventory: Inventory, found: Remains) -> Stack:

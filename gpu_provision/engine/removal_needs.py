@@ -43,6 +43,7 @@ def everything(inventory: Inventory) -> frozenset[Permission]:
         (
             *needs.to_read(inventory, MEMBER_KINDS),
             *_of(FEATURE, "list"),
+            *needs.to_see_claims(inventory),
             *needs.to_reach_hosts(inventory),
             *_always(inventory),
             *(one for one in needs.to_prune(inventory) if one.resource != KINDS[NAMESPACE]),
@@ -56,6 +57,7 @@ def everything(inventory: Inventory) -> frozenset[Permission]:
             ),
             *(one for namespace in namespaces for one in needs.permissions(nfd_lock(namespace), "delete", "get")),
             _EVICTIONS,
+            *_of(Kind("policy/v1", "PodDisruptionBudget"), "list"),
         )
     )
 

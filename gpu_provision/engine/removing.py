@@ -19,14 +19,16 @@ from gpu_provision.cluster.observe import NODE, POD
 from gpu_provision.cluster.watching import Mirror, Scope
 from gpu_provision.engine import gpu_users
 from gpu_provision.engine.removal_look import Looked, Terms, look
+from gpu_provision.engine.rollout import budgets_of
 from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
-from gpu_provision.model.findings import Finding, RunFailed
+from gpu_provision.model.findings import Finding, Refused, RunFailed
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Action, Change
 from gpu_provision.model.progress import Event, State
 from gpu_provision.model.removal import RemovalResult
 from gpu_provision.planning.membership import STACK, component_of
 from gpu_provision.removal import telling
+from gpu_provision.removal.evictions import foretold
 from gpu_provision.removal.nodes import on_node
 from gpu_provision.removal.plan import ACCESS, Stage
 from gpu_provision.rollout.snapshot import Pod
@@ -76,6 +78,8 @@ class Removing:
             raise RunFailed(refusal)
         kept, left = self.looked.plan.kept, tuple[Finding, ...]()
         if self.looked.plan.stages:
+            for finding in self._foretold():
+                self._say(f"{finding.where}: {finding.what}")
             self.cluster.patience = PATIENCE_SECONDS
             self._remove()
             kept, left = self._audit()
@@ -97,8 +101,18 @@ class Removing:
             changes=self.looked.plan.changes,
             evicted=tuple(map(str, pods)),
             requests=self.cluster.requests,
-            findings=(*filter(None, [refusal]), *self.looked.plan.kept),
+            findings=(*filter(None, [refusal]), *self._foretold(), *self.looked.plan.kept),
         )
+
+    def _foretold(self) -> tuple[Finding, ...]:
+        """Return what the evictions will and may mean; budgets count as far as we may read them."""
+        if not (self.terms.evict and self.looked.users):
+            return ()
+        budgets: list[Manifest] = []
+        with contextlib.suppress(Refused):
+            budgets = list(self.cluster.list(budgets_of(self.cluster)).items)
+        users = (pod for pods in self.looked.users.values() for pod in pods)
+        return tuple(foretold(users, budgets))
 
     def refusal(self) -> Finding | None:
         """Return why the stack may not be removed: pods use its GPUs."""

@@ -12,6 +12,7 @@ from typing import assert_never
 from gpu_provision.cluster.client import Cluster
 from gpu_provision.cluster.evictions import Evictor
 from gpu_provision.cluster.observe import NODE, POD
+from gpu_provision.cluster.resource_claims import ResourceClaims
 from gpu_provision.cluster.watching import Mirror, Scope
 from gpu_provision.components import labels
 from gpu_provision.diagnose import pods as pod_view
@@ -62,6 +63,7 @@ class Rollout:
         self._budgets: Scope | None = None
         self._written: dict[str, tuple[str, Manifest]] = {}
         self._evictor = Evictor(cluster)
+        self._claims = ResourceClaims(cluster)
         self._budgets_seen = ""
         self._sight, self._turns = Sight(), Turns()
         self._drivers: dict[str, tuple[tuple[Node, Word, NodeState], NodeState]] = {}
@@ -105,13 +107,15 @@ class Rollout:
         own: Iterable[Manifest] = seen.observed.pods.values()
         if without:
             own = (pod for pod in own if pod["metadata"]["uid"] not in without)
+        others = mirror.of(self._others).values()
         budgets = mirror.of(self._budgets).values() if self._budgets else ()
         versions = sorted(item["metadata"]["resourceVersion"] for item in budgets)
         self._budgets_seen = hashlib.sha256(" ".join(versions).encode()).hexdigest()
         live = Seen(
             nodes=[self._node(node) for node in mirror.of(NODE).values()],
-            pods=chain(own, mirror.of(self._others).values()),
+            pods=chain(own, others),
             budgets=budgets,
+            claims=self._claims.of(others),
             refusals=self._evictor.refusals,
         )
         return self._sight.observe(self._wanted(seen), live, now=time.time(), previous=self.previous)

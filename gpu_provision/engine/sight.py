@@ -31,7 +31,7 @@ class Sight:
 
     _pods: Groups[str] = field(default_factory=lambda: Groups(node_of))
     _budgets: _Objects = field(default_factory=dict)
-    _claims: _Objects = field(default_factory=dict)
+    _claims: _Objects | None = field(default_factory=dict)
     _refusals: dict[str, str] = field(default_factory=dict)
     _known: dict[str, _Known] = field(default_factory=dict)
     _templates: list[Manifest] = field(default_factory=list)
@@ -39,12 +39,12 @@ class Sight:
 
     def observe(self, declared: Mapping[str, Declared], seen: Seen, *, now: float, previous: str = "") -> Snapshot:
         """Return the fleet as it is."""
-        budgets, claims = _by_identity(seen.budgets), _by_identity(seen.claims)
+        budgets, claims = _by_identity(seen.budgets), None if seen.claims is None else _by_identity(seen.claims)
         changed = {
             *self._pods.update(seen.pods),
             *self._where_budgets_changed(budgets),
             *self._where_answers_changed(seen.refusals),
-            *(self._pods.members if claims.keys() != self._claims.keys() else ()),
+            *(self._pods.members if _identities(claims) != _identities(self._claims) else ()),
         }
         self._budgets, self._claims, self._refusals = budgets, claims, dict(seen.refusals)
         for name in changed:
@@ -79,7 +79,8 @@ class Sight:
     def _nodes(self, declared: Mapping[str, Declared], seen: Seen) -> Iterator[Node]:
         live = {node["metadata"]["name"]: node for node in seen.nodes}
         there = self._pods.members
-        rules = (budgets_of(self._budgets.values()), claims_of(self._claims.values()), self._refusals)
+        claims = claims_of(None if self._claims is None else self._claims.values())
+        rules = (budgets_of(self._budgets.values()), claims, self._refusals)
         for name, wish in sorted(declared.items(), key=lambda item: item[1].position):
             if name not in live:
                 continue
@@ -92,3 +93,7 @@ class Sight:
 
 def _by_identity(objects: Iterable[Manifest]) -> _Objects:
     return {id(each): each for each in objects}
+
+
+def _identities(objects: _Objects | None) -> frozenset[int] | None:
+    return None if objects is None else frozenset(objects)

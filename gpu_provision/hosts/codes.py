@@ -37,6 +37,7 @@ NOT_BACK = "GP697"
 REBOOT_STOPPED = "GP698"
 REBOOT_REFUSED = "GP699"
 REBOOT_IN_VAIN = "GP700"
+TOOLKIT_LEFT = "GP707"
 
 CODES: dict[str, str] = {
     MODULE_MISSING: "A kernel module is not part of the running kernel",
@@ -74,5 +75,6 @@ CODES: dict[str, str] = {
     REBOOT_STOPPED: "A host is not rebooted: the reboot of another one went wrong",
     REBOOT_REFUSED: "A host needs a reboot that is not for this run to do",
     REBOOT_IN_VAIN: "A host was rebooted and still needs a reboot",
+    TOOLKIT_LEFT: "The container toolkit's programs stay on a host: something still uses them",
 }
 """Code -> title."""

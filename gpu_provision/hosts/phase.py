@@ -9,7 +9,7 @@ from pyinfra.api.deploy import deploy
 from pyinfra.context import host
 
 from gpu_provision.facts.record import HostRecord
-from gpu_provision.hosts import barrier, connection, drivers, operations, resources, teardown
+from gpu_provision.hosts import barrier, connection, drivers, operations, resources, teardown, toolkit
 from gpu_provision.hosts.environment_operation import runtime_environment
 from gpu_provision.hosts.guard import GUARD, Guard
 from gpu_provision.hosts.headers import is_compiled_here
@@ -107,11 +107,16 @@ def _persistence_mode(settings: HostPrerequisites, known: HostRecord | None) -> 
 def host_teardown() -> None:
     """Make every file that host operations changed as it was before the first of them; nothing is unloaded.
 
+    With ``host.data.gpu_expected``, which inventories of ours have, what the container toolkit has left goes as well.
     Does nothing on clusters, and on hosts that nothing was ever changed on.
     """
     _keep_trouble_to_the_host()
-    if barrier.GROUP not in host.groups:
-        teardown.originals_restored(name="Files as they were")
+    if barrier.GROUP in host.groups:
+        return
+    teardown.originals_restored(name="Files as they were")
+    wanted = expected()
+    if wanted and wanted.toolkit_dir and is_gpu_host():
+        toolkit.toolkit_removed(name="Container toolkit's programs", install_dir=wanted.toolkit_dir)
 
 
 def _keep_trouble_to_the_host() -> None:

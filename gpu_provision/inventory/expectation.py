@@ -31,6 +31,7 @@ def expectation(inventory: Inventory, node: Node) -> Expectation:
         driver_has_proxy=_has_proxy(driver),
         toolkit=toolkit.enabled,
         toolkit_version=toolkit.image.version,
+        toolkit_dir=toolkit.install_dir if toolkit.enabled else "",
         toolkit_drop_in=_setting(toolkit, ("RUNTIME_DROP_IN_CONFIG",)),
         toolkit_config=_setting(toolkit, _CONFIGS),
         toolkit_socket=_setting(toolkit, _SOCKETS),

@@ -25,6 +25,7 @@ class Expectation:
         driver_has_proxy: Whether the driver container is told of a proxy, or gets its packages from an own repository.
         toolkit: Whether the container toolkit is installed by us.
         toolkit_version: Version of its image, or a digest.
+        toolkit_dir: Directory that it is installed in; empty if it is not by us.
         toolkit_drop_in: Drop-in file that the toolkit is told to write for the runtime; empty for its default.
         toolkit_config: Runtime's configuration that the toolkit is told to change; empty for its default.
         toolkit_socket: Likewise, its socket.
@@ -49,6 +50,7 @@ class Expectation:
     driver_has_proxy: bool = False
     toolkit: bool = True
     toolkit_version: str = ""
+    toolkit_dir: str = ""
     toolkit_drop_in: str = ""
     toolkit_config: str = ""
     toolkit_socket: str = ""

@@ -9,6 +9,9 @@ TAKEN_OVER = "GP343"
 CRDS_KEPT = "GP344"
 NOT_OURS_ALONE = "GP345"
 HOSTS_HELD_BACK = "GP346"
+PROGRAMS_KEPT = "GP347"
+NOBODY_STARTS_AGAIN = "GP348"
+BUDGET_HOLDS = "GP349"
 
 CODES: dict[str, str] = {
     GPUS_IN_USE: "Pods use GPUs of nodes that are to lose their driver",
@@ -18,5 +21,8 @@ CODES: dict[str, str] = {
     CRDS_KEPT: "CustomResourceDefinitions stay unless they are asked for",
     NOT_OURS_ALONE: "A namespace, RuntimeClass or CustomResourceDefinition stays: others made it, or use it",
     HOSTS_HELD_BACK: "Hosts were left as they are, since the cluster still has something of the stack",
+    PROGRAMS_KEPT: "The container toolkit's programs stay on hosts whose host phase is off",
+    NOBODY_STARTS_AGAIN: "Pods that are evicted have no controller that would start them again",
+    BUDGET_HOLDS: "A PodDisruptionBudget keeps pods that are to be evicted",
 }
 """Code -> title."""

@@ -20,6 +20,7 @@ class Remains:
         traces: What its components made while they ran: NodeFeatures, pods of the validator, leases.
         pods: The stack's own pods.
         others: Pods that are neither the stack's nor traces of it.
+        claims: ResourceClaims; None if pods have some, and they cannot be read.
         nodes: All nodes.
         stacks: Names of the other stacks of this tool in the cluster.
         strangers: Namespace or CustomResourceDefinition of ours -> what others have in it, in words.
@@ -32,6 +33,7 @@ class Remains:
     traces: Mapping[ObjectRef, Manifest] = field(default_factory=dict)
     pods: Mapping[ObjectRef, Manifest] = field(default_factory=dict)
     others: tuple[Manifest, ...] = ()
+    claims: tuple[Manifest, ...] | None = ()
     nodes: tuple[Manifest, ...] = ()
     stacks: frozenset[str] = frozenset()
     strangers: Mapping[ObjectRef, tuple[str, ...]] = field(default_factory=dict)

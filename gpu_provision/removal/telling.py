@@ -50,6 +50,18 @@ def kept_definitions(refs: Iterable[ObjectRef]) -> Iterator[Finding]:
         )
 
 
+def programs_kept(nodes: Iterable[str], folder: str) -> Finding:
+    """Return the warning about hosts that nobody reaches to remove what the container toolkit leaves there."""
+    return Finding(
+        code=codes.PROGRAMS_KEPT,
+        what=f"the container toolkit's programs stay in {folder}: the host phase, which removes them, is off",
+        where=f"Node {', '.join(sorted(nodes))}",
+        fix=f"when no container uses them any more, on each of these: rm -r {folder}; or turn host_prerequisites on, "
+        "and run gpu-provision destroy --hosts-only",
+        severity=Severity.WARNING,
+    )
+
+
 def gpus_in_use(users: Mapping[str, tuple[Pod, ...]]) -> Finding:
     """Return the error about pods of others that use GPUs, by node."""
     count = sum(map(len, users.values()))

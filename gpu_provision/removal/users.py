@@ -8,22 +8,27 @@ from gpu_provision.components import labels
 from gpu_provision.diagnose import pods as pod_view
 from gpu_provision.model.cluster import Manifest
 from gpu_provision.rollout.snapshot import Pod, Use
-from gpu_provision.rollout.workloads import is_ours, pod_of
+from gpu_provision.rollout.workloads import claims_of, is_ours, pod_of
 
 _CERTAIN = frozenset({Use.REQUEST, Use.CLAIM})
 _GENERATED = frozenset({"nvidia-cuda-validator", "nvidia-device-plugin-validator"})
 
 
-def users(pods: Iterable[Manifest], nodes: Iterable[str]) -> dict[str, tuple[Manifest, ...]]:
+def users(
+    pods: Iterable[Manifest], nodes: Iterable[str], claims: Iterable[Manifest] | None = ()
+) -> dict[str, tuple[Manifest, ...]]:
     """Return the pods that would lose a GPU, by node, of those nodes that have any.
 
     A DaemonSet's pod that merely may use GPUs, such as a monitor, is none: it would be back at once.
+
+    Args:
+        claims: ResourceClaims; None if nobody could look at them: a pod that has any then counts.
     """
-    known = frozenset(nodes)
+    known, held = frozenset(nodes), claims_of(claims)
     found: dict[str, tuple[Manifest, ...]] = {}
     for pod in sorted(pods, key=lambda each: (each["metadata"].get("namespace", ""), each["metadata"]["name"])):
         node = pod_view.node_of(pod) if pod["spec"].get("nodeName") else ""
-        if node in known and not is_ours(pod) and _loses(pod_of(pod)):
+        if node in known and not is_ours(pod) and _loses(pod_of(pod, claims=held)):
             found[node] = (*found.get(node, ()), pod)
     return dict(sorted(found.items()))
 

@@ -48,14 +48,14 @@ class Seen:
         nodes: Nodes of the cluster; those that are not declared are left alone.
         pods: Pods of all namespaces.
         budgets: PodDisruptionBudgets.
-        claims: ResourceClaims.
+        claims: ResourceClaims; None if pods have some, and nobody could look at them.
         refusals: Uid of a pod -> what the API server last answered to its eviction.
     """
 
     nodes: Iterable[Manifest]
     pods: Iterable[Manifest]
     budgets: Iterable[Manifest] = ()
-    claims: Iterable[Manifest] = ()
+    claims: Iterable[Manifest] | None = ()
     refusals: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -102,7 +102,7 @@ def node_from(  # noqa: PLR0913, PLR0917 - all that a node is read off
     wish: Declared,
     pods: Iterable[Manifest],
     budgets: Iterable[PodBudget],
-    claims: Collection[tuple[str, str]],
+    claims: Collection[tuple[str, str]] | None,
     refusals: Mapping[str, str],
 ) -> Node:
     """Return one node as rollouts see it; ``pods`` are those on it, ours and those of others, in any order."""

@@ -11,15 +11,17 @@ from gpu_provision.rollout.actions import Evict
 from gpu_provision.rollout.snapshot import Node, Pod, Use
 
 _CERTAIN = frozenset({Use.REQUEST, Use.CLAIM})
+_UNKNOWN = frozenset({Use.NONE, Use.SOME_CLAIM})
 
 
 def holders(node: Node) -> tuple[Pod, ...]:
     """Return the pods that have to be gone before the driver is replaced.
 
     A DaemonSet's pod that merely may use GPUs, such as a monitor with the runtime class, is no holder: evicting it is
-    of no use, and keeping every driver because of it would be worse.
+    of no use, and keeping every driver because of it would be worse. Nor is one whose claim nobody could look at: it
+    may be to a network card.
     """
-    alive = (pod for pod in node.pods if not pod.is_over and pod.use is not Use.NONE)
+    alive = (pod for pod in node.pods if not pod.is_over and pod.use not in _UNKNOWN)
     return tuple(pod for pod in alive if not pod.is_daemon or pod.use in _CERTAIN)
 
 

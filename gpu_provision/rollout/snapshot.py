@@ -20,6 +20,7 @@ class Use(StrEnum):
     RUNTIME_CLASS = "runs with the NVIDIA runtime class"
     HOST_PATH = "mounts NVIDIA devices of the host"
     ENVIRONMENT = "sets NVIDIA_VISIBLE_DEVICES"
+    SOME_CLAIM = "holds a ResourceClaim, of which nobody could tell whether it is to GPUs"
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ def pod_of(
     manifest: Manifest,
     *,
     budgets: Iterable[PodBudget] = (),
-    claims: Collection[tuple[str, str]] = (),
+    claims: Collection[tuple[str, str]] | None = (),
     refusals: Mapping[str, str] | None = None,
 ) -> Pod:
     """Return a pod as rollouts see it.
@@ -35,7 +35,7 @@ def pod_of(
     Args:
         manifest: The Pod.
         budgets: See `budgets_of`.
-        claims: Namespace and name of every ResourceClaim that holds GPUs; see `claims_of`.
+        claims: Namespace and name of every ResourceClaim that holds GPUs, None if nobody could tell; see `claims_of`.
         refusals: Uid -> what the API server last answered to its eviction.
     """
     metadata = manifest["metadata"]
@@ -71,19 +71,22 @@ def is_ours(manifest: Manifest) -> bool:
     return labels.STACK in (manifest["metadata"].get("labels") or {})
 
 
-def use_of(manifest: Manifest, claims: Collection[tuple[str, str]] = ()) -> Use:
+def use_of(manifest: Manifest, claims: Collection[tuple[str, str]] | None = ()) -> Use:
     """Say how a pod uses GPUs, the surest sign first."""
     spec = manifest["spec"]
     containers = [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]
     if any(name.startswith(_RESOURCES) for container in containers for name in _resources(container)):
         return Use.REQUEST
-    if any((manifest["metadata"].get("namespace", ""), name) in claims for name in _claims(manifest)):
+    claimed = claims_named(manifest)
+    if claims is not None and any(claim in claims for claim in claimed):
         return Use.CLAIM
     if spec.get("runtimeClassName") in _RUNTIME_CLASSES:
         return Use.RUNTIME_CLASS
     if any((volume.get("hostPath") or {}).get("path", "").startswith(_PATHS) for volume in spec.get("volumes") or ()):
         return Use.HOST_PATH
-    return Use.ENVIRONMENT if any(map(_asks_by_environment, containers)) else Use.NONE
+    if any(map(_asks_by_environment, containers)):
+        return Use.ENVIRONMENT
+    return Use.SOME_CLAIM if claimed and claims is None else Use.NONE
 
 
 def _resources(container: Mapping[str, Any]) -> Iterator[str]:
@@ -92,11 +95,14 @@ def _resources(container: Mapping[str, Any]) -> Iterator[str]:
         yield from (name for name, count in (resources.get(part) or {}).items() if str(count) != "0")
 
 
-def _claims(manifest: Manifest) -> Iterator[str]:
-    """Yield the names of a pod's ResourceClaims: its own, and those made for it."""
-    yield from (claim.get("resourceClaimName", "") for claim in manifest["spec"].get("resourceClaims") or ())
+def claims_named(manifest: Manifest) -> frozenset[tuple[str, str]]:
+    """Return namespace and name of a pod's ResourceClaims: its own, and those made for it."""
+    declared = manifest["spec"].get("resourceClaims")
+    if not declared:
+        return frozenset()
     made = (manifest.get("status") or {}).get("resourceClaimStatuses") or ()
-    yield from (claim.get("resourceClaimName", "") for claim in made)
+    names = (claim.get("resourceClaimName", "") for claim in (*declared, *made))
+    return frozenset((manifest["metadata"].get("namespace", ""), name) for name in names if name)
 
 
 def _asks_by_environment(container: Mapping[str, Any]) -> bool:
@@ -116,8 +122,10 @@ def budgets_of(manifests: Iterable[Manifest]) -> tuple[PodBudget, ...]:
     )
 
 
-def claims_of(manifests: Iterable[Manifest]) -> frozenset[tuple[str, str]]:
-    """Return namespace and name of the ResourceClaims that hold GPUs; admin access holds none."""
+def claims_of(manifests: Iterable[Manifest] | None) -> frozenset[tuple[str, str]] | None:
+    """Return namespace and name of the ResourceClaims that hold GPUs; admin access holds none. None for unknown."""
+    if manifests is None:
+        return None
     return frozenset(
         (each["metadata"].get("namespace", ""), each["metadata"]["name"])
         for each in manifests

@@ -15,6 +15,7 @@ from gpu_provision.facts.originals import Original
 from gpu_provision.facts.record import HostRecord
 from gpu_provision.facts.runtimes import ContainerRuntime
 from gpu_provision.facts.section import Said
+from gpu_provision.hosts import codes
 from gpu_provision.hosts.detached import Outcome, Result
 from gpu_provision.hosts.run import prepare, teardown
 from gpu_provision.hosts.teardown import followups, not_root, restarted, runtime_down, words
@@ -27,6 +28,8 @@ RESTORED = (
     "removed /etc/modules-load.d/gpu-provision.conf",
     "removed /etc/modprobe.d/gpu-provision-nouveau.conf",
 )
+
+LOCAL = ".sandbox/local"  # what a simulated host sees as /usr/local
 
 
 def files(root: Path) -> dict[str, bytes]:
@@ -86,6 +89,37 @@ def test_file_that_was_there_comes_back(tmp_path: Path, root: Path) -> None:
     result = teardown(declared)
     assert "restored /etc/modprobe.d/gpu-provision-nouveau.conf" in result.hosts[0].changes
     assert path.read_text() == "# by hand\n"
+
+
+def test_what_the_container_toolkit_left_goes(tmp_path: Path, root: Path) -> None:
+    """With directories that are empty then, also where the host phase had nothing to change; files of others stay."""
+    programs, theirs = root / LOCAL / "nvidia/toolkit", root / "opt/theirs"
+    for path in (programs / "nvidia-container-runtime", programs / "nvidia-ctk", theirs / "nvidia-ctk"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("ELF\n")
+    (root / "run/nvidia/validations").mkdir(parents=True)
+    declared = inventory(tmp_path, "good-2")
+    shown, first, second = teardown(declared, dry_run=True), teardown(declared), teardown(declared)
+    (words,) = first.hosts[0].changes
+    assert words.startswith("container toolkit removed from /usr/local/nvidia/toolkit: 2 files")
+    assert (shown.hosts[0].changes, second.hosts[0].changes) == ((words,), ())
+    assert not (root / LOCAL / "nvidia").exists()
+    assert not (root / "run/nvidia").exists()
+    assert (theirs / "nvidia-ctk").exists()
+
+
+def test_programs_that_a_container_runtime_is_told_to_use_stay(tmp_path: Path, root: Path) -> None:
+    """Such as those of a stack that is still there."""
+    program = root / LOCAL / "nvidia/toolkit/nvidia-container-runtime"
+    program.parent.mkdir(parents=True)
+    program.write_text("ELF\n")
+    config = root / "etc/containerd/config.toml"
+    config.parent.mkdir(parents=True, exist_ok=True)
+    config.write_text('BinaryName = "/usr/local/nvidia/toolkit/nvidia-container-runtime"\n')
+    result = teardown(inventory(tmp_path, "good-2"))
+    assert [finding.code for finding in result.findings] == [codes.TOOLKIT_LEFT]
+    assert (result.findings[0].evidence, result.failed) == ("/etc/containerd/config.toml names them", ())
+    assert program.exists()
 
 
 def test_originals_that_cannot_be_read_fail_the_host_that_has_them() -> None:

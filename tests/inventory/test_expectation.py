@@ -45,6 +45,7 @@ def test_everything_that_preflight_compares(tmp_path: Path) -> None:
         driver_version="580.95.05",
         driver_has_proxy=True,
         toolkit_version="v1.19.0",
+        toolkit_dir="/usr/local/nvidia",
         toolkit_drop_in="/etc/d/n.toml",
         toolkit_config="/etc/k0s/containerd.d/nvidia.toml",
         toolkit_socket="/run/k0s/containerd.sock",

@@ -58,6 +58,15 @@ def test_a_pod_that_uses_gpus_is_recognized(found: dict[str, Any], use: Use) -> 
     assert use_of(found, {("default", "mine")}) is use
 
 
+def test_a_claim_that_nobody_could_look_at_is_a_doubt() -> None:
+    """Surer signs count before it; a pod without a claim leaves none."""
+    claiming = {"resourceClaims": [{"name": "gpu", "resourceClaimName": "mine"}]}
+    assert use_of(pod(**claiming), None) is Use.SOME_CLAIM
+    assert use_of(pod(runtimeClassName="nvidia", **claiming), None) is Use.RUNTIME_CLASS
+    assert use_of(pod(), None) is Use.NONE
+    assert claims_of(None) is None
+
+
 def test_claims_that_hold_gpus_are_those_of_the_gpu_driver() -> None:
     """Admin access holds nothing, and another driver's devices are not ours."""
 

@@ -6,6 +6,7 @@ The host is a directory of files that shell commands see; it is there once someb
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 
 _MODULES = "proc/modules"
@@ -13,6 +14,7 @@ _BOOT_ID = "proc/sys/kernel/random/boot_id"
 _OWN_DRIVER = ".sandbox/nvidia"
 _LOADED = "sys/module/nvidia"
 _DRIVER_ROOT = "run/nvidia/driver"
+_LOCAL = ".sandbox/local/"  # what the host sees as /usr/local
 
 
 class HostFiles:
@@ -74,6 +76,14 @@ class HostFiles:
             for path, text in ((f"{_LOADED}/version", version), (f"{_DRIVER_ROOT}/usr/bin/nvidia-smi", "")):
                 (self._root / path).parent.mkdir(parents=True, exist_ok=True)
                 (self._root / path).write_text(f"{text}\n", encoding="utf-8")
+
+    def show_containers_toolkit(self, programs: Iterable[str]) -> None:
+        """Let the host have programs that a container has installed; they stay when that ends."""
+        if self._root is not None and self.modules() is not None:
+            for path in programs:
+                place = self._root / path.lstrip("/").replace("usr/local/", _LOCAL, 1)
+                place.parent.mkdir(parents=True, exist_ok=True)
+                place.write_text("ELF\n", encoding="utf-8")
 
     def hide_containers_driver(self) -> None:
         """Take both away, if they are there."""

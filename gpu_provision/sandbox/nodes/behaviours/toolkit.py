@@ -21,8 +21,10 @@ async def _install(container: Container) -> int:
         container.log(
             f"warning: {root} is not a directory of the host; the container runtime will not find the toolkit"
         )
-    files.write(f"{root}/toolkit/nvidia-container-runtime", "ELF")
-    files.write(f"{root}/toolkit/nvidia-cdi-hook", "ELF")
+    programs = [f"{root}/toolkit/{name}" for name in ("nvidia-container-runtime", "nvidia-cdi-hook")]
+    for path in programs:
+        files.write(path, "ELF")
+    machine.host.show_containers_toolkit(filter(None, map(files.host_path, programs)))
     config = next((container.env[name] for name in _CONFIG_VARIABLES if container.env.get(name)), "")
     problem = _configure(container, config, root)
     if problem:
