@@ -17,10 +17,11 @@ from gpu_provision.cluster.observe import NODE
 from gpu_provision.cluster.watching import Mirror, Scope
 from gpu_provision.hosts import codes
 from gpu_provision.hosts.guard import Farewell, Place, Say, Standing
-from gpu_provision.model.cluster import Manifest, NodeFacts, ObjectRef
+from gpu_provision.model.cluster import ClusterFacts, Manifest, NodeFacts, ObjectRef, ref_of
 from gpu_provision.model.findings import Finding, ProvisionError, RunFailed
 from gpu_provision.model.inventory import Drain, Inventory
 from gpu_provision.planning.drain import in_words, would_lose
+from gpu_provision.planning.prepare import prepare
 
 PURPOSE = "reboot"
 _PATIENCE_SECONDS = 60.0
@@ -34,7 +35,8 @@ class NodeGuard:
     """The guard of one run: see gpu_provision.hosts.guard.Guard.
 
     From its first cordon to `close` it has the lock of its stack: two runs together would take more nodes away than
-    each of them may, and a rollout has nodes of its own.
+    each of them may, and a rollout has nodes of its own. The very first run finds no namespace to lock in: it is made,
+    as the run would make it, and goes again if no node has left after all.
 
     Attributes:
         inventory: Names the cluster, which is asked when the first question comes.
@@ -47,6 +49,8 @@ class NodeGuard:
     _asking: threading.RLock = field(default_factory=threading.RLock)
     _lock: WriteLock | None = None
     _locking: threading.Lock = field(default_factory=threading.Lock)
+    _made: ObjectRef | None = None
+    _has_emptied: bool = False
     _stopped: threading.Event = field(default_factory=threading.Event)
 
     @property
@@ -90,12 +94,14 @@ class NodeGuard:
             self._cordoned.add(node)
         say("draining")
         try:
-            return evictions.drain(cluster, node, drain, say=_news(say), stopped=self._stopped.is_set)
+            pods = evictions.drain(cluster, node, drain, say=_news(say), stopped=self._stopped.is_set)
         except ProvisionError as error:
             with contextlib.suppress(ProvisionError):  # the same that ended the drain, then
                 self._uncordon(node)
             stays = ", and its node stays cordoned" if node in self._cordoned else ""
             raise RunFailed(*(replace(each, consequence=_NOT_REBOOTED + stays) for each in error.findings)) from error
+        self._has_emptied = True
+        return pods
 
     def back(self, node: str, boot_id: str, seconds: int, say: Say) -> None:
         """Wait until a node is ready in this boot, and undo our cordon.
@@ -124,16 +130,30 @@ class NodeGuard:
         """Give the lock back; whoever goes on afterwards takes it anew."""
         with self._locking:
             lock, self._lock = self._lock, None
-            if lock is not None:
-                lock.__exit__()
+            if lock is None:
+                return
+            if self._made and not (self._has_emptied or self._cordoned):
+                with contextlib.suppress(ProvisionError):  # it stays, empty: the next run uses it
+                    self._connected().delete(self._made)
+            lock.__exit__()
 
     def _hold(self, say: Say) -> None:
-        """Take the lock if it is not ours yet. Without its namespace nothing was ever applied. Raises Locked."""
+        """Take the lock if it is not ours yet.
+
+        Raises:
+            Locked: Another run writes.
+            Refused: Its namespace is not there, and we may not make it.
+        """
         with self._locking:
+            if self._lock is not None:
+                return
+            cluster = self._connected()
             home = ObjectRef("v1", "Namespace", "", self.inventory.cluster.namespace)
-            if self._lock is None and self._connected().get(home) is not None:
-                self._connected().patience = _PATIENCE_SECONDS
-                self._lock = WriteLock(self._connected(), self.inventory, on_wait=say).__enter__()
+            if cluster.get(home) is None:
+                cluster.apply(_namespace(self.inventory, home))
+                self._made = home
+            cluster.patience = _PATIENCE_SECONDS
+            self._lock = WriteLock(cluster, self.inventory, on_wait=say).__enter__()
 
     def _uncordon(self, node: str) -> None:
         cordon.uncordon(self._connected(), node, PURPOSE)
@@ -160,6 +180,12 @@ class NodeGuard:
             return error.findings[0].what
         cluster.patience = _PATIENCE_SECONDS
         return nodes
+
+
+def _namespace(inventory: Inventory, home: ObjectRef) -> Manifest:
+    """Return the namespace as a run applies it, so that a removal knows it as the stack's."""
+    _, desired = prepare(inventory, ClusterFacts())
+    return next(manifest for manifest in desired["prerequisites"] if ref_of(manifest) == home)
 
 
 def _news(say: Say) -> Say:

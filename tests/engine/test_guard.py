@@ -13,7 +13,7 @@ from gpu_provision.cluster import evictions
 from gpu_provision.cluster.client import Cluster, connect
 from gpu_provision.cluster.errors import AlreadyExists
 from gpu_provision.cluster.lock import WriteLock
-from gpu_provision.components.labels import CORDONED
+from gpu_provision.components.labels import COMPONENT, CORDONED
 from gpu_provision.engine.guard import NodeGuard
 from gpu_provision.hosts.guard import Place
 from gpu_provision.model.cluster import ObjectRef
@@ -66,7 +66,7 @@ def test_a_cluster_that_does_not_answer_is_not_known(tmp_path: Path) -> None:
     assert "kubeconfig" in standing.why
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def home(cluster: Cluster, guard: NodeGuard) -> None:
     """The stack has been applied once, so that there is a place for its lock."""
     with contextlib.suppress(AlreadyExists):
@@ -74,7 +74,6 @@ def home(cluster: Cluster, guard: NodeGuard) -> None:
         cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
 
 
-@pytest.mark.usefixtures("home")
 def test_from_its_first_cordon_to_its_end_nobody_else_writes(cluster: Cluster, guard: NodeGuard) -> None:
     """Also between two machines: another run would take more nodes away than may be."""
     node(cluster, "away")
@@ -87,7 +86,45 @@ def test_from_its_first_cordon_to_its_end_nobody_else_writes(cluster: Cluster, g
         pass
 
 
-@pytest.mark.usefixtures("home")
+def first_run(server: Running, namespace: str) -> NodeGuard:
+    """Return the guard of a stack that nobody has applied yet."""
+    target = ClusterTarget(kubeconfig=str(server.server.kubeconfig), namespace=namespace)
+    return NodeGuard(replace(inventory(), cluster=target))
+
+
+def test_two_very_first_runs_do_not_take_nodes_away_at_the_same_time(cluster: Cluster, server: Running) -> None:
+    """The namespace of the lock is made before the first cordon, as an apply makes it, and stays for that."""
+    node(cluster, "one")
+    ref = node(cluster, "two")
+    with (
+        contextlib.closing(first_run(server, "fresh")) as first,
+        contextlib.closing(first_run(server, "fresh")) as other,
+    ):
+        first.leave("one", Drain(), lambda _: None)
+        with pytest.raises(RunFailed, match="another run is writing"):
+            other.leave("two", Drain(), lambda _: None)
+    assert "unschedulable" not in cluster.read(ref)["spec"]
+    made = cluster.read(ObjectRef("v1", "Namespace", "", "fresh"))["metadata"]
+    assert made["labels"][COMPONENT] == "prerequisites"
+    assert "deletionTimestamp" not in made
+
+
+def test_a_very_first_run_that_takes_no_node_away_leaves_no_namespace(
+    cluster: Cluster, server: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is as if it had not been."""
+    node(cluster, "kept")
+
+    def fail(*_: object, **__: object) -> tuple[str, ...]:
+        raise RunFailed(Finding(code="GP696", what="too late"))
+
+    monkeypatch.setattr(evictions, "drain", fail)
+    with contextlib.closing(first_run(server, "vain")) as guard, pytest.raises(RunFailed):
+        guard.leave("kept", Drain(), lambda _: None)
+    left = cluster.get(ObjectRef("v1", "Namespace", "", "vain"))
+    assert left is None or left["metadata"]["deletionTimestamp"], "controllers take it away, and here are none"
+
+
 def test_while_another_run_writes_no_node_is_cordoned(cluster: Cluster, guard: NodeGuard) -> None:
     """A rollout counts on the nodes that it sees."""
     ref = node(cluster, "stays")
