@@ -78,8 +78,11 @@ def plan(
         context, desired = prepare(inventory, ClusterFacts(), part)
         return planned(context, desired, Observed(cluster="offline", facts=ClusterFacts()), findings(context))
     from gpu_provision.engine.session import Session
+    from gpu_provision.engine.tool_version import told
 
-    return Session(inventory, host_drivers=hosts.drivers if hosts else {}, part=part).reading().plan
+    session = Session(inventory, host_drivers=hosts.drivers if hosts else {}, part=part)
+    found = session.reading().plan
+    return replace(found, findings=(*found.findings, *told(session.cluster, session.reading())))
 
 
 def apply(  # noqa: PLR0913 - all but the inventory by name, and with a default
@@ -134,6 +137,26 @@ def apply(  # noqa: PLR0913 - all but the inventory by name, and with a default
     outcome = session.finish()
     result = outcome.result if outcome else RunResult(run=session.recorded)
     return _unless_failed(replace(result, requests=session.cluster.requests, findings=session.explain()))
+
+
+def put_hosts_on_record(
+    inventory: Inventory, hosts: HostsResult, *, back_to: int = 0
+) -> tuple[int, tuple[Finding, ...]]:
+    """Put a run on record that changed hosts and left the cluster alone: here, and in a cluster that has the stack.
+
+    Args:
+        hosts: How the host phase ended; one that changed nothing leaves no record.
+        back_to: As for `apply`.
+
+    Returns:
+        Number of the run, 0 if it is on record here alone; and a warning about what kept it from being in the cluster.
+    """
+    from gpu_provision.engine.host_changes import put_alone_on_record
+
+    if not hosts.changed:
+        return 0, ()
+    failure = "; ".join(f"{host.name}: {host.reason}" for host in hosts.failed)
+    return put_alone_on_record(inventory, len(hosts.changed), failure=failure, back_to=back_to)
 
 
 def _unless_failed(result: _Result) -> _Result:

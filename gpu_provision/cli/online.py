@@ -204,6 +204,7 @@ def carried_out(work: Work, out: Output, *, yes: bool, report: str | None) -> Ex
             if work.cluster and ready:
                 account.result = _applied(work, account.heard_by(listen), account)
         account.held_back = host_phase.held_back(account.hosts, cluster_waits=work.cluster)
+        account.known += work.put_hosts_on_record(account.hosts)
         _show_run(account, out)
     return ExitCode.OK if account.succeeded else ExitCode.FAILED
 

@@ -24,8 +24,8 @@ from gpu_provision.report.page.story import Story
 def report(*, run: int | None, file: str | None, file_out: str | None, out: Output) -> None:
     """Write a page about a run: number RUN of gpu-provision history, or the newest one.
 
-    It is made from the record that the run left on this machine, also if it failed or was interrupted; no cluster is
-    asked.
+    It is made from the record that the run left on this machine, also if it failed or was interrupted; of one that goes
+    on it has what is known so far. No cluster is asked.
     """
     from gpu_provision.report.page.render import page
 

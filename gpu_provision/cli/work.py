@@ -122,6 +122,14 @@ class Work:
         )
         return replace(result, seconds=time.monotonic() - began)
 
+    def put_hosts_on_record(self, on_hosts: HostsResult | None) -> tuple[Finding, ...]:
+        """Put a run on record that leaves the cluster alone; return a warning about what kept it from being there."""
+        if self.cluster or on_hosts is None:
+            return ()
+        from gpu_provision import library
+
+        return library.put_hosts_on_record(self.inventory, on_hosts, back_to=self.back_to)[1]
+
     def _nothing(self) -> Plan:
         return Plan(
             inventory=self.inventory.name,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from types import TracebackType
@@ -20,16 +21,46 @@ from gpu_provision.inventory.secrets import without_users
 from gpu_provision.model.cluster import ref_of
 from gpu_provision.model.findings import Finding, ProvisionError, Refused, Rejected, Severity
 from gpu_provision.model.history import Ending, History, Record
+from gpu_provision.model.inventory import Inventory
+from gpu_provision.model.plan import Plan
 from gpu_provision.model.progress import NodeState, RunResult, State
 from gpu_provision.planning.history import encoded, fitted, history_of, plan_digest, surplus, unended
 
 _MADE_IN_PYTHON = "its inventory was made in Python, not read from a file"
 _LONGEST = 300  # characters of a reason; the local record has all of them
+_PART_OF_TIME = 0.01  # that a run spends on writing down how far it has come
+
+KEEP_SECONDS = 5.0
+"""How old the local record of a run that goes on may be."""
 
 
-def new_record(reading: Reading, *, back_to: int = 0) -> Record:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """What a run is about.
+
+    Attributes:
+        plan: What it changes in the cluster.
+        is_first: Whether the stack probably has no record yet.
+        back_to: Number of the run whose inventory this is; 0 if it is no rollback.
+        only: As in Record.
+    """
+
+    inventory: Inventory
+    plan: Plan
+    is_first: bool = False
+    back_to: int = 0
+    only: str = ""
+
+
+def task_of(reading: Reading, *, back_to: int = 0) -> Task:
+    """Return the task that a reading of the cluster makes."""
+    is_first = ref_of(reading.desired["prerequisites"][-1]) not in reading.observed.members
+    return Task(inventory=reading.context.inventory, plan=reading.plan, is_first=is_first, back_to=back_to)
+
+
+def new_record(task: Task) -> Record:
     """Return the record of a run that begins now."""
-    inventory, now = reading.context.inventory, datetime.now(UTC)
+    inventory, now = task.inventory, datetime.now(UTC)
     return Record(
         id=f"{now:%Y%m%dT%H%M%S.%fZ}-{secrets.token_hex(3)}",
         began=_told(now),
@@ -37,8 +68,9 @@ def new_record(reading: Reading, *, back_to: int = 0) -> Record:
         tool=version("gpu-provision"),
         inventory=inventory.name,
         release=inventory.release,
-        plan=plan_digest(reading.plan),
-        back_to=back_to,
+        plan=plan_digest(task.plan),
+        back_to=task.back_to,
+        only=task.only,
         text=hidden(inventory.text) if inventory.text else "",
         lacks="" if inventory.text else _MADE_IN_PYTHON,
     )
@@ -46,6 +78,12 @@ def new_record(reading: Reading, *, back_to: int = 0) -> Record:
 
 def _told(now: datetime) -> str:
     return f"{now:%Y-%m-%dT%H:%M:%SZ}"
+
+
+def ended(record: Record, ending: Ending, *, changed: int = 0, reason: str = "") -> Record:
+    """Return the record of a run that ends now."""
+    reason, now = without_users(reason)[:_LONGEST], _told(datetime.now(UTC))
+    return replace(record, ending=ending, changed=changed, reason=reason, ended=now)
 
 
 class Book:
@@ -60,25 +98,20 @@ class Book:
     """
 
     def __init__(
-        self,
-        cluster: Cluster,
-        reading: Reading,
-        *,
-        back_to: int = 0,
-        say: Callable[[str], None],
-        reached: Callable[[], RunResult],
+        self, cluster: Cluster, task: Task, *, say: Callable[[str], None], reached: Callable[[], RunResult]
     ) -> None:
         """Prepare; nothing is written.
 
         Args:
             say: Told of runs before this one that never ended.
-            reached: Asked on leaving how far the run has come.
+            reached: Asked now and then how far the run has come.
         """
-        self._plan, self._reached = reading.plan, reached
-        self._cluster, self._inventory, self._say = cluster, reading.context.inventory, say
-        self._is_first = ref_of(reading.desired["prerequisites"][-1]) not in reading.observed.members
+        self._plan, self._reached = task.plan, reached
+        self._cluster, self._inventory, self._say = cluster, task.inventory, say
+        self._is_first = task.is_first
+        self._kept_until = 0.0
         self.earlier = History(())
-        self.record = new_record(reading, back_to=back_to)
+        self.record = new_record(task)
         self.problem: Finding | None = None
 
     def __enter__(self) -> Self:
@@ -87,18 +120,24 @@ class Book:
         number = next((each.number for each in found.records if each.id == self.record.id), 0)
         self.record = replace(self.record, number=number)
         self.earlier = replace(found, records=tuple(each for each in found.records if each.id != self.record.id))
-        journal.write(self.record)
+        self.keep(time.monotonic())
         for each in unended(self.earlier):
             self._say(f"run {each.number} of {each.who}, begun {each.began}, never ended; this one goes on from there")
         if gone := surplus(self.earlier, self._inventory.kept_runs + 1):  # several were killed in a row
             self._write((*unended(self.earlier), self.record), gone)
         return self
 
+    def keep(self, now: float) -> None:
+        """Write down locally how far the run has come, if it is time: a large fleet's record is long."""
+        if now < self._kept_until:
+            return
+        journal.write(self.record, journal.details_of(self._plan, self._reached(), ()))
+        took = time.monotonic() - now
+        self._kept_until = now + max(KEEP_SECONDS, took / _PART_OF_TIME)
+
     def end(self, ending: Ending, *, changed: int = 0, reason: str = "") -> None:
         """Say how the run ended; it is written on leaving."""
-        reason = without_users(reason)[:_LONGEST]
-        now = _told(datetime.now(UTC))
-        self.record = replace(self.record, ending=ending, changed=changed, reason=reason, ended=now)
+        self.record = ended(self.record, ending, changed=changed, reason=reason)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

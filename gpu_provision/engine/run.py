@@ -14,7 +14,7 @@ from gpu_provision.cluster.lock import WriteLock
 from gpu_provision.cluster.slim import slim
 from gpu_provision.cluster.watching import Mirror
 from gpu_provision.engine.actions import Step, next_steps
-from gpu_provision.engine.book import Book, reason_of
+from gpu_provision.engine.book import Book, reason_of, task_of
 from gpu_provision.engine.objects import Objects
 from gpu_provision.engine.reading import Reading
 from gpu_provision.engine.rollout import VALIDATION, Rollout
@@ -91,7 +91,7 @@ class Run:
         self._steps = Steps(
             cluster, self._rollout, self._validations, rejected=self._settler.rejected, on_end=self._wake
         )
-        self._book = Book(cluster, reading, back_to=back_to, say=self._say, reached=self._reached)
+        self._book = Book(cluster, task_of(reading, back_to=back_to), say=self._say, reached=self._reached)
         self._states: dict[Key, NodeState] = {}
         self._mirror: Mirror | None = None
         self._cancelled = False
@@ -195,6 +195,7 @@ class Run:
                 self._steps.keep_record(now)
                 if self._cancelled or self._is_over(steps):
                     return seen
+                self._book.keep(now)
                 self._tell_silence(mirror.silence)
                 spent = time.monotonic() - now
                 wait = min(self._settler.next_deadline(now), self._rollout.seconds())

@@ -34,6 +34,7 @@ class Record:
         back_to: Number of the run whose inventory was brought back; 0 if it was no rollback.
         text: The inventory as it was written, without secrets; empty if it is not on record.
         lacks: Why there is no text.
+        only: ``hosts`` if the run left the cluster alone, so that nobody goes back to it; else empty.
     """
 
     id: str
@@ -51,6 +52,7 @@ class Record:
     back_to: int = 0
     text: str = field(default="", repr=False)
     lacks: str = ""
+    only: str = ""
 
     @property
     def who(self) -> str:
@@ -72,8 +74,8 @@ class History:
 
     @property
     def last(self) -> Record | None:
-        """The newest run."""
-        return self.records[-1] if self.records else None
+        """The newest run that did not leave the cluster alone."""
+        return next((record for record in reversed(self.records) if not record.only), None)
 
     def numbered(self, number: int) -> Record | None:
         """Return a run by its number; None if it is not on record."""
@@ -82,5 +84,5 @@ class History:
     def before(self, record: Record) -> Record | None:
         """Return the newest run before one that succeeded with another inventory; None if there is none."""
         older = (each for each in reversed(self.records) if each.number < record.number)
-        good = (each for each in older if each.ending is Ending.SUCCEEDED and each.text)
+        good = (each for each in older if each.ending is Ending.SUCCEEDED and each.text and not each.only)
         return next((each for each in good if each.text != record.text), None)

@@ -109,7 +109,7 @@ _NEVER_ENDED = "it never ended"
 
 def surplus(history: History, keep: int) -> tuple[str, ...]:
     """Return the names of records that are to go: damaged ones and the oldest, but never the last that succeeded."""
-    good = [record.id for record in history.records if record.ending is Ending.SUCCEEDED]
+    good = [record.id for record in history.records if record.ending is Ending.SUCCEEDED and not record.only]
     older = [record.id for record in history.records[:-keep]]
     damaged = history.damaged if len(history.records) + len(history.damaged) > keep else ()
     return (*damaged, *(name for name in older if name not in good[-1:]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -12,8 +13,8 @@ import pytest
 from gpu_provision.cluster.client import Applied, Cluster
 from gpu_provision.cluster.errors import NotFound
 from gpu_provision.components.labels import RECORD
-from gpu_provision.engine import host_changes
-from gpu_provision.engine.book import Book, reason_of
+from gpu_provision.engine import host_changes, journal
+from gpu_provision.engine.book import Book, reason_of, task_of
 from gpu_provision.engine.reading import Reading
 from gpu_provision.model.cluster import ClusterFacts, Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import Finding, ProvisionError, Rejected, Severity, Unreachable
@@ -23,6 +24,8 @@ from gpu_provision.planning.history import history_of
 from gpu_provision.planning.observed import Observed
 from gpu_provision.planning.plan import plan
 from gpu_provision.planning.prepare import prepare
+from gpu_provision.report.page.recalled import story_of
+from gpu_provision.report.page.story import Outcome
 from tests.components.builders import inventory
 
 FULL = Finding(code="GP305", what="the API server rejects it (413)", evidence="too large", fix="make room")
@@ -79,7 +82,9 @@ def _reading(*, kept: int = 3, is_new: bool = False) -> Reading:
 
 def _book(server: _Server, *, kept: int = 3, is_new: bool = False, said: list[str] | None = None) -> Book:
     reading = _reading(kept=kept, is_new=is_new)
-    return Book(cast("Cluster", server), reading, say=(said if said is not None else []).append, reached=RunResult)
+    return Book(
+        cast("Cluster", server), task_of(reading), say=(said if said is not None else []).append, reached=RunResult
+    )
 
 
 def _run(server: _Server, ending: Ending = Ending.SUCCEEDED, **options: Any) -> Book:
@@ -148,7 +153,7 @@ def test_an_error_is_the_reason_without_passwords(server: _Server) -> None:
 
 def test_a_mistake_of_ours_interrupts(server: _Server) -> None:
     """What was written before is on record."""
-    book = Book(cast("Cluster", server), _reading(), say=[].append, reached=lambda: RunResult(changed=5))
+    book = Book(cast("Cluster", server), task_of(_reading()), say=[].append, reached=lambda: RunResult(changed=5))
     with pytest.raises(ZeroDivisionError), book:
         _ = 1 / 0
     assert server.runs[0][1] == "interrupted"
@@ -181,6 +186,47 @@ def test_a_run_that_changed_hosts_alone_is_on_record(server: _Server, monkeypatc
     server.answer = Unreachable(FULL)
     _, (problem,) = host_changes.put_on_record(cast("Cluster", server), reading, 1)
     assert (problem.code, problem.severity) == ("GP330", Severity.WARNING)
+
+
+def test_a_run_that_left_the_cluster_alone_is_on_record_where_the_stack_is(
+    server: _Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else here alone; it is no run to go back to, and the last one is that before it."""
+    _run(server)
+    monkeypatch.setattr(host_changes, "WriteLock", lambda *_, **__: contextlib.nullcontext())
+    monkeypatch.setattr(host_changes, "_cluster_with_the_stack", lambda _: cast("Cluster", server))
+    assert host_changes.put_alone_on_record(inventory(), 2, failure="a: no root") == (2, ())
+    found = history_of(server.data or {}, "")
+    assert [each.only for each in found.records] == ["", "hosts"]
+    assert found.last == found.records[0]
+    assert server.runs[1] == (2, "failed", "changed 2 hosts, and left the cluster alone; a: no root")
+    monkeypatch.setattr(host_changes, "_cluster_with_the_stack", lambda _: None)
+    asked = server.requests
+    assert host_changes.put_alone_on_record(inventory(), 1) == (0, ())
+    local = journal.found(inventory().name)
+    assert local
+    assert (local["ending"], local["only"], local["number"], server.requests) == ("succeeded", "hosts", 0, asked)
+
+
+def test_the_local_record_of_a_run_that_goes_on_has_what_is_known_so_far(server: _Server) -> None:
+    """From its begin, and again after a while; the page of it says that it goes on."""
+    reached = RunResult()
+    book = Book(cast("Cluster", server), task_of(_reading()), say=[].append, reached=lambda: reached)
+    with book:
+        first = journal.found(inventory().name)
+        assert first
+        assert (first["ending"], len(first["changes"]) > 10, first["states"]) == ("running", True, [])
+        reached = RunResult(states=(NodeState(component="driver", node="a", state=State.READY),))
+        book.keep(0.0)
+        assert journal.found(inventory().name) == first, "it was written a moment ago"
+        book.keep(time.monotonic() + 3600)
+        now = journal.found(inventory().name)
+        assert now
+        assert story_of(now).result.states == reached.states
+        assert story_of(now).outcome is Outcome.RUNNING
+        assert story_of({**now, "holder": "somebody elsewhere"}).outcome is Outcome.INTERRUPTED
+        book.end(Ending.SUCCEEDED)
+    assert story_of(journal.found(inventory().name) or {}).outcome is Outcome.SUCCEEDED
 
 
 def test_a_reason_is_the_first_failure_and_how_many_there_are() -> None:

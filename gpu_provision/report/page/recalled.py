@@ -7,9 +7,11 @@ from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
+from gpu_provision.cluster.holders import is_alive_here
 from gpu_provision.engine.journal import transition_of
 from gpu_provision.model.cluster import ObjectRef
 from gpu_provision.model.findings import Finding, Severity
+from gpu_provision.model.history import Ending
 from gpu_provision.model.plan import Action, Change, Plan
 from gpu_provision.model.progress import Evidence, NodeState, RunResult, State
 from gpu_provision.report.page.story import Outcome, Story, last_states
@@ -17,6 +19,7 @@ from gpu_provision.report.page.story import Outcome, Story, last_states
 T = TypeVar("T")
 _NOTE = "Told from the local record of the run, which has neither its hosts nor the fields that changed."
 _ENUMS = {"state": State, "severity": Severity, "action": Action}
+_GOES_ON = "The run goes on: this is what it had written down a few seconds ago. Ask again for more."
 _OUTCOMES = {"succeeded": Outcome.SUCCEEDED, "failed": Outcome.FAILED}  # whatever else there is never ended
 
 
@@ -28,16 +31,17 @@ def story_of(record: Mapping[str, Any]) -> Story:
     timeline = tuple(transition_of(line) for line in record.get("timeline", ()))
     states = tuple(_all(NodeState, record.get("states", ()))) or last_states(timeline)
     last = timeline[-1].at if timeline else 0.0
+    goes_on = record["ending"] == Ending.RUNNING and is_alive_here(str(record.get("holder", "")))
     return Story(
         command="rollback" if record.get("back_to") else "apply",
         inventory=record["inventory"],
         release=record["release"],
         cluster=record.get("cluster", ""),
-        outcome=_OUTCOMES.get(record["ending"], Outcome.INTERRUPTED),
+        outcome=Outcome.RUNNING if goes_on else _OUTCOMES.get(record["ending"], Outcome.INTERRUPTED),
         began=datetime.fromisoformat(record["began"]).astimezone(UTC),
         seconds=max(record.get("seconds", 0.0), last),
         plan=_plan(record) if "changes" in record else None,
-        note=_NOTE,
+        note=f"{_GOES_ON} {_NOTE}" if goes_on else _NOTE,
         result=RunResult(
             run=record.get("number", 0),
             changed=record.get("changed", 0),

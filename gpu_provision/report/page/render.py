@@ -83,6 +83,8 @@ def _parts(story: Story) -> dict[str, Any]:
 def _closing(story: Story) -> str:
     if story.outcome is Outcome.INTERRUPTED:
         return "Interrupted. The same command goes on from where things stand."
+    if story.outcome is Outcome.RUNNING:
+        return "It is under way."
     errors = any(finding.severity is Severity.ERROR for finding in story.findings)
     if story.outcome is Outcome.FAILED and errors and not (story.result.states or story.closing):
         return "It ended early, see below."

@@ -14,11 +14,12 @@ from gpu_provision.model.progress import NodeState, RunResult, Transition
 
 
 class Outcome(StrEnum):
-    """How a run ended, as a word."""
+    """How a run ended, as a word; or that it goes on."""
 
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     INTERRUPTED = "interrupted"
+    RUNNING = "running"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
