@@ -35,7 +35,12 @@ def render(inventory: Inventory) -> dict[str, list[Manifest]]:
 
 
 def rbac(
-    inventory: Inventory, subjects: Sequence[Subject] = (), *, read_only: bool = False, destroy: bool = False
+    inventory: Inventory,
+    subjects: Sequence[Subject] = (),
+    *,
+    read_only: bool = False,
+    destroy: bool = False,
+    adopt: bool = False,
 ) -> list[Manifest]:
     """Return the roles that an account needs for this inventory, and their bindings; no cluster is asked.
 
@@ -43,9 +48,12 @@ def rbac(
         subjects: Who gets them; without any, there are roles and no bindings.
         read_only: What ``status`` and ``plan`` need, instead of what ``apply`` needs.
         destroy: What ``destroy`` needs.
+        adopt: What ``adopt`` needs, which is all that ``apply`` needs, and more.
     """
-    from gpu_provision.engine import needs, removal_needs
+    from gpu_provision.engine import adoption_needs, needs, removal_needs
 
+    if adopt:
+        return roles(f"gpu-provision-{inventory.name}-adopter", adoption_needs.everything(inventory), subjects)
     if destroy:
         return roles(f"gpu-provision-{inventory.name}-remover", removal_needs.everything(inventory), subjects)
     name = f"gpu-provision-{inventory.name}{'-reader' if read_only else ''}"

@@ -26,6 +26,7 @@ from gpu_provision.report.documents import document
 )
 @click.option("--read-only", is_flag=True, help="Only what looks need: status, plan, drift, history.")
 @click.option("--destroy", is_flag=True, help="What destroy needs, instead of what apply needs.")
+@click.option("--adopt", is_flag=True, help="What adopt needs: all that apply needs, and more.")
 @options.speaking
 def rbac(  # noqa: PLR0913 - one argument per option
     *,
@@ -35,12 +36,12 @@ def rbac(  # noqa: PLR0913 - one argument per option
     accounts: tuple[str, ...],
     read_only: bool,
     destroy: bool,
+    adopt: bool,
     out: Output,
 ) -> None:
     """Print the least rights that an account needs for an inventory, without asking any cluster.
 
-    For every command but destroy, whose rights --destroy prints, and adopt: that takes an administrator's, for it
-    writes and removes roles of others.
+    For every command but destroy and adopt: their rights are printed by --destroy and --adopt.
 
     An administrator applies them before the first run:
 
@@ -50,8 +51,8 @@ def rbac(  # noqa: PLR0913 - one argument per option
     A ClusterRole for what is not in a namespace, a Role in each of the stack's namespaces, and bindings to the users,
     groups and service accounts that are named; without any, roles alone.
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
-    if read_only and destroy:
-        message = "--read-only and --destroy exclude each other."
+    if read_only + destroy + adopt > 1:
+        message = "--read-only, --destroy and --adopt exclude each other."
         raise click.UsageError(message)
     from gpu_provision.library import rbac as roles
     from gpu_provision.report import yaml_text
@@ -61,7 +62,7 @@ def rbac(  # noqa: PLR0913 - one argument per option
         *(Subject("Group", name) for name in groups),
         *map(_account, accounts),
     ]
-    manifests = roles(loaded(file), subjects, read_only=read_only, destroy=destroy)
+    manifests = roles(loaded(file), subjects, read_only=read_only, destroy=destroy, adopt=adopt)
     if not subjects:
         out.note("Roles only: bind them with --user, --group or --service-account.")
     out.result(document("rbac", manifests=manifests), yaml_text.stream(manifests))

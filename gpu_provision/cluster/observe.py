@@ -23,21 +23,21 @@ SERVICE_MONITORS = "servicemonitors.monitoring.coreos.com"
 _MONITORING = "monitoring.coreos.com/v1"
 _NEVER_MEMBERS = frozenset(
     {
-        NODE,
-        POD,
-        Kind("apps/v1", "ControllerRevision"),
-        Kind("coordination.k8s.io/v1", "Lease"),
-        Kind("gpu-provision.io/v1alpha1", "GPUStack"),
-        Kind("nfd.k8s-sigs.io/v1alpha1", "NodeFeature"),
-        Kind("nvidia.com/v1", "ClusterPolicy"),
-        Kind("nvidia.com/v1alpha1", "NVIDIADriver"),
-        Kind("policy/v1", "PodDisruptionBudget"),
-        Kind("policy/v1beta1", "PodDisruptionBudget"),
-        Kind("v1", "Event"),
-        Kind("v1", "Secret"),
+        "ClusterPolicy",
+        "ControllerRevision",
+        "Event",
+        "GPUStack",
+        "Lease",
+        "NVIDIADriver",
+        "Node",
+        "NodeFeature",
+        "Pod",
+        "PodDisruptionBudget",
+        "ResourceClaim",
+        "Secret",
     }
 )
-MEMBER_KINDS = KINDS.keys() - _NEVER_MEMBERS
+MEMBER_KINDS = frozenset(kind for kind in KINDS if kind.kind not in _NEVER_MEMBERS)
 """Kinds of which a stack can have objects."""
 _PARALLEL = 12
 

@@ -38,10 +38,14 @@ def missing_to_run(cluster: Cluster, reading: Reading) -> Finding | None:
     return _finding(cluster, reading.context.inventory, found, reading.refused) if found else None
 
 
-def missing(cluster: Cluster, inventory: Inventory, wanted: Iterable[Permission]) -> Finding | None:
-    """Return what our user lacks of certain permissions; None if nothing is lacking."""
+def missing(cluster: Cluster, inventory: Inventory, wanted: Iterable[Permission], *options: str) -> Finding | None:
+    """Return what our user lacks of certain permissions; None if nothing is lacking.
+
+    Args:
+        options: With which ``gpu-provision rbac`` prints them.
+    """
     found = tuple(sorted(lacking(cluster, frozenset(wanted))))
-    return _finding(cluster, inventory, found, "") if found else None
+    return _finding(cluster, inventory, found, "", *options) if found else None
 
 
 def _wanted(reading: Reading) -> Iterator[Permission]:

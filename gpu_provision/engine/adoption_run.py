@@ -44,9 +44,9 @@ def refuse(session: Session, found: Adoption) -> None:
     if against:
         raise RunFailed(*against)
     reading = session.reading()
-    lacking = access.missing_to_run(session.cluster, reading) or access.missing(
-        session.cluster, session.inventory, permissions(found)
-    )
+    lacking = access.missing(
+        session.cluster, session.inventory, permissions(found), "--adopt"
+    ) or access.missing_to_run(session.cluster, reading)
     if lacking:
         raise Refused(lacking)
 

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from gpu_provision.engine import needs
+from gpu_provision.engine import adoption_needs, needs
 from gpu_provision.inventory import load
 from gpu_provision.model.access import Permission
 from gpu_provision.planning.rules import qualified, rules_of, without
@@ -21,8 +21,8 @@ needs to run every command on it; an administrator applies them once, and again 
 
 `--user`, `--group` and `--service-account` name who gets the rights and may be repeated; without any, roles are printed
 and no bindings. `--read-only` prints what `status`, `plan`, `drift` and `history` need instead, `--destroy` what
-`destroy` needs ([removal.md](removal.md)). `adopt` takes an administrator's rights. `--json` prints the same objects as
-a list.
+`destroy` needs ([removal.md](removal.md)), `--adopt` what `adopt` needs ([adopting.md](adopting.md)): that is a lot, so
+take it back afterwards. `--json` prints the same objects as a list.
 
 What is printed, in an order in which it can be applied:
 
@@ -87,6 +87,8 @@ def page(path: Path, shown: str) -> str:
         *_tables(own, ()),
         "### Held because the stack's own roles grant it\n",
         *_tables(needs.passed_on(inventory) - own, own),
+        "## What `adopt` needs beyond that\n",
+        *_tables(frozenset(adoption_needs.beyond(inventory)) - own, own),
     ]
     return "\n".join(parts)
 

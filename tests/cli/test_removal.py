@@ -123,3 +123,4 @@ def test_rights_for_a_removal_are_printed_apart(run: Run) -> None:
     assert deletions
     assert all(rule.get("resourceNames") and "namespaces" not in rule["resources"] for rule in deletions)
     assert run("rbac", "--destroy", "--read-only", "-i", PROD).code == ExitCode.USAGE
+    assert run("rbac", "--destroy", "--adopt", "-i", PROD).code == ExitCode.USAGE

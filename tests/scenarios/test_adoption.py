@@ -39,10 +39,20 @@ class Cluster:
     def __init__(self, world: World) -> None:
         """Nothing is written."""
         self.world, self.inventory = world, world.folder / "gpu.yaml"
+        self.kubeconfig = world.kubeconfig_of("adopter")
+
+    def is_given_its_rights(self) -> None:
+        """Let the administrator apply what rbac prints for an adoption."""
+        words = ("rbac", "-i", str(self.inventory), "--adopt", "--user", "adopter")
+        self.world.kubectl("apply", "-f", "-", stdin=self.world.cli(*words, check=True).out)
+
+    def command(self, *arguments: str) -> tuple[str, ...]:
+        """Return the words of gpu-provision adopt on the inventory that an earlier one wrote, with these rights."""
+        return "adopt", "-i", str(self.inventory), "--kubeconfig", str(self.kubeconfig), *arguments
 
     def adopt(self, *arguments: str) -> Answer:
-        """Run gpu-provision adopt on the inventory that an earlier one wrote, as the administrator."""
-        return self.world.cli("adopt", "-i", str(self.inventory), *arguments)
+        """Run it."""
+        return self.world.cli(*self.command(*arguments))
 
     def drivers(self, *nodes: str) -> dict[str, str]:
         """Return the uid of the driver pod of some nodes, or of all; there is one each."""
@@ -75,6 +85,7 @@ def cluster(opening: Open, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         made = Cluster(world)
         arguments = ("--inventory-out", str(made.inventory), "--kubeconfig", str(world.kubeconfig))
         world.cli("adopt", *arguments, check=True)
+        made.is_given_its_rights()
         yield made
 
 
@@ -161,7 +172,7 @@ def test_killed_again_and_again_it_completes_and_a_driver_that_is_as_declared_ru
 
 
 def _kill_when(cluster: Cluster, condition: Callable[[], bool]) -> None:
-    run = cluster.world.start(*cluster.world.apply_command[:1], "adopt", "--yes", "-i", str(cluster.inventory))
+    run = cluster.world.start(*cluster.world.apply_command[:1], *cluster.command("--yes"))
     cluster.world.until(lambda: run.poll() is not None or condition(), seconds=300)
     run.kill()
     run.communicate(timeout=300)
