@@ -57,9 +57,7 @@ def applied(world: World, cluster: Cluster, listen: Listen = lambda _: None) -> 
 
 def nodes(world: World) -> dict[str, dict[str, Any]]:
     """Return the nodes that the inventory declares, by name."""
-    return {
-        item["metadata"]["name"]: item for item in world.json("nodes", "-l", "gpu-provision.io/inventory")["items"]
-    }
+    return {item["metadata"]["name"]: item for item in world.json("nodes", "-l", "gpu-provision.io/inventory")["items"]}
 
 
 def drivers(world: World) -> dict[str, dict[str, Any]]:
