@@ -61,6 +61,11 @@ _timeout = click.option(
 )
 
 
+_take_over = click.option(
+    "--take-over", is_flag=True, help="Also where somebody else has applied the operator otherwise, such as kubectl."
+)
+
+
 @click.group(cls=Commands, modules={"run": "operator_run", "status": "operator_status"})
 def operator() -> None:
     """Have a cluster hold itself to the stacks (GPUStack) that it declares."""
@@ -95,7 +100,7 @@ def stack(*, file: str | None, out: Output) -> None:
     "--kubernetes",
     metavar="VERSION",
     default="",
-    help="Version of the cluster, such as 1.20, if it is older than 1.21.",
+    help="Version of the cluster, such as 1.27, if it is older than 1.29.",
 )
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), metavar="DIR", help="Write files for kubectl apply -k DIR."
@@ -115,9 +120,9 @@ def render(  # noqa: PLR0913 - one argument per option
 
     With --output, a folder that kubectl apply -k takes.
     """
-    from gpu_provision.operator.manifests import budget_version, grouped, kustomization, manifests
+    from gpu_provision.operator.manifests import grouped, kustomization, manifests
 
-    shape = _shape(image, replicas, pull_secrets, budget_version(kubernetes))
+    shape = _shape(image, replicas, pull_secrets, kubernetes)
     made = manifests(shape, [loaded(file) for file in files])
     if not image:
         out.note(f"{_NO_CONTROLLER}.")
@@ -130,10 +135,10 @@ def render(  # noqa: PLR0913 - one argument per option
     out.result(document("operator render", manifests=made, files=paths), "\n".join(paths))
 
 
-def _shape(image: str, replicas: int, pull_secrets: tuple[str, ...], budget_version: str = "policy/v1") -> Shape:
+def _shape(image: str, replicas: int, pull_secrets: tuple[str, ...], kubernetes: str = "") -> Shape:
     from gpu_provision.operator.manifests import Shape
 
-    return Shape(image=image, replicas=replicas, pull_secrets=pull_secrets, budget_version=budget_version)
+    return Shape(image=image, replicas=replicas, pull_secrets=pull_secrets, kubernetes=kubernetes)
 
 
 @operator.command()
@@ -143,6 +148,7 @@ def _shape(image: str, replicas: int, pull_secrets: tuple[str, ...], budget_vers
 @_pull_secrets
 @options.kubeconfig
 @options.context
+@_take_over
 @_timeout
 @options.yes
 @options.speaking
@@ -154,6 +160,7 @@ def install(  # noqa: PLR0913 - one argument per option
     pull_secrets: tuple[str, ...],
     kubeconfig: str | None,
     context: str | None,
+    take_over: bool,
     timeout: int,
     yes: bool,
     out: Output,
@@ -168,7 +175,7 @@ def install(  # noqa: PLR0913 - one argument per option
         out.note(f"{_NO_CONTROLLER}.")
     stacks = [loaded(file) for file in files]
     shape = _shape(image, replicas, pull_secrets)
-    written = installing.install(cluster, shape, stacks, seconds=timeout, say=out.note)
+    written = installing.install(cluster, shape, stacks, take_over=take_over, seconds=timeout, say=out.note)
     names = [str(ref) for ref in written]
     text = "\n".join(
         [*names, f"{len(names)} objects were made or changed." if names else "Everything is as it should be."]

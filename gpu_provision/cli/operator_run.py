@@ -28,7 +28,9 @@ _NAMESPACE = "gpu-operator"
 @click.option(
     "--namespace", default=_NAMESPACE, show_default=True, metavar="NAME", help="Where controllers agree on who leads."
 )
-@click.option("--address", default="127.0.0.1", show_default=True, metavar="IP", help="Where to answer probes.")
+@click.option(
+    "--address", default="127.0.0.1", show_default=True, metavar="IP", help="Where to answer probes; :: for everywhere."
+)
 @click.option(
     "--port", default=8080, show_default=True, metavar="PORT", type=click.IntRange(0, 65535), help="0: any free one."
 )
@@ -100,4 +102,5 @@ def _answer(controller: Controller, address: str, port: int, take: Take) -> None
                 fix="choose another --port or --address; --port 0 takes any that is free",
             )
         ) from error
-    take(Note(reason="Answering", message=f"http://{address}:{found}/metrics, /healthz and /readyz"))
+    place = f"[{address}]" if ":" in address else address
+    take(Note(reason="Answering", message=f"http://{place}:{found}/metrics, /healthz and /readyz"))

@@ -5,10 +5,18 @@ from __future__ import annotations
 STACKS_EXIST = "GP390"
 NOT_IN_TIME = "GP391"
 NAMESPACE_STAYS = "GP392"
+NAMESPACE_CHANGED = "GP393"
+PROXY_CREDENTIALS = "GP394"
+UNKNOWN_KEYS = "GP395"
+OTHERS_FIELDS = "GP396"
 
 CODES: dict[str, str] = {
     STACKS_EXIST: "The operator is not removed while there are stacks: nobody could take them off the cluster any more",
     NOT_IN_TIME: "Something of the operator did not become ready, or did not go, within the time given",
     NAMESPACE_STAYS: "A namespace stays, since somebody else has something in it",
+    NAMESPACE_CHANGED: "A stack does not move to another namespace",
+    PROXY_CREDENTIALS: "A stack has no proxy that needs credentials",
+    UNKNOWN_KEYS: "A stack has keys that the version to be installed does not know, and that would be dropped",
+    OTHERS_FIELDS: "Somebody else has applied the operator, otherwise than it is to be installed",
 }
 """Code -> title."""

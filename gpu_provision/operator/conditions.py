@@ -15,10 +15,12 @@ from gpu_provision.model.cluster import NodeFacts
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.progress import NodeState, NodeStatus, State
 from gpu_provision.operator.definition import MOST_PROBLEMS
+from gpu_provision.operator.texts import as_many_as_fit, cut
 from gpu_provision.planning.states import Key, Situation
 from gpu_provision.rollout import states as upgrade
 
 _MESSAGE = 1024  # characters: what the API server takes is 32 KiB, what a reader takes is less
+_FINDINGS = 4096  # characters: someone has to mend each
 
 
 class Reason(StrEnum):
@@ -35,6 +37,7 @@ class Reason(StrEnum):
     HALTED = "RunFailed"
     ROLLED_BACK = "RolledBack"
     REMOVING = "Removing"
+    MISTAKE = "InternalError"
     IDLE = "NothingToDo"
 
 
@@ -105,7 +108,7 @@ def halt_of(findings: Sequence[Finding], reason: Reason = Reason.HALTED) -> Halt
     """Return what findings come to; None if there is no error among them."""
     errors = [finding for finding in findings if finding.severity is Severity.ERROR]
     found = Reason.ROLLED_BACK if any(finding.code == ROLLED_BACK for finding in errors) else reason
-    return Halt(found, _told(map(_sentence, errors))) if errors else None
+    return Halt(found, as_many_as_fit([*map(_sentence, errors)], _FINDINGS)) if errors else None
 
 
 def was_rolled_back(stack: Mapping[str, Any]) -> Halt | None:
@@ -121,12 +124,12 @@ def was_rolled_back(stack: Mapping[str, Any]) -> Halt | None:
 def _sentence(finding: Finding) -> str:
     place = f"{finding.where}: " if finding.where else ""
     seen = f" ({finding.evidence})" if finding.evidence else ""
-    return f"{finding.code} {place}{finding.what}{seen}"
+    fix = f". Fix: {finding.fix.rstrip('.')}" if finding.fix else ""
+    return f"{finding.code} {place}{finding.what.rstrip('.')}{seen}{fix}"
 
 
 def _told(sentences: Iterable[str]) -> str:
-    text = "; ".join(sentences)
-    return text if len(text) <= _MESSAGE else f"{text[: _MESSAGE - 1]}…"
+    return cut("; ".join(sentences), _MESSAGE)
 
 
 def _conditions(standing: Standing) -> tuple[Condition, ...]:

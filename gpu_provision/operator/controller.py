@@ -5,26 +5,24 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from gpu_provision.cluster.client import Cluster
-from gpu_provision.cluster.facts import node_facts
 from gpu_provision.cluster.holders import identity
 from gpu_provision.cluster.observe import NODE
 from gpu_provision.cluster.slim import slim
 from gpu_provision.cluster.watching import Mirror, Scope
-from gpu_provision.components.targets import claims
 from gpu_provision.engine.resident import of_one
-from gpu_provision.model.cluster import ClusterFacts, Manifest, ObjectRef
+from gpu_provision.model.cluster import Manifest, ObjectRef
 from gpu_provision.model.findings import ProvisionError
-from gpu_provision.operator.conditions import Halt, Reason
+from gpu_provision.operator.conditions import Halt
+from gpu_provision.operator.hindrances import Hindrances
 from gpu_provision.operator.keeper import Aim, Keeper
 from gpu_provision.operator.leadership import RENEW_SECONDS, Leadership
 from gpu_provision.operator.manifests import NAME, NAMESPACE
 from gpu_provision.operator.metrics import Snapshot
 from gpu_provision.operator.notes import Note, Take
-from gpu_provision.operator.overlaps import Claim, overlaps
-from gpu_provision.operator.stack import STACK, inventory_of
+from gpu_provision.operator.stack import STACK
 from gpu_provision.operator.wishes import Wish
 
 _PATIENCE_SECONDS = 60.0
@@ -41,6 +39,7 @@ class Controller:
         self._cluster, self._aim, self._take = cluster, aim, take
         self._lease = ObjectRef("coordination.k8s.io/v1", "Lease", namespace, NAME)
         self._keepers: dict[str, Keeper] = {}
+        self._hindrances = Hindrances()
         self._stopping = threading.Event()
         self._mirror: Mirror | None = None
         self._is_leader = False
@@ -119,9 +118,7 @@ class Controller:
         """Have a keeper for every stack, told what the stack is now."""
         stacks = {str(stack["metadata"]["uid"]): stack for stack in mirror.of(_STACKS).values()}
         self._dismiss([uid for uid in self._keepers if uid not in stacks])
-        if len(stacks) > 1:
-            mirror.follow(_NODES)
-        hindrances = _hindrances(stacks.values(), mirror)
+        hindrances = self._judged(stacks.values(), mirror)
         for uid, stack in stacks.items():
             wish = Wish(stack, hindrances.get(stack["metadata"]["name"]))
             if uid in self._keepers:
@@ -130,28 +127,13 @@ class Controller:
                 self._keepers[uid] = Keeper(self._cluster, wish, aim=self._aim, take=self._take)
                 self._keepers[uid].start()
 
+    def _judged(self, stacks: Collection[Manifest], mirror: Mirror) -> Mapping[str, Halt]:
+        if len(stacks) < 2:  # noqa: PLR2004 - it takes two
+            return {}
+        mirror.follow(_NODES)
+        return self._hindrances.look(stacks, mirror.of(_NODES).values())
+
     def _dismiss(self, uids: Iterable[str]) -> None:
         until = time.monotonic() + _STEP_SECONDS
         for keeper in [self._keepers.pop(uid) for uid in uids]:
             keeper.stop(max(0.0, until - time.monotonic()))
-
-
-def _hindrances(stacks: Iterable[Manifest], mirror: Mirror) -> Mapping[str, Halt]:
-    """Return why stacks may not be worked on: others were there first."""
-    known = [stack for stack in stacks if not stack["metadata"].get("deletionTimestamp")]
-    if len(known) < 2:  # noqa: PLR2004 - it takes two
-        return {}
-    facts = ClusterFacts(nodes=tuple(map(node_facts, mirror.of(_NODES).values())))
-    return {
-        name: Halt(Reason.OVERLAP, f"stack {found.owner} owns nodes that {name} wants, too: {', '.join(found.nodes)}")
-        for name, found in overlaps(filter(None, (_claim(stack, facts) for stack in known))).items()
-    }
-
-
-def _claim(stack: Manifest, facts: ClusterFacts) -> Claim | None:
-    inventory, _ = inventory_of(stack)
-    if inventory is None:
-        return None
-    nodes = frozenset(name for name, pool in claims(inventory, facts).items() if pool.gpu)
-    metadata = stack["metadata"]
-    return Claim(metadata["name"], metadata["creationTimestamp"], nodes)

@@ -1,6 +1,6 @@
 """The CustomResourceDefinition of stacks. Pure.
 
-In ``apiextensions.k8s.io/v1``, and with nothing that Kubernetes 1.20 does not know.
+In ``apiextensions.k8s.io/v1``, and with nothing that Kubernetes 1.20 does not know, unless rules are asked for.
 """
 
 from __future__ import annotations
@@ -23,8 +23,12 @@ LABELS = {"app.kubernetes.io/name": "gpu-provision", "app.kubernetes.io/componen
 """Of every object that makes up the operator. They are no members of a stack, so that none prunes them."""
 
 
-def definition() -> Manifest:
-    """Return the CustomResourceDefinition."""
+def definition(*, rules: bool = False) -> Manifest:
+    """Return the CustomResourceDefinition.
+
+    Args:
+        rules: Whether with rules in CEL, for servers that take them, see `rules.are_known`.
+    """
     return {
         "apiVersion": DEFINITION.api_version,
         "kind": DEFINITION.kind,
@@ -40,19 +44,19 @@ def definition() -> Manifest:
                 "shortNames": ["gpus"],
                 "categories": ["gpu-provision"],
             },
-            "versions": [_version()],
+            "versions": [_version(rules=rules)],
         },
     }
 
 
-def _version() -> dict[str, Any]:
+def _version(*, rules: bool) -> dict[str, Any]:
     return {
         "name": VERSION,
         "served": True,
         "storage": True,
         "subresources": {"status": {}},
         "additionalPrinterColumns": _columns(),
-        "schema": {"openAPIV3Schema": _schema()},
+        "schema": {"openAPIV3Schema": _schema(rules=rules)},
     }
 
 
@@ -68,7 +72,7 @@ def _columns() -> list[dict[str, Any]]:
     return [{"name": name, "type": kind, "jsonPath": path, "description": text} for name, kind, path, text in rows]
 
 
-def _schema() -> Schema:
+def _schema(*, rules: bool) -> Schema:
     text = "A GPU stack: which nodes of this cluster have which GPUs, which software they run, and how that stands."
     own_name = schema()["$defs"]["name"]
     name = {"type": "string", "pattern": own_name["pattern"]}
@@ -80,7 +84,7 @@ def _schema() -> Schema:
             "apiVersion": {"type": "string"},
             "kind": {"type": "string"},
             "metadata": {"type": "object", "properties": {"name": name}},
-            "spec": spec_schema(),
+            "spec": spec_schema(rules=rules),
             "status": _status(),
         },
     }

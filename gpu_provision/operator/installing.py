@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 from gpu_provision.cluster import strangers
 from gpu_provision.cluster.client import Cluster
@@ -14,7 +15,7 @@ from gpu_provision.engine.resident import of_one
 from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import Finding, RunFailed, Severity
 from gpu_provision.model.inventory import Inventory
-from gpu_provision.operator import codes, definition, manifests
+from gpu_provision.operator import codes, definition, forecast, manifests
 from gpu_provision.operator.definition import DEFINITION, LABELS
 from gpu_provision.operator.manifests import NAME, Shape
 from gpu_provision.operator.stack import STACK, label_of
@@ -39,43 +40,56 @@ _BARE = {"apiVersion", "kind", "metadata"}
 Say = Callable[[str], None]
 
 
-def install(
-    cluster: Cluster, shape: Shape, stacks: Sequence[Inventory], *, seconds: float, say: Say = lambda _: None
+def install(  # noqa: PLR0913 - what, and on which terms
+    cluster: Cluster,
+    shape: Shape,
+    stacks: Sequence[Inventory],
+    *,
+    take_over: bool = False,
+    seconds: float,
+    say: Say = lambda _: None,
 ) -> tuple[ObjectRef, ...]:
     """Make everything of the operator as it should be; return what was made or changed.
 
     Args:
+        shape: For any version of Kubernetes; the cluster's own is asked.
         stacks: Those that the controller gets the rights for; none for stacks of any name.
+        take_over: Whether fields that others have set otherwise are taken from them.
         seconds: How long the definition and the controller may take to be in force.
         say: Told what is waited for.
 
     Raises:
-        RunFailed: It takes longer.
+        RunFailed: It takes longer; or nothing is written, since others have fields, or stacks would lose keys.
         Refused, Rejected, Unreachable: As the API server answers.
     """
     until = time.monotonic() + seconds
-    wanted = manifests.manifests(replace(shape, budget_version=_budget_version(cluster)), stacks)
-    written = [*_applied(cluster, wanted[:1])]
+    wanted = manifests.manifests(replace(shape, kubernetes=cluster.version()), stacks)
+    forecast.refuse_losses(cluster)
+    if not take_over:
+        forecast.refuse_conflicts(cluster, [item for item in wanted if not _is_bare(item)], MANAGER)
+    write = partial(_applied, cluster, take_over=take_over)
+    written = [*write(wanted[:1])]
     _await(cluster, ref_of(wanted[0]), _is_established, until, say)
-    written += _applied(cluster, wanted[1:])
+    written += write(wanted[1:])
     if shape.image:
         _await(cluster, ObjectRef("apps/v1", "Deployment", manifests.NAMESPACE, NAME), _is_available, until, say)
     return tuple(written)
 
 
-def _budget_version(cluster: Cluster) -> str:
-    return next((version for version in _BUDGETS if "poddisruptionbudgets" in cluster.served(version)), _BUDGETS[0])
-
-
-def _applied(cluster: Cluster, wanted: Iterable[Manifest]) -> Iterator[ObjectRef]:
+def _applied(cluster: Cluster, wanted: Iterable[Manifest], *, take_over: bool) -> Iterator[ObjectRef]:
     for item in wanted:
         ref = ref_of(item)
         before = cluster.get(ref)
-        if before and item.keys() == _BARE and item["metadata"].keys() == {"name"}:
-            continue  # a namespace of stacks: that it is there is all that is asked
-        after = cluster.apply(item, manager=MANAGER).object
+        if before and _is_bare(item):
+            continue
+        after = cluster.apply(item, take_back=take_over, manager=MANAGER).object
         if before is None or before["metadata"]["resourceVersion"] != after["metadata"]["resourceVersion"]:
             yield ref
+
+
+def _is_bare(item: Manifest) -> bool:
+    """Whether it is a namespace of stacks: that it is there is all that is asked."""
+    return item.keys() == _BARE and item["metadata"].keys() == {"name"}
 
 
 def _is_established(live: Manifest) -> bool:

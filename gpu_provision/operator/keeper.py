@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
+import traceback
 from collections.abc import Callable
+from dataclasses import replace
 
 from gpu_provision.cluster.client import Cluster
 from gpu_provision.engine.removal_look import Terms, look
 from gpu_provision.engine.removing import Removing
-from gpu_provision.model.cluster import ref_of
+from gpu_provision.model.cluster import Manifest, ref_of
 from gpu_provision.model.findings import ProvisionError
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.progress import Event
@@ -17,7 +19,7 @@ from gpu_provision.operator.backoff import Backoff
 from gpu_provision.operator.conditions import Halt, Reason, halt_of
 from gpu_provision.operator.figures import StackFigures
 from gpu_provision.operator.notes import Note, Take
-from gpu_provision.operator.stack import inventory_of
+from gpu_provision.operator.stack import home_of, inventory_of, moved
 from gpu_provision.operator.stacks import Reporter, hold, let_go
 from gpu_provision.operator.upkeep import Upkeep
 from gpu_provision.operator.wishes import Wish
@@ -88,17 +90,22 @@ class Keeper:
             except ProvisionError as error:
                 self._backoff.failed(time.monotonic())
                 self._halted(wish, halt_of(error.findings))
+            except Exception as error:  # noqa: BLE001 - a mistake of ours about one stack is none about the others
+                self._backoff.failed(time.monotonic())
+                self._take(Note(reason="Mistake", message=_traceback(error), stack=wish.name, is_warning=True))
+                self._halted(wish, Halt(Reason.MISTAKE, f"a mistake in gpu-provision itself: {_first_line(error)}"))
 
     def _fulfil(self, wish: Wish) -> None:
         if wish.is_to_go:
             self._remove(wish)
             return
         inventory, findings = inventory_of(wish.stack)
-        halt = wish.hindrance or (None if inventory else halt_of(findings, Reason.INVALID))
+        problem = moved(wish.stack, inventory) if inventory else None
+        halt = wish.hindrance or halt_of([*findings, *filter(None, [problem])], Reason.INVALID)
         if halt or inventory is None:
             self._halted(wish, halt)
             return
-        hold(self._cluster, ref_of(wish.stack))
+        hold(self._cluster, ref_of(wish.stack), inventory.cluster.namespace)
         self._upkeep = Upkeep(
             wish, self._aim(inventory), self._reporter, self._take, is_over=lambda: self._is_over(wish)
         )
@@ -110,7 +117,7 @@ class Keeper:
 
     def _remove(self, wish: Wish) -> None:
         """Take the stack off the cluster; let the object go only if the audit finds nothing left."""
-        inventory = self._aim(inventory_of(wish.stack)[0] or _bare(wish.stack))
+        inventory = self._aim(_at_home(inventory_of(wish.stack)[0] or _bare(wish.stack), wish.stack))
         terms = Terms()
         removing = Removing(
             self._cluster, inventory, look(self._cluster, inventory, terms), terms, lambda event: self._say(wish, event)
@@ -142,7 +149,21 @@ class Keeper:
         return self._stopped or wish is not self._wish
 
 
-def _bare(stack: dict[str, object]) -> Inventory:
+def _at_home(inventory: Inventory, stack: Manifest) -> Inventory:
+    """Return the inventory of where the stack was installed, whatever it declares by now."""
+    home = home_of(stack) or inventory.cluster.namespace
+    return replace(inventory, cluster=replace(inventory.cluster, namespace=home))
+
+
+def _traceback(error: Exception) -> str:
+    return "".join(traceback.format_exception(error))
+
+
+def _first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".splitlines()[0]
+
+
+def _bare(stack: Manifest) -> Inventory:
     """Return what it takes to remove a stack whose declaration nobody can use any more."""
     spec = stack.get("spec")
     cluster = spec.get("cluster") if isinstance(spec, dict) else None

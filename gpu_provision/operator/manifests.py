@@ -10,6 +10,7 @@ from typing import Any
 from gpu_provision.components.objects import manifest, service_account
 from gpu_provision.model.cluster import Manifest
 from gpu_provision.model.inventory import Inventory
+from gpu_provision.operator import rules
 from gpu_provision.operator.definition import LABELS, definition
 from gpu_provision.operator.rights import of_controller, of_stacks
 from gpu_provision.planning.roles import Subject, roles
@@ -38,13 +39,13 @@ class Shape:
         image: Its image; empty for no controller in the cluster: it runs elsewhere.
         replicas: How many; one works, the others wait to take over.
         pull_secrets: Names of Secrets in its namespace.
-        budget_version: API version of PodDisruptionBudgets: ``policy/v1beta1`` before Kubernetes 1.21.
+        kubernetes: Version of the cluster; an empty one, or one that is not known, counts as new.
     """
 
     image: str = ""
     replicas: int = 2
     pull_secrets: tuple[str, ...] = ()
-    budget_version: str = "policy/v1"
+    kubernetes: str = ""
 
 
 def manifests(shape: Shape, stacks: Iterable[Inventory] = ()) -> list[Manifest]:
@@ -57,7 +58,8 @@ def manifests(shape: Shape, stacks: Iterable[Inventory] = ()) -> list[Manifest]:
     wanted = {*of_stacks(stacks), *of_controller(NAMESPACE, NAME)}
     rights = roles(NAME, wanted, [account])
     namespaces = [item for item in rights if item["kind"] == "Namespace"]
-    found = [definition(), *(_labelled(item) if _is_home(item) else item for item in namespaces)]
+    found = [definition(rules=rules.are_known(shape.kubernetes))]
+    found += [_labelled(item) if _is_home(item) else item for item in namespaces]
     found.append(service_account(NAME, NAMESPACE, LABELS))
     found += [_labelled(item) for item in rights if item["kind"] != "Namespace"]
     return found + (_controller(shape) if shape.image else [])
@@ -94,7 +96,7 @@ def _controller(shape: Shape) -> list[Manifest]:
     found = [_deployment(shape)]
     if shape.replicas > 1:
         budget = {"maxUnavailable": 1, "selector": {"matchLabels": _SELECTOR}}
-        found.append(_namespaced(shape.budget_version, "PodDisruptionBudget", budget))
+        found.append(_namespaced(budget_version(shape.kubernetes), "PodDisruptionBudget", budget))
     return found
 
 
@@ -151,7 +153,7 @@ def _container(image: str) -> dict[str, Any]:
     return {
         "name": "operator",
         "image": image,
-        "args": ["operator", "run", "--address", "0.0.0.0", "--port", str(PORT), "--json"],  # noqa: S104 - its pod's own
+        "args": ["operator", "run", "--address", "::", "--port", str(PORT), "--json"],  # of its pod: both families
         "env": [{"name": "HOME", "value": "/tmp"}],  # noqa: S108 - a volume of the pod's own
         "ports": [{"name": "metrics", "containerPort": PORT, "protocol": "TCP"}],
         "livenessProbe": _probe("/healthz", period=20, failures=3),

@@ -13,16 +13,21 @@ import yaml
 
 from gpu_provision import releases
 from gpu_provision.inventory.examine import examined
+from gpu_provision.inventory.proxy import ADDRESSES
 from gpu_provision.inventory.source import Source, Unreadable
 from gpu_provision.model.cluster import Kind, Manifest
 from gpu_provision.model.findings import Finding
 from gpu_provision.model.inventory import Inventory
+from gpu_provision.operator import codes
 from gpu_provision.operator.scope import part_of_cluster
 
 GROUP, VERSION, PLURAL = "gpu-provision.io", "v1alpha1", "gpustacks"
 STACK = Kind(f"{GROUP}/{VERSION}", "GPUStack")
 FINALIZER = f"{GROUP}/stack"
 """Holds a stack that is deleted until the controller has taken it off the cluster, and looked."""
+
+HOME = f"{GROUP}/namespace"
+"""Annotation: where the stack's operands are; the controller writes it before anything else."""
 
 _DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # C is ten times faster; not every wheel has it
 _PLACE = re.compile(r"^(?::\d+){0,2} ?(?P<path>.*)$", re.DOTALL)
@@ -53,12 +58,36 @@ def stack_of(data: Mapping[str, Any]) -> Manifest:
     return {"apiVersion": STACK.api_version, "kind": STACK.kind, "metadata": metadata, "spec": spec_of(data)[0]}
 
 
+def home_of(stack: Manifest) -> str:
+    """Return the namespace that the stack has been installed in; empty if it has not been yet."""
+    return str((stack["metadata"].get("annotations") or {}).get(HOME, ""))
+
+
+def moved(stack: Manifest, inventory: Inventory) -> Finding | None:
+    """Return why a stack cannot be kept that declares another namespace than it has been installed in."""
+    home, wanted = home_of(stack), inventory.cluster.namespace
+    if home in {"", wanted}:
+        return None
+    return Finding(
+        code=codes.NAMESPACE_CHANGED,
+        where=f"{label_of(inventory.name)} spec.cluster.namespace",
+        what=NAMESPACE_IS_FIXED,
+        evidence=f"it is in {home}, and declares {wanted}",
+        fix=f"Set it back to {home}; or delete the stack, and make it anew.",
+    )
+
+
+NAMESPACE_IS_FIXED = "The namespace of a stack cannot be changed: what is in the old one would be left behind."
+
+
 def inventory_of(stack: Manifest) -> tuple[Inventory | None, tuple[Finding, ...]]:
     """Return the inventory that a stack declares, None if it cannot be used, and what the loader says.
 
     Findings name places in the stack. Nothing that it says has a file read: what would is no part of it.
     """
     name = stack["metadata"]["name"]
+    if problem := _with_credentials(stack):
+        return None, (problem,)
     spec, _ = part_of_cluster(stack.get("spec") or {})
     data = {"name": name, "cluster": spec.pop("cluster", {}), **spec}
     text = yaml.dump(data, Dumper=_DUMPER, sort_keys=False, allow_unicode=True)
@@ -70,6 +99,23 @@ def inventory_of(stack: Manifest) -> tuple[Inventory | None, tuple[Finding, ...]
         return None, (_placed(error.finding, label),)
     found = tuple(_placed(finding, label) for finding in findings.all)
     return (replace(inventory, path="") if inventory else None), found
+
+
+def _with_credentials(stack: Manifest) -> Finding | None:
+    """Return what is to be said of a proxy that needs credentials: to leave it out in silence would help nobody."""
+    proxy = (stack.get("spec") or {}).get("proxy") or {}
+    key = next((key for key in ADDRESSES if "@" in str(proxy.get(key, ""))), None)
+    if key is None:
+        return None
+    return Finding(
+        code=codes.PROXY_CREDENTIALS,
+        where=f"{label_of(stack['metadata']['name'])} spec.proxy.{key}",
+        what=PROXY_NEEDS_NONE,
+        fix="Declare a proxy that needs none; or none, and name package sources in driver.repo_config.",
+    )
+
+
+PROXY_NEEDS_NONE = "A stack has no proxy that needs credentials: who may read stacks would see them."
 
 
 def _without_fractions(value: Any) -> Any:

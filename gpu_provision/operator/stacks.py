@@ -15,29 +15,39 @@ from gpu_provision.model.findings import ProvisionError
 from gpu_provision.operator.conditions import Standing, status_of
 from gpu_provision.operator.figures import StackFigures
 from gpu_provision.operator.notes import Note, Take, changes, post
-from gpu_provision.operator.stack import FINALIZER
+from gpu_provision.operator.stack import FINALIZER, HOME
 
 _PAUSE_SECONDS = 1.0  # between two writes of a status: a reader sees no more, and a rollout of a fleet writes no more
 
 
-def hold(cluster: Cluster, stack: ObjectRef) -> None:
-    """Have the API server wait for our removal before the stack goes."""
-    _set_finalizers(cluster, stack, lambda found: found if FINALIZER in found else [*found, FINALIZER])
+def hold(cluster: Cluster, stack: ObjectRef, namespace: str) -> None:
+    """Have the API server wait for our removal before the stack goes, and write down where that is to look."""
+
+    def change(metadata: Mapping[str, Any]) -> dict[str, Any]:
+        found, notes = metadata.get("finalizers") or [], metadata.get("annotations") or {}
+        held = {} if FINALIZER in found else {"finalizers": [*found, FINALIZER]}
+        return held if HOME in notes else {**held, "annotations": {HOME: namespace}}
+
+    _change(cluster, stack, change)
 
 
 def let_go(cluster: Cluster, stack: ObjectRef) -> None:
     """Let the stack go."""
-    _set_finalizers(cluster, stack, lambda found: [each for each in found if each != FINALIZER])
+
+    def change(metadata: Mapping[str, Any]) -> dict[str, Any]:
+        found = metadata.get("finalizers") or []
+        return {"finalizers": [each for each in found if each != FINALIZER]} if FINALIZER in found else {}
+
+    _change(cluster, stack, change)
 
 
-def _set_finalizers(cluster: Cluster, stack: ObjectRef, change: Callable[[list[str]], list[str]]) -> None:
+def _change(cluster: Cluster, stack: ObjectRef, change: Callable[[Mapping[str, Any]], dict[str, Any]]) -> None:
     while live := cluster.get(stack):
-        found = live["metadata"].get("finalizers") or []
-        if (wanted := change(found)) == found:
+        wanted = change(live["metadata"])
+        if not wanted:
             return
-        metadata = {"resourceVersion": live["metadata"]["resourceVersion"], "finalizers": wanted}
         with contextlib.suppress(Outdated, NotFound):
-            cluster.merge(stack, {"metadata": metadata})
+            cluster.merge(stack, {"metadata": {"resourceVersion": live["metadata"]["resourceVersion"], **wanted}})
             return
 
 

@@ -14,9 +14,12 @@ from typing import Any
 
 from gpu_provision.inventory.document import Path
 from gpu_provision.inventory.shape import resolved, schema
+from gpu_provision.operator.rules import rules_of
 from gpu_provision.operator.scope import ANY, is_of_cluster
 
 Schema = dict[str, Any]
+
+_RULES = "x-kubernetes-validations"
 
 _SAME = (
     "description",
@@ -44,9 +47,21 @@ _KEYED_LISTS = {("nodes",): "name"}
 """Lists whose items are told apart by a key, so that two writers can each have items of their own."""
 
 
-def spec_schema() -> Schema:
-    """Return the schema of a stack's ``spec``."""
-    return _translated(schema(), (), in_entry=False)
+def spec_schema(*, rules: bool = False) -> Schema:
+    """Return the schema of a stack's ``spec``.
+
+    Args:
+        rules: Whether with rules in CEL, see `rules.RULES`.
+    """
+    made = _translated(schema(), (), in_entry=False)
+    return _ruled(made, ()) if rules else made
+
+
+def _ruled(part: Schema, path: Path) -> Schema:
+    """Return a part of a schema with its rules; none is about an entry of a list or map."""
+    properties = {key: _ruled(own, (*path, key)) for key, own in part.get("properties", {}).items()}
+    found = rules_of(path)
+    return part | ({"properties": properties} if properties else {}) | ({_RULES: found} if found else {})
 
 
 def _translated(part: Schema, path: Path, *, in_entry: bool) -> Schema:

@@ -138,7 +138,17 @@ def test_findings_come_to_one_sentence_of_errors(findings: tuple[Finding, ...], 
 def test_a_message_is_bounded() -> None:
     found = halt_of([Finding(code="GP1", what="x" * 5000)])
     assert found is not None
-    assert len(found.message) == 1024
+    assert len(found.message) <= 4096
+
+
+def test_each_finding_is_told_with_what_mends_it_as_long_as_there_is_room() -> None:
+    findings = [Finding(code="GP142", where=f"spec.nodes[{n}].pool", what="No.", fix="Mend it.") for n in range(500)]
+    found = halt_of(findings, Reason.INVALID)
+    assert found is not None
+    told = found.message.split("; ")
+    assert told[:2] == [f"GP142 spec.nodes[{n}].pool: No. Fix: Mend it" for n in range(2)]
+    assert told[-1] == f"and {500 - len(told) + 1} more"
+    assert len(found.message) <= 4096
 
 
 def test_what_was_rolled_back_stays_so_until_something_else_is_declared() -> None:
