@@ -8,6 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from gpu_provision.operator.rules import are_known
 from tests.scenarios.test_removal import dump
 from tests.scenarios.world import OPERATOR, Answer, World
 
@@ -20,6 +23,18 @@ def operator(world: World, command: str, *arguments: str, check: bool = True) ->
     """Run a command as administrator."""
     words = ("operator", command, "--yes", "--kubeconfig", str(world.kubeconfig), *arguments)
     return world.cli(*words, check=check)
+
+
+def version_of(world: World) -> str:
+    """Return the version of the API server."""
+    return str(json.loads(world.kubectl("version", "-o", "json").out)["serverVersion"]["gitVersion"])
+
+
+def rendered(world: World, *options: str) -> Path:
+    """Write a folder for kubectl that suits the API server."""
+    folder = world.folder / "operator"
+    world.cli("operator", "render", "--kubernetes", version_of(world), "-o", str(folder), *options, check=True)
+    return folder
 
 
 def is_ready(world: World, name: str) -> bool:
@@ -39,6 +54,10 @@ def test_the_operator_is_installed_once_and_leaves_nothing(new_world: Make) -> N
     assert "customresourcedefinition" in operator(world, "install").out.lower()
     assert "Everything is as it should be" in operator(world, "install").out
     assert world.kubectl("get", "gpus").code == 0
+    has_rules = (
+        "x-kubernetes-validations" in world.kubectl("get", "crd", "gpustacks.gpu-provision.io", "-o", "json").out
+    )
+    assert has_rules is are_known(version_of(world)), "rules are for servers that take them"
     operator(world, "uninstall")
     world.until(lambda: dump(world) == before)
     assert "There is no operator" in operator(world, "uninstall").out
@@ -84,9 +103,7 @@ def test_a_controller_with_just_these_rights_keeps_a_stack_until_both_are_remove
 def test_the_rendered_folder_is_taken_by_kubectl(new_world: Make) -> None:
     """As GitOps would; a second time nothing changes."""
     world = new_world()
-    version = json.loads(world.kubectl("version", "-o", "json").out)["serverVersion"]["gitVersion"]
-    folder = world.folder / "operator"
-    world.cli("operator", "render", "--image", IMAGE, "--kubernetes", version, "-o", str(folder), check=True)
+    folder = rendered(world, "--image", IMAGE)
     world.kubectl("apply", "-k", str(folder))
     again = world.kubectl("apply", "-k", str(folder)).out.splitlines()
     changed = [line for line in again if not line.endswith("unchanged")]
@@ -98,3 +115,66 @@ def test_the_rendered_folder_is_taken_by_kubectl(new_world: Make) -> None:
     world.kubectl("wait", "--for=condition=Established", "crd/gpustacks.gpu-provision.io")
     assert operator(world, "uninstall").code == 0
     assert world.kubectl("get", "deployment", "-n", "gpu-operator", "gpu-provision-operator", check=False).code == 1
+
+
+@pytest.mark.real
+def test_kubectl_and_install_take_turns(new_world: Make) -> None:
+    """What both say alike is shared; where they differ, nobody is overruled unasked but by kubectl itself."""
+    world = new_world()
+    folder = rendered(world)
+    world.kubectl("apply", "-k", str(folder))
+    operator(world, "install")
+    assert "Everything is as it should be" in operator(world, "install").out
+
+    rights = folder / "rights.yaml"
+    as_rendered = rights.read_text()
+    rights.write_text(as_rendered.replace("- watch\n", ""))
+    assert rights.read_text() != as_rendered
+    told = world.kubectl("apply", "--server-side", "-k", str(folder), check=False)
+    assert told.code != 0
+    assert "gpu-provision-operator" in told.err
+    world.kubectl("apply", "-k", str(folder))
+    refused = operator(world, "install", check=False)
+    assert refused.code == 1
+    assert "GP396 ClusterRole gpu-provision-operator" in refused.err
+    assert "kubectl-client-side-apply" in refused.err
+    assert "ClusterRole" in operator(world, "install", "--take-over").out
+    assert "Everything is as it should be" in operator(world, "install").out
+    rights.write_text(as_rendered)
+    world.kubectl("apply", "-k", str(folder))
+    assert "Everything is as it should be" in operator(world, "install").out
+
+
+@pytest.mark.real
+def test_a_newer_definition_takes_no_key_from_a_stack_unasked(new_world: Make) -> None:
+    """The API server would drop it in silence. Where it is there all the same, the status says so."""
+    world = new_world()
+    operator(world, "install")
+    older = world.json("crd", "gpustacks.gpu-provision.io")
+    schema = older["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    schema["properties"]["spec"]["properties"]["legacy"] = {"type": "string"}
+    metadata = {"name": older["metadata"]["name"], "labels": older["metadata"]["labels"]}
+    older = {"apiVersion": older["apiVersion"], "kind": older["kind"], "metadata": metadata, "spec": older["spec"]}
+    world.submit(older, "--server-side", "--field-manager=gpu-provision-operator", "--force-conflicts")
+    stack = {"apiVersion": "gpu-provision.io/v1alpha1", "kind": "GPUStack", "metadata": {"name": "old"}}
+    world.until(lambda: _is_stored(world, stack, legacy="x"))
+
+    refused = operator(world, "install", check=False)
+    assert refused.code == 1
+    assert "GP395 gpustack/old spec.legacy" in refused.err
+    program = str(Path(sys.executable).parent / "gpu-provision")
+    run = world.start(program, "operator", "run", "--port", "0", "--kubeconfig", str(world.kubeconfig))
+    world.until(lambda: "GP120 gpustack/old spec.legacy" in world.kubectl("get", "gpustack", "old", "-o", "json").out)
+    run.terminate()
+    run.communicate(timeout=30)
+
+    world.kubectl("patch", "gpustack", "old", "--type=json", "-p", '[{"op": "remove", "path": "/spec/legacy"}]')
+    assert "CustomResourceDefinition" in operator(world, "install").out
+    schema = world.json("crd", "gpustacks.gpu-provision.io")["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    assert "legacy" not in schema["properties"]["spec"]["properties"]
+
+
+def _is_stored(world: World, stack: dict[str, Any], **spec: str) -> bool:
+    """Make a stack; say whether the server, which takes a moment to know another schema, has kept all of it."""
+    world.submit({**stack, "spec": spec}, "--validate=false")
+    return spec.items() <= world.json("gpustack", "old")["spec"].items()

@@ -1,0 +1,109 @@
+"""Who looks after a stack says what cannot be done, and goes on living."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from gpu_provision.cluster.client import Cluster, connect
+from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
+from gpu_provision.operator import keeper as module
+from gpu_provision.operator.definition import definition
+from gpu_provision.operator.keeper import Keeper
+from gpu_provision.operator.notes import Note
+from gpu_provision.operator.stack import HOME, stack_of
+from gpu_provision.operator.wishes import Wish
+from tests.sandbox.apiserver.conftest import Running
+
+DEADLINE = 60.0
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """An API server that knows stacks."""
+    running = Running(tmp_path_factory.mktemp("sandbox"), [])
+    made = connect(str(running.server.kubeconfig))
+    made.apply(definition())
+    yield made
+    running.stop()
+
+
+class Kept:
+    """A stack with somebody who looks after it."""
+
+    def __init__(self, cluster: Cluster, stack: Manifest) -> None:
+        """Make it, and start."""
+        self.cluster, self.notes = cluster, list[Note]()
+        live = cluster.create(stack)
+        self.ref: ObjectRef = ref_of(live)
+        self.keeper = Keeper(cluster, Wish(live), aim=lambda inventory: inventory, take=self.notes.append)
+        self.keeper.start()
+
+    def condition(self) -> dict[str, str]:
+        """Return the condition Degraded; an empty one if there is none yet."""
+        status = self.cluster.read(self.ref).get("status") or {}
+        found = (each for each in status.get("conditions", ()) if each["type"] == "Degraded")
+        return next(found, {"reason": "", "message": ""})
+
+    def until(self, reason: str) -> str:
+        """Wait until the stack is degraded for a reason; return the message."""
+        give_up = time.monotonic() + DEADLINE
+        while (found := self.condition())["reason"] != reason:
+            assert time.monotonic() < give_up, found
+            time.sleep(0.02)
+        return found["message"]
+
+
+@pytest.fixture
+def kept(cluster: Cluster) -> Iterator[Callable[..., Kept]]:
+    """Makes stacks that somebody looks after until the test ends."""
+    made: list[Kept] = []
+
+    def make(name: str, annotations: dict[str, str] | None = None, **spec: Any) -> Kept:
+        stack = stack_of({"name": name, "cluster": {}, **spec})
+        stack["metadata"]["annotations"] = annotations or {}
+        made.append(Kept(cluster, stack))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.keeper.stop(DEADLINE)
+
+
+def test_each_finding_of_a_declaration_is_in_its_condition(kept: Callable[..., Kept]) -> None:
+    """With its place, and what mends it."""
+    nodes, rollout = [{"name": "n", "pool": "nope"}], {"canary": {"nodes": 0}}
+    message = kept("nonsense", release="9.9.9", nodes=nodes, rollout=rollout).until("InvalidSpec")
+    for code, place in (
+        ("GP130", "spec.release"),
+        ("GP142", "spec.nodes[0].pool"),
+        ("GP168", "spec.rollout.canary.nodes"),
+    ):
+        assert f"{code} gpustack/nonsense {place}: " in message
+    assert message.count("Fix: ") == 3
+
+
+def test_a_stack_that_declares_another_namespace_than_it_is_in_is_left_as_it_is(kept: Callable[..., Kept]) -> None:
+    """By a server that has no rules it is stored."""
+    message = kept("moved", {HOME: "old"}, cluster={"namespace": "new"}).until("InvalidSpec")
+    assert "GP393 gpustack/moved spec.cluster.namespace" in message
+    assert "it is in old, and declares new" in message
+
+
+def test_a_mistake_of_ours_about_one_stack_is_told_and_ends_nothing(
+    kept: Callable[..., Kept], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others are looked after by the same process; the log has where it was."""
+    what = "not thought of"
+
+    def broken(_: Manifest) -> None:
+        raise ValueError(what)
+
+    monkeypatch.setattr(module, "inventory_of", broken)
+    found = kept("unlucky")
+    assert "ValueError: not thought of" in found.until("InternalError")
+    assert found.keeper.is_alive
+    assert any("in broken" in note.message and note.is_warning for note in found.notes)
