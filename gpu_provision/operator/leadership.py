@@ -11,12 +11,14 @@ from datetime import UTC, datetime
 
 from gpu_provision.cluster.client import Cluster
 from gpu_provision.cluster.errors import AlreadyExists, NotFound, Outdated
+from gpu_provision.cluster.holders import is_dead
 from gpu_provision.cluster.watching import Mirror
 from gpu_provision.engine.resident import of_one
 from gpu_provision.model.cluster import Manifest, ObjectRef
 from gpu_provision.model.findings import ProvisionError
 
 LEASE_SECONDS, RENEW_SECONDS = 6, 2
+_AGAIN_SECONDS = 0.5  # until a renewal is tried again that was not answered
 
 
 @dataclass(slots=True)
@@ -32,6 +34,7 @@ class Leadership:
     identity: str
     _lease: Manifest = field(default_factory=dict)
     _renewed_at: float = float("-inf")
+    _due: float = float("-inf")
 
     def wait(self, mirror: Mirror) -> bool:
         """Wait for news of the lease, and take it if nobody holds it; say whether it is ours now.
@@ -47,8 +50,12 @@ class Leadership:
         return self._take(live)
 
     def _left(self, live: Manifest | None) -> float:
-        """Return for how many seconds more a lease is to be respected."""
-        if live is None or not (live.get("spec") or {}).get("holderIdentity"):
+        """Return for how many seconds more a lease is to be respected.
+
+        That of a process of this machine that has ended is not, nor one of ours that could not be given back.
+        """
+        holder = str((live or {}).get("spec", {}).get("holderIdentity") or "")
+        if live is None or holder in {"", self.identity} or is_dead(holder):
             return 0.0
         if live["metadata"]["resourceVersion"] != self._lease.get("metadata", {}).get("resourceVersion"):
             self._lease, self._renewed_at = live, time.monotonic()
@@ -60,12 +67,15 @@ class Leadership:
             self._lease = self.cluster.replace(self._held(live)) if live else self.cluster.create(self._held({}))
         except (AlreadyExists, NotFound, Outdated):
             return False  # somebody was faster
-        self._renewed_at = began
+        self._note_renewal(began)
         return True
+
+    def _note_renewal(self, began: float) -> None:
+        self._renewed_at, self._due = began, began + RENEW_SECONDS
 
     def renew_in(self) -> float:
         """Return in how many seconds to renew."""
-        return max(0.0, self._renewed_at + RENEW_SECONDS - time.monotonic())
+        return max(0.0, self._due - time.monotonic())
 
     def renew(self) -> bool:
         """Renew the lease; say whether it is still ours."""
@@ -75,8 +85,9 @@ class Leadership:
         except (Outdated, NotFound):
             return False
         except ProvisionError:
+            self._due = time.monotonic() + _AGAIN_SECONDS
             return time.monotonic() - self._renewed_at < LEASE_SECONDS
-        self._renewed_at = began
+        self._note_renewal(began)
         return True
 
     def give_back(self) -> None:

@@ -1,0 +1,110 @@
+"""When a controller leads, and when it leaves that to another one."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from gpu_provision.cluster import holders
+from gpu_provision.cluster.client import Cluster
+from gpu_provision.cluster.holders import identity
+from gpu_provision.cluster.watching import Mirror
+from gpu_provision.model.cluster import Manifest, ObjectRef
+from gpu_provision.model.findings import Finding, Unreachable
+from gpu_provision.operator import leadership
+from gpu_provision.operator.leadership import Leadership
+
+LEASE = ObjectRef("coordination.k8s.io/v1", "Lease", "gpu-operator", "gpu-provision-operator")
+ELSEWHERE = "65532@other pid 1 start 7 on 9f86d081"
+
+
+class Server:
+    """Keeps one lease, shows it to whoever follows it, and can be deaf."""
+
+    def __init__(self, holder: str = "") -> None:
+        """Start with somebody's lease, or with none."""
+        spec = {"holderIdentity": holder, "renewTime": "2026-11-22T08:00:00.000000Z"}
+        self.lease: Manifest = {"metadata": {"resourceVersion": "1"}, "spec": spec} if holder else {}
+        self.waits: list[float] = []
+        self.is_deaf = False
+
+    def of(self, _scope: object) -> dict[ObjectRef, Manifest]:
+        """Return the live copy."""
+        return {LEASE: self.lease} if self.lease else {}
+
+    def wait(self, seconds: float) -> bool:
+        """Let no time pass."""
+        self.waits.append(seconds)
+        return False
+
+    def replace(self, lease: Manifest) -> Manifest:
+        """Take a lease."""
+        if self.is_deaf:
+            raise Unreachable(Finding(code="GP301", what="the API server does not answer"))
+        version = str(int(self.lease.get("metadata", {}).get("resourceVersion", "0")) + 1)
+        self.lease = {**lease, "metadata": {**lease["metadata"], "resourceVersion": version}}
+        return self.lease
+
+    create = replace
+
+    @property
+    def holder(self) -> str:
+        """Who has the lease."""
+        return str(self.lease["spec"].get("holderIdentity", ""))
+
+
+def of(server: Any) -> Leadership:
+    return Leadership(cast("Cluster", server), LEASE, identity())
+
+
+def leads(claim: Leadership, server: Any) -> bool:
+    return claim.wait(cast("Mirror", server))
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The time, which passes when it is told to."""
+    now = [1000.0]
+    monkeypatch.setattr(leadership.time, "monotonic", lambda: now[0])
+    return now
+
+
+@pytest.mark.parametrize("holder", ["", identity(), f"root@here pid 1 start 0 on {holders._place()}"])
+def test_nobody_waits_for_a_lease_that_nobody_has(holder: str) -> None:
+    """Also if it names a process of this machine that has ended, or ourselves."""
+    server = Server(holder)
+    assert leads(of(server), server)
+    assert server.holder == identity()
+    assert server.waits == []
+
+
+def test_another_ones_lease_is_respected_while_it_is_renewed(clock: list[float]) -> None:
+    server = Server(ELSEWHERE)
+    claim = of(server)
+    assert not leads(claim, server)
+    clock[0] += 5
+    server.replace(server.lease)
+    assert not leads(claim, server)
+    clock[0] += 5
+    assert not leads(claim, server)
+    clock[0] += 1
+    assert leads(claim, server)
+    assert server.waits == [6.0, 6.0, 1.0]
+
+
+def test_a_renewal_that_is_not_answered_is_tried_again_after_a_pause(clock: list[float]) -> None:
+    """Until the lease may be another one's."""
+    server = Server()
+    claim = of(server)
+    assert leads(claim, server)
+    assert claim.renew_in() == 2.0
+    server.is_deaf = True
+    clock[0] += 2
+    assert claim.renew()
+    assert claim.renew_in() > 0
+    clock[0] += 4
+    assert not claim.renew()
+    server.is_deaf = False
+    assert claim.renew()
+    assert claim.renew_in() == 2.0
