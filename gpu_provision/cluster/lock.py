@@ -27,6 +27,9 @@ from gpu_provision.model.progress import Lock
 
 _TRIES = 5  # to take a lock away from somebody who renews it
 
+_TAKEN: set[tuple[str, ObjectRef, str]] = set()  # what runs of this process have or try to get: server, lease, holder
+_TAKING = threading.Lock()
+
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # goes on while a laptop sleeps; the others do, too
 
 
@@ -135,7 +138,12 @@ class WriteLock:
     def __enter__(self) -> Self:
         """Acquire the lock and keep it renewed. Raises Locked."""
         began = _now()
-        self._lease = self._acquire(began)
+        self._claim()
+        try:
+            self._lease = self._acquire(began)
+        except BaseException:
+            _TAKEN.discard(self._key)
+            raise
         self._renewer.start()
         self._cluster.fence = self._fence
         return self
@@ -146,10 +154,21 @@ class WriteLock:
         self._released.set()
         self._cluster.patience = min(self._cluster.patience, leases.RENEW_SECONDS)
         self._renewer.join(leases.RENEW_SECONDS)  # else its last renewal and our farewell could meet
-        try:
+        with contextlib.suppress(ProvisionError):
             self._lease = self._cluster.replace(leases.written(self._ref, "", self._lease))
-        except ProvisionError:
-            return
+        _TAKEN.discard(self._key)
+
+    @property
+    def _key(self) -> tuple[str, ObjectRef, str]:
+        return self._cluster.server, self._ref, self._identity
+
+    def _claim(self) -> None:
+        """Raise Locked if another run of this process has the lock, or is about to."""
+        with _TAKING:
+            is_taken = self._key in _TAKEN
+            _TAKEN.add(self._key)
+        if is_taken:
+            raise self._told()
 
     def _fence(self, path: str) -> None:
         """Let a write pass while the lease is fresh; wait for its renewal if not, and raise if that fails."""
@@ -163,7 +182,7 @@ class WriteLock:
 
     def _acquire(self, began: float) -> Manifest:
         lease = self._cluster.get(self._ref)
-        if lease is not None:
+        if lease is not None and not self._has_left(lease):
             lease = _abandoned(self._cluster, self._ref, lease, self._on_wait, alive=leases.locked)
             began = _now()
         if self._planned_at not in {None, leases.version_of(lease)}:
@@ -172,8 +191,16 @@ class WriteLock:
         try:
             return self._create() if lease is None else self._replace(lease)
         except (AlreadyExists, Outdated, NotFound) as error:
-            held = leases.holder_of(self._cluster, self._cluster.get(self._ref))
-            raise (leases.locked(self._cluster, held) if held else leases.outrun(self._cluster)) from error
+            raise self._told() from error
+
+    def _has_left(self, lease: Manifest) -> bool:
+        """Whether an earlier run of this process left the lease behind: the server did not hear its farewell."""
+        held = leases.holder_of(self._cluster, lease)
+        return held is not None and held.holder == self._identity
+
+    def _told(self) -> Locked:
+        held = leases.holder_of(self._cluster, self._cluster.get(self._ref))
+        return leases.locked(self._cluster, held) if held else leases.outrun(self._cluster)
 
     def _create(self) -> Manifest:
         return self._cluster.create(leases.written(self._ref, self._identity, {}))

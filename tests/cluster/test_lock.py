@@ -100,6 +100,21 @@ def test_a_dead_holder_of_this_machine_is_followed_at_once(cluster: Cluster, sta
     assert waits == []
 
 
+def test_what_an_earlier_run_of_this_process_could_not_give_back_is_taken_at_once(
+    cluster: Cluster, stack: Inventory
+) -> None:
+    """A controller outlives its runs; the API server may be away when one of them ends."""
+    with WriteLock(cluster, stack, on_wait=quiet):
+        fault(cluster, drop={"paths": "leases"})
+    fault(cluster)
+    assert held(cluster, stack) == identity()
+    waits: list[str] = []
+    with WriteLock(cluster, stack, on_wait=waits.append):
+        assert held(cluster, stack) == identity()
+    assert waits == []
+    assert holder(cluster, stack) is None
+
+
 def test_a_silent_holder_elsewhere_is_followed_after_its_lease(cluster: Cluster, stack: Inventory) -> None:
     cluster.create(lease(stack, ELSEWHERE))
     waits: list[str] = []
