@@ -58,8 +58,8 @@ def _internal(error: BaseException, session: Session) -> Finding:
     return Finding(
         code=codes.INTERNAL,
         what=f"a mistake in gpu-provision itself: {type(error).__name__}: {_first_line(error)}",
-        evidence=f"traceback in {where}" if where else "",
-        fix="please report it with that file",
+        evidence=f"traceback in {where}" if where else "".join(traceback.format_exception(error)),
+        fix="please report it with that file" if where else "please report it with that traceback",
     )
 
 

@@ -29,6 +29,10 @@ _FILE_OF = {
 }
 _USER = 65532  # as the Containerfile has it; any will do but root
 _SELECTOR = LABELS
+_ENVIRONMENT = {
+    "HOME": "/tmp",  # noqa: S108 - a volume of the pod's own
+    "XDG_STATE_HOME": "/dev/null",  # runs are on record in the cluster; local records of thousands of nodes fill a disk
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,7 +158,7 @@ def _container(image: str) -> dict[str, Any]:
         "name": "operator",
         "image": image,
         "args": ["operator", "run", "--address", "::", "--port", str(PORT), "--json"],  # of its pod: both families
-        "env": [{"name": "HOME", "value": "/tmp"}],  # noqa: S108 - a volume of the pod's own
+        "env": [{"name": name, "value": value} for name, value in _ENVIRONMENT.items()],
         "ports": [{"name": "metrics", "containerPort": PORT, "protocol": "TCP"}],
         "livenessProbe": _probe("/healthz", period=20, failures=3),
         "readinessProbe": _probe("/readyz", period=5, failures=2),
