@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, tzinfo
 from enum import StrEnum
+from zoneinfo import ZoneInfo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +116,20 @@ class MaintenanceWindow:
     start: str = "00:00"
     minutes: int = 1440
     timezone: str = "UTC"
+
+    @property
+    def zone(self) -> tzinfo:
+        """The time zone; see `zone_of`."""
+        return zone_of(self.timezone)
+
+
+def zone_of(name: str) -> tzinfo:
+    """Return a time zone by its IANA name; UTC also on a machine that knows no other, such as a small image.
+
+    Raises:
+        ZoneInfoNotFoundError, ValueError, OSError: This machine knows none of that name.
+    """
+    return UTC if name == "UTC" else ZoneInfo(name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, time, timedelta
-from zoneinfo import ZoneInfo
 
 from gpu_provision.model.upgrade import Day, MaintenanceWindow
 
@@ -28,7 +27,7 @@ def _openings(window: MaintenanceWindow, now: float) -> Iterator[float]:
     The wall clock counts: where summer time skips the hour, a window opens as if it had not; where it repeats one,
     at the first.
     """
-    zone = ZoneInfo(window.timezone)
+    zone = window.zone
     hour, minute = (int(part) for part in window.start.split(":"))
     today = datetime.fromtimestamp(now, UTC).astimezone(zone).date()
     for offset in range(-2, 9):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import datetime
-from zoneinfo import ZoneInfo
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, reset_tzpath
 
 import pytest
 
@@ -57,3 +58,19 @@ def test_a_window_of_a_day_on_every_day_never_closes() -> None:
     """The defaults are no restriction."""
     always = MaintenanceWindow()
     assert all(is_open(always, at(f"2026-11-2{day}T{hour:02}:59:59")) for day in range(7) for hour in (0, 12, 23))
+
+
+@pytest.fixture
+def _without_time_zones() -> Iterator[None]:
+    ZoneInfo.clear_cache()
+    reset_tzpath([])
+    yield
+    reset_tzpath()
+
+
+@pytest.mark.usefixtures("_without_time_zones")
+def test_utc_is_known_also_where_no_time_zone_is() -> None:
+    """In a small image, whose controller would refuse every stack."""
+    assert next_opening(MaintenanceWindow(start="12:00"), 0.0) == 12 * 3600
+    with pytest.raises(ZoneInfoNotFoundError):
+        is_open(NIGHT, 0.0)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import zoneinfo
 from collections.abc import Iterator, Mapping
 from typing import Any
+from zoneinfo import ZoneInfoNotFoundError
 
 from gpu_provision.inventory.checks.subject import Subject
 from gpu_provision.inventory.document import Path
 from gpu_provision.model.findings import Finding
 from gpu_provision.model.selectors import BadSelector, parsed
+from gpu_provision.model.upgrade import zone_of
 
 
 def check_rollouts(subject: Subject) -> Iterator[Finding]:
@@ -79,8 +80,8 @@ def _canary(subject: Subject, canary: Mapping[str, Any]) -> Iterator[Finding]:
 def _time_zone(subject: Subject, window: Mapping[str, Any]) -> Iterator[Finding]:
     name = window.get("timezone", "UTC")
     try:
-        zoneinfo.ZoneInfo(name)
-    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
+        zone_of(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
         what = f"This machine knows no time zone {name}."
         fix = "Write an IANA name such as Europe/Berlin, or UTC; on a small image, pip install tzdata."
         yield subject.error("GP167", ("rollout", "maintenance_window", "timezone"), what, fix)
