@@ -46,7 +46,7 @@ class ControlPlane:
         directory: Everything of it, logs as ``*.log``.
         url: Of the API server.
         version: Of the API server.
-        programs: What runs, by name; ``start_apiserver`` replaces an entry.
+        programs: What runs, by name; ``start_apiserver`` and ``start_etcd`` replace an entry.
         users: Users who have a kubeconfig beside the administrator.
         authority: Issues further certificates that the API server trusts, such as a kubelet's.
     """
@@ -60,11 +60,19 @@ class ControlPlane:
     users: tuple[str, ...]
     authority: Authority
     start_apiserver: Callable[[], object]
+    start_etcd: Callable[[], object]
 
     def stop_apiserver(self) -> None:
         """Kill the API server; everything else goes on. ``start_apiserver`` starts it again where it was."""
-        self.programs["kube-apiserver"].kill()
-        self.programs["kube-apiserver"].wait()
+        self._kill("kube-apiserver")
+
+    def stop_etcd(self) -> None:
+        """Kill etcd; its data stays. ``start_etcd`` starts it again where it was."""
+        self._kill("etcd")
+
+    def _kill(self, name: str) -> None:
+        self.programs[name].kill()
+        self.programs[name].wait()
 
     def kubeconfig_of(self, user: str) -> Path:
         """Return the kubeconfig of a user who has no right until RBAC gives one; LookupError for a stranger."""
@@ -127,7 +135,9 @@ class _Start:
     def all(self) -> ControlPlane:
         """Start everything, in order."""
         self._write_files()
-        etcd = self._etcd()
+        self.store = self.running.enter_context(contextlib.ExitStack())  # ends last, restarted or not
+        etcd_port = self._etcd()
+        etcd = _local(etcd_port)
         self.server = self.running.enter_context(contextlib.ExitStack())  # ends after the controllers, restarted or not
         port = self._apiserver(etcd, self.site.port)
         url = f"https://{self.site.reached_at}:{port}"
@@ -146,6 +156,7 @@ class _Start:
             users=tuple(self.users),
             authority=self.authority,
             start_apiserver=lambda: self._apiserver(etcd, port),
+            start_etcd=lambda: self._etcd(etcd_port),
         )
 
     def _write_files(self) -> None:
@@ -154,7 +165,7 @@ class _Start:
         (self.directory / "audit.yaml").write_text(json.dumps(_AUDIT_POLICY))
         (self.directory / "audit.log").touch(0o600)
 
-    def _etcd(self) -> str:
+    def _etcd(self, port: int = 0) -> int:
         serving = self.authority.issue("etcd", LOOPBACK)
         trust = self.authority.trust(self.etcd_client)
 
@@ -165,7 +176,8 @@ class _Start:
         def ready(port: int) -> bool:
             return ask(_local(port, "health"), trust) is not None
 
-        return _local(self._listening("etcd", command, ready, self.running))
+        self.store.close()
+        return self._listening("etcd", command, ready, self.store, port=port)
 
     def _apiserver(self, etcd: str, port: int) -> int:
         serving = self.authority.issue("apiserver", *self.site.hosts)

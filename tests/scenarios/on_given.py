@@ -57,6 +57,14 @@ class GivenCluster:
         """Skip the test."""
         _skip("starts the API server")
 
+    def kill_store(self) -> None:
+        """Skip the test."""
+        _skip("ends what keeps the API server's objects")
+
+    def start_store(self) -> None:
+        """Skip the test."""
+        _skip("starts what keeps the API server's objects")
+
     def _kubectl(self, *arguments: str, stdin: Any = None) -> str:
         body = json.dumps(stdin) if stdin is not None else None
         command = ["kubectl", "--kubeconfig", str(self.kubeconfig), *arguments]

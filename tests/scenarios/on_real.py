@@ -62,6 +62,12 @@ class Cluster(Protocol):
     def start_server(self) -> None:
         """Start it again."""
 
+    def kill_store(self) -> None:
+        """End what keeps the API server's objects."""
+
+    def start_store(self) -> None:
+        """Start it again, with all that it kept."""
+
 
 class RealWorld(World):
     """Nobody logs in to simulated hosts here: they are attached to a cluster that runs elsewhere."""
@@ -122,6 +128,16 @@ class RealWorld(World):
         """Start kube-apiserver again."""
         self._cluster.start_server()
 
+    def kill_everything(self) -> None:
+        """End kube-apiserver and etcd."""
+        self._cluster.kill_server()
+        self._cluster.kill_store()
+
+    def start_everything(self) -> None:
+        """Start both again."""
+        self._cluster.start_store()
+        self._cluster.start_server()
+
     @contextlib.contextmanager
     def _attached_nodes(self) -> Iterator[None]:
         command = [sys.executable, "-m", "gpu_provision.sandbox.nodes", "--kubeconfig", str(self.kubeconfig)]
@@ -165,6 +181,14 @@ class OwnCluster:
     def start_server(self) -> None:
         """Start kube-apiserver again."""
         self._plane.start_apiserver()
+
+    def kill_store(self) -> None:
+        """End etcd."""
+        self._plane.stop_etcd()
+
+    def start_store(self) -> None:
+        """Start etcd again."""
+        self._plane.start_etcd()
 
 
 class _AuditLog:

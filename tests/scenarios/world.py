@@ -109,6 +109,14 @@ class World(ABC):
     def start_server(self) -> None:
         """Start an API server that was killed: the same address, the same objects."""
 
+    def kill_everything(self) -> None:
+        """End the API server, and what keeps its objects if that is another process."""
+        self.kill_server()
+
+    def start_everything(self) -> None:
+        """Start it again, with all that was kept."""
+        self.start_server()
+
     def edit(self, change: Callable[[str], str]) -> None:
         """Change the inventory file's text, and fail if that changes nothing."""
         before = self.inventory.read_text()

@@ -1,0 +1,136 @@
+"""Controllers that are killed, and API servers that restart: the stack ends as if nothing had happened."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.scenarios.mortal_controller import OWN
+from tests.scenarios.on_sandbox import SandboxWorld
+from tests.scenarios.test_interrupted_runs import end_state
+from tests.scenarios.test_operator import NEW, OLD, OPERANDS, Home, pods
+from tests.scenarios.test_removal import dump
+from tests.scenarios.world import CHECKOUT, World, default_fleet
+
+pytestmark = pytest.mark.real  # for the time they take
+
+MORE = ("t4-3", "t4-4")
+MOST = int(os.environ.get("GPU_PROVISION_TEST_WRITES", "9"))
+"""How many objects a life of a controller writes at most. With 1 it is killed after every single write."""
+
+EXPORTER = "nvidia-dcgm-exporter"
+_PATIENCE = 900  # seconds, for what takes dozens of lives
+_DRIVER_POD = re.compile(r"/pods/(nvidia-driver-daemonset-[^/]+)")
+Make = Callable[..., World]
+
+
+class Five(Home):
+    """A stack of five GPU nodes, on a sandbox."""
+
+    def __init__(self, folder: Path) -> None:
+        """Start the sandbox; nobody looks after it yet."""
+        folder.mkdir()
+        more = [{"name": name, "gpu": {"model": "Tesla T4", "count": 1}} for name in MORE]
+        super().__init__(SandboxWorld(folder, nodes=[*default_fleet()["nodes"], *more], timings={"speed": 20}))
+        self.spec["nodes"] += [{"name": name, "pool": "t4"} for name in MORE]
+        self.before = _without_nfds_definitions(dump(self.world))
+
+    def lead_through_a_life(self) -> dict[str, Any]:
+        """Bring the stack up, change the driver's version, and return the end of that."""
+        for version in (OLD, NEW):
+            self.declare(self.world.name, driver={"version": version})
+            self.world.until(lambda: self.condition("Ready", self.world.name)["status"] == "True", seconds=_PATIENCE)
+        status = self.status(self.world.name)
+        return end_state(self.world) | {key: status[key] for key in ("components", "nodes", "rollout")}
+
+    def let_go(self) -> dict[str, Any]:
+        """Have the stack removed; return what is left."""
+        self.world.kubectl("delete", "gpustack", self.world.name, f"--timeout={_PATIENCE}s")
+        return _without_nfds_definitions(dump(self.world))
+
+
+def _without_nfds_definitions(found: dict[str, Any]) -> dict[str, Any]:
+    return {key: item for key, item in found.items() if "nfd.k8s-sigs.io" not in key}
+
+
+@pytest.fixture
+def five(tmp_path: Path) -> Iterator[Callable[[str], Five]]:
+    """Makes stacks of five GPU nodes, each on a sandbox of its own."""
+    made: list[Five] = []
+
+    def make(name: str) -> Five:
+        made.append(Five(tmp_path / name))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.world.down()
+
+
+def test_a_controller_that_is_killed_at_its_writes_ends_where_an_undisturbed_one_ends(
+    five: Callable[[str], Five],
+) -> None:
+    """From a bare cluster over another version of the driver and back; each time it starts anew and goes on."""
+    undisturbed, killed = five("undisturbed"), five("killed")
+    undisturbed.controller()
+    wanted = undisturbed.lead_through_a_life()
+    deaths = killed.world.folder / "deaths"
+    killed.world.environment["PYTHONPATH"] = str(CHECKOUT)
+    program = (sys.executable, "-m", "tests.scenarios.mortal_controller", str(killed.world.kubeconfig))
+    killed.world.start("sh", "-c", 'exec "$@" >controller.log 2>&1', "sh", *program, str(deaths), str(MOST))
+    assert killed.lead_through_a_life() == wanted
+    assert killed.let_go() == killed.before
+    last = deaths.read_text().splitlines()
+    assert not [line for line in last if line.startswith("ended")], last
+    assert len(last) > 200 / MOST, last
+    for place in ("/leases", "/gpustacks/", "-history", "/nodes/", "/pods", "/daemonsets/", "/clusterroles/"):
+        assert any(place in line for line in last), (place, last)
+
+
+def test_a_restart_of_the_api_server_costs_nothing(new_world: Make) -> None:
+    """At rest, and in the middle of a rollout: no operand restarts, and each driver is replaced once."""
+    made = Home(new_world())
+    world = made.world
+    made.controller()
+    made.declare(driver={"version": OLD})
+    made.until("Ready")
+    before, drivers, writes = running(world), pods(world, "nvidia-driver-daemonset"), len(world.writes())
+
+    world.kill_everything()
+    world.start_everything()
+    world.kubectl("set", "image", f"daemonset/{EXPORTER}", "-n", OPERANDS, "*=busybox:1")
+    image = ("get", "daemonset", EXPORTER, "-n", OPERANDS, "-o", "jsonpath={.spec.template.spec.containers[0].image}")
+    world.until(lambda: "busybox" not in world.kubectl(*image).out)
+    made.until("Ready")
+    assert running(world) == before
+    assert {path for path in written(world, writes) if EXPORTER not in path} == set()
+
+    made.declare(driver={"version": NEW})
+    world.until(lambda: not drivers.items() <= pods(world, "nvidia-driver-daemonset").items())
+    world.kill_everything()
+    world.start_everything()
+    made.until("Ready")
+    replaced = {name for path in written(world, writes) for name in drivers if name in path}
+    assert replaced == {name for path in written(world, writes) for name in _DRIVER_POD.findall(path)} == set(drivers)
+    assert len(pods(world, "nvidia-driver-daemonset")) == len(drivers)
+    assert made.status()["rollout"] == {"done": 3, "failed": 0, "waiting": 0, "underWay": 0}
+
+
+def running(world: World) -> dict[str, int]:
+    """Return how often the containers of each pod restarted, by its uid; DCGM exporter's pods aside."""
+    found = world.json("pods", "-n", OPERANDS, "-l", f"app!={EXPORTER}")["items"]
+    return {
+        pod["metadata"]["uid"]: sum(each["restartCount"] for each in pod["status"].get("containerStatuses", ()))
+        for pod in found
+    }
+
+
+def written(world: World, since: int) -> list[str]:
+    """Return the paths of what was written to what is not the controller's own."""
+    return [request.path for request in world.writes()[since:] if not OWN.search(request.path)]
