@@ -27,7 +27,7 @@ _KEPT = 3
 _HERE = Path(__file__).parent
 _PROGRAMS = _HERE / "programs"
 _GPUS = _HERE.parents[2] / "gpu_provision/sandbox/gpus.yaml"
-_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _ACCOUNTS: Layer = {
     "/etc/passwd": Item(b"root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/nonexistent:/bin/false\n"),
     "/etc/group": Item(b"root:x:0:\nnogroup:x:65534:\n"),
@@ -103,7 +103,7 @@ def _key(images: Sequence[str]) -> str:
 
 def _image(name: str) -> oci.Image:
     stand_in = stand_ins.of(name)
-    environment = {"PATH": _PATH, **stand_ins.environment(name)}
+    environment = {"PATH": PATH, **stand_ins.environment(name)}
     config: dict[str, Any] = {"Env": [f"{key}={value}" for key, value in environment.items()]}
     if stand_in.entrypoint:
         config["Entrypoint"] = list(stand_in.entrypoint)

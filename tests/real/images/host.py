@@ -67,7 +67,7 @@ def package(name: str) -> dict[str, Item]:
     """Return an installed package or module with its extension modules and their libraries."""
     folder, place = _installed(name), f"{LIBRARY}/{name.replace('.', '/')}"
     if folder.is_file():
-        return _module(folder, f"{place}.py")
+        return module(folder.read_bytes(), f"{place}.py")
     extensions = sorted(folder.rglob("*.so"))
     inside = {f"{place}/{path.relative_to(folder)}": copied(path) for path in extensions}
     return {**sources(folder, place), **inside, **libraries(extensions)}
@@ -102,7 +102,7 @@ def sources(folder: Path, place: str) -> dict[str, Item]:
     """Return the modules below a folder, compiled too: containers may not write what Python would compile."""
     modules: dict[str, Item] = {}
     for path in _modules(folder):
-        modules |= _module(path, f"{place}/{path.relative_to(folder)}")
+        modules |= module(path.read_bytes(), f"{place}/{path.relative_to(folder)}")
     return modules
 
 
@@ -112,8 +112,8 @@ def _modules(folder: Path) -> Iterator[Path]:
         yield from (Path(parent, name) for name in sorted(names) if name.endswith(".py"))
 
 
-def _module(path: Path, place: str) -> dict[str, Item]:
-    source = path.read_bytes()
+def module(source: bytes, place: str) -> dict[str, Item]:
+    """Return a module's source and what it compiles to."""
     return {place: Item(source), importlib.util.cache_from_source(place): Item(_compiled(source, place))}
 
 

@@ -1,0 +1,187 @@
+"""Operator mode on a real node: two controllers in pods of their own image, with what is rendered and nothing more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.real.images import controller
+from tests.real.node.nodes import GPUS, Clock
+from tests.real.node.settings import NODE
+from tests.real.node.user import NFD, OPERANDS, VALIDATOR, NodeUser
+
+pytestmark = pytest.mark.real
+
+IMAGE = "registry.example.com/gpu-provision:0.1.0"
+HOME, NAME, STACK = "gpu-operator", "gpu-provision-operator", "node"
+EXPORTER = "nvidia-dcgm-exporter"
+FIRST_LOOK = {"initial_delay_seconds": 3, "period_seconds": 2}
+"""The driver's own delay is a minute, and the stand-in takes two seconds."""
+REQUESTED = 256
+"""MiB of memory that each controller's pod requests."""
+_MEBIBYTE = 1 << 10  # in KiB, as the kernel counts
+_OURS = "app.kubernetes.io/managed-by=gpu-provision"
+
+
+@pytest.fixture(scope="module")
+def operator(user: NodeUser, clock: Clock) -> NodeUser:
+    """The node without a stack, and two controllers on it."""
+    user.settings(driver={"startup_probe": FIRST_LOOK})
+    _destroy(user)
+    clock.start()
+    _import(user)
+    clock.lap("controller's image built and imported")
+    access = ("--kubeconfig", str(user.machine.kubeconfig))
+    user.cli("operator", "install", "--yes", "--image", IMAGE, "--timeout", "900", *access, check=True)
+    clock.lap("controllers up")
+    return user
+
+
+def _destroy(user: NodeUser) -> None:
+    """Take away what other tests of this node have left."""
+    rights = user.folder / "rights.yaml"
+    rights.write_text(user.cli("rbac", "--destroy", "--user", "gpu-provision", "-i", str(user.inventory)).out)
+    user.kubectl("apply", "-f", str(rights))
+    user.cli("destroy", "--yes", "-i", str(user.inventory), check=True)
+
+
+def _import(user: NodeUser) -> None:
+    archive = controller.archive(IMAGE, user.folder / "controller.tar")
+    user.machine.run("ctr", "-n", "k8s.io", "images", "import", str(archive))
+    archive.unlink()
+
+
+def declare(user: NodeUser) -> None:
+    """Make the inventory a stack."""
+    file = user.folder / "stack.yaml"
+    file.write_text(user.cli("operator", "stack", "-i", str(user.inventory), check=True).out)
+    user.kubectl("apply", "-f", str(file))
+
+
+def until_ready(user: NodeUser) -> None:
+    user.kubectl("wait", "--for=condition=Ready", f"gpustack/{STACK}", "--timeout=900s")
+
+
+def until(user: NodeUser, condition: Callable[[], object], what: str) -> None:
+    user.machine.until(condition, what=what, seconds=600)
+
+
+def logs(user: NodeUser) -> str:
+    """Return what the controllers said."""
+    labels = ("-l", "app.kubernetes.io/component=operator", "--tail=-1", "--prefix")
+    return user.kubectl("logs", "-n", HOME, *labels, check=False)
+
+
+def processes(user: NodeUser) -> dict[str, str]:
+    """Return the number of each controller's process on the machine, by the name of its pod."""
+    script = """for place in /proc/[0-9]*; do
+      tr '\\0' ' ' <$place/cmdline | grep -q 'gpu-provision operator run' || continue
+      echo "$(tr '\\0' '\\n' <$place/environ | sed -n s/^HOSTNAME=//p) ${place#/proc/}"
+    done 2>/dev/null || true"""
+    lines = user.machine.run("sh", "-c", script).splitlines()
+    return dict(pair for line in lines if len(pair := line.split()) == 2)
+
+
+def status_of(user: NodeUser, process: str) -> dict[str, str]:
+    """Return what the kernel says of a process."""
+    lines = user.machine.run("cat", f"/proc/{process}/status").splitlines()
+    return {key: value.strip() for key, _, value in (line.partition(":") for line in lines)}
+
+
+def leader(user: NodeUser) -> str:
+    """Return the name of the pod that leads."""
+    holder = user.json("lease", NAME, "-n", HOME)["spec"].get("holderIdentity") or ""
+    return str(holder).partition("@")[2].partition(" ")[0]
+
+
+def exists(user: NodeUser, *words: str) -> bool:
+    return bool(user.kubectl("get", *words, "--ignore-not-found", "-o", "name"))
+
+
+def test_controllers_run_as_nobody_in_particular_and_write_to_one_folder(operator: NodeUser) -> None:
+    """No privilege, no capability, a read-only root file system, seccomp; and one of the two leads."""
+    found = processes(operator)
+    assert len(found) == 2, found
+    assert leader(operator) in found
+    for process in found.values():
+        status = status_of(operator, process)
+        assert set(status["Uid"].split()) == set(status["Gid"].split()) == {"65532"}
+        assert {int(status[key], 16) for key in ("CapEff", "CapPrm", "CapBnd")} == {0}
+        assert (status["NoNewPrivs"], status["Seccomp"]) == ("1", "2")
+        mounts = [line.split() for line in operator.machine.run("cat", f"/proc/{process}/mountinfo").splitlines()]
+        assert [mount[5].split(",")[0] for mount in mounts if mount[4] == "/"] == ["ro"]
+
+
+def test_a_stack_is_brought_up(operator: NodeUser, clock: Clock) -> None:
+    """By whoever leads, with the rights that are rendered; a pod gets its GPU."""
+    clock.start()
+    declare(operator)
+    until_ready(operator)
+    clock.lap("main job, by a controller in a pod, with a quicker look at the driver")
+    assert operator.allocatable() == str(GPUS)
+    asking = operator.finished_pod("stacked", VALIDATOR, "vectorAdd", gpus=1)
+    assert asking["status"]["phase"] == "Succeeded"
+    operator.kubectl("delete", "pod", "stacked")
+    used = {key: int(status_of(operator, processes(operator)[leader(operator)])[key].split()[0]) for key in _MEMORY}
+    clock.facts |= {
+        f"{title} of the controller that leads, MiB": used[key] // _MEBIBYTE for key, title in _MEMORY.items()
+    }
+    assert used["VmHWM"] < 256 * _MEBIBYTE, "what is requested for it"
+
+
+_MEMORY = {"VmRSS": "memory", "VmHWM": "most memory"}
+
+
+def test_an_edit_is_undone(operator: NodeUser, clock: Clock) -> None:
+    image = ("daemonset", EXPORTER, "-n", OPERANDS, "-o", "jsonpath={.spec.template.spec.containers[0].image}")
+    declared = operator.kubectl("get", *image)
+    operator.kubectl("set", "image", f"daemonset/{EXPORTER}", "-n", OPERANDS, "*=busybox:1")
+    clock.start()
+    until(operator, lambda: operator.kubectl("get", *image) == declared, "the edit stays")
+    clock.lap("an edit undone")
+    until_ready(operator)
+
+
+def test_a_leader_that_is_killed_is_followed_by_the_other(operator: NodeUser, clock: Clock) -> None:
+    """Its container starts anew and waits for its turn; what was deleted meanwhile comes back."""
+    first = leader(operator)
+    operator.machine.run("kill", "-9", processes(operator)[first])
+    operator.kubectl("delete", "daemonset", EXPORTER, "-n", OPERANDS)
+    clock.start()
+    until(operator, lambda: leader(operator) not in ("", first), "nobody follows")
+    clock.lap("another controller leads after a kill")
+    until(operator, lambda: exists(operator, "daemonset", EXPORTER, "-n", OPERANDS), "nobody works")
+    clock.lap("its first write after that")
+    until(operator, lambda: len(processes(operator)) == 2, "the container does not start anew")
+    until_ready(operator)
+
+
+def test_nothing_went_wrong_that_nobody_was_told_of(operator: NodeUser) -> None:
+    said = logs(operator)
+    (operator.folder / "controllers.log").write_text(said)
+    assert "Traceback" not in said, said
+    assert "GP310" not in said, said
+    assert "GP303" not in said, said
+
+
+def test_a_stack_that_is_deleted_is_taken_off_the_node(operator: NodeUser, clock: Clock) -> None:
+    """And its removal is audited before the stack goes."""
+    clock.start()
+    operator.kubectl("delete", "gpustack", STACK, "--timeout=900s")
+    clock.lap("a stack removed")
+    assert not exists(operator, "daemonsets,deployments,pods,configmaps", "-n", OPERANDS, "-l", _OURS)
+    assert not exists(operator, "namespace", NFD) or not exists(operator, "daemonsets", "-n", NFD)
+    labels = operator.json("node", NODE)["metadata"]["labels"]
+    assert not [name for name in labels if name.startswith(("nvidia.com/", "gpu-provision.io/"))], labels
+
+
+def test_the_operator_leaves_nothing(operator: NodeUser) -> None:
+    """No namespace, no right, no definition, no process."""
+    access = ("--kubeconfig", str(operator.machine.kubeconfig))
+    operator.cli("operator", "uninstall", "--yes", *access, check=True)
+    until(operator, lambda: not exists(operator, "namespace", HOME), "its namespace stays")
+    assert not exists(operator, "crd", "gpustacks.gpu-provision.io")
+    found = operator.kubectl("get", "clusterroles,clusterrolebindings", "-o", "name")
+    assert NAME not in found
+    assert processes(operator) == {}
