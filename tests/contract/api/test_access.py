@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.contract.api.samples import configmap, core, names
-from tests.contract.client import APPLY, Object, Server, until
+from tests.contract.client import APPLY, MERGE, Object, Server, until
 
 USER = "gpu-provision"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
@@ -190,6 +190,26 @@ def test_nobody_grants_what_they_do_not_hold(stranger: Server, namespace: str, g
     answer = stranger.ask("POST", f"{RBAC}/namespaces/{namespace}/roles", body)
     assert (answer.code, answer.reason) == (403, "Forbidden")
     assert "attempting to grant RBAC permissions not currently held" in answer.message
+
+
+def test_who_only_lets_go_of_an_owner_grants_nothing(
+    server: Server, stranger: Server, namespace: str, grant: Grant
+) -> None:
+    """Nor does who changes the books of who wrote what; a label is another matter."""
+    rbac, role = "rbac.authorization.k8s.io", {"kind": "Role", "name": "theirs"}
+    path = f"{RBAC}/namespaces/{namespace}"
+    server.make(f"{path}/roles", {"metadata": {"name": "theirs"}, "rules": [rule("get", resource="secrets")]})
+    uid = server.make(core(namespace, "configmaps"), configmap("owner"))["metadata"]["uid"]
+    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": uid}
+    metadata = {"name": "theirs", "ownerReferences": [owner]}
+    server.make(f"{path}/rolebindings", {"metadata": metadata, "roleRef": {"apiGroup": rbac, **role}, "subjects": []})
+    grant(rule("get", "patch", "delete", resource="rolebindings", group=rbac))
+    until(lambda: may(stranger, "patch", "rolebindings", namespace=namespace, group=rbac))
+    let_go = {"metadata": {"ownerReferences": [], "managedFields": [{}]}}
+    answer = stranger.ask("PATCH", f"{path}/rolebindings/theirs", let_go, MERGE)
+    assert answer.code == 200, answer
+    labelled = stranger.ask("PATCH", f"{path}/rolebindings/theirs", {"metadata": {"labels": {"a": "b"}}}, MERGE)
+    assert (labelled.code, labelled.reason) == (403, "Forbidden")
 
 
 def test_an_administrator_may_everything(server: Server) -> None:
