@@ -12,7 +12,7 @@ CODES: dict[str, str] = {
     "GP710": "The sandbox did not become ready in time",
     "GP711": "The sandbox ended while it started",
     "GP712": "The sandbox's directory cannot be used",
-    "GP713": "The sandbox runs with another fleet",
+    "GP713": "The sandbox runs with another fleet, or was started by other code of the tool",
     "GP714": "The sandbox did not end when asked to",
     "GP715": "The sandbox runs but does not answer",
     "GP720": "The cluster has nodes of its own",

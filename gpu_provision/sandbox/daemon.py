@@ -17,6 +17,7 @@ from gpu_provision.sandbox.nodes.node import SIMULATED
 from gpu_provision.sandbox.nodes.simulation import build_world, run_nodes
 from gpu_provision.sandbox.nodes.world import NODES
 from gpu_provision.sandbox.paths import READY_FILE, context_name
+from gpu_provision.sandbox.source import source_digest
 
 _log = logging.getLogger(__name__)
 
@@ -77,6 +78,7 @@ def _write_ready(directory: Path, fleet: Fleet, server: Server) -> None:
         "kubeconfig": str(server.kubeconfig),
         "context": server.context,
         "fleet": fleet_digest(fleet),
+        "code": source_digest(),
     }
     scratch = directory / f"{READY_FILE}.new"
     scratch.write_text(json.dumps(ready, indent=1), encoding="utf-8")

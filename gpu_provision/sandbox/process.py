@@ -23,6 +23,7 @@ from gpu_provision.model.findings import Finding, ProvisionError, Unreachable
 from gpu_provision.sandbox.hosts import sandbox_directory
 from gpu_provision.sandbox.paths import LOG_FILE
 from gpu_provision.sandbox.record import Sandbox, eventually, held, holder, locks, record, recorded
+from gpu_provision.sandbox.source import source_digest
 
 __all__ = ["Sandbox", "down", "kubeconfig_of", "reset", "running", "up"]
 
@@ -42,7 +43,7 @@ def up(fleet: str | Path = "default", *, directory: Path | None = None) -> Sandb
 
     Raises:
         InvalidInventory: The fleet file has mistakes (GP701 to GP706).
-        ProvisionError: It did not start (GP710 to GP712), or runs with another fleet (GP713).
+        ProvisionError: It did not start (GP710 to GP712), or runs with another fleet or other code (GP713).
         Unreachable: It runs and does not answer (GP715).
     """
     home = _home(fleet, directory)
@@ -53,6 +54,7 @@ def up(fleet: str | Path = "default", *, directory: Path | None = None) -> Sandb
             sandbox = _awaited(home)
         if sandbox is None:
             raise ProvisionError(_died(home))
+        _check_code(home)
         _check_fleet(fleet, home)
         return sandbox
 
@@ -195,6 +197,16 @@ def _silence(sandbox: Sandbox) -> str:
         return str(error)
 
 
+def _check_code(home: Path) -> None:
+    """Complain if another version of this tool has started the sandbox, or if its code was changed since."""
+    if record(home).get("code") != source_digest():
+        what = "the sandbox was started by other code of gpu-provision than this command is"
+        raise ProvisionError(Finding(code="GP713", what=what, where=str(home), fix=_ANEW))
+
+
+_ANEW = "gpu-provision sandbox down, then up: the machines keep what they know"
+
+
 def _check_fleet(fleet: str | Path, home: Path) -> None:
     """Complain if the sandbox runs another version of the fleet file than the one that is there now."""
     if Path(fleet).suffix not in {".yaml", ".yml"}:
@@ -203,8 +215,7 @@ def _check_fleet(fleet: str | Path, home: Path) -> None:
 
     if record(home).get("fleet") != fleet_digest(load_fleet(fleet)):
         what = "the sandbox runs with another version of this fleet file"
-        fix = "gpu-provision sandbox down, then up: the machines keep what they know"
-        raise ProvisionError(Finding(code="GP713", what=what, where=str(fleet), fix=fix))
+        raise ProvisionError(Finding(code="GP713", what=what, where=str(fleet), fix=_ANEW))
 
 
 def _end(home: Path) -> bool:

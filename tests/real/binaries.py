@@ -9,6 +9,7 @@ minutes; tests ask with ``missing`` and ``binary``.
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import fcntl
 import functools
@@ -233,8 +234,17 @@ def say(line: str) -> None:
     print(line, flush=True)  # noqa: T201 - a program for people
 
 
-def main(names: Sequence[str]) -> int:
+def main(words: Sequence[str]) -> int:
     """Find or build programs, all by default; say what came from where. Return the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.real.binaries",
+        description=f"Find Kubernetes' programs for tests: {', '.join(PROGRAMS)}.",
+        epilog="Those that are found nowhere are built, which takes about 10 minutes; see docs/testing.md.",
+    )
+    parser.add_argument("programs", nargs="*", metavar="PROGRAM", help="one of these; all of them by default")
+    names = parser.parse_args(words).programs
+    if strangers := [name for name in names if name not in PROGRAMS]:
+        parser.error(f"no such program: {', '.join(strangers)}")
     where, wanted = places(os.environ), names or PROGRAMS
     _tell_unfit(where)
     lacking = [name for name in wanted if not find(name, where)]

@@ -251,6 +251,15 @@ def test_the_command_says_what_came_from_where(
     ]
 
 
+@pytest.mark.parametrize(("word", "code"), [("--help", 0), ("kube-apisrver", 2)])
+def test_a_question_or_a_slip_builds_nothing(monkeypatch: pytest.MonkeyPatch, word: str, code: int) -> None:
+    """A build takes minutes."""
+    monkeypatch.setattr(binaries, "build", lambda *_: pytest.fail("built"))
+    with pytest.raises(SystemExit) as ended:
+        binaries.main([word])
+    assert ended.value.code == code
+
+
 def test_a_program_that_the_machine_lacks_is_named_with_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(binaries, "_find_here", lambda _: None)
     assert binaries.missing("etcd", "runc") == (

@@ -166,6 +166,20 @@ def test_a_fleet_file_of_ones_own(tmp_path: Path) -> None:
         process.down(fleet, directory=home)
 
 
+def test_a_sandbox_of_other_code_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as that of an earlier version of the tool; it can be ended, and goes on with what it knew."""
+    home = tmp_path / "box"
+    try:
+        process.up(directory=home)
+        monkeypatch.setattr(process, "source_digest", lambda: "another")
+        with pytest.raises(ProvisionError) as refused:
+            process.up(directory=home)
+        (finding,) = refused.value.findings
+        assert (finding.code, "sandbox down" in finding.fix) == ("GP713", True)
+    finally:
+        assert process.down(directory=home)
+
+
 def test_a_bad_fleet_file_starts_nothing(tmp_path: Path) -> None:
     """Its findings are those of the reader."""
     fleet = tmp_path / "bad.yaml"
