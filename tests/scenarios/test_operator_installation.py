@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from gpu_provision.operator.rules import are_known
 from tests.scenarios.test_removal import dump
@@ -119,7 +120,7 @@ def test_the_rendered_folder_is_taken_by_kubectl(new_world: Make) -> None:
 
 @pytest.mark.real
 def test_kubectl_and_install_take_turns(new_world: Make) -> None:
-    """What both say alike is shared; where they differ, nobody is overruled unasked but by kubectl itself."""
+    """What both say alike is shared; where they differ, it is kubectl alone that overrules unasked."""
     world = new_world()
     folder = rendered(world)
     world.kubectl("apply", "-k", str(folder))
@@ -128,11 +129,7 @@ def test_kubectl_and_install_take_turns(new_world: Make) -> None:
 
     rights = folder / "rights.yaml"
     as_rendered = rights.read_text()
-    rights.write_text(as_rendered.replace("- watch\n", ""))
-    assert rights.read_text() != as_rendered
-    told = world.kubectl("apply", "--server-side", "-k", str(folder), check=False)
-    assert told.code != 0
-    assert "gpu-provision-operator" in told.err
+    rights.write_text(yaml.safe_dump_all(map(_without_a_rule, yaml.safe_load_all(as_rendered))))
     world.kubectl("apply", "-k", str(folder))
     refused = operator(world, "install", check=False)
     assert refused.code == 1
@@ -143,6 +140,10 @@ def test_kubectl_and_install_take_turns(new_world: Make) -> None:
     rights.write_text(as_rendered)
     world.kubectl("apply", "-k", str(folder))
     assert "Everything is as it should be" in operator(world, "install").out
+
+
+def _without_a_rule(item: dict[str, Any]) -> dict[str, Any]:
+    return {**item, "rules": item["rules"][1:]} if item["kind"] == "ClusterRole" else item
 
 
 @pytest.mark.real
