@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 _GONE = 410
 _FIRST_DELAY, _LONGEST_DELAY = 0.05, 10.0
 _SHORT_WATCH = 1.0
-_EVENTS_PER_TURN = 200
+_EVENTS_PER_TURN = 20
 
 
 def key_of(obj: Object) -> Key:

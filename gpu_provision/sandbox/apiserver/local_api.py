@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
@@ -16,6 +15,7 @@ from gpu_provision.sandbox.apiserver.registry import Registry, WriteOptions
 from gpu_provision.sandbox.apiserver.resources import ResourceInfo
 from gpu_provision.sandbox.apiserver.status import no_such_path
 from gpu_provision.sandbox.apiserver.targets import Target
+from gpu_provision.sandbox.apiserver.turns import Turns
 
 _PODS = Resource("", "v1", "pods")
 
@@ -23,13 +23,16 @@ _PODS = Resource("", "v1", "pods")
 class LocalApi:
     """Implements ``Api``. Not HTTP: it stands in no request log and no fault of the API server touches it."""
 
-    def __init__(self, registry: Registry, manager: str = "kube-controller-manager") -> None:
-        """``manager`` is the field manager of everything written through this object."""
+    def __init__(
+        self, registry: Registry, manager: str = "kube-controller-manager", turns: Turns | None = None
+    ) -> None:
+        """``manager`` is the field manager of everything written through this object, ``turns`` those of the loop."""
         self._registry, self._options = registry, WriteOptions(manager=manager)
+        self._turns = turns or Turns()
 
     def as_manager(self, manager: str) -> LocalApi:
         """Return the same cluster for another field manager, such as ``kubelet``."""
-        return LocalApi(self._registry, manager)
+        return LocalApi(self._registry, manager, self._turns)
 
     def _info(self, resource: Resource) -> ResourceInfo:
         info = self._registry.catalog.find(*resource)
@@ -73,13 +76,13 @@ class LocalApi:
 
     async def create(self, resource: Resource, body: Object, namespace: str = "") -> Object:
         """Create an object; ``metadata.generateName`` works. Raises ApiError 409."""
-        await asyncio.sleep(0)
+        await self._turns.take()
         item = self._registry.create(self._target(resource, namespace), copied(body), self._options)
         return item.copy()
 
     async def update(self, resource: Resource, body: Object, namespace: str = "", subresource: str = "") -> Object:
         """Replace an object, checking its resourceVersion. Raises ApiError 409 on conflict."""
-        await asyncio.sleep(0)
+        await self._turns.take()
         name = str(body["metadata"]["name"])
         item = self._registry.update(self._target(resource, namespace, name, subresource), copied(body), self._options)
         return item.copy()
@@ -93,7 +96,7 @@ class LocalApi:
         subresource: str = "",
     ) -> Object:
         """Merge-patch an object; None removes a key."""
-        await asyncio.sleep(0)
+        await self._turns.take()
         patch = copied(dict(body))
         item = self._registry.change(
             self._target(resource, namespace, name, subresource), lambda obj: merged(obj, patch), self._options
@@ -104,13 +107,13 @@ class LocalApi:
         self, resource: Resource, name: str, namespace: str = "", grace_seconds: int | None = None
     ) -> None:
         """Delete an object; pods with ``grace_seconds=0`` go at once. Raises ApiError 404."""
-        await asyncio.sleep(0)
+        await self._turns.take()
         options = DeleteOptions(grace_seconds=grace_seconds, policy="Background")
         self._registry.delete(self._target(resource, namespace, name), options)
 
     async def bind(self, pod: str, node: str, namespace: str) -> None:
         """Bind a pod to a node, as the scheduler does."""
-        await asyncio.sleep(0)
+        await self._turns.take()
         target = self._target(_PODS, namespace, pod, "binding")
         self._registry.change(target, lambda obj: bound(obj, node, target.info), self._options)
 
