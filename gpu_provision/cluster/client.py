@@ -290,7 +290,7 @@ class Cluster(Connection):
         query = [("watch", "true"), ("resourceVersion", resource_version), ("allowWatchBookmarks", "true")]
         query += [("timeoutSeconds", str(WatchStream.SECONDS))]
         query += _selectors(label_selector, field_selector)
-        timeout = (CONNECT_SECONDS, WatchStream.SECONDS + 10)
+        timeout = (3 * CONNECT_SECONDS, WatchStream.SECONDS + 10)  # nobody waits for it
         place = self._place("WATCH", KINDS[kind])
         response = self._once("GET", path_to(kind), place, query=query, timeout=timeout)
         return WatchStream(response, kind, lambda: self.silence.noted(place))

@@ -66,11 +66,13 @@ class Connection:
 
     def _send(self, verb: str, path: str, subject: str, *, patience: float | None = None, **options: Any) -> Any:
         give_up = time.monotonic() + (self.patience if patience is None else patience)
-        place = self._place(verb, subject)
+        place, connect = self._place(verb, subject), float(CONNECT_SECONDS)
         while True:
             try:
-                return self._once(verb, path, place, **options)
+                return self._once(verb, path, place, timeout=(connect, READ_SECONDS), **options)
             except Unreachable as error:
+                # A handshake that a busy server is slow at is not begun again and again.
+                connect = min(2 * connect, READ_SECONDS, max(CONNECT_SECONDS, give_up - time.monotonic()))
                 pause = error.retry_after if isinstance(error, Overloaded) else 0.5
                 if self._hurried.is_set() or time.monotonic() + pause > give_up:
                     raise

@@ -16,7 +16,7 @@ from gpu_provision.cluster.client import Cluster, connect
 from gpu_provision.cluster.connection import Connection
 from gpu_provision.cluster.errors import AlreadyExists, FieldConflict, NotFound, Outdated, Overloaded
 from gpu_provision.model.cluster import Kind, ObjectRef, ref_of
-from gpu_provision.model.findings import ProvisionError, Refused, Rejected, Unreachable, UsageError
+from gpu_provision.model.findings import Finding, ProvisionError, Refused, Rejected, Unreachable, UsageError
 from tests.cluster.conftest import config_map, fault, kubeconfig
 from tests.sandbox.apiserver.conftest import POD, Running
 
@@ -182,6 +182,26 @@ def test_a_server_that_is_overloaded_is_asked_again_within_our_patience(cluster:
     assert caught.value.retry_after == pytest.approx(1.0)
     cluster.patience = 5.0
     assert cluster.version()
+
+
+def test_a_busy_server_has_more_time_for_its_handshake_with_every_try(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who begins it anew every five seconds makes it busier; who has no patience left waits no longer than at first."""
+    given: list[float] = []
+
+    def once(*_: object, timeout: tuple[float, float], **__: object) -> None:
+        given.append(timeout[0])
+        if len(given) < 5:
+            raise Unreachable(Finding(code="GP301", what="the handshake takes too long"))
+
+    monkeypatch.setattr(cluster, "_once", once)
+    monkeypatch.setattr(cluster._hurried, "wait", lambda _: False)
+    cluster._send("GET", "/version", "version", patience=100)
+    assert given == [5, 10, 20, 30, 30]
+    given.clear()
+    cluster._send("GET", "/version", "version", patience=3)
+    assert given == [5, 5, 5, 5, 5]
 
 
 def test_a_long_retry_after_is_not_waited_for_beyond_our_patience(cluster: Cluster) -> None:
