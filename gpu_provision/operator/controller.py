@@ -108,7 +108,9 @@ class Controller:
                     if dead := self.why_dead():
                         raise RuntimeError(dead)  # a mistake of ours: whoever started this process starts it anew
                     self._attend(mirror)
+                    spent = time.monotonic() - self._turned_at
                     mirror.wait(leadership.renew_in())
+                    self._stopping.wait(min(spent, RENEW_SECONDS))  # many events, one look
         finally:
             self._is_leader = False
             self._dismiss(list(self._keepers))
