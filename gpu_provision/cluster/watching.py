@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import NamedTuple, Self
 
@@ -49,6 +49,7 @@ class Mirror:
         self._keep = keep
         self._objects: dict[Scope, dict[ObjectRef, Manifest]] = {scope: {} for scope in scopes}
         self._streams: dict[Scope, WatchStream] = {}
+        self._wanted: dict[Scope, object] = {}
         self._changed, self._stopped = threading.Condition(), threading.Event()
         self._version, self._seen = 0, -1
         self._failure: ProvisionError | None = None
@@ -67,17 +68,42 @@ class Mirror:
 
     def follow(self, *scopes: Scope) -> None:
         """Follow more scopes from now on; those that are followed already are left as they are."""
-        new = [scope for scope in scopes if scope not in self._objects]
-        self._begin(new)
+        self._begin(self._unknown(scopes))
+
+    def _unknown(self, scopes: Iterable[Scope]) -> tuple[Scope, ...]:
+        return tuple(scope for scope in scopes if scope not in self._wanted)
+
+    def forget(self, *scopes: Scope) -> None:
+        """Follow scopes no longer."""
+        with self._changed:
+            for scope in scopes:
+                for known in (self._wanted, self._objects, self._silent):
+                    known.pop(scope, None)
+        for stream in filter(None, [self._streams.pop(scope, None) for scope in scopes]):
+            stream.close()
+
+    def shared(self) -> Mirror:
+        """Return these copies for one more reader, in a thread of its own: a context that ends nothing but its part."""
+        return _Shared(self)
 
     def _begin(self, scopes: Sequence[Scope]) -> None:
+        self._wanted |= {scope: object() for scope in scopes}
+        try:
+            versions = self._listed(scopes)
+        except ProvisionError:
+            self.forget(*scopes)
+            raise
+        for scope, version in zip(scopes, versions, strict=True):
+            arguments = (scope, version, self._wanted[scope])
+            worker = threading.Thread(target=self._follow, args=arguments, name=str(scope), daemon=True)
+            worker.start()
+
+    def _listed(self, scopes: Sequence[Scope]) -> list[str]:
         with ThreadPoolExecutor(1) as pool:
             listing = pool.submit(lambda: [self._relist(scope, patience=None) for scope in scopes])
             while wait([listing], _PAUSE_SECONDS).not_done:
                 self._on_wait()
-        for scope, version in zip(scopes, listing.result(), strict=True):
-            worker = threading.Thread(target=self._follow, args=(scope, version), name=str(scope), daemon=True)
-            worker.start()
+        return listing.result()
 
     def __exit__(self, *_: object) -> None:
         """End all watches."""
@@ -97,13 +123,17 @@ class Mirror:
         Raises:
             ProvisionError: The API server was silent for longer than our patience, or refuses us.
         """
+        before, self._seen = self._seen, self._wait(self._seen, seconds)
+        return self._seen != before
+
+    def _wait(self, seen: int, seconds: float) -> int:
+        """Return what counts changes, once it is no longer as seen."""
         with self._changed:
-            if self._failure is None and self._version == self._seen:
+            if self._failure is None and self._version == seen:
                 self._changed.wait(seconds)
             if self._failure is not None:
                 raise self._failure
-            changed, self._seen = self._version != self._seen, self._version
-            return changed
+            return self._version
 
     def wake(self) -> None:
         """Make a current or the next `wait` return: something else has happened."""
@@ -120,12 +150,13 @@ class Mirror:
             keep=self._keep,
         )
         with self._changed:
-            self._objects[scope] = {ref_of(item): item for item in listing.items}
+            if scope in self._wanted:
+                self._objects[scope] = {ref_of(item): item for item in listing.items}
         self.wake()
         return listing.resource_version
 
-    def _follow(self, scope: Scope, version: str) -> None:
-        while not self._stopped.is_set():
+    def _follow(self, scope: Scope, version: str, wanted: object) -> None:
+        while not self._stopped.is_set() and self._wanted.get(scope) is wanted:
             began = time.monotonic()
             try:
                 version = version or self._relist(scope)
@@ -155,7 +186,7 @@ class Mirror:
             scope.kind, version, label_selector=scope.label_selector, field_selector=scope.field_selector
         )
         self._streams[scope] = stream
-        if self._stopped.is_set():
+        if self._stopped.is_set() or scope not in self._wanted:
             stream.close()
         return stream
 
@@ -164,6 +195,8 @@ class Mirror:
             return
         ref, item = ref_of(event.object), self._keep(event.object)
         with self._changed:
+            if scope not in self._objects:
+                return
             before = self._objects[scope].get(ref)
             if event.type == "DELETED":
                 self._objects[scope].pop(ref, None)
@@ -178,3 +211,37 @@ class Mirror:
         with self._changed:
             self._failure = error
         self.wake()
+
+
+class _Shared(Mirror):
+    """A mirror that another one keeps current."""
+
+    def __init__(self, kept: Mirror) -> None:
+        self._kept, self._seen = kept, -1
+        self._added: tuple[Scope, ...] = ()
+
+    @property
+    def silence(self) -> float:
+        return self._kept.silence
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.forget(*self._added)
+
+    def follow(self, *scopes: Scope) -> None:
+        self._added += self._kept._unknown(scopes)  # noqa: SLF001 - of the same class
+        self._kept.follow(*scopes)
+
+    def forget(self, *scopes: Scope) -> None:
+        self._kept.forget(*scopes)
+
+    def of(self, what: Kind | Scope) -> dict[ObjectRef, Manifest]:
+        return self._kept.of(what)
+
+    def wake(self) -> None:
+        self._kept.wake()
+
+    def _wait(self, seen: int, seconds: float) -> int:
+        return self._kept._wait(seen, seconds)  # noqa: SLF001 - of the same class

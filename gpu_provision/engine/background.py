@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from gpu_provision.cluster import codes
 from gpu_provision.cluster.client import Cluster
+from gpu_provision.cluster.watching import Mirror
 from gpu_provision.engine import access, journal
 from gpu_provision.engine.explain import explain
 from gpu_provision.engine.reader import read
@@ -27,14 +28,23 @@ _STEP_SECONDS = 10
 class Background:
     """A run in a thread of its own; under gevent, in a greenlet. Callbacks are called from there."""
 
-    def __init__(self, cluster: Cluster, reading: Reading, tell: Callable[[Event], None], back_to: int) -> None:
-        """Prepare; `start` begins."""
-        self._cluster, self._reading, self._tell = cluster, reading, tell
+    def __init__(
+        self,
+        cluster: Cluster,
+        reading: Reading,
+        tell: Callable[[Event], None],
+        back_to: int,
+        live: Mirror | None = None,
+    ) -> None:
+        """Prepare; `start` begins. ``live``: see `Run`; whoever else reads it is woken by the end."""
+        self._cluster, self._reading, self._tell, self._live = cluster, reading, tell, live
         self._states: Mapping[Key, NodeState] = {}
         self._changed = threading.Condition()
         self._outcome: Outcome | None = None
         self._error: BaseException | None = None
-        self._run = self._declared = Run(cluster, reading, listen=tell, on_states=self._take, back_to=back_to)
+        self._run = self._declared = Run(
+            cluster, reading, listen=tell, on_states=self._take, back_to=back_to, live=live
+        )
         self._thread = threading.Thread(target=self._execute, name="gpu-provision", daemon=True)
 
     def start(self) -> None:
@@ -49,6 +59,8 @@ class Background:
             self._error = error
         with self._changed:
             self._changed.notify_all()
+        if self._live:
+            self._live.wake()
 
     def _gone_back(self, failed: Outcome, back: WayBack) -> Outcome:
         """Carry out what was there before, as a run of its own, which is not rolled back in its turn."""

@@ -9,7 +9,9 @@ from concurrent.futures import ThreadPoolExecutor, wait
 
 from gpu_provision.cluster.client import Cluster
 from gpu_provision.cluster.errors import Outdated
+from gpu_provision.cluster.watching import Mirror
 from gpu_provision.engine.reading import Reading
+from gpu_provision.engine.view import WATCHED
 from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import Rejected
 from gpu_provision.model.plan import Action, Change
@@ -94,6 +96,14 @@ class Objects:
         )
         self._applied = wanted
 
+    def are_shown(self, mirror: Mirror) -> bool:
+        """Whether live copies show what was written of the kinds that a run follows."""
+        return all(self._is_shown(ref, mirror.of(ref.type)) for ref in self.written if ref.type in WATCHED)
+
+    def _is_shown(self, ref: ObjectRef, live: Mapping[ObjectRef, Manifest]) -> bool:
+        written = self.members.get(ref)
+        return written is None or (ref in live and _generation(live[ref]) >= _generation(written))
+
     def _is_lost(self, ref: ObjectRef, live: Collection[ObjectRef]) -> bool:
         """Whether an object that was there is gone; whoever deletes it again and again wins in the end."""
         return ref in self.members and ref not in live and self._repaired[ref] < _REPAIRS
@@ -115,6 +125,10 @@ class Objects:
         with contextlib.suppress(Outdated):  # somebody made it anew: the next plan looks at that one
             self._cluster.delete(change.ref, uid=uid)
         self.written.append(change.ref)
+
+
+def _generation(live: Manifest) -> int:
+    return int(live["metadata"].get("generation") or 0)
 
 
 def _manifests(desired: Desired) -> dict[ObjectRef, tuple[str, Manifest]]:

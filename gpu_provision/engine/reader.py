@@ -11,7 +11,7 @@ from gpu_provision.cluster.observe import observe, observe_facts
 from gpu_provision.engine.confirming import confirmed
 from gpu_provision.engine.outlook import with_rollout
 from gpu_provision.engine.reading import Reading
-from gpu_provision.model.cluster import ref_of
+from gpu_provision.model.cluster import Context, ref_of
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.part import ALL, Part
 from gpu_provision.planning.observed import Observed
@@ -51,6 +51,18 @@ def read(
     observed = observe(cluster, inventory, facts, kinds, parent)
     if revalidate:
         observed = _unvalidated(observed, desired, part)
+    return _planned(cluster, context, desired, observed, revalidate=revalidate)
+
+
+def planned(cluster: Cluster, inventory: Inventory, observed: Observed, part: Part = ALL) -> Reading:
+    """Plan for what somebody has observed who follows the cluster; of that, nothing is read again."""
+    context, desired = prepare(inventory, observed.facts, part)
+    return _planned(cluster, context, desired, observed)
+
+
+def _planned(
+    cluster: Cluster, context: Context, desired: Desired, observed: Observed, *, revalidate: bool = False
+) -> Reading:
     draft = plan(context, desired, observed, findings(context))
     answered, refused = confirmed(cluster, draft, observed, context, desired)
     return with_rollout(cluster, Reading(context, desired, observed, answered, revalidate, refused))

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from gpu_provision.cluster import records
+from gpu_provision.cluster import leases, records
+from gpu_provision.cluster.client import Cluster
 from gpu_provision.cluster.observe import config_maps_of, named_config_maps, named_secrets, secrets_of
 from gpu_provision.cluster.watching import Mirror, Scope
 from gpu_provision.engine import view
 from gpu_provision.engine.actions import next_steps
+from gpu_provision.engine.reader import planned
 from gpu_provision.engine.reading import Reading
 from gpu_provision.engine.settle import settler_of
 from gpu_provision.engine.standing import Standing
@@ -61,6 +64,8 @@ class Resident:
         inventory = reading.context.inventory
         self._mirror, self._members = mirror, _members(reading)
         self._record, self._inputs = of_one(records.record_ref(inventory)), _inputs(inventory)
+        reading = replace(reading, observed=replace(reading.observed, pods={}))  # the mirror has those of today
+        self._reading = reading
         self._view, self._standing, self._settler = view.View(reading), Standing(), settler_of(reading)
         self._read_with: _Inputs = reading.context.facts.config_maps, reading.context.facts.secrets
         self._held: dict[ObjectRef, Manifest] = {}
@@ -75,6 +80,23 @@ class Resident:
         edited = self._edited(different, seen)
         objects = different | {change.ref for change in deletions(seen)}
         return Standpoint(seen, states, _named(objects), _named(edited), frozenset(_steps(seen, raw, states)))
+
+    def shared(self) -> Mirror:
+        """Return the live copies for a run, which needs no others."""
+        return self._mirror.shared()
+
+    def read(self, cluster: Cluster) -> Reading:
+        """Return what is wanted and seen now, and the plan: one request, and one more for each object that differs.
+
+        Raises:
+            Unreachable, Refused, Rejected: As the API server answers.
+        """
+        inventory, part = self._reading.context.inventory, self._reading.context.part
+        lease = leases.read(cluster, inventory)  # first: what somebody has written since then counts as theirs
+        seen = self.look(time.monotonic()).seen.observed
+        namespaces = seen.namespaces | {ref.namespace for ref in seen.members}
+        observed = replace(seen, namespaces=namespaces, lock=lease.lock, lock_version=lease.version)
+        return planned(cluster, inventory, observed, part)
 
     def _edited(self, different: frozenset[ObjectRef], seen: Situation) -> frozenset[ObjectRef]:
         """Return what has been as it is declared now, and is not because of somebody whose edits are undone."""

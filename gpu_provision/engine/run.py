@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 from gpu_provision.cluster.client import Cluster
 from gpu_provision.cluster.errors import AlreadyExists
 from gpu_provision.cluster.lock import WriteLock
 from gpu_provision.cluster.slim import slim
-from gpu_provision.cluster.watching import Mirror
+from gpu_provision.cluster.watching import Mirror, Scope
 from gpu_provision.engine.actions import Step, next_steps
 from gpu_provision.engine.book import Book, reason_of, task_of
 from gpu_provision.engine.objects import Objects
@@ -68,7 +67,7 @@ class Outcome:
 class Run:
     """One run over one cluster. Make it, `execute` it once."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a run is given
         self,
         cluster: Cluster,
         reading: Reading,
@@ -76,11 +75,13 @@ class Run:
         listen: Listen,
         on_states: OnStates = lambda _: None,
         back_to: int = 0,
+        live: Mirror | None = None,
     ) -> None:
         """Prepare; nothing is written. Both callbacks are called from the executing thread only.
 
         Args:
             back_to: Number of the run whose inventory this one brings back; 0 if it is no rollback.
+            live: What follows `scopes` already, and goes on to; without, the run follows them by itself.
         """
         self._cluster, self._reading = cluster, reading
         self._listen, self._on_states = listen, on_states
@@ -93,6 +94,7 @@ class Run:
         )
         self._book = Book(cluster, task_of(reading, back_to=back_to), say=self._say, reached=self._reached)
         self._states: dict[Key, NodeState] = {}
+        self._live = live
         self._mirror: Mirror | None = None
         self._cancelled = False
         self._told_silence = float("-inf")
@@ -134,15 +136,24 @@ class Run:
             self._rollout.previous = back.name if back else ""
             self._objects.apply(changes)
             self._objects.prune(changes)
-            following = partial(Mirror, patience=PATIENCE_SECONDS, on_wait=self._on_wait, keep=slim)
-            with following(self._cluster, scopes(inventory)) as mirror:
+            with self._live or self._following(scopes(inventory)) as mirror:
                 self._mirror = mirror
+                self._await_what_was_written(mirror)
                 seen = self._follow(mirror, lock)
             self._objects.prune(change for change in deletions(seen) if change.component == DRIVER)  # out of use by now
             self._validations.record(time.monotonic())
             back = back if self._rollout.goes_back else None
             self._book.end(self._ending(), changed=self._changed, reason=self._reason(back))
         return Outcome(self._reached(), seen, self._reading.plan, self._book.record, self._book.problem, back)
+
+    def _following(self, what: Sequence[Scope]) -> Mirror:
+        return Mirror(self._cluster, what, patience=PATIENCE_SECONDS, on_wait=self._on_wait, keep=slim)
+
+    def _await_what_was_written(self, mirror: Mirror) -> None:
+        """Copies that were there before may lack it for a moment, which would look as if somebody had deleted it."""
+        give_up = time.monotonic() + SEEN_SECONDS
+        while not self._objects.are_shown(mirror) and time.monotonic() < give_up and not self._cancelled:
+            mirror.wait(SEEN_SECONDS)
 
     def _reason(self, back: WayBack | None) -> str:
         return "; ".join(filter(None, (reason_of(self._states.values()), f"goes back to {back.name}" if back else "")))

@@ -15,6 +15,7 @@ from gpu_provision.engine.background import Background
 from gpu_provision.engine.explain import explain
 from gpu_provision.engine.reader import read
 from gpu_provision.engine.reading import Reading, refusals_of
+from gpu_provision.engine.resident import Resident
 from gpu_provision.engine.run import Outcome
 from gpu_provision.model.findings import Finding, Refused, RunFailed
 from gpu_provision.model.inventory import Inventory
@@ -33,6 +34,7 @@ class Session:
         back_to: Number of the run whose inventory this is; 0 if it is no rollback.
         recorded: Number of the run that changed hosts alone; 0 if there was none.
         part: What to look after.
+        resident: Who follows the stack already; what it knows is not read.
     """
 
     inventory: Inventory
@@ -40,6 +42,7 @@ class Session:
     host_drivers: Mapping[str, str] = field(default_factory=dict)
     back_to: int = 0
     part: Part = ALL
+    resident: Resident | None = None
     _cluster: Cluster | None = None
     _reading: Reading | None = None
     _run: Background | None = None
@@ -65,16 +68,19 @@ class Session:
         """Return what was wanted and seen, and the plan; read once."""
         if self._reading is None:
             try:
-                self._reading = read(
-                    self.cluster,
-                    self.inventory,
-                    revalidate=self.revalidate,
-                    host_drivers=self.host_drivers,
-                    part=self.part,
-                )
+                self._reading = self.resident.read(self.cluster) if self.resident else self._read()
             except Refused as refusal:
                 raise access.missing_to_read(self.cluster, self.inventory, refusal) from refusal
         return self._reading
+
+    def _read(self) -> Reading:
+        return read(
+            self.cluster,
+            self.inventory,
+            revalidate=self.revalidate,
+            host_drivers=self.host_drivers,
+            part=self.part,
+        )
 
     @property
     def is_read(self) -> bool:
@@ -103,7 +109,8 @@ class Session:
             raise RunFailed(*refused)
         if missing := access.missing_to_run(self.cluster, self.reading()):
             raise Refused(missing)
-        self._run = Background(self.cluster, self.reading(), self._tell, self.back_to)
+        live = self.resident.shared() if self.resident else None
+        self._run = Background(self.cluster, self.reading(), self._tell, self.back_to, live)
         self._run.start()
 
     def put_on_record(self, *, hosts: int) -> None:

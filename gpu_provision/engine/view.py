@@ -18,11 +18,12 @@ from gpu_provision.planning.membership import PART_OF, STACK, applyset_id
 from gpu_provision.planning.prepare import prepare
 from gpu_provision.planning.states import Desired, Key, PerNode, Situation, key_of, per_node, situation
 
-_WATCHED = (
+WATCHED = (
     Kind("apps/v1", "DaemonSet"),
     Kind("apps/v1", "Deployment"),
     Kind("apiextensions.k8s.io/v1", "CustomResourceDefinition"),
 )
+"""Kinds whose objects a run follows."""
 
 # Labels that GPU Feature Discovery or a rollout keeps current; no manifest depends on them.
 _KEPT_CURRENT = ("cuda.", "gfd.", "gpu.", "gpu-driver-upgrade", "mig.")
@@ -58,7 +59,7 @@ def scopes(inventory: Inventory) -> tuple[Scope, ...]:
     """Return what a run follows: nodes, its pods, and its objects that get ready by themselves."""
     members = f"{PART_OF}={applyset_id(inventory.name, inventory.cluster.namespace)}"
     pods = f"{STACK}={inventory.name}"
-    return Scope(NODE), Scope(POD, pods), *(Scope(kind, members) for kind in _WATCHED)
+    return Scope(NODE), Scope(POD, pods), *(Scope(kind, members) for kind in WATCHED)
 
 
 class View:
@@ -121,8 +122,8 @@ class View:
 
 def _live(mirror: Mirror, members: Mapping[ObjectRef, Manifest]) -> dict[ObjectRef, Manifest]:
     """Objects that are followed are as the mirror shows them, so that one that somebody deletes is missed."""
-    others = {ref: live for ref, live in members.items() if ref.type not in _WATCHED}
-    return others | {ref: live for kind in _WATCHED for ref, live in mirror.of(kind).items()}
+    others = {ref: live for ref, live in members.items() if ref.type not in WATCHED}
+    return others | {ref: live for kind in WATCHED for ref, live in mirror.of(kind).items()}
 
 
 def _relevant(facts: NodeFacts) -> tuple[object, ...]:

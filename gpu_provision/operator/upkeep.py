@@ -24,6 +24,7 @@ PATIENCE_SECONDS = 60.0
 
 _MOST_NAMED = 3
 _LONGEST_WAIT, _LEAST_WAIT = 30.0, 0.05
+_PAUSES = 4.0
 
 
 @dataclass(slots=True)
@@ -84,7 +85,7 @@ class Upkeep:
         self._end(found, now)
         self._repair_at_once(now)
         if self._session is None and not self._is_at_rest and self._agenda.is_due(now):
-            self._begin(found, now)
+            self._begin(resident, found, now)
         waits = (
             self.reporter.report(self._standing(found), now),
             float("inf") if self._is_at_rest else self._agenda.wait(now, is_running=self._session is not None),
@@ -92,7 +93,8 @@ class Upkeep:
             _LONGEST_WAIT,
         )
         mirror.wait(max(min(waits), _LEAST_WAIT))
-        time.sleep(spent)  # many events, one look; looking takes half of the time
+        # Many events, one look. Looking takes half of the time, and a fifth while a run looks, too.
+        time.sleep(_PAUSES * spent if self._session else spent)
 
     def _standing(self, found: Standpoint) -> Standing:
         is_well = not found.needs and all(state.state is not State.FAILED for state in found.states.values())
@@ -102,8 +104,8 @@ class Upkeep:
         is_working = self._session is not None or is_about_to
         return self.wish.standing(seen=found.seen, states=found.states, is_working=is_working, halt=self._halt)
 
-    def _begin(self, found: Standpoint, now: float) -> None:
-        session = Session(self.inventory)
+    def _begin(self, resident: Resident, found: Standpoint, now: float) -> None:
+        session = Session(self.inventory, resident=resident)
         session.listen(self._tell)
         self._agenda.begins(now)
         try:
@@ -144,7 +146,6 @@ class Upkeep:
         self.take(Note(reason=reason, message=message, stack=self.wish.name, is_warning=halt is not None))
 
     def _tell(self, event: Event) -> None:
-        self.wake()
         place = " on ".join(filter(None, (event.component, event.node)))
         told = " ".join(filter(None, (place, event.state.value if place else "", event.step, event.message)))
         failed = event.state is State.FAILED

@@ -176,6 +176,29 @@ def _version(number: str) -> Manifest:
     return {"metadata": {"name": "beating", "namespace": "default", "resourceVersion": number}}
 
 
+def test_copies_are_shared_with_a_reader_who_waits_by_himself(
+    cluster: Cluster, following: Following, request: pytest.FixtureRequest
+) -> None:
+    """What he follows besides ends with him, the rest does not."""
+    mirror, other = following(), Scope(CONFIG_MAP, f"other={request.node.name}")
+    with mirror.shared() as reader:
+        mirror.wait(0)
+        assert reader.wait(0), "he has not looked yet"
+        cluster.create(mine(request, "for-both"))
+        eventually(lambda: names(reader) == {"for-both"}, "the creation")
+        assert reader.wait(10)
+        assert mirror.wait(10)
+        reader.follow(other, Scope(CONFIG_MAP, f"test={request.node.name}"))
+        cluster.create(config_map("beside", labels={"other": request.node.name}))
+        eventually(lambda: reader.of(other), "what he alone follows")
+    eventually(lambda: not _workers(other), "the end of its worker")
+    cluster.create(mine(request, "after-him"))
+    eventually(lambda: names(mirror) == {"for-both", "after-him"}, "the next creation")
+    with mirror.shared() as reader:
+        reader.follow(other)
+        assert [ref.name for ref in reader.of(other)] == ["beside"]
+
+
 def test_closing_ends_every_watch_at_once(cluster: Cluster) -> None:
     """Not when the server would end it, minutes later."""
     scope = Scope(CONFIG_MAP, "test=closing")

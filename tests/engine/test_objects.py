@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
 from gpu_provision.cluster.client import Applied, Cluster
+from gpu_provision.cluster.watching import Mirror, Scope
 from gpu_provision.engine.objects import Objects
 from gpu_provision.engine.reading import Reading
-from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
+from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, ref_of
 from gpu_provision.model.plan import Action, Change
 
 RBAC = "rbac.authorization.k8s.io/v1"
@@ -41,6 +43,32 @@ def change(action: Action, api_version: str, kind: str, namespace: str = "a") ->
     metadata = {"name": ref.name} | ({"namespace": ref.namespace} if ref.namespace else {})
     manifest = {"apiVersion": api_version, "kind": kind, "metadata": metadata}
     return Change(component="c", action=action, ref=ref, manifest=manifest)
+
+
+class Showing(Mirror):
+    """Live copies that a test has."""
+
+    def __init__(self, *live: Manifest) -> None:
+        """Show these."""
+        self.live = live
+
+    def of(self, what: Kind | Scope) -> dict[ObjectRef, Manifest]:
+        """Return those of a kind."""
+        return {ref_of(each): each for each in self.live if ref_of(each).type == what}
+
+
+def test_what_was_written_is_shown_once_the_copy_is_no_older() -> None:
+    """Copies that were there before the write are behind for a moment."""
+    written = objects(Fake())
+    daemonset, role = change(Action.UPDATE, "apps/v1", "DaemonSet"), change(Action.CREATE, RBAC, "Role")
+    manifest = daemonset.manifest or {}
+    now = {**manifest, "metadata": {**manifest["metadata"], "generation": 2}}
+    written.apply([replace(daemonset, manifest=now), role])
+    assert not written.are_shown(Showing())
+    assert not written.are_shown(Showing({**manifest, "metadata": {**manifest["metadata"], "generation": 1}}))
+    assert written.are_shown(Showing(now)), "nobody follows roles"
+    written.prune([change(Action.DELETE, "apps/v1", "DaemonSet")])
+    assert written.are_shown(Showing())
 
 
 def test_a_role_is_there_before_its_binding_and_both_before_what_uses_them() -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from gpu_provision.cluster.client import Applied, Cluster
 from gpu_provision.cluster.observe import config_maps_of, secrets_of
 from gpu_provision.cluster.watching import Mirror, Scope
 from gpu_provision.engine.reading import Reading
@@ -96,6 +97,37 @@ def test_a_field_that_another_program_has_taken_is_no_edit() -> None:
     assert not world.edited
     world.edit(BY_A_PROGRAM)
     assert not world.edited
+
+
+class Asked:
+    """A cluster that is asked for a plan."""
+
+    def __init__(self) -> None:
+        """Nobody has the lock."""
+        self.questions: list[str] = []
+
+    def get(self, ref: ObjectRef) -> Manifest | None:
+        """Return nothing."""
+        self.questions.append(str(ref))
+        return None
+
+    def apply(self, manifest: Manifest, **_: object) -> Applied:
+        """Say yes."""
+        self.questions.append(str(ref_of(manifest)))
+        return Applied(manifest, created=True, warnings=())
+
+
+def test_the_plan_of_a_run_is_made_of_live_copies() -> None:
+    """Only the lock is asked for, and the server's word on what differs: a fleet is not listed for one edit."""
+    world, asked = World(), Asked()
+    reading = world.resident.read(cast("Cluster", asked))
+    assert reading.plan.is_empty
+    assert asked.questions == ["Lease gpu-operator-resources/sandbox"]
+    world.edit(BY_HAND)
+    reading = world.resident.read(cast("Cluster", asked))
+    assert {change.ref for change in reading.plan.changes} == {world.ref}
+    assert asked.questions[2:] == [str(world.ref)], "also in a namespace that came after the first reading"
+    assert reading.observed.members[world.ref] is world.objects[world.ref]
 
 
 def config_map(**data: str) -> Manifest:

@@ -112,6 +112,7 @@ def test_a_stack_is_brought_up_held_and_taken_away_again(home: Callable[..., Hom
     assert {row["state"] for row in status["components"]} == {"ready"}
     assert made.condition("Degraded")["status"] == "False"
 
+    asked = len(world.requests())
     world.kubectl("delete", "daemonset", "-n", OPERANDS, "nvidia-dcgm-exporter")
     world.until(
         lambda: world.kubectl("get", "daemonset", "-n", OPERANDS, "nvidia-dcgm-exporter", check=False).code == 0
@@ -121,6 +122,9 @@ def test_a_stack_is_brought_up_held_and_taken_away_again(home: Callable[..., Hom
     image = "jsonpath={.spec.template.spec.containers[0].image}"
     world.until(lambda: "busybox" not in world.kubectl("get", *exporter, "-o", image).out)
     world.until(lambda: made.condition("Ready")["status"] == "True")
+
+    lists = [each.path for each in world.requests()[asked:] if each.verb == "GET" and "watch=true" not in each.query]
+    assert not [path for path in lists if path.endswith(("/pods", "/nodes"))], "live copies tell"
 
     events = world.json("events", "-n", "default", "--field-selector", "involvedObject.kind=GPUStack")["items"]
     assert {"AllReady", "Converging"} <= {event["reason"] for event in events}
