@@ -17,7 +17,8 @@ from gpu_provision.model.findings import Finding
 from gpu_provision.model.plan import FieldChange
 from gpu_provision.planning.compare import differences
 from gpu_provision.planning.membership import PART_OF
-from gpu_provision.planning.states import Desired, label_changes
+from gpu_provision.planning.node_writes import label_changes
+from gpu_provision.planning.states import Desired
 
 _PER_NODE = frozenset({"Node", "Pod"})
 _NFD_GROUP = ".nfd.k8s-sigs.io"

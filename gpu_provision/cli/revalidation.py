@@ -5,9 +5,10 @@ from __future__ import annotations
 from gpu_provision.cli import codes
 from gpu_provision.cli.display import shown_on_stderr
 from gpu_provision.cli.output import Output
+from gpu_provision.components import startup_taint
 from gpu_provision.model.findings import ExitCode, Finding, RunFailed
 from gpu_provision.model.inventory import Inventory
-from gpu_provision.model.plan import Action
+from gpu_provision.model.plan import Action, Change
 from gpu_provision.report import run as run_view
 from gpu_provision.report.documents import document
 
@@ -21,7 +22,7 @@ def revalidate(inventory: Inventory, out: Output) -> ExitCode:
     """
     from gpu_provision import library
 
-    pending = [change for change in library.plan(inventory).changes if change.action in _CHANGING]
+    pending = [change for change in library.plan(inventory).changes if _is_in_the_way(change)]
     if pending:
         raise RunFailed(_not_as_declared(inventory, len(pending)))
     with shown_on_stderr(out) as listen:
@@ -29,6 +30,11 @@ def revalidate(inventory: Inventory, out: Output) -> ExitCode:
     parts = run_view.document(result)
     out.result(document("validate", inventory=inventory.path, **parts), run_view.text(result, out.style))
     return ExitCode.OK
+
+
+def _is_in_the_way(change: Change) -> bool:
+    """Whether something is to be changed that does not follow from a validation that passes."""
+    return change.action in _CHANGING and change.component != startup_taint.NAME
 
 
 def _not_as_declared(inventory: Inventory, pending: int) -> Finding:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from gpu_provision.components.labels import NOT_VALIDATED
 from gpu_provision.model.cluster import Manifest, NodeFacts
 from gpu_provision.model.inventory import OperatingSystem
 
@@ -36,6 +37,7 @@ def node_facts(node: Manifest) -> NodeFacts:
     info = status.get("nodeInfo", {})
     runtime, _, runtime_version = info.get("containerRuntimeVersion", "").partition("://")
     found = metadata.get("labels") or {}
+    taints = tuple(node.get("spec", {}).get("taints") or ())
     return NodeFacts(
         name=metadata["name"],
         uid=metadata.get("uid", ""),
@@ -51,7 +53,13 @@ def node_facts(node: Manifest) -> NodeFacts:
         ready=_is_ready(status),
         unschedulable=bool(node.get("spec", {}).get("unschedulable")),
         gpus_allocatable=_allocatable(status),
+        taints=taints,
+        revision=metadata.get("resourceVersion", "") if any(map(_is_startup_taint, taints)) else "",
     )
+
+
+def _is_startup_taint(taint: dict[str, Any]) -> bool:
+    return taint.get("key") == NOT_VALIDATED
 
 
 def os_of_image(text: str) -> OperatingSystem | None:

@@ -18,6 +18,7 @@ from gpu_provision.components import (
     nfd,
     node_labels,
     prerequisites,
+    startup_taint,
     targets,
     toolkit,
     validator,
@@ -86,6 +87,7 @@ COMPONENTS: tuple[Component, ...] = tuple(
             gfd,
             dcgm,
             dcgm_exporter,
+            startup_taint,
         ),
     )
 )

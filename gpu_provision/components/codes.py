@@ -9,6 +9,7 @@ POOL_CONFLICT = "GP404"
 UNCLAIMED = "GP405"
 HOOK_RUNTIME = "GP406"
 RUNTIME_WITHOUT_CDI = "GP407"
+STAYS_TAINTED = "GP408"
 DRIVER_GUESSED = "GP410"
 
 CODES: dict[str, str] = {
@@ -19,5 +20,6 @@ CODES: dict[str, str] = {
     UNCLAIMED: "A node of the cluster has an NVIDIA GPU, but no pool of the inventory claims it.",
     HOOK_RUNTIME: "CDI is off and only some GPU nodes run CRI-O, so no runtime class fits all of them.",
     RUNTIME_WITHOUT_CDI: "CDI is on, and the container runtime of a GPU node is too old to know it.",
+    STAYS_TAINTED: "A node has the startup taint, and no validation runs there after which it would be taken off.",
     DRIVER_GUESSED: "The driver is auto, and nothing tells whether a node has one of its own: it gets the container.",
 }

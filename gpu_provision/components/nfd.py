@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gpu_provision.components import nfd_crds, operands, pods
+from gpu_provision.components import nfd_crds, operands, pods, tolerations
 from gpu_provision.components.nfd_crds import GROUP
 from gpu_provision.components.nfd_versions import Generation, container_ports, generation, probe
 from gpu_provision.components.objects import (
@@ -126,13 +126,13 @@ def manifests(spec: NfdSpec, context: Context) -> list[Manifest]:
         *cluster_role(f"{_FULL_NAME}-gc", namespace, _GC_RULES, **common),
         config_map(f"{_FULL_NAME}-master-conf", namespace, master_config, _LABELS),
         config_map(f"{_FULL_NAME}-worker-conf", namespace, worker_config, _LABELS),
-        _master(spec, like),
+        _master(spec, like, context),
         _worker(spec, like, context),
-        _gc(spec, like),
+        _gc(spec, like, context),
     ]
 
 
-def _master(spec: NfdSpec, like: Generation) -> Manifest:
+def _master(spec: NfdSpec, like: Generation, context: Context) -> Manifest:
     container = _container(
         spec,
         "master",
@@ -148,7 +148,8 @@ def _master(spec: NfdSpec, like: Generation) -> Manifest:
         spec,
         container,
         affinity=_NEAR_CONTROL_PLANE,
-        tolerations=list(_CONTROL_PLANE),
+        # Where every node is new, master and garbage collector have no other place.
+        tolerations=pods.tolerations(_CONTROL_PLANE, tolerations.startup(context)),
         volumes=[_config_volume("master")],
     )
     return _workload("Deployment", spec, "master", pod, config=_MASTER_CONFIG, replicas=1)
@@ -169,24 +170,19 @@ def _worker(spec: NfdSpec, like: Generation, context: Context) -> Manifest:
         volumeMounts=[*mounts, pods.mount("nfd-worker-conf", _CONFIG_DIRECTORY, read_only=True)],
     )
     # A node whose taint the worker does not tolerate would never be seen to have a GPU.
-    tolerated = (
-        _CONTROL_PLANE,
-        (_GPU_TAINT,),
-        context.inventory.specs.daemonsets.tolerations,
-        spec.worker_tolerations,
-    )
+    tolerated = tolerations.of_operands(context, spec.worker_tolerations, first=(*_CONTROL_PLANE, _GPU_TAINT))
     hosts = [pods.host_volume(name, path) for name, (path, _) in _WORKER_HOST_PATHS.items()]
     pod = _pod(
         spec,
         container,
-        tolerations=pods.tolerations(*tolerated),
+        tolerations=tolerated,
         volumes=[*hosts, _config_volume("worker")],
     )
     rolling = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "10%"}}
     return _workload("DaemonSet", spec, "worker", pod, config=_WORKER_CONFIG, updateStrategy=rolling)
 
 
-def _gc(spec: NfdSpec, like: Generation) -> Manifest:
+def _gc(spec: NfdSpec, like: Generation, context: Context) -> Manifest:
     container = _container(
         spec,
         "gc",
@@ -196,7 +192,8 @@ def _gc(spec: NfdSpec, like: Generation) -> Manifest:
         readinessProbe=probe(like.gc_health, initialDelaySeconds=5),
         resources={"requests": {"cpu": "10m", "memory": "128Mi"}, "limits": {"memory": "1Gi"}},
     )
-    return _workload("Deployment", spec, "gc", _pod(spec, container), replicas=1)
+    pod = _pod(spec, container, tolerations=pods.tolerations(tolerations.startup(context)))
+    return _workload("Deployment", spec, "gc", pod, replicas=1)
 
 
 def _container(

@@ -44,15 +44,18 @@ class NodeLabelsSpec:
     Attributes:
         inventory: Name of the inventory, written to its GPU nodes so that it can take its labels back later.
         listed: The own labels of the nodes that the inventory lists, by node name.
+        attests: Whether nodes get a label that says what was validated there.
     """
 
     inventory: str
     listed: Mapping[str, Mapping[str, str]]
+    attests: bool = False
 
 
 def spec(inventory: Inventory) -> NodeLabelsSpec:
     """Return what the labels depend on; they cannot be off."""
-    return NodeLabelsSpec(inventory=inventory.name, listed={node.name: node.labels for node in inventory.nodes})
+    listed = {node.name: node.labels for node in inventory.nodes}
+    return NodeLabelsSpec(inventory=inventory.name, listed=listed, attests=inventory.specs.startup_taint.enabled)
 
 
 def manifests(spec: NodeLabelsSpec, context: Context) -> list[Manifest]:
@@ -77,7 +80,8 @@ def _of_target(spec: NodeLabelsSpec, target: Target, declared: Mapping[str, str 
     """Return the labels that a GPU node gets besides those that the inventory declares."""
     live = target.facts.labels if target.facts else {}
     if _is_gpu_gone(live):
-        return {labels.GPU_PRESENT: "false", labels.INVENTORY: spec.inventory, **_without_operands(live), **_NO_NEEDS}
+        marks = {labels.GPU_PRESENT: "false", labels.INVENTORY: spec.inventory}
+        return {**marks, **_without_operands(live), **_NO_NEEDS, labels.VALIDATED: None}
     is_off = {**live, **declared}.get(labels.DEPLOY_OPERANDS) == "false"
     return {
         labels.GPU_PRESENT: "true",
@@ -86,6 +90,7 @@ def _of_target(spec: NodeLabelsSpec, target: Target, declared: Mapping[str, str 
         labels.HOST_DRIVER: target.driver.version or None,
         labels.CONTAINER_RUNTIME: runtime_of(target),
         labels.INVENTORY: spec.inventory,
+        **({} if spec.attests else {labels.VALIDATED: None}),
     }
 
 
@@ -140,7 +145,7 @@ def _taken_back(node: NodeFacts) -> dict[str, str | None]:
     """Remove what was ours; a deploy label that somebody set to a value of their own stays theirs."""
     ours = [key for key in map(labels.deploy, OPERANDS) if node.labels.get(key) == "true"]
     ours += [labels.DEPLOY_DRIVER] if labels.HOST_DRIVER in node.labels else []
-    return dict.fromkeys((labels.GPU_PRESENT, *ours, *_NO_NEEDS, labels.INVENTORY))
+    return dict.fromkeys((labels.GPU_PRESENT, *ours, *_NO_NEEDS, labels.VALIDATED, labels.INVENTORY))
 
 
 def _node(name: str, wanted: Mapping[str, str | None], live: Mapping[str, str]) -> Manifest:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gpu_provision.components import driver, labels, pods
+from gpu_provision.components import driver, labels, pods, tolerations
 from gpu_provision.components.objects import compact, digest
 from gpu_provision.components.validator import ACCOUNT
 from gpu_provision.model.cluster import Context, Manifest, Target
@@ -19,14 +19,14 @@ def pod_spec(context: Context, container: dict[str, Any], **fields: Any) -> dict
 
     It has no priority: a validation must never push a workload off its GPU.
     """
-    settings, validator = context.inventory.specs.daemonsets, context.inventory.specs.validator
+    validator = context.inventory.specs.validator
     spec: dict[str, Any] = compact(
         {
             "restartPolicy": "Never",
             "serviceAccountName": ACCOUNT,
             "automountServiceAccountToken": False,
             "imagePullSecrets": pods.pull_secrets(validator.image_pull_secrets),
-            "tolerations": pods.tolerations(settings.tolerations, (_ANYWHERE,)),
+            "tolerations": tolerations.of_operands(context, (_ANYWHERE,)),
             "containers": [container],
             **fields,
         }

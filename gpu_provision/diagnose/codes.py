@@ -13,4 +13,6 @@ CODES = {
     "GP508": "A GPU could not be validated, as all of them are in use",
     "GP509": "Nodes keep their previous driver, as their policy says",
     "GP510": "Nodes keep their previous driver, since the rollout cannot go on",
+    "GP511": "Nodes keep their startup taint, as they are not validated",
+    "GP512": "A pod does not tolerate the startup taint of a node",
 }

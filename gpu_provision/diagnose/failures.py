@@ -68,7 +68,8 @@ def _telling_line(lines: Sequence[str]) -> str:
 
 def unvalidated(states: Iterable[NodeState], reason: str) -> tuple[Finding, ...]:
     """Return one warning about the nodes whose validation is put off for ``reason``."""
-    nodes = [state.node for state in states if state.state is State.READY and state.reason == reason]
+    found = (state.node for state in states if state.state is State.READY and state.reason == reason)
+    nodes = [*dict.fromkeys(found)]
     if not nodes:
         return ()
     return (
@@ -78,6 +79,23 @@ def unvalidated(states: Iterable[NodeState], reason: str) -> tuple[Finding, ...]
             where=f"node {_names(nodes)}",
             evidence=reason,
             fix="nothing is wrong; the waiting pod runs as soon as a GPU is free, and the next run takes its result",
+            severity=Severity.WARNING,
+        ),
+    )
+
+
+def tainted(nodes: Sequence[str]) -> tuple[Finding, ...]:
+    """Return one warning about the nodes that keep their startup taint."""
+    if not nodes:
+        return ()
+    return (
+        Finding(
+            code="GP511",
+            what=f"{_names(nodes)} keeps the startup taint: its validations have not passed",
+            where=f"node {_names(nodes)}",
+            consequence="no pod is started there that does not tolerate gpu-provision.io/not-validated",
+            fix="mend what is named here and run again; to let pods in as it is: "
+            f"kubectl taint node {min(nodes)} gpu-provision.io/not-validated-",
             severity=Severity.WARNING,
         ),
     )

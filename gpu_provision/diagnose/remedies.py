@@ -180,6 +180,15 @@ _TABLE: tuple[tuple[str, Remedy], ...] = (
         ),
     ),
     (
+        r"taint \{gpu-provision\.io/not-validated",
+        Remedy(
+            "GP512",
+            "the node has the startup taint, as it is not validated yet",
+            "wait for its validation: gpu-provision status says what that waits for. A pod that has to run before, "
+            "such as the cluster's own, needs a toleration of gpu-provision.io/not-validated",
+        ),
+    ),
+    (
         r"Insufficient nvidia\.com/gpu",
         Remedy(
             "GP503",

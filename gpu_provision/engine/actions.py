@@ -4,26 +4,46 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from gpu_provision.components import labels
 from gpu_provision.diagnose import pods as pod_view
-from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
+from gpu_provision.model.cluster import Manifest, NodeFacts, ObjectRef, ref_of
 from gpu_provision.model.progress import NodeState, State
+from gpu_provision.planning import attesting
 from gpu_provision.planning.membership import digest_of
-from gpu_provision.planning.states import Key, Situation, label_changes
+from gpu_provision.planning.node_writes import NodeWrite, node_write, other_taints
+from gpu_provision.planning.states import Key, Situation
 from gpu_provision.planning.upgrades import DRIVER, NOT_RUN
 from gpu_provision.rollout.actions import Evict, Move
 from gpu_provision.rollout.observe import DRIVER_POD
 
 
 @dataclass(frozen=True, slots=True)
+class Freed:
+    """That a node loses its startup taint: the version of it that was looked at, and the taints that stay."""
+
+    revision: str
+    taints: tuple[Mapping[str, Any], ...] = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
 class LabelNode:
-    """Write labels of one node."""
+    """Write labels of one node, and take the startup taint off in the same write if it is ``freed``."""
 
     key: Key
     ref: ObjectRef
     uid: str
     labels: tuple[tuple[str, str | None], ...]
+    freed: Freed | None = None
+
+    def patch(self) -> dict[str, Any]:
+        """Return the merge patch. Taints are a list that others write to, so they are only of the looked-at version."""
+        metadata: dict[str, Any] = {"uid": self.uid, "labels": dict(self.labels)}
+        if self.freed is None:
+            return {"metadata": metadata}
+        taints = [dict(taint) for taint in self.freed.taints]
+        return {"metadata": {**metadata, "resourceVersion": self.freed.revision}, "spec": {"taints": taints or None}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +116,7 @@ def next_steps(
         harvested: Uids of validation pods whose result has been taken.
     """
     yield from _label_steps(seen, settled)
+    yield from _attesting_steps(seen, settled)
     yield from _validation_steps(seen, settled, stale, harvested)
 
 
@@ -107,11 +128,26 @@ def _label_steps(seen: Situation, settled: Mapping[Key, NodeState]) -> Iterator[
         state, node = settled.get(key), facts.get(key[1])
         if node is None or (state is not None and state.state in _SETTLED):
             continue
-        if not (changed := label_changes(manifest, node)):
-            continue
+        write = node_write(manifest, node, seen.context.inventory)
         if node.name in targets and not labels.nfd_has_spoken(node.labels):
-            continue
-        yield LabelNode(key, ref_of(manifest), node.uid, tuple(sorted(changed.items())))
+            write = NodeWrite({}, write.frees)  # the taint may be what keeps Node Feature Discovery off
+        if not write.is_empty:
+            yield _label(key, node, write)
+
+
+def _attesting_steps(seen: Situation, settled: Mapping[Key, NodeState]) -> Iterator[Step]:
+    manifests = seen.parts[attesting.NAME].single if attesting.NAME in seen.parts else {}
+    for target in seen.context.targets:
+        key = (attesting.NAME, target.name)
+        state = settled.get(key)
+        if target.facts and state and state.state is State.PROGRESSING and state.reason == attesting.TO_BE_TOLD:
+            yield _label(key, target.facts, node_write(manifests[target.name], target.facts, seen.context.inventory))
+
+
+def _label(key: Key, node: NodeFacts, write: NodeWrite) -> LabelNode:
+    freed = Freed(node.revision, other_taints(node)) if write.frees else None
+    ref = ObjectRef("v1", "Node", "", node.name)
+    return LabelNode(key, ref, node.uid, tuple(sorted(write.labels.items())), freed)
 
 
 def _validation_steps(

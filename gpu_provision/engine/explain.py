@@ -7,12 +7,14 @@ from collections.abc import Iterator
 from gpu_provision.cluster.client import Cluster
 from gpu_provision.diagnose import pods as pod_view
 from gpu_provision.diagnose.events import telling
-from gpu_provision.diagnose.failures import Symptom, blocked, failures, kept, unvalidated
+from gpu_provision.diagnose.failures import Symptom, blocked, failures, kept, tainted, unvalidated
 from gpu_provision.engine.run import Outcome
 from gpu_provision.engine.settle import NOT_VALIDATED
 from gpu_provision.model.cluster import Manifest, ref_of
 from gpu_provision.model.findings import Finding, ProvisionError
 from gpu_provision.model.progress import Evidence, NodeState, State
+from gpu_provision.planning import attesting
+from gpu_provision.planning.node_writes import has_startup_taint
 from gpu_provision.planning.upgrades import KEEPS, is_kept
 
 _LOG_LINES = 30
@@ -25,7 +27,20 @@ def explain(cluster: Cluster, outcome: Outcome) -> tuple[Finding, ...]:
     symptoms = [_symptom(cluster, outcome, state, read=index < _MOST_LOGS) for index, state in enumerate(failed)]
     states = outcome.result.states
     elsewhere = (state for state in states if not is_kept(state))
-    return (*failures(symptoms), *kept(states, KEEPS), *blocked(elsewhere), *unvalidated(states, NOT_VALIDATED))
+    return (
+        *failures(symptoms),
+        *kept(states, KEEPS),
+        *blocked(elsewhere),
+        *unvalidated(states, NOT_VALIDATED),
+        *tainted(_tainted(outcome)),
+    )
+
+
+def _tainted(outcome: Outcome) -> list[str]:
+    """Return the nodes that have the startup taint although the run is over."""
+    awaited = {state.node for state in outcome.result.states if state.component == attesting.NAME and state.node}
+    targets = outcome.seen.context.targets if awaited else ()
+    return [each.name for each in targets if each.name in awaited and each.facts and has_startup_taint(each.facts)]
 
 
 def _symptom(cluster: Cluster, outcome: Outcome, state: NodeState, *, read: bool) -> Symptom:

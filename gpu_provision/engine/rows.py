@@ -8,8 +8,10 @@ from gpu_provision import components
 from gpu_provision.components import labels
 from gpu_provision.model.cluster import NodeFacts, Target
 from gpu_provision.model.progress import ComponentStatus, NodeState, NodeStatus, State
+from gpu_provision.planning.node_writes import has_startup_taint
 from gpu_provision.planning.states import Key, Situation
 
+_STARTUP_TAINT = "has the startup taint"
 _WORST = (State.FAILED, State.BLOCKED, State.PROGRESSING, State.PENDING, State.READY)
 
 
@@ -75,8 +77,13 @@ def _node(node: NodeFacts, target: Target | None, pool: str, own: list[NodeState
         driver_on_host=bool(target and target.driver.on_host),
         allocatable=node.gpus_allocatable,
         state=worst.state if worst else State.READY,
-        reason=f"{worst.component}: {worst.reason}" if worst and worst.reason else _nodes_own_reason(node),
+        reason=_reason(node, worst),
     )
+
+
+def _reason(node: NodeFacts, worst: NodeState | None) -> str:
+    found = f"{worst.component}: {worst.reason}" if worst and worst.reason else _nodes_own_reason(node)
+    return "; ".join(filter(None, (found, _STARTUP_TAINT if has_startup_taint(node) else "")))
 
 
 def _nodes_own_reason(node: NodeFacts) -> str:

@@ -88,15 +88,9 @@ class Settler:
             for clock in (self._overdue, self._since, self._spent):
                 clock.pop(key, None)
             return state
-        required = self._required(key, known)
-        for name, found in required.items():
-            if found.state in _BROKEN:
-                self._pause(key, now)
-                return replace(state, state=State.BLOCKED, reason=f"needs {name}, which is not ready here")
-        waits = [name for name, found in required.items() if found.state is not State.READY]
-        if waits:
+        if (waiting := _waiting(state, self._required(key, known))) is not None:
             self._pause(key, now)
-            return replace(state, state=State.PENDING, reason=f"waits for {', '.join(waits)}")
+            return waiting
         if key in self._before.untimed:
             self._pause(key, now)
             return state
@@ -109,7 +103,7 @@ class Settler:
             for found in (known.get((name, "")), known.get((name, node))):
                 if found is None or is_kept(found):  # previous content does what is asked of it, too
                     continue
-                if name not in required or found.state is not State.READY:
+                if name not in required or found.state is not State.READY or found.reason:
                     required[name] = found
         shared = known.get((component, "")) if node else None
         return required | ({component: shared} if shared else {})
@@ -139,6 +133,18 @@ class Settler:
 def _in_order(settled: dict[Key, NodeState], raw: Mapping[Key, NodeState]) -> dict[Key, NodeState]:
     """Return what was settled with a place for everything that there is now, of nodes that came as well."""
     return settled if settled.keys() == raw.keys() else {key: settled.get(key, state) for key, state in raw.items()}
+
+
+def _waiting(state: NodeState, required: Mapping[str, NodeState]) -> NodeState | None:
+    """Return the state of what cannot go on, because of what it requires; None if it can."""
+    broken = next((name for name, found in required.items() if found.state in _BROKEN), "")
+    if broken:
+        return replace(state, state=State.BLOCKED, reason=f"needs {broken}, which is not ready here")
+    if waits := [name for name, found in required.items() if found.state is not State.READY]:
+        return replace(state, state=State.PENDING, reason=f"waits for {', '.join(waits)}")
+    if any(found.reason == NOT_VALIDATED for found in required.values()):
+        return replace(state, state=State.READY, reason=NOT_VALIDATED)
+    return None
 
 
 def _changed(before: _Before, now: _Before) -> Iterator[Key]:

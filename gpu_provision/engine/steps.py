@@ -115,7 +115,7 @@ class Steps:
     def _do(self, step: Step) -> None:
         match step:
             case LabelNode():
-                self._cluster.label(step.ref, step.uid, dict(step.labels))
+                self._cluster.merge(step.ref, step.patch())
             case StartPod():
                 self._cluster.create(step.manifest)
             case RemovePod():

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from gpu_provision.cluster.facts import node_facts
 from gpu_provision.cluster.observe import NODE, POD
 from gpu_provision.cluster.watching import Mirror, Scope
-from gpu_provision.components.labels import DEPLOY_DRIVER, PRE_INSTALLED
+from gpu_provision.components.labels import DEPLOY_DRIVER, PRE_INSTALLED, VALIDATED
 from gpu_provision.engine.groups import Groups
 from gpu_provision.engine.reading import Reading
 from gpu_provision.model.cluster import ClusterFacts, Context, Kind, Manifest, NodeFacts, ObjectRef, Target
@@ -25,9 +25,9 @@ WATCHED = (
 )
 """Kinds whose objects a run follows."""
 
-# Labels that GPU Feature Discovery or a rollout keeps current; no manifest depends on them.
+# Labels that GPU Feature Discovery, a rollout or validations keep current; no manifest depends on them.
 _KEPT_CURRENT = ("cuda.", "gfd.", "gpu.", "gpu-driver-upgrade", "mig.")
-_IRRELEVANT = tuple(f"nvidia.com/{label}" for label in _KEPT_CURRENT)
+_IRRELEVANT = (*(f"nvidia.com/{label}" for label in _KEPT_CURRENT), VALIDATED)
 _RELEVANT = ("nvidia.com/gpu.deploy.", "nvidia.com/gpu.present")
 
 

@@ -40,6 +40,7 @@ from gpu_provision.model.specs import (
     NfdSpec,
     OperandSpec,
     Specs,
+    StartupTaintSpec,
     ToolkitSpec,
     ValidatorSpec,
 )
@@ -116,7 +117,11 @@ def _specs(data: Data, release: Release) -> Specs:
         "runtime_class": data.get("operator", {}).get("runtime_class"),
     }
     declared = {key: value for key, value in shared.items() if value is not None}
-    return Specs(**specs, **declared, daemonsets=_record(DaemonSetSettings, data.get("daemonsets", {})))
+    records: dict[str, Any] = {
+        "daemonsets": _record(DaemonSetSettings, data.get("daemonsets", {})),
+        "startup_taint": _record(StartupTaintSpec, data.get("startup_taint", {})),
+    }
+    return Specs(**specs, **declared, **records)
 
 
 def _operand(key: str, kind: type[_Operand], data: Data, release: Release) -> _Operand:

@@ -56,6 +56,9 @@ class NodeFacts:
         distribution: ``k3s``, ``rke2``, ``k0s`` or ``microk8s``; empty for others, or if unknown.
         boot_id: Changes with every boot of the machine.
         gpus_allocatable: ``status.allocatable`` of ``nvidia.com/gpu``; None while nobody registered it.
+        taints: As in its ``spec``.
+        revision: Version of the Node object while it has the startup taint, which is taken off exactly that one; else
+            empty, so that a node of which nothing has changed is an equal one.
     """
 
     name: str
@@ -72,6 +75,8 @@ class NodeFacts:
     ready: bool = False
     unschedulable: bool = False
     gpus_allocatable: int | None = None
+    taints: tuple[Mapping[str, Any], ...] = ()
+    revision: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

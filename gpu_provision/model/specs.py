@@ -133,6 +133,13 @@ class DaemonSetSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StartupTaintSpec:
+    """Whether nodes may register with the startup taint, which goes once they are validated."""
+
+    enabled: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Specs:
     """Every component's spec; the field names are the component names and the inventory's keys."""
 
@@ -145,6 +152,7 @@ class Specs:
     dcgm: DcgmSpec
     dcgm_exporter: DcgmExporterSpec
     daemonsets: DaemonSetSettings = field(default_factory=DaemonSetSettings)
+    startup_taint: StartupTaintSpec = field(default_factory=StartupTaintSpec)
     cdi_enabled: bool = True
     mig_strategy: str = "single"
     runtime_class: str = "nvidia"

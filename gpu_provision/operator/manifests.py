@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpu_provision.components.objects import manifest, service_account
+from gpu_provision.components.tolerations import STARTUP
 from gpu_provision.model.cluster import Manifest
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.operator import rules
@@ -33,6 +34,13 @@ _ENVIRONMENT = {
     "HOME": "/tmp",  # noqa: S108 - a volume of the pod's own
     "XDG_STATE_HOME": "/dev/null",  # runs are on record in the cluster; local records of thousands of nodes fill a disk
 }
+_TOLERATIONS = (
+    *(
+        {"key": f"node-role.kubernetes.io/{role}", "operator": "Exists", "effect": "NoSchedule"}
+        for role in ("control-plane", "master")
+    ),
+    dict(STARTUP),  # where every node is new, there is no other place
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,10 +136,7 @@ def _pod(shape: Shape) -> dict[str, Any]:
             "seccompProfile": {"type": "RuntimeDefault"},
         },
         "affinity": _affinity(),
-        "tolerations": [
-            {"key": key, "operator": "Exists", "effect": "NoSchedule"}
-            for key in ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
-        ],
+        "tolerations": [*_TOLERATIONS],
         "containers": [_container(shape.image)],
         "volumes": [{"name": "tmp", "emptyDir": {"sizeLimit": "64Mi"}}],
     }

@@ -11,8 +11,10 @@ from gpu_provision.model.cluster import Context, Manifest, NodeFacts, ObjectRef,
 from gpu_provision.model.findings import Finding
 from gpu_provision.model.plan import Action, Change, FieldChange, Plan
 from gpu_provision.model.progress import NodeState, State
+from gpu_provision.planning import attesting
 from gpu_provision.planning.compare import differences
 from gpu_provision.planning.membership import component_of
+from gpu_provision.planning.node_writes import NodeWrite, node_write
 from gpu_provision.planning.observed import Observed
 from gpu_provision.planning.regrouping import is_in_use
 from gpu_provision.planning.states import (
@@ -21,7 +23,6 @@ from gpu_provision.planning.states import (
     Desired,
     Key,
     Situation,
-    label_changes,
     shared_problem,
     situation,
     states,
@@ -121,13 +122,24 @@ def _owned_by(pod: Manifest, manifest: Manifest) -> bool:
 
 def _node_changes(seen: Situation) -> Iterator[Change]:
     facts = {node.name: node for node in seen.observed.facts.nodes}
+    put_off = _not_told(seen)
     for component, manifests in seen.desired.items():
         for manifest in (manifest for manifest in manifests if manifest["kind"] == "Node"):
             name = manifest["metadata"]["name"]
             node = facts.get(name) or (NodeFacts(name=name) if _is_offline(seen) else None)
-            changed = label_changes(manifest, node) if node else {}
-            if node and changed:
-                yield _node_change(component, manifest, node, changed)
+            if node is None or (component, name) in put_off:
+                continue
+            write = node_write(manifest, node, seen.context.inventory)
+            if not write.is_empty:
+                yield _node_change(component, manifest, node, write)
+
+
+def _not_told(seen: Situation) -> frozenset[Key]:
+    """Return the nodes that keep what they say of their validation, as they keep their driver."""
+    if attesting.NAME not in seen.parts:
+        return frozenset()
+    found = states(seen).items()
+    return frozenset(key for key, state in found if key[0] == attesting.NAME and state.state is State.READY)
 
 
 def _is_offline(seen: Situation) -> bool:
@@ -135,19 +147,27 @@ def _is_offline(seen: Situation) -> bool:
     return not seen.observed.facts.version
 
 
-def _node_change(component: str, manifest: Manifest, node: NodeFacts, changed: Mapping[str, str | None]) -> Change:
+def _node_change(component: str, manifest: Manifest, node: NodeFacts, write: NodeWrite) -> Change:
     fields = tuple(
-        FieldChange(f'metadata.labels."{key}"', node.labels.get(key), value) for key, value in sorted(changed.items())
+        FieldChange(f'metadata.labels."{key}"', node.labels.get(key), value)
+        for key, value in sorted(write.labels.items())
     )
+    if write.frees:
+        fields += (FieldChange(f"spec.taints[{labels.NOT_VALIDATED}]", _effect_of_taint(node), None),)
     return Change(
         component=component,
         action=Action.UPDATE,
         ref=ref_of(manifest),
         fields=fields,
-        effects=_driver_effects(node, changed),
+        effects=_driver_effects(node, write.labels),
         certain=labels.nfd_has_spoken(node.labels),
         manifest=manifest,
     )
+
+
+def _effect_of_taint(node: NodeFacts) -> str:
+    found = (taint.get("effect", "") for taint in node.taints if taint.get("key") == labels.NOT_VALIDATED)
+    return str(next(found, ""))
 
 
 def _driver_effects(node: NodeFacts, changed: Mapping[str, str | None]) -> tuple[str, ...]:

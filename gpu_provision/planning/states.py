@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 
 from gpu_provision.components import labels
 from gpu_provision.diagnose import pods as pod_view
-from gpu_provision.model.cluster import Context, Manifest, NodeFacts, ObjectRef, Target, ref_of
+from gpu_provision.model.cluster import Context, Manifest, ObjectRef, Target, ref_of
 from gpu_provision.model.progress import NodeState, State
+from gpu_provision.planning import attesting
 from gpu_provision.planning.membership import component_of, digest_of
+from gpu_provision.planning.node_writes import node_write
 from gpu_provision.planning.observed import Observed
 from gpu_provision.planning.regrouping import staying, without_regrouping
 from gpu_provision.planning.upgrades import (
@@ -80,6 +82,9 @@ def situation(
     if stay := staying(context.targets, desired, by_key):
         desired = without_regrouping(desired, stay)
         known = {**known, "node_labels": _on_nodes(desired["node_labels"])}
+    if expired := attesting.expired(context, desired, known, observed, by_key):
+        desired = attesting.without_labels(desired, expired)
+        known = {**known, "node_labels": _on_nodes(desired["node_labels"])}
     return Situation(context, desired, observed, by_key, node_labels, known)
 
 
@@ -129,15 +134,24 @@ def states_of(target: Target, seen: Situation) -> dict[str, NodeState]:
         first = next((name for name in ("nfd", "node_labels") if name in parts), "")
         broken = {component: State.FAILED if component == first else State.PENDING for component in parts}
         return {component: _state(component, target, state, NO_NODE) for component, state in broken.items()}
-    standing = ((component, _state_of(component, part, target, seen)) for component, part in parts.items())
-    found = {component: state for component, state in standing if state is not None}
+    found: dict[str, NodeState] = {}
+    for component, part in parts.items():
+        if state := _state_of(component, part, target, seen, found):
+            found[component] = state
     driver = found.get(DRIVER)
     return {component: put_off(state, driver) for component, state in found.items()} if is_kept(driver) else found
 
 
-def _state_of(component: str, part: PerNode, target: Target, seen: Situation) -> NodeState | None:
+def _state_of(
+    component: str, part: PerNode, target: Target, seen: Situation, found: Mapping[str, NodeState]
+) -> NodeState | None:
+    """Return where a component stands on a node, or None if it does not concern it.
+
+    Args:
+        found: Where those before it stand there.
+    """
     if target.name in part.single:
-        return _single_state(component, target, part.single[target.name], seen)
+        return _single_state(component, target, part.single[target.name], seen, found)
     return _daemon_state_of(component, target, part.daemonsets, seen)
 
 
@@ -184,27 +198,29 @@ def _condition(live: Manifest, name: str) -> bool:
     return any(condition["type"] == name and condition["status"] == "True" for condition in conditions)
 
 
-def _single_state(component: str, target: Target, manifest: Manifest, seen: Situation) -> NodeState:
-    if manifest["kind"] == "Node":
-        return _label_state(component, target, manifest)
-    return _validation_state(component, target, manifest, seen)
+def _single_state(
+    component: str, target: Target, manifest: Manifest, seen: Situation, found: Mapping[str, NodeState]
+) -> NodeState:
+    if manifest["kind"] == "Pod":
+        return _validation_state(component, target, manifest, seen)
+    if component == attesting.NAME:
+        return attesting.state_of(target, found, is_told=_is_written(target, manifest, seen))
+    return _label_state(component, target, manifest, seen)
 
 
-def _label_state(component: str, target: Target, manifest: Manifest) -> NodeState:
+def _is_written(target: Target, manifest: Manifest, seen: Situation) -> bool:
+    return target.facts is None or node_write(manifest, target.facts, seen.context.inventory).is_empty
+
+
+def _label_state(component: str, target: Target, manifest: Manifest, seen: Situation) -> NodeState:
     facts = target.facts
-    if facts is None or not label_changes(manifest, facts):
+    if facts is None or _is_written(target, manifest, seen):
         gone = facts is not None and labels.nfd_has_spoken(facts.labels) and not labels.has_gpu(facts.labels)
         reason = f"the inventory declares a GPU ({_gpu_text(target)}), but NFD sees no NVIDIA device on the PCI bus"
         return _state(component, target, *((State.PROGRESSING, reason) if gone else (State.READY, "")))
     if not labels.nfd_has_spoken(facts.labels):
         return _state(component, target, State.PENDING, "waits for Node Feature Discovery to label the node")
     return _state(component, target, State.PROGRESSING, TO_BE_LABELLED)
-
-
-def label_changes(manifest: Manifest, facts: NodeFacts) -> dict[str, str | None]:
-    """Return the labels of a node that are not as a partial Node manifest says; None means: to be removed."""
-    wanted: Mapping[str, str | None] = manifest["metadata"].get("labels", {})
-    return {key: value for key, value in wanted.items() if facts.labels.get(key) != value}
 
 
 def _validation_state(component: str, target: Target, manifest: Manifest, seen: Situation) -> NodeState:

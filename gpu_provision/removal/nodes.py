@@ -16,7 +16,9 @@ from gpu_provision.model.cluster import Manifest
 from gpu_provision.removal.ownership import OURS, hands
 from gpu_provision.rollout import states
 
-_OWN_LABELS = frozenset({labels.DRIVER_GROUP, labels.HOST_DRIVER, labels.CONTAINER_RUNTIME, labels.INVENTORY})
+_OWN_LABELS = frozenset(
+    {labels.DRIVER_GROUP, labels.HOST_DRIVER, labels.CONTAINER_RUNTIME, labels.VALIDATED, labels.INVENTORY}
+)
 _OWN_ANNOTATIONS = frozenset(
     {labels.CORDONED, *(key for key in states.ALL_ANNOTATIONS if key.startswith("gpu-provision.io/"))}
 )
@@ -55,6 +57,7 @@ class OnNode:
         discovered: Keys of labels that Node Feature Discovery wrote.
         annotations: Annotations of ours and of Node Feature Discovery, with their values.
         uncordon: Whether its cordon is ours.
+        taints: Those that stay, if the startup taint goes; None if the node does not have it.
         kept: What stays (``label nvidia.com/gpu.present``) -> who has written it.
     """
 
@@ -64,12 +67,18 @@ class OnNode:
     discovered: tuple[str, ...] = ()
     annotations: Mapping[str, str]
     uncordon: bool = False
+    taints: tuple[Mapping[str, Any], ...] | None = None
     kept: Mapping[str, str]
 
     @property
     def is_clean(self) -> bool:
         """Whether there is nothing to take off."""
-        return not (self.labels or self.discovered or self.annotations or self.uncordon)
+        return not (self.labels or self.discovered or self.annotations or self.uncordon or self.is_freed)
+
+    @property
+    def is_freed(self) -> bool:
+        """Whether the node loses its startup taint: with the stack goes whoever would take it off."""
+        return self.taints is not None
 
     def patch(self) -> dict[str, Any]:
         """Return the merge patch that takes it off, from exactly the node that was looked at."""
@@ -78,7 +87,9 @@ class OnNode:
             "labels": dict.fromkeys((*self.labels, *self.discovered)),
             "annotations": dict.fromkeys(self.annotations),
         }
-        return {"metadata": metadata, **({"spec": {"unschedulable": None}} if self.uncordon else {})}
+        spec: dict[str, Any] = {"unschedulable": None} if self.uncordon else {}
+        spec |= {"taints": [dict(taint) for taint in self.taints] or None} if self.taints is not None else {}
+        return {"metadata": metadata, **({"spec": spec} if spec else {})}
 
 
 def on_node(node: Manifest, stack: Stack) -> OnNode:
@@ -97,6 +108,7 @@ def on_node(node: Manifest, stack: Stack) -> OnNode:
         discovered=tuple(sorted(discovered & present.keys())),
         annotations={key: notes[key] for key in sorted(_annotations(node, stack)) if key in notes},
         uncordon=cordoned,
+        taints=_taints(node) if _may_be_ours(node, stack) else None,
         kept=kept,
     )
 
@@ -158,6 +170,13 @@ def _discovered(metadata: Mapping[str, Any], book: str, prefix: str) -> Iterator
     """Yield the keys that one of Node Feature Discovery's books lists; it leaves its own prefix out."""
     listed = str((metadata.get("annotations") or {}).get(book, ""))
     yield from (name if "/" in name else f"{prefix}{name}" for name in listed.split(",") if name)
+
+
+def _taints(node: Manifest) -> tuple[Mapping[str, Any], ...] | None:
+    """Return the taints that a node keeps; None if it does not have the startup taint, whose key is ours alone."""
+    present = tuple(node.get("spec", {}).get("taints") or ())
+    others = tuple(taint for taint in present if taint.get("key") != labels.NOT_VALIDATED)
+    return None if len(others) == len(present) else others
 
 
 def _cordon(node: Manifest) -> tuple[bool, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from gpu_provision.components import labels
 from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import Finding
 from gpu_provision.model.plan import Action, Change, FieldChange
@@ -151,6 +152,7 @@ def _node_change(node: OnNode) -> Change:
         *(FieldChange(f'metadata.labels."{key}"', value, None) for key, value in node.labels.items()),
         *(FieldChange(f'metadata.annotations."{key}"', value, None) for key, value in node.annotations.items()),
         *((FieldChange("spec.unschedulable", True, None),) if node.uncordon else ()),  # noqa: FBT003 - a value
+        *((FieldChange("spec.taints", labels.NOT_VALIDATED, None),) if node.is_freed else ()),
     )
     found = len(node.discovered)
     effects = (f"removes {found} labels of Node Feature Discovery",) if found else ()

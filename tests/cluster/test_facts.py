@@ -88,3 +88,11 @@ def test_the_distribution_is_read_off_the_kubelets_version(
     """MicroK8s' kubelet says nothing, but its nodes have a label."""
     node = {"metadata": {"name": "a", "labels": labels}, "status": {"nodeInfo": {"kubeletVersion": version}}}
     assert node_facts(node).distribution == distribution
+
+
+def test_a_node_has_a_version_only_while_it_has_the_startup_taint() -> None:
+    """Else a node that was written and is as it was would count as another one."""
+    taint, other = {"key": "gpu-provision.io/not-validated", "effect": "NoSchedule"}, {"key": "team"}
+    live = {"metadata": {"name": "n", "resourceVersion": "7"}, "spec": {"taints": [other, taint]}}
+    assert (node_facts(live).taints, node_facts(live).revision) == ((other, taint), "7")
+    assert node_facts({**live, "spec": {"taints": [other]}}).revision == ""

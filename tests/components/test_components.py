@@ -87,10 +87,10 @@ def test_components_stand_in_dependency_order() -> None:
         seen.add(component.name)
 
 
-def test_components_are_the_twelve_of_the_design_and_dcgm_is_off() -> None:
-    """Off by default, as in the reference: the exporter has an engine built in."""
-    assert len(COMPONENTS) == 12
-    assert list(desired(builders.context())) == [name for name in NAMES if name != "dcgm"]
+def test_components_are_the_thirteen_of_the_design_and_two_are_off() -> None:
+    """DCGM as in the reference, since the exporter has an engine built in; the startup taint until somebody asks."""
+    assert len(COMPONENTS) == 13
+    assert list(desired(builders.context())) == [name for name in NAMES if name not in {"dcgm", "startup_taint"}]
 
 
 def test_a_component_that_is_off_passes_its_requirements_on() -> None:
@@ -253,7 +253,7 @@ def shuffled(value: Any, seed: int) -> Any:
 def test_offline_and_online_differ_only_in_what_nodes_alone_know() -> None:
     """A rendered folder is what a run applies, but for validations, which name a machine and its boot."""
     offline, online = desired(builders.context()), desired(builders.context(facts=builders.fleet()))
-    for name in set(NAMES) - {"driver_validation", "device_plugin_validation", "dcgm"}:
+    for name in set(NAMES) - {"driver_validation", "device_plugin_validation", "dcgm", "startup_taint"}:
         assert offline[name] == online[name]
 
 

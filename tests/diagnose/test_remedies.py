@@ -21,6 +21,7 @@ from gpu_provision.model.progress import NodeState, State
         ("the inventory declares 8 x H100, the node offers 7 nvidia.com/gpu to pods", "GP504"),
         ("Failed to allocate device vector A (error code no CUDA-capable device is detected)!", "GP503"),
         ("not gone after 20 s (pod_deletion.timeout_seconds): ml/web: the disruption budget web needs 1", "GP501"),
+        ("Unschedulable: 1 node(s) had untolerated taint {gpu-provision.io/not-validated: }", "GP512"),
         ("something nobody has seen before", "GP500"),
     ],
 )

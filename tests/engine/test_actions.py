@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from gpu_provision.components import labels
 from gpu_provision.engine.actions import HarvestPod, LabelNode, RemovePod, StartPod, Step, next_steps
-from gpu_provision.model.cluster import Manifest
+from gpu_provision.model.cluster import ClusterFacts, Manifest
+from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.progress import NodeState, State
+from gpu_provision.model.specs import StartupTaintSpec
 from gpu_provision.planning.states import Key, states
 from gpu_provision.rollout.observe import DRIVER_POD
-from tests.components.builders import fleet
+from tests.components.builders import fleet, inventory, specs
 from tests.planning.builders import Stack, labelled, outdated, terminating, validation_pod, with_node
 
 
@@ -115,3 +118,57 @@ def test_other_daemons_roll_by_themselves() -> None:
     stack = Stack()
     stack.put(outdated(stack.pod("gfd", "t4-1")))
     assert steps(stack) == []
+
+
+_TAINTS = ({"key": "team", "effect": "NoSchedule"}, {"key": labels.NOT_VALIDATED, "effect": "NoSchedule"})
+
+
+def asking(*, enabled: bool = True) -> Inventory:
+    return inventory(specs=specs(startup_taint=StartupTaintSpec(enabled=enabled)))
+
+
+def tainted(stack: Stack, node: str = "t4-1", **fields: Any) -> ClusterFacts:
+    """The facts of a stack with a node that still has the startup taint, beside another."""
+    return with_node(stack.context.facts, node, taints=_TAINTS, revision="7", **fields)
+
+
+def test_a_validated_node_loses_its_taint_with_the_write_of_its_label() -> None:
+    """Of exactly the node that was looked at: other taints are not ours to lose."""
+    chosen = asking()
+    stack = Stack(chosen, labelled(chosen=chosen))
+    written = [step for step in steps(Stack(chosen, tainted(stack))) if isinstance(step, LabelNode)]
+    assert [step.key for step in written] == [("startup_taint", name) for name in ("h100-1", "t4-1", "t4-2")]
+    (content,) = written[1].labels
+    assert written[1].patch() == {
+        "metadata": {"uid": "uid-of-t4-1", "labels": dict([content]), "resourceVersion": "7"},
+        "spec": {"taints": [_TAINTS[0]]},
+    }
+    assert written[2].patch() == {"metadata": {"uid": "uid-of-t4-2", "labels": dict([content])}}
+
+
+def test_a_node_that_is_not_validated_keeps_its_taint() -> None:
+    chosen = asking()
+    stack = Stack(chosen, tainted(Stack(chosen, labelled(chosen=chosen))))
+    forgotten(stack)
+    assert [step.ref.name for step in steps(stack) if isinstance(step, LabelNode)] == ["h100-1", "t4-2"]
+
+
+def test_what_the_settler_holds_back_is_not_written() -> None:
+    """Such as a node on which the API server has refused it."""
+    chosen = asking()
+    stack = Stack(chosen, tainted(Stack(chosen, labelled(chosen=chosen))))
+    seen = stack.situation
+    failed = {
+        key: replace(state, state=State.FAILED, reason="denied") if key[0] == "startup_taint" else state
+        for key, state in states(seen).items()
+    }
+    assert list(next_steps(seen, failed, stale=(), harvested=())) == []
+
+
+def test_where_it_is_off_a_taint_goes_before_node_feature_discovery_has_spoken() -> None:
+    """Its worker does not tolerate the taint then, so it never would."""
+    chosen = asking(enabled=False)
+    stack = Stack(chosen, tainted(Stack(chosen), labels={}))
+    (step,) = (step for step in steps(stack) if isinstance(step, LabelNode))
+    assert (step.key, step.labels) == (("node_labels", "t4-1"), ())
+    assert step.patch()["spec"] == {"taints": [_TAINTS[0]]}

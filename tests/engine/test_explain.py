@@ -5,10 +5,12 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
 from gpu_provision.cluster.client import Cluster
 from gpu_provision.engine.explain import explain
 from gpu_provision.engine.run import Outcome
-from gpu_provision.model.cluster import ObjectRef
+from gpu_provision.model.cluster import NodeFacts, ObjectRef
 from gpu_provision.model.findings import Finding, ProvisionError
 from gpu_provision.model.history import Record
 from gpu_provision.model.plan import Plan
@@ -92,3 +94,14 @@ def test_a_deployment_is_explained_by_its_own_pod_whatever_node_that_is_on() -> 
     assert found.what == "gfd failed: the node's container runtime cannot set up the pod"
     assert "open /etc/hosts: no such file" in found.evidence
     assert found.where == "pod gfd-x"
+
+
+@pytest.mark.parametrize(("key", "told"), [("gpu-provision.io/not-validated", ["GP511"]), ("team", [])])
+def test_nodes_that_keep_their_startup_taint_are_told(key: str, told: list[str]) -> None:
+    node = NodeFacts(name="t4-1", taints=({"key": key, "effect": "NoSchedule"},))
+    seen = SimpleNamespace(context=SimpleNamespace(targets=(SimpleNamespace(name="t4-1", facts=node),)))
+    state = NodeState(component="startup_taint", node="t4-1", state=State.READY, reason="not validated yet")
+    outcome = Outcome(RunResult(states=(state,)), cast("Situation", seen), cast("Plan", None), Record(id="x"))
+    found = explain(cast("Cluster", None), outcome)
+    assert [finding.code for finding in found] == told
+    assert all("kubectl taint node t4-1 gpu-provision.io/not-validated-" in finding.fix for finding in found)

@@ -119,6 +119,13 @@ def test_a_validation_that_finds_all_gpus_in_use_fails_no_run() -> None:
     assert (settled.state, settled.reason) == (State.READY, NOT_VALIDATED)
 
 
+def test_what_rests_on_a_validation_that_is_put_off_is_put_off_as_well() -> None:
+    """At once, and without an end: a node in use is not told to be validated, and fails nothing."""
+    waiting = (State.PENDING, f"1 {BUSY}")
+    settled = settler().settle(raw(driver=READY, toolkit=(State.READY, NOT_VALIDATED), plugin=waiting), 0)
+    assert (settled["plugin", "a"].state, settled["plugin", "a"].reason) == (State.READY, NOT_VALIDATED)
+
+
 def test_a_clock_pauses_while_a_requirement_is_away() -> None:
     """A driver that somebody restarts in the middle does not use up the toolkit's time, nor grant it more."""
     clock, starting = settler(), (State.PROGRESSING, "Init:0/1")

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from gpu_provision.cluster.observe import NODE
 from gpu_provision.cluster.watching import Mirror
-from gpu_provision.components.labels import DEPLOY_DRIVER, HOST_DRIVER
+from gpu_provision.components.labels import DEPLOY_DRIVER, HOST_DRIVER, VALIDATED
 from gpu_provision.engine.reading import Reading
 from gpu_provision.engine.view import View
 from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, Target
@@ -70,12 +72,13 @@ def test_what_was_read_counts_for_the_whole_run() -> None:
     assert seen(looking, 2, driver="true")[DEPLOY_DRIVER] == "pre-installed"
 
 
-def test_what_a_rollout_writes_on_a_node_makes_no_manifest_anew() -> None:
-    """A thousand nodes go through ten states each."""
+@pytest.mark.parametrize("key", [STATE, VALIDATED])
+def test_what_a_run_writes_on_nodes_one_by_one_makes_no_manifest_anew(key: str) -> None:
+    """A thousand nodes go through ten states of a rollout each, and are told to be validated."""
     looking, mirror = view(""), Showing()
 
-    def desired(version: int, state: str) -> Desired:
-        found = {**nfd_labels(), STATE: state}
+    def desired(version: int, value: str) -> Desired:
+        found = {**nfd_labels(), key: value}
         mirror.node = {"metadata": {"name": "t4-1", "uid": "u", "resourceVersion": str(version), "labels": found}}
         return looking.look(mirror, {}, {}).desired
 

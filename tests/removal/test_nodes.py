@@ -124,3 +124,23 @@ def test_all_of_it_is_one_patch_of_the_node_that_was_looked_at() -> None:
         },
         "spec": {"unschedulable": None},
     }
+
+
+@pytest.mark.parametrize(
+    ("others", "stay"), [((), None), (({"key": "team", "effect": "NoSchedule"},),) * 2], ids=["alone", "beside others"]
+)
+def test_the_startup_taint_goes_whoever_gave_it(others: tuple[dict[str, str], ...], stay: Any) -> None:
+    """A kubelet did; nobody else would ever take it off."""
+    live = node()
+    live["spec"]["taints"] = [*others, {"key": labels.NOT_VALIDATED, "effect": "NoSchedule"}]
+    found = on_node(live, stack())
+    assert not found.is_clean
+    assert found.patch()["spec"] == {"taints": list(stay) if stay else None}
+    live["spec"]["taints"] = list(others)
+    assert "spec" not in on_node(live, stack()).patch()
+
+
+def test_the_startup_taint_of_another_stacks_node_stays() -> None:
+    live = node({labels.INVENTORY: "other"}, marked=False)
+    live["spec"]["taints"] = [{"key": labels.NOT_VALIDATED, "effect": "NoSchedule"}]
+    assert on_node(live, stack()).is_clean

@@ -1,0 +1,75 @@
+"""Startup taint: a node registers with it, and loses it once all of its validations have passed.
+
+The manifests are partial Nodes with the label that names what was validated; whoever writes it takes the taint off in
+the same write, see `gpu_provision.planning.attesting`. A node that nobody has seen yet gets none: nothing is validated.
+"""
+
+from __future__ import annotations
+
+from gpu_provision.components import codes, labels, validations
+from gpu_provision.components.node_labels import able_to_run
+from gpu_provision.components.objects import digest
+from gpu_provision.components.targets import claims, unclaimed
+from gpu_provision.model.cluster import Context, Manifest, Target
+from gpu_provision.model.findings import Finding, Severity
+from gpu_provision.model.inventory import Inventory
+from gpu_provision.model.specs import StartupTaintSpec
+
+NAME = "startup_taint"
+TITLE = "Startup taint"
+REQUIRES: tuple[str, ...] = ("driver", "driver_validation", "device_plugin_validation")
+
+
+def spec(inventory: Inventory) -> StartupTaintSpec | None:
+    """Return the spec, or None if nodes take pods before they are validated."""
+    return inventory.specs.startup_taint if inventory.specs.startup_taint.enabled else None
+
+
+def manifests(_spec: StartupTaintSpec, context: Context) -> list[Manifest]:
+    """Return a partial Node per target that is validated."""
+    able = able_to_run(context, "container-toolkit")
+    return [_node(target, validated_content(target, context)) for target in able if target.facts]
+
+
+def problems(_spec: StartupTaintSpec, context: Context) -> tuple[Finding, ...]:
+    """Return the nodes of ours, and the GPU nodes of nobody, where nothing is validated, so that the taint stays."""
+    others = {target.name for target in context.others}
+    freed = others.union(target.name for target in able_to_run(context, "container-toolkit"))
+    known = {*claims(context.inventory, context.facts), *unclaimed(context.inventory, context.facts)}
+    return tuple(
+        _stays_tainted(node.name)
+        for node in context.facts.nodes
+        if node.name in known - freed and any(taint.get("key") == labels.NOT_VALIDATED for taint in node.taints)
+    )
+
+
+def _stays_tainted(node: str) -> Finding:
+    return Finding(
+        code=codes.STAYS_TAINTED,
+        what=f"{node} has the startup taint, and nothing will take it off",
+        where=f"Node {node}",
+        evidence="no validation runs there: no pool with a GPU has the node, or a label keeps the stack's pods off",
+        consequence=f"no pod is started there that does not tolerate {labels.NOT_VALIDATED}",
+        fix=f"kubectl taint node {node} {labels.NOT_VALIDATED}- and let only nodes that are validated register with it",
+        severity=Severity.WARNING,
+    )
+
+
+def validated_content(target: Target, context: Context) -> str:
+    """Return a digest of what validations of a node show to work: equal for nodes with equal content."""
+    specs, gpu = context.inventory.specs, target.pool.gpu
+    plugin = specs.device_plugin
+    return digest(
+        {
+            "driver": validations.driver_of(target),
+            "toolkit": validations.toolkit_image(context),
+            "device_plugin": plugin.image.reference if plugin.enabled else "",
+            "validator": specs.validator.image.reference,
+            "gpus": gpu.count if gpu else 0,
+        }
+    )
+
+
+def _node(target: Target, content: str) -> Manifest:
+    metadata = {"name": target.name, "labels": {labels.VALIDATED: content}}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": metadata}

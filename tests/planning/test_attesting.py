@@ -1,0 +1,235 @@
+"""When a node says that it is validated, and when it no longer does."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gpu_provision.components import labels
+from gpu_provision.model.cluster import Manifest
+from gpu_provision.model.inventory import Inventory
+from gpu_provision.model.plan import Plan
+from gpu_provision.model.progress import NodeState, State
+from gpu_provision.model.specs import StartupTaintSpec
+from gpu_provision.planning.attesting import NAME, TO_BE_TOLD
+from gpu_provision.planning.plan import plan
+from gpu_provision.planning.states import states
+from gpu_provision.planning.upgrades import NOT_RUN
+from tests.components.builders import inventory, specs
+from tests.planning.builders import (
+    Stack,
+    labelled,
+    outdated,
+    relabelled,
+    terminating,
+    validation_pod,
+    with_node,
+)
+
+NODE, DRIVER_PROOF, PLUGIN_PROOF = "t4-1", "driver_validation", "device_plugin_validation"
+TAINT = {"key": labels.NOT_VALIDATED, "effect": "NoSchedule"}
+OTHER = {"key": "example.com/team", "value": "a", "effect": "NoSchedule"}
+CORDON = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+
+
+def asking(*, enabled: bool = True, **fields: Any) -> Inventory:
+    """Return an inventory with the startup taint on, or off."""
+    return inventory(specs=specs(startup_taint=StartupTaintSpec(enabled=enabled)), **fields)
+
+
+def stack(*, told: bool = True, tainted: bool = False, enabled: bool = True, **node: Any) -> Stack:
+    """Return a stack in which all has passed, and one node of it.
+
+    Args:
+        told: Whether the nodes say so.
+        tainted: Whether the node still has the startup taint.
+    """
+    chosen = asking(enabled=enabled)
+    facts = labelled(chosen=chosen)
+    content = {item["metadata"]["name"]: item["metadata"]["labels"] for item in Stack(asking()).desired[NAME]}
+    nodes = tuple(
+        replace(each, labels={**each.labels, **(content.get(each.name, {}) if told else {})}) for each in facts.nodes
+    )
+    taints = (CORDON, TAINT, OTHER) if tainted else (OTHER,)
+    return Stack(chosen, with_node(replace(facts, nodes=nodes), NODE, taints=taints, **node))
+
+
+def forget(made: Stack, component: str = DRIVER_PROOF) -> Manifest:
+    """Forget that a validation has passed; return what is to run again."""
+    del made.passed[component, NODE]
+    return next(item for item in made.validations(component) if NODE in item["metadata"]["name"])
+
+
+def state(made: Stack) -> NodeState:
+    return states(made.situation)[NAME, NODE]
+
+
+def label_for_now(made: Stack, node: str = NODE) -> Any:
+    """Return what the labels of a node say of its validation, as desired for now: ``...`` for nothing."""
+    found = made.situation.desired["node_labels"]
+    wanted = next(item["metadata"]["labels"] for item in found if item["metadata"]["name"] == node)
+    return wanted.get(labels.VALIDATED, ...)
+
+
+def changes(made: Stack) -> dict[str, Any]:
+    """Return the changed fields of the node, as a plan has them: path -> new value."""
+    found: Plan = plan(made.context, made.desired, made.observed)
+    return {
+        field.path: field.new
+        for change in found.changes
+        if change.ref.kind == "Node" and change.ref.name == NODE
+        for field in change.fields
+    }
+
+
+def test_a_node_that_says_what_has_passed_needs_no_write() -> None:
+    made = stack()
+    assert state(made).state is State.READY
+    assert changes(made) == {}
+    assert label_for_now(made) is ...
+
+
+def test_a_node_is_to_say_so_once_all_has_passed() -> None:
+    made = stack(told=False, tainted=True)
+    assert (state(made).state, state(made).reason) == (State.PROGRESSING, TO_BE_TOLD)
+    assert changes(made).keys() == {f'metadata.labels."{labels.VALIDATED}"', f"spec.taints[{labels.NOT_VALIDATED}]"}
+
+
+def test_a_taint_that_comes_back_to_a_validated_node_goes_again() -> None:
+    made = stack(tainted=True)
+    assert state(made).reason == TO_BE_TOLD
+    assert changes(made) == {f"spec.taints[{labels.NOT_VALIDATED}]": None}
+
+
+@pytest.mark.parametrize("missing", [DRIVER_PROOF, PLUGIN_PROOF])
+def test_nothing_is_said_while_any_validation_is_to_run(missing: str) -> None:
+    made = stack(told=False, tainted=True)
+    forget(made, missing)
+    assert (state(made).state, state(made).reason) == (State.PENDING, NOT_RUN)
+
+
+def test_a_validation_that_waits_for_a_gpu_tells_why() -> None:
+    """The settler knows by the words that a node in use has failed nothing."""
+    made = stack(told=False)
+    unschedulable = {"type": "PodScheduled", "status": "False", "message": "1 Insufficient nvidia.com/gpu."}
+    made.put(validation_pod(forget(made, PLUGIN_PROOF), "Pending", conditions=[unschedulable]))
+    assert state(made).state is State.PENDING
+    assert "Insufficient nvidia.com/gpu" in state(made).reason
+
+
+def test_a_driver_that_is_not_ready_says_nothing_of_the_node() -> None:
+    """Such as one that is only configured otherwise, or in the middle of its rollout."""
+    made = stack(told=False)
+    made.put(outdated(made.pod("driver", NODE)))
+    assert (state(made).state, state(made).reason) == (State.PENDING, NOT_RUN)
+
+
+def reboot(made: Stack) -> None:
+    """The machine comes back: what has passed was of another boot, the driver starts."""
+    forget(made)
+    forget(made, PLUGIN_PROOF)
+    made.put({**made.pod("driver", NODE), "status": {"phase": "Running"}})
+
+
+def replaced(made: Stack) -> None:
+    """A rollout has deleted the driver's pod."""
+    forget(made)
+    made.put(terminating(outdated(made.pod("driver", NODE))))
+
+
+def restarted(made: Stack) -> None:
+    """A rollout has brought the driver, the toolkit is still to follow."""
+    forget(made)
+    made.put({**made.pod("driver", NODE), "status": {"phase": "Running"}})
+    made.put(relabelled(made.pod("toolkit", NODE)))
+
+
+def waiting(made: Stack) -> None:
+    """The node's turn in the rollout is still to come."""
+    forget(made)
+    made.put(outdated(made.pod("driver", NODE)))
+
+
+def behind(made: Stack) -> None:
+    """The toolkit's pods are replaced one after the other."""
+    forget(made)
+    made.put(relabelled(made.pod("toolkit", NODE)))
+
+
+def failed(made: Stack) -> None:
+    """What ran is replaced, and does not work."""
+    made.put(validation_pod(forget(made), "Failed"))
+
+
+def unrecorded(made: Stack) -> None:
+    """A run was killed between a validation's success and its record."""
+    made.put(validation_pod(forget(made), "Succeeded"))
+
+
+@pytest.mark.parametrize("happens", [reboot, replaced, restarted, failed])
+def test_a_label_goes_as_soon_as_what_it_says_does_not_run_any_more(happens: Any) -> None:
+    made = stack()
+    happens(made)
+    assert label_for_now(made) is None
+    assert states(made.situation)["node_labels", NODE].state is State.PROGRESSING
+    assert label_for_now(made, "t4-2") is ...
+
+
+@pytest.mark.parametrize("happens", [waiting, behind, unrecorded])
+def test_a_label_stays_while_what_was_validated_runs(happens: Any) -> None:
+    """Else every node of a fleet would lose it at once, and get it back only with the end of a rollout."""
+    made = stack()
+    happens(made)
+    assert label_for_now(made) is ...
+    assert states(made.situation)["node_labels", NODE].state is State.READY
+
+
+def test_a_node_that_keeps_its_driver_keeps_its_label_and_needs_no_write() -> None:
+    """A plan that says otherwise would never be empty."""
+    made = stack()
+    facts = next(each for each in made.context.facts.nodes if each.name == NODE)
+    skip = {"nvidia.com/gpu-driver-upgrade.skip": "true", labels.VALIDATED: "of-earlier-content"}
+    made = Stack(asking(), with_node(made.context.facts, NODE, labels={**facts.labels, **skip}))
+    waiting(made)
+    assert state(made).state is State.READY
+    assert changes(made) == {}
+
+
+def test_a_label_that_somebody_writes_is_put_right() -> None:
+    made = stack()
+    facts = next(each for each in made.context.facts.nodes if each.name == NODE)
+    made = Stack(asking(), with_node(made.context.facts, NODE, labels={**facts.labels, labels.VALIDATED: "yes"}))
+    assert state(made).reason == TO_BE_TOLD
+
+
+def test_a_node_on_which_nothing_is_validated_says_nothing() -> None:
+    """By a user's label; the taint stays, which a finding of the plan tells."""
+    made = stack()
+    facts = next(each for each in made.context.facts.nodes if each.name == NODE)
+    made = Stack(
+        asking(), with_node(made.context.facts, NODE, labels={**facts.labels, labels.DEPLOY_OPERANDS: "false"})
+    )
+    assert (NAME, NODE) not in states(made.situation)
+    assert label_for_now(made) is None
+
+
+def test_where_it_is_off_label_and_taint_go_and_nothing_has_to_pass() -> None:
+    """Nobody else would ever take the taint off."""
+    made = stack(enabled=False, tainted=True)
+    forget(made)
+    assert changes(made) == {
+        f'metadata.labels."{labels.VALIDATED}"': None,
+        f"spec.taints[{labels.NOT_VALIDATED}]": None,
+    }
+    assert NAME not in made.desired
+
+
+def test_a_node_that_leaves_the_inventory_loses_both() -> None:
+    before = stack(tainted=True)
+    left = asking(nodes=tuple(node for node in inventory().nodes if node.name != NODE))
+    assert changes(Stack(left, before.context.facts)).keys() >= {
+        f'metadata.labels."{labels.VALIDATED}"',
+        f"spec.taints[{labels.NOT_VALIDATED}]",
+    }
