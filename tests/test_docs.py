@@ -16,7 +16,7 @@ from tests.documents import CHECKOUT, TAGS, Reader, blocks
 
 PAGES = sorted(
     str(path.relative_to(CHECKOUT))
-    for folder in (".", "docs", "examples", "examples/infra-repo", "examples/operator")
+    for folder in (".", "docs", "examples", "examples/infra-repo", "examples/operator", "examples/startup-taint")
     for path in (CHECKOUT / folder).glob("*.md")
 )
 pytestmark = pytest.mark.xdist_group("docs")  # one reader, one worker

@@ -41,6 +41,16 @@ def test_the_infrastructure_repository_works_both_ways(reader: Reader) -> None:
     assert "h100-1 NVIDIA-H100-80GB-HBM3 ready" in told
 
 
+@pytest.mark.real
+def test_no_node_takes_a_pod_before_it_is_validated(reader: Reader) -> None:
+    """The Job waits for the first node that is; both end without the taint, and say the same of themselves."""
+    told = reader.follow("examples/startup-taint/README.md")
+    assert told.count("gpu-provision.io/not-validated") == 2
+    assert "job.batch/cuda-vectoradd condition met" in told
+    values = {line.split()[-1] for line in told.splitlines() if line.startswith("t4-") and "Ready" in line}
+    assert len(values) == 1, told
+
+
 def test_the_operator_keeps_a_stack_on_the_sandbox(reader: Reader) -> None:
     """Installed from files, with the controller beside the sandbox, and removed again."""
     told = reader.follow("examples/operator/README.md")

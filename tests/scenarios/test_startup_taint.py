@@ -1,0 +1,147 @@
+"""Nodes that register with the startup taint: a user's pods come only once the node is validated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.scenarios.test_operator import Home
+from tests.scenarios.world import World, default_fleet
+
+pytestmark = pytest.mark.real
+
+TAINT, LABEL = "gpu-provision.io/not-validated", "gpu-provision.io/validated"
+OTHER = {"key": "example.com/spot", "effect": "PreferNoSchedule"}
+NEW, OLD = "580.178.04", "580.126.20"
+Make = Callable[..., World]
+
+
+def fleet() -> dict[str, Any]:
+    """Return the key of the default fleet whose kubelets register GPU nodes with the startup taint, and another one."""
+    taints = [{"key": TAINT, "effect": "NoSchedule"}, OTHER]
+    return {"nodes": [{**node, "taints": taints} if "gpu" in node else node for node in default_fleet()["nodes"]]}
+
+
+def node(world: World, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = world.json("node", name)
+    return found
+
+
+def is_tainted(world: World, name: str) -> bool:
+    """Whether a node has the startup taint; the other one has to be there in any case."""
+    keys = [taint["key"] for taint in node(world, name)["spec"].get("taints", [])]
+    assert OTHER["key"] in keys
+    return TAINT in keys
+
+
+def told(world: World, name: str) -> str:
+    """Return what a node says was validated; empty for nothing."""
+    return str(node(world, name)["metadata"]["labels"].get(LABEL, ""))
+
+
+def submit_training(world: World, name: str) -> None:
+    """Let a user ask for a GPU of one node."""
+    container = {"name": "main", "image": "example.com/training:1", "resources": {"limits": {"nvidia.com/gpu": 1}}}
+    spec = {"containers": [container], "nodeSelector": {"kubernetes.io/hostname": name}}
+    metadata = {"name": f"training-{name}", "namespace": "default"}
+    world.submit({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+
+
+def training(world: World, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = world.json("pod", "-n", "default", f"training-{name}")
+    return found
+
+
+def scheduled(pod: dict[str, Any]) -> dict[str, Any]:
+    """Return whether a pod has found its node, and when or why not."""
+    conditions = pod.get("status", {}).get("conditions", ())
+    return next((each for each in conditions if each["type"] == "PodScheduled"), {"status": "", "message": ""})
+
+
+def last_proof(world: World, name: str) -> str:
+    """Return when the last validation of a node ended."""
+    pods = world.json("pods", "-n", "gpu-operator-resources", "-l", "app=nvidia-device-plugin-validation")["items"]
+    (proof,) = (pod for pod in pods if pod["spec"]["nodeName"] == name)
+    return str(proof["status"]["containerStatuses"][0]["state"]["terminated"]["finishedAt"])
+
+
+def test_a_users_pod_starts_only_once_its_node_is_validated(new_world: Make) -> None:
+    """Where that fails the taint stays, and both the pod and the status say why."""
+    world = new_world(**fleet())
+    for name in ("t4-1", "t4-2"):
+        submit_training(world, name)
+    world.fault({"fault": "vectoradd-fails", "node": "t4-2"})
+    world.settings(startup_taint={"enabled": True})
+    run = world.apply("--cluster-only")
+    assert run.code == 1, run.text
+    assert "GP511" in run.text, run.text
+
+    pod = world.until(lambda: found if (found := training(world, "t4-1")).get("status", {}).get("startTime") else None)
+    assert scheduled(pod)["lastTransitionTime"] >= last_proof(world, "t4-1")
+    assert not is_tainted(world, "t4-1")
+    assert told(world, "t4-1")
+    assert told(world, "t4-1") != told(world, "h100-1")
+
+    assert is_tainted(world, "t4-2")
+    assert not told(world, "t4-2")
+    assert TAINT in scheduled(training(world, "t4-2"))["message"]
+    rows = {row["node"]: row for row in world.status()["nodes"]}
+    assert rows["t4-2"]["reason"].endswith("has the startup taint"), rows["t4-2"]
+
+    world.fault()
+    world.apply("--cluster-only", check=True)
+    assert not is_tainted(world, "t4-2")
+    assert told(world, "t4-2") == told(world, "t4-1")
+    written = len(world.writes())
+    world.apply("--cluster-only", check=True)
+    assert len(world.writes()) == written, "a second run writes nothing"
+
+
+def test_the_label_follows_what_is_declared_and_goes_with_it(new_world: Make) -> None:
+    world = new_world(**fleet())
+    world.settings(startup_taint={"enabled": True}, driver={"version": OLD})
+    world.apply("--cluster-only", check=True)
+    before = told(world, "t4-1")
+    world.settings(driver={"version": NEW})
+    world.apply("--cluster-only", check=True)
+    assert told(world, "t4-1") not in {"", before}
+    assert told(world, "t4-1") == told(world, "t4-2")
+
+    world.kubectl("taint", "node", "t4-1", f"{TAINT}:NoSchedule")
+    world.settings(startup_taint={"enabled": False})
+    world.apply("--cluster-only", check=True)
+    assert not is_tainted(world, "t4-1")
+    assert not told(world, "t4-1")
+
+    world.settings(startup_taint={"enabled": True})
+    world.apply("--cluster-only", check=True)
+    assert told(world, "t4-1")
+    world.kubectl("taint", "node", "t4-1", f"{TAINT}:NoSchedule")
+    world.give_rights("--destroy")
+    world.cli("destroy", "--yes", "--cluster-only", "-i", str(world.inventory), check=True)
+    assert not is_tainted(world, "t4-1")
+    assert not told(world, "t4-1")
+
+
+def test_a_controller_frees_nodes_and_takes_a_label_back_that_does_not_hold_any_more(new_world: Make) -> None:
+    """A node that has rebooted proves itself anew; a label that somebody removes comes back."""
+    world = new_world(**fleet())
+    submit_training(world, "t4-1")
+    home = Home(world)
+    home.controller()
+    home.declare(startup_taint={"enabled": True})
+    home.until("Ready")
+    assert not any(is_tainted(world, name) for name in ("t4-1", "t4-2", "h100-1"))
+    world.until(lambda: training(world, "t4-1").get("status", {}).get("startTime"))
+    content = told(world, "t4-2")
+
+    world.kubectl("label", "node", "t4-2", f"{LABEL}-")
+    world.until(lambda: told(world, "t4-2") == content)
+
+    world.fault({"fault": "vectoradd-fails", "node": "t4-2"}, {"fault": "node-reboots", "node": "t4-2"})
+    world.until(lambda: not told(world, "t4-2"))
+    world.fault()
+    world.until(lambda: told(world, "t4-2") == content)
+    assert not is_tainted(world, "t4-2"), "nobody puts the taint back"
