@@ -13,7 +13,7 @@ from tests.real.control_plane import Site, control_plane, given, missing
 from tests.scenarios.on_given import GivenCluster
 from tests.scenarios.on_real import Cluster, OwnCluster, RealWorld
 from tests.scenarios.on_sandbox import SandboxWorld
-from tests.scenarios.world import OPERATOR, World, with_spare_nodes
+from tests.scenarios.world import ADOPTER, OPERATOR, World, with_spare_nodes
 
 Make = Callable[..., World]
 
@@ -42,7 +42,7 @@ def _cluster(folder: Path) -> Iterator[Cluster]:
         return
     if reason := missing():
         pytest.skip(reason)
-    with control_plane(folder / "plane", Site(users={OPERATOR: ""})) as plane:
+    with control_plane(folder / "plane", Site(users={OPERATOR: "", ADOPTER: ""})) as plane:
         yield OwnCluster(plane)
 
 

@@ -17,7 +17,7 @@ import yaml
 from tests.adoption.chart import NAMESPACE, Operator, driver_pods, install
 from tests.answers import Answer
 from tests.scenarios.conftest import Open
-from tests.scenarios.world import World
+from tests.scenarios.world import ADOPTER, World
 
 pytestmark = pytest.mark.xdist_group("adoption")  # one world, one worker
 
@@ -39,11 +39,11 @@ class Cluster:
     def __init__(self, world: World) -> None:
         """Nothing is written."""
         self.world, self.inventory = world, world.folder / "gpu.yaml"
-        self.kubeconfig = world.kubeconfig_of("adopter")
+        self.kubeconfig = world.kubeconfig_of(ADOPTER)
 
     def is_given_its_rights(self) -> None:
         """Let the administrator apply what rbac prints for an adoption."""
-        words = ("rbac", "-i", str(self.inventory), "--adopt", "--user", "adopter")
+        words = ("rbac", "-i", str(self.inventory), "--adopt", "--user", ADOPTER)
         self.world.kubectl("apply", "-f", "-", stdin=self.world.cli(*words, check=True).out)
 
     def command(self, *arguments: str) -> tuple[str, ...]:

@@ -23,6 +23,8 @@ _BIN = Path(sys.executable).parent
 COMMAND_SECONDS = 300
 OPERATOR = "system:serviceaccount:gpu-operator:gpu-provision-operator"
 """The controller's account, as an API server calls it."""
+ADOPTER = "adopter"
+"""Somebody with the rights for an adoption, and no others."""
 
 SPARE_NODES = 8
 """GPU nodes of every fleet that no inventory names at first."""
