@@ -13,8 +13,10 @@ from gpu_provision.cli.limits import limited
 from gpu_provision.cli.overrides import with_timeout
 from gpu_provision.hosts.result import HostOutcome, HostsResult
 from gpu_provision.inventory import load
+from gpu_provision.model.cluster import ObjectRef
 from gpu_provision.model.findings import ExitCode, Finding, UsageError
 from gpu_provision.model.history import Ending, History, Record
+from gpu_provision.model.plan import Action, Change
 from gpu_provision.report.documents import output_schema
 from tests.cli.harness import PROD, SANDBOX, Fakes, Run, plan_of
 
@@ -191,6 +193,13 @@ def test_validating_gpus_refuses_a_cluster_that_is_not_as_declared(run: Run, fak
     fakes.plan = plan_of()
     assert run("validate", "-i", SANDBOX, "--gpus").code == ExitCode.OK
     assert fakes.applied == 1
+
+
+def test_a_node_that_still_has_to_be_validated_is_validated_again(run: Run, fakes: Fakes) -> None:
+    """The end of its startup taint follows from that, so it is not in the way."""
+    node = ObjectRef("v1", "Node", "", "t4-1")
+    fakes.plan = plan_of(Change(component="startup_taint", action=Action.UPDATE, ref=node))
+    assert run("validate", "-i", SANDBOX, "--gpus").code == ExitCode.OK
 
 
 @pytest.mark.parametrize(
