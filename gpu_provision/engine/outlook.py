@@ -20,7 +20,7 @@ from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Action, Change, Plan
 from gpu_provision.model.rollout import Schedule
 from gpu_provision.planning.plan import NO_DRIVER_RESTART
-from gpu_provision.planning.states import situation, states
+from gpu_provision.planning.states import of_daemons, situation
 from gpu_provision.planning.upgrades import DRIVER, calls_for_rollout, is_kept
 from gpu_provision.rollout.observe import Seen, observe
 from gpu_provision.rollout.policy import evicts, policy_of
@@ -71,8 +71,8 @@ def _node_of(change: Change) -> str:
 
 def _is_due(reading: Reading) -> bool:
     """Whether a run rolls something out, or changes a driver that stays as it is all the same, which has to be said."""
-    found = states(situation(reading.context, reading.desired, reading.observed))
-    kept = any(is_kept(state) for (component, _), state in found.items() if component == DRIVER)
+    found = of_daemons(DRIVER, situation(reading.context, reading.desired, reading.observed))
+    kept = any(map(is_kept, found.values()))
     return calls_for_rollout(found) or (kept and bool(reading.plan.of(DRIVER)))
 
 

@@ -38,12 +38,13 @@ _PER_NODE = frozenset({"Node", "Pod"})
 def plan(context: Context, desired: Desired, observed: Observed, findings: tuple[Finding, ...] = ()) -> Plan:
     """Return everything that is not as declared, in dependency order; deletions come last."""
     seen = situation(context, desired, observed)
+    known = states(seen)
     objects = tuple(_object_changes(seen))
     changes = (
         *objects,
         *_node_changes(seen),
-        *_validation_changes(seen),
-        *_waits(seen, frozenset(change.component for change in objects)),
+        *_validation_changes(seen, known),
+        *_waits(seen, known, frozenset(change.component for change in objects)),
     )
     order = {component: position for position, component in enumerate(desired)}
     ranked = sorted(changes, key=lambda change: order[change.component])
@@ -178,8 +179,7 @@ def _driver_effects(node: NodeFacts, changed: Mapping[str, str | None]) -> tuple
     return (f"host driver {version} on {node.name}" if version else f"driver container on {node.name}",)
 
 
-def _validation_changes(seen: Situation) -> Iterator[Change]:
-    known = states(seen)
+def _validation_changes(seen: Situation, known: Mapping[Key, NodeState]) -> Iterator[Change]:
     for component, manifests in seen.desired.items():
         for manifest in (manifest for manifest in manifests if manifest["kind"] == "Pod"):
             node = pod_view.node_of(manifest)
@@ -199,9 +199,9 @@ def _validation_changes(seen: Situation) -> Iterator[Change]:
             )
 
 
-def _waits(seen: Situation, changing: frozenset[str]) -> Iterator[Change]:
+def _waits(seen: Situation, known: Mapping[Key, NodeState], changing: frozenset[str]) -> Iterator[Change]:
     nodes: dict[tuple[str, ObjectRef, str], list[str]] = {}
-    for (component, node), state in states(seen).items():
+    for (component, node), state in known.items():
         if state.state is State.READY or state.reason == NO_NODE or not _exists(component, seen):
             continue
         if state.reason == OUTDATED and component in changing:  # the change already says which pods restart
