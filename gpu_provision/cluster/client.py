@@ -20,7 +20,7 @@ _MERGE_PATCH = "application/merge-patch+json"
 _APPLY_PATCH = "application/apply-patch+yaml"
 _METADATA_ALONE = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 _CREATED = 201
-_PAGE = 2500  # objects of an answer: a page of pods is some 20 MB
+_PAGE = 1000  # objects of an answer: of pods some 8 MB, and five times that as dicts
 _STATUS_CHANGES = 5  # of an object whose edit is undone; controllers write a status several times a second in a rollout
 _AUTHORIZATION = "authorization.k8s.io/v1"
 _NOWHERE = "gpu-provision.none"  # no namespace can have this name, so only what holds everywhere holds there

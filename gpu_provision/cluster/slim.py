@@ -65,6 +65,7 @@ def _without_version(item: Manifest) -> dict[str, Any]:
 
 def _metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
     kept = {key: value for key, value in metadata.items() if key != "managedFields"}
+    kept |= _interned({key: kept[key] for key in ("namespace", "creationTimestamp") if key in kept})
     shared = {key: _once(kept[key]) for key in ("labels", "annotations", "ownerReferences") if key in kept}
     return kept | shared
 
@@ -98,8 +99,7 @@ def _node_status(node: Manifest) -> dict[str, Any]:
 def _spec(spec: Mapping[str, Any]) -> dict[str, Any]:
     """Keep where a pod of ours runs, and what is in its containers: the installation of a driver is read off that."""
     kept = {key: _once(_containers(spec[key])) for key in ("containers",) if key in spec}
-    place = _only(("nodeName",), spec) or _only(("affinity",), spec)
-    return kept | place
+    return kept | (_interned(_only(("nodeName",), spec)) or _only(("affinity",), spec))
 
 
 def _containers(containers: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
