@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpu_provision.cli import adoption_backup, codes, confirmation, options
+from gpu_provision.cli import adoption_backup, codes, confirmation, files, options
 from gpu_provision.cli.display import shown_on_stderr
 from gpu_provision.cli.inventory_file import loaded
 from gpu_provision.cli.output import Output, write
@@ -127,8 +127,12 @@ def _write_inventory(path: Path, *, kubeconfig: str | None, context: str | None,
     from gpu_provision.engine.adoption_look import look
     from gpu_provision.inventory import check
 
-    if path.exists():
+    if files.is_there(path):
         raise UsageError(_in_the_way(path, "it exists, and is not written over"))
+    try:
+        files.try_place(path)
+    except OSError as error:
+        raise UsageError(_in_the_way(path, error.strerror or str(error))) from error
     found = look(connect(kubeconfig or "", context or ""))
     if found.policy is None:
         raise RunFailed(nothing(found.cluster))

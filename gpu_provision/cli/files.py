@@ -12,6 +12,19 @@ from pathlib import Path
 _OWNER_ONLY = 0o600
 
 
+def is_there(path: Path) -> bool:
+    """Whether something is there, as far as we may look: a folder of somebody else shows nothing."""
+    try:
+        return path.exists()
+    except OSError:  # also a name that is too long
+        return False
+
+
+def is_file(path: Path) -> bool:
+    """Whether a file is there, as far as we may look."""
+    return is_there(path) and path.is_file()
+
+
 def try_place(path: Path) -> None:
     """Raise OSError if a file cannot be written there."""
     if path.is_file() or path.is_dir():

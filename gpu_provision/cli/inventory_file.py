@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from gpu_provision.cli import codes
+from gpu_provision.cli import codes, files
 from gpu_provision.model.findings import Finding, UsageError
 from gpu_provision.model.inventory import Inventory
 
@@ -22,7 +22,7 @@ def chosen(option: str | None, environ: Mapping[str, str] = os.environ) -> Path:
     named = option or environ.get(VARIABLE, "")
     if named:
         return _expanded(named)
-    if DEFAULT.is_file():
+    if files.is_file(DEFAULT):
         return DEFAULT
     raise UsageError(
         Finding(
@@ -38,7 +38,7 @@ def _expanded(named: str) -> Path:
     if path.suffix == ".py":
         return _yaml_beside(path)
     short = DEFAULT.parent / f"{named}.yaml"
-    return short if not path.exists() and short.is_file() else path
+    return short if not files.is_there(path) and files.is_file(short) else path
 
 
 def _home(path: str) -> Path:
@@ -50,7 +50,7 @@ def _home(path: str) -> Path:
 def _yaml_beside(path: Path) -> Path:
     """Return the YAML file of a pyinfra inventory; the .py file is pyinfra's view of it."""
     beside = path.with_suffix(".yaml")
-    if beside.is_file():
+    if files.is_file(beside):
         return beside
     raise UsageError(
         Finding(
