@@ -64,15 +64,13 @@ class ControlPlane:
 
     def stop_apiserver(self) -> None:
         """Kill the API server; everything else goes on. ``start_apiserver`` starts it again where it was."""
-        self._kill("kube-apiserver")
+        self.programs["kube-apiserver"].kill()
+        self.programs["kube-apiserver"].wait()
 
     def stop_etcd(self) -> None:
-        """Kill etcd; its data stays. ``start_etcd`` starts it again where it was."""
-        self._kill("etcd")
-
-    def _kill(self, name: str) -> None:
-        self.programs[name].kill()
-        self.programs[name].wait()
+        """End etcd; ``start_etcd`` starts it again where it was. Killed it would forget: it waits for no disk."""
+        self.programs["etcd"].terminate()
+        self.programs["etcd"].wait()
 
     def kubeconfig_of(self, user: str) -> Path:
         """Return the kubeconfig of a user who has no right until RBAC gives one; LookupError for a stranger."""

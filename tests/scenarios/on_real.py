@@ -129,7 +129,7 @@ class RealWorld(World):
         self._cluster.start_server()
 
     def kill_everything(self) -> None:
-        """End kube-apiserver and etcd."""
+        """Kill kube-apiserver and end etcd."""
         self._cluster.kill_server()
         self._cluster.kill_store()
 

@@ -94,10 +94,12 @@ def test_a_controller_that_is_killed_at_its_writes_ends_where_an_undisturbed_one
 
 
 def test_a_restart_of_the_api_server_costs_nothing(new_world: Make) -> None:
-    """At rest, and in the middle of a rollout: no operand restarts, and each driver is replaced once."""
+    """At rest, and in the middle of a rollout: no operand restarts, and each driver is replaced once.
+
+    The second time it is away for so long that the controller leads no more, and cannot give its lock back.
+    """
     made = Home(new_world())
-    world = made.world
-    made.controller()
+    world, run = made.world, made.controller()
     made.declare(driver={"version": OLD})
     made.until("Ready")
     before, drivers, writes = running(world), pods(world, "nvidia-driver-daemonset"), len(world.writes())
@@ -114,6 +116,7 @@ def test_a_restart_of_the_api_server_costs_nothing(new_world: Make) -> None:
     made.declare(driver={"version": NEW})
     world.until(lambda: not drivers.items() <= pods(world, "nvidia-driver-daemonset").items())
     world.kill_everything()
+    assert next(line for line in run.stdout if "Waiting:" in line)
     world.start_everything()
     made.until("Ready")
     replaced = {name for path in written(world, writes) for name in drivers if name in path}
