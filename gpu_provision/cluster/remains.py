@@ -13,7 +13,7 @@ from gpu_provision.cluster.resource_claims import ResourceClaims
 from gpu_provision.components import labels
 from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, ref_of
 from gpu_provision.model.inventory import Inventory
-from gpu_provision.planning.membership import PART_OF, STACK, applyset_id, component_of
+from gpu_provision.planning.membership import PART_OF, SET_ID, STACK, applyset_id, component_of
 from gpu_provision.removal.ownership import makers
 from gpu_provision.removal.remains import Remains
 from gpu_provision.removal.users import is_generated
@@ -22,7 +22,6 @@ _PARALLEL = 12
 _CONFIG_MAP, _LEASE = Kind("v1", "ConfigMap"), Kind("coordination.k8s.io/v1", "Lease")
 FEATURE = Kind("nfd.k8s-sigs.io/v1alpha1", "NodeFeature")
 _NFD_LOCK = "nfd-master.nfd.kubernetes.io"
-_SET_ID = "applyset.kubernetes.io/id"
 _ABOUT_NODE = "nfd.node.kubernetes.io/node-name"
 _HOLLOW = frozenset({"Namespace", "CustomResourceDefinition"})
 _GFD_FEATURES = "nvidia-features-for-"
@@ -121,7 +120,7 @@ def _stacks(config_maps: Iterable[Manifest]) -> set[str]:
     return {
         f"{item['metadata']['namespace']}/{item['metadata']['name']}"
         for item in config_maps
-        if _SET_ID in item["metadata"]["labels"]
+        if SET_ID in item["metadata"]["labels"]
     }
 
 

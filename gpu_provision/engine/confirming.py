@@ -7,15 +7,16 @@ from dataclasses import replace
 
 from gpu_provision.cluster.client import Cluster
 from gpu_provision.cluster.errors import FieldConflict, NotFound
-from gpu_provision.model.cluster import Context, Manifest
+from gpu_provision.model.cluster import Context, Kind, Manifest
 from gpu_provision.model.findings import Finding, Refused, Rejected, Severity
 from gpu_provision.model.plan import Action, Change, Plan
 from gpu_provision.planning.compare import changes_between, edited_by_hand
-from gpu_provision.planning.membership import PART_OF
+from gpu_provision.planning.membership import PART_OF, SET_ID
 from gpu_provision.planning.observed import Observed
 from gpu_provision.planning.plan import effects
 from gpu_provision.planning.states import Desired, situation
 
+_CONFIG_MAP = Kind("v1", "ConfigMap")
 _PARALLEL = 12
 
 
@@ -77,7 +78,7 @@ def _tried(cluster: Cluster, change: Change, manifest: Manifest, observed: Obser
     if applied.created:
         return None
     before = observed.members.get(change.ref) or cluster.get(change.ref) or {}
-    return _of_another_stack(change, before) or _as_seen(change, before, applied.object)
+    return _of_another_stack(cluster, change, before) or _as_seen(change, before, applied.object)
 
 
 def _tolerated(refusal: Refused) -> Refused:
@@ -90,11 +91,11 @@ def _tolerated(refusal: Refused) -> Refused:
 _FORBIDDEN = "GP303"
 
 
-def _of_another_stack(change: Change, before: Manifest) -> Finding | None:
-    """Two stacks that apply one object would undo each other for ever."""
+def _of_another_stack(cluster: Cluster, change: Change, before: Manifest) -> Finding | None:
+    """Two stacks that apply one object would undo each other for ever; what one that is gone has left is nobody's."""
     found = before.get("metadata", {}).get("labels", {}).get(PART_OF)
     wanted = (change.manifest or {})["metadata"].get("labels", {}).get(PART_OF, found)
-    if found in {None, wanted}:
+    if found in {None, wanted} or not cluster.list(_CONFIG_MAP, label_selector=f"{SET_ID}={found}").items:
         return None
     return Finding(
         code="GP309",

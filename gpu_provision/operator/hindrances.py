@@ -11,7 +11,7 @@ from gpu_provision.model.cluster import ClusterFacts, Manifest, NodeFacts
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.operator.conditions import Halt, Reason
 from gpu_provision.operator.overlaps import Claim, Overlap, overlaps
-from gpu_provision.operator.stack import FINALIZER, inventory_of
+from gpu_provision.operator.stack import FINALIZER, home_of, inventory_of
 
 _MOST_NAMED = 10
 
@@ -61,7 +61,8 @@ def _claim(stack: Manifest, inventory: Inventory | None, facts: ClusterFacts) ->
         return None
     nodes = frozenset(name for name, pool in claims(inventory, facts).items() if pool.gpu)
     metadata = stack["metadata"]
-    return Claim(metadata["name"], metadata["creationTimestamp"], nodes, inventory.cluster.namespace)
+    home = home_of(stack) or inventory.cluster.namespace
+    return Claim(metadata["name"], metadata["creationTimestamp"], nodes, home)
 
 
 def _told(name: str, found: Overlap) -> str:

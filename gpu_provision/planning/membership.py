@@ -15,7 +15,7 @@ from gpu_provision.components.objects import digest
 from gpu_provision.model.cluster import Kind, Manifest, ObjectRef
 
 STACK, PART_OF = labels.STACK, labels.APPLYSET_PART_OF
-_ID = "applyset.kubernetes.io/id"
+SET_ID = "applyset.kubernetes.io/id"
 _TOOLING = "applyset.kubernetes.io/tooling"
 _KINDS = "applyset.kubernetes.io/contains-group-kinds"
 _NAMESPACES = "applyset.kubernetes.io/additional-namespaces"
@@ -45,7 +45,7 @@ def parent(stack: str, namespace: str, members: Iterable[ObjectRef]) -> Manifest
         "metadata": {
             "name": stack,
             "namespace": namespace,
-            "labels": {_ID: applyset_id(stack, namespace), labels.MANAGED_BY: "gpu-provision"},
+            "labels": {SET_ID: applyset_id(stack, namespace), labels.MANAGED_BY: "gpu-provision"},
             "annotations": annotations,
         },
     }

@@ -114,3 +114,15 @@ def test_what_is_to_be_repeated_leaves_the_record_at_once(cluster: Cluster) -> N
     validations.record(0.0)
     assert records.read(cluster, STACK) == {}
     assert not Validations(cluster, read(cluster, STACK)).is_due(0.0)
+
+
+def test_objects_of_another_stack_are_refused_and_what_one_that_is_gone_has_left_is_taken(cluster: Cluster) -> None:
+    """A removal leaves definitions, of which others may have objects: the next stack may have another name."""
+    other = replace(STACK, name="other")
+    refused = [finding for finding in read(cluster, other).plan.findings if finding.code == "GP309"]
+    definitions = [finding.where for finding in refused if finding.where.startswith("CustomResourceDefinition")]
+    assert definitions
+    cluster.delete(ObjectRef("v1", "ConfigMap", OPERANDS, STACK.name))
+    reading = read(cluster, other)
+    assert [finding for finding in reading.plan.findings if finding.code == "GP309"] == []
+    assert set(definitions) <= {str(change.ref) for change in writes(reading)}

@@ -9,7 +9,7 @@ import pytest
 from gpu_provision.operator import hindrances
 from gpu_provision.operator.conditions import Reason
 from gpu_provision.operator.hindrances import Hindrances
-from gpu_provision.operator.stack import FINALIZER, stack_of
+from gpu_provision.operator.stack import FINALIZER, HOME, stack_of
 
 
 def a_stack(name: str, since: int, *nodes: str, namespace: str = "", **metadata: Any) -> dict[str, Any]:
@@ -38,6 +38,12 @@ def test_a_namespace_has_one_stack() -> None:
     assert found.keys() == {"young"}
     assert "stack old owns the namespace gpus" in found["young"]
     assert "spec.cluster.namespace" in found["young"]
+
+
+def test_a_stack_owns_the_namespace_that_it_is_in_whatever_it_declares() -> None:
+    old = a_stack("old", 1, "n1", namespace="elsewhere", annotations={HOME: "gpus"})
+    assert told(old, a_stack("young", 2, "n2", namespace="gpus")).keys() == {"young"}
+    assert told(old, a_stack("young", 2, "n2", namespace="elsewhere")) == {}
 
 
 def test_what_is_wanted_by_many_is_not_listed_without_end() -> None:

@@ -225,6 +225,27 @@ def test_what_nobody_can_carry_out_is_told_and_leaves_what_runs(home: Callable[.
 
 
 @pytest.mark.real
+def test_a_stack_stays_in_its_namespace_and_is_removed_from_there(home: Callable[..., Home]) -> None:
+    """Whatever it declares by then; and another stack comes there when it has gone, not before."""
+    made = home()
+    made.declare()
+    made.until("Ready")
+    daemonsets = made.world.json("daemonsets", "-n", OPERANDS)["items"]
+    made.declare(cluster={"namespace": "elsewhere"})
+    told = made.until("Degraded", reason="InvalidSpec")["message"]
+    assert "GP393 gpustack/main spec.cluster.namespace" in told
+    pools = {"other": {"gpu": {"model": "T4", "count": 1}, "node_selector": {"never": "there"}}}
+    made.submit("second", {"pools": pools})
+    told = made.until("Degraded", name="second", reason="OverlappingStacks")["message"]
+    assert f"stack main owns the namespace {OPERANDS}" in told
+    assert made.world.kubectl("get", "namespace", "elsewhere", check=False).code == 1
+    assert made.world.json("daemonsets", "-n", OPERANDS)["items"] == daemonsets
+    made.world.kubectl("delete", "gpustack", "main", "--timeout=90s")
+    assert made.world.json("daemonsets", "-n", OPERANDS)["items"] == []
+    made.until("Degraded", name="second", reason="NoGPUNodes")
+
+
+@pytest.mark.real
 def test_a_node_that_joins_is_provisioned(home: Callable[..., Home]) -> None:
     """Nobody lists it; its labels say that it is one of a pool's."""
     made = home()
