@@ -91,7 +91,7 @@ def tainted(nodes: Sequence[str]) -> tuple[Finding, ...]:
     return (
         Finding(
             code="GP511",
-            what=f"{_names(nodes)} keeps the startup taint: its validations have not passed",
+            what=f"the startup taint stays on {_names(nodes)}: validations there have not passed",
             where=f"node {_names(nodes)}",
             consequence="no pod is started there that does not tolerate gpu-provision.io/not-validated",
             fix="mend what is named here and run again; to let pods in as it is: "
