@@ -12,7 +12,7 @@ from gpu_provision.model.findings import Finding, Refused, RunFailed, Severity
 from gpu_provision.model.history import History, Record
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Change, Plan
-from gpu_provision.model.progress import Event, Lock, RunResult, Status
+from gpu_provision.model.progress import Event, Lock, RunResult, State, Status
 from gpu_provision.model.removal import RemovalResult
 from gpu_provision.planning.narrowing import part_of
 from gpu_provision.planning.observed import Observed
@@ -22,6 +22,7 @@ from gpu_provision.planning.roles import Subject, roles
 
 if TYPE_CHECKING:  # the engine imports what asks hosts and clusters
     from gpu_provision.adoption.plan import Adoption
+    from gpu_provision.engine.deputy import Deputy
     from gpu_provision.engine.preflight import Judgement
     from gpu_provision.hosts.result import HostsResult
 
@@ -34,13 +35,14 @@ def render(inventory: Inventory) -> dict[str, list[Manifest]]:
     return {component: list(manifests) for component, manifests in desired.items()}
 
 
-def rbac(
+def rbac(  # noqa: PLR0913 - the options of the command
     inventory: Inventory,
     subjects: Sequence[Subject] = (),
     *,
     read_only: bool = False,
     destroy: bool = False,
     adopt: bool = False,
+    operator: bool = False,
 ) -> list[Manifest]:
     """Return the roles that an account needs for this inventory, and their bindings; no cluster is asked.
 
@@ -49,6 +51,7 @@ def rbac(
         read_only: What ``status`` and ``plan`` need, instead of what ``apply`` needs.
         destroy: What ``destroy`` needs.
         adopt: What ``adopt`` needs, which is all that ``apply`` needs, and more.
+        operator: What ``apply`` needs where a controller looks after the stack.
     """
     from gpu_provision.engine import adoption_needs, needs, removal_needs
 
@@ -56,20 +59,26 @@ def rbac(
         return roles(f"gpu-provision-{inventory.name}-adopter", adoption_needs.everything(inventory), subjects)
     if destroy:
         return roles(f"gpu-provision-{inventory.name}-remover", removal_needs.everything(inventory), subjects)
+    if operator:
+        from gpu_provision.operator.pulse import HOME
+        from gpu_provision.operator.rights import of_editor
+
+        return roles(f"gpu-provision-{inventory.name}-editor", of_editor(inventory, *HOME), subjects)
     name = f"gpu-provision-{inventory.name}{'-reader' if read_only else ''}"
     wanted = needs.to_look(inventory) if read_only else needs.everything(inventory)
     return roles(name, wanted, subjects)
 
 
-def plan(
+def plan(  # noqa: PLR0913 - the options of the command
     inventory: Inventory,
     *,
     offline: bool = False,
     hosts: HostsResult | None = None,
     targets: Iterable[str] = (),
     limit: Iterable[str] = (),
+    take_over: bool = False,
 ) -> Plan:
-    """Return what a run would change.
+    """Return what a run would change, and by what resource if a controller looks after the stack.
 
     Args:
         offline: Plan for an empty cluster, without asking the real one.
@@ -77,6 +86,7 @@ def plan(
             own. Without it their labels do.
         targets: Names of components; with what they require, no other is looked at. None for all.
         limit: Names of nodes; no other one's labels, driver and validations are looked at. None for all.
+        take_over: Whether fields of the stack's resource are taken over from whoever else has set them.
 
     Raises:
         Unreachable, Refused: The cluster cannot be asked.
@@ -88,9 +98,16 @@ def plan(
     from gpu_provision.engine.session import Session
     from gpu_provision.engine.tool_version import told
 
-    session = Session(inventory, host_drivers=hosts.drivers if hosts else {}, part=part)
+    drivers = hosts.drivers if hosts else {}
+    session = Session(inventory, host_drivers=drivers, part=part, deputy=_deputy(force=take_over))
     found = session.reading().plan
     return replace(found, findings=(*found.findings, *told(session.cluster, session.reading())))
+
+
+def _deputy(*, force: bool = False) -> Deputy:
+    from gpu_provision.operator.deputy import StackDeputy
+
+    return StackDeputy(force=force)
 
 
 def apply(  # noqa: PLR0913 - all but the inventory by name, and with a default
@@ -103,8 +120,12 @@ def apply(  # noqa: PLR0913 - all but the inventory by name, and with a default
     back_to: int = 0,
     targets: Iterable[str] = (),
     limit: Iterable[str] = (),
+    take_over: bool = False,
 ) -> RunResult:
     """Make the cluster as declared and prove it; a cluster that already is costs no write.
+
+    Where a controller looks after the stack, its resource is changed instead, and what the controller makes of it is
+    waited for.
 
     Args:
         listen: Called with every event, from a background thread.
@@ -114,6 +135,7 @@ def apply(  # noqa: PLR0913 - all but the inventory by name, and with a default
         back_to: Number of the run whose inventory this is, for the record; see `going_back`.
         targets: As for `plan`.
         limit: As for `plan`.
+        take_over: As for `plan`.
 
     Returns:
         What was changed, and the evidence.
@@ -132,6 +154,7 @@ def apply(  # noqa: PLR0913 - all but the inventory by name, and with a default
         host_drivers=hosts.drivers if hosts else {},
         back_to=back_to,
         part=part_of(inventory, targets, limit),
+        deputy=None if revalidate else _deputy(force=take_over),
     )
     session.listen(listen)
     reading = session.reading()
@@ -188,7 +211,7 @@ def drift(inventory: Inventory, *, hosts: HostsResult | None = None) -> Drift:
     from gpu_provision.engine import drift as engine
     from gpu_provision.engine.session import Session
 
-    return engine.read(Session(inventory, host_drivers=hosts.drivers if hosts else {}))
+    return engine.read(Session(inventory, host_drivers=hosts.drivers if hosts else {}, deputy=_deputy()))
 
 
 def cluster_id(inventory: Inventory) -> str:
@@ -211,6 +234,8 @@ def destroy(  # noqa: PLR0913 - the options of the command
 ) -> RemovalResult:
     """Take the stack off the cluster, then audit what is left; a cluster without it costs no write.
 
+    A resource that a controller looks after the stack by goes first, and the controller lets go of the stack.
+
     Hosts are not touched: gpu_provision.hosts.run.teardown makes them as they were.
 
     Args:
@@ -228,15 +253,24 @@ def destroy(  # noqa: PLR0913 - the options of the command
     """
     from gpu_provision.engine import access, removal_look, removal_needs, removing
     from gpu_provision.engine.session import Session
+    from gpu_provision.operator import leaving
 
     cluster, terms = Session(inventory).cluster, removal_look.Terms(crds=crds, evict=evict, seconds=timeout)
     work = removing.Removing(cluster, inventory, removal_look.look(cluster, inventory, terms), terms, listen)
+    stack = leaving.of(cluster, inventory)
     if dry_run:
-        return work.preview()
+        return leaving.foretold(work.preview(), stack)
+    if stack and not work.refusal():
+        leaving.release(cluster, inventory.name, seconds=timeout, say=_sayer(listen))
+        work = removing.Removing(cluster, inventory, removal_look.look(cluster, inventory, terms), terms, listen)
     wanted = removal_needs.to_carry_out(inventory, work.looked.plan.changes, evict=bool(work.looked.users))
     if work.looked.plan.stages and (missing := access.missing_to_remove(cluster, inventory, wanted)):
         raise Refused(missing)
     return _unless_failed(replace(work.execute(), requests=cluster.requests))
+
+
+def _sayer(listen: Callable[[Event], None]) -> Callable[[str], None]:
+    return lambda message: listen(Event(component="", node="", state=State.PROGRESSING, message=message))
 
 
 def preflight(
@@ -266,8 +300,11 @@ def adoption(inventory: Inventory) -> Adoption:
     """
     from gpu_provision.engine.adoption_run import planned as planned_adoption
     from gpu_provision.engine.session import Session
+    from gpu_provision.operator import leaving
 
-    return planned_adoption(Session(inventory))
+    session = Session(inventory)
+    found = planned_adoption(session)
+    return replace(found, findings=(*leaving.against_adoption(session.cluster, inventory), *found.findings))
 
 
 def adopt(inventory: Inventory, *, listen: Callable[[Event], None] = lambda _: None) -> RunResult:
@@ -281,8 +318,12 @@ def adopt(inventory: Inventory, *, listen: Callable[[Event], None] = lambda _: N
     """
     from gpu_provision.engine import adoption_run
     from gpu_provision.engine.session import Session
+    from gpu_provision.operator import leaving
 
-    adoption_run.hand_over(Session(inventory), listen)
+    session = Session(inventory)
+    if problems := leaving.against_adoption(session.cluster, inventory):
+        raise RunFailed(*problems)
+    adoption_run.hand_over(session, listen)
     result = apply(inventory, listen=listen)
     adoption_run.finish(Session(inventory), listen)
     return result
@@ -315,13 +356,20 @@ def unlock(
         Who held the lock, None if nobody did; and whether it was taken away.
 
     Raises:
-        Locked: The run that holds it lives.
+        Locked: The run that holds it lives, or is a controller's, which would take it again.
         Unreachable, Refused: The cluster cannot be asked.
     """
     from gpu_provision.cluster.lock import free
     from gpu_provision.engine.session import Session
+    from gpu_provision.operator import leaving
 
-    held, version = free(Session(inventory).cluster, inventory, force=force, agreed=agreed, on_wait=say)
+    cluster = Session(inventory).cluster
+
+    def asked(lock: Lock) -> bool:
+        leaving.unless_controllers(cluster, inventory, lock)
+        return agreed(lock)
+
+    held, version = free(cluster, inventory, force=force, agreed=asked, on_wait=say)
     return held, bool(version)
 
 
@@ -376,7 +424,8 @@ def rollback(
     *,
     listen: Callable[[Event], None] = lambda _: None,
     hosts: HostsResult | None = None,
+    take_over: bool = False,
 ) -> RunResult:
     """Make the cluster as an earlier run declared it, and prove it. Arguments and errors: `going_back`, `apply`."""
     then, record, _ = going_back(inventory, number)
-    return apply(then, listen=listen, hosts=hosts, back_to=record.number)
+    return apply(then, listen=listen, hosts=hosts, back_to=record.number, take_over=take_over)

@@ -156,6 +156,7 @@ def _no_meaning(before: Record, after: Record | Inventory) -> Finding:
 @options.ask_sudo_password
 @options.timeout
 @click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
+@options.take_over
 @options.report
 @options.yes
 @options.speaking
@@ -171,6 +172,7 @@ def rollback(  # noqa: PLR0913 - one argument per option
     ignored: tuple[str, ...],
     timeout: int | None,
     dry_run: bool,
+    take_over: bool,
     report: str | None,
     yes: bool,
     out: Output,
@@ -196,6 +198,7 @@ def rollback(  # noqa: PLR0913 - one argument per option
         back_to=record.number,
         command="rollback",
         known=findings,
+        take_over=take_over,
     )
     out.note(f"Back to run {record.number}: release {record.release}, applied {record.began} by {record.who}.")
     if dry_run:

@@ -48,6 +48,7 @@ from gpu_provision.report.documents import document
     metavar="FILE",
     help="Also write the plan to a file, for: gpu-provision apply FILE.",
 )
+@options.take_over
 @options.detailed_exitcode
 @options.speaking
 def plan(  # noqa: PLR0913 - one argument per option
@@ -63,6 +64,7 @@ def plan(  # noqa: PLR0913 - one argument per option
     diff: bool,
     offline: bool,
     saved: str | None,
+    take_over: bool,
     detailed_exitcode: bool,
     out: Output,
 ) -> ExitCode:
@@ -85,6 +87,7 @@ def plan(  # noqa: PLR0913 - one argument per option
         hosts=hosts and not offline,
         cluster=cluster,
         command="plan",
+        take_over=take_over,
     )
     with shown_on_stderr(out) as listen:
         on_hosts = work.prepare(listen, dry_run=True)
@@ -150,6 +153,7 @@ def shown(work: Work, out: Output) -> ExitCode:
 @options.ignore
 @options.ask_sudo_password
 @options.timeout
+@options.take_over
 @options.yes
 @options.report
 @options.speaking
@@ -165,11 +169,14 @@ def apply(  # noqa: PLR0913 - one argument per option
     cluster: bool,
     ignored: tuple[str, ...],
     timeout: int | None,
+    take_over: bool,
     yes: bool,
     report: str | None,
     out: Output,
 ) -> ExitCode:
     """Make hosts and cluster as the inventory declares, and wait until the GPUs are validated.
+
+    Where a controller looks after the stack, its resource is changed, and what comes of it is waited for.
 
     With PLAN, a file of gpu-provision plan --out, do exactly what it says, without asking; if inventory, hosts or
     cluster have moved since, say what has moved, and change nothing.
@@ -185,8 +192,9 @@ def apply(  # noqa: PLR0913 - one argument per option
     work = Work(inventory=inventory, limit=names, targets=targets, hosts=hosts, cluster=cluster)
     if promise:
         work = promise.work(inventory)
+        work = replace(work, take_over=take_over)
         _hold(promise, work, out)
-    work = replace(work, inventory=with_timeout(inventory, timeout))
+    work = replace(work, inventory=with_timeout(inventory, timeout), take_over=take_over)
     return carried_out(work, out, yes=yes, report=report)
 
 

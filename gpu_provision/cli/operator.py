@@ -92,6 +92,31 @@ def stack(*, file: str | None, out: Output) -> None:
 
 
 @operator.command()
+@click.argument("name")
+@options.kubeconfig
+@options.context
+@_timeout
+@options.yes
+@options.speaking
+def release(  # noqa: PLR0913 - one argument per option
+    *, name: str, kubeconfig: str | None, context: str | None, timeout: int, yes: bool, out: Output
+) -> ExitCode:
+    """Let the stack NAME go: its GPUStack is deleted, and all that it has installed stays and runs on.
+
+    After that gpu-provision apply looks after the stack again.
+    """
+    from gpu_provision.operator import leaving
+
+    cluster = _cluster(kubeconfig, context)
+    if not _agreed(cluster, f"Release the stack {name}", look="operator status", yes=yes, out=out):
+        return ExitCode.FAILED
+    was_there = leaving.release(cluster, name, seconds=timeout, say=out.note)
+    text = f"{name} is released; what it has installed stays." if was_there else f"There is no stack {name}."
+    out.result(document("operator release", cluster=cluster.name, released=was_there), text)
+    return ExitCode.OK
+
+
+@operator.command()
 @_stacks
 @_image
 @_replicas

@@ -46,6 +46,11 @@ timeout = click.option(
     metavar="SECONDS",
     help="How long a node may take for each component, instead of the inventory's figures.",
 )
+take_over = click.option(
+    "--take-over",
+    is_flag=True,
+    help="Where a controller looks after the stack: take over fields of its resource that somebody else has set.",
+)
 yes = click.option("-y", "--yes", is_flag=True, help="Do not ask before a real cluster is changed.")
 report = click.option(
     "--report",

@@ -27,6 +27,11 @@ from gpu_provision.report.documents import document
 @click.option("--read-only", is_flag=True, help="Only what looks need: status, plan, drift, history.")
 @click.option("--destroy", is_flag=True, help="What destroy needs, instead of what apply needs.")
 @click.option("--adopt", is_flag=True, help="What adopt needs: all that apply needs, and more.")
+@click.option(
+    "--operator",
+    is_flag=True,
+    help="What apply needs where a controller looks after the stack, instead of what it needs by itself.",
+)
 @options.speaking
 def rbac(  # noqa: PLR0913 - one argument per option
     *,
@@ -37,6 +42,7 @@ def rbac(  # noqa: PLR0913 - one argument per option
     read_only: bool,
     destroy: bool,
     adopt: bool,
+    operator: bool,
     out: Output,
 ) -> None:
     """Print the least rights that an account needs for an inventory, without asking any cluster.
@@ -51,8 +57,8 @@ def rbac(  # noqa: PLR0913 - one argument per option
     A ClusterRole for what is not in a namespace, a Role in each of the stack's namespaces, and bindings to the users,
     groups and service accounts that are named; without any, roles alone.
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
-    if read_only + destroy + adopt > 1:
-        message = "--read-only, --destroy and --adopt exclude each other."
+    if read_only + destroy + adopt + operator > 1:
+        message = "--read-only, --destroy, --adopt and --operator exclude each other."
         raise click.UsageError(message)
     from gpu_provision.library import rbac as roles
     from gpu_provision.report import yaml_text
@@ -62,7 +68,8 @@ def rbac(  # noqa: PLR0913 - one argument per option
         *(Subject("Group", name) for name in groups),
         *map(_account, accounts),
     ]
-    manifests = roles(loaded(file), subjects, read_only=read_only, destroy=destroy, adopt=adopt)
+    chosen = {"read_only": read_only, "destroy": destroy, "adopt": adopt, "operator": operator}
+    manifests = roles(loaded(file), subjects, **chosen)
     if not subjects:
         out.note("Roles only: bind them with --user, --group or --service-account.")
     out.result(document("rbac", manifests=manifests), yaml_text.stream(manifests))

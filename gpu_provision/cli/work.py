@@ -30,6 +30,7 @@ class Work:
         back_to: Number of the run whose inventory this is; 0 if it is no rollback.
         command: Whose JSON document is printed.
         known: What a reader should know besides.
+        take_over: Whether fields of the stack's resource are taken over from whoever else has set them.
         hold: Told what is going to be changed in the cluster; raises if that is not what was agreed to.
     """
 
@@ -41,6 +42,7 @@ class Work:
     back_to: int = 0
     command: str = "apply"
     known: tuple[Finding, ...] = ()
+    take_over: bool = False
     hold: Callable[[Plan], None] = lambda _: None
 
     def prepare(self, listen: Listen, *, dry_run: bool) -> HostsResult | None:
@@ -77,7 +79,12 @@ class Work:
         from gpu_provision import library
 
         return library.plan(
-            self.inventory, offline=offline, hosts=on_hosts, targets=self._components(), limit=self.limit
+            self.inventory,
+            offline=offline,
+            hosts=on_hosts,
+            targets=self._components(),
+            limit=self.limit,
+            take_over=self.take_over,
         )
 
     def cluster_id(self) -> str:
@@ -119,6 +126,7 @@ class Work:
             back_to=self.back_to,
             targets=self._components(),
             limit=self.limit,
+            take_over=self.take_over,
         )
         return replace(result, seconds=time.monotonic() - began)
 

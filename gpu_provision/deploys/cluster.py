@@ -27,8 +27,9 @@ from gpu_provision.inventory import load
 from gpu_provision.model.findings import Finding, ProvisionError, Severity
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Action, Change, Plan
+from gpu_provision.operator.deputy import StackDeputy
 from gpu_provision.report import diff, rollout
-from gpu_provision.report.plan import effects
+from gpu_provision.report.plan import effects, resource
 
 
 @deploy("GPU stack")
@@ -48,7 +49,7 @@ def gpu_stack() -> None:
 @cache
 def session_of(path: Path) -> Session:
     """Return the one session that all operations on an inventory share."""
-    return Session(load(path))
+    return Session(load(path), deputy=StackDeputy())
 
 
 class _Phase:
@@ -98,14 +99,17 @@ def _guarded(commands: Callable[[], list[FunctionCommand]]) -> Iterator[Function
 def _component_commands(session: Session, component: str) -> list[FunctionCommand]:
     if refused := session.refusals():
         raise ProvisionError(*refused)
-    changes = session.reading().plan.of(component)
-    if not changes:
+    plan = session.reading().plan
+    changes = plan.of(component)
+    if not changes and not _is_to_declare(plan, component):
         host.noop("as declared")
         return []
+    if component == _FIRST:
+        _show_resource(plan)
     if state.config.DIFF and not state.is_executing:
         _show(changes)
     if component == driver.NAME and not state.is_executing:
-        _show_rollout(session.reading().plan)
+        _show_rollout(plan)
     return [FunctionCommand(_bring_up, (session, component), {})]
 
 
@@ -114,6 +118,20 @@ def _show(changes: tuple[Change, ...]) -> None:
         in_full = change.action in {Action.CREATE, Action.UPDATE}
         for line in (*(diff.one(change) if in_full else (str(change.ref),)), *effects(change)):
             host.log(line)
+
+
+_FIRST = components.COMPONENTS[0].name
+
+
+def _is_to_declare(plan: Plan, component: str) -> bool:
+    """Whether a component begins the run although it stays as it is: the stack's resource is to say something else."""
+    return component == _FIRST and bool(plan.resource and plan.resource.fields)
+
+
+def _show_resource(plan: Plan) -> None:
+    """Who carries this out is said of the stack as a whole."""
+    for line in resource(plan.resource).splitlines():
+        host.log(line)
 
 
 def _show_rollout(plan: Plan) -> None:

@@ -11,6 +11,7 @@ from gpu_provision.cluster import codes
 from gpu_provision.cluster.client import Cluster
 from gpu_provision.cluster.watching import Mirror
 from gpu_provision.engine import access, journal
+from gpu_provision.engine.deputy import Make
 from gpu_provision.engine.explain import explain
 from gpu_provision.engine.reader import read
 from gpu_provision.engine.reading import Reading, refusals_of
@@ -28,23 +29,23 @@ _STEP_SECONDS = 10
 class Background:
     """A run in a thread of its own; under gevent, in a greenlet. Callbacks are called from there."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a run is made from, and who makes it
         self,
         cluster: Cluster,
         reading: Reading,
         tell: Callable[[Event], None],
         back_to: int,
+        *,
+        make: Make = Run,
         live: Mirror | None = None,
     ) -> None:
-        """Prepare; `start` begins. ``live``: see `Run`; whoever else reads it is woken by the end."""
+        """Prepare; `start` begins. ``make`` makes the run; who else reads what is ``live`` is woken by the end."""
         self._cluster, self._reading, self._tell, self._live = cluster, reading, tell, live
         self._states: Mapping[Key, NodeState] = {}
         self._changed = threading.Condition()
         self._outcome: Outcome | None = None
         self._error: BaseException | None = None
-        self._run = self._declared = Run(
-            cluster, reading, listen=tell, on_states=self._take, back_to=back_to, live=live
-        )
+        self._run = self._declared = make(cluster, reading, listen=tell, on_states=self._take, back_to=back_to)
         self._thread = threading.Thread(target=self._execute, name="gpu-provision", daemon=True)
 
     def start(self) -> None:

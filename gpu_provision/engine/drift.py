@@ -41,6 +41,7 @@ def read(session: Session) -> Drift:
         cluster=reading.plan.cluster,
         differences=drift(changes, Known(live=live, applied=last.objects if last else None)),
         applied=last.name if last else "",
+        resource=reading.plan.resource,
         findings=tuple(each for each in reading.plan.findings if _is_to_be_told(each, reading)),
     )
 

@@ -36,6 +36,7 @@ from gpu_provision.rollout.policy import evicts
 _APPLY = ("get", "create", "patch")  # an apply is a patch; of an object that is not there yet, a create as well
 _ROLES = frozenset({"Role", "ClusterRole"})
 _PER_NODE = frozenset({"Node", "Pod"})
+GPU_STACK = Kind("gpu-provision.io/v1alpha1", "GPUStack")
 _NAMED_BY_NODES = frozenset({"DaemonSet"})  # its name can hold what only the cluster's nodes know, such as their system
 _FACTS = ClusterFacts(resources=frozenset({SERVICE_MONITORS}))  # all that a component makes use of
 
@@ -89,6 +90,7 @@ def to_read(inventory: Inventory, kinds: Iterable[Kind]) -> Iterator[Permission]
     for name in sorted(named_secrets(inventory)):
         yield from permissions(ObjectRef("v1", "Secret", home, name), "get")
     yield from permissions(lock_ref(inventory), "get")
+    yield from permissions(ObjectRef(*GPU_STACK, "", inventory.name), "get")
     yield from _to_foresee(inventory)
 
 
@@ -109,8 +111,7 @@ _RESOURCE_CLAIMS = Permission("list", "resource.k8s.io", "resourceclaims")
 
 def to_run(inventory: Inventory) -> Iterator[Permission]:
     """Yield what a run that writes needs besides its objects: lock, records, watches, nodes, validations, causes."""
-    for scope in scopes(inventory):
-        yield from _permissions(scope.kind, "list", "watch")
+    yield from to_watch(inventory)
     yield from _to_lock(inventory)
     yield from permissions(record_ref(inventory), *_APPLY)
     yield from permissions(history_ref(inventory), *_APPLY)
@@ -120,6 +121,12 @@ def to_run(inventory: Inventory) -> Iterator[Permission]:
     for namespace in _namespaces(inventory):
         yield from _permissions(Kind("v1", "Event"), "list", namespace=namespace)
     yield from _to_roll_out(inventory)
+
+
+def to_watch(inventory: Inventory) -> Iterator[Permission]:
+    """Yield what it takes to see how everything stands while it changes."""
+    for scope in scopes(inventory):
+        yield from _permissions(scope.kind, "list", "watch")
 
 
 def _to_lock(inventory: Inventory) -> Iterator[Permission]:

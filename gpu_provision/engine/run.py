@@ -13,6 +13,7 @@ from gpu_provision.cluster.lock import WriteLock
 from gpu_provision.cluster.slim import slim
 from gpu_provision.cluster.watching import Mirror, Scope
 from gpu_provision.engine.actions import Step, next_steps
+from gpu_provision.engine.announcing import Announcer
 from gpu_provision.engine.book import Book, reason_of, task_of
 from gpu_provision.engine.objects import Objects
 from gpu_provision.engine.reading import Reading
@@ -20,7 +21,7 @@ from gpu_provision.engine.rollout import VALIDATION, Rollout
 from gpu_provision.engine.settle import SETTLED, settler_of
 from gpu_provision.engine.standing import Standing
 from gpu_provision.engine.steps import SEEN_SECONDS, Steps
-from gpu_provision.engine.timeline import Timeline, with_steps
+from gpu_provision.engine.timeline import with_steps
 from gpu_provision.engine.validations import Validations
 from gpu_provision.engine.view import View, scopes
 from gpu_provision.engine.way_back import WayBack, way_back
@@ -84,7 +85,7 @@ class Run:
             live: What follows `scopes` already, and goes on to; without, the run follows them by itself.
         """
         self._cluster, self._reading = cluster, reading
-        self._listen, self._on_states = listen, on_states
+        self._on_states = on_states
         self._settler, self._view, self._standing = settler_of(reading), View(reading), Standing()
         self._objects = Objects(cluster, reading, on_wait=self._on_wait)
         self._validations = Validations(cluster, reading)
@@ -93,13 +94,16 @@ class Run:
             cluster, self._rollout, self._validations, rejected=self._settler.rejected, on_end=self._wake
         )
         self._book = Book(cluster, task_of(reading, back_to=back_to), say=self._say, reached=self._reached)
-        self._states: dict[Key, NodeState] = {}
         self._live = live
         self._mirror: Mirror | None = None
         self._cancelled = False
         self._told_silence = float("-inf")
         self._began, self._before = time.monotonic(), cluster.requests
-        self._timeline = Timeline(self._began)
+        self._announcer = Announcer(listen, self._began)
+
+    @property
+    def _states(self) -> Mapping[Key, NodeState]:
+        return self._announcer.states
 
     @property
     def is_following(self) -> bool:
@@ -184,11 +188,11 @@ class Run:
             seconds=time.monotonic() - self._began,
             states=tuple(self._states.values()),
             evidence=tuple(evidence[key] for key in sorted(evidence)),
-            timeline=tuple(self._timeline.transitions),
+            timeline=self._announcer.timeline,
         )
 
     def _say(self, message: str) -> None:
-        self._listen(Event(component="", node="", state=State.PROGRESSING, message=message))
+        self._announcer.say(message)
 
     def _follow(self, mirror: Mirror, lock: WriteLock) -> Situation:
         left_overs = self._left_overs(self._view.look(mirror, self._objects.members, self._validations.passed))
@@ -264,27 +268,8 @@ class Run:
         return seen, [*rollout.steps(seen, self._settler.rejected), *steps]
 
     def _show(self, settled: dict[Key, NodeState]) -> None:
-        self._announce(settled)
-        self._states = settled
+        self._announcer.show(settled)
         self._on_states(settled)
-
-    def _announce(self, settled: Mapping[Key, NodeState]) -> None:
-        known = self._states
-        on_nodes = {component for component, node in settled if node} if settled.keys() != known.keys() else ()
-        for key, state in settled.items():
-            if (before := known.get(key)) is state:
-                continue
-            if before is None and not state.node and state.component in on_nodes and state.state is State.READY:
-                continue  # its nodes tell
-            if before != state:
-                self._tell(state)
-
-    def _tell(self, state: NodeState) -> None:
-        event = Event(
-            component=state.component, node=state.node, state=state.state, message=state.reason, step=state.step
-        )
-        self._timeline.observe(event, time.monotonic())
-        self._listen(event)
 
 
 def _creates_namespace(change: Change, name: str) -> bool:

@@ -7,16 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from gpu_provision.cluster.client import Cluster, connect
 from gpu_provision.cluster.locate import locate
 from gpu_provision.engine import access, host_changes, journal
 from gpu_provision.engine.background import Background
+from gpu_provision.engine.deputy import Deputy
 from gpu_provision.engine.explain import explain
 from gpu_provision.engine.reader import read
 from gpu_provision.engine.reading import Reading, refusals_of
 from gpu_provision.engine.resident import Resident
-from gpu_provision.engine.run import Outcome
+from gpu_provision.engine.run import Outcome, Run
 from gpu_provision.model.findings import Finding, Refused, RunFailed
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.part import ALL, Part
@@ -35,6 +37,7 @@ class Session:
         recorded: Number of the run that changed hosts alone; 0 if there was none.
         part: What to look after.
         resident: Who follows the stack already; what it knows is not read.
+        deputy: Who carries runs out if somebody in the cluster looks after the stack; None to do so in any case.
     """
 
     inventory: Inventory
@@ -43,6 +46,7 @@ class Session:
     back_to: int = 0
     part: Part = ALL
     resident: Resident | None = None
+    deputy: Deputy | None = None
     _cluster: Cluster | None = None
     _reading: Reading | None = None
     _run: Background | None = None
@@ -74,13 +78,14 @@ class Session:
         return self._reading
 
     def _read(self) -> Reading:
-        return read(
+        found = read(
             self.cluster,
             self.inventory,
             revalidate=self.revalidate,
             host_drivers=self.host_drivers,
             part=self.part,
         )
+        return self.deputy.reviewed(self.cluster, found) if self.deputy else found
 
     @property
     def is_read(self) -> bool:
@@ -107,11 +112,19 @@ class Session:
             return
         if refused := self.refusals():
             raise RunFailed(*refused)
-        if missing := access.missing_to_run(self.cluster, self.reading()):
+        reading = self.reading()
+        if self.deputy and reading.plan.resource:
+            self._run = Background(self.cluster, reading, self._tell, self.back_to, make=self.deputy.conduct)
+        else:
+            self._run = self._by_ourselves(reading)
+        self._run.start()
+
+    def _by_ourselves(self, reading: Reading) -> Background:
+        if missing := access.missing_to_run(self.cluster, reading):
             raise Refused(missing)
         live = self.resident.shared() if self.resident else None
-        self._run = Background(self.cluster, self.reading(), self._tell, self.back_to, live)
-        self._run.start()
+        make = partial(Run, live=live)
+        return Background(self.cluster, reading, self._tell, self.back_to, make=make, live=live)
 
     def put_on_record(self, *, hosts: int) -> None:
         """Put a run on record that changed so many hosts, where the cluster was as declared."""
@@ -166,8 +179,8 @@ class Session:
             told = (item for item in planned if item.code not in _TOLD_BY_STATES)
             unrecorded = filter(None, [outcome.unrecorded])
             self._explained = (*outcome.told, *explain(self.cluster, outcome), *told, *unrecorded)
-            details = journal.details_of(outcome.plan, outcome.result, self._explained)
-            journal.write(outcome.record, details)
+            if outcome.record.id:
+                journal.write(outcome.record, journal.details_of(outcome.plan, outcome.result, self._explained))
         return self._explained
 
     def _tell(self, event: Event) -> None:

@@ -29,12 +29,13 @@ def status(cluster: Cluster, reading: Reading) -> Status:
         release=inventory.release,
         components=component_rows(seen, settled),
         nodes=node_rows(seen, settled),
-        evidence=tuple(_evidence(cluster, seen)),
+        evidence=tuple(evidence(cluster, seen)),
         lock=reading.observed.lock,
     )
 
 
-def _evidence(cluster: Cluster, seen: Situation) -> Iterable[Evidence]:
+def evidence(cluster: Cluster, seen: Situation) -> Iterable[Evidence]:
+    """Yield what validations printed whose pods have ended; reads a few logs."""
     wanted = [(name, item) for name, items in seen.desired.items() for item in items if item["kind"] == "Pod"]
     live = [(name, pod) for name, item in wanted if (pod := seen.observed.pods.get(ref_of(item)))]
     ended = [(name, pod) for name, pod in live if pod_view.phase(pod) in {"Succeeded", "Failed"}]

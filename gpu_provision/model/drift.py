@@ -8,7 +8,7 @@ from typing import Any
 
 from gpu_provision.model.cluster import ObjectRef
 from gpu_provision.model.findings import Finding
-from gpu_provision.model.plan import Action
+from gpu_provision.model.plan import Action, ResourceChange
 
 
 class Origin(StrEnum):
@@ -73,6 +73,7 @@ class Drift:
     """Everything in a cluster that is not as declared.
 
     Attributes:
+        resource: As in a plan.
         applied: What was known of the last apply: ``run 7, 2026-11-21T08:00:00Z``; empty if only field managers tell.
     """
 
@@ -81,6 +82,7 @@ class Drift:
     cluster: str
     differences: tuple[Difference, ...]
     applied: str = ""
+    resource: ResourceChange | None = None
     findings: tuple[Finding, ...] = ()
 
     def of(self, origin: Origin) -> tuple[Difference, ...]:

@@ -20,7 +20,7 @@ class Record:
     """One run.
 
     Attributes:
-        id: When it began, and a random end; names the record wherever it is kept.
+        id: When it began, and a random end; names the record wherever it is kept. Empty for no record.
         number: Counts the runs of a stack from 1; 0 until it is known.
         began: Time in UTC, such as ``2026-11-21T11:20:00Z``.
         ended: The same; empty if that is not known.

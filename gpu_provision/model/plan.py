@@ -59,6 +59,19 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceChange:
+    """The resource that a controller keeps a stack by: whoever applies changes that, and the controller does the rest.
+
+    Attributes:
+        name: As findings call it: ``gpustack/prod``.
+        fields: What an apply changes in its spec; empty if it says all of it already.
+    """
+
+    name: str
+    fields: tuple[FieldChange, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """Everything that a run would change, in the order of components.
 
@@ -70,6 +83,7 @@ class Plan:
         changes: Empty if the cluster is as declared.
         findings: Conflicts and warnings found while planning.
         rollout: How drivers are replaced; None if none is.
+        resource: What the plan is carried out by if a controller looks after the stack; None if none does.
     """
 
     inventory: str
@@ -79,6 +93,7 @@ class Plan:
     changes: tuple[Change, ...]
     findings: tuple[Finding, ...] = ()
     rollout: Schedule | None = None
+    resource: ResourceChange | None = None
 
     def of(self, component: str) -> tuple[Change, ...]:
         """Return the changes of one component."""
@@ -87,4 +102,4 @@ class Plan:
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to do."""
-        return not self.changes
+        return not self.changes and not (self.resource and self.resource.fields)

@@ -9,6 +9,11 @@ NAMESPACE_CHANGED = "GP393"
 PROXY_CREDENTIALS = "GP394"
 UNKNOWN_KEYS = "GP395"
 OTHERS_FIELDS = "GP396"
+NO_CONTROLLER = "GP430"
+NOT_REACHED = "GP431"
+NOT_FOR_RESOURCE = "GP432"
+LOOKED_AFTER = "GP433"
+IN_BETWEEN = "GP434"
 
 CODES: dict[str, str] = {
     STACKS_EXIST: "The operator is not removed while there are stacks: nobody could take them off the cluster any more",
@@ -18,5 +23,10 @@ CODES: dict[str, str] = {
     PROXY_CREDENTIALS: "A stack has no proxy that needs credentials",
     UNKNOWN_KEYS: "A stack has keys that the version to be installed does not know, and that would be dropped",
     OTHERS_FIELDS: "Somebody else has applied the operator, otherwise than it is to be installed",
+    NO_CONTROLLER: "A stack has a resource, and no controller works that would look after it",
+    NOT_REACHED: "A controller has not made a stack as it is declared; reason and message are its own",
+    NOT_FOR_RESOURCE: "Something that a stack's resource cannot say, so that its controller cannot carry it out",
+    LOOKED_AFTER: "A controller looks after the stack, and a command would get into its way",
+    IN_BETWEEN: "A stack's resource was changed or deleted while somebody waited for it",
 }
 """Code -> title."""

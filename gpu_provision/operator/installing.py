@@ -190,7 +190,8 @@ def _refusal(names: Sequence[str]) -> Finding:
         code=codes.STACKS_EXIST,
         where=", ".join(map(label_of, names)),
         what="there are stacks, and without the operator nobody takes them off the cluster",
-        fix="--with-stacks removes them first, with everything that they have installed",
+        fix="--with-stacks removes them first, with everything that they have installed; "
+        "gpu-provision operator release NAME lets one go, and leaves what it has installed",
     )
 
 

@@ -97,7 +97,7 @@ class Keeper:
 
     def _fulfil(self, wish: Wish) -> None:
         if wish.is_to_go:
-            self._remove(wish)
+            self._part_with(wish)
             return
         inventory, findings = inventory_of(wish.stack)
         problem = moved(wish.stack, inventory) if inventory else None
@@ -115,8 +115,14 @@ class Keeper:
             self._upkeep = None
         self._backoff.succeeded()
 
-    def _remove(self, wish: Wish) -> None:
-        """Take the stack off the cluster; let the object go only if the audit finds nothing left."""
+    def _part_with(self, wish: Wish) -> None:
+        """Let the object go: at once if what it has installed is to stay, else only when nothing of that is left."""
+        if wish.is_to_be_released or self._is_removed(wish):
+            let_go(self._cluster, ref_of(wish.stack))
+            self._rest(wish, _ASK_AGAIN_SECONDS)
+
+    def _is_removed(self, wish: Wish) -> bool:
+        """Take the stack off the cluster; say whether the audit finds nothing left."""
         inventory = self._aim(_at_home(inventory_of(wish.stack)[0] or _bare(wish.stack), wish.stack))
         terms = Terms()
         removing = Removing(
@@ -126,9 +132,8 @@ class Keeper:
         if halt := halt_of(removing.execute().findings, Reason.REMOVING):
             self._backoff.failed(time.monotonic())
             self._halted(wish, halt)
-            return
-        let_go(self._cluster, ref_of(wish.stack))
-        self._rest(wish, _ASK_AGAIN_SECONDS)
+            return False
+        return True
 
     def _say(self, wish: Wish, event: Event) -> None:
         self._take(Note(reason="Removing", message=event.message, stack=wish.name))

@@ -15,6 +15,7 @@ from gpu_provision.operator.stack import GROUP, PLURAL, STACK, inventory_of
 EVENTS = "default"
 """Namespace of Events about objects that are in none."""
 
+_LEASES = ("coordination.k8s.io", "leases")
 _ALL_ON: dict[str, Any] = {
     "dcgm": {"enabled": True},
     "pools": {"gpu": {"gpu": {"model": "T4", "count": 1}, "node_selector": {"nvidia.com/gpu.present": "true"}}},
@@ -30,10 +31,9 @@ def of_controller(namespace: str, lease: str) -> Iterator[Permission]:
     yield from (Permission(verb, GROUP, PLURAL) for verb in ("get", "list", "watch", "patch"))
     yield Permission("patch", GROUP, f"{PLURAL}/status")
     yield Permission("create", "", "events", EVENTS)
-    group, leases = "coordination.k8s.io", "leases"
-    yield Permission("create", group, leases, namespace)  # a POST, which names nothing
-    yield from (Permission(verb, group, leases, namespace, lease) for verb in ("get", "update"))
-    yield from (Permission(verb, group, leases, "", lease) for verb in ("list", "watch"))
+    yield Permission("create", *_LEASES, namespace)  # a POST, which names nothing
+    yield from (Permission(verb, *_LEASES, namespace, lease) for verb in ("get", "update"))
+    yield from (Permission(verb, *_LEASES, "", lease) for verb in ("list", "watch"))
 
 
 def of_stacks(inventories: Iterable[Inventory]) -> frozenset[Permission]:
@@ -47,6 +47,25 @@ def of_stacks(inventories: Iterable[Inventory]) -> frozenset[Permission]:
         return frozenset(one for inventory in known for one in _of_stack(inventory))
     one, other = (frozenset(_of_stack(_any_stack(name))) for name in ("a", "b"))
     return frozenset(found if found in other else found._replace(name="") for found in one)
+
+
+def of_editor(inventory: Inventory, namespace: str, lease: str) -> frozenset[Permission]:
+    """Return what it takes to change a stack's resource, or to let it go, and to see what its controller makes of that.
+
+    Args:
+        namespace: Of the controller's lease.
+    """
+    name = inventory.name
+    return frozenset(
+        (
+            *(Permission(verb, GROUP, PLURAL, "", name) for verb in ("get", "list", "watch", "patch", "delete")),
+            *(Permission(verb, *_LEASES, "", lease) for verb in ("list", "watch")),
+            Permission("get", *_LEASES, namespace, lease),
+            *needs.to_look(inventory),
+            *needs.to_watch(inventory),
+            *_to_follow(inventory),
+        )
+    )
 
 
 def _of_stack(inventory: Inventory) -> Iterator[Permission]:

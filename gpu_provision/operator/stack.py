@@ -29,6 +29,9 @@ FINALIZER = f"{GROUP}/stack"
 HOME = f"{GROUP}/namespace"
 """Annotation: where the stack's operands are; the controller writes it before anything else."""
 
+ON_DELETE, KEEP = f"{GROUP}/on-delete", "keep"
+"""Annotation of a stack that is to be deleted while all that it has installed stays."""
+
 _DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # C is ten times faster; not every wheel has it
 _PLACE = re.compile(r"^(?::\d+){0,2} ?(?P<path>.*)$", re.DOTALL)
 _OTHER_LINE = re.compile(r", first in line \d+")

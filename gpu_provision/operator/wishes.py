@@ -7,6 +7,7 @@ from typing import Any
 
 from gpu_provision.model.cluster import Manifest
 from gpu_provision.operator.conditions import Halt, Standing
+from gpu_provision.operator.stack import KEEP, ON_DELETE
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +36,19 @@ class Wish:
         """Whether the stack is being deleted."""
         return bool(self.stack["metadata"].get("deletionTimestamp"))
 
+    @property
+    def is_to_be_released(self) -> bool:
+        """Whether what the stack has installed stays when it is deleted."""
+        return bool((self.stack["metadata"].get("annotations") or {}).get(ON_DELETE) == KEEP)
+
     def asks_the_same_as(self, other: Wish) -> bool:
         """Whether another wish for the stack changes nothing for whoever works on this one."""
         return self._essence == other._essence
 
     @property
     def _essence(self) -> tuple[object, ...]:
-        return self.stack["metadata"]["uid"], self.generation, self.is_to_go, self.hindrance
+        is_to_be_released = self.is_to_go and self.is_to_be_released
+        return self.stack["metadata"]["uid"], self.generation, self.is_to_go, is_to_be_released, self.hindrance
 
     def standing(self, **told: Any) -> Standing:
         """Return what is to be reported of the stack."""

@@ -9,6 +9,7 @@ from typing import Any
 from gpu_provision.model.drift import Difference, Drift, FieldDrift, Origin
 from gpu_provision.model.plan import Action
 from gpu_provision.report.names import ranges
+from gpu_provision.report.plan import resource, resource_document
 from gpu_provision.report.style import PLAIN, Style
 from gpu_provision.report.tables import indented
 from gpu_provision.report.values import HIDDEN, field_value, is_secret, shown
@@ -40,6 +41,7 @@ def text(drift: Drift, style: Style = PLAIN, *, hosts: str = "", changed_hosts: 
     body = [style.bold(head), *(_block(drift, origin, style) for origin in _TITLES)]
     if changed_hosts:
         body.append(f"{style.bold('hosts that are not as declared')}\n{indented(hosts)}")
+    body.append(resource(drift.resource, style))
     return "\n\n".join(filter(None, [*body, style.bold(closing(drift, hosts=changed_hosts))]))
 
 
@@ -95,6 +97,7 @@ def document(drift: Drift) -> dict[str, Any]:
         "release": drift.release,
         "cluster": drift.cluster,
         "applied": drift.applied,
+        "resource": resource_document(drift.resource),
         "differences": [_difference(each) for each in drift.differences],
         "summary": {origin.value: counts[origin] for origin in Origin},
     }

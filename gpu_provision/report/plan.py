@@ -8,7 +8,7 @@ from typing import Any
 
 from gpu_provision.hosts.result import HostsResult
 from gpu_provision.model.findings import Finding, Severity
-from gpu_provision.model.plan import Action, Change, Plan
+from gpu_provision.model.plan import Action, Change, Plan, ResourceChange
 from gpu_provision.report import findings as findings_view
 from gpu_provision.report import hosts as hosts_view
 from gpu_provision.report import rollout as rollout_view
@@ -66,7 +66,8 @@ def closing(plan: Plan, *, hosts: int = 0, reboots: int = 0) -> str:
     """Return the one sentence with the counts, those of hosts that would change or be rebooted among them."""
     counts = Counter(change.action for change in plan.changes)
     problems = sum(finding.severity is Severity.ERROR for finding in plan.findings)
-    if not (counts or problems or hosts):
+    declared = bool(plan.resource and plan.resource.fields)
+    if not (counts or problems or hosts or declared):
         return "Plan: everything is as declared. Nothing was changed."
     parts = [f"{hosts} host{'' if hosts == 1 else 's'} to change"] if hosts else []
     parts += [f"{reboots} of them to reboot"] if reboots else []
@@ -77,6 +78,23 @@ def closing(plan: Plan, *, hosts: int = 0, reboots: int = 0) -> str:
     parts += [f"{drivers} driver{'' if drivers == 1 else 's'} to replace"] if drivers else []
     parts += [f"{problems} conflict{'' if problems == 1 else 's'}"] if problems else []
     return f"Plan: {', '.join(parts)}. Nothing was changed."
+
+
+def resource(change: ResourceChange | None, style: Style = PLAIN) -> str:
+    """Return the lines that say by what resource a plan is carried out; empty if no controller does it."""
+    if change is None:
+        return ""
+    if not change.fields:
+        return f"The operator looks after this: {change.name} says so already."
+    fields = [f"  {style.paint('yellow', '~')} {field_line('GPUStack', field)}" for field in change.fields]
+    return "\n".join([f"The operator carries this out: {change.name} is to change.", *fields])
+
+
+def resource_document(change: ResourceChange | None) -> dict[str, Any] | None:
+    """Return the same as JSON."""
+    if change is None:
+        return None
+    return {"name": change.name, "fields": [field_document("GPUStack", field) for field in change.fields]}
 
 
 def effects(change: Change) -> tuple[str, ...]:
@@ -106,6 +124,7 @@ def text(plan: Plan, style: Style = PLAIN, *, on_hosts: HostsResult | None = Non
         f"{style.bold('hosts')}\n{indented(hosts)}" if hosts else "",
         changes(plan, style),
         rollout_view.text(plan.rollout, style) if plan.rollout else "",
+        resource(plan.resource, style),
         conflicts(plan.findings, style),
         style.bold(closing(plan, hosts=len(changed), reboots=sum(map(hosts_view.is_rebooted, changed)))),
     ]
@@ -122,6 +141,7 @@ def document(plan: Plan) -> dict[str, Any]:
         "components": list(plan.components),
         "changes": [change_document(change) for change in plan.changes],
         "rollout": rollout_view.document(plan.rollout) if plan.rollout else None,
+        "resource": resource_document(plan.resource),
         "summary": {
             **{action.value: counts[action] for action in Action},
             "conflict": sum(finding.severity is Severity.ERROR for finding in plan.findings),

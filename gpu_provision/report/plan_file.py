@@ -109,7 +109,23 @@ def schema() -> Mapping[str, Any]:
 def moved_in_cluster(document: Document, plan: Plan) -> tuple[str, ...]:
     """Return what a plan made now would do otherwise in the cluster, a line for each object, field or node."""
     then, now = document["plan"], _promised(plan, None)["plan"]
-    return (*_moved_objects(_by_object(then), _by_object(now)), *_moved_rollout(then["rollout"], now["rollout"]))
+    return (
+        *_moved_resource(then.get("resource"), now["resource"]),
+        *_moved_objects(_by_object(then), _by_object(now)),
+        *_moved_rollout(then["rollout"], now["rollout"]),
+    )
+
+
+def _moved_resource(then: Document | None, now: Document | None) -> Iterator[str]:
+    """Yield what a plan says of the stack's resource otherwise: who carries it out, and what changes there."""
+    if (then or {}).get("name") != (now or {}).get("name"):
+        yield f"carried out by {_carrier(now)}, planned was: by {_carrier(then)}"
+    elif then != now:
+        yield f"{_carrier(now)} is to change otherwise than planned"
+
+
+def _carrier(resource: Document | None) -> str:
+    return str(resource["name"]) if resource else "this command alone, without an operator"
 
 
 def moved_on_hosts(document: Document, on_hosts: HostsResult | None) -> tuple[str, ...]:

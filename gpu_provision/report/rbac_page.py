@@ -22,7 +22,8 @@ needs to run every command on it; an administrator applies them once, and again 
 `--user`, `--group` and `--service-account` name who gets the rights and may be repeated; without any, roles are printed
 and no bindings. `--read-only` prints what `status`, `plan`, `drift` and `history` need instead, `--destroy` what
 `destroy` needs ([removal.md](removal.md)), `--adopt` what `adopt` needs ([adopting.md](adopting.md)): that is a lot, so
-take it back afterwards. `--json` prints the same objects as a list.
+take it back afterwards. `--operator` prints what `apply` needs where a controller looks after the stack
+([operator.md](operator.md)). `--json` prints the same objects as a list.
 
 What is printed, in an order in which it can be applied:
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from types import ModuleType
 
 from gpu_provision.hosts.result import HostOutcome, HostsResult
-from gpu_provision.model.plan import Action, FieldChange, Plan
+from gpu_provision.model.plan import Action, FieldChange, Plan, ResourceChange
 from gpu_provision.report import hosts, plan
 from gpu_provision.report.style import Style
 
@@ -119,6 +119,25 @@ def test_hosts_that_would_be_rebooted_are_counted(samples: ModuleType) -> None:
     told = plan.text(samples.EMPTY_PLAN, on_hosts=HostsResult(hosts=(*samples.HOSTS.hosts, *rebooted.hosts)))
     assert "Plan: 4 hosts to change, 1 of them to reboot, 0 to create" in told
     assert [host["rebooted"] for host in hosts.document(rebooted)] == [True]
+
+
+def test_the_resource_that_carries_a_plan_out_is_told_with_what_changes_there() -> None:
+    """Also where no object follows from it: then there is something to apply."""
+    fields = (FieldChange("spec.rollout.max_parallel", 1, 2),)
+    stack = ResourceChange(name="gpustack/prod", fields=fields)
+    planned = Plan(inventory="prod", release="r", cluster="c", components=(), changes=(), resource=stack)
+    assert not planned.is_empty
+    told = plan.text(planned)
+    assert "The operator carries this out: gpustack/prod is to change." in told
+    assert "  ~ spec.rollout.max_parallel: 1 -> 2" in told
+    assert plan.document(planned)["resource"] == {
+        "name": "gpustack/prod",
+        "fields": [{"path": "spec.rollout.max_parallel", "old": 1, "new": 2}],
+    }
+    unchanged = replace(planned, resource=ResourceChange(name="gpustack/prod"))
+    assert unchanged.is_empty
+    assert "gpustack/prod says so already" in plan.text(unchanged)
+    assert plan.document(replace(planned, resource=None))["resource"] is None
 
 
 def _without_escapes(text: str) -> str:

@@ -13,7 +13,7 @@ import pytest
 from gpu_provision.hosts.result import HostOutcome, HostsResult
 from gpu_provision.inventory import load
 from gpu_provision.model.cluster import ObjectRef
-from gpu_provision.model.plan import Action, Change, FieldChange, Plan
+from gpu_provision.model.plan import Action, Change, FieldChange, Plan, ResourceChange
 from gpu_provision.model.rollout import Leaving, Outlook, Schedule, Wave
 from gpu_provision.report import plan_file
 from tests.cli.harness import SANDBOX
@@ -107,6 +107,27 @@ MOVED: list[tuple[Plan, str]] = [
         ),
     ),
 ]
+
+
+PROD, LAB = ResourceChange(name="gpustack/prod"), ResourceChange(name="gpustack/lab")
+SPEC = (FieldChange("spec.release", "a", "b"),)
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "told"),
+    [
+        (None, PROD, "carried out by gpustack/prod, planned was: by this command alone, without an operator"),
+        (PROD, None, "carried out by this command alone, without an operator, planned was: by gpustack/prod"),
+        (PROD, replace(PROD, fields=SPEC), "gpustack/prod is to change otherwise than planned"),
+        (PROD, LAB, "carried out by gpustack/lab, planned was: by gpustack/prod"),
+    ],
+)
+def test_a_stack_that_went_to_or_from_the_operator_has_moved(
+    then: ResourceChange | None, now: ResourceChange | None, told: str
+) -> None:
+    """What was agreed to is who carries it out, too."""
+    before, after = (replace(plan(UPDATE), resource=each) for each in (then, now))
+    assert plan_file.moved_in_cluster(made(before), after) == (told,)
 
 
 @pytest.mark.parametrize(("now", "told"), MOVED)

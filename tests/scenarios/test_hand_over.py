@@ -1,0 +1,192 @@
+"""The command line and the operator on one cluster: a stack goes from one to the other, and nothing restarts."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.answers import Answer
+from tests.scenarios.test_operator import OPERANDS, Home
+from tests.scenarios.world import World
+
+Make = Callable[..., World]
+APPLY = ("apply", "--server-side", "--field-manager=gpu-provision", "-f", "-")
+
+
+class Both(Home):
+    """A home whose stack is declared by the inventory file, for the command line and for the operator.
+
+    Attributes:
+        running: The controllers.
+    """
+
+    running: list[Any]
+
+    @property
+    def name(self) -> str:
+        """Of the stack."""
+        return self.world.name
+
+    def stack(self) -> dict[str, Any]:
+        """The resource."""
+        found: dict[str, Any] = self.world.json("gpustack", self.name)
+        return found
+
+    def hand_over(self, *words: str) -> None:
+        """Declare the inventory as a stack, and wait until it is ready."""
+        printed = self.world.cli("operator", "stack", "-i", str(self.world.inventory), check=True).out
+        self.world.kubectl(*(words or APPLY), stdin=printed)
+        self.world.give_rights("--operator")
+        self.until("Ready", name=self.name)
+
+    def release(self) -> Answer:
+        """Give the stack back to the command line."""
+        return self.world.cli(
+            "operator", "release", self.name, "--yes", "--kubeconfig", str(self.world.kubeconfig), check=True
+        )
+
+    def objects(self) -> dict[str, str]:
+        """The versions of the stack's objects, and the uids of its pods; labels of nodes are the pods' affair."""
+        kinds = "daemonsets,deployments,configmaps,services,serviceaccounts,roles,rolebindings"
+        found = self.world.json(kinds, "-n", OPERANDS, "-l", "applyset.kubernetes.io/part-of")["items"]
+        metadata = [(each["kind"], each["metadata"]) for each in found if "generation" in each["metadata"]]
+        versions = {f"{kind} {each['name']}": str(each["generation"]) for kind, each in metadata}
+        return versions | self.pods()
+
+    def pods(self, app: str = "") -> dict[str, str]:
+        """The uids of the stack's pods."""
+        found = self.world.json("pods", "-n", OPERANDS, *(("-l", f"app={app}") if app else ()))["items"]
+        return {each["metadata"]["name"]: each["metadata"]["uid"] for each in found}
+
+    def writes(self) -> list[str]:
+        """What the tool has written, but for what a controller writes in steady state."""
+        seen = (f"{each.verb} {each.path}" for each in self.world.writes())
+        return [each for each in seen if "/leases" not in each and "/status" not in each and "selfsubject" not in each]
+
+
+@pytest.fixture
+def both(new_world: Make) -> Callable[..., Both]:
+    """Makes a cluster that was provisioned by the command line, and a controller without a stack."""
+
+    def made(*, controllers: int = 1, **settings: Any) -> Both:
+        world = new_world()
+        world.settings(**settings)
+        world.apply("--cluster-only", check=True)
+        found = Both(world)
+        found.running = [found.controller() for _ in range(controllers)]
+        return found
+
+    return made
+
+
+def _document(answer: Answer) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(answer.out)
+    return found
+
+
+def test_a_stack_goes_to_the_operator_and_back_and_nothing_restarts(both: Callable[..., Both]) -> None:
+    """In between plan says who carries it out, and an unchanged apply writes nothing."""
+    made = both()
+    world, before = made.world, made.objects()
+    runs = world.cli("history", "--json", "-i", str(world.inventory)).out
+    made.hand_over()
+    assert made.objects() == before
+
+    written = made.writes()
+    planned = _document(world.plan("--json", "--detailed-exitcode"))
+    assert planned["resource"] == {"name": f"gpustack/{made.name}", "fields": []}
+    assert f"gpustack/{made.name} says so already" in world.plan().out
+    assert world.apply("--cluster-only", check=True).text.count("Everything is as declared. No changes") == 1
+    assert made.writes() == written
+
+    assert "is released" in made.release().out
+    assert world.kubectl("get", "gpustack", made.name, check=False).code != 0
+    assert world.plan("--detailed-exitcode").code == 0
+    assert made.objects() == before
+    assert _document(world.cli("history", "--json", "-i", str(world.inventory)))["runs"] == json.loads(runs)["runs"]
+
+
+OTHER = "v0.19.3"
+"""Version of the device plugin; the sandbox's inventory has a newer one."""
+
+
+@pytest.mark.real
+def test_a_stack_of_the_operator_is_changed_and_removed_by_the_command_line(both: Callable[..., Both]) -> None:
+    """With the same ends as without an operator; what its resource cannot say is refused before anything is written."""
+    made = both()
+    world, drivers = made.world, made.pods("nvidia-driver-daemonset")
+    made.hand_over()
+    earlier = made.stack()["spec"]["device_plugin"]["version"]
+    world.settings(device_plugin={"version": OTHER})
+    planned = world.plan("--json", "--detailed-exitcode")
+    assert planned.code == 2
+    assert [each["path"] for each in _document(planned)["resource"]["fields"]] == ["spec.device_plugin.version"]
+    for words in (("--timeout", "77"), ("--target", "device_plugin"), ("--limit", "t4-1")):
+        refused = _document(world.apply("--cluster-only", "--json", *words))
+        assert [each["code"] for each in refused["errors"]] == ["GP432"], words
+    adopted = _document(world.cli("adopt", "--yes", "--json", "-i", str(world.inventory)))
+    assert "GP433" in [each["code"] for each in adopted["errors"]]
+    assert made.stack()["spec"]["device_plugin"]["version"] == earlier
+
+    run = world.apply("--cluster-only", "--json", check=True)
+    assert {each["state"] for each in _document(run)["states"]} == {"ready"}
+    assert _document(run)["run"] > 1
+    assert made.stack()["spec"]["device_plugin"]["version"] == OTHER
+    assert "carries it out" in run.err
+    world.cli("rollback", "1", "--yes", "--cluster-only", "-i", str(world.inventory), check=True)
+    assert made.stack()["spec"]["device_plugin"]["version"] == earlier
+    assert made.pods("nvidia-driver-daemonset") == drivers
+
+    world.fault({"fault": "crash-loop", "node": "t4-1", "image": "k8s-device-plugin", "message": "no PCI bus"})
+    world.settings(device_plugin={"timeout": 5})
+    failed = world.apply("--cluster-only", "--json")
+    assert failed.code == 1
+    (told, *_) = _document(failed)["errors"]
+    assert "no PCI bus" in json.dumps(told)
+    assert "t4-1" in json.dumps(told)
+
+    world.give_rights("--destroy")
+    assert (
+        f"GPUStack {made.name}" in world.cli("destroy", "--dry-run", "--cluster-only", "-i", str(world.inventory)).out
+    )
+    removed = world.cli("destroy", "--yes", "--cluster-only", "-i", str(world.inventory), check=True)
+    assert "Nothing of the stack is left" in removed.text
+    assert world.json("gpustacks")["items"] == []
+
+
+@pytest.mark.real
+def test_nothing_is_taken_from_others_and_nothing_is_left_hanging(both: Callable[..., Both]) -> None:
+    """Whose fields they are is named; without a controller nothing is written, and the stack can be let go."""
+    made = both()
+    world, before = made.world, made.objects()
+    made.hand_over("apply", "-f", "-")
+    world.settings(rollout={"stop_after_failures": 2})
+    patch = {"spec": {"rollout": {"stop_after_failures": 3}, "history": {"keep": 5}}}
+    world.kubectl("patch", "gpustack", made.name, "--type=merge", "-p", json.dumps(patch))
+    refused = world.apply("--cluster-only", "--json")
+    (error,) = _document(refused)["errors"]
+    assert (refused.code, error["code"]) == (1, "GP304")
+    assert "stop_after_failures" in error["what"]
+    assert "kubectl-patch" in error["fix"]
+    assert "--take-over" in error["fix"]
+    world.apply("--cluster-only", "--take-over", check=True)
+    spec = made.stack()["spec"]
+    assert (spec["rollout"]["stop_after_failures"], spec.get("history", {}).get("keep", 10)) == (2, 10)
+    world.settings(rollout={"stop_after_failures": 1})
+    assert f"gpustack/{made.name} is to change" in world.pyinfra("-y", check=True).text
+    assert made.stack()["spec"]["rollout"]["stop_after_failures"] == 1
+
+    made.running[0].send_signal(signal.SIGKILL)
+    world.settings(rollout={"stop_after_failures": 4})
+    run = world.apply("--cluster-only", "--json")
+    (error,) = _document(run)["errors"]
+    assert (run.code, error["code"]) == (1, "GP430")
+    assert "operator release" in error["fix"]
+    assert made.stack()["spec"]["rollout"]["stop_after_failures"] == 1
+    made.release()
+    assert made.objects() == before
+    assert "No changes" in world.apply("--cluster-only", check=True).text
