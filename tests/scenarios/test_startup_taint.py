@@ -115,10 +115,8 @@ def test_the_label_follows_what_is_declared_and_goes_with_it(new_world: Make) ->
     assert not is_tainted(world, "t4-1")
     assert not told(world, "t4-1")
 
-    world.settings(startup_taint={"enabled": True})
-    world.apply("--cluster-only", check=True)
-    assert told(world, "t4-1")
     world.kubectl("taint", "node", "t4-1", f"{TAINT}:NoSchedule")
+    world.kubectl("label", "node", "t4-1", f"{LABEL}={before}")
     world.give_rights("--destroy")
     world.cli("destroy", "--yes", "--cluster-only", "-i", str(world.inventory), check=True)
     assert not is_tainted(world, "t4-1")
