@@ -7,7 +7,28 @@ from pathlib import Path
 
 import pytest
 
+from gpu_provision.hosts import run
 from gpu_provision.sandbox import hosts
+from tests.hosts.warm import Forge
+
+
+@pytest.fixture(scope="session")
+def forge() -> Iterator[Forge]:
+    """Makes workers of the host phase that begin at once."""
+    made = Forge()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def cold_worker() -> None:
+    """For tests of how a worker starts and ends: it is a process of its own from the start."""
+
+
+@pytest.fixture(autouse=True)
+def _warm_worker(request: pytest.FixtureRequest, forge: Forge, monkeypatch: pytest.MonkeyPatch) -> None:
+    if "cold_worker" not in request.fixturenames:
+        monkeypatch.setattr(run, "_worker", forge.worker)
 
 
 @pytest.fixture(scope="module")

@@ -61,7 +61,7 @@ def inventory(directory: Path, *nodes: str) -> Inventory:
     return load(path)
 
 
-@pytest.mark.usefixtures("sandbox")
+@pytest.mark.usefixtures("sandbox", "cold_worker")
 def test_first_run_changes_and_second_does_not(tmp_path: Path) -> None:
     """Every change in words, with the GPUs seen on the bus."""
     declared = inventory(tmp_path, "good-1", "good-2", "cpu-1")
@@ -278,7 +278,7 @@ def test_machine_without_isolation_leaves_the_hosts_out_with_a_warning(
     assert "does not let" in result.findings[0].what
 
 
-@pytest.mark.usefixtures("sandbox")
+@pytest.mark.usefixtures("sandbox", "cold_worker")
 def test_breakdown_of_the_worker_is_one_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its last words are the evidence."""
     broken = tmp_path / "python"
@@ -290,7 +290,7 @@ def test_breakdown_of_the_worker_is_one_finding(tmp_path: Path, monkeypatch: pyt
     assert caught.value.findings[0].evidence == "no such luck"
 
 
-@pytest.mark.usefixtures("sandbox")
+@pytest.mark.usefixtures("sandbox", "cold_worker")
 def test_interruption_ends_the_worker_and_says_what_was_done(tmp_path: Path) -> None:
     """As Ctrl-C does: nothing goes on in the background, and nobody has to guess what the hosts are like now."""
 

@@ -1,0 +1,142 @@
+"""Workers of the host phase that begin at once: forks of a process that has imported pyinfra already.
+
+A hundred runs would each import it anew, at more cost than what they are about. Environment, working directory and
+pipes are a run's own, as ever. What is about the start itself takes the fixture ``cold_worker``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+_CHECKOUT = Path(__file__).resolve().parents[2]
+_LONGEST_REQUEST = 1 << 18
+
+# Before gevent has its own, which wait for an event loop.
+_fork, _close, _waitpid = os.fork, os.close, os.waitpid
+
+
+class Worker:
+    """A fork, with as much of `subprocess.Popen` as the host phase uses."""
+
+    def __init__(self, pid: int, stdin: int, stdout: int) -> None:
+        """Take over the ends of its pipes; it has not begun, as nobody has asked it for anything."""
+        self.stdin, self.stdout = os.fdopen(stdin, "w"), os.fdopen(stdout)
+        self._process = os.pidfd_open(pid)
+
+    def kill(self) -> None:
+        """End it, if it has not ended yet."""
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._process, signal.SIGKILL)
+
+    def wait(self) -> int:
+        """Wait for its end; how it ended only its parent knows."""
+        select.select([self._process], [], [])
+        return -1
+
+    def close(self) -> None:
+        """End it, and close what leads to it."""
+        self.kill()
+        self.wait()
+        with contextlib.suppress(BrokenPipeError):
+            self.stdin.close()
+        self.stdout.close()
+        os.close(self._process)
+
+
+class Forge:
+    """Makes workers, in a process that starts with the first of them."""
+
+    def __init__(self) -> None:
+        """Start nothing yet."""
+        self._line: socket.socket | None = None
+        self._ended = contextlib.ExitStack()
+
+    def close(self) -> None:
+        """End the process."""
+        self._ended.close()
+
+    @contextlib.contextmanager
+    def worker(self, errors: Any) -> Iterator[Worker]:
+        """Make a worker with this process' environment and folder; it ends with the block, however that ends."""
+        request = {"environment": dict(os.environ), "folder": str(Path.cwd())}
+        (stdin, to), (source, stdout) = os.pipe(), os.pipe()
+        line = self._line = self._line or self._start()
+        socket.send_fds(line, [json.dumps(request).encode()], [stdin, stdout, errors.fileno()])
+        os.close(stdin)
+        os.close(stdout)
+        with contextlib.closing(Worker(int(line.recv(_LONGEST_REQUEST)), to, source)) as made:
+            yield made
+
+    def _start(self) -> socket.socket:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        command = [sys.executable, "-m", "tests.hosts.warm", str(theirs.fileno())]
+        process = subprocess.Popen(command, cwd=_CHECKOUT, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()])
+        theirs.close()
+        self._ended.callback(process.wait)
+        self._ended.callback(ours.close)  # first: it is how the process learns that it is over
+        return ours
+
+
+def _serve(line: socket.socket) -> None:
+    """Fork for each request, until there is nobody to send one."""
+    from gevent import monkey  # noqa: PLC0415 - only this process may be patched
+
+    monkey.patch_all()
+    from gpu_provision.hosts import asking, session  # noqa: F401, PLC0415 - what takes a worker its time
+
+    while True:
+        asked, files, _, _ = socket.recv_fds(line, _LONGEST_REQUEST, 3)
+        _bury()
+        if not asked:
+            return
+        if not (pid := _fork()):
+            line.close()
+            _work(json.loads(asked), files)
+        for file in files:
+            _close(file)
+        line.send(str(pid).encode())
+
+
+def _bury() -> None:
+    """Take note of all workers that have ended, so that the time that they took is on somebody's account."""
+    with contextlib.suppress(ChildProcessError):
+        while _waitpid(-1, os.WNOHANG)[0]:
+            pass
+
+
+def _work(request: dict[str, Any], files: list[int]) -> None:
+    """Be the worker, and end."""
+    status = 1
+    try:
+        for number, file in enumerate(files):
+            os.dup2(file, number)
+            _close(file)
+        os.environ.clear()
+        os.environ.update(request["environment"])
+        os.chdir(request["folder"])
+        import gevent  # noqa: PLC0415 - after the patching, as below
+
+        from gpu_provision.hosts import worker  # noqa: PLC0415
+
+        gevent.reinit()
+        worker.main()
+        status = 0
+    except BaseException:  # noqa: BLE001 - as the interpreter does for a process that nobody forked
+        traceback.print_exc()
+    finally:
+        os._exit(status)
+
+
+if __name__ == "__main__":
+    _serve(socket.socket(fileno=int(sys.argv[1])))
