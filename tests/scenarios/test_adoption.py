@@ -139,6 +139,7 @@ def test_an_upgrade_under_way_is_waited_for(cluster: Cluster) -> None:
     cluster.world.kubectl("label", "--overwrite", "node", "gpu-2", f"{_STATE}=upgrade-done")
 
 
+@pytest.mark.real  # for the time it takes
 def test_killed_again_and_again_it_completes_and_a_driver_that_is_as_declared_runs_on(cluster: Cluster) -> None:
     """The operator works on until it is stopped; the job never loses its GPU; the third node's driver is rolled out."""
     cluster.declare_another_driver("gpu-3")
@@ -187,6 +188,7 @@ def _takes_leave(world: World) -> bool:
     return any(each.verb == "DELETE" and "clusterroles" in each.path for each in world.writes())
 
 
+@pytest.mark.real  # for the time it takes
 def test_afterwards_there_is_nothing_to_do(cluster: Cluster) -> None:
     """Neither for the garbage collector, nor for a plan, nor for another adoption; what the operator needed is gone."""
     world = cluster.world

@@ -6,6 +6,8 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from tests.scenarios.world import World
 
 OPERANDS = "gpu-operator-resources"
@@ -30,6 +32,7 @@ def test_an_edit_of_a_named_config_map_rolls_the_pods_that_read_it(new_world: Ca
     assert not before & _exporters(world), "every exporter was restarted"
 
 
+@pytest.mark.real  # for the time it takes
 def test_a_validation_on_a_busy_node_is_put_off_and_fails_nothing(new_world: Callable[..., World]) -> None:
     """An upgrade of the device plugin must not fail because the GPUs are in use, which is what they are for."""
     world = new_world()

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
 from tests.scenarios.world import World
 
 Make = Callable[..., World]
 _NODE = "t4-1"
 
 
+@pytest.mark.real  # for the time it takes
 def test_a_cordon_that_was_there_first_is_there_after_everything(new_world: Make) -> None:
     """The driver manager lifts any cordon that it finds once its driver is loaded, unless evictions are not its job."""
     world = new_world()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
+import pytest
+
 from gpu_provision.cluster.client import connect
 from gpu_provision.model.cluster import ObjectRef
 from tests.scenarios.world import World
@@ -18,6 +20,7 @@ def _pods(world: World, app: str) -> list[str]:
     return [pod["metadata"]["name"] for pod in found]
 
 
+@pytest.mark.real  # for the time it takes
 def test_pods_that_somebody_deletes_in_the_middle_come_back(new_world: Make) -> None:
     """The driver of every node, and a validation before it has ended."""
     world = new_world(timings={"speed": 6})
@@ -42,6 +45,7 @@ def test_a_daemon_set_that_somebody_deletes_in_the_middle_is_made_anew(new_world
     assert world.json("daemonset", "nvidia-dcgm-exporter", "-n", OPERANDS)["status"]["numberReady"] == 3
 
 
+@pytest.mark.real  # for the time it takes
 def test_what_is_deleted_again_and_again_is_named(new_world: Make) -> None:
     """Its component fails within its deadline, the rest is finished, and the next run puts it back."""
     world = new_world(timings={"speed": 6})
@@ -62,6 +66,7 @@ def test_what_is_deleted_again_and_again_is_named(new_world: Make) -> None:
     assert again.code == 0, again.text
 
 
+@pytest.mark.real  # for the time it takes
 def test_a_node_that_is_missing_keeps_no_other_node_from_its_upgrade(new_world: Make) -> None:
     """It is named, and the rollout of a driver goes on everywhere else."""
     world = new_world()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
+import pytest
+
 from tests.scenarios.world import World
 
 OPERANDS = "gpu-operator-resources"
@@ -34,6 +36,7 @@ def test_a_driver_that_does_not_build_fails_its_node_alone(new_world: Make) -> N
     assert world.apply("--cluster-only").code == 0, "a run after the cause has gone brings the node up"
 
 
+@pytest.mark.real  # for the time it takes
 def test_stock_pyinfra_says_the_same_and_exits_1(new_world: Make) -> None:
     world = new_world(faults=[{"fault": "image-pull-fails", "node": "t4-1", "image": "container-toolkit"}])
     world.settings(toolkit={"timeout": 5})
@@ -44,6 +47,7 @@ def test_stock_pyinfra_says_the_same_and_exits_1(new_world: Make) -> None:
     assert "Traceback" not in run.text
 
 
+@pytest.mark.real  # for the time it takes
 def test_a_missing_gpu_is_told_by_its_counts(new_world: Make) -> None:
     """Seven of eight GPUs are not ready, whatever the device plugin says."""
     world = new_world(faults=[{"fault": "plugin-sees-fewer", "node": "h100-1", "count": 7}])

@@ -69,6 +69,7 @@ def _lasting(value: Any) -> Any:
     return [_lasting(item) for item in value] if isinstance(value, list) else value
 
 
+@pytest.mark.real  # for the time it takes
 def test_a_run_killed_at_many_points_ends_where_an_undisturbed_one_ends(
     new_world: Make, undisturbed: dict[str, Any]
 ) -> None:
@@ -112,6 +113,7 @@ def test_what_a_killed_run_leaves_is_no_obstacle_for_plan_and_status(new_world: 
     assert world.status()["nodes"]
 
 
+@pytest.mark.real  # for the time it takes
 def test_the_second_of_two_runs_says_who_holds_the_lock(new_world: Make) -> None:
     world = new_world(timings={"speed": 2})
     first = world.start(*world.apply_command, "--cluster-only")

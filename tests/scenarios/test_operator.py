@@ -259,6 +259,7 @@ def test_a_node_that_joins_is_provisioned(home: Callable[..., Home]) -> None:
     made.until("Ready")
 
 
+@pytest.mark.real  # for the time it takes
 def test_a_leader_that_is_killed_is_followed_by_another(home: Callable[..., Home]) -> None:
     """In the middle of a rollout, again and again; the last one finishes it."""
     made = home(controllers=0)

@@ -76,6 +76,7 @@ def test_what_others_have_in_its_namespace_stays(new_world: Make) -> None:
     assert world.kubectl("get", "crd", "gpustacks.gpu-provision.io", check=False).code == 1
 
 
+@pytest.mark.real  # for the time it takes
 def test_a_controller_with_just_these_rights_keeps_a_stack_until_both_are_removed(new_world: Make) -> None:
     """As installed for stacks of any name; and nobody removes the operator while there is a stack."""
     world = new_world()

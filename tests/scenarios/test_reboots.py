@@ -285,6 +285,7 @@ def test_a_run_that_is_interrupted_while_the_machine_is_away_is_finished_by_the_
     assert not is_ours(world, "t4-1")
 
 
+@pytest.mark.real  # for the time it takes
 def test_reboots_have_the_lock_and_leave_it_to_the_cluster_phase(rebooting: SandboxWorld) -> None:
     """Once there is a stack to lock: the command and stock pyinfra take it for the hosts, and then for the cluster."""
     world = rebooting

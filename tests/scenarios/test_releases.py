@@ -6,6 +6,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import pytest
+
 from tests.scenarios.world import World
 
 Make = Callable[..., World]
@@ -15,6 +17,7 @@ _VERSIONS = ("v1.18.1", "v1.20.0")
 """The toolkits of the releases 25.10.1 and 26.7.0."""
 
 
+@pytest.mark.real  # for the time it takes
 def test_a_validator_that_ends_late_takes_nothing_away_that_a_toolkit_waits_for(new_world: Make) -> None:
     """Its end removes what it found out, and its successor needs the runtime that the waiting toolkit sets up."""
     world = new_world()

@@ -230,6 +230,7 @@ def mortal(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     return kill_after
 
 
+@pytest.mark.real  # for the time it takes
 def test_a_removal_that_is_killed_again_and_again_ends_where_another_ends(
     world: World, before: Dump, mortal: Callable[[int], None]
 ) -> None:

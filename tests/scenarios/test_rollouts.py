@@ -170,24 +170,27 @@ def test_gpu_work_leaves_as_its_budget_allows(stack: World) -> None:
     assert_over(stack, "580.178.04")
 
 
+@pytest.mark.real  # for the time it takes
 def test_a_pod_that_nobody_may_evict_holds_its_own_node_only(stack: World) -> None:
     """That node is not even cordoned; the run says which pod it is, and fails."""
     containers = [{"name": "main", "image": "busybox", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "notebook", "namespace": "default"}}
     stack.submit({**pod, "spec": {"nodeName": "t4-1", "containers": containers}})
-    stack.settings(driver={"version": "580.159.04"})
+    before = versions(stack)
+    stack.settings(driver={"version": "580.159.04", "upgrade_policy": ALL_AT_ONCE})
     run = stack.apply("--cluster-only", "--json")
     assert run.code == 1, run.text
     (error,) = [each for each in json.loads(run.out)["errors"] if each["code"] == "GP510"]
     assert "t4-1" in error["what"]
     assert "default/notebook has no controller" in error["evidence"]
     assert not nodes(stack)["t4-1"]["spec"].get("unschedulable")
-    assert versions(stack) == {"580.178.04", "580.159.04"}
+    assert versions(stack) == {*before, "580.159.04"}
     stack.kubectl("delete", "pod", "notebook", "--wait=false", "--grace-period=0", "--force")
     roll_out(stack)
     assert_over(stack, "580.159.04")
 
 
+@pytest.mark.real  # for the time it takes
 def test_a_failure_stops_the_rollout_and_another_run_is_another_chance(stack: World) -> None:
     """The reason stands on the node; the others keep their drivers; what was broken is mended, and it goes on."""
     stack.fault({"fault": "crash-loop", "node": "h100-1", "image": "driver", "message": "no PCI bus"})
@@ -207,6 +210,7 @@ def test_a_failure_stops_the_rollout_and_another_run_is_another_chance(stack: Wo
     assert_over(stack, "595.91.07")
 
 
+@pytest.mark.real  # for the time it takes
 def test_content_that_a_driver_depends_on_rolls_exactly_its_nodes(stack: World) -> None:
     """A ConfigMap that one pool names, edited in place; the result of equal content on record is no proof."""
     metadata = {"name": "parameters", "namespace": OPERANDS}

@@ -21,6 +21,7 @@ from tests.answers import Answer
 CHECKOUT = Path(__file__).resolve().parents[2]
 _BIN = Path(sys.executable).parent
 COMMAND_SECONDS = 300
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.05, 0.5
 OPERATOR = "system:serviceaccount:gpu-operator:gpu-provision-operator"
 """The controller's account, as an API server calls it."""
 ADOPTER = "adopter"
@@ -230,9 +231,15 @@ class World(ABC):
         return [request for request in self.requests() if request.is_write]
 
     def until(self, condition: Callable[[], Any], *, seconds: float = 120) -> Any:
-        """Wait until a condition holds and return what it gave; fail after a deadline."""
-        give_up = time.monotonic() + seconds
+        """Wait until a condition holds and return what it gave; fail after a deadline.
+
+        What is costly to ask, such as by a process, is asked more seldom: who waits leaves others their share.
+        """
+        asked = time.monotonic()
+        give_up = asked + seconds
         while not (found := condition()):
-            assert time.monotonic() < give_up, "the condition did not come true in time"
-            time.sleep(0.05)
+            now = time.monotonic()
+            assert now < give_up, "the condition did not come true in time"
+            time.sleep(min(max(_SHORTEST_PAUSE, 2 * (now - asked)), _LONGEST_PAUSE))
+            asked = time.monotonic()
         return found
