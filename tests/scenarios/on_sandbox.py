@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 from pathlib import Path
@@ -23,7 +22,6 @@ class SandboxWorld(World):
         super().__init__(folder, "sandbox", default_fleet(**fleet))
         self.edit(lambda text: text.replace("sandbox: default", f"sandbox: {self.fleet}"))
         self.start_server()
-        self.kubeconfig = Path(self.cli("sandbox", "kubeconfig", "--fleet", str(self.fleet), check=True).out.strip())
 
     def close(self) -> None:
         """End the sandbox."""
@@ -68,8 +66,7 @@ class SandboxWorld(World):
 
     def server_pid(self) -> int:
         """The process of the sandbox."""
-        status = self.cli("sandbox", "status", "--json", "--fleet", str(self.fleet), check=True).out
-        return int(json.loads(status)["sandbox"]["pid"])
+        return self._pid
 
     def kill_server(self) -> None:
         """End the sandbox's process, simulated machines included."""
@@ -77,4 +74,5 @@ class SandboxWorld(World):
 
     def start_server(self) -> None:
         """Start the sandbox; its state is kept."""
-        self.cli("sandbox", "up", "--fleet", str(self.fleet), check=True)
+        told = self.cli("sandbox", "up", "--json", "--fleet", str(self.fleet), check=True).document["sandbox"]
+        self.kubeconfig, self._pid = Path(told["kubeconfig"]), int(told["pid"])
