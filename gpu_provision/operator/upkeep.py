@@ -24,7 +24,7 @@ PATIENCE_SECONDS = 60.0
 
 _MOST_NAMED = 3
 _LONGEST_WAIT, _LEAST_WAIT = 30.0, 0.05
-_PAUSES = 4.0
+_PAUSES, _LONGEST_PAUSE = 4.0, 2.0
 
 
 @dataclass(slots=True)
@@ -77,9 +77,9 @@ class Upkeep:
                 self._break_off()
 
     def _turn(self, resident: Resident, mirror: Mirror) -> None:
-        now = time.monotonic()
+        now, used = time.monotonic(), time.thread_time()
         found = resident.look(now)
-        spent = time.monotonic() - now
+        spent = time.thread_time() - used
         self.reporter.figures.take_needs(len(found.needs), now)
         self._agenda.look(found.needs, now, edited=found.edited)
         self._end(found, now)
@@ -94,7 +94,7 @@ class Upkeep:
         )
         mirror.wait(max(min(waits), _LEAST_WAIT))
         # Many events, one look. Looking takes half of the time, and a fifth while a run looks, too.
-        time.sleep(_PAUSES * spent if self._session else spent)
+        time.sleep(min(_PAUSES * spent if self._session else spent, _LONGEST_PAUSE))
 
     def _standing(self, found: Standpoint) -> Standing:
         is_well = not found.needs and all(state.state is not State.FAILED for state in found.states.values())

@@ -34,6 +34,9 @@ Key = tuple[str, str]
 TO_BE_LABELLED = "labels are to be written"
 """Reason of the state of a node that NFD has labelled and we have not."""
 
+NOT_RECORDED = "passed, not recorded yet"
+"""Reason of the state of a validation that has passed, and whose result we are still to take: no fault of the node."""
+
 NO_NODE = "the cluster has no node of this name"
 """Reason of every state on a node that has not joined the cluster."""
 
@@ -251,7 +254,7 @@ def _of_validation_pod(pod: Manifest) -> tuple[State, str]:
         case "Failed" if not pod_view.was_turned_away(pod):
             return State.FAILED, pod_view.cause(pod)
         case "Succeeded":
-            return State.PROGRESSING, "passed, not recorded yet"
+            return State.PROGRESSING, NOT_RECORDED
         case _:
             return State.PROGRESSING, pod_view.cause(pod)
 
