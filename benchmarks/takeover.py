@@ -60,10 +60,8 @@ class Pair:
 
     def leader(self) -> str:
         """Return the name of the one that leads; empty if none that runs does."""
-        lease = self.world.kubectl(
-            "get", "lease", "-n", "gpu-operator", "gpu-provision-operator", "-o", _HOLDER, check=False
-        )
-        name = lease.out.partition("@")[2].partition(" ")[0]
+        lease = self.world.kubectl("get", "lease", "gpu-provision-operator", *_HOLDER, check=False).out
+        name = lease.partition("@")[2].partition(" ")[0]
         return name if name in self.running else ""
 
     def kill(self) -> None:
