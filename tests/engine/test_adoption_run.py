@@ -47,7 +47,8 @@ def test_rights_are_asked_for_before_the_operator_is_stopped(tmp_path: Path, mon
     """Those of the apply, and those to write what is the operator's."""
     asked: list[Any] = []
 
-    def missing(_cluster: object, _inventory: object, wanted: Any) -> Finding:
+    def missing(_cluster: object, _inventory: object, wanted: Any, *options: str) -> Finding:
+        assert options == ("--adopt",), "what prints them"
         asked.extend(wanted)
         return Finding(code="GP310", what="lacks a permission")
 
