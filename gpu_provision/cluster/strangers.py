@@ -55,7 +55,11 @@ def resources(cluster: Cluster) -> list[Resource]:
 def _of(cluster: Cluster, version: str) -> Iterator[Resource]:
     if version.partition("/")[0].endswith(_COMPUTED):
         return
-    for each in cluster.ask(_prefix(version)).get("resources", ()):
+    try:
+        found = cluster.ask(_prefix(version)).get("resources", ())
+    except NotFound:
+        return  # a definition that was deleted just now, whose group is named for a moment longer
+    for each in found:
         if each["namespaced"] and "list" in each["verbs"] and "/" not in each["name"]:
             yield Resource(version, each["kind"], each["name"])
 
