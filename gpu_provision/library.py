@@ -296,6 +296,7 @@ def adoption(inventory: Inventory) -> Adoption:
     """Return what taking a cluster over from the GPU Operator would do; nothing is written.
 
     Raises:
+        RunFailed: A controller looks after the stack.
         Unreachable, Refused: The cluster cannot be asked.
     """
     from gpu_provision.engine.adoption_run import planned as planned_adoption
@@ -303,8 +304,9 @@ def adoption(inventory: Inventory) -> Adoption:
     from gpu_provision.operator import leaving
 
     session = Session(inventory)
-    found = planned_adoption(session)
-    return replace(found, findings=(*leaving.against_adoption(session.cluster, inventory), *found.findings))
+    if problems := leaving.against_adoption(session.cluster, inventory):
+        raise RunFailed(*problems)
+    return planned_adoption(session)
 
 
 def adopt(inventory: Inventory, *, listen: Callable[[Event], None] = lambda _: None) -> RunResult:

@@ -141,14 +141,6 @@ def test_a_stack_of_the_operator_is_changed_and_removed_by_the_command_line(both
     assert made.stack()["spec"]["device_plugin"]["version"] == earlier
     assert made.pods("nvidia-driver-daemonset") == drivers
 
-    world.fault({"fault": "crash-loop", "node": "t4-1", "image": "k8s-device-plugin", "message": "no PCI bus"})
-    world.settings(device_plugin={"timeout": 5})
-    failed = world.apply("--cluster-only", "--json")
-    assert failed.code == 1
-    (told, *_) = _document(failed)["errors"]
-    assert "no PCI bus" in json.dumps(told)
-    assert "t4-1" in json.dumps(told)
-
     world.give_rights("--destroy")
     assert (
         f"GPUStack {made.name}" in world.cli("destroy", "--dry-run", "--cluster-only", "-i", str(world.inventory)).out
