@@ -70,7 +70,11 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return now
 
 
-@pytest.mark.parametrize("holder", ["", identity(), f"root@here pid 1 start 0 on {holders._place()}"])
+@pytest.mark.parametrize(
+    "holder",
+    ["", identity(), f"root@here pid 1 start 0 on {holders._place()}"],
+    ids=["nobody", "ourselves", "a process that has ended"],  # the same in every worker of pytest-xdist
+)
 def test_nobody_waits_for_a_lease_that_nobody_has(holder: str) -> None:
     """Also if it names a process of this machine that has ended, or ourselves."""
     server = Server(holder)
