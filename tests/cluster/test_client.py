@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gpu_provision.cluster import client
+from gpu_provision.cluster import client, connection
 from gpu_provision.cluster.client import Cluster, connect
 from gpu_provision.cluster.connection import Connection
 from gpu_provision.cluster.errors import AlreadyExists, FieldConflict, NotFound, Outdated, Overloaded
@@ -225,7 +225,8 @@ def test_a_server_that_is_gone_for_a_moment_is_asked_again(cluster: Cluster, kin
 
 
 def test_a_server_that_accepts_and_never_answers_is_given_up(mute: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(Connection._once.__kwdefaults__, "timeout", (0.2, 0.2))
+    monkeypatch.setattr(connection, "CONNECT_SECONDS", 0.2)
+    monkeypatch.setattr(connection, "READ_SECONDS", 0.2)
     with pytest.raises(Unreachable) as caught:
         mute.version()
     assert caught.value.findings[0].code == "GP301"

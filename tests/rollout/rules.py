@@ -195,9 +195,12 @@ def failed_now(node: Node) -> bool:
 
 
 def uses_gpu(pod: Pod) -> bool:
-    """Whether a pod is sure to lose something with the driver, or can be evicted in time."""
+    """Whether a pod is sure to lose something with the driver, or can be evicted in time.
+
+    One with a claim that nobody could look at stays: it may be to a network card.
+    """
     hint = pod.use not in {Use.REQUEST, Use.CLAIM}
-    return pod.use is not Use.NONE and not pod.is_over and not (pod.is_daemon and hint)
+    return pod.use not in {Use.NONE, Use.SOME_CLAIM} and not pod.is_over and not (pod.is_daemon and hint)
 
 
 def judge_the_end(world: World, decision: Decision) -> None:

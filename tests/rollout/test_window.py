@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from datetime import datetime
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, reset_tzpath
@@ -61,7 +62,8 @@ def test_a_window_of_a_day_on_every_day_never_closes() -> None:
 
 
 @pytest.fixture
-def _without_time_zones() -> Iterator[None]:
+def _without_time_zones(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setitem(sys.modules, "tzdata", None)
     ZoneInfo.clear_cache()
     reset_tzpath([])
     yield

@@ -13,6 +13,7 @@ OPERANDS = "gpu-operator-resources"
 Make = Callable[..., World]
 
 
+@pytest.mark.real  # for the time it takes
 def test_a_driver_that_does_not_build_fails_its_node_alone(new_world: Make) -> None:
     """The other nodes are finished and validated; what depends on the driver there is blocked, not failed."""
     world = new_world()

@@ -88,6 +88,7 @@ def _document(answer: Answer) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.real  # for the time it takes
 def test_a_stack_goes_to_the_operator_and_back_and_nothing_restarts(both: Callable[..., Both]) -> None:
     """In between plan says who carries it out, and an unchanged apply writes nothing."""
     made = both()
@@ -148,6 +149,23 @@ def test_a_stack_of_the_operator_is_changed_and_removed_by_the_command_line(both
     removed = world.cli("destroy", "--yes", "--cluster-only", "-i", str(world.inventory), check=True)
     assert "Nothing of the stack is left" in removed.text
     assert world.json("gpustacks")["items"] == []
+
+
+@pytest.mark.real
+def test_a_failure_is_told_as_without_an_operator(both: Callable[..., Both]) -> None:
+    """With the node, the cause and the exit code; what is mended is mended without another word."""
+    made = both()
+    world = made.world
+    made.hand_over()
+    world.fault({"fault": "crash-loop", "node": "t4-1", "image": "k8s-device-plugin", "message": "no PCI bus"})
+    world.settings(device_plugin={"version": OTHER, "timeout": 10})
+    failed = world.apply("--cluster-only", "--json")
+    assert failed.code == 1
+    told = [json.dumps(each) for each in _document(failed)["errors"]]
+    assert any("no PCI bus" in each and "t4-1" in each for each in told), told
+    world.fault()
+    made.until("Ready", name=made.name)
+    assert "No changes" in world.apply("--cluster-only", check=True).text
 
 
 @pytest.mark.real

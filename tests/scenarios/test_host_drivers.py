@@ -18,6 +18,7 @@ OPERANDS = "gpu-operator-resources"
 VERSION = "550.90.07"
 OWN = {"nvidia.com/gpu.deploy.driver": "pre-installed", "gpu-provision.io/host-driver": VERSION}
 
+pytestmark = pytest.mark.real  # for the time it takes
 isolated = pytest.mark.skipif(bool(hosts.isolation_problem()), reason=hosts.isolation_problem() or "isolated")
 one_world = pytest.mark.xdist_group("host drivers")  # one world, one worker
 

@@ -160,6 +160,7 @@ def test_a_field_that_another_manager_took_is_a_conflict_and_nothing_is_written(
     assert world.apply("--cluster-only").code == 0, "both want the same again"
 
 
+@pytest.mark.real  # for the time it takes
 def test_the_requests_of_a_run_do_not_grow_with_nodes(world: World, first_run: str) -> None:
     few = _requests_of_a_quiet_run(world)
     world.settings(pools={"spare": {"gpu": {"model": "T4", "count": 1}, "node_selector": {"fleet": "spare"}}})

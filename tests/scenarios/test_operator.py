@@ -24,11 +24,15 @@ Make = Callable[..., World]
 
 
 class Home:
-    """A world with the definition of stacks in its cluster, and controllers."""
+    """A world with the definition of stacks in its cluster, and controllers.
+
+    Attributes:
+        log: What all controllers say.
+    """
 
     def __init__(self, world: World) -> None:
         """Make the definition, and take the stack of the world's inventory for a start."""
-        self.world = world
+        self.world, self.log = world, world.folder / "controllers.log"
         self.spec: dict[str, Any] = stack_of(yaml.safe_load(world.inventory.read_text()))["spec"]
         world.submit({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "gpu-operator"}})
         world.submit(definition(), "--server-side")
@@ -37,7 +41,7 @@ class Home:
     def controller(self) -> Any:
         """Start one more controller."""
         command = (str(Path(sys.executable).parent / "gpu-provision"), "operator", "run", "--port", "0")
-        return self.world.start(*command, "--kubeconfig", str(self.world.kubeconfig))
+        return self.world.start(*command, "--kubeconfig", str(self.world.kubeconfig), log=self.log)
 
     def declare(self, name: str = "main", **sections: Any) -> None:
         """Make a stack, or change sections of one."""
@@ -100,6 +104,11 @@ def pods(world: World, app: str) -> dict[str, str]:
     return {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in found}
 
 
+def _if_ready(told: dict[str, Any]) -> dict[str, Any]:
+    """Return what ``operator status`` says; nothing while pods come back after an edit."""
+    return told if told["ready"] else {}
+
+
 def test_a_stack_is_brought_up_held_and_taken_away_again(home: Callable[..., Home]) -> None:
     """From a bare cluster and back; in between somebody deletes and edits what is ours."""
     made = home()
@@ -131,9 +140,9 @@ def test_a_stack_is_brought_up_held_and_taken_away_again(home: Callable[..., Hom
     table = world.kubectl("get", "gpustacks").out
     assert "3/3" in table, table
 
-    told = json.loads(made.world.cli("operator", "status", "--json", "--kubeconfig", str(world.kubeconfig)).out)
-    assert told["operator"]["ready"]
-    assert [row["nodes"] for row in told["operator"]["stacks"]] == ["3/3"]
+    asking = ("operator", "status", "--json", "--kubeconfig", str(world.kubeconfig))
+    told = world.until(lambda: _if_ready(json.loads(world.cli(*asking).out)["operator"]))
+    assert [row["nodes"] for row in told["stacks"]] == ["3/3"]
     assert "main" in world.cli("operator", "status", "--kubeconfig", str(world.kubeconfig), check=True).out
 
     world.kubectl("delete", "gpustack", "main", "--timeout=60s")

@@ -16,7 +16,8 @@ Make = Callable[..., World]
 _IN_THE_MIDDLE = 40  # writes of about 70
 
 
-@pytest.mark.parametrize("fault", ["unavailable", pytest.param("drop", marks=pytest.mark.real)])
+@pytest.mark.real  # for the time it takes
+@pytest.mark.parametrize("fault", ["unavailable", "drop"])
 def test_an_api_server_that_refuses_for_a_while_is_waited_for(
     new_sandbox: Callable[..., SandboxWorld], fault: str
 ) -> None:
@@ -53,6 +54,7 @@ def test_an_api_server_that_hangs_for_a_while_is_waited_for(new_world: Make) -> 
     assert run.returncode == 0, out
 
 
+@pytest.mark.real  # for the time it takes
 def test_an_api_server_that_went_away_is_told_while_it_is_waited_for(new_world: Make) -> None:
     world = new_world(timings={"speed": 1})
     run = world.start(*world.apply_command, "--cluster-only")

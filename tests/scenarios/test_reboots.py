@@ -181,6 +181,7 @@ def reboot(world: SandboxWorld) -> Answer:
     return world.apply("--hosts-only", "--limit", ",".join(NODES))
 
 
+@pytest.mark.real  # for the time it takes
 def test_two_nodes_are_rebooted_one_after_the_other_and_work_goes_on(rebooting: SandboxWorld) -> None:
     """Never are both away, and never is the Deployment; the second run changes nothing."""
     world = rebooting
@@ -211,6 +212,7 @@ def test_two_nodes_are_rebooted_one_after_the_other_and_work_goes_on(rebooting: 
     remove_web(world)
 
 
+@pytest.mark.real  # for the time it takes
 def test_a_node_that_somebody_else_had_cordoned_stays_so(rebooting: SandboxWorld) -> None:
     """By stock pyinfra, which says on the way what it waits for."""
     world = rebooting
@@ -226,6 +228,7 @@ def test_a_node_that_somebody_else_had_cordoned_stays_so(rebooting: SandboxWorld
     world.kubectl("uncordon", "t4-2")
 
 
+@pytest.mark.real  # for the time it takes
 def test_a_budget_that_allows_nothing_ends_it_before_anything_is_rebooted(rebooting: SandboxWorld) -> None:
     """The finding names it, the node is given back, and the next one says why it is left alone."""
     world = rebooting
@@ -245,6 +248,7 @@ def test_a_budget_that_allows_nothing_ends_it_before_anything_is_rebooted(reboot
     assert not any(is_cordoned(world, name) for name in NODES)
 
 
+@pytest.mark.real  # for the time it takes
 def test_a_run_that_is_killed_while_it_drains_is_finished_by_the_next(rebooting: SandboxWorld) -> None:
     """The node is cordoned, and says that it was us; the budget is gone by then. Goes on where the last test ended."""
     world = rebooting
@@ -262,6 +266,7 @@ def test_a_run_that_is_killed_while_it_drains_is_finished_by_the_next(rebooting:
     assert not any(is_cordoned(world, name) for name in NODES)
 
 
+@pytest.mark.real  # for the time it takes
 def test_a_run_that_is_interrupted_while_the_machine_is_away_is_finished_by_the_next(rebooting: SandboxWorld) -> None:
     """It says which node is cordoned still; the next waits for that and uncordons it, and reboots nothing again."""
     world = rebooting

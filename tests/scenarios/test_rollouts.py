@@ -265,7 +265,8 @@ class Mortal(Cluster):
         return super()._once(verb, path, place, **options)
 
 
-@pytest.mark.parametrize(("writes", "more"), [(15, 2), pytest.param(1, 7, marks=pytest.mark.real)])
+@pytest.mark.real  # for the time it takes
+@pytest.mark.parametrize(("writes", "more"), [(15, 2), (1, 7)])
 def test_runs_that_are_killed_at_their_writes_end_like_an_undisturbed_one(stack: World, writes: int, more: int) -> None:
     """Each comes a few writes further; every driver is replaced once, and proven by a validation of its own.
 

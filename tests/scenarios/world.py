@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -161,17 +162,23 @@ class World(ABC):
         assert not check or answer.code == 0, answer.text
         return answer
 
-    def start(self, *command: str) -> subprocess.Popen[str]:
-        """Start a command of this user in the background; its output goes to one pipe."""
-        run = subprocess.Popen(
-            command,
-            cwd=self.folder,
-            env=self.environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+    def start(self, *command: str, log: Path | None = None) -> subprocess.Popen[str]:
+        """Start a command of this user in the background.
+
+        Args:
+            log: Where its output goes, for what runs long: a pipe that nobody reads is full after 64 KiB, and then the
+                command waits. None for one pipe.
+        """
+        with contextlib.ExitStack() as opened:
+            run = subprocess.Popen(
+                command,
+                cwd=self.folder,
+                env=self.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=opened.enter_context(log.open("a")) if log else subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
         self._started.append(run)
         return run
 
