@@ -163,9 +163,10 @@ class Cluster(Connection):
         """Apply an object on the server's side.
 
         Args:
+            manifest: With a resourceVersion, nothing is written over what was not looked at; with a generation beside
+                it, an object whose status alone has changed meanwhile counts as looked at.
             take_back: Force the apply. Only for fields of our own objects that somebody edited by hand; give the
-                manifest a resourceVersion then, so that nothing is forced that was not looked at. With a generation
-                beside it, an object whose status alone has changed meanwhile counts as looked at.
+                manifest a resourceVersion then.
 
         Raises:
             FieldConflict: Another field manager owns a field.
@@ -179,7 +180,7 @@ class Cluster(Connection):
             try:
                 return self._applied(manifest, query)
             except Outdated:
-                current = self._with_another_status(manifest) if take_back else None
+                current = self._with_another_status(manifest)
                 if current is None:
                     raise
                 manifest = current

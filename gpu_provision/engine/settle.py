@@ -29,6 +29,9 @@ NOT_VALIDATED = "not validated yet: all GPUs of the node are in use"
 
 _BUSY_SECONDS = 30
 
+STEADY_SECONDS = 30.0
+"""For how long something has to be ready before it gets all its time anew: in a crash loop it is so for moments."""
+
 
 class _Before(NamedTuple):
     """What was settled last, and what came of it."""
@@ -59,6 +62,7 @@ class Settler:
     _spent: dict[Key, float] = field(default_factory=dict)
     _due: dict[Key, float] = field(default_factory=dict)
     _overdue: dict[Key, str] = field(default_factory=dict)
+    _settled_at: dict[Key, float] = field(default_factory=dict)
     _before: _Before = field(default_factory=lambda: _NOTHING)
 
     def settle(
@@ -85,8 +89,9 @@ class Settler:
         if key in rejected:
             return replace(state, state=State.FAILED, reason=rejected[key])
         if state.state in SETTLED:
-            for clock in (self._overdue, self._since, self._spent):
-                clock.pop(key, None)
+            self._overdue.pop(key, None)
+            self._pause(key, now)
+            self._settled_at.setdefault(key, now)
             return state
         if (waiting := _waiting(state, self._required(key, known))) is not None:
             self._pause(key, now)
@@ -114,6 +119,8 @@ class Settler:
             self._spent[key] = now - self._since.pop(key)
 
     def _timed(self, key: Key, state: NodeState, now: float) -> NodeState:
+        if now - self._settled_at.pop(key, now) >= STEADY_SECONDS:
+            self._spent.pop(key, None)
         since = self._since.setdefault(key, now - self._spent.pop(key, 0.0))
         busy, limit = BUSY in state.reason, self.timeouts.get(key[0], _DEFAULT_SECONDS)
         due = since + (min(limit, _BUSY_SECONDS) if busy else limit)

@@ -114,7 +114,8 @@ def _in_the_way(stack: Manifest, fix: str) -> Finding:
 
 def unless_controllers(cluster: Cluster, inventory: Inventory, lock: Lock) -> None:
     """Raise Locked if a lock is the controller's, which would take it again at once."""
-    stack, lease = of(cluster, inventory), cluster.get(LEASE)
+    stack = of(cluster, inventory)
+    lease = cluster.get(LEASE) if stack else None  # without an operator nobody has the right to ask for it
     holder = ((lease or {}).get("spec") or {}).get("holderIdentity")
     if stack is not None and holder == lock.holder:
         fix = f"change the resource, which ends its run; or gpu-provision operator release {inventory.name}"

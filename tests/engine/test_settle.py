@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpu_provision.engine.settle import BUSY, NOT_VALIDATED, Settler
+from gpu_provision.engine.settle import BUSY, NOT_VALIDATED, STEADY_SECONDS, Settler
 from gpu_provision.model.progress import NodeState, State
 from gpu_provision.planning.states import NOT_RECORDED, Key
 from gpu_provision.planning.upgrades import KEEPS
@@ -56,6 +56,30 @@ def test_a_failure_blocks_what_requires_it_and_nothing_else() -> None:
     assert settled["driver", "a"].state is State.FAILED
     assert settled["toolkit", "a"].state is State.BLOCKED
     assert settled["plugin", "a"].state is State.BLOCKED
+
+
+def test_whoever_is_ready_for_moments_gets_no_time_by_that() -> None:
+    """In a crash loop a container is ready at every start; the run would never end."""
+    clock, crashed = settler(), (State.PROGRESSING, "CrashLoopBackOff")
+    for start in range(0, 9, 3):
+        assert clock.settle(raw(driver=READY, toolkit=crashed), start)["toolkit", "a"].state is State.PROGRESSING
+        clock.settle(raw(driver=READY, toolkit=READY), start + 2.9)
+    clock.settle(raw(driver=READY, toolkit=crashed), 9)
+    assert clock.settle(raw(driver=READY, toolkit=crashed), 10.4)["toolkit", "a"].state is State.FAILED
+    assert clock.settle(raw(driver=READY, toolkit=READY), 10.5)["toolkit", "a"].state is State.READY
+    assert clock.settle(raw(driver=READY, toolkit=crashed), 10.6)["toolkit", "a"].state is State.FAILED
+
+
+def test_whoever_was_ready_for_a_while_gets_all_its_time() -> None:
+    """A pod that is replaced an hour later is not a crash loop."""
+    clock, starting = settler(), (State.PROGRESSING, "starts")
+    clock.settle(raw(driver=READY, toolkit=starting), 0)
+    clock.settle(raw(driver=READY, toolkit=READY), 8)
+    assert (
+        clock.settle(raw(driver=READY, toolkit=starting), 8 + STEADY_SECONDS)["toolkit", "a"].state is State.PROGRESSING
+    )
+    later = clock.settle(raw(driver=READY, toolkit=starting), 17 + STEADY_SECONDS)["toolkit", "a"]
+    assert later.state is State.PROGRESSING
 
 
 def test_what_runs_already_is_not_blocked() -> None:
