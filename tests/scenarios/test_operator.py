@@ -130,15 +130,15 @@ def test_a_stack_is_brought_up_held_and_taken_away_again(home: Callable[..., Hom
     world.kubectl("set", "image", *exporter, "*=busybox:1")
     image = "jsonpath={.spec.template.spec.containers[0].image}"
     world.until(lambda: "busybox" not in world.kubectl("get", *exporter, "-o", image).out)
-    world.until(lambda: made.condition("Ready")["status"] == "True")
+    world.kubectl("rollout", "status", *exporter, "--timeout=60s")
+    made.until("Ready")
 
     lists = [each.path for each in world.requests()[asked:] if each.verb == "GET" and "watch=true" not in each.query]
     assert not [path for path in lists if path.endswith(("/pods", "/nodes"))], "live copies tell"
 
     events = world.json("events", "-n", "default", "--field-selector", "involvedObject.kind=GPUStack")["items"]
     assert {"AllReady", "Converging"} <= {event["reason"] for event in events}
-    table = world.kubectl("get", "gpustacks").out
-    assert "3/3" in table, table
+    world.until(lambda: "3/3" in world.kubectl("get", "gpustacks").out)
 
     asking = ("operator", "status", "--json", "--kubeconfig", str(world.kubeconfig))
     told = world.until(lambda: _if_ready(json.loads(world.cli(*asking).out)["operator"]))
