@@ -153,10 +153,12 @@ class WriteLock:
         self._cluster.fence = open_to_all
         self._released.set()
         self._cluster.patience = min(self._cluster.patience, leases.RENEW_SECONDS)
-        self._renewer.join(leases.RENEW_SECONDS)  # else its last renewal and our farewell could meet
-        with contextlib.suppress(ProvisionError):
-            self._lease = self._cluster.replace(leases.written(self._ref, "", self._lease))
-        _TAKEN.discard(self._key)
+        try:
+            self._renewer.join(leases.RENEW_SECONDS)  # else its last renewal and our farewell could meet
+            with contextlib.suppress(ProvisionError):
+                self._lease = self._cluster.replace(leases.written(self._ref, "", self._lease))
+        finally:
+            _TAKEN.discard(self._key)
 
     @property
     def _key(self) -> tuple[str, ObjectRef, str]:

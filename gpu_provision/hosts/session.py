@@ -82,7 +82,6 @@ def run(request: dict[str, Any], emit: Emit, guard: Guard | None = None) -> dict
 
     Args:
         request: ``groups`` as pyinfra wants them, ``hosts`` to work on in order, ``phase``, ``dry_run``.
-    from gpu_provision.hosts.telling import CHANGES, FINDINGS, SAY, explained, keep, report
 
     Returns:
         ``outcomes``: host -> plain outcome; ``findings``: warnings; ``left_out``: why hosts are missing.

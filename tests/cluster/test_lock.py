@@ -78,6 +78,20 @@ def test_a_run_that_fails_gives_the_lock_back(cluster: Cluster, stack: Inventory
     assert holder(cluster, stack) is None
 
 
+def test_a_run_that_is_ended_while_it_gives_the_lock_back_does_not_bar_the_next_of_its_process(
+    cluster: Cluster, stack: Inventory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt), WriteLock(cluster, stack, on_wait=quiet):
+        patched.setattr(cluster, "replace", interrupted)
+    with WriteLock(cluster, stack, on_wait=quiet):
+        assert held(cluster, stack) == identity()
+
+
+def interrupted(_: Manifest) -> Manifest:
+    """Stand for a request during which somebody pressed Ctrl-C."""
+    raise KeyboardInterrupt
+
+
 def test_the_second_is_told_who_holds_it_and_since_when(cluster: Cluster, stack: Inventory) -> None:
     with WriteLock(cluster, stack, on_wait=quiet):
         since = holder(cluster, stack)

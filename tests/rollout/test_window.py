@@ -63,7 +63,8 @@ def test_a_window_of_a_day_on_every_day_never_closes() -> None:
 
 @pytest.fixture
 def _without_time_zones(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setitem(sys.modules, "tzdata", None)
+    for module in ["tzdata", *(name for name in sys.modules if name.startswith("tzdata."))]:
+        monkeypatch.setitem(sys.modules, module, None)
     ZoneInfo.clear_cache()
     reset_tzpath([])
     yield
