@@ -13,6 +13,7 @@ from gpu_provision.cli import root
 from gpu_provision.cli.work import Work
 from gpu_provision.hosts import run as hosts_run
 from gpu_provision.hosts.result import HostsResult
+from gpu_provision.library import past
 from gpu_provision.model.plan import Plan
 from gpu_provision.model.progress import Lock, RunResult, Status
 from tests.cli.harness import CHANGE, Fakes, Ran, Run, plan_of
@@ -71,8 +72,9 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> Fakes:
         return answer(fakes.plan)
 
     monkeypatch.setattr(library, "plan", plan)
-    monkeypatch.setattr(library, "apply", apply)
-    monkeypatch.setattr(library, "history", lambda *_: fakes.history)
+    for face in (library, past):
+        monkeypatch.setattr(face, "apply", apply)
+        monkeypatch.setattr(face, "history", lambda *_: fakes.history)
     monkeypatch.setattr(library, "preflight", lambda *_, **__: answer(fakes.judgement))
     monkeypatch.setattr(library, "status", lambda *_, **__: answer(fakes.status))
     monkeypatch.setattr(library, "drift", lambda *_, **__: fakes.drift)
