@@ -36,7 +36,7 @@ def write(record: Record, details: Mapping[str, Any] | None = None) -> Path | No
         fresh = path.with_suffix(f".{os.getpid()}")
         fresh.write_text(json.dumps(document, indent=2, sort_keys=True) + "\n", encoding="utf-8")
         fresh.replace(path)  # in one step: whoever reads the record of a run that goes on gets all of one
-        for old in sorted(path.parent.glob("*.json"))[:-_KEPT]:
+        for old in sorted(path.parent.iterdir())[:-_KEPT]:  # with what a killed process was just writing
             old.unlink(missing_ok=True)
     except OSError:
         return None

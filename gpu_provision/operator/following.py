@@ -72,7 +72,7 @@ class Following:
         Raises:
             RunFailed: No controller works, or somebody else changes the resource.
             Refused: Permissions are missing; nothing was written.
-        Unreachable: The API server was silent for too long.
+            Unreachable: The API server was silent for too long.
         """
         unless_refused(self._resource)
         self._require_rights()

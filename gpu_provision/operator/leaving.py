@@ -19,6 +19,7 @@ from gpu_provision.model.removal import RemovalResult
 from gpu_provision.operator import codes
 from gpu_provision.operator.pulse import LEASE, SCOPE, Pulse
 from gpu_provision.operator.resource import found as of
+from gpu_provision.operator.resource import going
 from gpu_provision.operator.stack import KEEP, ON_DELETE, STACK, label_of
 from gpu_provision.operator.stacks import let_go
 from gpu_provision.operator.wishes import Wish
@@ -43,7 +44,7 @@ def release(cluster: Cluster, name: str, *, seconds: float, say: Callable[[str],
     if live is None:
         return False
     if live["metadata"].get("deletionTimestamp") and not Wish(live).is_to_be_released:
-        raise RunFailed(_is_removed(live))
+        raise RunFailed(going(live))
     try:
         cluster.merge(ref, {"metadata": {"uid": live["metadata"]["uid"], "annotations": {ON_DELETE: KEEP}}})
     except NotFound:
@@ -66,15 +67,6 @@ def _await_end(cluster: Cluster, stack: Manifest, until: float, say: Callable[[s
                 is_told = True
                 say(f"waiting for the controller to let go of {_label(stack)}")
             mirror.wait(_LOOK_SECONDS)
-
-
-def _is_removed(stack: Manifest) -> Finding:
-    return Finding(
-        code=codes.IN_BETWEEN,
-        where=_label(stack),
-        what="the resource was deleted before, and the controller is taking the stack off the cluster",
-        fix=f"wait until it is gone (kubectl wait --for=delete {_label(stack)}), then apply",
-    )
 
 
 def _not_let_go(stack: Manifest, pulse: Pulse) -> Finding:

@@ -69,7 +69,7 @@ def look(cluster: Cluster, inventory: Inventory, *, force: bool) -> Resource | N
     if live is None:
         return None
     if live["metadata"].get("deletionTimestamp"):
-        return Resource(live=live, findings=(_is_going(live),))
+        return Resource(live=live, findings=(going(live),))
     if not inventory.text:
         return Resource(live=live, findings=(_has_no_text(live),))
     wanted = stack_of({**_data(inventory), "name": inventory.name})
@@ -160,7 +160,8 @@ def not_reached(label: str, told: str) -> Finding:
     )
 
 
-def _is_going(live: Manifest) -> Finding:
+def going(live: Manifest) -> Finding:
+    """Return what is to be said of a resource that is being deleted."""
     return Finding(
         code=codes.IN_BETWEEN,
         where=_label(live),

@@ -32,7 +32,6 @@ def _long(move: Move, node: Node, policy: Policy, now: float) -> Move:
             case _:
                 break
     return move
-    return move
 
 
 _PASSABLE = UNDER_WAY | {UpgradeState.DONE}

@@ -100,6 +100,16 @@ def test_the_newest_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sorted(journal.folder("prod").iterdir()) == paths[-2:]
 
 
+def test_what_killed_processes_were_writing_goes_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal, "_KEPT", 2)
+    folder = journal.folder("prod")
+    folder.mkdir(parents=True)
+    (folder / "20260101T000000.000000Z-abc.4711").write_text("{", encoding="utf-8")
+    for letter in "bcd":
+        journal.write(replace(RECORD, id=f"20260102T000000.000000Z-{letter}"))
+    assert [path.suffix for path in folder.iterdir()] == [".json", ".json"]
+
+
 def test_a_folder_that_cannot_be_written_fails_no_run(state: Path) -> None:
     state.write_text("a file where the folder should be")
     assert journal.write(RECORD) is None
