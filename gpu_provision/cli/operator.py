@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,9 +11,9 @@ import click
 from gpu_provision.cli import confirmation, options
 from gpu_provision.cli.commands import Commands
 from gpu_provision.cli.inventory_file import chosen, loaded
-from gpu_provision.cli.output import Output
+from gpu_provision.cli.output import Output, write
 from gpu_provision.cli.rendering import write_texts
-from gpu_provision.model.findings import ExitCode
+from gpu_provision.model.findings import ExitCode, Finding
 from gpu_provision.report import findings as findings_view
 from gpu_provision.report import yaml_text
 from gpu_provision.report.documents import document
@@ -108,11 +109,13 @@ def release(  # noqa: PLR0913 - one argument per option
     from gpu_provision.operator import leaving
 
     cluster = _cluster(kubeconfig, context)
+    told = leaving.before_release(cluster, name)
+    _warn(told, out)
     if not _agreed(cluster, f"Release the stack {name}", look="operator status", yes=yes, out=out):
         return ExitCode.FAILED
     was_there = leaving.release(cluster, name, seconds=timeout, say=out.note)
     text = f"{name} is released; what it has installed stays." if was_there else f"There is no stack {name}."
-    out.result(document("operator release", cluster=cluster.name, released=was_there), text)
+    out.result(document("operator release", told, cluster=cluster.name, released=was_there), text)
     return ExitCode.OK
 
 
@@ -233,9 +236,13 @@ def uninstall(  # noqa: PLR0913 - one argument per option
     names = [str(ref) for ref in gone]
     text = "\n".join([*names, f"{len(names)} objects were deleted." if names else "There is no operator."])
     out.result(document("operator uninstall", told, cluster=cluster.name, deleted=names), text)
-    if told and not out.json:
-        out.note(findings_view.text(told, out.error_style))
+    _warn(told, out)
     return ExitCode.OK
+
+
+def _warn(told: tuple[Finding, ...], out: Output) -> None:
+    if not out.json:
+        write(sys.stderr, findings_view.text(told, out.error_style))
 
 
 def _cluster(kubeconfig: str | None, context: str | None) -> Cluster:

@@ -55,7 +55,8 @@ def destroy(  # noqa: PLR0913 - the options of the command
     wanted = removal_needs.to_carry_out(inventory, work.looked.plan.changes, evict=bool(work.looked.users))
     if work.looked.plan.stages and (missing := access.missing_to_remove(cluster, inventory, wanted)):
         raise Refused(missing)
-    return unless_failed(replace(work.execute(), requests=cluster.requests))
+    done = leaving.warned(work.execute(), stack)
+    return unless_failed(replace(done, requests=cluster.requests))
 
 
 def _sayer(listen: Callable[[Event], None]) -> Callable[[str], None]:

@@ -14,6 +14,7 @@ NOT_REACHED = "GP431"
 NOT_FOR_RESOURCE = "GP432"
 LOOKED_AFTER = "GP433"
 IN_BETWEEN = "GP434"
+DECLARED_ELSEWHERE = "GP435"
 
 CODES: dict[str, str] = {
     STACKS_EXIST: "The operator is not removed while there are stacks: nobody could take them off the cluster any more",
@@ -28,5 +29,6 @@ CODES: dict[str, str] = {
     NOT_FOR_RESOURCE: "Something that a stack's resource cannot say, so that its controller cannot carry it out",
     LOOKED_AFTER: "A controller looks after the stack, and a command would get into its way",
     IN_BETWEEN: "A stack's resource was changed or deleted while somebody waited for it",
+    DECLARED_ELSEWHERE: "GitOps or somebody else declares a stack's resource, too, and may bring it back",
 }
 """Code -> title."""

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 
 from gpu_provision.cluster import strangers
 from gpu_provision.cluster.client import Cluster
@@ -16,6 +17,7 @@ from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import Finding, RunFailed, Severity
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.operator import codes, definition, forecast, manifests
+from gpu_provision.operator.declarers import against_removal
 from gpu_provision.operator.definition import DEFINITION, LABELS
 from gpu_provision.operator.manifests import NAME, Shape
 from gpu_provision.operator.stack import STACK, label_of
@@ -150,7 +152,8 @@ def uninstall(
         RunFailed: There are stacks, nothing was removed; or something does not go.
         Refused, Rejected, Unreachable: As the API server answers.
     """
-    gone = _without_stacks(cluster, with_stacks=with_stacks, seconds=seconds, say=say)
+    stacks = cluster.list(STACK).items
+    gone = _without_stacks(cluster, stacks, with_stacks=with_stacks, seconds=seconds, say=say)
     gone += _deleted(cluster, _found(cluster, _CONTROLLER))
     pods = Scope(POD, _LABELLED)
     if not _reached(
@@ -166,11 +169,12 @@ def uninstall(
     homes = {ref.namespace for ref, _ in rights if ref.type == _ROLE} | {manifests.NAMESPACE}
     gone += _deleted(cluster, [*rights, *_existing(cluster, _rest())])
     emptied, told = _emptied(cluster, sorted(homes - ALWAYS_THERE))
-    return (*gone, *emptied), tuple(told)
+    return (*gone, *emptied), (*chain.from_iterable(map(against_removal, stacks)), *told)
 
 
-def _without_stacks(cluster: Cluster, *, with_stacks: bool, seconds: float, say: Say) -> list[ObjectRef]:
-    stacks = cluster.list(STACK).items
+def _without_stacks(
+    cluster: Cluster, stacks: Sequence[Manifest], *, with_stacks: bool, seconds: float, say: Say
+) -> list[ObjectRef]:
     if not stacks:
         return []
     if not with_stacks:

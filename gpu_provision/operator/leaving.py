@@ -17,6 +17,7 @@ from gpu_provision.model.plan import Action, Change
 from gpu_provision.model.progress import Lock
 from gpu_provision.model.removal import RemovalResult
 from gpu_provision.operator import codes
+from gpu_provision.operator.declarers import against_release, against_removal
 from gpu_provision.operator.pulse import LEASE, SCOPE, Pulse
 from gpu_provision.operator.resource import found as of
 from gpu_provision.operator.resource import going
@@ -24,7 +25,7 @@ from gpu_provision.operator.stack import KEEP, ON_DELETE, STACK, label_of
 from gpu_provision.operator.stacks import let_go
 from gpu_provision.operator.wishes import Wish
 
-__all__ = ["against_adoption", "foretold", "of", "release", "unless_controllers"]
+__all__ = ["against_adoption", "before_release", "foretold", "of", "release", "unless_controllers", "warned"]
 
 _PATIENCE_SECONDS = 60.0
 _LOOK_SECONDS = 2.0
@@ -54,6 +55,12 @@ def release(cluster: Cluster, name: str, *, seconds: float, say: Callable[[str],
     return True
 
 
+def before_release(cluster: Cluster, name: str) -> tuple[Finding, ...]:
+    """Return what a reader should know before a stack is released. Raises Refused, Unreachable."""
+    live = cluster.get(ObjectRef(*STACK, "", name))
+    return against_release(live) if live else ()
+
+
 def _await_end(cluster: Cluster, stack: Manifest, until: float, say: Callable[[str], None]) -> None:
     scope, pulse, is_told = of_one(ref_of(stack)), Pulse(), False
     with Mirror(cluster, (scope, SCOPE), patience=_PATIENCE_SECONDS) as mirror:
@@ -81,12 +88,18 @@ def _not_let_go(stack: Manifest, pulse: Pulse) -> Finding:
 
 
 def foretold(result: RemovalResult, stack: Manifest | None) -> RemovalResult:
-    """Return what a removal would do, the end of the stack's resource before all else."""
+    """Return what a removal would do, the end of the stack's resource before all else, and whether that lasts."""
     if stack is None:
         return result
     effect = "the controller lets go of the stack, and what it has installed is removed after that"
     change = Change(component="operator", action=Action.DELETE, ref=ref_of(stack), effects=(effect,))
-    return replace(result, changes=(change, *result.changes))
+    return warned(replace(result, changes=(change, *result.changes)), stack)
+
+
+def warned(result: RemovalResult, stack: Manifest | None) -> RemovalResult:
+    """Return how a removal ended, and whether the stack's resource may come back."""
+    told = against_removal(stack) if stack else ()
+    return replace(result, findings=(*result.findings, *told))
 
 
 def against_adoption(cluster: Cluster, inventory: Inventory) -> tuple[Finding, ...]:

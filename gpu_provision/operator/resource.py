@@ -14,6 +14,7 @@ from gpu_provision.model.findings import Finding, Refused, RunFailed, Severity
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import FieldChange, ResourceChange
 from gpu_provision.operator import codes
+from gpu_provision.operator.declarers import against_taking, declarer
 from gpu_provision.operator.meaning import other_managers, say_the_same, unsaid, without_unsaid
 from gpu_provision.operator.stack import STACK, inventory_of, label_of, stack_of
 from gpu_provision.operator.verdict import Phase, verdict
@@ -95,7 +96,7 @@ def _compared(cluster: Cluster, live: Manifest, wanted: Manifest, *, force: bool
         return Resource(live=live, wanted=wanted, fields=differences(wanted, live))
     left = () if say_the_same(after, wanted) or inventory_of(wanted)[0] is None else unsaid(after, wanted)
     fields = (*changes_between(live, after), *(replace(each, new=None) for each in left))
-    told = (_left(live, left),) if left and not force else ()
+    told = against_taking(live) if force else (_left(live, left),) if left else ()
     return Resource(live=live, wanted=wanted, fields=_of_spec(fields), findings=told)
 
 
@@ -181,8 +182,8 @@ def _has_no_text(live: Manifest) -> Finding:
 
 
 def _fix_of_conflict(live: Manifest) -> str:
-    managers = ", ".join(other_managers(live)) or "its owner"
-    return f"change it where {managers} has it from; or --take-over makes these fields ours"
+    owner = declarer(live) or ", ".join(other_managers(live)) or "its owner"
+    return f"change it where {owner} has it from; or --take-over makes these fields ours"
 
 
 def _left(live: Manifest, left: tuple[FieldChange, ...]) -> Finding:
@@ -192,7 +193,7 @@ def _left(live: Manifest, left: tuple[FieldChange, ...]) -> Finding:
         where=_label(live),
         what=f"another field manager owns what the inventory does not say: {managers}",
         evidence=", ".join(each.path for each in left),
-        fix=f"take it out where {managers} has it from; or --take-over takes it out here",
+        fix=f"take it out where {declarer(live) or managers} has it from; or --take-over takes it out here",
     )
 
 

@@ -143,9 +143,10 @@ def test_a_stack_of_the_operator_is_changed_and_removed_by_the_command_line(both
     assert made.pods("nvidia-driver-daemonset") == drivers
 
     world.give_rights("--destroy")
-    assert (
-        f"GPUStack {made.name}" in world.cli("destroy", "--dry-run", "--cluster-only", "-i", str(world.inventory)).out
-    )
+    world.kubectl("label", "gpustack", made.name, "kustomize.toolkit.fluxcd.io/name=fleet")
+    shown = world.cli("destroy", "--dry-run", "--cluster-only", "-i", str(world.inventory))
+    assert f"GPUStack {made.name}" in shown.out
+    assert "Flux's Kustomization fleet declares it, too" in shown.err
     removed = world.cli("destroy", "--yes", "--cluster-only", "-i", str(world.inventory), check=True)
     assert "Nothing of the stack is left" in removed.text
     assert world.json("gpustacks")["items"] == []
