@@ -20,7 +20,7 @@ from gpu_provision.inventory.hiding import hidden
 from gpu_provision.inventory.secrets import without_users
 from gpu_provision.model.cluster import ref_of
 from gpu_provision.model.findings import Finding, ProvisionError, Refused, Rejected, Severity
-from gpu_provision.model.history import Ending, History, Record
+from gpu_provision.model.history import OF_RESOURCE, Ending, History, Record
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Plan
 from gpu_provision.model.progress import NodeState, RunResult, State
@@ -71,6 +71,7 @@ def new_record(task: Task) -> Record:
         plan=plan_digest(task.plan),
         back_to=task.back_to,
         only=task.only,
+        source=OF_RESOURCE if inventory.is_of_resource else "",
         text=hidden(inventory.text) if inventory.text else "",
         lacks="" if inventory.text else _MADE_IN_PYTHON,
     )

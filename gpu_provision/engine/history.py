@@ -10,6 +10,7 @@ from gpu_provision.cluster.client import Cluster
 from gpu_provision.engine import journal
 from gpu_provision.inventory.again import Again, again
 from gpu_provision.inventory.hiding import hidden
+from gpu_provision.inventory.sameness import declare_the_same
 from gpu_provision.inventory.source import Unreadable
 from gpu_provision.model.findings import Finding, InvalidInventory, RunFailed, Severity, UsageError
 from gpu_provision.model.history import History, Record
@@ -38,9 +39,14 @@ def chosen(found: History, number: int) -> Record:
     return record
 
 
-def before_last(found: History) -> Record:
+def before(found: History, record: Record, now: Inventory) -> Record | None:
+    """Return the newest run before one that succeeded with what means something else; None if there is none."""
+    return found.before(record, lambda one, other: declare_the_same(one, other, now))
+
+
+def before_last(found: History, now: Inventory) -> Record:
     """Return the run that a rollback without a number goes back to. Raises UsageError."""
-    record = found.before(found.last) if found.last else None
+    record = before(found, found.last, now) if found.last else None
     if record is None:
         raise UsageError(
             Finding(
@@ -82,7 +88,7 @@ def inventory_of(record: Record, now: Inventory) -> tuple[Inventory, tuple[Findi
     """
     name = f"run {record.number}"
     try:
-        found = again(text_of(record), now, name=name)
+        found = again(text_of(record), now, name=name, of_cluster=record.is_of_resource)
     except Unreadable as error:
         raise InvalidInventory(error.finding, _not_understood(record)) from error
     if found.missing:

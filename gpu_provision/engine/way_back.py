@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gpu_provision.engine.history import inventory_of
+from gpu_provision.engine.history import before, inventory_of
 from gpu_provision.engine.reading import Reading
 from gpu_provision.model.findings import InvalidInventory, RunFailed
 from gpu_provision.model.history import History, Record
@@ -37,7 +37,7 @@ def way_back(reading: Reading, earlier: History, own: Record) -> WayBack | None:
     inventory = reading.context.inventory
     if inventory.rollout.on_failure is not OnFailure.ROLLBACK or own.back_to:
         return None
-    record = earlier.before(own)
+    record = before(earlier, own, inventory)
     if record is None:
         return None
     try:

@@ -7,6 +7,7 @@ with ``kubectl rollout undo``, which brings back a pod template and leaves the n
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import yaml
 from gpu_provision.inventory.examine import examined
 from gpu_provision.inventory.hiding import restored
 from gpu_provision.inventory.parse import parse
+from gpu_provision.inventory.scope import with_hosts_of
 from gpu_provision.inventory.source import Source, Unreadable
 from gpu_provision.model.findings import Finding
 from gpu_provision.model.inventory import Inventory
@@ -23,6 +25,7 @@ from gpu_provision.model.inventory import Inventory
 Data = dict[str, Any]
 
 _ACCESS = ("address", "ssh", "connect")  # of a node
+_PREPARED = ("host_prerequisites",)  # of a node
 _OF_NOW = ("cluster", "ssh", "connect", "helper_pod", "history")  # of the inventory
 
 
@@ -45,12 +48,13 @@ class Again:
     findings: tuple[Finding, ...] = ()
 
 
-def again(text: str, now: Inventory, *, name: str) -> Again:
+def again(text: str, now: Inventory, *, name: str, of_cluster: bool = False) -> Again:
     """Return an inventory of an earlier time on the machines of now.
 
     Args:
         text: As on record.
         name: What findings call it, such as ``run 3``.
+        of_cluster: Whether the text says nothing of hosts: those are as now.
 
     Raises:
         Unreadable: The text is no inventory.
@@ -61,7 +65,7 @@ def again(text: str, now: Inventory, *, name: str) -> Again:
         return Again(inventory=None, missing=missing)
     current = _data(now.path, now.text) if now.text else then
     then = _data(name, with_secrets)
-    wanted = _on_machines_of(then, current)
+    wanted = _on_machines_of(with_hosts_of(then, current) if of_cluster else then, current, of_cluster=of_cluster)
     told = with_secrets if wanted == then else yaml.safe_dump(wanted, sort_keys=False, allow_unicode=True)
     source = Source(name=name, path=_path(now), text=told, digest=hashlib.sha256(told.encode()).hexdigest())
     inventory, findings = examined(source)
@@ -94,7 +98,7 @@ def _data(name: str, text: str) -> Data:
 
 def _aimed(inventory: Inventory, now: Inventory) -> Inventory:
     """The cluster is the one that we have just asked, whatever options named it."""
-    return replace(inventory, cluster=now.cluster)
+    return replace(inventory, cluster=now.cluster, path=now.path)
 
 
 def _names(data: Data, *, without: Data) -> tuple[str, ...]:
@@ -108,10 +112,11 @@ def _nodes(data: Data) -> dict[str, Data]:
     return {node["name"]: node for node in found if node.get("name")}
 
 
-def _on_machines_of(then: Data, now: Data) -> Data:
+def _on_machines_of(then: Data, now: Data, *, of_cluster: bool) -> Data:
     """Return what was declared then, with the machines of now; the same as then if they are the same."""
     known = _nodes(then)
-    nodes = [_reached(known.get(name, node), node) for name, node in _nodes(now).items()]
+    ours = (*_ACCESS, *_PREPARED) if of_cluster else _ACCESS
+    nodes = [_reached(known.get(name, node), node, ours) for name, node in _nodes(now).items()]
     used = {node.get("pool") for node in nodes}
     pools = _mapping(now, "pools") | _mapping(then, "pools")
     kept = {key: pool for key, pool in pools.items() if key in used or _selects(pool)}
@@ -135,7 +140,7 @@ def _selects(pool: Data) -> bool:
     return bool(_mapping({"pool": pool}, "pool").get("node_selector"))
 
 
-def _reached(then: Data, now: Data) -> Data:
-    """Return a node as it was, reached as it is now."""
-    settings = {key: value for key, value in then.items() if key not in _ACCESS}
-    return settings | {key: now[key] for key in _ACCESS if key in now}
+def _reached(then: Data, now: Data, keys: Sequence[str]) -> Data:
+    """Return a node as it was, with keys as they are now."""
+    settings = {key: value for key, value in then.items() if key not in keys}
+    return settings | {key: now[key] for key in keys if key in now}

@@ -39,7 +39,7 @@ def going_back(inventory: Inventory, number: int | None = None) -> tuple[Invento
     from gpu_provision.engine import history as records
 
     found = history(inventory)
-    record = records.before_last(found) if number is None else records.chosen(found, number)
+    record = records.before_last(found, inventory) if number is None else records.chosen(found, number)
     then, findings = records.inventory_of(record, inventory)
     return then, record, findings
 

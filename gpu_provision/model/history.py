@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
+
+OF_RESOURCE = "resource"
+"""Source of a record whose inventory is a stack's resource."""
 
 
 class Ending(StrEnum):
@@ -35,6 +39,7 @@ class Record:
         text: The inventory as it was written, without secrets; empty if it is not on record.
         lacks: Why there is no text.
         only: ``hosts`` if the run left the cluster alone, so that nobody goes back to it; else empty.
+        source: ``resource`` if a stack's resource declared it: its text says nothing of hosts. Empty for a file.
     """
 
     id: str
@@ -53,11 +58,17 @@ class Record:
     text: str = field(default="", repr=False)
     lacks: str = ""
     only: str = ""
+    source: str = ""
 
     @property
     def who(self) -> str:
         """The person and the machine: ``alice@laptop``."""
         return self.holder.partition(" pid ")[0]
+
+    @property
+    def is_of_resource(self) -> bool:
+        """Whether its text is that of a stack's resource."""
+        return self.source == OF_RESOURCE
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +92,12 @@ class History:
         """Return a run by its number; None if it is not on record."""
         return next((record for record in self.records if record.number == number), None)
 
-    def before(self, record: Record) -> Record | None:
-        """Return the newest run before one that succeeded with another inventory; None if there is none."""
+    def before(self, record: Record, is_same: Callable[[Record, Record], bool]) -> Record | None:
+        """Return the newest run before one that succeeded with another inventory; None if there is none.
+
+        Args:
+            is_same: Whether two runs declared the same.
+        """
         older = (each for each in reversed(self.records) if each.number < record.number)
         good = (each for each in older if each.ending is Ending.SUCCEEDED and each.text and not each.only)
-        return next((each for each in good if each.text != record.text), None)
+        return next((each for each in good if not is_same(each, record)), None)

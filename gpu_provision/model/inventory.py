@@ -201,7 +201,7 @@ class Inventory:
 
     Attributes:
         name: Name of the stack; objects in the cluster are members of it.
-        path: Absolute path of the file, or empty if made in Python.
+        path: Absolute path of the file; empty if made in Python, or of a stack's resource, which has a text.
         digest: SHA-256 of the file's content, or empty.
         text: The file's content, secrets included; empty if made in Python.
         release: Name of the release, such as ``26.7.0``.
@@ -223,6 +223,11 @@ class Inventory:
     rollout: RolloutPolicy = field(default_factory=RolloutPolicy)
     helper_pod: HelperPod = field(default_factory=HelperPod)
     kept_runs: int = 10
+
+    @property
+    def is_of_resource(self) -> bool:
+        """Whether a stack's resource declares it, which has no file."""
+        return bool(self.text and not self.path)
 
     def pool_of(self, node: Node) -> NodePool:
         """Return the pool that a node of this inventory belongs to."""

@@ -12,7 +12,7 @@ from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.progress import Event, NodeState
 from gpu_provision.model.specs import OperandSpec, Specs
 from gpu_provision.operator import codes
-from gpu_provision.operator.following import Following
+from gpu_provision.operator.following import Following, Terms
 from gpu_provision.operator.resource import Resource, look
 from gpu_provision.operator.stack import inventory_of
 from gpu_provision.planning.states import Key
@@ -44,14 +44,15 @@ class StackDeputy:
         *,
         listen: Callable[[Event], None],
         on_states: Callable[[Mapping[Key, NodeState]], None],
-        back_to: int,  # noqa: ARG002 - the controller's record does not say it
+        back_to: int,
     ) -> Following:
         """Return the run that the controller does. Raises UsageError for what its resource cannot say."""
         if self._resource is None:
             raise AssertionError  # the plan of a reading that was reviewed names it
         if problem := _unsayable(reading, self._resource):
             raise UsageError(problem)
-        return Following(cluster, reading, self._resource, force=self.force, listen=listen, on_states=on_states)
+        terms = Terms(force=self.force, back_to=back_to)
+        return Following(cluster, reading, self._resource, terms, listen=listen, on_states=on_states)
 
 
 def _unsayable(reading: Reading, resource: Resource) -> Finding | None:

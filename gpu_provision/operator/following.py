@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from gpu_provision.cluster.client import Cluster
 from gpu_provision.cluster.watching import Mirror
@@ -31,6 +31,19 @@ _LOOK_SECONDS = 2.0  # the lease is renewed as often
 _REPAIR_SECONDS = 30.0  # for a controller that calls ready what we would change
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """How a resource is changed.
+
+    Attributes:
+        force: Whether fields are taken over from whoever else has set them.
+        back_to: Number of the run that declared this before; 0 if it is no rollback.
+    """
+
+    force: bool = False
+    back_to: int = 0
+
+
 class Following:
     """One change of a stack's resource, seen through. Make it, `execute` it once."""
 
@@ -39,13 +52,13 @@ class Following:
         cluster: Cluster,
         reading: Reading,
         resource: Resource,
+        terms: Terms,
         *,
-        force: bool,
         listen: Callable[[Event], None],
         on_states: Callable[[Mapping[Key, NodeState]], None],
     ) -> None:
         """Prepare; nothing is written. Callbacks are called from the executing thread."""
-        self._cluster, self._reading, self._resource, self._force = cluster, reading, resource, force
+        self._cluster, self._reading, self._resource, self._terms = cluster, reading, resource, terms
         self._on_states, self._pulse = on_states, Pulse()
         self._began, self._before = time.monotonic(), cluster.requests
         self._announcer = Announcer(listen, self._began)
@@ -124,7 +137,7 @@ class Following:
         return self._pulse
 
     def _declare(self) -> None:
-        stack = declare(self._cluster, self._resource, force=self._force)
+        stack = declare(self._cluster, self._resource, force=self._terms.force, back_to=self._terms.back_to)
         self._generation = int(stack["metadata"]["generation"])
         said = "is changed" if self._resource.wanted else "says so already"
         self._announcer.say(f"{self._resource.name} {said}; {self._pulse.holder} carries it out")

@@ -17,6 +17,7 @@ from gpu_provision.operator import codes
 from gpu_provision.operator.declarers import against_taking, declarer
 from gpu_provision.operator.meaning import other_managers, say_the_same, unsaid, without_unsaid
 from gpu_provision.operator.stack import STACK, inventory_of, label_of, stack_of
+from gpu_provision.operator.stack import back_to as mark_back_to
 from gpu_provision.operator.verdict import Phase, verdict
 from gpu_provision.planning.compare import FIELD_MANAGER, changes_between, differences
 
@@ -105,8 +106,11 @@ def _of_spec(fields: tuple[FieldChange, ...]) -> tuple[FieldChange, ...]:
     return tuple(by_path[path] for path in sorted(by_path))
 
 
-def declare(cluster: Cluster, resource: Resource, *, force: bool) -> Manifest:
+def declare(cluster: Cluster, resource: Resource, *, force: bool, back_to: int = 0) -> Manifest:
     """Make a resource say what is wanted, if it does not; return it as it is then.
+
+    Args:
+        back_to: Number of the run that declared this before, for the controller's record; 0 if it is no rollback.
 
     Raises:
         FieldConflict: Somebody else has set fields, in between.
@@ -119,7 +123,19 @@ def declare(cluster: Cluster, resource: Resource, *, force: bool) -> Manifest:
     if force and (gone := without_unsaid(live["spec"], resource.wanted["spec"])):
         version = {"resourceVersion": live["metadata"]["resourceVersion"]}
         live = cluster.merge(ref_of(live), {"metadata": version, "spec": gone})
-    return _applied(cluster, _seen(resource.wanted, live), dry_run=False, force=force)
+    after = _written(cluster, resource.wanted, live, force=force, back_to=back_to, later=1)
+    if back_to and after["metadata"]["generation"] == live["metadata"]["generation"]:  # nothing was left to change
+        after = _written(cluster, resource.wanted, after, force=force, back_to=back_to, later=0)
+    return after
+
+
+def _written(  # noqa: PLR0913 - the same twice
+    cluster: Cluster, wanted: Manifest, live: Manifest, *, force: bool, back_to: int, later: int
+) -> Manifest:
+    """Apply a resource, marked as what an earlier run declared; ``later`` by so many generations than it is."""
+    marks = mark_back_to(back_to, int(live["metadata"]["generation"]) + later)
+    metadata = wanted["metadata"] | ({"annotations": marks} if marks else {})
+    return _applied(cluster, _seen({**wanted, "metadata": metadata}, live), dry_run=False, force=force)
 
 
 def _seen(wanted: Manifest, live: Manifest) -> Manifest:

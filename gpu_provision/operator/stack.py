@@ -14,12 +14,12 @@ import yaml
 from gpu_provision import releases
 from gpu_provision.inventory.examine import examined
 from gpu_provision.inventory.proxy import ADDRESSES
+from gpu_provision.inventory.scope import part_of_cluster
 from gpu_provision.inventory.source import Source, Unreadable
 from gpu_provision.model.cluster import Kind, Manifest
 from gpu_provision.model.findings import Finding
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.operator import codes
-from gpu_provision.operator.scope import part_of_cluster
 
 GROUP, VERSION, PLURAL = "gpu-provision.io", "v1alpha1", "gpustacks"
 STACK = Kind(f"{GROUP}/{VERSION}", "GPUStack")
@@ -31,6 +31,9 @@ HOME = f"{GROUP}/namespace"
 
 ON_DELETE, KEEP = f"{GROUP}/on-delete", "keep"
 """Annotation of a stack that is to be deleted while all that it has installed stays."""
+
+BACK_TO = f"{GROUP}/back-to"
+"""Annotation of a stack that says what an earlier run declared: number of that run, and generation that says so."""
 
 _DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # C is ten times faster; not every wheel has it
 _PLACE = re.compile(r"^(?::\d+){0,2} ?(?P<path>.*)$", re.DOTALL)
@@ -52,13 +55,26 @@ def spec_of(data: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
     """
     kept, left = part_of_cluster(data)
     said = {key: value for key, value in kept.items() if key != "cluster" or value}
-    return _without_fractions({"release": releases.DEFAULT} | said), left
+    return {"release": releases.DEFAULT} | said, left
 
 
 def stack_of(data: Mapping[str, Any]) -> Manifest:
     """Return the stack of an inventory."""
     metadata = {"name": data.get("name", "")}
     return {"apiVersion": STACK.api_version, "kind": STACK.kind, "metadata": metadata, "spec": spec_of(data)[0]}
+
+
+def back_to(run: int, generation: int) -> dict[str, str]:
+    """Return the annotation that a generation of a stack brings back what a run declared; none for no run."""
+    return {BACK_TO: f"{run} {generation}"} if run else {}
+
+
+def back_to_of(stack: Manifest) -> int:
+    """Return the number of the run whose declaration a stack brings back; 0 if it was changed since, or does not."""
+    metadata = stack["metadata"]
+    run, _, generation = str((metadata.get("annotations") or {}).get(BACK_TO, "")).partition(" ")
+    is_current = generation == str(metadata.get("generation", 0))
+    return int(run) if is_current and run.isascii() and run.isdigit() else 0
 
 
 def home_of(stack: Manifest) -> str:
@@ -119,15 +135,6 @@ def _with_credentials(stack: Manifest) -> Finding | None:
 
 
 PROXY_NEEDS_NONE = "A stack has no proxy that needs credentials: who may read stacks would see them."
-
-
-def _without_fractions(value: Any) -> Any:
-    """Return a value with amounts such as 0.5 as texts: an API server's *int or string* has no fractions."""
-    if isinstance(value, dict):
-        return {key: _without_fractions(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_without_fractions(item) for item in value]
-    return str(value) if isinstance(value, float) else value
 
 
 def _placed(finding: Finding, label: str) -> Finding:

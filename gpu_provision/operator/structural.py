@@ -13,9 +13,9 @@ from __future__ import annotations
 from typing import Any
 
 from gpu_provision.inventory.document import Path
+from gpu_provision.inventory.scope import ANY, is_of_cluster
 from gpu_provision.inventory.shape import resolved, schema
 from gpu_provision.operator.rules import rules_of
-from gpu_provision.operator.scope import ANY, is_of_cluster
 
 Schema = dict[str, Any]
 

@@ -16,7 +16,9 @@ from gpu_provision.model.progress import Event, State
 from gpu_provision.operator.agenda import Agenda
 from gpu_provision.operator.conditions import Halt, Reason, Standing, halt_of, was_rolled_back
 from gpu_provision.operator.notes import Note, Take
+from gpu_provision.operator.stack import back_to_of
 from gpu_provision.operator.stacks import Reporter
+from gpu_provision.operator.verdict import Phase, verdict
 from gpu_provision.operator.wishes import Wish
 
 PATIENCE_SECONDS = 60.0
@@ -45,10 +47,12 @@ class Upkeep:
     _session: Session | None = None
     _halt: Halt | None = None
     _is_cut_short: bool = False
+    _back_to: int = 0
 
     def __post_init__(self) -> None:
         """Go on where another controller was."""
         self._halt = was_rolled_back(self.wish.stack)
+        self._back_to = 0 if verdict(self.wish.stack).phase is Phase.READY else back_to_of(self.wish.stack)
 
     @property
     def _is_at_rest(self) -> bool:
@@ -105,7 +109,7 @@ class Upkeep:
         return self.wish.standing(seen=found.seen, states=found.states, is_working=is_working, halt=self._halt)
 
     def _begin(self, resident: Resident, found: Standpoint, now: float) -> None:
-        session = Session(self.inventory, resident=resident)
+        session = Session(self.inventory, resident=resident, back_to=self._back_to)
         session.listen(self._tell)
         self._agenda.begins(now)
         try:
@@ -129,6 +133,7 @@ class Upkeep:
             self._agenda.was_cut_short()
             return
         self._halt = halt
+        self._back_to = self._back_to if halt else 0  # what is done later, such as a repair, brings nothing back
         self._note_end(self._halt)
         self.reporter.figures.take_run(now, is_well=self._halt is None)
         self._agenda.ran(found.needs, now, is_well=self._halt is None)

@@ -25,10 +25,16 @@ def test_a_run_that_is_not_on_record_is_wrong_usage() -> None:
 
 def test_there_has_to_be_something_to_go_back_to() -> None:
     other = replace(RUN, id="b", number=4, text="name: other\n")
-    assert history.before_last(History((RUN, other))) == RUN
-    for found in (History(()), History((RUN,)), History((RUN, replace(RUN, number=4)))):
+    assert history.before_last(History((RUN, other)), NOW) == RUN
+    reads_otherwise = replace(RUN, number=4, text=f"# the same\n{RUN.text}")
+    for found in (
+        History(()),
+        History((RUN,)),
+        History((RUN, replace(RUN, number=4))),
+        History((RUN, reads_otherwise)),
+    ):
         with pytest.raises(UsageError, match="GP331"):
-            history.before_last(found)
+            history.before_last(found, NOW)
 
 
 def test_the_way_back_to_the_same_is_the_same() -> None:

@@ -12,6 +12,8 @@ from gpu_provision.operator.stack import stack_of
 from gpu_provision.operator.structural import spec_schema
 from gpu_provision.sandbox.apiserver.schemas import filled, pruned
 
+SANDBOX = Path(__file__).parents[2] / "inventories" / "sandbox.yaml"
+
 
 def data_of(file: Path) -> dict[str, Any]:
     """Return what a file says."""

@@ -13,7 +13,7 @@ import pytest
 from gpu_provision.inventory import load
 from gpu_provision.library import render
 from gpu_provision.model.inventory import ClusterTarget, HelperPod, HostPrerequisites, Inventory, Node, Preflight
-from gpu_provision.operator.stack import inventory_of, spec_of, stack_of
+from gpu_provision.operator.stack import BACK_TO, back_to, back_to_of, inventory_of, spec_of, stack_of
 from gpu_provision.releases import DEFAULT
 from tests.operator.served import as_stored, data_of, stored
 
@@ -21,6 +21,15 @@ from tests.operator.served import as_stored, data_of, stored
 def a_stack(name: str = "prod", **spec: Any) -> dict[str, Any]:
     pools = {"gpu": {"gpu": {"model": "T4", "count": 1}, "node_selector": {"gpu": "yes"}}}
     return stack_of({"name": name, "cluster": {}, "pools": pools, **spec})
+
+
+@pytest.mark.parametrize(
+    ("annotation", "run"), [("3 7", 3), ("3 6", 0), ("3", 0), ("", 0), ("x 7", 0), ("-3 7", 0), ("\u00b3 7", 0)]
+)
+def test_a_stack_brings_an_earlier_run_back_as_long_as_it_is_not_changed(annotation: str, run: int) -> None:
+    """Anybody may write an annotation."""
+    assert back_to_of({"metadata": {"generation": 7, "annotations": {BACK_TO: annotation}}}) == run
+    assert back_to_of({"metadata": {"generation": 7, "annotations": back_to(run, 7)}}) == run
 
 
 def in_the_cluster(inventory: Inventory) -> Inventory:

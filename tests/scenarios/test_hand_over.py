@@ -138,7 +138,9 @@ def test_a_stack_of_the_operator_is_changed_and_removed_by_the_command_line(both
     assert _document(run)["run"] > 1
     assert made.stack()["spec"]["device_plugin"]["version"] == OTHER
     assert "carries it out" in run.err
-    world.cli("rollback", "1", "--yes", "--cluster-only", "-i", str(world.inventory), check=True)
+    world.cli("rollback", "--yes", "--cluster-only", "-i", str(world.inventory), check=True)
+    last = _document(world.cli("history", "--json", "-i", str(world.inventory)))["runs"][-1]
+    assert (last["back_to"], last["source"]) == (1, "resource")
     assert made.stack()["spec"]["device_plugin"]["version"] == earlier
     assert made.pods("nvidia-driver-daemonset") == drivers
 

@@ -1,4 +1,4 @@
-"""Which part of an inventory is about the cluster: what a stack's ``spec`` has. Pure."""
+"""Which part of an inventory is about the cluster, as a stack's ``spec`` has it, and which about hosts. Pure."""
 
 from __future__ import annotations
 
@@ -39,13 +39,36 @@ def is_of_cluster(path: Path) -> bool:
 
 
 def part_of_cluster(data: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return the part of an inventory that is about the cluster, and the paths of what was left out."""
+    """Return the part of an inventory that is about the cluster, and the paths of what was left out.
+
+    Amounts such as 0.5 are texts: an API server's *int or string* has no fractions.
+    """
     left: list[str] = []
     kept = _kept(dict(data), (), (), left)
     if _has_secret(kept.get("proxy"), data.get("proxy")):
         del kept["proxy"]  # the driver container is told of no proxy that needs credentials, see inventory/proxy.py
         left = [path for path in left if not path.startswith("proxy")] + ["proxy"]
     return kept, tuple(left)
+
+
+def with_hosts_of(part: Mapping[str, Any], whole: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the part of an inventory that is about the cluster, with all else as a whole one has it.
+
+    Entries of lists are left alone: nodes are known by name.
+    """
+    found = _with_hosts_of(part, whole, ())
+    return found | {"proxy": whole["proxy"]} if "proxy" in part_of_cluster(whole)[1] else found
+
+
+def _with_hosts_of(part: Mapping[str, Any], whole: Mapping[str, Any], pattern: Path) -> dict[str, Any]:
+    result = dict(part)
+    for key, value in whole.items():
+        here = (*pattern, ANY if pattern == ("pools",) else key)
+        if not is_of_cluster(here):
+            result[key] = value
+        elif isinstance(value, Mapping) and isinstance(part.get(key), Mapping):
+            result[key] = _with_hosts_of(part[key], value, here)
+    return result
 
 
 def _has_secret(kept: Any, proxy: Any) -> bool:
@@ -66,7 +89,7 @@ def _kept(value: Any, path: Path, pattern: Path, left: list[str]) -> Any:
         return _kept_keys(value, path, pattern, left)
     if isinstance(value, Sequence) and not isinstance(value, str):
         return [_kept(item, (*path, index), (*pattern, ANY), left) for index, item in enumerate(value)]
-    return value
+    return str(value) if isinstance(value, float) else value
 
 
 def _kept_keys(value: Mapping[str, Any], path: Path, pattern: Path, left: list[str]) -> dict[str, Any]:
