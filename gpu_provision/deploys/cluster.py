@@ -20,6 +20,7 @@ from gpu_provision import components
 from gpu_provision.components import driver
 from gpu_provision.connectors.cluster import GROUP
 from gpu_provision.deploys.hosts import guard_of
+from gpu_provision.deploys.switches import is_set
 from gpu_provision.diagnose.remedies import is_trouble
 from gpu_provision.engine.session import Session
 from gpu_provision.hosts.others import changed, drivers
@@ -30,6 +31,9 @@ from gpu_provision.model.plan import Action, Change, Plan
 from gpu_provision.operator.deputy import StackDeputy
 from gpu_provision.report import diff, rollout
 from gpu_provision.report.plan import effects, resource
+
+TAKE_OVER = "gpu_take_over"
+"""Key of host data: what is ``--take-over`` of gpu-provision apply; pyinfra's --data sets it."""
 
 
 @deploy("GPU stack")
@@ -47,9 +51,9 @@ def gpu_stack() -> None:
 
 
 @cache
-def session_of(path: Path) -> Session:
+def session_of(path: Path, *, take_over: bool) -> Session:
     """Return the one session that all operations on an inventory share."""
-    return Session(load(path), deputy=StackDeputy())
+    return Session(load(path), deputy=StackDeputy(force=take_over))
 
 
 class _Phase:
@@ -60,7 +64,7 @@ class _Phase:
 
 def _session() -> Session:
     path = Path(host.data.gpu_inventory)
-    session = session_of(path)
+    session = session_of(path, take_over=is_set(TAKE_OVER))
     if state.is_executing and path not in _Phase.executing:
         _Phase.executing.add(path)
         guard_of(path).close()

@@ -12,6 +12,7 @@ from pyinfra.api.exceptions import OperationError
 
 from gpu_provision import library
 from gpu_provision.connectors.cluster import GROUP
+from gpu_provision.deploys.switches import is_set
 from gpu_provision.hosts.barrier import has_failed, hold_back
 from gpu_provision.inventory import load
 from gpu_provision.model.findings import Finding, ProvisionError, Severity
@@ -43,7 +44,7 @@ def stack_removed() -> Iterator[FunctionCommand]:
     """Remove what is there of the stack, and look for what is left."""
     inventory = load(Path(host.data.gpu_inventory))
     try:
-        found = library.destroy(inventory, crds=_is_set(CRDS), evict=_is_set(EVICT), dry_run=True)
+        found = library.destroy(inventory, crds=is_set(CRDS), evict=is_set(EVICT), dry_run=True)
     except ProvisionError as error:
         if not state.is_executing:
             raise OperationError(str(error)) from error
@@ -55,11 +56,7 @@ def stack_removed() -> Iterator[FunctionCommand]:
     if not state.is_executing:
         for line in (*(f"Will remove {change.ref}" for change in found.changes), *map(str, found.findings)):
             host.log(line)
-    yield FunctionCommand(_remove, (inventory, _is_set(CRDS), _is_set(EVICT)), {})
-
-
-def _is_set(key: str) -> bool:
-    return str(host.data.get(key, "")).lower() in {"1", "true", "yes"}
+    yield FunctionCommand(_remove, (inventory, is_set(CRDS), is_set(EVICT)), {})
 
 
 def _remove(state: Any, host: Any, inventory: Inventory, crds: bool, evict: bool) -> bool:  # noqa: FBT001 (pyinfra's way to call)

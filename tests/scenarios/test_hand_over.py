@@ -190,7 +190,9 @@ def test_nothing_is_taken_from_others_and_nothing_is_left_hanging(both: Callable
     spec = made.stack()["spec"]
     assert (spec["rollout"]["stop_after_failures"], spec.get("history", {}).get("keep", 10)) == (2, 10)
     world.settings(rollout={"stop_after_failures": 1})
-    assert f"gpustack/{made.name} is to change" in world.pyinfra("-y", check=True).text
+    world.kubectl("patch", "gpustack", made.name, "--type=merge", "-p", json.dumps(patch))
+    taken = world.pyinfra("-y", "--data", "gpu_take_over=true", check=True)
+    assert f"gpustack/{made.name} is to change" in taken.text
     assert made.stack()["spec"]["rollout"]["stop_after_failures"] == 1
 
     made.running[0].send_signal(signal.SIGKILL)
