@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from gpu_provision.cluster.errors import Overloaded, Place, no_api_server
+from gpu_provision.cluster.mandates import Mandate
 from gpu_provision.cluster.silence import Silence
 from gpu_provision.model.findings import Unreachable
 
@@ -34,6 +35,7 @@ class Connection:
         requests: Number of requests sent so far.
         silence: Whether the server answers, and since when it does not.
         fence: Asked before every write with its path; raises if we may not write any more.
+        mandate: What locks that are taken over it rest on besides; None for nothing.
         date: The server's clock as its last answer told it; empty if it does not tell.
     """
 
@@ -47,6 +49,7 @@ class Connection:
         self.requests = 0
         self.silence = Silence()
         self.fence: Callable[[str], None] = open_to_all
+        self.mandate: Mandate | None = None
         self.date = ""
         self._hurried = threading.Event()
 

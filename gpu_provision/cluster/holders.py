@@ -7,9 +7,10 @@ import hashlib
 import os
 import re
 import socket
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 _NAME = re.compile(r"pid (?P<pid>\d+) start (?P<start>\d+) on (?P<place>\S+)$")
 _ENDED = frozenset("ZX")  # proc(5): a zombie, and dead
@@ -55,6 +56,11 @@ def _place() -> str:
     except OSError:
         return "unknown"  # never taken for a process of this machine: its lease tells
     return hashlib.sha256(f"{boot} {seen}".encode()).hexdigest()[:8]
+
+
+def named_in(lease: Mapping[str, Any] | None) -> str:
+    """Return who holds a lease; empty for nobody."""
+    return str(((lease or {}).get("spec") or {}).get("holderIdentity") or "")
 
 
 def is_dead(holder: str) -> bool:

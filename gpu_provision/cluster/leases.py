@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from types import MappingProxyType
 from typing import NamedTuple
 
 from gpu_provision.cluster.client import Cluster
+from gpu_provision.cluster.mandates import MARK
 from gpu_provision.model.cluster import Manifest, ObjectRef
 from gpu_provision.model.findings import Finding, Locked
 from gpu_provision.model.inventory import Inventory
@@ -127,15 +130,21 @@ def alive(cluster: Cluster, held: Lock) -> Locked:
     )
 
 
-def written(ref: ObjectRef, holder: str, lease: Manifest) -> Manifest:
-    """Return the lease as it is to be: held by somebody, or by nobody if ``holder`` is empty; renewed now."""
+def written(ref: ObjectRef, holder: str, lease: Manifest, notes: Mapping[str, str] = MappingProxyType({})) -> Manifest:
+    """Return the lease as it is to be: held by somebody, or by nobody if ``holder`` is empty; renewed now.
+
+    Args:
+        notes: Under which mandate that is, if under one.
+    """
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     before = lease.get("spec", {})
     acquired = before.get("acquireTime", now) if before.get("holderIdentity") == holder else now
     spec = {"holderIdentity": holder, "leaseDurationSeconds": LEASE_SECONDS, "renewTime": now}
+    metadata = lease.get("metadata") or {"name": ref.name, "namespace": ref.namespace}
+    others = {key: value for key, value in (metadata.get("annotations") or {}).items() if key != MARK}
     return {
         "apiVersion": ref.api_version,
         "kind": ref.kind,
-        "metadata": lease.get("metadata") or {"name": ref.name, "namespace": ref.namespace},
+        "metadata": {**metadata, "annotations": {**others, **notes}},
         "spec": {**spec, "acquireTime": acquired},
     }

@@ -15,10 +15,12 @@ from typing import Self
 
 from gpu_provision.cluster import leases
 from gpu_provision.cluster.client import Cluster
+from gpu_provision.cluster.clock import now
 from gpu_provision.cluster.connection import open_to_all
 from gpu_provision.cluster.errors import AlreadyExists, NotFound, Outdated
-from gpu_provision.cluster.holders import identity, is_alive_here, is_dead
+from gpu_provision.cluster.holders import identity, is_alive_here, is_dead, named_in
 from gpu_provision.cluster.leases import Lease
+from gpu_provision.cluster.mandates import inherited_in, mark_of
 from gpu_provision.cluster.paths import path_of
 from gpu_provision.model.cluster import Manifest, ObjectRef
 from gpu_provision.model.findings import Locked, ProvisionError, Rejected
@@ -29,8 +31,6 @@ _TRIES = 5  # to take a lock away from somebody who renews it
 
 _TAKEN: set[tuple[str, ObjectRef, str]] = set()  # what runs of this process have or try to get: server, lease, holder
 _TAKING = threading.Lock()
-
-_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # goes on while a laptop sleeps; the others do, too
 
 
 def free(
@@ -99,13 +99,13 @@ def _abandoned(
     while time.monotonic() < give_up:
         on_wait(f"the lock is held by {held.holder}; looking whether it is alive")
         time.sleep(leases.RENEW_SECONDS / 2)  # a living holder renews within this time, twice over
-        now = cluster.get(ref)
-        current = leases.holder_of(cluster, now)
-        if now is None or current is None:
-            return now
-        if now["spec"].get("renewTime") != seen:
+        found = cluster.get(ref)
+        current = leases.holder_of(cluster, found)
+        if found is None or current is None:
+            return found
+        if found["spec"].get("renewTime") != seen:
             raise alive(cluster, current)
-        lease = now
+        lease = found
     return lease
 
 
@@ -137,10 +137,9 @@ class WriteLock:
 
     def __enter__(self) -> Self:
         """Acquire the lock and keep it renewed. Raises Locked."""
-        began = _now()
         self._claim()
         try:
-            self._lease = self._acquire(began)
+            self._lease = self._acquire()
         except BaseException:
             _TAKEN.discard(self._key)
             raise
@@ -173,54 +172,72 @@ class WriteLock:
             raise self._told()
 
     def _fence(self, path: str) -> None:
-        """Let a write pass while the lease is fresh; wait for its renewal if not, and raise if that fails."""
+        """Let a write pass while the right to it is fresh; wait for its renewal if not, and raise if that fails."""
         if path.startswith(path_of(self._ref).rpartition("/")[0]):
             return
+        mandate = self._cluster.mandate
+        while self._await_renewal() or (mandate and mandate.await_renewal()):
+            pass  # while one is waited for the other one grows old
+
+    def _await_renewal(self) -> bool:
+        has_waited = False
         with self._news:
-            while self.lost is None and _now() - self._renewed_at > leases.LEASE_SECONDS - leases.RENEW_SECONDS:
+            while self.lost is None and now() - self._renewed_at > leases.LEASE_SECONDS - leases.RENEW_SECONDS:
+                has_waited = True
                 self._news.wait(leases.RENEW_SECONDS)
             if self.lost is not None:
                 raise self.lost
+        return has_waited
 
-    def _acquire(self, began: float) -> Manifest:
-        lease = self._cluster.get(self._ref)
-        if lease is not None and not self._has_left(lease):
+    def _acquire(self) -> Manifest:
+        lease = self._await_inheritance(self._cluster.get(self._ref))
+        is_ours = self._has_left(lease) or inherited_in(self._cluster.mandate, lease) is not None
+        if lease is not None and not is_ours:
             lease = _abandoned(self._cluster, self._ref, lease, self._on_wait, alive=leases.locked)
-            began = _now()
         if self._planned_at not in {None, leases.version_of(lease)}:
             raise leases.outrun(self._cluster)
-        self._renewed_at = began
+        self._renewed_at = now()
         try:
             return self._create() if lease is None else self._replace(lease)
         except (AlreadyExists, Outdated, NotFound) as error:
             raise self._told() from error
 
-    def _has_left(self, lease: Manifest) -> bool:
+    def _await_inheritance(self, lease: Manifest | None) -> Manifest | None:
+        """Return the lease once nothing arrives any more of whoever holds it, if it is for us after them."""
+        if not (left := inherited_in(self._cluster.mandate, lease)):
+            return lease
+        self._on_wait(f"the lock is taken over from {named_in(lease)} in {left:.1f} s")
+        time.sleep(left)
+        return self._cluster.get(self._ref)
+
+    def _has_left(self, lease: Manifest | None) -> bool:
         """Whether an earlier run of this process left the lease behind: the server did not hear its farewell."""
-        held = leases.holder_of(self._cluster, lease)
-        return held is not None and held.holder == self._identity
+        return named_in(lease) == self._identity
 
     def _told(self) -> Locked:
         held = leases.holder_of(self._cluster, self._cluster.get(self._ref))
         return leases.locked(self._cluster, held) if held else leases.outrun(self._cluster)
 
     def _create(self) -> Manifest:
-        return self._cluster.create(leases.written(self._ref, self._identity, {}))
+        return self._cluster.create(self._held({}))
 
     def _replace(self, lease: Manifest) -> Manifest:
-        return self._cluster.replace(leases.written(self._ref, self._identity, lease))
+        return self._cluster.replace(self._held(lease))
+
+    def _held(self, lease: Manifest) -> Manifest:
+        return leases.written(self._ref, self._identity, lease, mark_of(self._cluster.mandate, self._identity))
 
     def _renew(self) -> None:
         began = self._renewed_at
-        while not self._released.wait(max(0.0, began + leases.RENEW_SECONDS - _now())):
-            began = _now()
+        while not self._released.wait(max(0.0, began + leases.RENEW_SECONDS - now())):
+            began = now()
             try:
                 self._lease = self._renewed()
             except Locked as error:
                 self._note(error)
                 return
             except ProvisionError as error:
-                if _now() - self._renewed_at > leases.LEASE_SECONDS:
+                if now() - self._renewed_at > leases.LEASE_SECONDS:
                     self._note(error)
             else:
                 self._note_renewal(began)
@@ -247,7 +264,3 @@ class WriteLock:
             if lease is None or held is None or held.holder != self._identity:
                 raise leases.lost(self._cluster, held) from error
             return self._replace(lease)
-
-
-def _now() -> float:
-    return time.clock_gettime(_CLOCK)

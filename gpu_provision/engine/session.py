@@ -11,6 +11,7 @@ from functools import partial
 
 from gpu_provision.cluster.client import Cluster, connect
 from gpu_provision.cluster.locate import locate
+from gpu_provision.cluster.mandates import Mandate
 from gpu_provision.engine import access, host_changes, journal
 from gpu_provision.engine.background import Background
 from gpu_provision.engine.deputy import Deputy
@@ -38,6 +39,7 @@ class Session:
         part: What to look after.
         resident: Who follows the stack already; what it knows is not read.
         deputy: Who carries runs out if somebody in the cluster looks after the stack; None to do so in any case.
+        mandate: What the right to write rests on besides the stack's lock; None for nothing.
     """
 
     inventory: Inventory
@@ -47,6 +49,7 @@ class Session:
     part: Part = ALL
     resident: Resident | None = None
     deputy: Deputy | None = None
+    mandate: Mandate | None = None
     _cluster: Cluster | None = None
     _reading: Reading | None = None
     _run: Background | None = None
@@ -60,6 +63,7 @@ class Session:
         """The connection; made when it is first asked for."""
         if self._cluster is None:
             self._cluster = connect(*locate(self.inventory))
+            self._cluster.mandate = self.mandate
             if self.inventory.cluster.sandbox:
                 self._cluster.advice = "the sandbox has ended or was reset; run again: that starts it"
         return self._cluster

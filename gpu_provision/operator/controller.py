@@ -104,30 +104,33 @@ class Controller:
                 while not self._stopping.is_set():
                     self._turned_at = time.monotonic()
                     if leadership.renew_in() == 0.0 and not leadership.renew():
+                        message = f"{leadership.identity} leads no more: {leadership.name} was not renewed in time"
+                        self._take(Note(reason="Following", message=message, is_warning=True))
                         return
                     if dead := self.why_dead():
                         raise RuntimeError(dead)  # a mistake of ours: whoever started this process starts it anew
-                    self._attend(mirror)
+                    self._attend(mirror, leadership)
                     spent = time.monotonic() - self._turned_at
                     mirror.wait(leadership.renew_in())
                     self._stopping.wait(min(spent, RENEW_SECONDS))  # many events, one look
         finally:
             self._is_leader = False
-            self._dismiss(list(self._keepers))
+            self._dismiss(list(self._keepers), leadership)
             leadership.give_back()
 
-    def _attend(self, mirror: Mirror) -> None:
+    def _attend(self, mirror: Mirror, leadership: Leadership) -> None:
         """Have a keeper for every stack, told what the stack is now."""
         stacks = {str(stack["metadata"]["uid"]): stack for stack in mirror.of(_STACKS).values()}
-        self._dismiss([uid for uid in self._keepers if uid not in stacks])
+        self._dismiss([uid for uid in self._keepers if uid not in stacks], leadership)
         hindrances = self._judged(stacks.values(), mirror)
         for uid, stack in stacks.items():
             wish = Wish(stack, hindrances.get(stack["metadata"]["name"]))
             if uid in self._keepers:
                 self._keepers[uid].take(wish)
             else:
-                self._keepers[uid] = Keeper(self._cluster, wish, aim=self._aim, take=self._take)
-                self._keepers[uid].start()
+                keeper = Keeper(self._cluster, wish, aim=self._aim, take=self._take, mandate=leadership)
+                self._keepers[uid] = keeper
+                keeper.start()
 
     def _judged(self, stacks: Collection[Manifest], mirror: Mirror) -> Mapping[str, Halt]:
         if len(stacks) < 2:  # noqa: PLR2004 - it takes two
@@ -135,7 +138,12 @@ class Controller:
         mirror.follow(_NODES)
         return self._hindrances.look(stacks, mirror.of(_NODES).values())
 
-    def _dismiss(self, uids: Iterable[str]) -> None:
+    def _dismiss(self, uids: Iterable[str], leadership: Leadership) -> None:
+        """Have keepers end; what they write meanwhile needs the leadership."""
         until = time.monotonic() + _STEP_SECONDS
-        for keeper in [self._keepers.pop(uid) for uid in uids]:
-            keeper.stop(max(0.0, until - time.monotonic()))
+        going = [self._keepers.pop(uid) for uid in uids]
+        for keeper in going:
+            keeper.stop()
+        while (left := [keeper for keeper in going if keeper.is_alive]) and time.monotonic() < until:
+            is_ours = leadership.renew_in() > 0.0 or leadership.renew()
+            left[0].join(leadership.renew_in() if is_ours else RENEW_SECONDS)

@@ -9,8 +9,10 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from gpu_provision.cluster.client import Cluster
+from gpu_provision.cluster.mandates import Mandate
 from gpu_provision.engine.removal_look import Terms, look
 from gpu_provision.engine.removing import Removing
+from gpu_provision.engine.session import Session
 from gpu_provision.model.cluster import Manifest, ref_of
 from gpu_provision.model.findings import ProvisionError
 from gpu_provision.model.inventory import Inventory
@@ -33,9 +35,14 @@ _ASK_AGAIN_SECONDS = 60.0
 class Keeper:
     """Carries out the last wish for one stack."""
 
-    def __init__(self, cluster: Cluster, wish: Wish, *, aim: Aim, take: Take) -> None:
-        """Prepare; `start` begins. ``take`` is called from the keeper's thread."""
-        self._cluster, self._wish, self._aim, self._take = cluster, wish, aim, take
+    def __init__(self, cluster: Cluster, wish: Wish, *, aim: Aim, take: Take, mandate: Mandate | None = None) -> None:
+        """Prepare; `start` begins.
+
+        Args:
+            take: Called from the keeper's thread.
+            mandate: What the right to write to the stack rests on besides its lock.
+        """
+        self._cluster, self._wish, self._aim, self._take, self._mandate = cluster, wish, aim, take, mandate
         self._reporter = Reporter(cluster, wish.stack, take)
         self._backoff = Backoff()
         self._news = threading.Condition()
@@ -70,10 +77,13 @@ class Keeper:
             self._wish = wish
         self._wake()
 
-    def stop(self, seconds: float) -> None:
-        """End; wait so long for the current step, so that locks are given back."""
+    def stop(self) -> None:
+        """End after the current step; `join` tells when."""
         self._stopped = True
         self._wake()
+
+    def join(self, seconds: float) -> None:
+        """Wait for the end, in which locks are given back, for at most so long."""
         self._thread.join(seconds)
 
     def _wake(self) -> None:
@@ -107,7 +117,12 @@ class Keeper:
             return
         hold(self._cluster, ref_of(wish.stack), inventory.cluster.namespace)
         self._upkeep = Upkeep(
-            wish, self._aim(inventory), self._reporter, self._take, is_over=lambda: self._is_over(wish)
+            wish,
+            self._aim(inventory),
+            self._reporter,
+            self._take,
+            is_over=lambda: self._is_over(wish),
+            mandate=self._mandate,
         )
         try:
             self._upkeep.go_on()
@@ -124,10 +139,10 @@ class Keeper:
     def _is_removed(self, wish: Wish) -> bool:
         """Take the stack off the cluster; say whether the audit finds nothing left."""
         inventory = self._aim(_at_home(inventory_of(wish.stack)[0] or _bare(wish.stack), wish.stack))
+        cluster = Session(inventory, mandate=self._mandate).cluster  # a connection of its own: the lock fences it
         terms = Terms()
-        removing = Removing(
-            self._cluster, inventory, look(self._cluster, inventory, terms), terms, lambda event: self._say(wish, event)
-        )
+        looked = look(cluster, inventory, terms)
+        removing = Removing(cluster, inventory, looked, terms, lambda event: self._say(wish, event))
         self._reporter.report(wish.standing(is_working=True), time.monotonic())
         if halt := halt_of(removing.execute().findings, Reason.REMOVING):
             self._backoff.failed(time.monotonic())

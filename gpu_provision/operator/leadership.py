@@ -1,29 +1,38 @@
 """Who of several controllers works: a Lease that is followed by a watch, and renewed by whoever holds it.
 
-That two never write at once does not rest on this: each run takes the lock of its stack, and every write asks that.
+Each run takes the lock of its stack besides, which command lines respect, too. Its writes ask both, so that whoever
+leads after one that died need not wait for the locks of that one to expire: docs/design.md.
 """
 
 from __future__ import annotations
 
-import time
+import threading
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+from gpu_provision.cluster import leases
 from gpu_provision.cluster.client import Cluster
+from gpu_provision.cluster.clock import now
 from gpu_provision.cluster.errors import AlreadyExists, NotFound, Outdated
-from gpu_provision.cluster.holders import is_dead
+from gpu_provision.cluster.holders import is_dead, named_in
 from gpu_provision.cluster.watching import Mirror
 from gpu_provision.engine.resident import of_one
 from gpu_provision.model.cluster import Manifest, ObjectRef
-from gpu_provision.model.findings import ProvisionError
+from gpu_provision.model.findings import Finding, Locked, ProvisionError
 
 LEASE_SECONDS, RENEW_SECONDS = 6, 2
+FRESH_SECONDS = 2 * RENEW_SECONDS
+"""For how long after a renewal of the lease runs write; then they wait for the next one."""
+
+ARRIVAL_SECONDS = leases.RENEW_SECONDS
+"""How long a write may be on its way that was let through at the last moment; as long as with a lock that expires."""
+
 _AGAIN_SECONDS = 0.5  # until a renewal is tried again that was not answered
 
 
 @dataclass(slots=True)
 class Leadership:
-    """The claim of one controller to lead.
+    """The claim of one controller to lead, once; what its runs write rests on it (a `Mandate`).
 
     Attributes:
         identity: Names this controller.
@@ -35,6 +44,15 @@ class Leadership:
     _lease: Manifest = field(default_factory=dict)
     _renewed_at: float = float("-inf")
     _due: float = float("-inf")
+    _is_over: bool = False
+    _predecessor: str = ""
+    _heard_at: float = float("-inf")
+    _news: threading.Condition = field(default_factory=threading.Condition)
+
+    @property
+    def name(self) -> str:
+        """Of the lease."""
+        return f"{self.ref.namespace}/{self.ref.name}"
 
     def wait(self, mirror: Mirror) -> bool:
         """Wait for news of the lease, and take it if nobody holds it; say whether it is ours now.
@@ -54,15 +72,15 @@ class Leadership:
 
         That of a process of this machine that has ended is not, nor one of ours that could not be given back.
         """
-        holder = str((live or {}).get("spec", {}).get("holderIdentity") or "")
+        holder = self._predecessor = named_in(live)
         if live is None or holder in {"", self.identity} or is_dead(holder):
             return 0.0
         if live["metadata"]["resourceVersion"] != self._lease.get("metadata", {}).get("resourceVersion"):
-            self._lease, self._renewed_at = live, time.monotonic()
-        return self._renewed_at + LEASE_SECONDS - time.monotonic()
+            self._lease, self._heard_at = live, now()
+        return self._heard_at + LEASE_SECONDS - now()
 
     def _take(self, live: Manifest | None) -> bool:
-        began = time.monotonic()
+        began = now()
         try:
             self._lease = self.cluster.replace(self._held(live)) if live else self.cluster.create(self._held({}))
         except (AlreadyExists, NotFound, Outdated):
@@ -71,31 +89,63 @@ class Leadership:
         return True
 
     def _note_renewal(self, began: float) -> None:
-        self._renewed_at, self._due = began, began + RENEW_SECONDS
+        with self._news:
+            self._renewed_at, self._due = began, began + RENEW_SECONDS
+            self._news.notify_all()
 
     def renew_in(self) -> float:
         """Return in how many seconds to renew."""
-        return max(0.0, self._due - time.monotonic())
+        return max(0.0, self._due - now())
 
     def renew(self) -> bool:
-        """Renew the lease; say whether it is still ours."""
-        began = time.monotonic()
+        """Renew the lease; say whether it is still ours. One that was lost once stays so."""
+        if self._is_over:
+            return False
+        began = now()
         try:
             self._lease = self.cluster.replace(self._held(self._lease))
         except (Outdated, NotFound):
-            return False
+            self._end()
         except ProvisionError:
-            self._due = time.monotonic() + _AGAIN_SECONDS
-            return time.monotonic() - self._renewed_at < LEASE_SECONDS
-        self._note_renewal(began)
-        return True
+            self._due = now() + _AGAIN_SECONDS
+            if now() - self._renewed_at >= LEASE_SECONDS:
+                self._end()
+        else:
+            self._note_renewal(began)
+        return not self._is_over
 
     def give_back(self) -> None:
         """Let another one lead at once."""
+        self._end()
         try:
             self._lease = self.cluster.replace({**self._held(self._lease), "spec": {}})
         except ProvisionError:
             return  # it expires
+
+    def _end(self) -> None:
+        with self._news:
+            self._is_over = True
+            self._news.notify_all()
+
+    def await_renewal(self) -> bool:
+        """Return once the lease is fresh; say whether that took any waiting. Raises Locked if we lead no more."""
+        has_waited = False
+        with self._news:
+            while not self._is_over and now() - self._renewed_at > FRESH_SECONDS:
+                has_waited = True
+                self._news.wait(RENEW_SECONDS)
+            if self._is_over:
+                raise Locked(_leads_no_more(self))
+        return has_waited
+
+    def inherited_in(self, holder: str) -> float | None:
+        """Return in how many seconds all has arrived that ``holder`` wrote while it led; None if it was not before us.
+
+        Our lease replaced the very version that was heard of then, so the last renewal was before that.
+        """
+        if holder != self._predecessor:
+            return None
+        return max(0.0, self._heard_at + FRESH_SECONDS + ARRIVAL_SECONDS - now())
 
     def _held(self, lease: Manifest) -> Manifest:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
@@ -108,3 +158,13 @@ class Leadership:
             "metadata": lease.get("metadata") or {"name": self.ref.name, "namespace": self.ref.namespace},
             "spec": {**spec, "acquireTime": acquired},
         }
+
+
+def _leads_no_more(leadership: Leadership) -> Finding:
+    return Finding(
+        code="GP308",
+        what="this controller leads no more, and its run writes nothing more",
+        where=leadership.cluster.server,
+        evidence=f"it held the lease {leadership.name} as {leadership.identity}",
+        consequence="the controller that leads goes on from there",
+    )

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
+from gpu_provision.cluster.mandates import Mandate
 from gpu_provision.cluster.slim import slim
 from gpu_provision.cluster.watching import Mirror
 from gpu_provision.engine.resident import Resident, Standpoint, followed
@@ -35,6 +36,7 @@ class Upkeep:
 
     Attributes:
         is_over: Whether something else is asked by now.
+        mandate: What the right to write rests on besides the stack's lock; None for nothing.
     """
 
     wish: Wish
@@ -42,6 +44,7 @@ class Upkeep:
     reporter: Reporter
     take: Take
     is_over: Callable[[], bool]
+    mandate: Mandate | None = None
     _agenda: Agenda = field(default_factory=Agenda)
     _mirror: Mirror | None = None
     _session: Session | None = None
@@ -109,7 +112,7 @@ class Upkeep:
         return self.wish.standing(seen=found.seen, states=found.states, is_working=is_working, halt=self._halt)
 
     def _begin(self, resident: Resident, found: Standpoint, now: float) -> None:
-        session = Session(self.inventory, resident=resident, back_to=self._back_to)
+        session = Session(self.inventory, resident=resident, back_to=self._back_to, mandate=self.mandate)
         session.listen(self._tell)
         self._agenda.begins(now)
         try:

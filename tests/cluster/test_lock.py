@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
@@ -14,8 +15,9 @@ from gpu_provision.cluster.client import Cluster
 from gpu_provision.cluster.holders import identity, is_alive_here, is_dead
 from gpu_provision.cluster.leases import lock_ref
 from gpu_provision.cluster.lock import WriteLock, free
+from gpu_provision.cluster.mandates import MARK, mark_of
 from gpu_provision.model.cluster import Manifest, ref_of
-from gpu_provision.model.findings import Locked, ProvisionError, Unreachable
+from gpu_provision.model.findings import Finding, Locked, ProvisionError, Unreachable
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.progress import Lock
 from tests.cluster.conftest import config_map, fault
@@ -34,7 +36,7 @@ def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def stack(cluster: Cluster, request: pytest.FixtureRequest) -> Inventory:
     """A stack of the test's own."""
-    namespace = request.node.name.replace("_", "-")[:63].strip("-")
+    namespace = re.sub("[^a-z0-9]+", "-", request.node.name)[-63:].strip("-")
     cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
     base = inventory()
     return replace(base, cluster=replace(base.cluster, namespace=namespace))
@@ -135,6 +137,67 @@ def test_a_silent_holder_elsewhere_is_followed_after_its_lease(cluster: Cluster,
     with WriteLock(cluster, stack, on_wait=waits.append):
         assert held(cluster, stack) == identity()
     assert ELSEWHERE in waits[0]
+
+
+class Leading:
+    """A mandate whose holder before us was elsewhere."""
+
+    name = "gpu-operator/leader"
+
+    def __init__(self, *, left: float | None = 0.0) -> None:
+        """Let what that one has sent take so long to arrive."""
+        self.left, self.is_lost = left, False
+
+    def await_renewal(self) -> bool:
+        """Be fresh, unless it is lost."""
+        if self.is_lost:
+            raise Locked(Finding(code="GP308", what="somebody else leads"))
+        return False
+
+    def inherited_in(self, holder: str) -> float | None:
+        """Return what we were told; nothing more from then on."""
+        left, self.left = self.left, 0.0 if self.left else self.left
+        return left if holder == ELSEWHERE else None
+
+
+@pytest.mark.parametrize("left", [0.0, 0.2])
+def test_the_lock_of_the_leader_before_us_is_not_watched(cluster: Cluster, stack: Inventory, left: float) -> None:
+    """What that one has sent is let arrive."""
+    made, ours = lease(stack, ELSEWHERE), Leading(left=left)
+    cluster.create({**made, "metadata": {**made["metadata"], "annotations": mark_of(Leading(), ELSEWHERE)}})
+    cluster.mandate, waits = ours, list[str]()
+    with WriteLock(cluster, stack, on_wait=waits.append):
+        assert held(cluster, stack) == identity()
+        assert cluster.read(lock_ref(stack))["metadata"]["annotations"] == mark_of(ours, identity())
+    assert not cluster.read(lock_ref(stack))["metadata"].get("annotations")
+    assert not [told for told in waits if "looking" in told]
+    assert bool(waits) == bool(left)
+
+
+@pytest.mark.parametrize(
+    "mark",
+    ["", "gpu-operator/leader somebody else", f"elsewhere/leader {ELSEWHERE}"],
+    ids=["none", "another holder's", "another mandate's"],
+)
+def test_a_lock_that_was_not_taken_under_our_mandate_is_watched(cluster: Cluster, stack: Inventory, mark: str) -> None:
+    """Such as a command line's, that of a controller which has another lease, or of one that knew of no mandates."""
+    made = lease(stack, ELSEWHERE)
+    cluster.create({**made, "metadata": {**made["metadata"], "annotations": {MARK: mark}}})
+    cluster.mandate, waits = Leading(), list[str]()
+    with WriteLock(cluster, stack, on_wait=waits.append):
+        assert held(cluster, stack) == identity()
+    assert "looking whether it is alive" in waits[0]
+
+
+def test_whoever_has_lost_the_mandate_writes_nothing_more(cluster: Cluster, stack: Inventory) -> None:
+    """However fresh its lock is."""
+    cluster.mandate = leading = Leading()
+    with WriteLock(cluster, stack, on_wait=quiet):
+        cluster.apply(_config_map(stack, key="1"))
+        leading.is_lost = True
+        with pytest.raises(Locked, match="somebody else leads"):
+            cluster.apply(_config_map(stack, key="2"))
+    assert cluster.read(ref_of(_config_map(stack)))["data"] == {"key": "1"}
 
 
 @pytest.fixture

@@ -70,7 +70,8 @@ def kept(cluster: Cluster) -> Iterator[Callable[..., Kept]]:
 
     yield make
     for each in made:
-        each.keeper.stop(DEADLINE)
+        each.keeper.stop()
+        each.keeper.join(DEADLINE)
 
 
 def test_each_finding_of_a_declaration_is_in_its_condition(kept: Callable[..., Kept]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any, cast
 
 import pytest
@@ -11,7 +12,7 @@ from gpu_provision.cluster.client import Cluster
 from gpu_provision.cluster.holders import identity
 from gpu_provision.cluster.watching import Mirror
 from gpu_provision.model.cluster import Manifest, ObjectRef
-from gpu_provision.model.findings import Finding, Unreachable
+from gpu_provision.model.findings import Finding, Locked, Unreachable
 from gpu_provision.operator import leadership
 from gpu_provision.operator.leadership import Leadership
 
@@ -28,6 +29,7 @@ class Server:
         self.lease: Manifest = {"metadata": {"resourceVersion": "1"}, "spec": spec} if holder else {}
         self.waits: list[float] = []
         self.is_deaf = False
+        self.server = "https://127.0.0.1"
 
     def of(self, _scope: object) -> dict[ObjectRef, Manifest]:
         """Return the live copy."""
@@ -66,7 +68,7 @@ def leads(claim: Leadership, server: Any) -> bool:
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The time, which passes when it is told to."""
     now = [1000.0]
-    monkeypatch.setattr(leadership.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(leadership, "now", lambda: now[0])
     return now
 
 
@@ -98,7 +100,7 @@ def test_another_ones_lease_is_respected_while_it_is_renewed(clock: list[float])
 
 
 def test_a_renewal_that_is_not_answered_is_tried_again_after_a_pause(clock: list[float]) -> None:
-    """Until the lease may be another one's."""
+    """Until the lease may be another one's: from then on it is not ours any more, whatever is answered."""
     server = Server()
     claim = of(server)
     assert leads(claim, server)
@@ -107,8 +109,67 @@ def test_a_renewal_that_is_not_answered_is_tried_again_after_a_pause(clock: list
     clock[0] += 2
     assert claim.renew()
     assert claim.renew_in() > 0
-    clock[0] += 4
-    assert not claim.renew()
     server.is_deaf = False
     assert claim.renew()
     assert claim.renew_in() == 2.0
+    server.is_deaf = True
+    clock[0] += 6
+    assert not claim.renew()
+    server.is_deaf = False
+    assert not claim.renew()
+
+
+def test_runs_write_while_the_lease_is_fresh_and_not_after_it_was_lost(clock: list[float]) -> None:
+    """One that is late is waited for: it is another thread that renews."""
+    server = Server()
+    claim = of(server)
+    assert leads(claim, server)
+    clock[0] += 4
+    assert not claim.await_renewal()
+    clock[0] += 0.1
+    claim._news = Renewing(claim)
+    assert claim.await_renewal()
+    server.is_deaf = True
+    clock[0] += 6
+    claim._news = Renewing(claim)
+    with pytest.raises(Locked, match="GP308"):
+        claim.await_renewal()
+
+
+class Renewing(threading.Condition):
+    """Has a lease renewed as soon as somebody waits for that."""
+
+    def __init__(self, claim: Leadership) -> None:
+        """Take whom to have renew."""
+        super().__init__()
+        self.claim = claim
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Renew."""
+        assert timeout is not None
+        self.claim.renew()
+        return True
+
+
+def test_a_dead_leaders_locks_are_free_once_nothing_of_it_can_arrive_any_more(clock: list[float]) -> None:
+    """It wrote for 4 s after its last renewal at most, and what it sent then has 5 s to arrive."""
+    server = Server(ELSEWHERE)
+    claim = of(server)
+    assert not leads(claim, server)
+    clock[0] += 6.5
+    assert leads(claim, server)
+    assert claim.inherited_in(ELSEWHERE) == 2.5
+    assert claim.inherited_in("somebody else") is None
+    clock[0] += 2.5
+    assert claim.inherited_in(ELSEWHERE) == 0.0
+
+
+def test_a_leader_that_gave_its_lease_back_may_have_a_run_that_goes_on(clock: list[float]) -> None:
+    """It is not known for how long, so that its locks have to expire."""
+    server = Server(ELSEWHERE)
+    claim = of(server)
+    assert not leads(claim, server)
+    server.replace({**server.lease, "spec": {}})
+    clock[0] += 60
+    assert leads(claim, server)
+    assert claim.inherited_in(ELSEWHERE) is None

@@ -3,8 +3,9 @@
     python -m tests.scenarios.mortal_controller KUBECONFIG DEATHS MOST
 
 Writes of objects, and what a controller writes for itself (leases, its record, the stack's status, Events), are counted
-apart. MOST is the number of objects that a life writes at most. The file DEATHS gets a line for each write that was the
-last one. Lives are forks of one process, since importing everything takes longer than most of them.
+apart. MOST is the number of objects that a life writes at most. What is written once, the finalizer and each Event,
+always ends a life. The file DEATHS gets a line for each write that was the last one. Lives are forks of one process,
+since importing everything takes longer than most of them.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from gpu_provision.operator.stack import inventory_of, stack_of
 OWN = re.compile(r"/leases|/events$|/gpustacks/|-history$")
 """Paths of what a controller writes for itself."""
 
+_ONCE = re.compile(r"/gpustacks/[^/]+$|/events$")
 _QUESTION = re.compile(r"(access|rules|subject)reviews$")
 _MOST_OWN = 7  # as many as come before the first object, and some between objects
 _DEATH_OF_PARENT = 1  # prctl's PR_SET_PDEATHSIG
@@ -54,7 +56,7 @@ def make_mortal(left: dict[bool, int], deaths: int) -> None:
             answer = send(self, verb, path, *arguments, **options)
             is_own = bool(OWN.search(path))
             left[is_own] -= 1
-            if left[is_own] == 0:
+            if left[is_own] == 0 or _ONCE.search(path):
                 os.write(deaths, f"{verb} {path}\n".encode())
                 os.kill(os.getpid(), signal.SIGKILL)
             return answer

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -25,7 +26,7 @@ MOST = int(os.environ.get("GPU_PROVISION_TEST_WRITES", "9"))
 """How many objects a life of a controller writes at most. With 1 it is killed after every single write."""
 
 EXPORTER = "nvidia-dcgm-exporter"
-_PATIENCE = 900  # seconds, for what takes dozens of lives
+_PATIENCE = max(900, 9000 // MOST)  # seconds, for what takes dozens or hundreds of lives
 _DRIVER_POD = re.compile(r"/pods/(nvidia-driver-daemonset-[^/]+)")
 Make = Callable[..., World]
 
@@ -125,6 +126,36 @@ def test_a_restart_of_the_api_server_costs_nothing(new_world: Make) -> None:
     assert replaced == {name for path in written(world, writes) for name in _DRIVER_POD.findall(path)} == set(drivers)
     assert len(pods(world, "nvidia-driver-daemonset")) == len(drivers)
     assert made.status()["rollout"] == {"done": 3, "failed": 0, "waiting": 0, "underWay": 0}
+
+
+def test_a_leader_that_hangs_in_a_rollout_is_followed_without_waiting_for_its_lock(new_world: Make) -> None:
+    """It is on another machine, so that nobody sees what became of it; when it goes on it writes nothing any more."""
+    made = Home(new_world())
+    world = made.world
+    world.environment["PYTHONPATH"] = str(CHECKOUT)
+    program = (sys.executable, "-m", "tests.scenarios.far_controller", str(world.kubeconfig))
+    logs = [world.folder / "first.log", world.folder / "second.log"]
+    first = world.start(*program, log=logs[0])
+    world.until(lambda: "Leading" in logs[0].read_text())
+    world.start(*program, log=logs[1])
+    made.declare(driver={"version": OLD})
+    made.until("Ready")
+    drivers = pods(world, "nvidia-driver-daemonset")
+
+    made.declare(driver={"version": NEW})
+    world.until(lambda: "upgrade-required" in world.kubectl("get", "nodes", "-o", "json").out)
+    first.send_signal(signal.SIGSTOP)
+    world.until(lambda: "RunStarted" in logs[1].read_text())
+    world.until(lambda: not drivers.items() <= pods(world, "nvidia-driver-daemonset").items())
+    first.send_signal(signal.SIGCONT)
+    made.until("Ready")
+    assert "looking whether it is alive" not in logs[1].read_text()
+    world.until(lambda: "leads no more" in logs[0].read_text())
+    assert len(logs[0].read_text().split("Leading: ")) == 2
+    assert made.status()["rollout"] == {"done": 3, "failed": 0, "waiting": 0, "underWay": 0}
+    assert not pods(world, "nvidia-driver-daemonset").items() & drivers.items()
+    replaced = [path for path in written(world, 0) if _DRIVER_POD.search(path)]
+    assert len(replaced) == len(set(replaced)) == len(drivers)
 
 
 def running(world: World) -> dict[str, int]:
