@@ -69,6 +69,7 @@ class Standing:
         seen: What was looked at; None before the first look.
         states: Where each component stands.
         is_working: Whether a run is under way, or about to be.
+        hold_up: Why one that is about to be does not begin yet.
         halt: Why nothing is done, or why the last run failed.
     """
 
@@ -77,6 +78,7 @@ class Standing:
     seen: Situation | None = None
     states: Mapping[Key, NodeState] | None = None
     is_working: bool = False
+    hold_up: str = ""
     halt: Halt | None = None
 
 
@@ -134,7 +136,7 @@ def _told(sentences: Iterable[str]) -> str:
 
 def _conditions(standing: Standing) -> tuple[Condition, ...]:
     trouble = standing.halt or _trouble(standing)
-    awaited = _awaited((standing.states or {}).values())
+    awaited = standing.hold_up or _awaited((standing.states or {}).values())
     return _ready(standing, trouble, awaited), _progressing(standing, awaited), _degraded(trouble)
 
 

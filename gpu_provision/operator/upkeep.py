@@ -28,6 +28,8 @@ PATIENCE_SECONDS = 60.0
 _MOST_NAMED = 3
 _LONGEST_WAIT, _LEAST_WAIT = 30.0, 0.05
 _PAUSES, _LONGEST_PAUSE = 4.0, 2.0
+_BLIND_WAIT = 1.0  # a watch that has ended is asked for as often
+_UNSEEN = "a run waits: a watch has ended, and the API server does not answer a new one, so what is there may be old"
 
 
 @dataclass(slots=True)
@@ -50,6 +52,7 @@ class Upkeep:
     _session: Session | None = None
     _halt: Halt | None = None
     _is_cut_short: bool = False
+    _hold_up: str = ""
     _back_to: int = 0
 
     def __post_init__(self) -> None:
@@ -91,11 +94,13 @@ class Upkeep:
         self._agenda.look(found.needs, now, edited=found.edited)
         self._end(found, now)
         self._repair_at_once(now)
-        if self._session is None and not self._is_at_rest and self._agenda.is_due(now):
+        is_due = self._session is None and not self._is_at_rest and self._agenda.is_due(now)
+        self._hold_up = self._told_hold_up(_UNSEEN if is_due and mirror.silence else "")
+        if is_due and not self._hold_up:
             self._begin(resident, found, now)
         waits = (
             self.reporter.report(self._standing(found), now),
-            float("inf") if self._is_at_rest else self._agenda.wait(now, is_running=self._session is not None),
+            self._wait(now),
             resident.next_deadline(now),
             _LONGEST_WAIT,
         )
@@ -103,13 +108,27 @@ class Upkeep:
         # Many events, one look. Looking takes half of the time, and a fifth while a run looks, too.
         time.sleep(min(_PAUSES * spent if self._session else spent, _LONGEST_PAUSE))
 
+    def _wait(self, now: float) -> float:
+        """Return in how many seconds there may be something to do although nothing has happened."""
+        if self._is_at_rest:
+            return float("inf")
+        return _BLIND_WAIT if self._hold_up else self._agenda.wait(now, is_running=self._session is not None)
+
+    def _told_hold_up(self, message: str) -> str:
+        """Return why a run has to wait; it is told once."""
+        if message and message != self._hold_up:
+            self.take(Note(reason="Waiting", message=message, stack=self.wish.name, is_warning=True))
+        return message
+
     def _standing(self, found: Standpoint) -> Standing:
         is_well = not found.needs and all(state.state is not State.FAILED for state in found.states.values())
         if is_well and not self._is_at_rest:
             self._halt = None  # what stood in the way has gone by itself
         is_about_to = bool(found.needs - self._agenda.undone) and not self._is_at_rest
         is_working = self._session is not None or is_about_to
-        return self.wish.standing(seen=found.seen, states=found.states, is_working=is_working, halt=self._halt)
+        return self.wish.standing(
+            seen=found.seen, states=found.states, is_working=is_working, hold_up=self._hold_up, halt=self._halt
+        )
 
     def _begin(self, resident: Resident, found: Standpoint, now: float) -> None:
         session = Session(self.inventory, resident=resident, back_to=self._back_to, mandate=self.mandate)

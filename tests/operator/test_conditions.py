@@ -55,6 +55,11 @@ def test_while_a_run_goes_on_nothing_is_ready() -> None:
     assert condition(found, "Progressing") == ("True", Reason.WORKING)
 
 
+def test_what_a_run_waits_for_before_it_begins_is_told() -> None:
+    found = status(Stack(), is_working=True, hold_up="a watch has ended")
+    assert {each["message"] for each in found["conditions"][:2]} == {"a watch has ended"}
+
+
 def test_a_node_that_fails_is_named_with_its_component_and_cause() -> None:
     found = status(Stack(), states=failed())
     assert condition(found, "Ready") == ("False", Reason.FAILED)
