@@ -6,7 +6,7 @@ from gpu_provision.cli import codes
 from gpu_provision.cli.display import shown_on_stderr
 from gpu_provision.cli.output import Output
 from gpu_provision.components import startup_taint
-from gpu_provision.model.findings import ExitCode, Finding, RunFailed
+from gpu_provision.model.findings import ExitCode, Finding, RunFailed, Severity
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Action, Change
 from gpu_provision.report import run as run_view
@@ -22,7 +22,10 @@ def revalidate(inventory: Inventory, out: Output) -> ExitCode:
     """
     from gpu_provision import library
 
-    pending = [change for change in library.plan(inventory).changes if _is_in_the_way(change)]
+    plan = library.plan(inventory)
+    if errors := [finding for finding in plan.findings if finding.severity is Severity.ERROR]:
+        raise RunFailed(*errors)
+    pending = [change for change in plan.changes if _is_in_the_way(change)]
     if pending:
         raise RunFailed(_not_as_declared(inventory, len(pending)))
     with shown_on_stderr(out) as listen:

@@ -11,6 +11,8 @@ DAMAGED_RECORD = "GP334"
 OTHER_MACHINES = "GP335"
 NOT_UNDERSTOOD = "GP336"
 ROLLED_BACK = "GP337"
+LOCKED = "GP306"
+OUTRUN = "GP351"
 
 CODES = {
     "GP300": "The kubeconfig cannot be used",
@@ -19,14 +21,14 @@ CODES = {
     "GP303": "A permission is missing",
     "GP304": "A field belongs to another field manager",
     "GP305": "The API server rejects an object",
-    "GP306": "Another run holds the lock",
+    LOCKED: "Another run holds the lock",
     "GP308": "The lock was lost while the run was writing",
     "GP309": "An object belongs to another stack",
     "GP310": "Permissions are missing; they are named before anything is written",
     "GP311": "The plan lacks the API server's own word, which needs the right to write",
     "GP320": "The plan does not say how drivers are replaced, which needs rights to read",
     "GP350": "The lock was not taken away: its holder lives",
-    "GP351": "Another run has written since the plan was made",
+    OUTRUN: "Another run has written since the plan was made",
     UNRECORDED: "A run could not be put on record",
     NO_SUCH_RUN: "There is no run of this number on record, or none to go back to",
     NOT_ON_RECORD: "The inventory of a run is not on record",

@@ -8,6 +8,7 @@ from email.utils import parsedate_to_datetime
 from types import MappingProxyType
 from typing import NamedTuple
 
+from gpu_provision.cluster import codes
 from gpu_provision.cluster.client import Cluster
 from gpu_provision.cluster.mandates import MARK
 from gpu_provision.model.cluster import Manifest, ObjectRef
@@ -81,7 +82,7 @@ def locked(cluster: Cluster, held: Lock) -> Locked:
     """Return the error that says who holds the lock and since when."""
     return Locked(
         Finding(
-            code="GP306",
+            code=codes.LOCKED,
             what=f"another run is writing to {cluster.name}: {held}",
             where=cluster.server,
             fix="wait until it has ended and run again; a run that died gives the lock up after "
@@ -108,7 +109,7 @@ def outrun(cluster: Cluster) -> Locked:
     """Return the error of a run whose plan was made before another run wrote."""
     return Locked(
         Finding(
-            code="GP351",
+            code=codes.OUTRUN,
             what="another run has written since this one looked at the cluster; nothing was written",
             where=cluster.server,
             fix="run again: that plans anew",

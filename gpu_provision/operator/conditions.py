@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from gpu_provision.cluster.codes import ROLLED_BACK
+from gpu_provision.cluster.codes import LOCKED, OUTRUN, ROLLED_BACK
 from gpu_provision.components import labels
 from gpu_provision.engine.rows import component_rows, node_rows
 from gpu_provision.model.cluster import NodeFacts
@@ -39,6 +39,7 @@ class Reason(StrEnum):
     REMOVING = "Removing"
     MISTAKE = "InternalError"
     IDLE = "NothingToDo"
+    OTHER_RUN = "OtherRun"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +110,13 @@ def _without_empty_texts(value: Any) -> Any:
 def halt_of(findings: Sequence[Finding], reason: Reason = Reason.HALTED) -> Halt | None:
     """Return what findings come to; None if there is no error among them."""
     errors = [finding for finding in findings if finding.severity is Severity.ERROR]
-    found = Reason.ROLLED_BACK if any(finding.code == ROLLED_BACK for finding in errors) else reason
+    codes = {finding.code for finding in errors}
+    found = next((_TELLING[code] for code in _TELLING if code in codes), reason)
     return Halt(found, as_many_as_fit([*map(_sentence, errors)], _FINDINGS)) if errors else None
+
+
+_TELLING = {ROLLED_BACK: Reason.ROLLED_BACK, LOCKED: Reason.OTHER_RUN, OUTRUN: Reason.OTHER_RUN}
+"""Codes of findings that are a reason of their own."""
 
 
 def was_rolled_back(stack: Mapping[str, Any]) -> Halt | None:

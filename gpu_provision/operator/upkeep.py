@@ -25,11 +25,15 @@ from gpu_provision.operator.wishes import Wish
 PATIENCE_SECONDS = 60.0
 """For how long the watches bear an API server that does not answer before the stack is read anew."""
 
+OTHER_RUN_SECONDS = 5.0
+"""For how long somebody else's run is left alone before the next look whether it has ended."""
+
 _MOST_NAMED = 3
 _LONGEST_WAIT, _LEAST_WAIT = 30.0, 0.05
 _PAUSES, _LONGEST_PAUSE = 4.0, 2.0
 _BLIND_WAIT = 1.0  # a watch that has ended is asked for as often
 _UNSEEN = "a run waits: a watch has ended, and the API server does not answer a new one, so what is there may be old"
+_OTHER_RUN = "a run waits: somebody else's writes to this stack, such as gpu-provision validate --gpus"
 
 
 @dataclass(slots=True)
@@ -54,6 +58,7 @@ class Upkeep:
     _is_cut_short: bool = False
     _hold_up: str = ""
     _back_to: int = 0
+    _gives_way_until: float = float("-inf")
 
     def __post_init__(self) -> None:
         """Go on where another controller was."""
@@ -95,7 +100,7 @@ class Upkeep:
         self._end(found, now)
         self._repair_at_once(now)
         is_due = self._session is None and not self._is_at_rest and self._agenda.is_due(now)
-        self._hold_up = self._told_hold_up(_UNSEEN if is_due and mirror.silence else "")
+        self._hold_up = self._told_hold_up(self._obstacle(mirror, now) if is_due else "")
         if is_due and not self._hold_up:
             self._begin(resident, found, now)
         waits = (
@@ -114,9 +119,14 @@ class Upkeep:
             return float("inf")
         return _BLIND_WAIT if self._hold_up else self._agenda.wait(now, is_running=self._session is not None)
 
+    def _obstacle(self, mirror: Mirror, now: float) -> str:
+        if mirror.silence:
+            return _UNSEEN
+        return _OTHER_RUN if now < self._gives_way_until else ""
+
     def _told_hold_up(self, message: str) -> str:
-        """Return why a run has to wait; it is told once."""
-        if message and message != self._hold_up:
+        """Return why a run has to wait; it is told once. Of somebody else's run that run's finding has told."""
+        if message == _UNSEEN and message != self._hold_up:
             self.take(Note(reason="Waiting", message=message, stack=self.wish.name, is_warning=True))
         return message
 
@@ -154,11 +164,20 @@ class Upkeep:
         if was_cut_short and halt is None:
             self._agenda.was_cut_short()
             return
+        if halt and halt.reason is Reason.OTHER_RUN:
+            self._give_way(halt, now)
+            return
         self._halt = halt
         self._back_to = self._back_to if halt else 0  # what is done later, such as a repair, brings nothing back
         self._note_end(self._halt)
         self.reporter.figures.take_run(now, is_well=self._halt is None)
         self._agenda.ran(found.needs, now, is_well=self._halt is None)
+
+    def _give_way(self, halt: Halt, now: float) -> None:
+        """Leave the stack to a run of somebody else's, such as a validation: that is no failure of ours."""
+        self.take(Note(reason=halt.reason, message=halt.message, stack=self.wish.name))
+        self._gives_way_until = now + OTHER_RUN_SECONDS
+        self._agenda.was_cut_short()
 
     def _repair_at_once(self, now: float) -> None:
         """Have a run end that waits for nodes while somebody edits objects: the next one begins with those."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
@@ -192,6 +193,9 @@ def test_validating_gpus_refuses_a_cluster_that_is_not_as_declared(run: Run, fak
     assert "GP010" in ran.err
     fakes.plan = plan_of()
     assert run("validate", "-i", SANDBOX, "--gpus").code == ExitCode.OK
+    fakes.plan = replace(plan_of(), findings=(Finding(code="GP434", what="the resource is being deleted"),))
+    refused = run("validate", "-i", SANDBOX, "--gpus", "--json")
+    assert (refused.code, [each["code"] for each in refused.document["errors"]]) == (ExitCode.FAILED, ["GP434"])
     assert fakes.applied == 1
 
 

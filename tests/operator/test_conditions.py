@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gpu_provision.cluster.codes import ROLLED_BACK
+from gpu_provision.cluster.codes import LOCKED, OUTRUN, ROLLED_BACK
 from gpu_provision.model.cluster import NodeFacts
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.progress import NodeState, State
@@ -58,6 +58,17 @@ def test_while_a_run_goes_on_nothing_is_ready() -> None:
 def test_what_a_run_waits_for_before_it_begins_is_told() -> None:
     found = status(Stack(), is_working=True, hold_up="a watch has ended")
     assert {each["message"] for each in found["conditions"][:2]} == {"a watch has ended"}
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [(ROLLED_BACK, Reason.ROLLED_BACK), (LOCKED, Reason.OTHER_RUN), (OUTRUN, Reason.OTHER_RUN), ("GP1", Reason.HALTED)],
+)
+def test_some_findings_are_a_reason_of_their_own(code: str, reason: Reason) -> None:
+    """Alerts tell a run of somebody else from a failure."""
+    found = halt_of([Finding(code="GP2", what="x"), Finding(code=code, what="y")])
+    assert found is not None
+    assert found.reason is reason
 
 
 def test_a_node_that_fails_is_named_with_its_component_and_cause() -> None:

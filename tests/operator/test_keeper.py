@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import os
+import re
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gpu_provision.cluster.client import Cluster, connect
+from gpu_provision.cluster.holders import identity
+from gpu_provision.cluster.leases import written
 from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
+from gpu_provision.model.inventory import Inventory
 from gpu_provision.operator import keeper as module
+from gpu_provision.operator import upkeep
 from gpu_provision.operator.definition import definition
 from gpu_provision.operator.keeper import Keeper
 from gpu_provision.operator.notes import Note
@@ -22,24 +30,34 @@ DEADLINE = 60.0
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """An API server that knows stacks."""
+def kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Of an API server."""
     running = Running(tmp_path_factory.mktemp("sandbox"), [])
-    made = connect(str(running.server.kubeconfig))
-    made.apply(definition())
-    yield made
+    yield str(running.server.kubeconfig)
     running.stop()
+
+
+@pytest.fixture(scope="module")
+def cluster(kubeconfig: str) -> Cluster:
+    """An API server that knows stacks."""
+    made = connect(kubeconfig)
+    made.apply(definition())
+    return made
 
 
 class Kept:
     """A stack with somebody who looks after it."""
 
-    def __init__(self, cluster: Cluster, stack: Manifest) -> None:
+    def __init__(self, cluster: Cluster, stack: Manifest, kubeconfig: str) -> None:
         """Make it, and start."""
         self.cluster, self.notes = cluster, list[Note]()
         live = cluster.create(stack)
         self.ref: ObjectRef = ref_of(live)
-        self.keeper = Keeper(cluster, Wish(live), aim=lambda inventory: inventory, take=self.notes.append)
+
+        def aim(inventory: Inventory) -> Inventory:
+            return replace(inventory, cluster=replace(inventory.cluster, kubeconfig=kubeconfig))
+
+        self.keeper = Keeper(cluster, Wish(live), aim=aim, take=self.notes.append)
         self.keeper.start()
 
     def condition(self) -> dict[str, str]:
@@ -56,16 +74,23 @@ class Kept:
             time.sleep(0.02)
         return found["message"]
 
+    def until_told(self, reason: str) -> None:
+        """Wait until something is told for a reason."""
+        give_up = time.monotonic() + DEADLINE
+        while not any(note.reason == reason for note in self.notes):
+            assert time.monotonic() < give_up, self.notes
+            time.sleep(0.02)
+
 
 @pytest.fixture
-def kept(cluster: Cluster) -> Iterator[Callable[..., Kept]]:
+def kept(cluster: Cluster, kubeconfig: str) -> Iterator[Callable[..., Kept]]:
     """Makes stacks that somebody looks after until the test ends."""
     made: list[Kept] = []
 
     def make(name: str, annotations: dict[str, str] | None = None, **spec: Any) -> Kept:
         stack = stack_of({"name": name, "cluster": {}, **spec})
         stack["metadata"]["annotations"] = annotations or {}
-        made.append(Kept(cluster, stack))
+        made.append(Kept(cluster, stack, kubeconfig))
         return made[-1]
 
     yield make
@@ -92,6 +117,24 @@ def test_a_stack_that_declares_another_namespace_than_it_is_in_is_left_as_it_is(
     message = kept("moved", {HOME: "old"}, cluster={"namespace": "new"}).until("InvalidSpec")
     assert "GP393 gpustack/moved spec.cluster.namespace" in message
     assert "it is in old, and declares new" in message
+
+
+def test_a_run_of_somebody_else_is_waited_for_and_is_no_failure(
+    kept: Callable[..., Kept], cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as a validation that somebody has asked for."""
+    monkeypatch.setattr(upkeep, "OTHER_RUN_SECONDS", 0.1)
+    namespace = cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shared"}})
+    lease = ObjectRef("coordination.k8s.io/v1", "Lease", namespace["metadata"]["name"], "busy")
+    pid, start = os.getppid(), Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2].split()[19]
+    theirs = re.sub(r"pid \d+ start \d+", f"pid {pid} start {start}", identity())
+    held = cluster.create(written(lease, theirs, {}))
+    pools = {"gpu": {"gpu": {"model": "T4", "count": 1}, "node_selector": {"gpu": "yes"}}}
+    found = kept("busy", cluster={"namespace": "shared"}, pools=pools)
+    found.until_told("OtherRun")
+    assert not [note for note in found.notes if note.is_warning and note.reason in {"OtherRun", "RunFailed"}]
+    cluster.replace(written(lease, "", held))
+    found.until_told("Run")
 
 
 def test_a_mistake_of_ours_about_one_stack_is_told_and_ends_nothing(
