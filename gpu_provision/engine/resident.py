@@ -8,9 +8,15 @@ from dataclasses import dataclass, replace
 
 from gpu_provision.cluster import leases, records
 from gpu_provision.cluster.client import Cluster
-from gpu_provision.cluster.observe import config_maps_of, named_config_maps, named_secrets, secrets_of
+from gpu_provision.cluster.observe import (
+    SERVICE_MONITORS,
+    config_maps_of,
+    named_config_maps,
+    named_secrets,
+    secrets_of,
+)
 from gpu_provision.cluster.watching import Mirror, Scope
-from gpu_provision.engine import view
+from gpu_provision.engine import monitors, view
 from gpu_provision.engine.actions import next_steps
 from gpu_provision.engine.reader import planned
 from gpu_provision.engine.reading import Reading
@@ -27,6 +33,7 @@ from gpu_provision.planning.upgrades import at_rest, to_roll_out
 
 CONFIG_MAP, SECRET = Kind("v1", "ConfigMap"), Kind("v1", "Secret")
 _PER_NODE = frozenset({"Node", "Pod"})
+_SERVED_SECONDS = 2.0  # after a definition is in force, until every API server says so
 
 _Inputs = tuple[Mapping[str, Mapping[str, str]], Mapping[str, str]]
 """Contents of ConfigMaps and digests of Secrets, by name."""
@@ -69,6 +76,7 @@ class Resident:
         self._view, self._standing, self._settler = view.View(reading), Standing(), settler_of(reading)
         self._read_with: _Inputs = reading.context.facts.config_maps, reading.context.facts.secrets
         self._held: dict[ObjectRef, Manifest] = {}
+        self._began = time.monotonic()
 
     def look(self, now: float) -> Standpoint:
         """Return where everything stands. ``now`` is of a monotonic clock, for what has its time."""
@@ -107,12 +115,21 @@ class Resident:
         return frozenset(ref for ref in once_held if ref not in live or edited_by_hand(live[ref]))
 
     def is_outdated(self) -> bool:
-        """Whether what the inventory refers to, such as a ConfigMap, is no longer as it was read."""
-        return self._inputs_now() != self._read_with
+        """Whether what the inventory refers to, such as a ConfigMap, or what is served is not as it was read."""
+        return self._inputs_now() != self._read_with or self._outdated_in(time.monotonic()) <= 0
 
     def next_deadline(self, now: float) -> float:
         """Return in how many seconds to look again although nothing has happened."""
-        return self._settler.next_deadline(now)
+        left = self._outdated_in(now)
+        return min(self._settler.next_deadline(now), left if left > 0 else float("inf"))
+
+    def _outdated_in(self, now: float) -> float:
+        """Return in how many seconds the reading is to be made again for ServiceMonitors; infinity if it is right."""
+        inventory, facts = self._reading.context.inventory, self._reading.context.facts
+        live = self._mirror.of(of_one(monitors.DEFINITION)).values() if monitors.are_wanted(inventory) else None
+        if live is None or monitors.are_served(live) == (SERVICE_MONITORS in facts.resources):
+            return float("inf")
+        return self._began + _SERVED_SECONDS - now
 
     def _live(self) -> dict[ObjectRef, Manifest]:
         return {ref: live for scope in self._members for ref, live in self._mirror.of(scope).items()}
@@ -127,7 +144,8 @@ def followed(reading: Reading) -> tuple[Scope, ...]:
     """Return what a resident looks at: all that a run follows, the stack's objects, its record, and its inputs."""
     inventory = reading.context.inventory
     scopes = (*view.scopes(inventory), *_members(reading), of_one(records.record_ref(inventory)), *_inputs(inventory))
-    return tuple(dict.fromkeys(scopes))
+    definitions = (of_one(monitors.DEFINITION),) if monitors.are_wanted(inventory) else ()
+    return tuple(dict.fromkeys((*scopes, *definitions)))
 
 
 def of_one(ref: ObjectRef) -> Scope:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from gpu_provision.cluster.client import Applied, Cluster
-from gpu_provision.cluster.observe import config_maps_of, secrets_of
+from gpu_provision.cluster.observe import SERVICE_MONITORS, config_maps_of, secrets_of
 from gpu_provision.cluster.watching import Mirror, Scope
+from gpu_provision.engine import resident
+from gpu_provision.engine.monitors import DEFINITION
 from gpu_provision.engine.reading import Reading
-from gpu_provision.engine.resident import CONFIG_MAP, SECRET, Resident
+from gpu_provision.engine.resident import CONFIG_MAP, SECRET, Resident, followed, of_one
 from gpu_provision.model.cluster import ClusterFacts, Kind, Manifest, ObjectRef, ref_of
+from gpu_provision.model.specs import ServiceMonitorSpec
 from gpu_provision.planning.plan import plan
 from tests.components.builders import with_spec
 from tests.planning.builders import Stack
@@ -153,6 +157,54 @@ def test_an_input_that_comes_only_later_is_seen() -> None:
     found = config_map(any="v1")
     world.objects[ref_of(found)] = found
     assert world.resident.is_outdated()
+
+
+def monitors(*versions: str, established: str = "True") -> Manifest:
+    served = [{"name": name, "served": True} for name in versions]
+    conditions = [{"type": "Established", "status": established}]
+    return {"metadata": {}, "spec": {"versions": served}, "status": {"conditions": conditions}}
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The time."""
+    found = [100.0]
+    monkeypatch.setattr(resident, "time", SimpleNamespace(monotonic=lambda: found[0]))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("definition", "known", "seconds"),
+    [
+        (None, (), 30.0),
+        (monitors("v1"), (), 2.0),
+        (monitors("v1"), (SERVICE_MONITORS,), 30.0),
+        (None, (SERVICE_MONITORS,), 2.0),
+        (monitors("v1", established="False"), (), 30.0),
+        (monitors("v1alpha1"), (), 30.0),
+    ],
+)
+def test_a_prometheus_operator_that_comes_or_goes_has_the_stack_read_again(
+    clock: list[float], definition: Manifest | None, known: tuple[str, ...], seconds: float
+) -> None:
+    """What an API server has just begun to serve it may not name yet, so once every two seconds at most."""
+    world = World(resources=frozenset(known))
+    if definition:
+        world.objects[DEFINITION] = definition
+    assert not world.resident.is_outdated()
+    assert world.resident.next_deadline(clock[0]) == seconds
+    clock[0] += 2.0
+    assert world.resident.is_outdated() is (seconds == 2.0)
+    assert world.resident.next_deadline(clock[0]) >= 2.0
+
+
+def test_where_no_such_object_is_wanted_nobody_looks() -> None:
+    scopes = {of_one(DEFINITION)}
+    for on in (True, False):
+        stack = Stack(with_spec("dcgm_exporter", service_monitor=ServiceMonitorSpec(enabled=on)))
+        draft = plan(stack.context, stack.desired, stack.observed)
+        reading = Reading(stack.context, stack.desired, stack.observed, draft)
+        assert (scopes <= {*followed(reading)}) is on
 
 
 def test_a_label_of_an_input_is_no_other_declaration() -> None:
