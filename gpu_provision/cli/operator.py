@@ -203,12 +203,13 @@ def install(  # noqa: PLR0913 - one argument per option
         out.note(f"{_NO_CONTROLLER}.")
     stacks = [loaded(file) for file in files]
     shape = _shape(image, replicas, pull_secrets)
-    written = installing.install(cluster, shape, stacks, take_over=take_over, seconds=timeout, say=out.note)
+    written, told = installing.install(cluster, shape, stacks, take_over=take_over, seconds=timeout, say=out.note)
     names = [str(ref) for ref in written]
     text = "\n".join(
         [*names, f"{len(names)} objects were made or changed." if names else "Everything is as it should be."]
     )
-    out.result(document("operator install", cluster=cluster.name, written=names), text)
+    out.result(document("operator install", told, cluster=cluster.name, written=names), text)
+    _warn(told, out)
     return ExitCode.OK
 
 

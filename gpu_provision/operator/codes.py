@@ -9,6 +9,7 @@ NAMESPACE_CHANGED = "GP393"
 PROXY_CREDENTIALS = "GP394"
 UNKNOWN_KEYS = "GP395"
 OTHERS_FIELDS = "GP396"
+RULES_REFUSED = "GP397"
 NO_CONTROLLER = "GP430"
 NOT_REACHED = "GP431"
 NOT_FOR_RESOURCE = "GP432"
@@ -24,6 +25,7 @@ CODES: dict[str, str] = {
     PROXY_CREDENTIALS: "A stack has no proxy that needs credentials",
     UNKNOWN_KEYS: "A stack has keys that the version to be installed does not know, and that would be dropped",
     OTHERS_FIELDS: "Somebody else has applied the operator, otherwise than it is to be installed",
+    RULES_REFUSED: "An API server does not take the rules by which it would check stacks itself; it has none of them",
     NO_CONTROLLER: "A stack has a resource, and no controller works that would look after it",
     NOT_REACHED: "A controller has not made a stack as it is declared; reason and message are its own",
     NOT_FOR_RESOURCE: "Something that a stack's resource cannot say, so that its controller cannot carry it out",

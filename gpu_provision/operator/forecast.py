@@ -1,4 +1,4 @@
-"""What would go wrong when the operator is installed, told before anything is written."""
+"""What would go wrong when the operator is installed, found before anything is written."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from collections.abc import Iterable, Iterator
 from gpu_provision.cluster.client import Cluster
 from gpu_provision.cluster.errors import FieldConflict
 from gpu_provision.model.cluster import Manifest, ref_of
-from gpu_provision.model.findings import Finding, RunFailed
+from gpu_provision.model.findings import Finding, Rejected, RunFailed, Severity
 from gpu_provision.operator import codes
+from gpu_provision.operator.definition import definition
 from gpu_provision.operator.stack import STACK, inventory_of
+from gpu_provision.operator.structural import RULES_KEY
 
 _UNKNOWN_KEY = "GP120"
 _HOW_TO_TAKE_OVER = (
@@ -63,3 +65,35 @@ def _conflicts(cluster: Cluster, wanted: Iterable[Manifest], manager: str) -> It
                 evidence=conflict.findings[0].what.partition(": ")[2],
                 fix=_HOW_TO_TAKE_OVER,
             )
+
+
+def acceptable(cluster: Cluster, wanted: Manifest, manager: str) -> tuple[Manifest, tuple[Finding, ...]]:
+    """Return the definition as the API server takes it, and a warning if that is without its rules.
+
+    Raises:
+        Rejected: Something else of it is refused.
+    """
+    plain = definition()
+    if wanted == plain:
+        return wanted, ()
+    try:
+        cluster.apply(wanted, dry_run=True, take_back=True, manager=manager)
+    except Rejected as refusal:
+        why = refusal.findings[0].evidence
+        if RULES_KEY not in why:
+            raise
+        return plain, (_without_rules(wanted, why),)
+    return wanted, ()
+
+
+def _without_rules(wanted: Manifest, why: str) -> Finding:
+    return Finding(
+        code=codes.RULES_REFUSED,
+        where=str(ref_of(wanted)),
+        what="installed without rules in CEL, which this API server refuses; "
+        "what is wrong with a stack is not told by kubectl apply, but in the stack's status",
+        evidence=why,
+        fix="nothing has to be done; in a repository that GitOps applies, have it so as well: "
+        "gpu-provision operator render --kubernetes 1.28. Please report it with the version of the cluster",
+        severity=Severity.WARNING,
+    )

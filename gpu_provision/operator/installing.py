@@ -50,8 +50,8 @@ def install(  # noqa: PLR0913 - what, and on which terms
     take_over: bool = False,
     seconds: float,
     say: Say = lambda _: None,
-) -> tuple[ObjectRef, ...]:
-    """Make everything of the operator as it should be; return what was made or changed.
+) -> tuple[tuple[ObjectRef, ...], tuple[Finding, ...]]:
+    """Make everything of the operator as it should be; return what was made or changed, and what a reader should know.
 
     Args:
         shape: For any version of Kubernetes; the cluster's own is asked.
@@ -67,6 +67,7 @@ def install(  # noqa: PLR0913 - what, and on which terms
     until = time.monotonic() + seconds
     wanted = manifests.manifests(replace(shape, kubernetes=cluster.version()), stacks)
     forecast.refuse_losses(cluster)
+    wanted[0], told = forecast.acceptable(cluster, wanted[0], MANAGER)
     if not take_over:
         forecast.refuse_conflicts(cluster, [item for item in wanted if not _is_bare(item)], MANAGER)
     write = partial(_applied, cluster, take_over=take_over)
@@ -75,7 +76,7 @@ def install(  # noqa: PLR0913 - what, and on which terms
     written += write(wanted[1:])
     if shape.image:
         _await(cluster, ObjectRef("apps/v1", "Deployment", manifests.NAMESPACE, NAME), _is_available, until, say)
-    return tuple(written)
+    return tuple(written), told
 
 
 def _applied(cluster: Cluster, wanted: Iterable[Manifest], *, take_over: bool) -> Iterator[ObjectRef]:

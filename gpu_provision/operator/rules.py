@@ -4,6 +4,9 @@ Kubernetes takes such rules since 1.29; an older server has the loader alone, wh
 those of the loader's checks that need nothing but the stack. Not among them: what tables decide (releases, GPUs,
 operating systems), what a value without a type decides (``driver.enabled``), and patterns of keys, whose length nobody
 bounds, so that a server takes their cost for too high.
+
+A server estimates that cost by the bounds that the schema has. It forgets them in what ``filter`` returns, not in what
+``map`` makes; only a server can tell, so ask one about every rule, see docs/testing.md.
 """
 
 from __future__ import annotations
@@ -69,7 +72,7 @@ RULES = (
         path=(),
         holds=f"!has(self.nodes) || self.nodes.all(node, {_KNOWN_POOL})",
         message="There is no pool of the name that a node has.",
-        expression=f"'There is no pool ' + self.nodes.filter(node, !({_KNOWN_POOL}))[0].pool + '.'",
+        expression=f"'There is no pool ' + self.nodes.map(node, !({_KNOWN_POOL}), node.pool)[0] + '.'",
         field=".nodes",
     ),
     Rule(

@@ -19,7 +19,8 @@ from gpu_provision.operator.rules import rules_of
 
 Schema = dict[str, Any]
 
-_RULES = "x-kubernetes-validations"
+RULES_KEY = "x-kubernetes-validations"
+"""Under which a schema has rules in CEL; API servers name it, too, where they refuse one."""
 
 _SAME = (
     "description",
@@ -61,7 +62,7 @@ def _ruled(part: Schema, path: Path) -> Schema:
     """Return a part of a schema with its rules; none is about an entry of a list or map."""
     properties = {key: _ruled(own, (*path, key)) for key, own in part.get("properties", {}).items()}
     found = rules_of(path)
-    return part | ({"properties": properties} if properties else {}) | ({_RULES: found} if found else {})
+    return part | ({"properties": properties} if properties else {}) | ({RULES_KEY: found} if found else {})
 
 
 def _translated(part: Schema, path: Path, *, in_entry: bool) -> Schema:

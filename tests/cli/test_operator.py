@@ -8,6 +8,7 @@ import jsonschema
 import pytest
 import yaml
 
+from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.report.documents import output_schema
 from tests.cli.harness import PROD, Run
 
@@ -70,12 +71,31 @@ def test_a_second_render_takes_back_what_is_no_longer_wanted(run: Run, tmp_path:
 @pytest.mark.parametrize("command", ["install", "uninstall"])
 def test_a_cluster_is_not_changed_without_being_asked(run: Run, tmp_path: Path, command: str) -> None:
     """As with apply: a person agrees, or --yes."""
-    kubeconfig = tmp_path / "kubeconfig"
-    kubeconfig.write_text(
+    ran = run("operator", command, "--kubeconfig", _kubeconfig(tmp_path))
+    assert ran.code == 64
+    assert "GP005" in ran.err
+
+
+def _kubeconfig(folder: Path) -> Path:
+    """Return one of a cluster that does not answer."""
+    path = folder / "kubeconfig"
+    path.write_text(
         "apiVersion: v1\nkind: Config\ncurrent-context: a\ncontexts: [{name: a, context: {cluster: a, user: a}}]\n"
         "clusters: [{name: a, cluster: {server: 'https://127.0.0.1:1'}}]\nusers: [{name: a, user: {token: x}}]\n",
         encoding="utf-8",
     )
-    ran = run("operator", command, "--kubeconfig", kubeconfig)
-    assert ran.code == 64
-    assert "GP005" in ran.err
+    return path
+
+
+def test_what_an_installation_has_to_say_is_told_and_is_no_failure(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finding = Finding(code="GP397", where="the definition", what="installed without rules", severity=Severity.WARNING)
+    monkeypatch.setattr("gpu_provision.operator.installing.install", lambda *_, **__: ((), (finding,)))
+    words = ["operator", "install", "--yes", "--kubeconfig", _kubeconfig(tmp_path)]
+    ran = run(*words)
+    assert ran.code == 0
+    assert "GP397 the definition" in ran.err
+    document = run(*words, "--json").document
+    assert [each["code"] for each in document["warnings"]] == ["GP397"]
+    jsonschema.validate(document, dict(output_schema()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,6 +16,9 @@ RULES = "x-kubernetes-validations"
 _RESERVED = frozenset({"namespace"})
 """CEL's own words among our keys; Kubernetes has them written with underscores."""
 
+_MAP_OF_SOME = re.compile(r"\.map\((?P<name>\w+), (?P<which>.+), (?P<what>[\w.]+)\)")
+"""A macro that cel-python lacks: those entries for which something holds, each made into something."""
+
 _SCHEMA = spec_schema(rules=True)
 _ENVIRONMENT = celpy.Environment()
 
@@ -22,7 +26,8 @@ _ENVIRONMENT = celpy.Environment()
 @functools.cache
 def program(text: str) -> celpy.Runner:
     """Return an expression, ready to be evaluated."""
-    return _ENVIRONMENT.program(_ENVIRONMENT.compile(text))
+    known = _MAP_OF_SOME.sub(r".filter(\g<name>, \g<which>).map(\g<name>, \g<what>)", text)
+    return _ENVIRONMENT.program(_ENVIRONMENT.compile(known))
 
 
 def refusals(spec: dict[str, Any], before: dict[str, Any] | None = None) -> list[str]:

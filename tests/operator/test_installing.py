@@ -9,13 +9,15 @@ from typing import Any
 import pytest
 
 from gpu_provision.cluster.client import Cluster, connect
-from gpu_provision.model.cluster import ObjectRef, ref_of
-from gpu_provision.model.findings import RunFailed
+from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
+from gpu_provision.model.findings import Rejected, RunFailed, Severity
 from gpu_provision.operator.definition import DEFINITION, NAME, definition
 from gpu_provision.operator.installing import MANAGER, install
 from gpu_provision.operator.manifests import Shape, manifests
 from gpu_provision.operator.stack import HOME, STACK, stack_of
 from gpu_provision.operator.stacks import hold, let_go
+from gpu_provision.sandbox.apiserver.status import Cause
+from gpu_provision.sandbox.apiserver.validation import object_causes
 from tests.sandbox.apiserver.conftest import Running
 
 KUBECTL = "kubectl-client-side-apply"
@@ -32,7 +34,7 @@ def cluster(tmp_path: Any) -> Iterator[Cluster]:
 
 def installed(cluster: Cluster, **terms: Any) -> tuple[str, ...]:
     """Install what has no controller; return the kinds and names of what was written."""
-    return tuple(map(str, install(cluster, Shape(), [], seconds=30, **terms)))
+    return tuple(map(str, install(cluster, Shape(), [], seconds=30, **terms)[0]))
 
 
 def versions(cluster: Cluster) -> dict[ObjectRef, str]:
@@ -105,6 +107,54 @@ def test_a_key_that_a_stack_would_lose_stops_the_installation_of_another_version
 def test_the_definition_keeps_its_rules_on_a_server_that_knows_them(cluster: Cluster) -> None:
     installed(cluster)
     assert "x-kubernetes-validations" in str(cluster.read(ObjectRef(*DEFINITION, "", NAME)))
+
+
+TOO_DEAR = Cause(
+    "FieldValueForbidden",
+    "Forbidden: estimated messageExpression cost exceeds budget by factor of more than 100x (try simplifying the rule)",
+    "spec.validation.openAPIV3Schema.properties[spec].x-kubernetes-validations[0].messageExpression",
+)
+
+
+@pytest.fixture
+def _refuses_rules(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the server take no definition that has rules."""
+
+    def causes(item: Manifest, storage: str) -> list[Cause]:
+        return [*object_causes(item, storage), *([TOO_DEAR] if "x-kubernetes-validations" in str(item) else [])]
+
+    monkeypatch.setattr("gpu_provision.sandbox.apiserver.rules.object_causes", causes)
+
+
+@pytest.mark.usefixtures("_refuses_rules")
+def test_on_a_server_that_refuses_the_rules_the_operator_is_installed_without_and_that_is_told(
+    cluster: Cluster,
+) -> None:
+    """In the server's words; and a second time nothing is written."""
+    written, (finding,) = install(cluster, Shape(), [], seconds=30)
+    assert f"{DEFINITION.kind} {NAME}" in map(str, written)
+    assert (finding.code, finding.severity) == ("GP397", Severity.WARNING)
+    assert TOO_DEAR.message in finding.evidence
+    assert "x-kubernetes-validations" not in str(cluster.read(ObjectRef(*DEFINITION, "", NAME)))
+    assert install(cluster, Shape(), [], seconds=30) == ((), (finding,))
+
+
+def test_where_an_older_definition_has_rules_that_the_server_refuses_by_now_they_go(
+    cluster: Cluster, request: pytest.FixtureRequest
+) -> None:
+    """As after an upgrade of the cluster, or of gpu-provision; before anything else is looked at."""
+    installed(cluster)
+    request.getfixturevalue("_refuses_rules")
+    assert installed(cluster) == (f"{DEFINITION.kind} {NAME}",)
+
+
+def test_what_else_is_refused_of_the_definition_stays_an_error(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wrong = Cause("FieldValueInvalid", "Invalid value: must be lower case", "spec.names.plural")
+    monkeypatch.setattr("gpu_provision.sandbox.apiserver.rules.object_causes", lambda *_: [wrong])
+    with pytest.raises(Rejected, match="must be lower case"):
+        installed(cluster)
 
 
 def test_a_stack_is_held_once_with_where_it_is_installed(cluster: Cluster) -> None:

@@ -18,19 +18,21 @@ from gpu_provision.operator.structural import Schema, spec_schema
 from gpu_provision.sandbox.apiserver.schemas import as_json_schema
 from tests.operator import cel
 from tests.operator.conftest import REPOSITORY
+from tests.operator.rule_cases import CASES, SECRET, Case, stack
 from tests.operator.served import as_stored, stored
 
 BAD = sorted((REPOSITORY / "tests/inventory/bad").glob("*.yaml"))
 IN_SHAPE = jsonschema.Draft202012Validator(as_json_schema(spec_schema()))
-POOL = {"gpu": {"model": "T4", "count": 1}, "node_selector": {"gpu": "yes"}}
 
 
-def a_stack(**spec: Any) -> dict[str, Any]:
-    return as_stored(stack_of({"name": "prod", "cluster": {}, "pools": {"gpu": POOL}, **spec}))
-
-
-def findings(stack: dict[str, Any]) -> set[str]:
-    return {finding.what for finding in inventory_of(stack)[1]}
+def findings(stack: dict[str, Any], before: dict[str, Any] | None = None) -> set[str]:
+    """Return what the loader, and the controller, say of a stack that is in the namespace of the one before."""
+    inventory, found = inventory_of(stack)
+    home = inventory_of(before)[0] if before else None
+    strayed = (
+        moved({"metadata": {"annotations": {HOME: home.cluster.namespace}}}, inventory) if home and inventory else None
+    )
+    return {finding.what for finding in (*found, *([strayed] if strayed else []))}
 
 
 def test_no_rule_refuses_what_the_loader_takes(file: Path) -> None:
@@ -50,65 +52,21 @@ def test_a_rule_refuses_only_what_the_loader_refuses_and_says_the_same(file: Pat
         assert set(cel.refusals(stack["spec"])) <= findings(stack)
 
 
-REFUSED = {
-    "There is no pool nope.": {"nodes": [{"name": "a", "pool": "gpu"}, {"name": "b", "pool": "nope"}]},
-    "There is no pool gpu.": {"pools": {}, "nodes": [{"name": "a", "pool": "gpu"}]},
-    "A canary of 0 nodes without a node_selector is none, so no node may ever follow it.": {
-        "rollout": {"canary": {"nodes": 0}}
-    },
-}
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_what_a_rule_is_for_is_refused_in_the_words_of_the_finding(case: Case) -> None:
+    """An API server is asked the same in tests/contract/api/test_stack_rules.py.
 
-
-@pytest.mark.parametrize("message", REFUSED)
-def test_what_a_rule_is_for_is_refused_in_the_words_of_the_finding(message: str) -> None:
-    stack = a_stack(**REFUSED[message])
-    assert cel.refusals(stack["spec"]) == [message]
-    assert message in findings(stack)
-
-
-@pytest.mark.parametrize("key", ["http_proxy", "https_proxy"])
-def test_a_proxy_that_needs_credentials_is_refused_and_they_are_not_told(key: str) -> None:
-    """By a server that has no rules it is stored, and told in the status."""
-    stack = a_stack(proxy={key: "http://proxy.example.com:3128"})
-    assert cel.refusals(stack["spec"]) == []
-    stack["spec"]["proxy"][key] = "http://me:secret@proxy.example.com:3128"
-    (told,) = cel.refusals(stack["spec"])
-    inventory, (finding,) = inventory_of(stack)
-    assert inventory is None
-    assert finding.what == told
-    assert finding.where == f"gpustack/prod spec.proxy.{key}"
-    assert "secret" not in str(finding)
-
-
-@pytest.mark.parametrize("canary", [{"nodes": 2}, {"nodes": 0, "node_selector": {"a": "b"}}, {}])
-def test_a_canary_of_some_nodes_is_taken(canary: dict[str, Any]) -> None:
-    assert cel.refusals(a_stack(rollout={"canary": canary})["spec"]) == []
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "is_taken"),
-    [
-        ({}, {"cluster": {"namespace": "elsewhere"}}, False),
-        ({"cluster": {"namespace": "elsewhere"}}, {}, False),
-        ({"cluster": {"namespace": "elsewhere"}}, {"cluster": {"namespace": "elsewhere"}}, True),
-        ({}, {"cluster": {"namespace": "gpu-operator-resources"}}, True),
-        ({}, {"release": "25.10.1"}, True),
-    ],
-)
-def test_a_stack_stays_in_its_namespace(before: dict[str, Any], after: dict[str, Any], *, is_taken: bool) -> None:
-    """What nobody has set is the default; who sets it to that moves nothing."""
-    old, new = a_stack(**before), a_stack(**after)
-    found = inventory_of(old)[0], inventory_of(new)[0]
-    assert found[0]
-    assert found[1]
-    finding = moved({**new, "metadata": {"annotations": {HOME: found[0].cluster.namespace}}}, found[1])
-    told = cel.refusals(new["spec"], old["spec"])
-    assert told == ([] if is_taken else [finding.what if finding else "nothing"])
-    assert (finding is None) is is_taken
+    A proxy that a server without rules stores, or another namespace, is told in the status.
+    """
+    new = as_stored(stack(case.spec))
+    before = None if case.before is None else as_stored(stack(case.before))
+    assert cel.refusals(new["spec"], before and before["spec"]) == ([case.told] if case.told else [])
+    assert case.told in findings(new, before) if case.told else findings(new, before) == set()
+    assert SECRET not in str(inventory_of(new)[1])
 
 
 def test_a_stack_that_has_not_been_installed_is_in_no_namespace_yet() -> None:
-    inventory, _ = inventory_of(a_stack())
+    inventory, _ = inventory_of(as_stored(stack({})))
     assert inventory
     assert moved({"metadata": {}}, inventory) is None
 

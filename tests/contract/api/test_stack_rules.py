@@ -1,0 +1,102 @@
+"""The rules of the definition of stacks, on a server that evaluates them; the sandbox's does not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gpu_provision.cluster.client import connect
+from gpu_provision.inventory.parse import parse
+from gpu_provision.inventory.source import read
+from gpu_provision.operator.definition import NAME, definition
+from gpu_provision.operator.forecast import acceptable
+from gpu_provision.operator.stack import STACK, stack_of
+from gpu_provision.operator.structural import RULES_KEY
+from tests.contract.api.definitions import DEFINITIONS, is_established
+from tests.contract.client import Answer, Object, Server, until
+from tests.operator.conftest import INVENTORIES
+from tests.operator.rule_cases import CASES, SECRET, Case, stack
+
+pytestmark = [pytest.mark.since(1, 29), pytest.mark.real]
+PROD = f"/apis/{STACK.api_version}/gpustacks/prod"
+
+
+@pytest.fixture(scope="module")
+def made(server: Server) -> Iterator[Answer]:
+    """What the server said to the definition with rules, which then is in force."""
+    if server.kind == "sandbox" or not server.at_least(1, 29):
+        pytest.skip("it evaluates no rules")
+    path = f"{DEFINITIONS}/{NAME}"
+    answer = server.apply(path, definition(rules=True), manager="gpu-provision")
+    assert answer.code == 201, answer
+    until(lambda: is_established(server, NAME))
+    until(lambda: server.ask("GET", PROD.rpartition("/")[0]).code == 200)
+    yield answer
+    server.delete(path)
+    until(lambda: server.is_gone(path))
+
+
+@pytest.fixture
+def prod(server: Server, made: Answer) -> Iterator[str]:  # noqa: ARG001 - is in force
+    yield PROD
+    server.delete(PROD)
+    until(lambda: server.is_gone(PROD))
+
+
+def applied(server: Server, path: str, item: Object) -> Answer:
+    return server.ask("PATCH", f"{path}?fieldManager=me&fieldValidation=Strict", item, "application/apply-patch+yaml")
+
+
+def test_a_definition_with_rules_is_accepted_without_a_warning(server: Server, made: Answer) -> None:
+    """Neither their syntax, nor their types, nor their estimated cost is refused; and none is dropped."""
+    assert "Warning" not in made.headers
+    live = server.get(f"{DEFINITIONS}/{NAME}")
+    assert str(live).count(f"'{RULES_KEY}'") == str(definition(rules=True)).count(f"'{RULES_KEY}'")
+    again = server.apply(f"{DEFINITIONS}/{NAME}", definition(rules=True), manager="gpu-provision").body
+    assert again["metadata"]["resourceVersion"] == live["metadata"]["resourceVersion"]
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_a_server_refuses_what_a_rule_is_about_with_the_place_and_the_finding(
+    server: Server, prod: str, case: Case
+) -> None:
+    """As cel-python does (tests/operator/test_rules.py)."""
+    if case.before is not None:
+        assert applied(server, prod, stack(case.before)).code == 201
+    answer = applied(server, prod, stack(case.spec))
+    if not case.told:
+        assert answer.code in (200, 201), answer
+        return
+    assert (answer.code, answer.reason) == (422, "Invalid"), answer
+    assert [(cause["field"], case.told in cause["message"]) for cause in answer.causes] == [(case.where, True)]
+
+
+def test_a_refusal_tells_no_secret(server: Server, prod: str) -> None:
+    answer = applied(server, prod, stack(CASES["a secret in http_proxy"].spec))
+    assert answer.code == 422
+    assert SECRET not in str(answer)
+
+
+@pytest.mark.parametrize("file", INVENTORIES, ids=lambda file: file.stem)
+def test_no_rule_refuses_the_stack_of_an_inventory(server: Server, prod: str, file: Path) -> None:
+    """Neither as a new one, nor as a change."""
+    sent = {**stack_of(parse(read(file))[0].data), "metadata": {"name": "prod"}}
+    assert applied(server, prod, sent).code == 201
+    labelled = {**sent, "spec": {**sent["spec"], "history": {"keep": 7}}}
+    assert applied(server, prod, labelled).code == 200
+
+
+@pytest.mark.usefixtures("made")
+def test_rules_that_a_server_takes_for_too_dear_are_left_out_of_the_definition(server: Server) -> None:
+    """The server forgets, in what ``filter`` returns, how long a text can be."""
+    wanted = definition(rules=True)
+    rules = wanted["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"][RULES_KEY]
+    rules[0]["messageExpression"] = "'no pool ' + self.nodes.filter(node, node.pool != '')[0].pool"
+    before = server.get(f"{DEFINITIONS}/{NAME}")
+    kept, (finding,) = acceptable(connect(str(server.kubeconfig)), wanted, "gpu-provision")
+    assert kept == definition()
+    assert finding.code == "GP397"
+    assert "cost exceeds budget" in finding.evidence
+    assert server.get(f"{DEFINITIONS}/{NAME}") == before
