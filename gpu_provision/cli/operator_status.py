@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
 
 from gpu_provision.cli import options
-from gpu_provision.cli.output import Output
+from gpu_provision.cli.output import Output, write
 from gpu_provision.model.findings import ExitCode
+from gpu_provision.report import findings as findings_view
 from gpu_provision.report.documents import document
 from gpu_provision.report.style import Style
 from gpu_provision.report.tables import table
@@ -27,19 +29,26 @@ _NOTHING = "-"
 @options.detailed_exitcode
 @options.speaking
 def status(*, kubeconfig: str | None, context: str | None, detailed_exitcode: bool, out: Output) -> ExitCode:
-    """Show who leads, and every stack as its status says."""
+    """Show who leads, and every stack as its status says; and what of the operator is of another version than this."""
     from gpu_provision.cluster.client import connect
+    from gpu_provision.operator import versions
     from gpu_provision.operator.overview import overview
+    from gpu_provision.operator.pulse import LEASE
 
-    found = overview(connect(kubeconfig or "", context or ""))
+    cluster = connect(kubeconfig or "", context or "")
+    found = overview(cluster)
+    warnings = versions.told(cluster, found.version, LEASE)
     told = {**asdict(found), "ready": found.is_well}
-    out.result(document("operator status", operator=told), _text(found, out.style))
+    out.result(document("operator status", warnings, operator=told), _text(found, out.style))
+    if not out.json:
+        write(sys.stderr, findings_view.text(warnings, out.error_style))
     return ExitCode.DIFFERENCES if detailed_exitcode and not found.is_well else ExitCode.OK
 
 
 def _text(found: Overview, style: Style) -> str:
     controllers = f"Controllers in the cluster: {found.controllers}" if found.controllers else ""
-    leader = f"Leader: {found.leader}" if found.leader else "Nobody leads: no controller runs, or none can lead."
+    told = f"Leader: {found.leader}, gpu-provision {found.version}" if found.version else f"Leader: {found.leader}"
+    leader = told if found.leader else "Nobody leads: no controller runs, or none can lead."
     rows = [_row(row, style) for row in found.stacks]
     stacks = table(_HEADERS, rows, style) if rows else "There is no stack."
     return "\n".join(filter(None, (controllers, leader, "", stacks)))

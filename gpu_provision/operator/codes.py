@@ -16,6 +16,7 @@ NOT_FOR_RESOURCE = "GP432"
 LOOKED_AFTER = "GP433"
 IN_BETWEEN = "GP434"
 DECLARED_ELSEWHERE = "GP435"
+OTHER_VERSION = "GP436"
 
 CODES: dict[str, str] = {
     STACKS_EXIST: "The operator is not removed while there are stacks: nobody could take them off the cluster any more",
@@ -32,5 +33,6 @@ CODES: dict[str, str] = {
     LOOKED_AFTER: "A controller looks after the stack, and a command would get into its way",
     IN_BETWEEN: "A stack's resource was changed or deleted while somebody waited for it",
     DECLARED_ELSEWHERE: "GitOps or somebody else declares a stack's resource, too, and may bring it back",
+    OTHER_VERSION: "The controller, or the definition of stacks, is of another version of gpu-provision",
 }
 """Code -> title."""

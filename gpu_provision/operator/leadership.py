@@ -7,8 +7,10 @@ leads after one that died need not wait for the locks of that one to expire: doc
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import Any
 
 from gpu_provision.cluster import leases
 from gpu_provision.cluster.client import Cluster
@@ -19,6 +21,7 @@ from gpu_provision.cluster.watching import Mirror
 from gpu_provision.engine.resident import of_one
 from gpu_provision.model.cluster import Manifest, ObjectRef
 from gpu_provision.model.findings import Finding, Locked, ProvisionError
+from gpu_provision.operator import versions
 
 LEASE_SECONDS, RENEW_SECONDS = 6, 2
 FRESH_SECONDS = 2 * RENEW_SECONDS
@@ -155,9 +158,14 @@ class Leadership:
         return {
             "apiVersion": self.ref.api_version,
             "kind": self.ref.kind,
-            "metadata": lease.get("metadata") or {"name": self.ref.name, "namespace": self.ref.namespace},
+            "metadata": self._marked(lease.get("metadata") or {}),
             "spec": {**spec, "acquireTime": acquired},
         }
+
+    def _marked(self, metadata: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a lease's metadata with the version of whoever holds it."""
+        annotations = {**(metadata.get("annotations") or {}), **versions.mark()}
+        return {"name": self.ref.name, "namespace": self.ref.namespace, **metadata, "annotations": annotations}
 
 
 def _leads_no_more(leadership: Leadership) -> Finding:

@@ -9,7 +9,9 @@ from typing import Any
 from gpu_provision.cluster.client import Cluster
 from gpu_provision.model.cluster import Manifest, ObjectRef
 from gpu_provision.operator.manifests import NAME, NAMESPACE
+from gpu_provision.operator.pulse import LEASE
 from gpu_provision.operator.stack import STACK
+from gpu_provision.operator.versions import version_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,10 +38,12 @@ class Overview:
 
     Attributes:
         leader: The controller that works; empty if none does.
+        version: Of that controller; empty if none works, or if it does not say.
         controllers: How many of those in the cluster are ready, such as ``2/2``; empty if there are none.
     """
 
     leader: str
+    version: str
     controllers: str
     stacks: tuple[StackRow, ...]
 
@@ -51,11 +55,12 @@ class Overview:
 
 def overview(cluster: Cluster, namespace: str = NAMESPACE) -> Overview:
     """Return how it stands; three requests. Raises Unreachable, Refused."""
-    lease = cluster.get(ObjectRef("coordination.k8s.io/v1", "Lease", namespace, NAME)) or {}
+    lease = cluster.get(LEASE._replace(namespace=namespace)) or {}
     deployment = cluster.get(ObjectRef("apps/v1", "Deployment", namespace, NAME))
     stacks = cluster.list(STACK).items
     return Overview(
         leader=str((lease.get("spec") or {}).get("holderIdentity") or ""),
+        version=version_of(lease),
         controllers=_controllers(deployment) if deployment else "",
         stacks=tuple(_row(stack) for stack in sorted(stacks, key=lambda each: str(each["metadata"]["name"]))),
     )

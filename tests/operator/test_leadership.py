@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from importlib.metadata import version
 from typing import Any, cast
 
 import pytest
@@ -15,6 +16,7 @@ from gpu_provision.model.cluster import Manifest, ObjectRef
 from gpu_provision.model.findings import Finding, Locked, Unreachable
 from gpu_provision.operator import leadership
 from gpu_provision.operator.leadership import Leadership
+from gpu_provision.operator.versions import version_of
 
 LEASE = ObjectRef("coordination.k8s.io/v1", "Lease", "gpu-operator", "gpu-provision-operator")
 ELSEWHERE = "65532@other pid 1 start 7 on 9f86d081"
@@ -82,6 +84,7 @@ def test_nobody_waits_for_a_lease_that_nobody_has(holder: str) -> None:
     server = Server(holder)
     assert leads(of(server), server)
     assert server.holder == identity()
+    assert version_of(server.lease) == version("gpu-provision")
     assert server.waits == []
 
 

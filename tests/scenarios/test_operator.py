@@ -7,6 +7,7 @@ import json
 import signal
 import sys
 from collections.abc import Callable, Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -143,7 +144,10 @@ def test_a_stack_is_brought_up_held_and_taken_away_again(home: Callable[..., Hom
     asking = ("operator", "status", "--json", "--kubeconfig", str(world.kubeconfig))
     told = world.until(lambda: _if_ready(json.loads(world.cli(*asking).out)["operator"]))
     assert [row["nodes"] for row in told["stacks"]] == ["3/3"]
-    assert "main" in world.cli("operator", "status", "--kubeconfig", str(world.kubeconfig), check=True).out
+    shown = world.cli("operator", "status", "--kubeconfig", str(world.kubeconfig), check=True)
+    assert "main" in shown.out
+    assert f"gpu-provision {version('gpu-provision')}" in shown.out
+    assert "GP436" not in shown.err, "all of it is of one version"
 
     world.kubectl("delete", "gpustack", "main", "--timeout=60s")
     assert _without_nfds_definitions(dump(world)) == before
