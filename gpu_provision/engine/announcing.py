@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 from gpu_provision.engine.timeline import Timeline
 from gpu_provision.model.progress import Event, NodeState, State, Transition
 from gpu_provision.planning.states import Key
+
+_NOTHING: Mapping[Key, NodeState] = MappingProxyType({})
 
 
 class Announcer:
@@ -17,10 +20,18 @@ class Announcer:
         states: As they were shown last.
     """
 
-    def __init__(self, listen: Callable[[Event], None], began: float) -> None:
-        """Start with nothing shown; ``began`` is of a monotonic clock."""
+    def __init__(
+        self, listen: Callable[[Event], None], began: float, *, known: Mapping[Key, NodeState] = _NOTHING
+    ) -> None:
+        """Start with nothing shown.
+
+        Args:
+            listen: Told of each state that is new.
+            began: Of a monotonic clock.
+            known: What is not new.
+        """
         self._listen, self._timeline = listen, Timeline(began)
-        self.states: Mapping[Key, NodeState] = {}
+        self._known, self.states = known, _NOTHING
 
     @property
     def timeline(self) -> tuple[Transition, ...]:
@@ -33,7 +44,7 @@ class Announcer:
 
     def show(self, states: Mapping[Key, NodeState]) -> None:
         """Take where everything stands, and tell what is new."""
-        known = self.states
+        known = self._known
         on_nodes = {component for component, node in states if node} if states.keys() != known.keys() else ()
         for key, state in states.items():
             if (before := known.get(key)) is state:
@@ -42,7 +53,7 @@ class Announcer:
                 continue  # its nodes tell
             if before != state:
                 self._tell(state)
-        self.states = states
+        self._known = self.states = states
 
     def _tell(self, state: NodeState) -> None:
         event = Event(

@@ -9,10 +9,10 @@ from dataclasses import replace
 
 from gpu_provision.cluster import codes
 from gpu_provision.cluster.client import Cluster
-from gpu_provision.cluster.watching import Mirror
 from gpu_provision.engine import access, journal
 from gpu_provision.engine.deputy import Make
 from gpu_provision.engine.explain import explain
+from gpu_provision.engine.live import Live
 from gpu_provision.engine.reader import read
 from gpu_provision.engine.reading import Reading, refusals_of
 from gpu_provision.engine.run import Outcome, Run
@@ -37,7 +37,7 @@ class Background:
         back_to: int,
         *,
         make: Make = Run,
-        live: Mirror | None = None,
+        live: Live | None = None,
     ) -> None:
         """Prepare; `start` begins. ``make`` makes the run; who else reads what is ``live`` is woken by the end."""
         self._cluster, self._reading, self._tell, self._live = cluster, reading, tell, live
@@ -61,7 +61,7 @@ class Background:
         with self._changed:
             self._changed.notify_all()
         if self._live:
-            self._live.wake()
+            self._live.mirror.wake()
 
     def _gone_back(self, failed: Outcome, back: WayBack) -> Outcome:
         """Carry out what was there before, as a run of its own, which is not rolled back in its turn."""

@@ -7,26 +7,23 @@ from dataclasses import replace
 
 from gpu_provision.cluster.client import Cluster
 from gpu_provision.cluster.errors import FieldConflict, NotFound
-from gpu_provision.model.cluster import Context, Kind, Manifest
+from gpu_provision.model.cluster import Kind, Manifest
 from gpu_provision.model.findings import Finding, Refused, Rejected, Severity
 from gpu_provision.model.plan import Action, Change, Plan
 from gpu_provision.planning.compare import changes_between, edited_by_hand
 from gpu_provision.planning.membership import PART_OF, SET_ID
 from gpu_provision.planning.observed import Observed
 from gpu_provision.planning.plan import effects
-from gpu_provision.planning.states import Desired, situation
+from gpu_provision.planning.states import Situation
 
 _CONFIG_MAP = Kind("v1", "ConfigMap")
 _PARALLEL = 12
 
 
-def confirmed(
-    cluster: Cluster, draft: Plan, observed: Observed, context: Context, desired: Desired
-) -> tuple[Plan, str]:
+def confirmed(cluster: Cluster, draft: Plan, seen: Situation) -> tuple[Plan, str]:
     """Return a plan as the server sees it, and what it said to who may not ask; empty if it answered all."""
-    pods = situation(context, desired, observed).pods
     with ThreadPoolExecutor(_PARALLEL) as pool:
-        answers = list(pool.map(lambda change: _dry_run(cluster, change, observed), draft.changes))
+        answers = list(pool.map(lambda change: _dry_run(cluster, change, seen.observed), draft.changes))
     changes, problems = [], list(draft.findings)
     refusals = [answer.findings[0].evidence for answer in answers if isinstance(answer, Refused)]
     problems += [_unconfirmed(refusals)] if refusals else []
@@ -40,7 +37,7 @@ def confirmed(
         elif answer.fields:
             manifest = answer.manifest or {}
             undone = tuple(f"undoes an edit by {manager}" for manager in answer.takes_back_from)
-            done = effects(manifest, answer.fields, pods)
+            done = effects(manifest, answer.fields, seen.pods)
             changes.append(replace(answer, nodes=done.nodes, effects=(*undone, *done.effects)))
     return replace(draft, changes=tuple(changes), findings=tuple(problems)), next(iter(refusals), "")
 

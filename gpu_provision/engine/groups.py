@@ -28,6 +28,13 @@ class Groups(Generic[Name]):
         self._by_uid: dict[Name, dict[str, Manifest]] = {}
         self._members: dict[Name, tuple[Manifest, ...]] = {}
 
+    def copy(self) -> Groups[Name]:
+        """Return groups that go on from here."""
+        other = Groups(self._name)
+        other._seen, other._members = self._seen, dict(self._members)
+        other._by_uid = {name: dict(objects) for name, objects in self._by_uid.items()}
+        return other
+
     @property
     def members(self) -> Mapping[Name, tuple[Manifest, ...]]:
         """See the class; a copy, never changed afterwards."""

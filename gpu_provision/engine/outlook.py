@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -18,23 +18,27 @@ from gpu_provision.engine.rollout_writes import declared_of
 from gpu_provision.model.findings import Finding, Refused, Severity
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Action, Change, Plan
+from gpu_provision.model.progress import NodeState
 from gpu_provision.model.rollout import Schedule
 from gpu_provision.planning.plan import NO_DRIVER_RESTART
-from gpu_provision.planning.states import of_daemons, situation
+from gpu_provision.planning.states import Key
 from gpu_provision.planning.upgrades import DRIVER, calls_for_rollout, is_kept
 from gpu_provision.rollout.observe import Seen, observe
 from gpu_provision.rollout.policy import evicts, policy_of
 from gpu_provision.rollout.waves import schedule
 
 
-def with_rollout(cluster: Cluster, reading: Reading) -> Reading:
+def with_rollout(cluster: Cluster, reading: Reading, known: Mapping[Key, NodeState]) -> Reading:
     """Return a reading whose plan says how drivers are replaced.
 
     Where none is, the cluster is not asked. Where one is, that costs a fixed number of requests: nodes, all pods,
     PodDisruptionBudgets, and ResourceClaims if any pod has one. Whoever may not read the first three gets the plan
     without, and a warning.
+
+    Args:
+        known: Where everything stands.
     """
-    if not _is_due(reading):
+    if not _is_due(reading, known):
         return reading
     inventory = reading.context.inventory
     try:
@@ -69,11 +73,10 @@ def _node_of(change: Change) -> str:
     return pod_view.node_of(change.manifest) if change.manifest else ""
 
 
-def _is_due(reading: Reading) -> bool:
+def _is_due(reading: Reading, known: Mapping[Key, NodeState]) -> bool:
     """Whether a run rolls something out, or changes a driver that stays as it is all the same, which has to be said."""
-    found = of_daemons(DRIVER, situation(reading.context, reading.desired, reading.observed))
-    kept = any(map(is_kept, found.values()))
-    return calls_for_rollout(found) or (kept and bool(reading.plan.of(DRIVER)))
+    kept = any(is_kept(state) for (component, _), state in known.items() if component == DRIVER)
+    return calls_for_rollout(known) or (kept and bool(reading.plan.of(DRIVER)))
 
 
 def _seen(cluster: Cluster, inventory: Inventory) -> Seen:

@@ -11,13 +11,14 @@ from gpu_provision.cluster.observe import observe, observe_facts
 from gpu_provision.engine.confirming import confirmed
 from gpu_provision.engine.outlook import with_rollout
 from gpu_provision.engine.reading import Reading
-from gpu_provision.model.cluster import Context, ref_of
+from gpu_provision.model.cluster import ref_of
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.part import ALL, Part
+from gpu_provision.model.progress import NodeState
 from gpu_provision.planning.observed import Observed
-from gpu_provision.planning.plan import plan
+from gpu_provision.planning.plan import plan_of
 from gpu_provision.planning.prepare import findings, prepare
-from gpu_provision.planning.states import Desired
+from gpu_provision.planning.states import Desired, Key, Situation, situation, states
 
 _NOT_READ: Mapping[str, str] = MappingProxyType({})
 
@@ -51,21 +52,24 @@ def read(
     observed = observe(cluster, inventory, facts, kinds, parent)
     if revalidate:
         observed = _unvalidated(observed, desired, part)
-    return _planned(cluster, context, desired, observed, revalidate=revalidate)
+    seen = situation(context, desired, observed)
+    return planned(cluster, desired, seen, states(seen), revalidate=revalidate)
 
 
-def planned(cluster: Cluster, inventory: Inventory, observed: Observed, part: Part = ALL) -> Reading:
-    """Plan for what somebody has observed who follows the cluster; of that, nothing is read again."""
-    context, desired = prepare(inventory, observed.facts, part)
-    return _planned(cluster, context, desired, observed)
-
-
-def _planned(
-    cluster: Cluster, context: Context, desired: Desired, observed: Observed, *, revalidate: bool = False
+def planned(
+    cluster: Cluster, desired: Desired, seen: Situation, known: Mapping[Key, NodeState], *, revalidate: bool = False
 ) -> Reading:
-    draft = plan(context, desired, observed, findings(context))
-    answered, refused = confirmed(cluster, draft, observed, context, desired)
-    return with_rollout(cluster, Reading(context, desired, observed, answered, revalidate, refused))
+    """Plan for what is known already; of that, nothing is read again.
+
+    Args:
+        desired: In the end; the situation has what is desired for now.
+        known: Where everything stands in it.
+        revalidate: As for `read`.
+    """
+    draft = plan_of(seen, known, findings(seen.context))
+    answered, refused = confirmed(cluster, draft, seen)
+    reading = Reading(seen.context, desired, seen.observed, answered, revalidate, refused)
+    return with_rollout(cluster, reading, known)
 
 
 def _unvalidated(observed: Observed, desired: Desired, part: Part) -> Observed:

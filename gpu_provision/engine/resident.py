@@ -18,6 +18,7 @@ from gpu_provision.cluster.observe import (
 from gpu_provision.cluster.watching import Mirror, Scope
 from gpu_provision.engine import monitors, view
 from gpu_provision.engine.actions import next_steps
+from gpu_provision.engine.live import Live
 from gpu_provision.engine.reader import planned
 from gpu_provision.engine.reading import Reading
 from gpu_provision.engine.settle import settler_of
@@ -80,18 +81,21 @@ class Resident:
 
     def look(self, now: float) -> Standpoint:
         """Return where everything stands. ``now`` is of a monotonic clock, for what has its time."""
-        record = next(iter(self._mirror.of(self._record).values()), {})
-        seen = self._view.look(self._mirror, self._live(), records.entries(record.get("data") or {}))
-        raw = self._standing.states(seen)
+        seen, raw = self._see()
         states = {key: at_rest(state) for key, state in self._settler.settle(raw, now).items()}
         different = frozenset(_different(seen))
         edited = self._edited(different, seen)
         objects = different | {change.ref for change in deletions(seen)}
         return Standpoint(seen, states, _named(objects), _named(edited), frozenset(_steps(seen, raw, states)))
 
-    def shared(self) -> Mirror:
-        """Return the live copies for a run, which needs no others."""
-        return self._mirror.shared()
+    def _see(self) -> tuple[Situation, dict[Key, NodeState]]:
+        record = next(iter(self._mirror.of(self._record).values()), {})
+        seen = self._view.look(self._mirror, self._live(), records.entries(record.get("data") or {}))
+        return seen, self._standing.states(seen)
+
+    def live(self, reading: Reading) -> Live:
+        """Return what a run of a reading goes on from."""
+        return Live(self._mirror.shared(), self._view.copy(reading), self._standing.copy())
 
     def read(self, cluster: Cluster) -> Reading:
         """Return what is wanted and seen now, and the plan: one request, and one more for each object that differs.
@@ -99,12 +103,12 @@ class Resident:
         Raises:
             Unreachable, Refused, Rejected: As the API server answers.
         """
-        inventory, part = self._reading.context.inventory, self._reading.context.part
+        inventory = self._reading.context.inventory
         lease = leases.read(cluster, inventory)  # first: what somebody has written since then counts as theirs
-        seen = self.look(time.monotonic()).seen.observed
-        namespaces = seen.namespaces | {ref.namespace for ref in seen.members}
-        observed = replace(seen, namespaces=namespaces, lock=lease.lock, lock_version=lease.version)
-        return planned(cluster, inventory, observed, part)
+        seen, known = self._see()
+        namespaces = seen.observed.namespaces | {ref.namespace for ref in seen.observed.members}
+        observed = replace(seen.observed, namespaces=namespaces, lock=lease.lock, lock_version=lease.version)
+        return planned(cluster, self._view.desired, replace(seen, observed=observed), known)
 
     def _edited(self, different: frozenset[ObjectRef], seen: Situation) -> frozenset[ObjectRef]:
         """Return what has been as it is declared now, and is not because of somebody whose edits are undone."""

@@ -15,6 +15,7 @@ from gpu_provision.cluster.watching import Mirror, Scope
 from gpu_provision.engine.actions import Step, next_steps
 from gpu_provision.engine.announcing import Announcer
 from gpu_provision.engine.book import Book, reason_of, task_of
+from gpu_provision.engine.live import Live
 from gpu_provision.engine.objects import Objects
 from gpu_provision.engine.reading import Reading
 from gpu_provision.engine.rollout import VALIDATION, Rollout
@@ -76,17 +77,18 @@ class Run:
         listen: Listen,
         on_states: OnStates = lambda _: None,
         back_to: int = 0,
-        live: Mirror | None = None,
+        live: Live | None = None,
     ) -> None:
         """Prepare; nothing is written. Both callbacks are called from the executing thread only.
 
         Args:
             back_to: Number of the run whose inventory this one brings back; 0 if it is no rollback.
-            live: What follows `scopes` already, and goes on to; without, the run follows them by itself.
+            live: What somebody has who follows `scopes` already, and goes on to; without, the run does so by itself.
         """
         self._cluster, self._reading = cluster, reading
         self._on_states = on_states
-        self._settler, self._view, self._standing = settler_of(reading), View(reading), Standing()
+        self._settler, self._live = settler_of(reading), live
+        self._view, self._standing = (live.view, live.standing) if live else (View(reading), Standing())
         self._objects = Objects(cluster, reading, on_wait=self._on_wait)
         self._validations = Validations(cluster, reading)
         self._rollout = Rollout(cluster, reading.context.inventory)
@@ -94,12 +96,11 @@ class Run:
             cluster, self._rollout, self._validations, rejected=self._settler.rejected, on_end=self._wake
         )
         self._book = Book(cluster, task_of(reading, back_to=back_to), say=self._say, reached=self._reached)
-        self._live = live
         self._mirror: Mirror | None = None
         self._cancelled = False
         self._told_silence = float("-inf")
         self._began, self._before = time.monotonic(), cluster.requests
-        self._announcer = Announcer(listen, self._began)
+        self._announcer = Announcer(listen, self._began, known=self._standing.ready)
 
     @property
     def _states(self) -> Mapping[Key, NodeState]:
@@ -140,7 +141,7 @@ class Run:
             self._rollout.previous = back.name if back else ""
             self._objects.apply(changes)
             self._objects.prune(changes)
-            with self._live or self._following(scopes(inventory)) as mirror:
+            with self._live.mirror if self._live else self._following(scopes(inventory)) as mirror:
                 self._mirror = mirror
                 self._await_what_was_written(mirror)
                 seen = self._follow(mirror, lock)

@@ -126,7 +126,7 @@ class Session:
     def _by_ourselves(self, reading: Reading) -> Background:
         if missing := access.missing_to_run(self.cluster, reading):
             raise Refused(missing)
-        live = self.resident.shared() if self.resident else None
+        live = self.resident.live(reading) if self.resident else None
         make = partial(Run, live=live)
         return Background(self.cluster, reading, self._tell, self.back_to, make=make, live=live)
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import NamedTuple
 
 from gpu_provision.model.cluster import Manifest, Target
-from gpu_provision.model.progress import NodeState
+from gpu_provision.model.progress import NodeState, State
 from gpu_provision.planning.states import Desired, Key, PerNode, Situation, joined, shared_state, states_of
 
 
@@ -32,6 +32,15 @@ class Standing:
     _basis: _Basis = _NOTHING
     _on_nodes: dict[str, dict[str, NodeState]] = field(default_factory=dict)
     _all: dict[Key, NodeState] = field(default_factory=dict)
+
+    @property
+    def ready(self) -> dict[Key, NodeState]:
+        """What was ready when it was judged last."""
+        return {key: state for key, state in self._all.items() if state.state is State.READY}
+
+    def copy(self) -> Standing:
+        """Return one that goes on from here."""
+        return replace(self, _all=dict(self._all))
 
     def states(self, seen: Situation) -> dict[Key, NodeState]:
         """Return the state of every component as a whole, and on every node that it concerns."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import copy
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -70,13 +71,29 @@ class View:
         self._reading = reading
         self._nodes: dict[str, _KnownNode] = {}
         self._host_drivers = dict(reading.context.facts.host_drivers)
-        self._prepared: _Prepared | None = None
+        self._prepared = _prepared(map(_relevant, reading.context.facts.nodes), reading.context, reading.desired)
         self._targets: dict[str, _KnownTarget] = {}
         self._pods = Groups(key_of)
+
+    @property
+    def desired(self) -> Desired:
+        """What is desired in the end, as of the last look; a situation has what is desired for now."""
+        return self._prepared.desired
+
+    def copy(self, reading: Reading) -> View:
+        """Return the view of a run of a reading that was made of what is seen here."""
+        other = copy.copy(self)
+        other._continue(reading)  # noqa: SLF001 - of the same class
+        return other
+
+    def _continue(self, reading: Reading) -> None:
+        """Take for our own what every look changes, and does not make anew."""
+        self._reading, self._pods, self._host_drivers = reading, self._pods.copy(), dict(self._host_drivers)
 
     def look(self, mirror: Mirror, members: Mapping[ObjectRef, Manifest], passed: Mapping[Key, str]) -> Situation:
         """Return the situation as it is now."""
         known = [self._node(node) for node in sorted(mirror.of(NODE).values(), key=_name)]
+        self._nodes = {node.facts.name: node for node in known}
         nodes = tuple(node.facts for node in known)
         facts = replace(self._reading.context.facts, nodes=nodes, host_drivers=dict(self._host_drivers))
         prepared = self._prepare(tuple(node.relevant for node in known), facts)
@@ -87,9 +104,8 @@ class View:
             pods=mirror.of(POD),
             passed=dict(passed),
         )
-        by_name = {node.facts.name: node.facts for node in known}
         self._targets = {
-            target.name: _known(target, by_name.get(target.name), self._targets.get(target.name))
+            target.name: _known(target, self._nodes.get(target.name), self._targets.get(target.name))
             for target in prepared.context.targets
         }
         context = replace(prepared.context, facts=facts, targets=tuple(target for _, target in self._targets.values()))
@@ -97,9 +113,9 @@ class View:
         return situation(context, prepared.desired, observed, self._pods.members, prepared.parts)
 
     def _prepare(self, relevant: tuple[object, ...], facts: ClusterFacts) -> _Prepared:
-        if self._prepared is None or self._prepared.relevant != relevant:
-            context, desired = prepare(self._reading.context.inventory, facts, self._reading.context.part)
-            self._prepared = _Prepared(relevant, context, desired, per_node(desired))
+        if self._prepared.relevant != relevant:
+            wanted = self._reading.context
+            self._prepared = _prepared(relevant, *prepare(wanted.inventory, facts, wanted.part))
         return self._prepared
 
     def _node(self, node: Manifest) -> _KnownNode:
@@ -108,7 +124,7 @@ class View:
         if known is None or known.version != version:
             facts = node_facts(node)
             self._believe_the_manager(known.facts.labels if known else {}, facts)
-            known = self._nodes[name] = _KnownNode(version, facts, _relevant(facts))
+            return _KnownNode(version, facts, _relevant(facts))
         return known
 
     def _believe_the_manager(self, before: Mapping[str, str], node: NodeFacts) -> None:
@@ -118,6 +134,10 @@ class View:
         """
         if before.get(DEPLOY_DRIVER) == "true" and node.labels.get(DEPLOY_DRIVER) == PRE_INSTALLED:
             self._host_drivers.pop(node.name, None)
+
+
+def _prepared(relevant: Iterable[object], context: Context, desired: Desired) -> _Prepared:
+    return _Prepared(tuple(relevant), context, desired, per_node(desired))
 
 
 def _live(mirror: Mirror, members: Mapping[ObjectRef, Manifest]) -> dict[ObjectRef, Manifest]:
@@ -139,8 +159,9 @@ def _name(item: Manifest) -> str:
     return str(item["metadata"]["name"])
 
 
-def _known(target: Target, facts: NodeFacts | None, before: _KnownTarget | None) -> _KnownTarget:
+def _known(target: Target, node: _KnownNode | None, before: _KnownTarget | None) -> _KnownTarget:
     """Return the very same as before where nothing has changed, also if manifests were made anew for another node."""
+    facts = node.facts if node else None
     if before is not None and before.prepared is target and before.now.facts is facts:
         return before
     now = replace(target, facts=facts)

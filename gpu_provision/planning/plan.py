@@ -38,21 +38,26 @@ _PER_NODE = frozenset({"Node", "Pod"})
 def plan(context: Context, desired: Desired, observed: Observed, findings: tuple[Finding, ...] = ()) -> Plan:
     """Return everything that is not as declared, in dependency order; deletions come last."""
     seen = situation(context, desired, observed)
-    known = states(seen)
+    return plan_of(seen, states(seen), findings)
+
+
+def plan_of(seen: Situation, known: Mapping[Key, NodeState], findings: tuple[Finding, ...] = ()) -> Plan:
+    """Return the plan of a situation; ``known`` is where everything stands in it."""
+    inventory = seen.context.inventory
     objects = tuple(_object_changes(seen))
     changes = (
         *objects,
-        *_node_changes(seen),
+        *_node_changes(seen, known),
         *_validation_changes(seen, known),
         *_waits(seen, known, frozenset(change.component for change in objects)),
     )
-    order = {component: position for position, component in enumerate(desired)}
+    order = {component: position for position, component in enumerate(seen.desired)}
     ranked = sorted(changes, key=lambda change: order[change.component])
     return Plan(
-        inventory=context.inventory.name,
-        release=context.inventory.release,
-        cluster=observed.cluster,
-        components=tuple(desired),
+        inventory=inventory.name,
+        release=inventory.release,
+        cluster=seen.observed.cluster,
+        components=tuple(seen.desired),
         changes=(*ranked, *deletions(seen)),
         findings=findings,
     )
@@ -121,9 +126,9 @@ def _owned_by(pod: Manifest, manifest: Manifest) -> bool:
     )
 
 
-def _node_changes(seen: Situation) -> Iterator[Change]:
+def _node_changes(seen: Situation, known: Mapping[Key, NodeState]) -> Iterator[Change]:
     facts = {node.name: node for node in seen.observed.facts.nodes}
-    put_off = _not_told(seen)
+    put_off = _not_told(known)
     for component, manifests in seen.desired.items():
         for manifest in (manifest for manifest in manifests if manifest["kind"] == "Node"):
             name = manifest["metadata"]["name"]
@@ -135,12 +140,9 @@ def _node_changes(seen: Situation) -> Iterator[Change]:
                 yield _node_change(component, manifest, node, write)
 
 
-def _not_told(seen: Situation) -> frozenset[Key]:
+def _not_told(known: Mapping[Key, NodeState]) -> frozenset[Key]:
     """Return the nodes that keep what they say of their validation, as they keep their driver."""
-    if attesting.NAME not in seen.parts:
-        return frozenset()
-    found = states(seen).items()
-    return frozenset(key for key, state in found if key[0] == attesting.NAME and state.state is State.READY)
+    return frozenset(key for key, state in known.items() if key[0] == attesting.NAME and state.state is State.READY)
 
 
 def _is_offline(seen: Situation) -> bool:

@@ -145,15 +145,6 @@ def states_of(target: Target, seen: Situation) -> dict[str, NodeState]:
     return {component: put_off(state, driver) for component, state in found.items()} if is_kept(driver) else found
 
 
-def of_daemons(component: str, seen: Situation) -> dict[Key, NodeState]:
-    """Return where a component stands that has but DaemonSets, on every node that is there; see `states`."""
-    if (part := seen.parts.get(component)) is None:
-        return {}
-    there = (target for target in seen.context.targets if target.facts is not None)
-    found = ((target.name, _daemon_state_of(component, target, part.daemonsets, seen)) for target in there)
-    return {(component, node): state for node, state in found if state is not None}
-
-
 def _state_of(
     component: str, part: PerNode, target: Target, seen: Situation, found: Mapping[str, NodeState]
 ) -> NodeState | None:

@@ -15,9 +15,11 @@ from gpu_provision.engine.monitors import DEFINITION
 from gpu_provision.engine.reading import Reading
 from gpu_provision.engine.resident import CONFIG_MAP, SECRET, Resident, followed, of_one
 from gpu_provision.model.cluster import ClusterFacts, Kind, Manifest, ObjectRef, ref_of
+from gpu_provision.model.progress import State
 from gpu_provision.model.specs import ServiceMonitorSpec
 from gpu_provision.planning.plan import plan
-from tests.components.builders import with_spec
+from gpu_provision.planning.states import states
+from tests.components.builders import nfd_labels, with_spec
 from tests.planning.builders import Stack
 
 BY_HAND = [{"manager": "kubectl-edit", "operation": "Update", "fieldsV1": {}}]
@@ -38,6 +40,15 @@ class Showing(Mirror):
         fields = what.field_selector if isinstance(what, Scope) else ""
         name = fields.partition(",")[0].removeprefix("metadata.name=")
         return {ref: each for ref, each in self.objects.items() if ref.type == kind and name in {"", ref.name}}
+
+    def shared(self) -> Mirror:
+        """Return the same objects."""
+        return self
+
+
+def node_object(name: str) -> Manifest:
+    metadata = {"name": name, "uid": f"uid-of-{name}", "resourceVersion": "1", "labels": nfd_labels()}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
 
 
 class World:
@@ -132,6 +143,34 @@ def test_the_plan_of_a_run_is_made_of_live_copies() -> None:
     assert {change.ref for change in reading.plan.changes} == {world.ref}
     assert asked.questions[2:] == [str(world.ref)], "also in a namespace that came after the first reading"
     assert reading.observed.members[world.ref] is world.objects[world.ref]
+
+
+def test_the_plan_of_a_run_is_that_of_a_reading_of_its_own() -> None:
+    """Nothing is worked out again, and nothing is another for that."""
+    world = World()
+    world.edit(BY_HAND)
+    reading = world.resident.read(cast("Cluster", Asked()))
+    anew = plan(reading.context, reading.desired, reading.observed)
+    assert reading.plan.changes == anew.changes
+    assert reading.plan.components == anew.components
+
+
+def test_a_run_goes_on_from_what_is_known_and_takes_nothing_with_it() -> None:
+    """A fleet is not judged anew for one node; and who looks on meanwhile does so in another thread."""
+    world = World()
+    seen = world.resident.look(0.0).seen
+    reading = world.resident.read(cast("Cluster", Asked()))
+    live = world.resident.live(reading)
+    assert live.standing.ready == {key: state for key, state in states(seen).items() if state.state is State.READY}
+    assert live.standing.ready
+    node = node_object("late")
+    world.objects[ref_of(node)] = node
+    among = live.view.look(live.mirror, dict(world.objects), {})
+    assert among.observed.facts.nodes != seen.observed.facts.nodes
+    assert live.standing.states(among) == states(among)
+    del world.objects[ref_of(node)]
+    assert world.resident.look(0.0).seen == seen
+    assert world.resident.live(reading).view.look(live.mirror, dict(world.objects), {}).desired is seen.desired
 
 
 def config_map(**data: str) -> Manifest:

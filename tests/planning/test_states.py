@@ -9,7 +9,7 @@ import pytest
 
 from gpu_provision.model.cluster import Manifest, ref_of
 from gpu_provision.model.progress import NodeState, State
-from gpu_provision.planning.states import NO_NODE, TO_BE_LABELLED, of_daemons, states
+from gpu_provision.planning.states import NO_NODE, TO_BE_LABELLED, states
 from gpu_provision.planning.upgrades import NOT_RUN, OUTDATED
 from tests.components.builders import UBUNTU_22, fleet, nfd_labels, with_spec
 from tests.planning.builders import (
@@ -34,16 +34,6 @@ def test_a_cluster_as_declared_is_ready_everywhere() -> None:
     found = states(Stack().situation)
     assert {item.state for item in found.values()} == {State.READY}, found
     assert {node for _, node in found} == {"", *GPU_NODES}, "nodes without a GPU have no state"
-
-
-def test_one_component_stands_where_it_stands_among_all() -> None:
-    """Looking at the driver alone costs a tenth, and there are fleets of thousands."""
-    stack = Stack()
-    stack.put(outdated(stack.pod("driver", "t4-1")))
-    stack.remove(stack.pod("driver", "t4-2"))
-    found = states(stack.situation)
-    assert of_daemons("driver", stack.situation) == {key: found[key] for key in found if key[0] == "driver" and key[1]}
-    assert of_daemons("prerequisites", stack.situation) == {}
 
 
 def test_nothing_exists_in_an_empty_cluster() -> None:
