@@ -112,6 +112,11 @@ class Crowd:
 
         self._on_loop(stop)
 
+    def generation(self, name: str) -> int:
+        """Return how often a DaemonSet's spec has been written."""
+        found = (each.object for each in self._registry.store.select(_DAEMONSETS))
+        return next(int(each["metadata"]["generation"]) for each in found if each["metadata"]["name"] == name)
+
     def _on_loop(self, work: Any) -> None:
         """Do something between two requests."""
 

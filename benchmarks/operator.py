@@ -4,9 +4,9 @@
 
 For each COUNT a stack is declared on a cluster of so many GPU nodes, which ``benchmarks.crowd`` has: they do at once
 what is asked of them. Then the controller is watched at rest for a minute; for another one in which each kubelet
-reports as often as it does in five minutes; while ten more nodes join, one after the other; and while a component
-stops being ready everywhere, which makes the longest status. Last, ``--joining`` nodes join a stack of ten within a
-minute.
+reports as often as it does in five minutes; while five more nodes join, one after the other; while somebody edits a
+DaemonSet with kubectl; while a component stops being ready everywhere, which makes the longest status; and while
+somebody edits another DaemonSet meanwhile. Last, ``--joining`` nodes join a stack of ten within a minute.
 
 The controller is one process, the API server and this program another; both share the processors of this machine.
 """
@@ -39,7 +39,9 @@ STACK = {
 NAMESPACE = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "gpu-operator"}}
 PATIENCE_SECONDS = 1800.0
 JOIN_SECONDS, KUBELET_SECONDS = 60.0, 300.0
-SINGLE = 5
+SINGLE, EDITS = 5, 3
+SETTLED_SECONDS = 3.0  # after which a controller of thousands has looked at what came last
+EDITED = "nvidia-container-toolkit-daemonset", "gpu-feature-discovery"
 
 
 @dataclass(frozen=True)
@@ -108,13 +110,17 @@ class Bench:
             each["type"] == "Ready" and each["status"] == "True" for each in self.status["conditions"]
         )
 
-    def until(self, condition: Callable[[], Any]) -> float:
-        """Wait for a condition; return the seconds since the controller was started."""
+    def until(self, condition: Callable[[], Any], *, pause: float = 0.5) -> float:
+        """Wait for a condition; return the seconds since the controller was started.
+
+        Args:
+            pause: Seconds between two questions.
+        """
         began = time.monotonic()
         while not condition():
             if self.controller_is_dead() or time.monotonic() - began > PATIENCE_SECONDS:
                 sys.exit(f"it did not come true; the controller said last:\n{self.said()}")
-            time.sleep(0.5)
+            time.sleep(pause)
         return time.monotonic() - getattr(self, "began", began)
 
     def controller_is_dead(self) -> bool:
@@ -154,7 +160,9 @@ def of_size(count: int, rest: float) -> None:
         at_rest(made, count, rest)
         with_heartbeats(made, names, rest)
         joining_one_by_one(made, count)
+        edited(made, count, "edited", EDITED[0])
         in_trouble(made, count)
+        edited(made, count, "amid a run", EDITED[1])
 
 
 def at_rest(made: Bench, count: int, seconds: float) -> None:
@@ -190,16 +198,38 @@ def watch(made: Bench, count: int, what: str, seconds: float, happens: Callable[
 
 def joining_one_by_one(made: Bench, count: int) -> None:
     """Let nodes join that NFD labels a moment later; print how long our labels take, and the first operand's pod."""
-    found = []
+    found, used = list[Times](), list[float]()
     for number in range(1, SINGLE + 1):
         name = f"late-{number}"
         made.crowd.join(name, features=False)
-        time.sleep(0.5)
+        time.sleep(SETTLED_SECONDS)
+        before = made.use().processor
         made.crowd.speak(name)
+        made.until(lambda name=name: made.crowd.times[name].labelled, pause=0.02)
+        used.append(made.use().processor - before)
         made.until(lambda name=name: made.crowd.times[name].first_pod)
         found.append(made.crowd.times[name])
         made.until(lambda number=number: made.is_ready(count + number))
-    say(count, "a node joins", told(found))
+        time.sleep(SETTLED_SECONDS)
+    say(count, "a node joins", f"{told(found)}, {median(used):.2f} s of a processor until it is labelled")
+
+
+def edited(made: Bench, count: int, what: str, name: str) -> None:
+    """Print how long the edit of a DaemonSet holds, as kubectl makes it, and what the controller uses until then."""
+    took, used = list[float](), list[float]()
+    for number in range(EDITS):
+        before, kept = made.use().processor, made.crowd.generation(name)
+        made.kubectl("--namespace", "gpu-operator-resources", "set", "env", f"daemonset/{name}", f"EDIT={number}")
+        began = time.monotonic()
+        made.until(lambda kept=kept: made.crowd.generation(name) >= kept + 2, pause=0.02)
+        took.append(time.monotonic() - began)
+        used.append(made.use().processor - before)
+        time.sleep(SETTLED_SECONDS)
+    say(
+        count,
+        what,
+        f"undone {median(took):.2f} s after the edit (slowest {max(took):.2f}), {median(used):.2f} s of a processor",
+    )
 
 
 def told(found: Sequence[Times]) -> str:
