@@ -29,8 +29,8 @@ class Reading:
 
 
 def refusals_of(reading: Reading) -> tuple[Finding, ...]:
-    """Return why no run may begin: conflicts and rejected objects, found before the first write."""
+    """Return why no run may begin: conflicts, rejected objects and too many nodes, found before the first write."""
     return tuple(item for item in reading.plan.findings if item.severity is Severity.ERROR and item.code in _REFUSE)
 
 
-_REFUSE = frozenset({"GP304", "GP305", "GP309"})
+_REFUSE = frozenset({"GP304", "GP305", "GP309", "GP382"})

@@ -10,6 +10,7 @@ from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.part import ALL, Part
 from gpu_provision.planning.membership import member, parent
 from gpu_provision.planning.narrowing import left_out, narrowed
+from gpu_provision.planning.sizes import too_many_nodes
 from gpu_provision.planning.states import Desired
 
 
@@ -34,7 +35,7 @@ def _marked(inventory: Inventory, desired: Desired) -> Desired:
 def findings(known: Context) -> tuple[Finding, ...]:
     """Return what a reader of a plan should know about nodes and components."""
     names = components.requirements(known.inventory)
-    return (*left_out(known, names), *_missing_nodes(known), *components.problems(known))
+    return (*left_out(known, names), *too_many_nodes(known), *_missing_nodes(known), *components.problems(known))
 
 
 def _missing_nodes(known: Context) -> tuple[Finding, ...]:

@@ -1,0 +1,57 @@
+"""How many nodes fit in the record of what was validated on them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from gpu_provision.cluster import records
+from gpu_provision.engine.reading import Reading, refusals_of
+from gpu_provision.model.cluster import Context
+from gpu_provision.model.plan import Plan
+from gpu_provision.planning.observed import Observed
+from gpu_provision.planning.prepare import findings
+from gpu_provision.planning.sizes import MOST_OF_OBJECT, MOST_OF_VALUES, too_many_nodes
+from tests.components.builders import fleet, inventory
+from tests.planning.builders import Stack
+
+LIMITS = [(9, 11_000, 12_000), (45, 7_000, 8_500), (253, 2_000, 3_000)]
+"""Length of names, a number of nodes that fits, and one that does not."""
+
+
+def known(length: int, count: int) -> Context:
+    context = Stack(facts=fleet()).context
+    target = context.targets[0]
+    return replace(context, targets=tuple(replace(target, name=f"{each:0{length}}") for each in range(count)))
+
+
+@pytest.mark.parametrize(("length", "fits", "is_too_many"), LIMITS, ids=["short", "of a cloud", "as long as may be"])
+def test_a_stack_whose_record_would_be_refused_is_told_so_before_the_first_write(
+    length: int, fits: int, is_too_many: int
+) -> None:
+    assert not [*too_many_nodes(known(length, fits))]
+    (found,) = too_many_nodes(known(length, is_too_many))
+    room = int(found.evidence.split()[-2])
+    assert fits < room < is_too_many
+    assert found.where == "ConfigMap gpu-operator-resources/sandbox-validations"
+
+
+def test_a_plan_says_so_and_cannot_be_carried_out() -> None:
+    context = known(253, 3_000)
+    draft = Plan(inventory="x", release="x", cluster="x", components=(), changes=(), findings=findings(context))
+    reading = Reading(context, {}, Observed(cluster="x", facts=context.facts), draft)
+    assert "GP382" in {item.code for item in refusals_of(reading)}
+
+
+@pytest.mark.parametrize(("length", "fits"), [limit[:2] for limit in LIMITS], ids=["short", "of a cloud", "long"])
+def test_what_is_said_to_fit_does(length: int, fits: int) -> None:
+    """As the API server counts: values alone, and the whole with its book of fields."""
+    names = [target.name for target in known(length, fits).targets]
+    validations = ("driver_validation", "device_plugin_validation")
+    record = records.record(inventory(), {(each, name): "0" * 16 for each in validations for name in names})
+    assert sum(map(len, record["data"].values())) < MOST_OF_VALUES
+    book = {f"f:{name}": {} for name in names}
+    data = sum(len(key) + len(value) for key, value in record["data"].items())
+    assert data + len(json.dumps(book, separators=(",", ":"))) < MOST_OF_OBJECT
