@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gpu_provision.cli import confirmation, options
-from gpu_provision.cli.commands import Commands
+from gpu_provision.cli.commands import Commands, Elsewhere
 from gpu_provision.cli.inventory_file import chosen, loaded
 from gpu_provision.cli.output import Output, write
 from gpu_provision.cli.rendering import write_texts
@@ -67,7 +67,13 @@ _take_over = click.option(
 )
 
 
-@click.group(cls=Commands, modules={"run": "operator_run", "status": "operator_status"})
+_COMMANDS = {
+    "run": Elsewhere("operator_run", "Look after every stack of a cluster, until Ctrl-C or SIGTERM."),
+    "status": Elsewhere("operator_status", "Show who leads, and every stack as its status says."),
+}
+
+
+@click.group(cls=Commands, elsewhere=_COMMANDS)
 def operator() -> None:
     """Have a cluster hold itself to the stacks (GPUStack) that it declares."""
 

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import click
 
 from gpu_provision.cli import failures
-from gpu_provision.cli.commands import Commands
+from gpu_provision.cli.commands import Commands, Elsewhere
 from gpu_provision.cli.output import OutputLost
 from gpu_provision.cli.session import Session
 from gpu_provision.model.findings import ExitCode
@@ -46,30 +46,32 @@ def _print_version(context: click.Context, _parameter: click.Parameter, wanted: 
     context.exit()
 
 
-_MODULES = {
-    "adopt": "adopt",
-    "apply": "online",
-    "diff": "history",
-    "drift": "drift",
-    "history": "history",
-    "destroy": "removal",
-    "operator": "operator",
-    "plan": "online",
-    "preflight": "preflight",
-    "rbac": "rbac",
-    "render": "offline",
-    "report": "report",
-    "rollback": "history",
-    "sandbox": "sandbox",
-    "schema": "offline",
-    "status": "online",
-    "unlock": "unlock",
-    "validate": "offline",
-    "verify": "verify",
+_COMMANDS = {
+    "adopt": Elsewhere("adopt", "Take a cluster over from the GPU Operator and its chart."),
+    "apply": Elsewhere("online", "Make hosts and cluster as declared, and wait until they are."),
+    "diff": Elsewhere("history", "Show what changed from one run's inventory to another's."),
+    "drift": Elsewhere("drift", "Show what is not as it was applied, and who changed it."),
+    "history": Elsewhere("history", "Show the runs that wrote something, the newest first."),
+    "destroy": Elsewhere("removal", "Take everything of an inventory off cluster and hosts."),
+    "operator": Elsewhere("operator", "Have a cluster hold itself to the stacks that it has."),
+    "plan": Elsewhere("online", "Show what apply would change, and change nothing."),
+    "preflight": Elsewhere("preflight", "Say what would go wrong on hosts and in the cluster."),
+    "rbac": Elsewhere("rbac", "Print the least rights that an account needs."),
+    "render": Elsewhere("offline", "Print the manifests of all components, without a cluster."),
+    "report": Elsewhere("report", "Write a page about a run."),
+    "rollback": Elsewhere("history", "Go back to what an earlier run declared."),
+    "sandbox": Elsewhere("sandbox", "Run a simulated cluster with GPU nodes on this machine."),
+    "schema": Elsewhere("offline", "Print the JSON Schema of inventories, for editors and CI."),
+    "status": Elsewhere("online", "Show every component and node as it stands, and why."),
+    "unlock": Elsewhere("unlock", "Take the lock away from a run that is gone."),
+    "validate": Elsewhere("offline", "Check an inventory file and say all that is wrong with it."),
+    "verify": Elsewhere("verify", "Run acceptance tests against hosts and cluster."),
 }
 
 
-@click.group(cls=Commands, modules=_MODULES, epilog=_epilog(), context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=Commands, elsewhere=_COMMANDS, epilog=_epilog(), context_settings={"help_option_names": ["-h", "--help"]}
+)
 @click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Show it.")
 def cli() -> None:
     """Provision NVIDIA GPU nodes for Kubernetes from one inventory file.

@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import click
 import jsonschema
 import pytest
 import yaml
 
 from gpu_provision import library
+from gpu_provision.cli import root
+from gpu_provision.cli.commands import Commands
 from gpu_provision.cli.limits import limited
 from gpu_provision.cli.overrides import with_timeout
 from gpu_provision.hosts.result import HostOutcome, HostsResult
@@ -289,3 +292,18 @@ def test_a_rollback_applies_what_was_and_says_that_the_file_says_otherwise(run: 
     assert (done.code, fakes.applied) == (ExitCode.OK, 1)
     assert fakes.arguments["back_to"] == 1
     assert "gpu-provision diff 1" in done.out
+
+
+@pytest.mark.parametrize("words", [[], ["operator"]])
+def test_the_list_of_commands_names_what_is_there_in_a_line_each(run: Run, words: list[str]) -> None:
+    """Commands that are imported when they are asked for are where the list says, and their lines fit."""
+    group: click.Command | None = root.cli
+    for word in words:
+        assert isinstance(group, Commands)
+        group = group.get_command(click.Context(group), word)
+    assert isinstance(group, Commands)
+    listed = {line.rstrip() for line in run(*words, "--help").out.splitlines()}
+    longest = max(map(len, group.list_commands(click.Context(group))))
+    for name, command in group.elsewhere.items():
+        assert group.get_command(click.Context(group), name) is not None
+        assert f"  {name:{longest}}  {command.summary}" in listed
