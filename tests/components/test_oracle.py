@@ -9,12 +9,12 @@ from typing import Any
 import builders
 import pytest
 import views
-import yaml
 
 from gpu_provision.components import desired
 from gpu_provision.model.cluster import ClusterFacts
+from tests import data_file
 
-ORACLE: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("oracle.yaml").read_text())
+ORACLE: dict[str, Any] = data_file.document(Path(__file__).with_name("oracle.yaml").read_text())
 OPERANDS = ("driver", "toolkit", "validator", "device_plugin", "gfd", "dcgm", "dcgm_exporter")
 
 CONFIG = "pods start anew when a script or file changes that they read only once"
@@ -128,7 +128,7 @@ def test_node_feature_discovery_has_the_access_rights_and_configuration_of_its_c
     for item in views.of_kind(manifests, "ConfigMap"):
         ((key, text),) = item["data"].items()
         part = key.removeprefix("nfd-").removesuffix(".conf")
-        assert yaml.safe_load(text) == ORACLE["nfd"][f"{part}_config"]
+        assert data_file.document(text) == ORACLE["nfd"][f"{part}_config"]
 
 
 def test_runtime_classes_are_those_of_the_reference() -> None:

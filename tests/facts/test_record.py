@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from gpu_provision.facts.modules import UNKNOWN_USERS, canonical
 from gpu_provision.facts.record import ALL, HostRecord, parse
+from tests import data_file
 
 SYSTEMS = Path(__file__).parent / "systems"
 CASES = sorted(path.stem for path in SYSTEMS.glob("*.txt"))
@@ -33,7 +33,7 @@ def read(*lines: str) -> HostRecord:
 @pytest.mark.parametrize("case", CASES)
 def test_output_of_a_host_becomes_its_record(case: str) -> None:
     """Every kind of host is read as its requirement says."""
-    expected, record = yaml.safe_load((SYSTEMS / f"{case}.yaml").read_text()), record_of(case)
+    expected, record = data_file.document((SYSTEMS / f"{case}.yaml").read_text()), record_of(case)
     assert expected.pop("requirement")
     for section, fields in expected.items():
         if fields is None:

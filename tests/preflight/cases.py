@@ -7,12 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from gpu_provision.facts.record import HostRecord, parse
 from gpu_provision.model.expectation import Expectation
 from gpu_provision.preflight.decision import decided
 from gpu_provision.preflight.subject import ImageAnswer, ImageState, Subject
+from tests import data_file
 
 HERE = Path(__file__).parent
 EXPECTED = Expectation(
@@ -72,7 +71,7 @@ class Case:
 
 def cases() -> list[Case]:
     """Return all cases in the order of their file."""
-    return [Case(**each) for each in yaml.safe_load((HERE / "cases.yaml").read_text(encoding="utf-8"))]
+    return [Case(**each) for each in data_file.document((HERE / "cases.yaml").read_text(encoding="utf-8"))]
 
 
 def _healthy(replacements: Mapping[str, str]) -> list[str]:

@@ -9,9 +9,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import yaml
-
 from gpu_provision.preflight.codes import CODES
+from tests import data_file
 from tests.preflight.cases import cases
 
 REPOSITORY = Path(__file__).parents[2]
@@ -58,7 +57,7 @@ def _cases(found: list[tuple[str, str]]) -> str:
 
 
 def _system(path: Path) -> str:
-    requirement = yaml.safe_load(path.with_suffix(".yaml").read_text(encoding="utf-8"))["requirement"]
+    requirement = data_file.document(path.with_suffix(".yaml").read_text(encoding="utf-8"))["requirement"]
     return f"| {path.stem} | {requirement} | {' '.join(_source(path))} |"
 
 

@@ -14,11 +14,12 @@ from typing import Any
 
 import yaml
 
+from tests import data_file
 from tests.contract.client import JSON, Answer, Object, Server, until
 from tests.contract.servers import is_furnished, real
 
 _HERE = Path(__file__).parent
-_REQUESTS = yaml.safe_load((_HERE / "requests.yaml").read_text("utf-8"))
+_REQUESTS = data_file.document((_HERE / "requests.yaml").read_text("utf-8"))
 _NAMESPACE = "/api/v1/namespaces/contract"
 STEPS: list[Object] = _REQUESTS["steps"]
 VOLATILE = frozenset(_REQUESTS["volatile"])
@@ -26,7 +27,7 @@ VOLATILE = frozenset(_REQUESTS["volatile"])
 
 def recorded() -> list[Object]:
     """Return what the real server answered, in the order of the requests."""
-    found: list[Object] = yaml.safe_load((_HERE / "answers.yaml").read_text("utf-8"))
+    found: list[Object] = data_file.document((_HERE / "answers.yaml").read_text("utf-8"))
     return found
 
 

@@ -5,10 +5,10 @@ import uuid
 from pathlib import Path
 
 import pytest
-import yaml
 
 from gpu_provision.sandbox.apiserver.fieldmanager import ApplyConflict, applied, updated
 from gpu_provision.sandbox.apiserver.fieldmanager.fieldset import paths
+from tests import data_file
 from tests.contract.api.samples import apps, core
 from tests.contract.client import Answer, Object, Server
 
@@ -22,7 +22,7 @@ def comparable() -> list[Object]:
     cases = [
         {**case, "file": file.stem}
         for file in sorted(CASES.glob("*.yaml"))
-        for case in yaml.safe_load(file.read_text("utf-8"))
+        for case in data_file.document(file.read_text("utf-8"))
     ]
     return [case for case in cases if "live" not in case and kind_of(case) in PLURALS and not uses_parts(case)]
 

@@ -9,8 +9,7 @@ import copy
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from tests import data_file
 from tests.contract.client import Object, until
 from tests.contract.controllers.cluster import NODES, Cluster
 
@@ -22,7 +21,7 @@ _GPU = "feature.node.kubernetes.io/pci-10de.present"
 
 def manifests(namespace: str) -> list[Object]:
     """Return NFD's part of the stack, in a namespace."""
-    documents: list[Any] = list(yaml.safe_load_all(_STACK.read_text()))
+    documents: list[Any] = list(data_file.documents(_STACK.read_text()))
     chosen = [copy.deepcopy(one) for one in documents if one["metadata"]["name"] in _PARTS]
     for one in chosen:
         if "namespace" in one["metadata"]:

@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from gpu_provision.sandbox.apiserver.objects import copied
 from gpu_provision.sandbox.apiserver.patches import json_patched, merged
 from gpu_provision.sandbox.apiserver.status import StatusError
 from gpu_provision.sandbox.apiserver.strategic import strategic_merged
+from tests import data_file
 
-CASES = yaml.safe_load((Path(__file__).parent / "data" / "patches.yaml").read_text())
+CASES = data_file.document((Path(__file__).parent / "data" / "patches.yaml").read_text())
 KINDS: dict[str, Any] = {"merge": merged, "json": json_patched, "strategic": strategic_merged}
 
 

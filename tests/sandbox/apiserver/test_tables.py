@@ -7,16 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from gpu_provision.sandbox.apiserver import podcells
 from gpu_provision.sandbox.apiserver.cells import human_duration, node_roles, node_status, selector_text, service_ports
 from gpu_provision.sandbox.apiserver.columns import COLUMNS
 from gpu_provision.sandbox.apiserver.jsonpath import found
 from gpu_provision.sandbox.apiserver.resources import builtin
+from tests import data_file
 from tests.sandbox.apiserver.conftest import POD, Cluster, Running
 
-CASES = yaml.safe_load((Path(__file__).parent / "data" / "pods.yaml").read_text())
+CASES = data_file.document((Path(__file__).parent / "data" / "pods.yaml").read_text())
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])

@@ -25,6 +25,7 @@ from gpu_provision.sandbox.nodes.logs import KeptLogs
 from gpu_provision.sandbox.nodes.machine import Machine
 from gpu_provision.sandbox.nodes.simulation import build_world, run_nodes
 from gpu_provision.sandbox.nodes.world import CONFIG_MAPS, NODES, PODS
+from tests import data_file
 
 DEADLINE = 60.0
 FAST = Timings(speed=40, lease=5)
@@ -49,7 +50,7 @@ def resource_of(manifest: Object) -> Resource:
 def stack() -> list[Object]:
     """Return the operands' manifests, fresh copies that a test may spoil."""
     text = (Path(__file__).parent / "manifests" / "stack.yaml").read_text()
-    return [copy.deepcopy(document) for document in yaml.safe_load_all(text)]
+    return [copy.deepcopy(document) for document in data_file.documents(text)]
 
 
 def fleet(*, gpus: int = 1, model: str = "Tesla T4", os: str = "ubuntu22.04", **more: Any) -> Fleet:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from gpu_provision.sandbox.apiserver.fieldmanager import (
     ApplyConflict,
@@ -21,6 +20,7 @@ from gpu_provision.sandbox.apiserver.fieldmanager import (
 )
 from gpu_provision.sandbox.apiserver.fieldmanager.entries import MAX_UPDATERS
 from gpu_provision.sandbox.apiserver.fieldmanager.fieldset import paths
+from tests import data_file
 
 Object = dict[str, Any]
 Case = dict[str, Any]
@@ -28,11 +28,11 @@ Case = dict[str, Any]
 CASES: list[Case] = [
     {**case, "file": file.stem}
     for file in sorted(Path(__file__).with_name("cases").glob("*.yaml"))
-    for case in yaml.safe_load(file.read_text("utf-8"))
+    for case in data_file.document(file.read_text("utf-8"))
 ]
 APPLIES = [case for case in CASES if "apply" in case["when"] and "object" in case["then"]]
 NOW, LATER = "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"
-DAEMON_SET: Object = yaml.safe_load("""
+DAEMON_SET: Object = data_file.document("""
 apiVersion: apps/v1
 kind: DaemonSet
 metadata: {name: d, namespace: default, labels: {app: d}}
@@ -270,7 +270,7 @@ def test_a_merge_of_an_unknown_kind_treats_lists_as_one_value() -> None:
 
 def test_a_crds_schema_says_how_its_lists_are_merged() -> None:
     """List types, their keys with defaults and atomic maps come from the structural schema."""
-    spec = yaml.safe_load("""
+    spec = data_file.document("""
     type: object
     properties:
       items:
