@@ -72,11 +72,17 @@ class Forge:
         request = {"environment": dict(os.environ), "folder": str(Path.cwd())}
         (stdin, to), (source, stdout) = os.pipe(), os.pipe()
         line = self._line = self._line or self._start()
-        socket.send_fds(line, [json.dumps(request).encode()], [stdin, stdout, errors.fileno()])
+        with self.asking():
+            socket.send_fds(line, [json.dumps(request).encode()], [stdin, stdout, errors.fileno()])
+            pid = int(line.recv(_LONGEST_REQUEST))
         os.close(stdin)
         os.close(stdout)
-        with contextlib.closing(Worker(int(line.recv(_LONGEST_REQUEST)), to, source)) as made:
+        with contextlib.closing(Worker(pid, to, source)) as made:
             yield made
+
+    def asking(self) -> contextlib.AbstractContextManager[None]:
+        """Keep others from the line meanwhile; there are none."""
+        return contextlib.nullcontext()
 
     def _start(self) -> socket.socket:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

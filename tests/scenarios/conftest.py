@@ -13,6 +13,7 @@ from tests.real.control_plane import Site, control_plane, given, missing
 from tests.scenarios.on_given import GivenCluster
 from tests.scenarios.on_real import Cluster, OwnCluster, RealWorld
 from tests.scenarios.on_sandbox import SandboxWorld
+from tests.scenarios.warm import Forge
 from tests.scenarios.world import ADOPTER, OPERATOR, World, with_spare_nodes
 
 Make = Callable[..., World]
@@ -44,6 +45,13 @@ def _cluster(folder: Path) -> Iterator[Cluster]:
         pytest.skip(reason)
     with control_plane(folder / "plane", Site(users={OPERATOR: "", ADOPTER: ""})) as plane:
         yield OwnCluster(plane)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _commands_begin_at_once() -> Iterator[None]:
+    with contextlib.closing(Forge()) as forge, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(World, "forge", forge)
+        yield
 
 
 _OPEN = {"sandbox": _sandbox, "real": _real}

@@ -18,9 +18,11 @@ import yaml
 
 from gpu_provision.sandbox.apiserver.requestlog import Request
 from tests.answers import Answer
+from tests.scenarios.warm import Forge
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 _BIN = Path(sys.executable).parent
+_OURS = _BIN / "gpu-provision"
 COMMAND_SECONDS = 300
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.05, 0.5
 OPERATOR = "system:serviceaccount:gpu-operator:gpu-provision-operator"
@@ -45,7 +47,13 @@ def with_spare_nodes() -> dict[str, Any]:
 
 
 class World(ABC):
-    """Somebody with a folder, an inventory in it, and a cluster with simulated nodes; close it with `down`."""
+    """Somebody with a folder, an inventory in it, and a cluster with simulated nodes; close it with `down`.
+
+    Attributes:
+        forge: Runs commands of gpu-provision that begin at once; None for processes from their start.
+    """
+
+    forge: Forge | None = None
 
     def __init__(self, folder: Path, name: str, fleet: dict[str, Any]) -> None:
         """Write the inventory, pyinfra's script beside it, and the fleet; nothing runs yet.
@@ -147,6 +155,14 @@ class World(ABC):
 
     def run(self, *command: str, check: bool = False, stdin: str | None = None) -> Answer:
         """Run a command as this user."""
+        answer = self._answer(command, stdin)
+        assert not check or answer.code == 0, answer.text
+        return answer
+
+    def _answer(self, command: tuple[str, ...], stdin: str | None) -> Answer:
+        if self.forge and command[0] == str(_OURS):
+            place = {"folder": self.folder, "environment": self.environment}
+            return self.forge.run(command, **place, stdin=stdin, seconds=COMMAND_SECONDS)
         done = subprocess.run(
             command,
             cwd=self.folder,
@@ -158,9 +174,7 @@ class World(ABC):
             timeout=COMMAND_SECONDS,
             check=False,
         )
-        answer = Answer(done.returncode, done.stdout, done.stderr)
-        assert not check or answer.code == 0, answer.text
-        return answer
+        return Answer(done.returncode, done.stdout, done.stderr)
 
     def start(self, *command: str, log: Path | None = None) -> subprocess.Popen[str]:
         """Start a command of this user in the background.
@@ -185,11 +199,11 @@ class World(ABC):
     @property
     def apply_command(self) -> tuple[str, ...]:
         """The product's own front door."""
-        return str(_BIN / "gpu-provision"), "apply", "--yes", "-i", str(self.inventory)
+        return str(_OURS), "apply", "--yes", "-i", str(self.inventory)
 
     def cli(self, *arguments: str, check: bool = False) -> Answer:
         """Run gpu-provision."""
-        return self.run(str(_BIN / "gpu-provision"), *arguments, check=check)
+        return self.run(str(_OURS), *arguments, check=check)
 
     def apply(self, *arguments: str, check: bool = False) -> Answer:
         """Run gpu-provision apply on this user's inventory."""

@@ -1,0 +1,178 @@
+"""Commands of gpu-provision that begin at once: forks of a process that has imported all of them already.
+
+A scenario types dozens, and each would spend more on importing than on what it is asked. Arguments, environment,
+working directory, outputs and exit code are a command's own, as ever. What a scenario starts in the background, or has
+pyinfra run, is a process from its start; so are the commands of tests/test_docs.py and tests/cli.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import fcntl
+import gc
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import traceback
+from collections.abc import Iterator, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NoReturn
+
+from tests.answers import Answer
+from tests.hosts.warm import Forge as Workers
+
+_CHECKOUT = Path(__file__).resolve().parents[2]
+_LONGEST_REQUEST = 1 << 18
+_KILLED = -signal.SIGKILL
+
+
+class Forge:
+    """Runs commands, in forks of a process that starts with the first of them; to be used by one thread at a time."""
+
+    def __init__(self) -> None:
+        """Start nothing yet."""
+        self._line: socket.socket | None = None
+        self._ended = contextlib.ExitStack()
+
+    def close(self) -> None:
+        """End the process."""
+        self._ended.close()
+
+    def run(
+        self, words: Sequence[str], *, folder: Path, environment: dict[str, str], stdin: str | None, seconds: float
+    ) -> Answer:
+        """Run one command to its end.
+
+        Raises:
+            subprocess.TimeoutExpired: It took longer than ``seconds``, and was killed.
+        """
+        request = {"words": [*words], "environment": environment, "folder": str(folder)}
+        with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+            given.write((stdin or "").encode())
+            given.seek(0)
+            code = self._code(request, [given.fileno(), out.fileno(), err.fileno()], seconds)
+            return Answer(code, _text(out), _text(err))
+
+    def _code(self, request: dict[str, Any], files: list[int], seconds: float) -> int:
+        line = self._line = self._line or self._start()
+        told, tells = os.pipe()
+        with os.fdopen(told, "rb") as reader:
+            socket.send_fds(line, [json.dumps(request).encode()], [*files, tells])
+            os.close(tells)
+            pid = int(line.recv(_LONGEST_REQUEST))
+            if not select.select([reader], [], [], seconds)[0]:
+                os.kill(pid, signal.SIGKILL)
+                raise subprocess.TimeoutExpired(request["words"], seconds)
+            return int(reader.read() or _KILLED)
+
+    def _start(self) -> socket.socket:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        command = [sys.executable, "-m", "tests.scenarios.warm", str(theirs.fileno())]
+        process = subprocess.Popen(command, cwd=_CHECKOUT, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()])
+        theirs.close()
+        self._ended.callback(process.wait)
+        self._ended.callback(ours.close)  # first: it is how the process learns that it is over
+        return ours
+
+
+def _text(file: Any) -> str:
+    file.seek(0)
+    return str(file.read().decode())
+
+
+class _SharedWorkers(Workers):
+    """Makes workers of the host phase for many commands, which have one line to the process that makes them."""
+
+    def __init__(self, turn: Path) -> None:
+        """Start the process at once; the file says whose turn it is."""
+        super().__init__()
+        self._turn = turn
+        self._line = self._start()
+
+    @contextlib.contextmanager
+    def asking(self) -> Iterator[None]:
+        """Keep the other commands from the line."""
+        with self._turn.open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+
+def _serve(line: socket.socket) -> None:
+    """Fork for each request, until there is nobody to send one."""
+    _import_all()
+    from gpu_provision.hosts import run  # noqa: PLC0415 - only this process and its forks may be changed
+
+    with tempfile.TemporaryDirectory() as folder, contextlib.closing(_SharedWorkers(Path(folder) / "turn")) as workers:
+        run._worker = workers.worker
+        gc.freeze()
+        while True:
+            asked, files, _, _ = socket.recv_fds(line, _LONGEST_REQUEST, 4)
+            _bury()
+            if not asked:
+                return
+            if not (pid := os.fork()):
+                line.close()
+                _command(json.loads(asked), files)
+            for file in files:
+                os.close(file)
+            line.send(str(pid).encode())
+
+
+def _import_all() -> None:
+    from gpu_provision.cli import root  # noqa: PLC0415 - what takes a command its time, as all here
+
+    for command in root._COMMANDS.values():
+        import_module(f"gpu_provision.cli.{command.module}")
+    for name in ("client.exceptions", "config", "dynamic", "stream.ws_client"):
+        import_module(f"kubernetes.{name}")
+
+
+def _bury() -> None:
+    """Take note of all commands that have ended, so that the time that they took is on somebody's account."""
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+
+
+def _command(request: dict[str, Any], files: list[int]) -> NoReturn:
+    """Be the command, tell how it ended, and end."""
+    code = 1
+    try:
+        for number, file in enumerate(files[:3]):
+            os.dup2(file, number)
+            os.close(file)
+        os.environ.clear()
+        os.environ.update(request["environment"])
+        os.chdir(request["folder"])
+        sys.argv = request["words"]
+        atexit._clear()
+        code = _exit_code()
+        atexit._run_exitfuncs()
+    except BaseException:  # noqa: BLE001 - as the interpreter does for a process that nobody forked
+        traceback.print_exc()
+    finally:
+        with contextlib.suppress(OSError):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os.write(files[3], str(code).encode())
+        os._exit(code)
+
+
+def _exit_code() -> int:
+    from gpu_provision.cli import main  # noqa: PLC0415 - imported long ago
+
+    try:
+        main(sys.argv[1:])
+    except SystemExit as done:
+        return int(done.code or 0)
+
+
+if __name__ == "__main__":
+    _serve(socket.socket(fileno=int(sys.argv[1])))
