@@ -33,11 +33,10 @@ def status(*, kubeconfig: str | None, context: str | None, detailed_exitcode: bo
     from gpu_provision.cluster.client import connect
     from gpu_provision.operator import versions
     from gpu_provision.operator.overview import overview
-    from gpu_provision.operator.pulse import LEASE
 
     cluster = connect(kubeconfig or "", context or "")
     found = overview(cluster)
-    warnings = versions.told(cluster, found.version, LEASE)
+    warnings = versions.told(cluster, found.version, found.lease)
     told = {**asdict(found), "ready": found.is_well}
     out.result(document("operator status", warnings, operator=told), _text(found, out.style))
     if not out.json:

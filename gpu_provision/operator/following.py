@@ -21,7 +21,7 @@ from gpu_provision.model.history import Record
 from gpu_provision.model.progress import Event, NodeState, RunResult, State
 from gpu_provision.operator import codes
 from gpu_provision.operator.conditions import Reason
-from gpu_provision.operator.pulse import HOME, SCOPE, Pulse, nobody
+from gpu_provision.operator.pulse import HOME, Pulse, lease_for, nobody
 from gpu_provision.operator.resource import Resource, declare, not_reached, unless_refused
 from gpu_provision.operator.rights import of_editor
 from gpu_provision.operator.verdict import Phase, Verdict, failures, verdict
@@ -59,7 +59,7 @@ class Following:
     ) -> None:
         """Prepare; nothing is written. Callbacks are called from the executing thread."""
         self._cluster, self._reading, self._resource, self._terms = cluster, reading, resource, terms
-        self._on_states, self._pulse = on_states, Pulse()
+        self._on_states, self._pulse = on_states, Pulse(lease_for(resource.live))
         self._began, self._before = time.monotonic(), cluster.requests
         self._announcer = Announcer(listen, self._began)
         self._stack, self._generation = of_one(ref_of(resource.live)), 0
@@ -91,7 +91,7 @@ class Following:
         self._require_rights()
         self._cluster.patience = PATIENCE_SECONDS
         last = self._last_run()
-        scopes = (*followed(self._reading), self._stack, SCOPE)
+        scopes = (*followed(self._reading), self._stack, self._pulse.scope)
         with Mirror(self._cluster, scopes, patience=PATIENCE_SECONDS) as mirror:
             self._mirror = mirror
             self._await_controller(mirror)
@@ -129,7 +129,7 @@ class Following:
     def _await_controller(self, mirror: Mirror) -> None:
         while not (self._look_at_pulse(mirror).is_felt or self._cancelled):
             if self._pulse.is_missing():
-                raise RunFailed(nobody(self._resource.name, self._pulse.told(), is_written=False))
+                raise RunFailed(nobody(self._resource.name, self._pulse, is_written=False))
             mirror.wait(_LOOK_SECONDS)
 
     def _look_at_pulse(self, mirror: Mirror) -> Pulse:
@@ -154,7 +154,7 @@ class Following:
                     return found.seen, self._told(told, found)
             self._look_at_pulse(mirror)
             if self._pulse.is_missing() and not mirror.silence:
-                raise RunFailed(nobody(self._resource.name, self._pulse.told(), is_written=True))
+                raise RunFailed(nobody(self._resource.name, self._pulse, is_written=True))
             mirror.wait(min(resident.next_deadline(now), _LOOK_SECONDS))
 
     def _stack_of(self, mirror: Mirror) -> Manifest | None:

@@ -21,6 +21,7 @@ from gpu_provision.operator.backoff import Backoff
 from gpu_provision.operator.conditions import Halt, Reason, halt_of
 from gpu_provision.operator.figures import StackFigures
 from gpu_provision.operator.notes import Note, Take
+from gpu_provision.operator.pulse import USUAL
 from gpu_provision.operator.stack import home_of, inventory_of, moved
 from gpu_provision.operator.stacks import Reporter, hold, let_go
 from gpu_provision.operator.upkeep import Upkeep
@@ -115,7 +116,8 @@ class Keeper:
         if halt or inventory is None:
             self._halted(wish, halt)
             return
-        hold(self._cluster, ref_of(wish.stack), inventory.cluster.namespace)
+        lease = self._mandate.name if self._mandate else USUAL
+        hold(self._cluster, ref_of(wish.stack), inventory.cluster.namespace, "" if lease == USUAL else lease)
         self._upkeep = Upkeep(
             wish,
             self._aim(inventory),

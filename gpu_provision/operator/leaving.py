@@ -18,7 +18,7 @@ from gpu_provision.model.progress import Lock
 from gpu_provision.model.removal import RemovalResult
 from gpu_provision.operator import codes
 from gpu_provision.operator.declarers import against_release, against_removal
-from gpu_provision.operator.pulse import LEASE, SCOPE, Pulse
+from gpu_provision.operator.pulse import Pulse, lease_for
 from gpu_provision.operator.resource import found as of
 from gpu_provision.operator.resource import going
 from gpu_provision.operator.stack import KEEP, ON_DELETE, STACK, label_of
@@ -62,8 +62,8 @@ def before_release(cluster: Cluster, name: str) -> tuple[Finding, ...]:
 
 
 def _await_end(cluster: Cluster, stack: Manifest, until: float, say: Callable[[str], None]) -> None:
-    scope, pulse, is_told = of_one(ref_of(stack)), Pulse(), False
-    with Mirror(cluster, (scope, SCOPE), patience=_PATIENCE_SECONDS) as mirror:
+    scope, pulse, is_told = of_one(ref_of(stack)), Pulse(lease_for(stack)), False
+    with Mirror(cluster, (scope, pulse.scope), patience=_PATIENCE_SECONDS) as mirror:
         while any(each["metadata"]["uid"] == stack["metadata"]["uid"] for each in mirror.of(scope).values()):
             pulse.look(mirror)
             if pulse.is_missing():
@@ -120,7 +120,7 @@ def _in_the_way(stack: Manifest, fix: str) -> Finding:
 def unless_controllers(cluster: Cluster, inventory: Inventory, lock: Lock) -> None:
     """Raise Locked if a lock is the controller's, which would take it again at once."""
     stack = of(cluster, inventory)
-    lease = cluster.get(LEASE) if stack else None  # without an operator nobody has the right to ask for it
+    lease = cluster.get(lease_for(stack)) if stack else None  # without an operator nobody has the right to ask for it
     holder = ((lease or {}).get("spec") or {}).get("holderIdentity")
     if stack is not None and holder == lock.holder:
         fix = f"change the resource, which ends its run; or gpu-provision operator release {inventory.name}"

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from gpu_provision.cluster.client import Cluster
+from gpu_provision.cluster.holders import named_in
 from gpu_provision.model.cluster import Manifest, ObjectRef
 from gpu_provision.operator.manifests import NAME, NAMESPACE
-from gpu_provision.operator.pulse import LEASE
+from gpu_provision.operator.pulse import lease_for
 from gpu_provision.operator.stack import STACK
 from gpu_provision.operator.versions import version_of
 
@@ -38,11 +39,13 @@ class Overview:
 
     Attributes:
         leader: The controller that works; empty if none does.
+        lease: By which it leads.
         version: Of that controller; empty if none works, or if it does not say.
         controllers: How many of those in the cluster are ready, such as ``2/2``; empty if there are none.
     """
 
     leader: str
+    lease: str
     version: str
     controllers: str
     stacks: tuple[StackRow, ...]
@@ -53,17 +56,25 @@ class Overview:
         return bool(self.leader) and all(row.is_ready and row.is_current for row in self.stacks)
 
 
-def overview(cluster: Cluster, namespace: str = NAMESPACE) -> Overview:
-    """Return how it stands; three requests. Raises Unreachable, Refused."""
-    lease = cluster.get(LEASE._replace(namespace=namespace)) or {}
-    deployment = cluster.get(ObjectRef("apps/v1", "Deployment", namespace, NAME))
+def overview(cluster: Cluster) -> Overview:
+    """Return how it stands; three requests, if no stack names another lease. Raises Unreachable, Refused."""
+    deployment = cluster.get(ObjectRef("apps/v1", "Deployment", NAMESPACE, NAME))
     stacks = cluster.list(STACK).items
+    ref, lease = _lease(cluster, stacks)
     return Overview(
-        leader=str((lease.get("spec") or {}).get("holderIdentity") or ""),
+        leader=named_in(lease),
+        lease=str(ref),
         version=version_of(lease),
         controllers=_controllers(deployment) if deployment else "",
         stacks=tuple(_row(stack) for stack in sorted(stacks, key=lambda each: str(each["metadata"]["name"]))),
     )
+
+
+def _lease(cluster: Cluster, stacks: Iterable[Manifest]) -> tuple[ObjectRef, Manifest]:
+    """Return the lease that somebody holds of those that stacks name, the usual one if there is none."""
+    refs = sorted({lease_for(stack) for stack in stacks}) or [lease_for(None)]
+    found = [(ref, cluster.get(ref) or {}) for ref in refs]
+    return next((each for each in found if named_in(each[1])), found[0])
 
 
 def _controllers(deployment: Manifest) -> str:

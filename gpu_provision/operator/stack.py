@@ -29,6 +29,9 @@ FINALIZER = f"{GROUP}/stack"
 HOME = f"{GROUP}/namespace"
 """Annotation: where the stack's operands are; the controller writes it before anything else."""
 
+LED_BY = f"{GROUP}/lease"
+"""Annotation: by which lease those controllers agree that look after the stack, if it is another one than usual."""
+
 ON_DELETE, KEEP = f"{GROUP}/on-delete", "keep"
 """Annotation of a stack that is to be deleted while all that it has installed stays."""
 
@@ -80,6 +83,13 @@ def back_to_of(stack: Manifest) -> int:
 def home_of(stack: Manifest) -> str:
     """Return the namespace that the stack has been installed in; empty if it has not been yet."""
     return str((stack["metadata"].get("annotations") or {}).get(HOME, ""))
+
+
+def lease_of(stack: Manifest | None) -> str:
+    """Return by which lease the controllers of a stack agree, as ``namespace/name``; empty for the usual one."""
+    annotations = (stack["metadata"].get("annotations") or {}) if stack else {}
+    found = str(annotations.get(LED_BY, ""))
+    return found if all(found.partition("/")) else ""
 
 
 def moved(stack: Manifest, inventory: Inventory) -> Finding | None:

@@ -15,18 +15,24 @@ from gpu_provision.model.findings import ProvisionError
 from gpu_provision.operator.conditions import Standing, status_of
 from gpu_provision.operator.figures import StackFigures
 from gpu_provision.operator.notes import Note, Take, changes, post
-from gpu_provision.operator.stack import FINALIZER, HOME
+from gpu_provision.operator.stack import FINALIZER, HOME, LED_BY
 
 _PAUSE_SECONDS = 1.0  # between two writes of a status: a reader sees no more, and a rollout of a fleet writes no more
 
 
-def hold(cluster: Cluster, stack: ObjectRef, namespace: str) -> None:
-    """Have the API server wait for our removal before the stack goes, and write down where that is to look."""
+def hold(cluster: Cluster, stack: ObjectRef, namespace: str, lease: str = "") -> None:
+    """Have the API server wait for our removal before the stack goes, and write down where that is to look.
+
+    Args:
+        lease: By which controllers agree, for command lines to watch; empty for the usual one.
+    """
 
     def change(metadata: Mapping[str, Any]) -> dict[str, Any]:
         found, notes = metadata.get("finalizers") or [], metadata.get("annotations") or {}
         held = {} if FINALIZER in found else {"finalizers": [*found, FINALIZER]}
-        return held if HOME in notes else {**held, "annotations": {HOME: namespace}}
+        marks = {} if HOME in notes else {HOME: namespace}
+        led_by = {} if notes.get(LED_BY, "") == lease else {LED_BY: lease or None}
+        return {**held, "annotations": {**marks, **led_by}} if marks or led_by else held
 
     _change(cluster, stack, change)
 

@@ -31,7 +31,7 @@ def version_of(lease: Manifest) -> str:
     return str(annotations.get(VERSION) or "") if is_led else ""
 
 
-def told(cluster: Cluster, controller: str, lease: ObjectRef) -> tuple[Finding, ...]:
+def told(cluster: Cluster, controller: str, lease: str) -> tuple[Finding, ...]:
     """Return warnings about parts of another version than this one; one request.
 
     Args:
@@ -48,13 +48,13 @@ def told(cluster: Cluster, controller: str, lease: ObjectRef) -> tuple[Finding, 
     return (*_of_controller(controller, lease), *(_of_definition(live) if live else ()))
 
 
-def _of_controller(theirs: str, lease: ObjectRef) -> Iterator[Finding]:
+def _of_controller(theirs: str, lease: str) -> Iterator[Finding]:
     ours = version("gpu-provision")
     if theirs in {"", ours}:
         return
     yield Finding(
         code=codes.OTHER_VERSION,
-        where=str(lease),
+        where=lease,
         what=f"the controller is gpu-provision {theirs}, and this is {ours}",
         consequence="plan and apply may see differences here that the controller does not see",
         fix="gpu-provision operator install --image IMAGE brings it to this version; or use its version here",

@@ -7,7 +7,10 @@ import pytest
 from gpu_provision.cluster.watching import Mirror, Scope
 from gpu_provision.model.cluster import ObjectRef
 from gpu_provision.operator import pulse
-from gpu_provision.operator.pulse import FIRST_SECONDS, LEASE, Pulse
+from gpu_provision.operator.pulse import FIRST_SECONDS, Pulse, lease_for
+from gpu_provision.operator.stack import LED_BY
+
+LEASE = lease_for(None)
 
 
 class Watched:
@@ -17,7 +20,7 @@ class Watched:
         """Stop the clock."""
         self.now, self.lease = 100.0, dict[str, Any]()
         monkeypatch.setattr(pulse.time, "monotonic", lambda: self.now)
-        self.pulse = Pulse(_since=self.now)
+        self.pulse = Pulse(LEASE, _since=self.now)
 
     def of(self, _scope: Scope) -> dict[ObjectRef, dict[str, Any]]:
         """Return the lease, as a mirror does."""
@@ -59,3 +62,18 @@ def test_a_lease_that_is_given_back_is_no_beat(watched: Watched) -> None:
     watched.look("a")
     assert not watched.look("", "2").is_felt
     assert watched.look("b", "3").is_felt
+
+
+@pytest.mark.parametrize(
+    ("said", "found"),
+    [
+        (None, "gpu-operator/gpu-provision-operator"),
+        ("elsewhere/gpu-provision-operator", "elsewhere/gpu-provision-operator"),
+        ("nonsense", "gpu-operator/gpu-provision-operator"),
+    ],
+    ids=["a stack that says nothing", "one of controllers elsewhere", "nonsense"],
+)
+def test_a_stack_names_the_lease_of_its_controllers(said: str | None, found: str) -> None:
+    """If they were told to agree in another namespace."""
+    stack = {"metadata": {"name": "main", "annotations": {LED_BY: said} if said else {}}}
+    assert f"{lease_for(stack).namespace}/{lease_for(stack).name}" == found

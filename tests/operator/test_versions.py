@@ -12,7 +12,7 @@ from gpu_provision.cluster.client import Cluster
 from gpu_provision.model.cluster import Manifest, ObjectRef
 from gpu_provision.model.findings import Finding, Refused
 from gpu_provision.operator.definition import definition
-from gpu_provision.operator.pulse import LEASE
+from gpu_provision.operator.pulse import USUAL
 from gpu_provision.operator.versions import mark, told, version_of
 
 OURS = version("gpu-provision")
@@ -33,7 +33,7 @@ class Server:
 
 
 def findings(live: Manifest | None, controller: str = OURS, **server: bool) -> tuple[Finding, ...]:
-    return told(cast("Cluster", Server(live, **server)), controller, LEASE)
+    return told(cast("Cluster", Server(live, **server)), controller, f"Lease {USUAL}")
 
 
 @pytest.mark.parametrize("rules", [True, False])

@@ -156,10 +156,17 @@ def test_a_stack_of_the_operator_is_changed_and_removed_by_the_command_line(both
 
 @pytest.mark.real
 def test_a_failure_is_told_as_without_an_operator(both: Callable[..., Both]) -> None:
-    """With the node, the cause and the exit code; what is mended is mended without another word."""
-    made = both()
+    """With the node, the cause and the exit code; what is mended is mended without another word.
+
+    The controller has its lease in a namespace of its own; the stack tells where.
+    """
+    made = both(controllers=0)
     world = made.world
+    world.submit({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "elsewhere"}})
+    made.controller("--namespace", "elsewhere")
     made.hand_over()
+    told = world.cli("operator", "status", "--kubeconfig", str(world.kubeconfig), check=True)
+    assert "Leader: " in told.out
     world.fault({"fault": "crash-loop", "node": "t4-1", "image": "k8s-device-plugin", "message": "no PCI bus"})
     world.settings(device_plugin={"version": OTHER, "timeout": 10})
     failed = world.apply("--cluster-only", "--json")

@@ -39,10 +39,10 @@ class Home:
         world.submit(definition(), "--server-side")
         world.until(lambda: world.kubectl("get", "gpustacks", check=False).code == 0)
 
-    def controller(self) -> Any:
+    def controller(self, *options: str) -> Any:
         """Start one more controller."""
         command = (str(Path(sys.executable).parent / "gpu-provision"), "operator", "run", "--port", "0")
-        return self.world.start(*command, "--kubeconfig", str(self.world.kubeconfig), log=self.log)
+        return self.world.start(*command, "--kubeconfig", str(self.world.kubeconfig), *options, log=self.log)
 
     def declare(self, name: str = "main", **sections: Any) -> None:
         """Make a stack, or change sections of one."""
