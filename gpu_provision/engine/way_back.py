@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gpu_provision.engine.history import before, inventory_of
+from gpu_provision.cluster.client import Cluster
+from gpu_provision.engine.history import before, inventory_of, read
 from gpu_provision.engine.reading import Reading
 from gpu_provision.model.findings import InvalidInventory, RunFailed
 from gpu_provision.model.history import History, Record
@@ -26,6 +27,30 @@ class WayBack:
     def name(self) -> str:
         """What a snapshot calls it."""
         return f"run {self.record.number}"
+
+
+@dataclass(frozen=True, slots=True)
+class InForce:
+    """What a stack has gone back to.
+
+    Attributes:
+        run: Number of the run that declared it first.
+    """
+
+    run: int
+    inventory: Inventory
+
+
+def in_force(cluster: Cluster, inventory: Inventory) -> InForce | None:
+    """Return what the last rollback of a stack brought back; None if that is not on record. Raises Unreachable."""
+    back = (each for each in reversed(read(cluster, inventory).records) if each.back_to and not each.only)
+    record = next(back, None)
+    if record is None:
+        return None
+    try:
+        return InForce(record.back_to, inventory_of(record, inventory)[0])
+    except (RunFailed, InvalidInventory):
+        return None
 
 
 def way_back(reading: Reading, earlier: History, own: Record) -> WayBack | None:

@@ -21,6 +21,7 @@ from gpu_provision.rollout import states as upgrade
 
 _MESSAGE = 1024  # characters: what the API server takes is 32 KiB, what a reader takes is less
 _FINDINGS = 4096  # characters: someone has to mend each
+_SINCE = "; since then: "
 
 
 class Reason(StrEnum):
@@ -119,14 +120,24 @@ _TELLING = {ROLLED_BACK: Reason.ROLLED_BACK, LOCKED: Reason.OTHER_RUN, OUTRUN: R
 """Codes of findings that are a reason of their own."""
 
 
+def since(rolled_back: Halt | None, halt: Halt | None) -> Halt | None:
+    """Return what is to be told of a stack that was rolled back, and of what has failed since then."""
+    if rolled_back is None or halt is None:
+        return rolled_back or halt
+    return Halt(rolled_back.reason, f"{rolled_back.message}{_SINCE}{halt.message}")
+
+
 def was_rolled_back(stack: Mapping[str, Any]) -> Halt | None:
-    """Return what the status of a stack says if what it declares now has failed, and its policy was to go back."""
+    """Return what the status of a stack says if what it declares now has failed, and its policy was to go back.
+
+    What has failed since then is left out.
+    """
     status = stack.get("status") or {}
     if status.get("observedGeneration") != stack["metadata"].get("generation"):
         return None
     found = (each for each in status.get("conditions") or () if each["type"] == "Degraded")
     reasons = (each for each in found if each["reason"] == Reason.ROLLED_BACK)
-    return next((Halt(Reason.ROLLED_BACK, each["message"]) for each in reasons), None)
+    return next((Halt(Reason.ROLLED_BACK, each["message"].partition(_SINCE)[0]) for each in reasons), None)
 
 
 def _sentence(finding: Finding) -> str:

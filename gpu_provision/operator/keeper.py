@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from gpu_provision.cluster.client import Cluster
@@ -18,7 +18,7 @@ from gpu_provision.model.findings import ProvisionError
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.progress import Event
 from gpu_provision.operator.backoff import Backoff
-from gpu_provision.operator.conditions import Halt, Reason, halt_of
+from gpu_provision.operator.conditions import Halt, Reason, halt_of, since
 from gpu_provision.operator.figures import StackFigures
 from gpu_provision.operator.notes import Note, Take
 from gpu_provision.operator.pulse import USUAL
@@ -48,6 +48,7 @@ class Keeper:
         self._backoff = Backoff()
         self._news = threading.Condition()
         self._upkeep: Upkeep | None = None
+        self._rolled_back: Mapping[int, Halt] = {}  # by generation: what failed is not tried again
         self._stopped = False
         self._thread = threading.Thread(target=self._keep, name=f"stack {wish.name}", daemon=True)
 
@@ -100,7 +101,7 @@ class Keeper:
                 self._fulfil(wish)
             except ProvisionError as error:
                 self._backoff.failed(time.monotonic())
-                self._halted(wish, halt_of(error.findings))
+                self._halted(wish, since(self._rolled_back.get(wish.generation), halt_of(error.findings)))
             except Exception as error:  # noqa: BLE001 - a mistake of ours about one stack is none about the others
                 self._backoff.failed(time.monotonic())
                 self._take(Note(reason="Mistake", message=_traceback(error), stack=wish.name, is_warning=True))
@@ -118,19 +119,26 @@ class Keeper:
             return
         lease = self._mandate.name if self._mandate else USUAL
         hold(self._cluster, ref_of(wish.stack), inventory.cluster.namespace, "" if lease == USUAL else lease)
-        self._upkeep = Upkeep(
+        upkeep = Upkeep(
             wish,
             self._aim(inventory),
             self._reporter,
             self._take,
             is_over=lambda: self._is_over(wish),
             mandate=self._mandate,
+            rolled_back=self._rolled_back.get(wish.generation),
         )
+        self._look_after(upkeep)
+        self._rolled_back = {}
+        self._backoff.succeeded()
+
+    def _look_after(self, upkeep: Upkeep) -> None:
+        self._upkeep = upkeep
         try:
-            self._upkeep.go_on()
+            upkeep.go_on()
         finally:
             self._upkeep = None
-        self._backoff.succeeded()
+            self._rolled_back = {upkeep.wish.generation: upkeep.rolled_back} if upkeep.rolled_back else {}
 
     def _part_with(self, wish: Wish) -> None:
         """Let the object go: at once if what it has installed is to stay, else only when nothing of that is left."""

@@ -12,11 +12,12 @@ from gpu_provision.cluster.slim import slim
 from gpu_provision.cluster.watching import Mirror
 from gpu_provision.engine.resident import Resident, Standpoint, followed
 from gpu_provision.engine.session import Session
+from gpu_provision.engine.way_back import in_force
 from gpu_provision.model.findings import ProvisionError
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.progress import Event, State
 from gpu_provision.operator.agenda import Agenda
-from gpu_provision.operator.conditions import Halt, Reason, Standing, halt_of, was_rolled_back
+from gpu_provision.operator.conditions import Halt, Reason, Standing, halt_of, since, was_rolled_back
 from gpu_provision.operator.notes import Note, Take
 from gpu_provision.operator.stack import back_to_of
 from gpu_provision.operator.stacks import Reporter
@@ -44,6 +45,7 @@ class Upkeep:
     Attributes:
         is_over: Whether something else is asked by now.
         mandate: What the right to write rests on besides the stack's lock; None for nothing.
+        rolled_back: That what is declared has failed, and was taken back: to try it again is for whoever declares it.
     """
 
     wish: Wish
@@ -52,6 +54,7 @@ class Upkeep:
     take: Take
     is_over: Callable[[], bool]
     mandate: Mandate | None = None
+    rolled_back: Halt | None = None
     _agenda: Agenda = field(default_factory=Agenda)
     _mirror: Mirror | None = None
     _session: Session | None = None
@@ -60,16 +63,23 @@ class Upkeep:
     _hold_up: str = ""
     _back_to: int = 0
     _gives_way_until: float = float("-inf")
+    _held: Inventory | None = None
+    _held_under: Halt | None = None
 
     def __post_init__(self) -> None:
         """Go on where another controller was."""
-        self._halt = was_rolled_back(self.wish.stack)
+        self.rolled_back = self.rolled_back or was_rolled_back(self.wish.stack)
         self._back_to = 0 if verdict(self.wish.stack).phase is Phase.READY else back_to_of(self.wish.stack)
 
     @property
     def _is_at_rest(self) -> bool:
-        """Whether what is declared has failed, and was taken back: to try it again is for whoever declares it."""
-        return self._halt is not None and self._halt.reason is Reason.ROLLED_BACK
+        """Whether nothing is to be done: what is declared was taken back, and what it went back to is not on record."""
+        return self.rolled_back is not None and self._held is None
+
+    @property
+    def _is_out_of_force(self) -> bool:
+        """Whether what the stack is held to was rolled back just now."""
+        return self.rolled_back is not self._held_under
 
     def wake(self) -> None:
         """Look at once whether it is over; from any thread."""
@@ -82,13 +92,30 @@ class Upkeep:
         Raises:
             ProvisionError: The stack cannot be looked at.
         """
-        session = Session(self.inventory)
+        self._hold_to(self.inventory if self.rolled_back is None else self._in_force())
+        while self._is_out_of_force and not self.is_over():
+            self._hold_to(self._in_force())
+
+    def _in_force(self) -> Inventory | None:
+        """Return what a stack that was rolled back is to be held to; None if that is not on record."""
+        found = in_force(Session(self.inventory).cluster, self.inventory)
+        if found is None:
+            return None
+        self._back_to = found.run
+        self.take(Note(reason="Holding", message=f"to what run {found.run} declared", stack=self.wish.name))
+        return found.inventory
+
+    def _hold_to(self, inventory: Inventory | None) -> None:
+        """Look after the stack until `go_on` is over, or until it was rolled back."""
+        self._held, self._held_under = inventory, self.rolled_back
+        self._halt, self._agenda = None, Agenda()
+        session = Session(inventory or self.inventory)
         reading = session.reading()
         with Mirror(session.cluster, followed(reading), patience=PATIENCE_SECONDS, keep=slim) as mirror:
             self._mirror, resident = mirror, Resident(reading, mirror)
             _tidy_up()
             try:
-                while not self.is_over() and not resident.is_outdated():
+                while not self.is_over() and not resident.is_outdated() and not self._is_out_of_force:
                     self._turn(resident, mirror)
             finally:
                 self._break_off()
@@ -100,6 +127,8 @@ class Upkeep:
         self.reporter.figures.take_needs(len(found.needs), now)
         self._agenda.look(found.needs, now, edited=found.edited)
         self._end(found, now)
+        if self._is_out_of_force:
+            return
         self._repair_at_once(now)
         is_due = self._session is None and not self._is_at_rest and self._agenda.is_due(now)
         self._hold_up = self._told_hold_up(self._obstacle(mirror, now) if is_due else "")
@@ -136,16 +165,17 @@ class Upkeep:
 
     def _standing(self, found: Standpoint) -> Standing:
         is_well = not found.needs and all(state.state is not State.FAILED for state in found.states.values())
-        if is_well and not self._is_at_rest:
+        if is_well:
             self._halt = None  # what stood in the way has gone by itself
         is_about_to = bool(found.needs - self._agenda.undone) and not self._is_at_rest
         is_working = self._session is not None or is_about_to
+        halt = since(self.rolled_back, self._halt)
         return self.wish.standing(
-            seen=found.seen, states=found.states, is_working=is_working, hold_up=self._hold_up, halt=self._halt
+            seen=found.seen, states=found.states, is_working=is_working, hold_up=self._hold_up, halt=halt
         )
 
     def _begin(self, resident: Resident, found: Standpoint, now: float) -> None:
-        session = Session(self.inventory, resident=resident, back_to=self._back_to, mandate=self.mandate)
+        session = Session(self._held or self.inventory, resident=resident, back_to=self._back_to, mandate=self.mandate)
         session.listen(self._tell)
         self._agenda.begins(now)
         try:
@@ -171,8 +201,7 @@ class Upkeep:
         if halt and halt.reason is Reason.OTHER_RUN:
             self._give_way(halt, now)
             return
-        self._halt = halt
-        self._back_to = self._back_to if halt else 0  # what is done later, such as a repair, brings nothing back
+        self._take_halt(halt)
         _tidy_up()
         self._note_end(self._halt)
         self.reporter.figures.take_run(now, is_well=self._halt is None)
@@ -184,6 +213,13 @@ class Upkeep:
         self._gives_way_until = now + OTHER_RUN_SECONDS
         self._agenda.was_cut_short()
 
+    def _take_halt(self, halt: Halt | None) -> None:
+        if halt and halt.reason is Reason.ROLLED_BACK:
+            self.rolled_back = halt
+        self._halt = halt
+        if not (halt or self.rolled_back):
+            self._back_to = 0  # what is done later, such as a repair, brings nothing back
+
     def _repair_at_once(self, now: float) -> None:
         """Have a run end that waits for nodes while somebody edits objects: the next one begins with those."""
         if self._session and self._session.is_following and (edits := self._agenda.new_edits(now)):
@@ -192,7 +228,8 @@ class Upkeep:
             self._session.cancel()
 
     def _note_end(self, halt: Halt | None) -> None:
-        message = halt.message if halt else "the stack is as declared"
+        declared = f"run {self._back_to} declared" if self.rolled_back else "declared"
+        message = halt.message if halt else f"the stack is as {declared}"
         reason = halt.reason if halt else "RunSucceeded"
         self.take(Note(reason=reason, message=message, stack=self.wish.name, is_warning=halt is not None))
 

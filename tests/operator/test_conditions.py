@@ -14,6 +14,7 @@ from gpu_provision.operator.conditions import (
     Reason,
     Standing,
     halt_of,
+    since,
     status_of,
     was_rolled_back,
 )
@@ -175,6 +176,16 @@ def test_what_was_rolled_back_stays_so_until_something_else_is_declared() -> Non
     assert was_rolled_back({**stack, "metadata": {"generation": 4}}) is None
     assert was_rolled_back({"metadata": {"generation": 3}, "status": status(Stack())}) is None
     assert was_rolled_back({"metadata": {"generation": 3}}) is None
+
+
+def test_what_failed_since_a_rollback_is_told_and_does_not_add_up() -> None:
+    """However often a controller begins anew."""
+    halt, failed_since = Halt(Reason.ROLLED_BACK, "GP337 back"), Halt(Reason.HALTED, "GP301 silence")
+    told = since(halt, failed_since)
+    assert told == Halt(Reason.ROLLED_BACK, "GP337 back; since then: GP301 silence")
+    assert was_rolled_back({"metadata": {"generation": 3}, "status": status(Stack(), halt=told)}) == halt
+    assert since(None, failed_since) == failed_since
+    assert since(halt, None) == halt
 
 
 def test_a_status_names_so_many_nodes_and_counts_the_others() -> None:

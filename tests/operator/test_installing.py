@@ -14,7 +14,7 @@ from gpu_provision.model.findings import Rejected, RunFailed, Severity
 from gpu_provision.operator.definition import DEFINITION, NAME, definition
 from gpu_provision.operator.installing import MANAGER, install
 from gpu_provision.operator.manifests import Shape, manifests
-from gpu_provision.operator.stack import HOME, STACK, stack_of
+from gpu_provision.operator.stack import HOME, LED_BY, STACK, stack_of
 from gpu_provision.operator.stacks import hold, let_go
 from gpu_provision.sandbox.apiserver.status import Cause
 from gpu_provision.sandbox.apiserver.validation import object_causes
@@ -158,7 +158,7 @@ def test_what_else_is_refused_of_the_definition_stays_an_error(
 
 
 def test_a_stack_is_held_once_with_where_it_is_installed(cluster: Cluster) -> None:
-    """What it declares later does not change that."""
+    """What it declares later does not change that; by which lease controllers agree may change."""
     installed(cluster)
     stack = ref_of(cluster.create(stack_of({"name": "main"})))
     hold(cluster, stack, "gpus")
@@ -169,6 +169,10 @@ def test_a_stack_is_held_once_with_where_it_is_installed(cluster: Cluster) -> No
     cluster.merge(stack, {"metadata": {"annotations": {HOME: None}}})
     hold(cluster, stack, "gpus")
     assert cluster.read(stack)["metadata"]["annotations"][HOME] == "gpus"
+    hold(cluster, stack, "gpus", "elsewhere/leader")
+    assert cluster.read(stack)["metadata"]["annotations"] == {HOME: "gpus", LED_BY: "elsewhere/leader"}
+    hold(cluster, stack, "gpus")
+    assert cluster.read(stack)["metadata"]["annotations"] == {HOME: "gpus"}
     cluster.delete(stack)
     assert cluster.get(stack)
     let_go(cluster, stack)

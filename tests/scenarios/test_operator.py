@@ -174,8 +174,9 @@ def test_another_version_of_the_driver_is_rolled_out(home: Callable[..., Home]) 
 
 @pytest.mark.real
 def test_a_rollout_that_fails_goes_back_once_and_for_all(home: Callable[..., Home]) -> None:
-    """Until somebody declares something else."""
-    made = home()
+    """Until somebody declares something else. What it went back to is held, also by a controller that begins then."""
+    made = home(controllers=0)
+    run = made.controller()
     made.declare(driver={"version": OLD, "timeout": 15}, rollout={"on_failure": "rollback"})
     made.until("Ready")
     made.world.fault({"fault": "driver-build-fails"})
@@ -185,9 +186,24 @@ def test_a_rollout_that_fails_goes_back_once_and_for_all(home: Callable[..., Hom
     made.until("Degraded", reason="RolledBack")
     assert made.condition("Ready")["status"] == "False"
     assert _versions(made.world) == {OLD}
+    drivers = pods(made.world, "nvidia-driver-daemonset")
+    _have_an_edit_undone(made.world)
+    run.kill()
+    made.controller()
+    _have_an_edit_undone(made.world)
+    made.until("Progressing", "False")
+    assert made.condition("Degraded")["reason"] == "RolledBack"
+    assert pods(made.world, "nvidia-driver-daemonset") == drivers
     made.declare(driver={"version": "580.65.06", "timeout": 300})
     made.until("Ready")
     assert _versions(made.world) == {"580.65.06"}
+
+
+def _have_an_edit_undone(world: World) -> None:
+    exporter = ("daemonset/nvidia-dcgm-exporter", "-n", OPERANDS)
+    world.kubectl("set", "image", *exporter, "*=busybox:1")
+    image = "jsonpath={.spec.template.spec.containers[0].image}"
+    world.until(lambda: "busybox" not in world.kubectl("get", *exporter, "-o", image).out)
 
 
 def _versions(world: World) -> set[str]:
