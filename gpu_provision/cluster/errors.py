@@ -125,6 +125,8 @@ def _not_now(error: Any, place: Place, status: dict[str, Any]) -> ProvisionError
     message = status.get("message") or error.reason or ""
     if budget := _budget(status):
         return Protected(_finding("GP305", "a disruption budget forbids it for now", place, budget))
+    if _NOT_OF_THE_SCHEMA in message:
+        return Rejected(_finding("GP305", "the API server does not know all that is to be applied", place, message))
     return _without_logs(place, message) if _KUBELET_LOGS in message else _overloaded(error, place, message)
 
 
@@ -141,6 +143,7 @@ def no_api_server(place: Place) -> Unreachable:
     )
 
 
+_NOT_OF_THE_SCHEMA = "failed to create typed patch object"  # an apply of a field that there is not; no use to wait
 _KUBELET_LOGS = "/containerLogs/"  # in the kubelet's URL, which the API server names when it gets no answer there
 _KUBELET = "see that the API server reaches port 10250 of the node, and trusts the certificate of its kubelet"
 _CA = "compare certificate-authority-data of the kubeconfig with the cluster's, or fetch the kubeconfig anew"

@@ -77,6 +77,12 @@ def raised(code: int, headers: dict[str, str] | None = None, **status: Any) -> P
         (422, {"message": "spec.template: Required value"}, Rejected, "GP305"),
         (429, {}, Overloaded, "GP301"),
         (500, {}, Overloaded, "GP301"),
+        (
+            500,
+            {"message": "failed to create typed patch object (a/b; apps/v1, Kind=DaemonSet): .spec.x: not declared"},
+            Rejected,
+            "GP305",
+        ),
         (502, {}, Overloaded, "GP301"),
         (503, {}, Overloaded, "GP301"),
         (504, {}, Overloaded, "GP301"),

@@ -216,7 +216,7 @@ def test_a_definition_without_a_schema_is_invalid(server: Server) -> None:
     del body["spec"]["versions"][0]["schema"]
     answer = server.ask("POST", DEFINITIONS, body)
     assert (answer.code, answer.reason) == (422, "Invalid")
-    assert "spec.versions[0].schema.openAPIV3Schema: Required value: schemas are required" in answer.message
+    assert "spec.versions[0].schema.openAPIV3Schema: Required value" in answer.message
 
 
 def test_a_definition_is_named_after_plural_and_group(server: Server) -> None:

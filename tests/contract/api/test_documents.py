@@ -29,9 +29,10 @@ def test_the_openapi_document_of_version_2_describes_kinds(server: Server) -> No
 
 @pytest.mark.since(1, 27)
 def test_the_openapi_document_of_version_3_comes_group_by_group(server: Server) -> None:
-    found = server.get("/openapi/v3")
-    assert "apis/apps/v1" in found["paths"]
-    assert "components" in server.get("/openapi/v3/apis/apps/v1")
+    """Newer servers call it text."""
+    found, of_apps = (server.get(f"/openapi/v3{path}") for path in ("", "/apis/apps/v1"))
+    assert "apis/apps/v1" in (json.loads(found) if isinstance(found, str) else found)["paths"]
+    assert "components" in of_apps
 
 
 def test_answers_are_json_by_default(server: Server) -> None:

@@ -93,6 +93,10 @@ def test_a_token_from_before_the_history_ends_has_expired(server: Server, path: 
     server.patch(f"{path.partition('?')[0]}/c-0", {"data": {"k": "later"}})
     server.compact()
     answer = server.ask("GET", f"{path}&limit=3&continue={token}")
+    if answer.code == 200:
+        assert server.at_least(1, 30), "newer servers have the past at hand themselves"
+        assert (server.kind, names(answer.body)) == ("real", MADE[3:6])
+        return
     assert (answer.code, answer.reason) == (410, "Expired")
     assert "The provided continue parameter is too old" in answer.message
     again = server.get(f"{path}&limit=3&continue={answer.body['metadata']['continue']}")
