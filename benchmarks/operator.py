@@ -219,7 +219,7 @@ def edited(made: Bench, count: int, what: str, name: str) -> None:
     took, used = list[float](), list[float]()
     for number in range(EDITS):
         before, kept = made.use().processor, made.crowd.generation(name)
-        made.kubectl("--namespace", "gpu-operator-resources", "set", "env", f"daemonset/{name}", f"EDIT={number}")
+        made.kubectl("--namespace", "gpu-operator-resources", "set", "image", f"daemonset/{name}", f"*=edit:{number}")
         began = time.monotonic()
         made.until(lambda kept=kept: made.crowd.generation(name) >= kept + 2, pause=0.02)
         took.append(time.monotonic() - began)
