@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpu_provision.cli import confirmation, options
+from gpu_provision.cli import confirmation, options, words
 from gpu_provision.cli.commands import Commands, Elsewhere
 from gpu_provision.cli.inventory_file import chosen, loaded
 from gpu_provision.cli.output import Output, write
@@ -36,7 +36,11 @@ _stacks = click.option(
     " Default: stacks of any name in the usual namespaces.",
 )
 _image = click.option(
-    "--image", metavar="IMAGE", default="", help="The controller's image, made from the Containerfile."
+    "--image",
+    metavar="IMAGE",
+    default="",
+    callback=words.image,
+    help="The controller's image, made from the Containerfile.",
 )
 _replicas = click.option(
     "--replicas",
@@ -99,7 +103,7 @@ def stack(*, file: str | None, out: Output) -> None:
 
 
 @operator.command()
-@click.argument("name")
+@click.argument("name", callback=words.stack)
 @options.kubeconfig
 @options.context
 @_timeout
@@ -134,6 +138,7 @@ def release(  # noqa: PLR0913 - one argument per option
     "--kubernetes",
     metavar="VERSION",
     default="",
+    callback=words.kubernetes,
     help="Version of the cluster, such as 1.27, if it is older than 1.29.",
 )
 @click.option(

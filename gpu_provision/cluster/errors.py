@@ -232,6 +232,7 @@ def bad_kubeconfig(path: str, context: str, reason: object) -> UsageError:
             code="GP300",
             what=f"the kubeconfig cannot be used: {reason}",
             where=named,
-            fix="set cluster.kubeconfig and cluster.context in the inventory (kubectl config get-contexts lists them)",
+            fix="name another one with --kubeconfig and --context, or in the inventory with cluster.kubeconfig and "
+            "cluster.context; kubectl config get-contexts lists them",
         )
     )

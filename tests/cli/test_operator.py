@@ -39,6 +39,31 @@ def test_what_a_stack_does_not_have_is_told_if_asked(run: Run) -> None:
     assert "Not in a stack: name" in run("operator", "stack", "-i", PROD, "-v").err
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["release", "", "--yes"],
+        ["release", "../../../api/v1/nodes/t4-1", "--yes"],
+        ["release", "Prod", "--yes"],
+        ["install", "--image", "a b", "--yes"],
+        ["render", "--image", "-x"],
+        ["render", "--kubernetes", "new"],
+        ["render", "--kubernetes", "1"],
+    ],
+)
+def test_a_word_that_stands_for_nothing_is_wrong_usage(run: Run, words: list[str]) -> None:
+    """Told before any cluster is asked: a name becomes part of a path there."""
+    ran = run("operator", *words)
+    assert (ran.code, ran.out) == (64, "")
+    assert "GP002" in ran.err
+    assert " is no " in ran.err
+
+
+@pytest.mark.parametrize("version", ["1.27", "v1.29.3", "1.31.0-eks-abc", "1.33+"])
+def test_versions_are_taken_as_clusters_say_them(run: Run, version: str) -> None:
+    assert run("operator", "render", "--kubernetes", version).code == 0
+
+
 def test_an_invalid_inventory_is_no_stack(run: Run, tmp_path: Path) -> None:
     """What is wrong with it is told as for every other command."""
     broken = tmp_path / "broken.yaml"
