@@ -259,9 +259,8 @@ def _warn(told: tuple[Finding, ...], out: Output) -> None:
 
 def _cluster(kubeconfig: str | None, context: str | None) -> Cluster:
     from gpu_provision.cluster.client import connect
-    from gpu_provision.inventory.paths import home
 
-    return connect(str(home(kubeconfig)) if kubeconfig else "", context or "")
+    return connect(kubeconfig or "", context or "")
 
 
 def _agreed(cluster: Cluster, what: str, *, look: str, yes: bool, out: Output) -> bool:

@@ -13,6 +13,14 @@ from gpu_provision.cli.session import Session
 
 Command = Callable[..., Any]
 
+
+def _at_home(_context: click.Context, _parameter: click.Parameter, path: str | None) -> str | None:
+    """Expand a tilde: no shell does in --kubeconfig=~/config."""
+    from gpu_provision.inventory.paths import home
+
+    return str(home(path)) if path else path
+
+
 inventory = click.option(
     "-i",
     "--inventory",
@@ -20,7 +28,9 @@ inventory = click.option(
     metavar="FILE",
     help="The inventory. Default: $GPU_PROVISION_INVENTORY, else inventories/sandbox.yaml if it exists.",
 )
-kubeconfig = click.option("--kubeconfig", metavar="FILE", help="Another kubeconfig than the inventory names.")
+kubeconfig = click.option(
+    "--kubeconfig", metavar="FILE", callback=_at_home, help="Another kubeconfig than the inventory names."
+)
 context = click.option("--context", metavar="NAME", help="Another context than the inventory names.")
 limit = click.option(
     "--limit",

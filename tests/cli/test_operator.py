@@ -101,6 +101,15 @@ def test_a_cluster_is_not_changed_without_being_asked(run: Run, tmp_path: Path, 
     assert "GP005" in ran.err
 
 
+@pytest.mark.parametrize("command", ["run", "status", "uninstall"])
+def test_a_tilde_in_the_path_of_a_kubeconfig_is_the_users_home(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    """No shell expands it in --kubeconfig=~/none."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert f"{tmp_path}/none" in run("operator", command, "--kubeconfig=~/none").err
+
+
 def _kubeconfig(folder: Path) -> Path:
     """Return one of a cluster that does not answer."""
     path = folder / "kubeconfig"
