@@ -76,9 +76,14 @@ class Cluster(Connection):
             return frozenset()
         return frozenset(resource["name"] for resource in answer.get("resources", ()))
 
-    def ask(self, path: str) -> Manifest:
-        """Return the answer to a GET of any path; of objects in lists the metadata alone, if the server can do that."""
-        return self._json("GET", path, path, accept=f"{_METADATA_ALONE},application/json")
+    def ask(self, path: str, *, patience: float = 0.0) -> Manifest:
+        """Return the answer to a GET of any path; of objects in lists the metadata alone, if the server can do that.
+
+        Args:
+            patience: In seconds, if that is more than the cluster's own.
+        """
+        accept = f"{_METADATA_ALONE},application/json"
+        return self._json("GET", path, path, accept=accept, patience=max(patience, self.patience))
 
     def whoami(self) -> str:
         """Return our user name at the server. Raises NotFound before Kubernetes 1.28."""

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 
 from gpu_provision.cluster.client import Cluster
-from gpu_provision.cluster.strangers import resources
+from gpu_provision.cluster.strangers import Resource, in_namespace, resources
 
 
 def test_a_group_that_is_named_but_gone_has_nothing(answering: Callable[..., Cluster]) -> None:
@@ -14,3 +14,10 @@ def test_a_group_that_is_named_but_gone_has_nothing(answering: Callable[..., Clu
     groups = {"groups": [{"preferredVersion": {"groupVersion": "gpu-provision.io/v1alpha1"}}]}
     cluster = answering((200, {}, json.dumps(groups).encode()), (404, {}, b""))
     assert resources(cluster) == []
+
+
+def test_a_list_that_the_server_puts_off_is_asked_for_again(answering: Callable[..., Cluster]) -> None:
+    """As Kubernetes 1.36 does with custom resources that nobody has listed before."""
+    kind = Resource("nfd.k8s-sigs.io/v1alpha1", "NodeFeatureGroup", "nodefeaturegroups")
+    cluster = answering((429, {"Retry-After": "0"}, b"storage is (re)initializing"), (200, {}, b'{"items": []}'))
+    assert in_namespace(cluster, "gpu-operator", [kind], ()) == []
