@@ -12,15 +12,13 @@ import os
 import select
 import signal
 import socket
-import subprocess
 import sys
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-_CHECKOUT = Path(__file__).resolve().parents[2]
-_LONGEST_REQUEST = 1 << 18
+from tests.foundry import LONGEST_REQUEST, Foundry
 
 # Before gevent has its own, which wait for an event loop.
 _fork, _close, _waitpid = os.fork, os.close, os.waitpid
@@ -54,27 +52,22 @@ class Worker:
         os.close(self._process)
 
 
-class Forge:
+class Forge(Foundry):
     """Makes workers, in a process that starts with the first of them."""
 
     def __init__(self) -> None:
         """Start nothing yet."""
-        self._line: socket.socket | None = None
-        self._ended = contextlib.ExitStack()
-
-    def close(self) -> None:
-        """End the process."""
-        self._ended.close()
+        super().__init__("tests.hosts.warm")
 
     @contextlib.contextmanager
     def worker(self, errors: Any) -> Iterator[Worker]:
         """Make a worker with this process' environment and folder; it ends with the block, however that ends."""
         request = {"environment": dict(os.environ), "folder": str(Path.cwd())}
         (stdin, to), (source, stdout) = os.pipe(), os.pipe()
-        line = self._line = self._line or self._start()
+        line = self.line
         with self.asking():
             socket.send_fds(line, [json.dumps(request).encode()], [stdin, stdout, errors.fileno()])
-            pid = int(line.recv(_LONGEST_REQUEST))
+            pid = int(line.recv(LONGEST_REQUEST))
         os.close(stdin)
         os.close(stdout)
         with contextlib.closing(Worker(pid, to, source)) as made:
@@ -83,15 +76,6 @@ class Forge:
     def asking(self) -> contextlib.AbstractContextManager[None]:
         """Keep others from the line meanwhile; there are none."""
         return contextlib.nullcontext()
-
-    def _start(self) -> socket.socket:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        command = [sys.executable, "-m", "tests.hosts.warm", str(theirs.fileno())]
-        process = subprocess.Popen(command, cwd=_CHECKOUT, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()])
-        theirs.close()
-        self._ended.callback(process.wait)
-        self._ended.callback(ours.close)  # first: it is how the process learns that it is over
-        return ours
 
 
 def _serve(line: socket.socket) -> None:
@@ -102,7 +86,7 @@ def _serve(line: socket.socket) -> None:
     from gpu_provision.hosts import asking, session  # noqa: F401, PLC0415 - what takes a worker its time
 
     while True:
-        asked, files, _, _ = socket.recv_fds(line, _LONGEST_REQUEST, 3)
+        asked, files, _, _ = socket.recv_fds(line, LONGEST_REQUEST, 3)
         _bury()
         if not asked:
             return

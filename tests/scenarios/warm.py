@@ -26,24 +26,18 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from tests.answers import Answer
+from tests.foundry import LONGEST_REQUEST, Foundry
 from tests.hosts.warm import Forge as Workers
 
-_CHECKOUT = Path(__file__).resolve().parents[2]
-_LONGEST_REQUEST = 1 << 18
 _KILLED = -signal.SIGKILL
 
 
-class Forge:
+class Forge(Foundry):
     """Runs commands, in forks of a process that starts with the first of them; to be used by one thread at a time."""
 
     def __init__(self) -> None:
         """Start nothing yet."""
-        self._line: socket.socket | None = None
-        self._ended = contextlib.ExitStack()
-
-    def close(self) -> None:
-        """End the process."""
-        self._ended.close()
+        super().__init__("tests.scenarios.warm")
 
     def run(
         self, words: Sequence[str], *, folder: Path, environment: dict[str, str], stdin: str | None, seconds: float
@@ -61,25 +55,16 @@ class Forge:
             return Answer(code, _text(out), _text(err))
 
     def _code(self, request: dict[str, Any], files: list[int], seconds: float) -> int:
-        line = self._line = self._line or self._start()
+        line = self.line
         told, tells = os.pipe()
         with os.fdopen(told, "rb") as reader:
             socket.send_fds(line, [json.dumps(request).encode()], [*files, tells])
             os.close(tells)
-            pid = int(line.recv(_LONGEST_REQUEST))
+            pid = int(line.recv(LONGEST_REQUEST))
             if not select.select([reader], [], [], seconds)[0]:
                 os.kill(pid, signal.SIGKILL)
                 raise subprocess.TimeoutExpired(request["words"], seconds)
             return int(reader.read() or _KILLED)
-
-    def _start(self) -> socket.socket:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        command = [sys.executable, "-m", "tests.scenarios.warm", str(theirs.fileno())]
-        process = subprocess.Popen(command, cwd=_CHECKOUT, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()])
-        theirs.close()
-        self._ended.callback(process.wait)
-        self._ended.callback(ours.close)  # first: it is how the process learns that it is over
-        return ours
 
 
 def _text(file: Any) -> str:
@@ -94,7 +79,7 @@ class _SharedWorkers(Workers):
         """Start the process at once; the file says whose turn it is."""
         super().__init__()
         self._turn = turn
-        self._line = self._start()
+        _ = self.line
 
     @contextlib.contextmanager
     def asking(self) -> Iterator[None]:
@@ -113,7 +98,7 @@ def _serve(line: socket.socket) -> None:
         run._worker = workers.worker
         gc.freeze()
         while True:
-            asked, files, _, _ = socket.recv_fds(line, _LONGEST_REQUEST, 4)
+            asked, files, _, _ = socket.recv_fds(line, LONGEST_REQUEST, 4)
             _bury()
             if not asked:
                 return
