@@ -4,7 +4,7 @@
 
 Writes of objects, and what a controller writes for itself (leases, its record, the stack's status, Events), are counted
 apart. MOST is the number of objects that a life writes at most. What is written once, the finalizer and each Event,
-always ends a life. The file DEATHS gets a line for each write that was the last one. Lives are forks of one process,
+always ends a life, and so does the first write of each of PLACES. The file DEATHS gets a line for each write that was the last one. Lives are forks of one process,
 since importing everything takes longer than most of them.
 """
 
@@ -30,6 +30,9 @@ from gpu_provision.operator.stack import inventory_of, stack_of
 OWN = re.compile(r"/leases|/events$|/gpustacks/|-history$")
 """Paths of what a controller writes for itself."""
 
+PLACES = ("/leases", "/gpustacks/", "-history", "/nodes/", "/pods", "/daemonsets/", "/clusterroles/")
+"""Parts of paths; a life ends at each of them, wherever the counts happen to fall."""
+
 _ONCE = re.compile(r"/gpustacks/[^/]+$|/events$")
 _QUESTION = re.compile(r"(access|rules|subject)reviews$")
 _MOST_OWN = 7  # as many as come before the first object, and some between objects
@@ -45,8 +48,17 @@ def lives(most: int) -> Iterator[dict[bool, int]]:
         yield {True: next(own), False: next(objects)}
 
 
-def make_mortal(left: dict[bool, int], deaths: int) -> None:
-    """Have this process die after so many writes; one is on its way at a time, so that none comes after the last."""
+def places_to_come(file: Path) -> list[str]:
+    """Return the places at which no life has ended so far."""
+    last = file.read_text().splitlines()
+    return [place for place in PLACES if not any(place in line for line in last)]
+
+
+def make_mortal(left: dict[bool, int], places: Sequence[str], deaths: int) -> None:
+    """Have this process die after so many writes or at one of these places.
+
+    One write is on its way at a time, so that none comes after the last.
+    """
     send, alone = Connection._once, threading.Lock()
 
     def once(self: Connection, verb: str, path: str, *arguments: Any, **options: Any) -> Any:
@@ -56,7 +68,7 @@ def make_mortal(left: dict[bool, int], deaths: int) -> None:
             answer = send(self, verb, path, *arguments, **options)
             is_own = bool(OWN.search(path))
             left[is_own] -= 1
-            if left[is_own] == 0 or _ONCE.search(path):
+            if left[is_own] == 0 or _ONCE.search(path) or any(place in path for place in places):
                 os.write(deaths, f"{verb} {path}\n".encode())
                 os.kill(os.getpid(), signal.SIGKILL)
             return answer
@@ -64,10 +76,10 @@ def make_mortal(left: dict[bool, int], deaths: int) -> None:
     Connection._once = once  # type: ignore[method-assign]
 
 
-def live(kubeconfig: str, left: dict[bool, int], deaths: int) -> None:
+def live(kubeconfig: str, left: dict[bool, int], places: Sequence[str], deaths: int) -> None:
     """Be a controller, until the last write or the end of whoever started us."""
     ctypes.CDLL(None).prctl(_DEATH_OF_PARENT, signal.SIGKILL)
-    make_mortal(left, deaths)
+    make_mortal(left, places, deaths)
     code = main(["operator", "run", "--port", "0", "--kubeconfig", kubeconfig])
     os.write(deaths, f"ended by itself with {code}\n".encode())
 
@@ -76,9 +88,10 @@ def run(kubeconfig: str, file: Path, most: int) -> None:
     """Live again and again."""
     deaths = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     for left in lives(most):
+        places = places_to_come(file)
         child = os.fork()
         if child == 0:
-            live(kubeconfig, left, deaths)
+            live(kubeconfig, left, places, deaths)
             os._exit(1)
         os.waitpid(child, 0)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.scenarios.mortal_controller import OWN
+from tests.scenarios.mortal_controller import OWN, PLACES
 from tests.scenarios.on_sandbox import SandboxWorld
 from tests.scenarios.test_interrupted_runs import end_state
 from tests.scenarios.test_operator import NEW, OLD, OPERANDS, Home, pods
@@ -90,7 +90,7 @@ def test_a_controller_that_is_killed_at_its_writes_ends_where_an_undisturbed_one
     last = deaths.read_text().splitlines()
     assert not [line for line in last if line.startswith("ended")], last
     assert len(last) > 200 / MOST, last
-    for place in ("/leases", "/gpustacks/", "-history", "/nodes/", "/pods", "/daemonsets/", "/clusterroles/"):
+    for place in PLACES:
         assert any(place in line for line in last), (place, last)
 
 

@@ -55,11 +55,13 @@ def timestamp() -> str:
 
 
 def requests(path: Path, since: str = "") -> Iterator[Request]:
-    """Read a log; ``since`` is a time as :func:`timestamp` gives it."""
+    """Read a log; ``since`` is a time as :func:`timestamp` gives it. A line that is still being written is left out."""
     if not path.exists():
         return
     with path.open(encoding="utf-8") as lines:
         for line in lines:
+            if not line.endswith("\n"):  # a write that spans pages of the file is seen in parts
+                return
             request = Request(**json.loads(line))
             if request.time >= since:
                 yield request
