@@ -4,8 +4,8 @@
 
 Writes of objects, and what a controller writes for itself (leases, its record, the stack's status, Events), are counted
 apart. MOST is the number of objects that a life writes at most. What is written once, the finalizer and each Event,
-always ends a life, and so does the first write of each of PLACES. The file DEATHS gets a line for each write that was the last one. Lives are forks of one process,
-since importing everything takes longer than most of them.
+always ends a life, and so does the first write of each of PLACES. The file DEATHS gets a line for each write that was
+the last one. Lives are forks of one process, since importing everything takes longer than most of them.
 """
 
 from __future__ import annotations

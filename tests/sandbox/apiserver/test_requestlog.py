@@ -11,7 +11,10 @@ def test_a_line_that_is_still_being_written_is_left_for_the_next_look(tmp_path: 
     """A reader may see a write in parts."""
     path = tmp_path / "requests.log"
     log = RequestLog(path)
-    one, other = (Request("2026-11-22", "GET", f"/api/v1/{kind}", "", "", "", 200, False) for kind in ("pods", "nodes"))
+    one, other = (
+        Request("2026-11-22", "GET", f"/api/v1/{kind}", "", "", "", code=200, dry_run=False)
+        for kind in ("pods", "nodes")
+    )
     log.add(one)
     log.add(other)
     log.close()
