@@ -112,7 +112,9 @@ class Background:
         """On Ctrl-C let the run finish its step and give the lock back before the interrupt goes on."""
         try:
             yield
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as interrupt:
+            if self._run.going_on:
+                interrupt.add_note(self._run.going_on)
             self._run.cancel()
             self._thread.join(_STEP_SECONDS)
             raise

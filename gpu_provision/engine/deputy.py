@@ -19,6 +19,10 @@ class Conduct(Protocol):
     def is_following(self) -> bool:
         """Whether all is written, and what becomes of it is followed."""
 
+    @property
+    def going_on(self) -> str:
+        """What goes on without this process if the run is cancelled now, as a sentence; empty if nothing does."""
+
     def execute(self) -> Outcome:
         """Carry the plan out, or see it carried out. Raises ProvisionError."""
 

@@ -111,6 +111,11 @@ class Run:
         """Whether the objects of the plan are applied, and what becomes of them is followed."""
         return self._mirror is not None
 
+    @property
+    def going_on(self) -> str:
+        """Nothing: it is this process that takes the steps."""
+        return ""
+
     def cancel(self) -> None:
         """End the run after the current step, with the lock given back; may be called from any thread."""
         self._cancelled = True

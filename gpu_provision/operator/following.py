@@ -72,6 +72,11 @@ class Following:
         """Whether the resource says what is wanted, and the controller is at work."""
         return bool(self._generation)
 
+    @property
+    def going_on(self) -> str:
+        """Who carries out what is declared now."""
+        return f"the controller goes on with {self._resource.name}" if self.is_following else ""
+
     def cancel(self) -> None:
         """See no more of it; the controller goes on."""
         self._cancelled = True

@@ -128,9 +128,7 @@ def test_a_stack_is_brought_up_held_and_taken_away_again(home: Callable[..., Hom
         lambda: world.kubectl("get", "daemonset", "-n", OPERANDS, "nvidia-dcgm-exporter", check=False).code == 0
     )
     exporter = ("daemonset/nvidia-dcgm-exporter", "-n", OPERANDS)
-    world.kubectl("set", "image", *exporter, "*=busybox:1")
-    image = "jsonpath={.spec.template.spec.containers[0].image}"
-    world.until(lambda: "busybox" not in world.kubectl("get", *exporter, "-o", image).out)
+    _have_an_edit_undone(world)
     world.kubectl("rollout", "status", *exporter, "--timeout=60s")
     made.until("Ready")
 
@@ -181,7 +179,7 @@ def test_a_rollout_that_fails_goes_back_once_and_for_all(home: Callable[..., Hom
     made.until("Ready")
     made.world.fault({"fault": "driver-build-fails"})
     made.declare(driver={"version": NEW})
-    made.world.until(lambda: "upgrade-failed" in made.world.kubectl("get", "nodes", "-o", "json").out)
+    made.world.until(lambda: "upgrade-failed" in str(made.world.json("nodes")))
     made.world.fault()
     made.until("Degraded", reason="RolledBack")
     assert made.condition("Ready")["status"] == "False"
@@ -200,10 +198,9 @@ def test_a_rollout_that_fails_goes_back_once_and_for_all(home: Callable[..., Hom
 
 
 def _have_an_edit_undone(world: World) -> None:
-    exporter = ("daemonset/nvidia-dcgm-exporter", "-n", OPERANDS)
+    exporter = ("daemonset", "nvidia-dcgm-exporter", "-n", OPERANDS)
     world.kubectl("set", "image", *exporter, "*=busybox:1")
-    image = "jsonpath={.spec.template.spec.containers[0].image}"
-    world.until(lambda: "busybox" not in world.kubectl("get", *exporter, "-o", image).out)
+    world.until(lambda: "busybox:1" not in str(world.json(*exporter)["spec"]))
 
 
 def _versions(world: World) -> set[str]:

@@ -109,8 +109,7 @@ def test_a_restart_of_the_api_server_costs_nothing(new_world: Make) -> None:
     world.kill_everything()
     world.start_everything()
     world.kubectl("set", "image", f"daemonset/{EXPORTER}", "-n", OPERANDS, "*=busybox:1")
-    image = ("get", "daemonset", EXPORTER, "-n", OPERANDS, "-o", "jsonpath={.spec.template.spec.containers[0].image}")
-    world.until(lambda: "busybox" not in world.kubectl(*image).out)
+    world.until(lambda: "busybox:1" not in str(world.json("daemonset", EXPORTER, "-n", OPERANDS)["spec"]))
     made.until("Ready")
     assert running(world) == before
     assert {path for path in written(world, writes) if EXPORTER not in path} == set()
@@ -143,7 +142,7 @@ def test_a_leader_that_hangs_in_a_rollout_is_followed_without_waiting_for_its_lo
     drivers = pods(world, "nvidia-driver-daemonset")
 
     made.declare(driver={"version": NEW})
-    world.until(lambda: "upgrade-required" in world.kubectl("get", "nodes", "-o", "json").out)
+    world.until(lambda: "upgrade-required" in str(world.json("nodes")))
     first.send_signal(signal.SIGSTOP)
     world.until(lambda: "RunStarted" in logs[1].read_text())
     world.until(lambda: not drivers.items() <= pods(world, "nvidia-driver-daemonset").items())

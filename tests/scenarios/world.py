@@ -18,13 +18,14 @@ import yaml
 
 from gpu_provision.sandbox.apiserver.requestlog import Request
 from tests.answers import Answer
+from tests.scenarios.reading import Reader, path_of
 from tests.scenarios.warm import Forge
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 _BIN = Path(sys.executable).parent
 _OURS = _BIN / "gpu-provision"
 COMMAND_SECONDS = 300
-_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.05, 0.5
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.1, 0.5
 OPERATOR = "system:serviceaccount:gpu-operator:gpu-provision-operator"
 """The controller's account, as an API server calls it."""
 ADOPTER = "adopter"
@@ -69,6 +70,7 @@ class World(ABC):
         self.environment = {**os.environ, "GPU_PROVISION_SANDBOX_DIR": str(folder / "sandboxes"), "NO_COLOR": "1"}
         self.environment["XDG_STATE_HOME"] = str(folder / "state")
         self._started: list[subprocess.Popen[str]] = []
+        self._readers: dict[Path, Reader] = {}
         self.fleet.write_text(yaml.safe_dump(fleet))
         shutil.copy(CHECKOUT / "inventories" / "sandbox.py", self.inventory.with_suffix(".py"))
         text = (CHECKOUT / "inventories" / "sandbox.yaml").read_text()
@@ -79,6 +81,8 @@ class World(ABC):
         for command in self._started:
             command.kill()
             command.communicate()
+        for reader in self._readers.values():
+            reader.close()
         self.close()
 
     @abstractmethod
@@ -227,8 +231,12 @@ class World(ABC):
         return self.run("kubectl", "--kubeconfig", str(self.kubeconfig), *arguments, check=check, stdin=stdin)
 
     def json(self, *arguments: str) -> Any:
-        """Return what kubectl gets, as JSON."""
-        return json.loads(self.kubectl("get", *arguments, "-o", "json").out)
+        """Return what kubectl gets as the cluster's administrator, as JSON; a refusal fails."""
+        if not (path := path_of(arguments)):
+            return json.loads(self.kubectl("get", *arguments, "-o", "json").out)
+        if self.kubeconfig not in self._readers:
+            self._readers[self.kubeconfig] = Reader(self.kubeconfig)
+        return self._readers[self.kubeconfig].get(path)
 
     def submit(self, manifest: dict[str, Any], *flags: str) -> None:
         """Let kubectl apply an object."""
