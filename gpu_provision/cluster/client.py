@@ -181,33 +181,32 @@ class Cluster(Connection):
         query = [("fieldManager", manager), ("fieldValidation", "Strict")]
         query += [("dryRun", "All")] if dry_run else []
         query += [("force", "true")] if take_back else []
-        for _ in range(_STATUS_CHANGES):
-            try:
-                return self._applied(manifest, query)
-            except Outdated:
-                current = self._with_another_status(manifest)
-                if current is None:
-                    raise
-                manifest = current
-        return self._applied(manifest, query)
-
-    def _applied(self, manifest: Manifest, query: Sequence[tuple[str, str]]) -> Applied:
-        ref = ref_of(manifest)
-        path = path_of(ref)
-        response = self._send("PATCH", path, f"{ref}", body=manifest, query=query, content_type=_APPLY_PATCH)
+        response = self._patch(ref_of(manifest), manifest, query, _APPLY_PATCH)
         warnings = tuple(response.headers.getlist("Warning")) if "Warning" in response.headers else ()
         return Applied(json.loads(response.data), response.status == _CREATED, warnings)
 
-    def _with_another_status(self, manifest: Manifest) -> Manifest | None:
-        """Return the manifest for the object's present version; None if more than its status has changed."""
-        live = self.get(ref_of(manifest))
-        generation = manifest["metadata"].get("generation")
-        if live is None or generation is None or live["metadata"].get("generation") != generation:
+    def _patch(
+        self, ref: ObjectRef, body: Manifest, query: Sequence[tuple[str, str]], content_type: str, *, part: str = ""
+    ) -> Any:
+        path = f"{path_of(ref)}/{part}" if part else path_of(ref)
+        send = partial(self._send, "PATCH", path, str(ref), query=query, content_type=content_type)
+        for _ in range(_STATUS_CHANGES):
+            try:
+                return send(body=body)
+            except Outdated:
+                current = self._with_another_status(ref, body)
+                if current is None:
+                    raise
+                body = current
+        return send(body=body)
+
+    def _with_another_status(self, ref: ObjectRef, body: Manifest) -> Manifest | None:
+        """Return what is to be written for the object's present version; None if more than its status has changed."""
+        looked_at = body.get("metadata", {})
+        live = self.get(ref) if "generation" in looked_at else None
+        if live is None or live["metadata"].get("generation") != looked_at["generation"]:
             return None
-        return {
-            **manifest,
-            "metadata": {**manifest["metadata"], "resourceVersion": live["metadata"]["resourceVersion"]},
-        }
+        return {**body, "metadata": {**looked_at, "resourceVersion": live["metadata"]["resourceVersion"]}}
 
     def label(self, ref: ObjectRef, uid: str, labels: Mapping[str, str | None]) -> Manifest:
         """Set labels of an existing object and remove those that are None; ``uid`` guards against a namesake."""
@@ -217,11 +216,11 @@ class Cluster(Connection):
         """Merge a change into an existing object; None removes. Raises Outdated if it holds another version or uid.
 
         Args:
+            change: With a generation beside a resourceVersion, as with `apply`.
             part: The subresource to write to, such as ``status``.
         """
         query = [("fieldManager", FIELD_MANAGER)]
-        path = f"{path_of(ref)}/{part}" if part else path_of(ref)
-        response = self._send("PATCH", path, str(ref), body=change, query=query, content_type=_MERGE_PATCH)
+        response = self._patch(ref, dict(change), query, _MERGE_PATCH, part=part)
         return dict(json.loads(response.data))
 
     def eviction_version(self) -> str:

@@ -121,8 +121,7 @@ def declare(cluster: Cluster, resource: Resource, *, force: bool, back_to: int =
         return resource.live
     live = resource.live
     if force and (gone := without_unsaid(live["spec"], resource.wanted["spec"])):
-        version = {"resourceVersion": live["metadata"]["resourceVersion"]}
-        live = cluster.merge(ref_of(live), {"metadata": version, "spec": gone})
+        live = cluster.merge(ref_of(live), {"metadata": _version(live), "spec": gone})
     after = _written(cluster, resource.wanted, live, force=force, back_to=back_to, later=1)
     if back_to and after["metadata"]["generation"] == live["metadata"]["generation"]:  # nothing was left to change
         after = _written(cluster, resource.wanted, after, force=force, back_to=back_to, later=0)
@@ -140,8 +139,12 @@ def _written(  # noqa: PLR0913 - the same twice
 
 def _seen(wanted: Manifest, live: Manifest) -> Manifest:
     """Return what is wanted of exactly the object that was looked at."""
-    seen = {key: live["metadata"][key] for key in ("resourceVersion", "generation") if key in live["metadata"]}
-    return {**wanted, "metadata": {**wanted["metadata"], **seen}}
+    return {**wanted, "metadata": {**wanted["metadata"], **_version(live)}}
+
+
+def _version(live: Manifest) -> Manifest:
+    """Return what a write carries that is about what was looked at, whatever its status says by then."""
+    return {key: live["metadata"][key] for key in ("resourceVersion", "generation") if key in live["metadata"]}
 
 
 def _applied(cluster: Cluster, wanted: Manifest, *, dry_run: bool, force: bool) -> Manifest:

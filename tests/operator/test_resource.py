@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from gpu_provision.cluster.client import Cluster
+from gpu_provision.cluster.errors import Outdated
 from gpu_provision.inventory import load
 from gpu_provision.model.cluster import ref_of
 from gpu_provision.model.inventory import Inventory
-from gpu_provision.operator.resource import declare, look
+from gpu_provision.operator.resource import Resource, declare, look
 from gpu_provision.operator.stack import back_to_of
 from tests.operator.served import SANDBOX
 
@@ -49,3 +52,24 @@ def test_what_brings_an_earlier_run_back_says_so_until_something_else_is_declare
     without = look(by_flux, NOW, force=True)
     assert without is not None
     assert back_to_of(declare(by_flux, without, force=True, back_to=6)) == 6
+
+
+def test_a_controller_may_tell_its_status_between_the_look_and_the_write(by_flux: Cluster) -> None:
+    """Also where something is taken out that the inventory does not say. Who changes the spec is not written over."""
+
+    def looked() -> Resource:
+        found = look(by_flux, _stopping_after(7), force=True)
+        assert found is not None
+        return found
+
+    with_more = {"rollout": {"stop_after_failures": 2}, "history": {"keep": 5}}
+    before = by_flux.merge(ref_of(looked().live), {"spec": with_more})
+    resource = looked()
+    by_flux.merge(ref_of(before), {"status": {"observedGeneration": 1}}, part="status")
+    assert "keep" not in declare(by_flux, resource, force=True)["spec"].get("history", {})
+
+    by_flux.merge(ref_of(before), {"spec": with_more})
+    resource = looked()
+    by_flux.merge(ref_of(before), {"spec": {"rollout": {"stop_after_failures": 4}}})
+    with pytest.raises(Outdated):
+        declare(by_flux, resource, force=True)
