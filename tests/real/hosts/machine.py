@@ -21,6 +21,8 @@ _OVMF = Path("/usr/share/OVMF")
 _BOARD = "usb=off,memory-backend=ram"  # by file descriptor: QEMU tells its PCI functions' process of the memory
 _SECURE = ("OVMF_CODE_4M.ms.fd", "OVMF_VARS_4M.ms.fd")
 T4 = "10de:1eb8:0302"
+# Of QEMU's user network, which ends at the machine.
+_NETWORK, _GATEWAY, _GUEST = "10.0.2.0/24", "10.0.2.2", "10.0.2.15"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,21 +66,23 @@ class Link:
         address: Where its SSH is.
         port: And at which port.
         netdev: What QEMU connects its network card to.
-        kernel: What its kernel is told about its network; without anything it asks for an address.
+        kernel: What it is told about its network. It never asks for an address: on a busy machine systemd-networkd 252
+            begins to, twice, and gives up for good: ``Failed to configure DHCPv4 client: Device or resource busy``.
         network: What to put before a command of ours that shall reach it.
     """
 
     address: str
     port: int
     netdev: str
-    kernel: str = ""
+    kernel: str
     network: tuple[str, ...] = ()
 
     @classmethod
     def loopback(cls) -> Link:
         """Return a link to a free port of loopback, by which the machine reaches nobody."""
         port = free_port()
-        return cls("127.0.0.1", port, f"user,id=net,restrict=on,hostfwd=tcp:127.0.0.1:{port}-:22")
+        netdev = f"user,id=net,restrict=on,net={_NETWORK},hostfwd=tcp:127.0.0.1:{port}-{_GUEST}:22"
+        return cls("127.0.0.1", port, netdev, f"ip={_GUEST}::{_GATEWAY}:255.255.255.0::eth0:off")
 
     @property
     def proxy(self) -> str:
@@ -167,7 +171,7 @@ def _qemu(image: Image, folder: Path, link: Link, hardware: Hardware) -> list[st
     processor = ["-accel", "tcg,thread=multi", "-cpu", "qemu64,+rdrand", "-smp", "2"]
     ram = f"memory-backend-memfd,id=ram,size={hardware.memory},share=on"
     memory = ["-m", hardware.memory, "-object", ram]
-    told = " ".join(filter(None, (_KERNEL_COMMAND_LINE, link.kernel)))
+    told = f"{_KERNEL_COMMAND_LINE} {link.kernel}"
     kernel = ["-kernel", str(image.kernel), "-initrd", str(image.initrd), "-append", told]
     card = ["-netdev", link.netdev, "-device", "virtio-net-pci,netdev=net,romfile="]
     bmc = ["-device", "ipmi-bmc-sim,id=bmc", "-device", "isa-ipmi-kcs,bmc=bmc"] if hardware.bmc else []
