@@ -42,10 +42,10 @@ class Reader:
 
 def path_of(arguments: Sequence[str]) -> str | None:
     """Return the path of what `kubectl get` asks for with these arguments; None for what is not in the table."""
-    asked = _parser().parse_args(arguments)
+    asked, others = _parser().parse_known_intermixed_args(arguments)
     kind = asked.kind.removesuffix("s")
     base = _NAMESPACED.get(kind) or _OF_THE_CLUSTER.get(kind)
-    if base is None:
+    if base is None or others:
         return None
     is_in_one = kind in _NAMESPACED and not asked.all_namespaces
     place = f"{base}/namespaces/{asked.namespace}" if is_in_one else base
