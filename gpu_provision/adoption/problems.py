@@ -10,6 +10,7 @@ from gpu_provision.adoption.found import Found
 from gpu_provision.adoption.policy import Note, notes
 from gpu_provision.model.cluster import Context, Manifest, ref_of
 from gpu_provision.model.findings import Finding, Severity
+from gpu_provision.planning.owners import is_ours, owners, writers_of
 from gpu_provision.rollout.states import STATE, UpgradeState
 
 _AT_REST = frozenset({UpgradeState.UNKNOWN.value, UpgradeState.DONE.value})
@@ -72,6 +73,7 @@ def _upgrading(found: Found) -> Iterator[Finding]:
         node["metadata"]["name"]: state
         for node in found.nodes
         if (state := (node["metadata"].get("labels") or {}).get(STATE, "")) not in _AT_REST
+        and not _is_of_a_rollout_of_ours(node)
     }
     if states:
         yield Finding(
@@ -81,6 +83,11 @@ def _upgrading(found: Found) -> Iterator[Finding]:
             evidence="; ".join(f"{node}: {state}" for node, state in sorted(states.items())[:_MOST_NODES]),
             fix=f"wait until the label {STATE} of every node says upgrade-done, or repair the nodes that failed",
         )
+
+
+def _is_of_a_rollout_of_ours(node: Manifest) -> bool:
+    """Whether the state is what an adoption left that was killed in its rollout: whoever comes after it goes on."""
+    return is_ours(writers_of(f'metadata.labels."{STATE}"', owners(node)))
 
 
 def _installed_otherwise(found: Found) -> Iterator[Finding]:

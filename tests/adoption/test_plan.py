@@ -100,6 +100,16 @@ def test_a_driver_upgrade_under_way_stands_against_it(tmp_path: Path, state: str
     assert against(done) == {"GP361"}
 
 
+@pytest.mark.parametrize(("manager", "codes"), [("gpu-provision", set[str]()), ("gpu-operator", {"GP361"})])
+def test_a_rollout_of_an_adoption_that_was_killed_does_not(tmp_path: Path, manager: str, codes: set[str]) -> None:
+    """The operator is stopped by then, so nobody else would end it."""
+    state = "nvidia.com/gpu-driver-upgrade-state"
+    left = node(**{state: "pod-restart-required"})
+    fields = {"f:metadata": {"f:labels": {f"f:{state}": {}}}}
+    left["metadata"]["managedFields"] = [{"manager": manager, "operation": "Update", "fieldsV1": fields}]
+    assert against(adopted(tmp_path, found(nodes=(left,)))) == codes
+
+
 @pytest.mark.parametrize(
     ("changes", "inventory", "code"),
     [
