@@ -13,17 +13,25 @@ _BEFORE_START = frozenset({
     "NetworkNotReady",
 })  # fmt: skip
 _AFTER_START = frozenset({"FailedPostStartHook", "Unhealthy"})
+_AT_ITS_END = frozenset({"FailedKillPod", "FailedPreStopHook"})
 
 
 def telling(pod: Manifest, events: Iterable[Manifest]) -> tuple[str, ...]:
     """Return the events that say why a pod is not ready, as ``<reason>: <message>``; the latest is the last.
 
-    Once a container has started, what had kept the pod from starting is history.
+    Once a container has started, what had kept the pod from starting is history. The probes of a pod that is to go fail
+    because it goes: what counts is what keeps it.
     """
-    reasons = _AFTER_START if pods.has_started(pod) else _BEFORE_START
+    reasons = _reasons(pod)
     found = sorted((event for event in events if event.get("reason") in reasons), key=_time)
     lines = (f"{event['reason']}: {' '.join(event.get('message', '').split())}" for event in found)
     return tuple(dict.fromkeys(lines))
+
+
+def _reasons(pod: Manifest) -> frozenset[str]:
+    if pod["metadata"].get("deletionTimestamp"):
+        return _AT_ITS_END
+    return _AFTER_START if pods.has_started(pod) else _BEFORE_START
 
 
 def _time(event: Manifest) -> str:

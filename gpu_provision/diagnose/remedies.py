@@ -147,6 +147,16 @@ _TABLE: tuple[tuple[str, Remedy], ...] = (
         ),
     ),
     (
+        r"previous pod is still terminating|FailedKillPod|FailedPreStopHook",
+        Remedy(
+            "GP500",
+            "the previous pod does not end",
+            "kubectl describe pod says since when it is to go, and what keeps it: a finalizer, a program that outlives "
+            "its grace period, or a container runtime that cannot end it (journalctl -u kubelet -u containerd). "
+            "The next one starts when it is gone; run again then",
+        ),
+    ),
+    (
         r"NFD sees no NVIDIA device",
         Remedy(
             "GP505",

@@ -34,6 +34,13 @@ def test_what_kept_a_pod_from_starting_is_history_once_it_has_started() -> None:
     assert telling(pod(crashed), events[:1]) == ()
 
 
+def test_a_pod_that_is_to_go_is_told_by_what_keeps_it() -> None:
+    """Its probes fail since it goes."""
+    events = [event("Unhealthy", "Liveness probe failed: i/o timeout"), event("FailedKillPod", "no such task")]
+    going = {**pod(RUNNING), "metadata": {"name": "p", "deletionTimestamp": "2026-11-21T04:00:01Z"}}
+    assert telling(going, events) == ("FailedKillPod: no such task",)
+
+
 def test_the_latest_is_the_last_and_a_repeated_one_is_told_once() -> None:
     late = event("Unhealthy", "late", "2026-11-21T04:00:02Z")
     of_new_kind = {"reason": "Unhealthy", "message": "first\nof two", "eventTime": "2026-11-21T04:00:01.5Z"}
@@ -49,6 +56,7 @@ def test_the_latest_is_the_last_and_a_repeated_one_is_told_once() -> None:
         ("container has runAsNonRoot and image will run as root", "the image runs as root"),
         ("container's runAsUser breaks non-root policy", "the image runs as root"),
         ("Unhealthy: Readiness probe failed: HTTP probe failed with statuscode: 404", "its probe fails"),
+        ("the previous pod is still terminating (not ready after 25 s)", "the previous pod does not end"),
     ],
 )
 def test_what_the_kubelet_says_has_a_remedy(line: str, cause: str) -> None:
