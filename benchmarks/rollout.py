@@ -29,7 +29,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Self
@@ -73,6 +73,33 @@ class Times:
         return (self.loaded - self.cleared) + (self.proven - self.asked)
 
 
+Take = Callable[..., None]
+"""Takes an object, the time, and ``is_gone``."""
+
+
+def follow(cluster: Cluster, kind: Kind, version: str, take: Take, is_over: threading.Event) -> None:
+    """Take every event from a version on, in a thread that ends with its stream once it is over.
+
+    On a busy machine a stream may break: then what there is now has to do.
+    """
+
+    def follow_on(version: str) -> None:
+        while not is_over.is_set():
+            with contextlib.suppress(ProvisionError):
+                for event in cluster.watch(kind, version):
+                    if event.type != "BOOKMARK":
+                        take(event.object, time.monotonic(), is_gone=event.type == "DELETED")
+                    version = event.object["metadata"]["resourceVersion"]
+            with contextlib.suppress(ProvisionError):
+                listing = cluster.list(kind, patience=0.0)
+                for item in listing.items:
+                    take(item, time.monotonic(), is_gone=False)
+                version = listing.resource_version
+            is_over.wait(1.0)
+
+    threading.Thread(target=follow_on, args=(version,), daemon=True).start()
+
+
 @dataclass
 class Watcher:
     """Follows nodes and pods of a cluster, and notes when what happened on each node."""
@@ -88,27 +115,12 @@ class Watcher:
             listing = self.cluster.list(kind)
             if kind.kind == "Pod":
                 self._old = {pod["metadata"]["uid"] for pod in listing.items}
-            threading.Thread(target=self._follow, args=(kind, listing.resource_version, take), daemon=True).start()
+            follow(self.cluster, kind, listing.resource_version, take, self._is_over)
         return self
 
     def __exit__(self, *_: object) -> None:
         """Let the threads end with their streams."""
         self._is_over.set()
-
-    def _follow(self, kind: Kind, version: str, take: Any) -> None:
-        """Take every event. On a busy machine a stream may break: then what there is now has to do."""
-        while not self._is_over.is_set():
-            with contextlib.suppress(ProvisionError):
-                for event in self.cluster.watch(kind, version):
-                    if event.type != "BOOKMARK":
-                        take(event.object, time.monotonic(), is_gone=event.type == "DELETED")
-                    version = event.object["metadata"]["resourceVersion"]
-            with contextlib.suppress(ProvisionError):
-                listing = self.cluster.list(kind, patience=0.0)
-                for item in listing.items:
-                    take(item, time.monotonic(), is_gone=False)
-                version = listing.resource_version
-            self._is_over.wait(1.0)
 
     def of(self, node: str) -> Times:
         """Return what happened on a node so far."""
@@ -139,11 +151,16 @@ def _is_ready(status: Mapping[str, Any]) -> bool:
     return any(each["type"] == "Ready" and each["status"] == "True" for each in status.get("conditions") or ())
 
 
+def gpu_nodes(name: str, count: int) -> dict[str, Any]:
+    """Return the entry of a fleet file for so many GPU nodes with a label of their own."""
+    return {"name": name, "count": count, "gpu": {"model": "Tesla T4", "count": 1}, "labels": {"fleet": "gpu"}}
+
+
 @contextlib.contextmanager
 def world_of(count: int, folder: Path, *, real: bool) -> Iterator[World]:
     """Yield a world of so many GPU nodes at their natural speed."""
-    gpus = {"name": "gpu-{:04}", "count": count, "gpu": {"model": "Tesla T4", "count": 1}}
-    fleet = {"nodes": [{"name": "control-1", "roles": ["control-plane"]}, gpus], "timings": {"speed": 1}}
+    nodes = [{"name": "control-1", "roles": ["control-plane"]}, gpu_nodes("gpu-{:04}", count)]
+    fleet = {"nodes": nodes, "timings": {"speed": 1}}
     with contextlib.ExitStack() as ended:
         if real:
             if reason := missing():

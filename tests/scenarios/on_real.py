@@ -76,7 +76,7 @@ class RealWorld(World):
         """Write the files, attach the nodes and bind the user's role; ``fleet`` changes the default fleet."""
         super().__init__(folder, "real", default_fleet(**fleet))
         self._cluster, self._attached = cluster, contextlib.ExitStack()
-        self.kubeconfig = cluster.kubeconfig
+        self.kubeconfig, self.node_flags = cluster.kubeconfig, cluster.node_flags
         document = yaml.safe_load(self.inventory.read_text())
         document["cluster"] = {"kubeconfig": str(cluster.account), "context": "real"}
         document["host_prerequisites"] = {"enabled": False}
@@ -143,7 +143,7 @@ class RealWorld(World):
         command = [sys.executable, "-m", "gpu_provision.sandbox.nodes", "--kubeconfig", str(self.kubeconfig)]
         log = self._cluster.directory / "nodes.log"
         environment = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
-        command += ["--fleet", str(self.fleet), *self._cluster.node_flags]
+        command += ["--fleet", str(self.fleet), *self.node_flags]
         with process(log, command, environment=environment) as nodes:
             self.until(lambda: nodes.poll() is not None or b"are registered" in log.read_bytes())
             assert nodes.poll() is None, log.read_text()

@@ -52,9 +52,11 @@ class World(ABC):
 
     Attributes:
         forge: Runs commands of gpu-provision that begin at once; None for processes from their start.
+        node_flags: What simulated nodes that are attached to the cluster are told beside its kubeconfig.
     """
 
     forge: Forge | None = None
+    node_flags: tuple[str, ...] = ()
 
     def __init__(self, folder: Path, name: str, fleet: dict[str, Any]) -> None:
         """Write the inventory, pyinfra's script beside it, and the fleet; nothing runs yet.
