@@ -40,7 +40,7 @@ demo: $(STAMP) ## A GPU stack on a simulated cluster, in about a minute, without
 
 # Many tests wait for a simulated cluster: three workers on two cores, and so on. Those of a file may share one.
 test: $(STAMP) ## Run the tests
-	@python -m pytest -q -n $$(( $$(nproc) * 3 / 2 )) --dist loadfile $(TESTS)
+	@python -m pytest -q -n $$(( $$(nproc) * 3 / 2 )) --dist loadfile --no-loadscope-reorder --durations=10 $(TESTS)
 
 test-contract: $(STAMP) ## The API that we rely on: the sandbox's and a real one's
 	@[ -n "$${GPU_PROVISION_TEST_KUBECONFIG:-}" ] \
@@ -50,7 +50,8 @@ test-contract: $(STAMP) ## The API that we rely on: the sandbox's and a real one
 test-real: $(STAMP) ## Everything on a real Kubernetes, down to real pods; as root
 	@[ "$$(id -u)" -eq 0 ] || { printf '%s\n' $(NEEDS_ROOT); exit 1; }
 	@python -m tests.real.binaries
-	@python -m pytest -q -m real -n 2 --dist loadfile $(TESTS)
+	@given=$${GPU_PROVISION_TEST_KUBECONFIG:+0}; \
+	python -m pytest -q -m real -n $${given:-2} --dist loadfile --no-loadscope-reorder $(TESTS)
 
 test-hosts: $(STAMP) ## The host phase over SSH, on virtual machines and on hosts by the dozen; as root
 	@python -m tests.real.hosts
@@ -80,7 +81,8 @@ clean: ## Remove what was made here; a running sandbox is ended first
 	@[ ! -x $(BIN)/gpu-provision ] || $(BIN)/gpu-provision sandbox down || true
 	@rm -rf $(VENV) build dist ./*.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .gpu-provision
 
-# Installed again only when pyproject.toml changed; pip speaks only if it fails.
+# Installed again only when pyproject.toml changed; pip speaks only if it fails, and leaves compiling to Python, which
+# compiles what is imported: an eighth of it.
 $(STAMP): pyproject.toml
 	@command -v $(PYTHON) >/dev/null || { echo 'Python is missing. On Debian: apt-get install python3 python3-venv'; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -89,6 +91,6 @@ $(STAMP): pyproject.toml
 	  || { echo 'The venv module is missing. On Debian: apt-get install python3-venv'; exit 1; }
 	@echo 'Installing into $(VENV) ...'
 	@log=$$(mktemp); trap 'rm -f "$$log"' EXIT; \
-	{ $(PYTHON) -m venv $(VENV) && $(BIN)/python -m pip install --disable-pip-version-check -e '.[dev]'; } >"$$log" 2>&1 \
+	{ $(PYTHON) -m venv $(VENV) && $(BIN)/python -m pip install --disable-pip-version-check --no-compile -e '.[dev]'; } >"$$log" 2>&1 \
 	  || { cat "$$log"; exit 1; }
 	@touch $@

@@ -1,4 +1,4 @@
-"""Runs a command so that a private directory is all it sees and changes: namespaces, by util-linux's unshare.
+"""Runs a command so that a private directory is all it sees and changes, by Linux namespaces.
 
 The system's programs and libraries are bound into that directory, read-only where the caller is root;
 everything else in it (/etc, /run, /proc, /sys, /lib/modules, /boot ...) belongs to the simulated host.
@@ -7,8 +7,8 @@ everything else in it (/etc, /run, /proc, /sys, /lib/modules, /boot ...) belongs
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from functools import cache
@@ -28,34 +28,16 @@ DRIVER_FILES = ("lib*/libnvidia-ml.so.*", "lib/*/libnvidia-ml.so.*", "lib/*/nvid
 
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 
-_PROGRAMS = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-_ENVIRONMENT = (f"PATH=/.sandbox/bin:{_PROGRAMS}", "HOME=/root", "USER=root", "LOGNAME=root", "LC_ALL=C")
-
-# $0 is the host's directory, $1 the command. One `mount` makes all mounts: a process for each would cost more
-# than all the rest.
-_ENTER = (
-    'mount --all --fstab "$0/.sandbox/fstab" && '
-    f'exec {{drop}}chroot "$0" /usr/bin/env -i {" ".join(_ENVIRONMENT)} /bin/sh -c "cd /root; $1"'
-)
-_ENTER_AS_ROOT = _ENTER.format(drop="setpriv --bounding-set -sys_boot,-sys_module,-sys_time,-sys_rawio -- ")
-_ENTER_AS_USER = _ENTER.format(drop="")
-
-_HOW = (("unshare", "--mount"), ("unshare", "--map-root-user", "--mount"))
+_ENTER = Path(__file__).with_name("enter.py")
 
 
-def _attempts() -> tuple[tuple[str, ...], ...]:
+def _attempts() -> tuple[str, ...]:
     """Return the ways to get namespaces, best first: root needs no user namespace."""
-    return _HOW if os.geteuid() == 0 else _HOW[1:]
+    return ("root", "user") if os.geteuid() == 0 else ("user",)
 
 
-def _as_root(unshare: tuple[str, ...]) -> bool:
-    return "--map-root-user" not in unshare
-
-
-def _argv(directory: Path, command: str, unshare: tuple[str, ...]) -> list[str]:
-    enter = _ENTER_AS_ROOT if _as_root(unshare) else _ENTER_AS_USER
-    path = f"PATH={os.environ.get('PATH', '')}:{_PROGRAMS}"
-    return ["env", path, *unshare, "sh", "-c", enter, str(directory), command]
+def _argv(directory: Path, command: str, way: str) -> list[str]:
+    return [sys.executable, "-IS", str(_ENTER), str(directory), way, command]
 
 
 def argv(directory: Path, command: str) -> list[str]:
@@ -76,62 +58,48 @@ def problem() -> str:
 
     Finds out by trying, once in a process: too many settings (seccomp, AppArmor, sysctl) have a say in it.
     """
-    unshare, reason = _working()
-    return "" if unshare else reason
+    way, reason = _working()
+    return "" if way else reason
 
 
 @cache
-def _working() -> tuple[tuple[str, ...], str]:
+def _working() -> tuple[str, str]:
     """Return the first way that works, else an empty one and the reason."""
-    missing = [tool for tool in ("unshare", "mount", "chroot", "env") if not _which(tool)]
-    if missing:
-        return (), f"this machine has no {' and no '.join(missing)} (util-linux, coreutils)"
     reason = ""
-    for unshare in _attempts():
-        reason = _try(unshare)
+    for way in _attempts():
+        reason = _try(way)
         if not reason:
-            return unshare, ""
-    return (), f"this machine does not let {_who()} make namespaces ({reason})"
+            return way, ""
+    return "", f"this machine does not let {_who()} make namespaces ({reason})"
 
 
 def _who() -> str:
     return "root" if os.geteuid() == 0 else "an ordinary user"
 
 
-def _which(tool: str) -> str | None:
-    return shutil.which(tool, path=f"{os.environ.get('PATH', '')}:{_PROGRAMS}")
-
-
-def _try(unshare: tuple[str, ...]) -> str:
+def _try(way: str) -> str:
     """Return why a command cannot run in this way; empty if it can."""
     with tempfile.TemporaryDirectory(prefix="gpu-provision-") as name:
         root = Path(name)
-        _prepare(root, unshare)
-        (root / "root").mkdir()
-        command = _argv(root, "exit 0", unshare)
+        _prepare(root, way)
+        command = _argv(root, "exit 0", way)
         done = subprocess.run(command, capture_output=True, check=False, stdin=subprocess.DEVNULL)  # noqa: S603 - fixed words and paths of our own
     lines = done.stderr.decode(errors="replace").strip().splitlines()
-    return (lines[0] if lines else f"exit status {done.returncode}") if done.returncode else ""
+    return (lines[-1] if lines else f"exit status {done.returncode}") if done.returncode else ""
 
 
-def _prepare(root: Path, unshare: tuple[str, ...]) -> None:
+def _prepare(root: Path, way: str) -> None:
     for name in (".sandbox", ".lib", ".proc", "dev", "etc", "lib", "proc", "sys"):
         (root / name).mkdir(parents=True, exist_ok=True)
     _mount_point(root / ".sandbox/absent")
     _compose_lib(root)
-    bound = "rbind,ro" if _as_root(unshare) else "rbind"
+    bound = "rbind,ro" if way == "root" else "rbind"
     mounts = {target: (source, options) for source, target, options in _mounts(root, bound)}
-    lines = [f"{_field(source)} {_field(target)} none {options} 0 0" for target, (source, options) in mounts.items()]
-    fstab = root / ".sandbox/fstab"
-    fresh = fstab.with_suffix(f".{os.getpid()}")
-    fresh.write_text("\n".join([*lines, ""]))
-    fresh.replace(fstab)
-
-
-def _field(path: Path) -> str:
-    """Escape a path as fstab wants it."""
-    escapes = {" ": r"\040", "\t": r"\011", "\n": r"\012", "\\": r"\134"}
-    return "".join(escapes.get(character, character) for character in str(path))
+    fields = [str(field) for target, (source, options) in mounts.items() for field in (source, target, options)]
+    table = root / ".sandbox/mounts"
+    fresh = table.with_suffix(f".{os.getpid()}")
+    fresh.write_bytes(b"".join(os.fsencode(field) + b"\0" for field in fields))
+    fresh.replace(table)
 
 
 def _mounts(root: Path, bound: str) -> Iterator[tuple[Path, Path, str]]:

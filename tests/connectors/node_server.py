@@ -156,7 +156,7 @@ def node_server() -> Iterator[NodeServer]:
 
     thread = threading.Thread(target=serve, daemon=True)
     thread.start()
-    assert ready.wait(30)
+    assert ready.wait(120)
     yield server
     loop.call_soon_threadsafe(loop.stop)
     thread.join(30)
