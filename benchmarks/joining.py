@@ -68,7 +68,11 @@ class Joins:
 
     def those_that_joined(self) -> list[Times]:
         """Return the times of those that were not there from the beginning."""
-        return [times for name, times in self.times.items() if name.startswith("late-")]
+        return [times for name, times in self.times.copy().items() if name.startswith("late-")]
+
+    def labelled(self) -> int:
+        """Return how many of them are."""
+        return sum(each.labelled < math.inf for each in self.those_that_joined())
 
 
 @contextlib.contextmanager
@@ -113,13 +117,16 @@ def brought_up(world: World) -> int:
 
 
 def measure(world: World, count: int) -> None:
-    """Let nodes join a stack, and print what came of it."""
+    """Let nodes join a stack, and print what came of it as soon as it is known."""
     controller = brought_up(world)
     used, load, asked = Use.of(controller).processor, Load.now(), len(world.requests())
     with watching(world.kubeconfig) as joins, more_nodes(world, count):
+        world.until(lambda: joins.labelled() == count, seconds=PATIENCE_SECONDS)
+        found = joins.those_that_joined()
+        print(*waits(found), sep="\n", flush=True)
         world.until(lambda: is_ready(world, FIRST + count), seconds=PATIENCE_SECONDS)
         ended, after, load = time.monotonic(), Use.of(controller), Load.now().since(load)
-    print(*waits(joins.those_that_joined(), ended), sep="\n")
+    print(f"all ready    {ended - max(each.registered for each in found):.0f} s after the last one registered")
     print(
         f"meanwhile    {(len(world.requests()) - asked) / count:.1f} requests a node; controller"
         f" {after.processor - used:.1f} s of a processor, {after.peak:.0f} MiB at most;"
@@ -128,7 +135,7 @@ def measure(world: World, count: int) -> None:
     print(f"$ kubectl get gpustacks\n{world.kubectl('get', 'gpustacks').out}")
 
 
-def waits(found: Sequence[Times], ended: float) -> Iterator[str]:
+def waits(found: Sequence[Times]) -> Iterator[str]:
     """Yield lines on what happened to nodes."""
     began, registered, seen, labelled = (
         choice(getattr(each, name) for each in found)
@@ -142,7 +149,6 @@ def waits(found: Sequence[Times], ended: float) -> Iterator[str]:
         f" slowest {max(waited):.2f})"
     )
     yield f"the last     NFD's {seen - registered:.0f} s after it registered, ours {labelled - registered:.0f} s"
-    yield f"all ready    {ended - registered:.0f} s after the last one registered"
 
 
 def main() -> None:

@@ -37,8 +37,8 @@ from typing import Any, Self
 from gpu_provision.cluster.client import Cluster, connect
 from gpu_provision.model.cluster import Kind
 from gpu_provision.model.findings import ProvisionError
-from tests.real.control_plane import control_plane, missing
-from tests.scenarios.on_real import OwnCluster, RealWorld
+from tests.real.control_plane import missing
+from tests.scenarios.on_real import RealWorld, own_cluster
 from tests.scenarios.on_sandbox import SandboxWorld
 from tests.scenarios.world import World
 
@@ -165,8 +165,7 @@ def world_of(count: int, folder: Path, *, real: bool) -> Iterator[World]:
         if real:
             if reason := missing():
                 sys.exit(reason)
-            plane = ended.enter_context(control_plane(folder / "plane"))
-            made: World = RealWorld(folder, OwnCluster(plane), **fleet)
+            made: World = RealWorld(folder, ended.enter_context(own_cluster(folder / "plane")), **fleet)
         else:
             made = SandboxWorld(folder, **fleet)
         ended.callback(made.down)

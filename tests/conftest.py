@@ -5,13 +5,38 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from xdist.scheduler import LoadFileScheduling, Scheduling
 
 from gpu_provision.sandbox import hosts
 from tests.real.kept_logs import pytest_sessionfinish, pytest_terminal_summary, pytest_testnodedown
 
 __all__ = ["pytest_sessionfinish", "pytest_terminal_summary", "pytest_testnodedown"]
+
+
+_LONGEST_FIRST = ("tests/real/node/", "tests/scenarios/")
+"""Places of tests that take minutes; for --no-loadscope-reorder, as two workers end at the same time only then."""
+
+
+class _Files(LoadFileScheduling):
+    """Gives each file to a worker as a whole; those of the real node, which share a machine, all to the same one."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return _LONGEST_FIRST[0] if nodeid.startswith(_LONGEST_FIRST[0]) else super()._split_scope(nodeid)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling | None:
+    """Use it for --dist loadfile."""
+    return _Files(config, log) if config.option.dist == "loadfile" else None
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put long tests first."""
+    items.sort(key=lambda item: not item.nodeid.startswith(_LONGEST_FIRST))
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -43,8 +68,18 @@ def checkout() -> Path:
 
 @pytest.fixture
 def sandbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Directory for the state of sandboxes; empty. Skips where no host can be simulated."""
-    if hosts.isolation_problem():
-        pytest.skip(hosts.isolation_problem())
+    """Directory for the state of sandboxes; empty."""
+    assert not hosts.isolation_problem(), hosts.isolation_problem()
     monkeypatch.setenv(hosts.DIRECTORY_VARIABLE, str(tmp_path / "state"))
     return tmp_path / "state"
+
+
+@pytest.fixture
+def without_isolation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let every Python that a test starts find that its machine makes no namespaces."""
+    folder = tmp_path / "refusing"
+    folder.mkdir()
+    reason = "this machine does not let root make namespaces (unshare: Operation not permitted)"
+    lines = ("from gpu_provision.sandbox import hosts", f"hosts.isolation_problem = lambda: {reason!r}", "")
+    (folder / "sitecustomize.py").write_text("\n".join(lines))
+    monkeypatch.setenv("PYTHONPATH", str(folder))

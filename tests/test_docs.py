@@ -19,8 +19,6 @@ PAGES = sorted(
     for folder in (".", "docs", "examples", "examples/infra-repo", "examples/operator", "examples/startup-taint")
     for path in (CHECKOUT / folder).glob("*.md")
 )
-pytestmark = pytest.mark.xdist_group("docs")  # one reader, one worker
-
 _LINK = re.compile(r"\[[^\]]*\]\((?!https?:)(?P<target>[^)#]+)[^)]*\)")
 
 

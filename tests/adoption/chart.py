@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import json
 import threading
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -72,27 +71,21 @@ def owned(policy: Manifest) -> list[Manifest]:
 def install(world: World, nodes: list[str]) -> None:
     """Do what ``helm install`` and then the operator do, and wait until every GPU can be allocated."""
     data = chart()
-    world.kubectl("create", "namespace", NAMESPACE)
-    _create(world, data["crds"], "helm")
-    world.kubectl("wait", "--for=condition=Established", "crd/clusterpolicies.nvidia.com", "--timeout=60s")
-    _create(world, _nfd_crds(), "helm")
-    _create(world, [*data["helm"], data["policy"]], "helm")
+    world.submit({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
+    world.api.create(data["crds"], "helm")
+    world.until(lambda: world.api.exists("clusterpolicies"))
+    world.api.create(_nfd_crds(), "helm")
+    world.api.create([*data["helm"], data["policy"]], "helm")
     policy = world.json("clusterpolicy", data["policy"]["metadata"]["name"])
-    _create(world, owned(policy), "gpu-operator")
-    present = ["nvidia.com/gpu.present=true", *(f"nvidia.com/gpu.deploy.{name}=true" for name in _OPERANDS)]
-    world.kubectl("label", "nodes", *nodes, *present, "nvidia.com/gpu-driver-upgrade-state=upgrade-done")
-    condition = r"--for=jsonpath={.status.allocatable.nvidia\.com/gpu}"
-    world.kubectl("wait", condition, "--timeout=110s", *(f"node/{name}" for name in nodes))
+    world.api.create(owned(policy), "gpu-operator")
+    labels = {"nvidia.com/gpu.present": "true"} | {f"nvidia.com/gpu.deploy.{name}": "true" for name in _OPERANDS}
+    world.api.label("nodes", *nodes, labels={**labels, "nvidia.com/gpu-driver-upgrade-state": "upgrade-done"})
+    world.until(lambda: all("nvidia.com/gpu" in world.json("node", name)["status"]["allocatable"] for name in nodes))
 
 
 def _nfd_crds() -> list[Manifest]:
     """Return kinds that every chart of Node Feature Discovery brings along, as it publishes them."""
     return nfd_crds.crds()
-
-
-def _create(world: World, manifests: list[Manifest], manager: str) -> None:
-    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": manifests})
-    world.kubectl("create", "--field-manager", manager, "-f", "-", stdin=text)
 
 
 class Operator:
@@ -124,9 +117,10 @@ class Operator:
 
     def _work(self) -> None:
         cluster = connect(str(self._world.kubeconfig))
-        while not self._ended.wait(_PAUSE_SECONDS):
-            with contextlib.suppress(ProvisionError):
-                self._look(cluster)
+        with contextlib.closing(self._world.api):  # this thread's connection
+            while not self._ended.wait(_PAUSE_SECONDS):
+                with contextlib.suppress(ProvisionError):
+                    self._look(cluster)
 
     def _look(self, cluster: Cluster) -> None:
         """Look once, and write what is not as the operator wants it."""
@@ -142,9 +136,9 @@ class Operator:
                 self._write("replace" if name in live else "create", wanted)
 
     def _write(self, verb: str, wanted: Manifest) -> None:
-        manager = ("--field-manager", "gpu-operator")
-        done = self._world.kubectl(verb, *manager, "-f", "-", stdin=json.dumps(wanted), check=False)
-        self.writes += [f"{verb} {wanted['metadata']['name']}"] if done.code == 0 else []
+        with contextlib.suppress(AssertionError):  # refused: another client was first
+            getattr(self._world.api, verb)([wanted], manager="gpu-operator")
+            self.writes.append(f"{verb} {wanted['metadata']['name']}")
 
 
 def _hash(item: Mapping[str, Any] | None) -> str:

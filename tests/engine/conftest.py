@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.sandbox.apiserver.conftest import Running
+from tests.sandbox.apiserver.conftest import Running, start
+
+__all__ = ["start"]
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -25,12 +26,15 @@ _FIRST = ("Namespace", "CustomResourceDefinition")
 @pytest.fixture(scope="module")
 def server(server: Running) -> Running:
     """Give an API server on which the whole stack has been applied."""
-    cluster = connect(str(server.server.kubeconfig))
+    _provision(connect(str(server.server.kubeconfig)))
+    return server
+
+
+def _provision(cluster: Cluster) -> None:
     changes = read(cluster, STACK).plan.changes
     for change in sorted(changes, key=lambda change: change.ref.kind not in _FIRST):
         if change.manifest and change.ref.kind not in {"Node", "Pod"}:
             cluster.apply(change.manifest)
-    return server
 
 
 @pytest.fixture
@@ -116,8 +120,12 @@ def test_what_is_to_be_repeated_leaves_the_record_at_once(cluster: Cluster) -> N
     assert not Validations(cluster, read(cluster, STACK)).is_due(0.0)
 
 
-def test_objects_of_another_stack_are_refused_and_what_one_that_is_gone_has_left_is_taken(cluster: Cluster) -> None:
+def test_objects_of_another_stack_are_refused_and_what_one_that_is_gone_has_left_is_taken(
+    start: Callable[..., Running],
+) -> None:
     """A removal leaves definitions, of which others may have objects: the next stack may have another name."""
+    cluster = connect(str(start().server.kubeconfig))
+    _provision(cluster)
     other = replace(STACK, name="other")
     refused = [finding for finding in read(cluster, other).plan.findings if finding.code == "GP309"]
     definitions = [finding.where for finding in refused if finding.where.startswith("CustomResourceDefinition")]

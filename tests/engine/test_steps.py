@@ -50,7 +50,7 @@ def test_a_step_is_not_started_again_before_its_effect_could_be_seen() -> None:
 
 def test_a_step_that_runs_is_not_started_beside_itself_and_is_waited_for() -> None:
     go, asked = threading.Event(), list[bool]()
-    made = steps(lambda *_, **__: asked.append(go.wait(10)))
+    made = steps(lambda *_, **__: asked.append(go.wait(120)))
     with made:
         made.start(_STEP, 0.0)
         made.start(_STEP, 2 * SEEN_SECONDS)

@@ -18,6 +18,7 @@ def reader(tmp_path: Path) -> Iterator[Reader]:
     made.close()
 
 
+@pytest.mark.real  # for kubectl
 def test_the_job_and_the_notebook_run_on_the_sandbox(reader: Reader) -> None:
     """The Job's log ends in Test PASSED; the notebook is ready, on port 30001, with one GPU."""
     told = reader.follow("examples/README.md")
@@ -51,6 +52,7 @@ def test_no_node_takes_a_pod_before_it_is_validated(reader: Reader) -> None:
     assert len(values) == 1, told
 
 
+@pytest.mark.real  # for kubectl
 def test_the_operator_keeps_a_stack_on_the_sandbox(reader: Reader) -> None:
     """Installed from files, with the controller beside the sandbox, and removed again."""
     told = reader.follow("examples/operator/README.md")

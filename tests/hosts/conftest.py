@@ -34,8 +34,7 @@ def _warm_worker(request: pytest.FixtureRequest, forge: Forge, monkeypatch: pyte
 @pytest.fixture(scope="module")
 def simulated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Where simulated hosts are, for a module's tests together."""
-    if hosts.isolation_problem():
-        pytest.skip(hosts.isolation_problem())
+    assert not hosts.isolation_problem(), hosts.isolation_problem()
     with pytest.MonkeyPatch.context() as patch:
         folder = tmp_path_factory.mktemp("hosts")
         patch.setenv(hosts.DIRECTORY_VARIABLE, str(folder))

@@ -78,7 +78,7 @@ class Diary:
         self.most = max(self.most, len(self.away))
         say(f"draining for {drain.timeout_seconds} s")
         if self.together:
-            self.together.wait(30)
+            self.together.wait(120)
         return (f"work/on-{node}",)
 
     def back(self, node: str, boot_id: str, seconds: int, say: Say) -> None:

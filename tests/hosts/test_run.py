@@ -226,16 +226,26 @@ def test_judging_reads_machines_without_gpu_too(tmp_path: Path, sandbox: Path) -
     assert not list(sandbox.rglob("gpu-provision*.conf"))
 
 
-@pytest.mark.usefixtures("sandbox")
+COUNTS_READS = """
+import os
+from gpu_provision.sandbox import isolation
+enter = isolation.argv
+def counted(directory, command):
+    if "[end]" in command:
+        with open(os.environ["READS"], "a") as log:
+            log.write("read\\n")
+    return enter(directory, command)
+isolation.argv = counted
+"""
+
+
+@pytest.mark.usefixtures("sandbox", "cold_worker")
 def test_host_is_read_once_to_look_at_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Preflight and the operations share one answer, up to what one has changed; the outcome is read in the end."""
     log = tmp_path / "reads"
-    fake = tmp_path / "bin"
-    fake.mkdir()
-    counting = f'case "$*" in *"[end]"*) echo read >>{log} ;; esac'
-    (fake / "unshare").write_text(f'#!/bin/sh\n{counting}\nexec /usr/bin/unshare "$@"\n')
-    (fake / "unshare").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{fake}:/usr/bin:/bin:/usr/sbin:/sbin")
+    (tmp_path / "sitecustomize.py").write_text(COUNTS_READS)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("READS", str(log))
     declared = inventory(tmp_path, "good-1")
     prepare(declared, dry_run=True)
     assert log.read_text().split() == ["read"]
@@ -264,14 +274,9 @@ def test_nothing_to_do_starts_nothing(tmp_path: Path, monkeypatch: pytest.Monkey
     assert prepare(inventory(tmp_path, "cpu-1", "good-1"), limit=["cpu-1"]).hosts == ()
 
 
-@pytest.mark.usefixtures("sandbox")
-def test_machine_without_isolation_leaves_the_hosts_out_with_a_warning(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("sandbox", "cold_worker", "without_isolation")
+def test_machine_without_isolation_leaves_the_hosts_out_with_a_warning(tmp_path: Path) -> None:
     """The caller goes on with the cluster."""
-    (tmp_path / "unshare").write_text("#!/bin/sh\necho 'unshare failed: Operation not permitted' >&2\nexit 1\n")
-    (tmp_path / "unshare").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     result = prepare(inventory(tmp_path, "good-1"))
     assert result.hosts == ()
     assert [finding.code for finding in result.findings] == ["GP606"]

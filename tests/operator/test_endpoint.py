@@ -21,7 +21,7 @@ def port_of(address: str, *, dead: str = "", unready: str = "") -> int:
 
 def get(address: str, port: int, path: str = "/healthz") -> str:
     place = f"[{address}]" if ":" in address else address
-    with urlopen(f"http://{place}:{port}{path}", timeout=10) as answer:
+    with urlopen(f"http://{place}:{port}{path}", timeout=60) as answer:
         return str(answer.read().decode())
 
 

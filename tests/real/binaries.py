@@ -4,7 +4,7 @@
 
 In this order: the folder that ``KUBEBUILDER_ASSETS`` names, which is then the only one, as versions do not mix; the
 compressed ones of a folder beside the checkout; what an earlier run built. Only this command builds, which takes
-minutes; tests ask with ``missing`` and ``binary``.
+minutes; tests ask with ``missing`` and ``binary``. Without names it also downloads newer clients (``clients``).
 """
 
 from __future__ import annotations
@@ -15,39 +15,29 @@ import fcntl
 import functools
 import hashlib
 import lzma
-import mmap
 import os
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from tests.real import clients
 
 VERSION = "1.20.2"
 PROGRAMS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet")
 OF_THE_MACHINE = ("etcd", "kubectl", "containerd", "runc")
-"""Come from packages; ``KUBEBUILDER_ASSETS`` may have etcd and kubectl as well."""
+"""Come from packages; ``KUBEBUILDER_ASSETS`` may have etcd as well."""
 RECIPE = Path(__file__).with_name("build_kubernetes.sh")
+COMPRESSED = Path(__file__).resolve().parents[3] / "shared" / f"kubernetes-{VERSION}"
+_UNFIT = "kube-apiserver"
+"""The compressed one dies of the first custom resource: its reflect2 is older than 1.0.2, its Go newer than 1.17."""
 _PACKAGES = {"etcd": "etcd-server", "kubectl": "kubernetes-client"}
 CACHE_VARIABLE = "GPU_PROVISION_TEST_CACHE"
-_FIXED_REFLECT2 = b"reflect2/go_above_118.go"
-"""Without this file of reflect2 1.0.2, a program built with Go 1.18 or newer dies of the first custom resource."""
-
-
-@dataclass(frozen=True, slots=True)
-class Places:
-    """Where programs may be: somebody's folder, if any; compressed ones, if the folder exists; our cache."""
-
-    assets: Path | None
-    compressed: Path
-    cache: Path
-
-    @property
-    def built(self) -> Path:
-        """What we built ourselves; a changed recipe has another folder."""
-        return self.cache / f"kubernetes-{VERSION}-{_digest(RECIPE)}"
+_user_cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gpu-provision"
+os.environ.setdefault(CACHE_VARIABLE, str(_user_cache))  # tests and their children get another XDG folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,21 +52,9 @@ class NotHereError(LookupError):
     """A program that this machine lacks."""
 
 
-def places(environment: Mapping[str, str]) -> Places:
-    """Return the places that an environment names."""
-    assets = environment.get("KUBEBUILDER_ASSETS")
-    cache = environment.get(CACHE_VARIABLE) or _cache_of_user(environment)
-    beside = Path(__file__).resolve().parents[3] / "shared" / f"kubernetes-{VERSION}"
-    return Places(Path(assets) if assets else None, beside, Path(cache))
-
-
-def _cache_of_user(environment: Mapping[str, str]) -> Path:
-    return Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gpu-provision"
-
-
-os.environ.setdefault(
-    CACHE_VARIABLE, str(_cache_of_user(os.environ))
-)  # tests and their children get another XDG folder
+def cache() -> Path:
+    """Return the folder that outlives a test run."""
+    return Path(os.environ[CACHE_VARIABLE])
 
 
 def binary(name: str) -> Path:
@@ -85,45 +63,37 @@ def binary(name: str) -> Path:
     Raises:
         NotHereError: this machine lacks it; the message says what to do.
     """
-    if reason := missing(name):
-        raise NotHereError(reason)
-    found = _find_here(name)
-    assert found, name
+    found = find(name)
+    if not found:
+        raise NotHereError(missing(name))
     return found.path
 
 
 def missing(*names: str) -> str:
     """Say why some of these programs cannot be had without a build; an empty string if all are there."""
-    here = places(os.environ)
-    return "; ".join(_why_missing(name, here) for name in names if not _find_here(name))
+    return "; ".join(_why_missing(name) for name in names if not find(name))
 
 
-def _why_missing(name: str, here: Places) -> str:
+def _why_missing(name: str) -> str:
     if name in OF_THE_MACHINE:
         return f"{name} is not installed (Debian: apt-get install {_PACKAGES.get(name, name)})"
-    if here.assets:
-        return f"KUBEBUILDER_ASSETS={here.assets} has no {name}"
+    if assets := _assets():
+        return f"KUBEBUILDER_ASSETS={assets} has no {name}"
     return f"no {name}: python -m tests.real.binaries builds it, or set KUBEBUILDER_ASSETS to a folder that has it"
 
 
-@functools.cache
-def _find_here(name: str) -> Found | None:
-    return find(name, places(os.environ))
-
-
-def find(name: str, where: Places) -> Found | None:
+def find(name: str) -> Found | None:
     """Return a program from the first place that has it."""
+    if (assets := _assets()) and (assets / name).is_file():
+        return Found(assets / name, "KUBEBUILDER_ASSETS")
     if name in OF_THE_MACHINE:
-        return _in_assets(name, where) or _on_path(name)
-    if where.assets:
-        return _in_assets(name, where)
-    return _unpacked(name, where) or _built(name, where)
+        return _on_path(name)
+    return None if assets else _unpacked(name) or _built(name)
 
 
-def _in_assets(name: str, where: Places) -> Found | None:
-    if not where.assets or not (where.assets / name).is_file():
-        return None
-    return Found(where.assets / name, "KUBEBUILDER_ASSETS")
+def _assets() -> Path | None:
+    folder = os.environ.get("KUBEBUILDER_ASSETS")
+    return Path(folder) if folder else None
 
 
 def _on_path(name: str) -> Found | None:
@@ -131,21 +101,26 @@ def _on_path(name: str) -> Found | None:
     return Found(Path(path), "PATH") if path else None
 
 
-def _built(name: str, where: Places) -> Found | None:
-    path = where.built / name
+def _built(name: str) -> Found | None:
+    path = _build_folder() / name
     return Found(path, "built earlier") if path.is_file() else None
 
 
-def _unpacked(name: str, where: Places) -> Found | None:
-    """Unpack a program once; pass over one that cannot do its work."""
-    packed = where.compressed / f"{name}.xz"
-    if not packed.is_file():
+def _build_folder() -> Path:
+    """Return the folder of what we built ourselves; a changed recipe has another one."""
+    return cache() / f"kubernetes-{VERSION}-{_digest(RECIPE)}"
+
+
+def _unpacked(name: str) -> Found | None:
+    """Unpack a program once."""
+    packed = COMPRESSED / f"{name}.xz"
+    if name == _UNFIT or not packed.is_file():
         return None
-    target = where.cache / f"kubernetes-{VERSION}-unpacked" / _digest(packed) / name
-    if not target.is_file() and not _unfit_mark(target).exists():
-        with _alone(where.cache):
+    target = cache() / f"kubernetes-{VERSION}-unpacked" / _digest(packed) / name
+    if not target.is_file():
+        with _alone():
             _unpack(packed, target)
-    return Found(target, "unpacked") if target.is_file() else None
+    return Found(target, "unpacked")
 
 
 def _unpack(packed: Path, target: Path) -> None:
@@ -153,24 +128,8 @@ def _unpack(packed: Path, target: Path) -> None:
     part = target.with_name(f"{target.name}.part")
     with lzma.open(packed) as source, part.open("wb") as made:
         shutil.copyfileobj(source, made, 1 << 20)
-    if not serves_custom_resources(part):
-        part.unlink()
-        _unfit_mark(target).touch()
-        return
     part.chmod(0o755)
     part.rename(target)
-
-
-def _unfit_mark(target: Path) -> Path:
-    return target.with_name(f"{target.name}.unfit")
-
-
-def serves_custom_resources(program: Path) -> bool:
-    """Tell whether a program is no API server, or one that survives custom resources; it was built by Go >= 1.18."""
-    if not program.name.startswith("kube-apiserver"):
-        return True
-    with program.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        return content.find(_FIXED_REFLECT2) >= 0
 
 
 @functools.cache
@@ -180,35 +139,35 @@ def _digest(file: Path) -> str:
 
 
 @contextlib.contextmanager
-def _alone(cache: Path) -> Iterator[int]:
+def _alone() -> Iterator[int]:
     """Let one process, and who inherits this file from it, work in the cache; killed ones leave no lock."""
-    cache.mkdir(parents=True, exist_ok=True)
-    with (cache / "lock").open("w") as lock:
+    cache().mkdir(parents=True, exist_ok=True)
+    with (cache() / "lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            say(f"another run works in {cache}; this one waits for it")
+            say(f"another run works in {cache()}; this one waits for it")
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield lock.fileno()
 
 
-def build(names: Sequence[str], where: Places) -> None:
+def build(names: Sequence[str]) -> None:
     """Build programs from Debian's source package into the cache; what a killed build left is removed first.
 
     Raises:
         NotHereError: the recipe failed; it said why.
     """
-    with _alone(where.cache) as lock:
-        lacking = [name for name in names if not (where.built / name).is_file()]
+    with _alone() as lock:
+        lacking = [name for name in names if not _built(name)]
         if not lacking:
             return
-        work = where.built / "work"
+        work = _build_folder() / "work"
         shutil.rmtree(work, ignore_errors=True)
         work.mkdir(parents=True)
         try:
             _follow_recipe(work, lacking, lock)
             for name in lacking:
-                (work / "made" / name).rename(where.built / name)
+                (work / "made" / name).rename(_build_folder() / name)
         finally:
             shutil.rmtree(work, ignore_errors=True)
 
@@ -222,7 +181,7 @@ def _follow_recipe(work: Path, names: Sequence[str], lock: int) -> None:
 
 def version(program: Path) -> tuple[int, ...]:
     """Return what a program says of its version, as numbers."""
-    asked = ("version", "--client") if program.name == "kubectl" else ("--version",)
+    asked = {"kubectl": ("version", "--client"), "helm": ("version",)}.get(program.name, ("--version",))
     said = subprocess.run([program, *asked], check=True, capture_output=True, text=True).stdout
     numbers = re.search(r"(\d+)\.(\d+)\.(\d+)", said)
     assert numbers, said
@@ -241,29 +200,31 @@ def main(words: Sequence[str]) -> int:
         description=f"Find Kubernetes' programs for tests: {', '.join(PROGRAMS)}.",
         epilog="Those that are found nowhere are built, which takes about 10 minutes; see docs/testing.md.",
     )
-    parser.add_argument("programs", nargs="*", metavar="PROGRAM", help="one of these; all of them by default")
+    parser.add_argument("programs", nargs="*", metavar="PROGRAM", help="one of these; all, and clients, by default")
     names = parser.parse_args(words).programs
     if strangers := [name for name in names if name not in PROGRAMS]:
         parser.error(f"no such program: {', '.join(strangers)}")
-    where, wanted = places(os.environ), names or PROGRAMS
-    _tell_unfit(where)
-    lacking = [name for name in wanted if not find(name, where)]
-    if lacking and not where.assets:
-        try:
-            build(lacking, where)
-        except NotHereError as error:
-            say(str(error))
-            return 1
-    for name in (*wanted, *OF_THE_MACHINE):
-        found = find(name, where)
-        say(_line(name, found) if found else _why_missing(name, where))
-    return 0 if find("etcd", where) and find("kube-apiserver", where) else 1
+    try:
+        _make(names)
+    except (NotHereError, subprocess.CalledProcessError) as error:
+        say(str(error))
+        return 1
+    for name in (*(names or PROGRAMS), *OF_THE_MACHINE):
+        found = find(name)
+        say(_line(name, found) if found else _why_missing(name))
+    for name in () if names else clients.NAMES:
+        say(_line(name, Found(clients.path(cache(), name), "downloaded")))
+    return 0 if find("etcd") and find("kube-apiserver") else 1
 
 
-def _tell_unfit(where: Places) -> None:
-    packed = where.compressed / "kube-apiserver.xz"
-    if not where.assets and packed.is_file() and not _unpacked("kube-apiserver", where):
-        say(f"passed over: {packed.name} of {where.compressed} dies of custom resources (reflect2 older than 1.0.2)")
+def _make(names: Sequence[str]) -> None:
+    """Build what is found nowhere, unless KUBEBUILDER_ASSETS names the only place; without names, download clients."""
+    lacking = [name for name in names or PROGRAMS if not find(name)]
+    if lacking and not _assets():
+        build(lacking)
+    if not names:
+        with _alone():
+            clients.download(cache())
 
 
 def _line(name: str, found: Found) -> str:

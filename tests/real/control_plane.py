@@ -256,7 +256,6 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--bind", default=LOOPBACK, help="address that the API server listens on; loopback by default")
     parser.add_argument("--port", type=int, default=0, help="its port; a free one by default")
     parser.add_argument("--advertise", default="", help="address that the Service kubernetes leads to")
-    parser.add_argument("--name", action="append", default=[], help="a further name or address of the server")
     parser.add_argument(
         "--user",
         action="append",
@@ -289,8 +288,7 @@ def _user(text: str) -> tuple[str, str]:
 def main(argv: Sequence[str]) -> None:
     """Run a control plane in the foreground and print its kubeconfig's path."""
     arguments, interrupted = _arguments(argv), threading.Event()
-    names = tuple(arguments.name)
-    site = Site(arguments.bind, arguments.port, arguments.advertise, names, dict(arguments.user), dict(arguments.flag))
+    site = Site(arguments.bind, arguments.port, arguments.advertise, dict(arguments.user), dict(arguments.flag))
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with contextlib.suppress(KeyboardInterrupt), control_plane(arguments.directory, site) as plane:
         plane.authority.issue("nodes", LOOPBACK)  # for simulated nodes that somebody attaches

@@ -19,7 +19,6 @@ class Site:
         bind: An address of this machine, or 0.0.0.0.
         port: 0 for a free one.
         advertise: The address that the ``kubernetes`` Service leads to; "" for a Service that leads nowhere.
-        names: What it is called besides loopback, its Service and ``advertise``: more of its certificate.
         users: Users besides the administrator and ``gpu-provision``, with their groups, separated by commas.
         flags: Of the API server, over or beside its own.
     """
@@ -27,7 +26,6 @@ class Site:
     bind: str = LOOPBACK
     port: int = 0
     advertise: str = ""
-    names: tuple[str, ...] = ()
     users: Mapping[str, str] = field(default_factory=dict)
     flags: Mapping[str, object] = field(default_factory=dict)
 
@@ -35,7 +33,7 @@ class Site:
     def hosts(self) -> tuple[str, ...]:
         """All names and addresses of the server's certificate."""
         bound = () if self.bind in {"0.0.0.0", LOOPBACK} else (self.bind,)  # noqa: S104 - compared, not bound
-        wanted = (LOOPBACK, "localhost", SERVICE_ADDRESS, *_IN_CLUSTER, *bound, self.advertise, *self.names)
+        wanted = (LOOPBACK, "localhost", SERVICE_ADDRESS, *_IN_CLUSTER, *bound, self.advertise)
         return tuple(dict.fromkeys(name for name in wanted if name))
 
     @property

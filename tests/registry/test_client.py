@@ -118,9 +118,9 @@ def test_other_answers(registry: Registry, status: int, state: ImageState) -> No
 
 def test_nobody_there(registry: Registry) -> None:
     """A warning's worth, not a crash."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    answer = ask(f"localhost:{port}/nvidia/driver:{TAG}", "amd64")
+    with socket.socket() as deaf:  # keeps its port from others, and accepts no connection
+        deaf.bind(("127.0.0.1", 0))
+        answer = ask(f"localhost:{deaf.getsockname()[1]}/nvidia/driver:{TAG}", "amd64")
     assert answer.state is ImageState.UNREACHABLE
     assert "refused" in answer.evidence
     assert not registry.asked

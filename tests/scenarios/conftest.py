@@ -1,20 +1,22 @@
-"""One suite, two servers: every scenario runs on the sandbox, and with ``-m real`` on a real control plane."""
+"""One suite, two servers: scenarios run on the sandbox, and with ``-m real`` on a real control plane."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.real.control_plane import Site, control_plane, given, missing
-from tests.scenarios.on_given import GivenCluster
-from tests.scenarios.on_real import Cluster, OwnCluster, RealWorld
+from tests.real.control_plane import given, missing
+from tests.scenarios.on_given import given_cluster
+from tests.scenarios.on_real import Cluster, Lender, RealWorld, own_cluster
 from tests.scenarios.on_sandbox import SandboxWorld
 from tests.scenarios.warm import Forge
-from tests.scenarios.world import ADOPTER, OPERATOR, World, with_spare_nodes
+from tests.scenarios.world import World, with_spare_nodes
 
 Make = Callable[..., World]
 
@@ -28,23 +30,21 @@ def _sandbox(folder: Path, **fleet: Any) -> Iterator[SandboxWorld]:
 
 
 @contextlib.contextmanager
-def _real(folder: Path, **fleet: Any) -> Iterator[World]:
-    with _cluster(folder) as cluster, contextlib.ExitStack() as ended:
+def _real(lender: Lender, folder: Path, **fleet: Any) -> Iterator[World]:
+    with lender.lend() as cluster, contextlib.ExitStack() as ended:
         made = RealWorld(folder, cluster, **fleet)
         ended.callback(made.down)
         yield made
 
 
-@contextlib.contextmanager
-def _cluster(folder: Path) -> Iterator[Cluster]:
+def _cluster(folder: Path) -> contextlib.AbstractContextManager[Cluster]:
     kubeconfig = given()
     if kubeconfig is not None:
-        yield GivenCluster(kubeconfig, folder / "plane")
-        return
+        assert os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1") == "1", "one worker alone may use a given cluster"
+        return given_cluster(kubeconfig, folder)
     if reason := missing():
         pytest.skip(reason)
-    with control_plane(folder / "plane", Site(users={OPERATOR: "", ADOPTER: ""})) as plane:
-        yield OwnCluster(plane)
+    return own_cluster(folder)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -54,21 +54,35 @@ def _commands_begin_at_once() -> Iterator[None]:
         yield
 
 
-_OPEN = {"sandbox": _sandbox, "real": _real}
-_BOTH = ["sandbox", pytest.param("real", marks=pytest.mark.real)]
 Open = Callable[..., contextlib.AbstractContextManager[World]]
 
 
-@pytest.fixture(scope="session", params=_BOTH)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run a scenario on the sandbox and, with ``-m real``, on a real control plane; one marked real there alone."""
+    if "server" in metafunc.fixturenames:
+        is_real = any(mark.name == "real" for mark in metafunc.definition.iter_markers())
+        sandbox = [] if is_real and not os.environ.get("GPU_PROVISION_TEST_BOTH") else ["sandbox"]
+        servers = [pytest.param("real", marks=pytest.mark.real), *sandbox]  # pytest orders tests by the place in here
+        metafunc.parametrize("server", servers, indirect=True, scope="session")
+
+
+@pytest.fixture(scope="session")
 def server(request: pytest.FixtureRequest) -> str:
     """Names what worlds are of: the sandbox, or a real control plane."""
     return str(request.param)
 
 
 @pytest.fixture(scope="session")
-def opening(server: str) -> Open:
-    """Opens worlds, of the sandbox or of a real control plane."""
-    return _OPEN[server]
+def lender(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lender]:
+    """Lends this worker's real cluster."""
+    with contextlib.closing(Lender(lambda: _cluster(tmp_path_factory.mktemp("plane")))) as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+def opening(server: str, lender: Lender) -> Open:
+    """Opens worlds, of the sandbox or of a real control plane; of that, one at a time."""
+    return _sandbox if server == "sandbox" else partial(_real, lender)
 
 
 @pytest.fixture(scope="module")
@@ -97,10 +111,3 @@ def new_sandbox(tmp_path: Path) -> Iterator[Callable[..., SandboxWorld]]:
     """Makes a sandbox, for what only its API server can be made to do."""
     with contextlib.ExitStack() as opened:
         yield lambda **fleet: opened.enter_context(_sandbox(tmp_path, **fleet))
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """One worker alone fills and empties a cluster that was given."""
-    for item in items if given() is not None else ():
-        if item.get_closest_marker("real"):
-            item.add_marker(pytest.mark.xdist_group("the given cluster"))

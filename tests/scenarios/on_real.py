@@ -9,16 +9,21 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import urlsplit
 
+import pytest
 import yaml
 
 from gpu_provision.sandbox.apiserver.requestlog import Request
-from tests.real.control_plane import ControlPlane, process
-from tests.scenarios.world import CHECKOUT, World, default_fleet
+from tests.real import kept_logs
+from tests.real.control_plane import ControlPlane, Site, control_plane, process
+from tests.scenarios.emptying import Bare
+from tests.scenarios.world import ADOPTER, CHECKOUT, OPERATOR, World, default_fleet
 
 USER = "gpu-provision"
 _METHODS: Mapping[str, str] = {
@@ -30,43 +35,70 @@ _METHODS: Mapping[str, str] = {
 }
 
 
-class Cluster(Protocol):
-    """A real cluster as a world sees it.
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """A real cluster, for one world at a time.
 
     Attributes:
+        bare: Empties it.
         kubeconfig: The administrator's.
         account: The kubeconfig of somebody without rights.
         subject: What ``gpu-provision rbac`` is told to bind them.
-        directory: For the log of the simulated nodes.
         node_flags: What the simulated nodes are told beside the kubeconfig.
+        plane: The control plane, if tests started it: the audit log is theirs to read, and the programs to end.
     """
 
+    bare: Bare
     kubeconfig: Path
     account: Path
     subject: tuple[str, str]
-    directory: Path
-    node_flags: tuple[str, ...]
+    node_flags: tuple[str, ...] = ()
+    plane: ControlPlane | None = None
 
-    def kubeconfig_of(self, user: str) -> Path:
-        """The kubeconfig of somebody without rights; skip the test if nobody can be made up."""
 
-    def audit(self) -> list[Request]:
-        """Requests of the tool; skip the test if nobody keeps an audit log."""
+@contextlib.contextmanager
+def own_cluster(directory: Path) -> Iterator[Cluster]:
+    """Start a control plane."""
+    with (
+        control_plane(directory, Site(users={OPERATOR: "", ADOPTER: ""})) as plane,
+        contextlib.closing(Bare(plane.kubeconfig)) as bare,
+    ):
+        shown = plane.authority.issue("nodes", "127.0.0.1")
+        flags = "--tls-cert-file", str(shown.certificate), "--tls-private-key-file", str(shown.key)
+        yield Cluster(bare, plane.kubeconfig, plane.kubeconfig_of(USER), ("--user", USER), flags, plane)
 
-    def server_pid(self) -> int:
-        """The API server's process; skip the test if it is not ours to touch."""
 
-    def kill_server(self) -> None:
-        """End the API server."""
+class Lender:
+    """Lends a cluster to one world at a time, and empties it afterwards.
 
-    def start_server(self) -> None:
-        """Start it again."""
+    A control plane of which a world has ended a program, and a cluster that does not get empty, are not lent again.
+    """
 
-    def kill_store(self) -> None:
-        """End what keeps the API server's objects."""
+    def __init__(self, make: Callable[[], contextlib.AbstractContextManager[Cluster]]) -> None:
+        """Start nothing yet."""
+        self._make, self._running, self._is_lent = make, contextlib.ExitStack(), False
+        self._free: Cluster | None = None
 
-    def start_store(self) -> None:
-        """Start it again, with all that it kept."""
+    def close(self) -> None:
+        """End the cluster, if there is one."""
+        self._running.close()
+
+    @contextlib.contextmanager
+    def lend(self) -> Iterator[Cluster]:
+        """Lend an empty cluster."""
+        assert not self._is_lent, "there is one real cluster, and another world has it"
+        cluster = self._free or self._running.enter_context(self._make())
+        programs = list(cluster.plane.programs.values()) if cluster.plane else []
+        self._free, self._is_lent = None, True
+        try:
+            yield cluster
+            if all(program.poll() is None for program in programs):
+                cluster.bare.restore()
+                self._free = cluster
+        finally:
+            self._is_lent = False
+            if self._free is None:
+                self._running.close()
 
 
 class RealWorld(World):
@@ -75,7 +107,9 @@ class RealWorld(World):
     def __init__(self, folder: Path, cluster: Cluster, **fleet: Any) -> None:
         """Write the files, attach the nodes and bind the user's role; ``fleet`` changes the default fleet."""
         super().__init__(folder, "real", default_fleet(**fleet))
+        kept_logs.remember(folder)
         self._cluster, self._attached = cluster, contextlib.ExitStack()
+        self._audit = AuditLog(cluster.plane.audit_log) if cluster.plane else None
         self.kubeconfig, self.node_flags = cluster.kubeconfig, cluster.node_flags
         document = yaml.safe_load(self.inventory.read_text())
         document["cluster"] = {"kubeconfig": str(cluster.account), "context": "real"}
@@ -95,12 +129,12 @@ class RealWorld(World):
     def give_rights(self, *options: str) -> tuple[str, ...]:
         """Give them to the user that every run is of."""
         rights = self.cli("rbac", "-i", str(self.inventory), *options, *self._cluster.subject, check=True).out
-        self.kubectl("apply", "-f", "-", stdin=rights)
+        self.submit(rights)
         return ()
 
     def kubeconfig_of(self, user: str) -> Path:
-        """A certificate for them."""
-        return self._cluster.kubeconfig_of(user)
+        """A token for them."""
+        return self._plane(f"makes the user {user} up").kubeconfig_of(user)
 
     def edited(self) -> None:
         """Bind the rights that the inventory needs now."""
@@ -108,7 +142,9 @@ class RealWorld(World):
 
     def requests(self) -> list[Request]:
         """Every request of this tool, from the audit log; one that is not answered yet is left out, a watch is not."""
-        return self._cluster.audit()
+        self._plane("reads the API server's audit log")
+        assert self._audit is not None
+        return self._audit.requests()
 
     def slow_down(self) -> None:
         """Nothing to do: a real API server and its etcd take their time."""
@@ -118,30 +154,36 @@ class RealWorld(World):
 
     def server_pid(self) -> int:
         """The process of kube-apiserver."""
-        return self._cluster.server_pid()
+        return self._plane("touches the API server's process").programs["kube-apiserver"].pid
 
     def kill_server(self) -> None:
         """End kube-apiserver; etcd, controllers and nodes go on."""
-        self._cluster.kill_server()
+        self._plane("ends the API server").stop_apiserver()
 
     def start_server(self) -> None:
         """Start kube-apiserver again."""
-        self._cluster.start_server()
+        self._plane("starts the API server").start_apiserver()
 
     def kill_everything(self) -> None:
         """Kill kube-apiserver and end etcd."""
-        self._cluster.kill_server()
-        self._cluster.kill_store()
+        self.kill_server()
+        self._plane("ends etcd").stop_etcd()
 
     def start_everything(self) -> None:
         """Start both again."""
-        self._cluster.start_store()
-        self._cluster.start_server()
+        self._plane("starts etcd").start_etcd()
+        self.start_server()
+
+    def _plane(self, what: str) -> ControlPlane:
+        """Return the control plane; skip the test if it is not the tests' own."""
+        if self._cluster.plane is None:
+            pytest.skip(f"it {what}; GPU_PROVISION_TEST_KUBECONFIG names a cluster that was not started here")
+        return self._cluster.plane
 
     @contextlib.contextmanager
     def _attached_nodes(self) -> Iterator[None]:
         command = [sys.executable, "-m", "gpu_provision.sandbox.nodes", "--kubeconfig", str(self.kubeconfig)]
-        log = self._cluster.directory / "nodes.log"
+        log = self.folder / "nodes.log"
         environment = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
         command += ["--fleet", str(self.fleet), *self.node_flags]
         with process(log, command, environment=environment) as nodes:
@@ -150,54 +192,16 @@ class RealWorld(World):
             yield
 
 
-class OwnCluster:
-    """A control plane that a test started: its audit log is read and its API server ended as tests need it."""
-
-    def __init__(self, plane: ControlPlane) -> None:
-        """Read nothing yet."""
-        self.kubeconfig, self.account, self.directory = plane.kubeconfig, plane.kubeconfig_of(USER), plane.directory
-        self.subject = ("--user", USER)
-        self._plane, self._log = plane, _AuditLog(plane.audit_log)
-        shown = plane.authority.issue("nodes", "127.0.0.1")
-        self.node_flags: tuple[str, ...]
-        self.node_flags = "--tls-cert-file", str(shown.certificate), "--tls-private-key-file", str(shown.key)
-
-    def kubeconfig_of(self, user: str) -> Path:
-        """A certificate of the control plane's own authority."""
-        return self._plane.kubeconfig_of(user)
-
-    def audit(self) -> list[Request]:
-        """Requests of the tool."""
-        return self._log.requests()
-
-    def server_pid(self) -> int:
-        """The process of kube-apiserver."""
-        return self._plane.programs["kube-apiserver"].pid
-
-    def kill_server(self) -> None:
-        """End kube-apiserver."""
-        self._plane.stop_apiserver()
-
-    def start_server(self) -> None:
-        """Start kube-apiserver again."""
-        self._plane.start_apiserver()
-
-    def kill_store(self) -> None:
-        """End etcd."""
-        self._plane.stop_etcd()
-
-    def start_store(self) -> None:
-        """Start etcd again."""
-        self._plane.start_etcd()
-
-
-class _AuditLog:
-    """The requests of one user agent in an audit log that grows; each line is read once."""
+class AuditLog:
+    """The requests of one user agent in an audit log that grows, from now on; each line is read once."""
 
     def __init__(self, path: Path) -> None:
-        self._path, self._read, self._found = path, 0, dict[str, Request]()
+        """Read nothing yet."""
+        self._path, self._read, self._found = path, path.stat().st_size, dict[str, Request]()
+        self._since = datetime.now(UTC).isoformat()
 
     def requests(self) -> list[Request]:
+        """Return all that were received so far."""
         with self._path.open("rb") as log:
             log.seek(self._read)
             complete, _, _ = log.read().rpartition(b"\n")
@@ -205,7 +209,8 @@ class _AuditLog:
         for line in complete.splitlines():
             if b'"userAgent":"gpu-provision"' in line:
                 event = json.loads(line)
-                self._found[event["auditID"]] = _request(event)
+                if event["requestReceivedTimestamp"] >= self._since:  # of an earlier world, a watch ends now
+                    self._found[event["auditID"]] = _request(event)
         return list(self._found.values())
 
 

@@ -34,9 +34,7 @@ class SandboxWorld(World):
     def give_rights(self, *options: str) -> tuple[str, ...]:
         """Give them to a user besides the administrator."""
         access = self.kubeconfig_of(_USER)
-        self.kubectl(
-            "apply", "-f", "-", stdin=self.cli("rbac", "-i", str(self.inventory), *options, "--user", _USER).out
-        )
+        self.submit(self.cli("rbac", "-i", str(self.inventory), *options, "--user", _USER).out)
         return "--kubeconfig", str(access)
 
     def kubeconfig_of(self, user: str) -> Path:

@@ -19,8 +19,6 @@ from tests.answers import Answer
 from tests.scenarios.conftest import Open
 from tests.scenarios.world import ADOPTER, World
 
-pytestmark = pytest.mark.xdist_group("adoption")  # one world, one worker
-
 GPU_NODES = ["gpu-1", "gpu-2", "gpu-3"]
 KEPT = ("gpu-1", "gpu-2")
 OTHER_DRIVER = "580.126.20"
@@ -44,7 +42,7 @@ class Cluster:
     def is_given_its_rights(self) -> None:
         """Let the administrator apply what rbac prints for an adoption."""
         words = ("rbac", "-i", str(self.inventory), "--adopt", "--user", ADOPTER)
-        self.world.kubectl("apply", "-f", "-", stdin=self.world.cli(*words, check=True).out)
+        self.world.submit(self.world.cli(*words, check=True).out)
 
     def command(self, *arguments: str) -> tuple[str, ...]:
         """Return the words of gpu-provision adopt on the inventory that an earlier one wrote, with these rights."""
@@ -76,12 +74,12 @@ class Cluster:
 @pytest.fixture(scope="module")
 def cluster(opening: Open, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A cluster that the chart has provisioned, with a job on one of its GPUs, and an inventory derived from it."""
-    with opening(tmp_path_factory.mktemp("adoption"), nodes=_NODES) as world:
+    with opening(tmp_path_factory.mktemp("adoption"), nodes=_NODES, timings={"speed": 10}) as world:
         install(world, GPU_NODES)
         container = {"name": "main", "image": "busybox", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
         spec = {"nodeName": "gpu-1", "containers": [container]}
         world.submit({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "job"}, "spec": spec})
-        world.kubectl("wait", "--for=jsonpath={.status.phase}=Running", "--timeout=60s", "pod/job")
+        world.until(lambda: world.json("pod", "job")["status"].get("phase") == "Running")
         made = Cluster(world)
         arguments = ("--inventory-out", str(made.inventory), "--kubeconfig", str(world.kubeconfig))
         world.cli("adopt", *arguments, check=True)
@@ -95,7 +93,7 @@ def test_while_it_runs_the_operator_undoes_what_is_done_to_its_objects(cluster: 
     daemon_set = ("daemonset", "-n", NAMESPACE, "nvidia-driver-daemonset")
     first = cluster.world.json(*daemon_set)["metadata"]["uid"]
     with Operator(cluster.world) as operator:
-        cluster.world.kubectl("delete", "--cascade=orphan", *daemon_set)
+        cluster.world.api.delete(*daemon_set, propagationPolicy="Orphan")
         cluster.world.until(lambda: operator.writes)
         cluster.world.until(lambda: all(pod["metadata"].get("ownerReferences") for pod in driver_pods(cluster.world)))
     again = cluster.world.json(*daemon_set)["metadata"]["uid"]
@@ -129,14 +127,14 @@ def test_a_look_writes_nothing_and_tells_what_becomes_of_every_object(cluster: C
 
 def test_an_upgrade_under_way_is_waited_for(cluster: Cluster) -> None:
     """The operator has to end what it has begun: afterwards nobody would uncordon the node."""
-    cluster.world.kubectl("label", "--overwrite", "node", "gpu-2", f"{_STATE}=pod-restart-required")
+    cluster.world.api.label("node", "gpu-2", labels={_STATE: "pod-restart-required"})
     before = len(cluster.world.writes())
     refused = cluster.adopt("--yes")
     assert refused.code == 1
     assert "GP361" in refused.err
     assert "gpu-2: pod-restart-required" in refused.err
     assert len(cluster.world.writes()) == before
-    cluster.world.kubectl("label", "--overwrite", "node", "gpu-2", f"{_STATE}=upgrade-done")
+    cluster.world.api.label("node", "gpu-2", labels={_STATE: "upgrade-done"})
 
 
 @pytest.mark.real  # for the time it takes
@@ -222,4 +220,4 @@ def collect_what_names_the_policy(world: World) -> None:
     owner = {"apiVersion": "nvidia.com/v1", "kind": "ClusterPolicy", "name": "cluster-policy", "uid": "gone-for-ever"}
     metadata = {"name": "bait", "namespace": NAMESPACE, "ownerReferences": [owner]}
     world.submit({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
-    world.kubectl("wait", "--for=delete", "--timeout=60s", "-n", NAMESPACE, "configmap/bait")
+    world.until(lambda: not world.api.exists("configmap", "bait", "-n", NAMESPACE))

@@ -17,13 +17,11 @@ def test_an_edit_of_a_named_config_map_rolls_the_pods_that_read_it(new_world: Ca
     """The reference notices neither; here the plan says which pods restart."""
     world = new_world()
     world.submit({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": OPERANDS}})
-    world.kubectl(
-        "create", "configmap", "metrics", "-n", OPERANDS, "--from-literal=dcgm-metrics.csv=DCGM_FI_DEV_GPU_UTIL"
-    )
+    metrics = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "metrics", "namespace": OPERANDS}}
+    world.submit({**metrics, "data": {"dcgm-metrics.csv": "DCGM_FI_DEV_GPU_UTIL"}})
     world.settings(dcgm_exporter={"metrics_config": "metrics"})
     world.apply("--cluster-only", check=True)
-    patch = '{"data": {"dcgm-metrics.csv": "DCGM_FI_DEV_FB_USED"}}'
-    world.kubectl("patch", "configmap", "metrics", "-n", OPERANDS, "-p", patch)
+    world.submit({**metrics, "data": {"dcgm-metrics.csv": "DCGM_FI_DEV_FB_USED"}})
     plan = world.plan().text
     assert "nvidia-dcgm-exporter" in plan
     assert "restarts pods on 3 nodes" in plan
@@ -38,13 +36,13 @@ def test_a_validation_on_a_busy_node_is_put_off_and_fails_nothing(new_world: Cal
     world = new_world()
     world.apply("--cluster-only", check=True)
     world.submit(_workload("t4-1"))
-    world.kubectl("wait", "pod/training", "--for=condition=Ready", "--timeout=60s")
+    world.until(lambda: world.json("pod", "training")["status"].get("phase") == "Running")
     world.settings(device_plugin={"version": "v0.19.3"}, validator={"timeout": 4})
     run = world.apply("--cluster-only", "--json")
     assert run.code == 0, run.text
     warnings = [warning for warning in json.loads(run.out)["warnings"] if warning["code"] == "GP508"]
     assert "t4-1" in warnings[0]["what"]
-    world.kubectl("delete", "pod", "training")
+    world.api.delete("pod", "training")
     assert json.loads(world.apply("--cluster-only", "--json", check=True).out)["warnings"] == []
     pods = world.json("pods", "-n", OPERANDS, "-l", "app=nvidia-device-plugin-validation")["items"]
     assert len(pods) == 3, "validations of earlier content do not pile up"
@@ -57,6 +55,6 @@ def _exporters(world: World) -> set[str]:
 
 
 def _workload(node: str) -> dict[str, Any]:
-    container = {"name": "main", "image": "example.com/training:1", "resources": {"limits": {"nvidia.com/gpu": 1}}}
+    container = {"name": "main", "image": "example.com/training:1", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
     spec = {"containers": [container], "nodeSelector": {"kubernetes.io/hostname": node}}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "training", "namespace": "default"}, "spec": spec}

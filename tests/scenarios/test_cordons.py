@@ -16,7 +16,7 @@ _NODE = "t4-1"
 def test_a_cordon_that_was_there_first_is_there_after_everything(new_world: Make) -> None:
     """The driver manager lifts any cordon that it finds once its driver is loaded, unless evictions are not its job."""
     world = new_world()
-    world.kubectl("cordon", _NODE)
+    world.api.cordon(_NODE)
     steps = {
         "the first apply": lambda: world.apply("--cluster-only", check=True),
         "another one": lambda: world.apply("--cluster-only", check=True),
@@ -39,7 +39,7 @@ def _with_another_driver(world: World) -> None:
 
 def _without_its_driver_pod(world: World) -> None:
     of_node = ("-l", "app=nvidia-driver-daemonset", "--field-selector", f"spec.nodeName={_NODE}")
-    world.kubectl("delete", "pod", "-n", "gpu-operator-resources", *of_node)
+    world.api.delete("pod", "-n", "gpu-operator-resources", *of_node)
     world.apply("--cluster-only", check=True)
 
 

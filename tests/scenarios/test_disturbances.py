@@ -26,9 +26,9 @@ def test_pods_that_somebody_deletes_in_the_middle_come_back(new_world: Make) -> 
     world = new_world(timings={"speed": 6})
     run = world.start(*world.apply_command, "--cluster-only")
     world.until(lambda: _pods(world, "nvidia-driver-daemonset"))
-    world.kubectl("delete", "pods", "-n", OPERANDS, "-l", "app=nvidia-driver-daemonset", "--wait=false")
+    world.api.delete("pods", "-n", OPERANDS, "-l", "app=nvidia-driver-daemonset", wait=False)
     validation = world.until(lambda: _pods(world, "nvidia-driver-validation"))
-    world.kubectl("delete", "pod", "-n", OPERANDS, validation[0], "--wait=false", "--ignore-not-found")
+    world.api.delete("pod", "-n", OPERANDS, validation[0], wait=False)
     out, _ = run.communicate(timeout=300)
     assert run.returncode == 0, out
     states = {row["node"]: row["state"] for row in world.status()["nodes"]}  # one that had passed by then is on record
@@ -39,7 +39,7 @@ def test_a_daemon_set_that_somebody_deletes_in_the_middle_is_made_anew(new_world
     world = new_world(timings={"speed": 6})
     run = world.start(*world.apply_command, "--cluster-only")
     world.until(lambda: _pods(world, "nvidia-driver-validation"))
-    world.kubectl("delete", "daemonset", "-n", OPERANDS, "nvidia-dcgm-exporter")
+    world.api.delete("daemonset", "-n", OPERANDS, "nvidia-dcgm-exporter")
     out, _ = run.communicate(timeout=300)
     assert run.returncode == 0, out
     assert world.json("daemonset", "nvidia-dcgm-exporter", "-n", OPERANDS)["status"]["numberReady"] == 3
@@ -90,7 +90,7 @@ def test_a_node_that_goes_away_in_the_middle_is_named_and_the_others_are_finishe
     world = new_world(timings={"speed": 4})
     run = world.start(*world.apply_command, "--cluster-only", "--json")
     world.until(lambda: _pods(world, "nvidia-driver-daemonset"))
-    world.kubectl("delete", "node", "t4-2")
+    world.api.delete("node", "t4-2")
     out, _ = run.communicate(timeout=300)
     assert run.returncode == 1, out
     states = {row["node"]: row["state"] for row in world.status()["nodes"]}

@@ -9,8 +9,6 @@ import pytest
 
 from tests.scenarios.world import World
 
-pytestmark = pytest.mark.xdist_group("drift")  # one world, one worker
-
 OPERANDS = "gpu-operator-resources"
 EXPORTER = "nvidia-dcgm-exporter"
 
@@ -46,10 +44,9 @@ def test_without_drift_there_is_one_line(stack: World) -> None:
 
 def test_whoever_changed_something_is_named(stack: World) -> None:
     """With the time of the API server's books; a field that is pending beside it is told apart."""
-    container = stack.json("daemonset", EXPORTER, "-n", OPERANDS)["spec"]["template"]["spec"]["containers"][0]["name"]
-    stack.kubectl("set", "image", f"daemonset/{EXPORTER}", "-n", OPERANDS, f"{container}=example.com/other:1")
-    stack.kubectl("label", "node", "t4-1", "gpu-provision.io/driver=other", "--overwrite", "--field-manager=robot")
-    stack.kubectl("delete", "service", EXPORTER, "-n", OPERANDS)
+    stack.api.set_image("daemonset", EXPORTER, "-n", OPERANDS, image="example.com/other:1")
+    stack.api.label("node", "t4-1", labels={"gpu-provision.io/driver": "other"}, manager="robot")
+    stack.api.delete("service", EXPORTER, "-n", OPERANDS)
     code, found = drift(stack)
     assert code == 2
     changed = by_object(found)
@@ -75,8 +72,8 @@ def test_what_is_declared_and_not_applied_is_no_drift(stack: World) -> None:
     stack.edit(lambda text: text.replace("version: v0.20.0", "version: v0.19.3"))
     code, found = drift(stack)
     assert (code, {each["origin"] for each in found["differences"]}) == (0, {"pending"}), found
-    stack.kubectl("annotate", "daemonset", EXPORTER, "-n", OPERANDS, "note=seen")
-    stack.kubectl("label", "daemonset", EXPORTER, "-n", OPERANDS, "app.kubernetes.io/managed-by=me", "--overwrite")
+    stack.api.annotate("daemonset", EXPORTER, "-n", OPERANDS, annotations={"note": "seen"})
+    stack.api.label("daemonset", EXPORTER, "-n", OPERANDS, labels={"app.kubernetes.io/managed-by": "me"})
     code, found = drift(stack)
     assert code == 2
     assert found["summary"]["drift"] == 1, "an annotation of somebody's own is nobody's drift"
@@ -88,7 +85,7 @@ def test_what_is_declared_and_not_applied_is_no_drift(stack: World) -> None:
 @pytest.mark.real
 def test_what_is_not_ready_is_told_apart(stack: World) -> None:
     stack.fault({"fault": "crash-loop", "node": "t4-1", "image": "dcgm-exporter", "message": "no PCI bus"})
-    stack.kubectl("delete", "pod", "-n", OPERANDS, "-l", f"app={EXPORTER}", "--field-selector=spec.nodeName=t4-1")
+    stack.api.delete("pod", "-n", OPERANDS, "-l", f"app={EXPORTER}", "--field-selector", "spec.nodeName=t4-1")
     code, found = stack.until(lambda: (answer := drift(stack))[0] == 2 and answer)
     assert (code, {each["origin"] for each in found["differences"]}) == (2, {"not-ready"}), found
     stack.fault()

@@ -35,7 +35,7 @@ from tests.scenarios.test_rollouts import (
 )
 from tests.scenarios.world import World
 
-pytestmark = [pytest.mark.real, pytest.mark.xdist_group("fleet rollouts")]
+pytestmark = pytest.mark.real
 
 PARALLEL, MOST_AWAY = 10, "25%"
 FOREIGN, HELD, BROKEN, SKIPPED = "gpu-002", "gpu-003", "gpu-005", "gpu-007"
@@ -99,8 +99,8 @@ def test_whoever_is_in_the_way_is_told_and_all_others_go_over(fleet: World) -> N
 
     Never more nodes are at work, or away, than the policy says; GPU work stays within its budget.
     """
-    fleet.kubectl("cordon", FOREIGN)
-    fleet.kubectl("label", "node", SKIPPED, f"{states.SKIP}=true")
+    fleet.api.cordon(FOREIGN)
+    fleet.api.label("node", SKIPPED, labels={states.SKIP: "true"})
     containers = [{"name": "main", "image": "busybox", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]
     notebook = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "notebook", "namespace": "default"}}
     fleet.submit({**notebook, "spec": {"nodeName": HELD, "containers": containers}})
@@ -129,8 +129,8 @@ def test_whoever_is_in_the_way_is_told_and_all_others_go_over(fleet: World) -> N
 def test_what_was_in_the_way_is_gone_and_the_next_run_finishes(fleet: World) -> None:
     """Just those nodes whose driver is not as wanted are touched."""
     fleet.fault()
-    fleet.kubectl("delete", "pod", "notebook", "--wait=false", "--grace-period=0", "--force")
-    fleet.kubectl("label", "node", SKIPPED, f"{states.SKIP}-")
+    fleet.api.delete("pod", "notebook", wait=False, gracePeriodSeconds=0)
+    fleet.api.label("node", SKIPPED, labels={states.SKIP: None})
     before = uids(fleet)
     roll_out(fleet, timeout=300)
     assert_over(fleet, "580.126.20", cordoned=FOREIGN)

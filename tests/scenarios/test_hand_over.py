@@ -14,7 +14,6 @@ from tests.scenarios.test_operator import OPERANDS, Home
 from tests.scenarios.world import World
 
 Make = Callable[..., World]
-APPLY = ("apply", "--server-side", "--field-manager=gpu-provision", "-f", "-")
 
 
 class Both(Home):
@@ -36,10 +35,10 @@ class Both(Home):
         found: dict[str, Any] = self.world.json("gpustack", self.name)
         return found
 
-    def hand_over(self, *words: str) -> None:
+    def hand_over(self, manager: str = "gpu-provision") -> None:
         """Declare the inventory as a stack, and wait until it is ready."""
         printed = self.world.cli("operator", "stack", "-i", str(self.world.inventory), check=True).out
-        self.world.kubectl(*(words or APPLY), stdin=printed)
+        self.world.submit(printed, manager)
         self.world.give_rights("--operator")
         self.until("Ready", name=self.name)
 
@@ -105,7 +104,7 @@ def test_a_stack_goes_to_the_operator_and_back_and_nothing_restarts(both: Callab
     assert made.writes() == written
 
     assert "is released" in made.release().out
-    assert world.kubectl("get", "gpustack", made.name, check=False).code != 0
+    assert not world.api.exists("gpustack", made.name)
     assert world.plan("--detailed-exitcode").code == 0
     assert made.objects() == before
     assert _document(world.cli("history", "--json", "-i", str(world.inventory)))["runs"] == json.loads(runs)["runs"]
@@ -145,7 +144,7 @@ def test_a_stack_of_the_operator_is_changed_and_removed_by_the_command_line(both
     assert made.pods("nvidia-driver-daemonset") == drivers
 
     world.give_rights("--destroy")
-    world.kubectl("label", "gpustack", made.name, "kustomize.toolkit.fluxcd.io/name=fleet")
+    world.api.label("gpustack", made.name, labels={"kustomize.toolkit.fluxcd.io/name": "fleet"})
     shown = world.cli("destroy", "--dry-run", "--cluster-only", "-i", str(world.inventory))
     assert f"GPUStack {made.name}" in shown.out
     assert "Flux's Kustomization fleet declares it, too" in shown.err
@@ -183,10 +182,10 @@ def test_nothing_is_taken_from_others_and_nothing_is_left_hanging(both: Callable
     """Whose fields they are is named; without a controller nothing is written, and the stack can be let go."""
     made = both()
     world, before = made.world, made.objects()
-    made.hand_over("apply", "-f", "-")
+    made.hand_over("kubectl")
     world.settings(rollout={"stop_after_failures": 2})
     patch = {"spec": {"rollout": {"stop_after_failures": 3}, "history": {"keep": 5}}}
-    world.kubectl("patch", "gpustack", made.name, "--type=merge", "-p", json.dumps(patch))
+    world.api.patch("gpustack", made.name, patch=patch)
     refused = world.apply("--cluster-only", "--json")
     (error,) = _document(refused)["errors"]
     assert (refused.code, error["code"]) == (1, "GP304")
@@ -197,7 +196,7 @@ def test_nothing_is_taken_from_others_and_nothing_is_left_hanging(both: Callable
     spec = made.stack()["spec"]
     assert (spec["rollout"]["stop_after_failures"], spec.get("history", {}).get("keep", 10)) == (2, 10)
     world.settings(rollout={"stop_after_failures": 1})
-    world.kubectl("patch", "gpustack", made.name, "--type=merge", "-p", json.dumps(patch))
+    world.api.patch("gpustack", made.name, patch=patch)
     taken = world.pyinfra("-y", "--data", "gpu_take_over=true", check=True)
     assert f"gpustack/{made.name} is to change" in taken.text
     assert made.stack()["spec"]["rollout"]["stop_after_failures"] == 1

@@ -10,8 +10,6 @@ import pytest
 
 from tests.scenarios.world import World
 
-pytestmark = pytest.mark.xdist_group("history")  # one world, one worker
-
 OPERANDS = "gpu-operator-resources"
 SECRETS = {"NGC_API_KEY": "nvapi-0123456789", "HTTPS_PROXY": "http://me:pass0rd@proxy.example.com:3128"}
 _KINDS = "daemonsets,deployments,configmaps,services,roles,rolebindings,serviceaccounts"
@@ -137,7 +135,7 @@ def test_a_run_that_was_killed_is_told_as_interrupted(stack: World) -> None:
 def test_a_damaged_record_is_told_and_keeps_nobody_from_anything(stack: World) -> None:
     patch = {"data": {"20200101T000000.000000Z-000000": "{"}}
     record = ("configmap", f"{stack.name}-history", "-n", OPERANDS)
-    stack.kubectl("patch", *record, "--type=merge", "-p", json.dumps(patch))
+    stack.api.patch(*record, patch=patch)
     document = command(stack, "history")
     assert [finding["code"] for finding in document["warnings"]] == ["GP334"]
     assert len(document["runs"]) == 3

@@ -19,8 +19,6 @@ VERSION = "550.90.07"
 OWN = {"nvidia.com/gpu.deploy.driver": "pre-installed", "gpu-provision.io/host-driver": VERSION}
 
 pytestmark = pytest.mark.real  # for the time it takes
-isolated = pytest.mark.skipif(bool(hosts.isolation_problem()), reason=hosts.isolation_problem() or "isolated")
-one_world = pytest.mark.xdist_group("host drivers")  # one world, one worker
 
 
 def with_own_driver(*names: str) -> dict[str, Any]:
@@ -85,16 +83,12 @@ def everything_works(world: World) -> None:
     assert offered == {"t4-1": 1, "t4-2": 1, "h100-1": 8}
 
 
-@isolated
-@one_world
 def test_the_plan_says_which_node_has_its_own(mixed: SandboxWorld) -> None:
     plan = mixed.cli("plan", "-i", str(mixed.inventory)).out
     assert f"t4-2  1 GPU  host driver {VERSION}" in plan
     assert f"host driver {VERSION} on t4-2" in plan
 
 
-@isolated
-@one_world
 def test_every_node_gets_the_driver_that_suits_it(mixed: SandboxWorld) -> None:
     mixed.apply(check=True)
     assert driver_pods(mixed) == {"t4-1", "h100-1"}
@@ -105,8 +99,6 @@ def test_every_node_gets_the_driver_that_suits_it(mixed: SandboxWorld) -> None:
     assert not rows["t4-1"]["driver_on_host"]
 
 
-@isolated
-@one_world
 @pytest.mark.parametrize("arguments", [(), ("--cluster-only",)], ids=["hosts and cluster", "cluster only"])
 def test_the_second_run_changes_nothing(mixed: SandboxWorld, arguments: tuple[str, ...]) -> None:
     """The modules that containers have loaded by now are no driver of the host's; the labels tell the same."""
@@ -116,8 +108,6 @@ def test_the_second_run_changes_nothing(mixed: SandboxWorld, arguments: tuple[st
     assert answer["warnings"] == []
 
 
-@isolated
-@one_world
 def test_pyinfra_sees_it_as_well(mixed: SandboxWorld) -> None:
     """It executes and its dry run alike."""
     before = len(mixed.writes())
@@ -129,8 +119,6 @@ def test_pyinfra_sees_it_as_well(mixed: SandboxWorld) -> None:
     on_host(mixed, "t4-2", f"{_INSTALLED}; reboot")
 
 
-@isolated
-@one_world
 def test_a_node_whose_own_driver_was_removed_gets_the_container(mixed: SandboxWorld) -> None:
     """Not before it is unloaded: that would end what uses it."""
     on_host(mixed, "t4-2", _REMOVED)
@@ -144,8 +132,6 @@ def test_a_node_whose_own_driver_was_removed_gets_the_container(mixed: SandboxWo
     everything_works(mixed)
 
 
-@isolated
-@one_world
 def test_a_node_that_got_a_driver_of_its_own_goes_over_to_it_with_the_next_boot(mixed: SandboxWorld) -> None:
     on_host(mixed, "t4-1", _INSTALLED)
     early = json.loads(mixed.apply("--json", check=True).out)

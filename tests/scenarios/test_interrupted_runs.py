@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import subprocess
 from collections.abc import Callable
@@ -54,7 +53,7 @@ def undisturbed(opening: Open, tmp_path_factory: pytest.TempPathFactory) -> dict
 def end_state(world: World) -> dict[str, Any]:
     """Return what the tool made, and the labels of nodes, without what differs by nature."""
     found = {}
-    for item in json.loads(world.kubectl("get", _KINDS, "-A", "-o", "json").out)["items"]:
+    for item in world.json(_KINDS, "-A")["items"]:
         metadata = item["metadata"]
         if item["kind"] == "Node":
             found[f"Node {metadata['name']}"] = _lasting(metadata["labels"])

@@ -23,8 +23,6 @@ from tests.answers import Answer
 from tests.scenarios.on_sandbox import SandboxWorld
 from tests.scenarios.world import World
 
-pytestmark = pytest.mark.xdist_group("least privilege")  # one sandbox, one worker
-
 OPERANDS = "gpu-operator-resources"
 NAME = "ci-robot"
 _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
@@ -56,7 +54,7 @@ class Robot:
     def is_given_its_rights(self, *options: str) -> None:
         """Let the administrator apply what rbac prints for the inventory as it stands."""
         words = ("rbac", "-i", str(self.world.inventory), "--user", self.name, *options)
-        self.world.kubectl("apply", "-f", "-", stdin=self.world.cli(*words, check=True).out)
+        self.world.submit(self.world.cli(*words, check=True).out)
 
     def requests(self) -> list[Request]:
         """Everything that this account asked so far."""
@@ -140,9 +138,9 @@ def test_an_upgrade_restarts_driver_pods_and_drift_is_undone(robot: Robot) -> No
     robot.world.settings(
         driver={"version": "580.178.04", "upgrade_policy": policy}, device_plugin={"version": "v0.19.3"}
     )
-    robot.world.kubectl("patch", "clusterrole", "nvidia-driver", "--type=merge", "-p", '{"rules": []}')
+    robot.world.api.patch("clusterrole", "nvidia-driver", patch={"rules": []})
     robot.applies()
-    assert robot.world.kubectl("get", "pod", "notebook", check=False).code != 0
+    assert not robot.world.api.exists("pod", "notebook")
     assert "as declared" in robot.does("plan", "--cluster-only", check=True).out
 
 
@@ -151,8 +149,8 @@ def test_objects_that_lost_their_labels_are_taken_in_again(robot: Robot) -> None
     part_of = "applyset.kubernetes.io/part-of"
     labeled = robot.world.json(_IN_NAMESPACES, "-A", "-l", part_of)["items"]
     for namespace in {item["metadata"]["namespace"] for item in labeled}:
-        robot.world.kubectl("label", _IN_NAMESPACES, "-n", namespace, "-l", part_of, f"{part_of}-")
-    robot.world.kubectl("label", _OF_CLUSTER, "-l", part_of, f"{part_of}-")
+        robot.world.api.label(_IN_NAMESPACES, "-n", namespace, "-l", part_of, labels={part_of: None})
+    robot.world.api.label(_OF_CLUSTER, "-l", part_of, labels={part_of: None})
     robot.applies()
     assert "as declared" in robot.does("plan", "--cluster-only", check=True).out
 
@@ -189,7 +187,7 @@ def _daemonsets(world: World) -> set[str]:
 
 
 def _is_gone(world: World, namespace: str) -> bool:
-    return world.kubectl("get", "namespace", namespace, check=False).code != 0
+    return not world.api.exists("namespace", namespace)
 
 
 def test_every_right_was_needed_and_is_in_the_table(robot: Robot, checkout: Path, tmp_path: Path) -> None:

@@ -14,8 +14,6 @@ from gpu_provision.sandbox.apiserver.requestlog import Request
 from tests.scenarios.conftest import Open
 from tests.scenarios.world import World
 
-pytestmark = pytest.mark.xdist_group("locks")  # one world, one worker
-
 STUCK = {"fault": "crash-loop", "node": "t4-1", "image": "k8s-device-plugin", "message": "no PCI bus"}
 
 

@@ -9,8 +9,6 @@ import yaml
 
 from tests.scenarios.world import SPARE_NODES, World
 
-pytestmark = pytest.mark.xdist_group("main job")  # one world, one worker
-
 GPU_NODES = {"t4-1": 1, "t4-2": 1, "h100-1": 8}
 OPERANDS = "gpu-operator-resources"
 _REQUESTS = 30
@@ -40,7 +38,7 @@ def test_vector_add_passed_on_every_gpu_node(world: World, first_run: str) -> No
         pods = world.json("pods", "-n", OPERANDS, "-l", f"app={app}")["items"]
         assert {pod["spec"]["nodeName"] for pod in pods} == set(GPU_NODES), first_run
         for pod in pods:
-            assert "Test PASSED" in world.kubectl("logs", "-n", OPERANDS, pod["metadata"]["name"]).out
+            assert "Test PASSED" in world.api.logs(pod["metadata"]["name"], OPERANDS)
             asked = [item.get("resources", {}).get("limits", {}) for item in pod["spec"]["containers"]]
             assert any("nvidia.com/gpu" in limits for limits in asked) == (app != "nvidia-driver-validation")
 
@@ -102,7 +100,7 @@ def test_the_next_run_applies_the_version_and_the_one_after_nothing(world: World
 
 
 def test_a_deleted_daemonset_comes_back(world: World, first_run: str) -> None:
-    world.kubectl("delete", "daemonset", "nvidia-dcgm-exporter", "-n", OPERANDS)
+    world.api.delete("daemonset", "nvidia-dcgm-exporter", "-n", OPERANDS)
     assert "nvidia-dcgm-exporter" in world.plan().out, first_run
     world.pyinfra("-y", check=True)
     exporter = world.json("daemonset", "nvidia-dcgm-exporter", "-n", OPERANDS)
@@ -110,8 +108,8 @@ def test_a_deleted_daemonset_comes_back(world: World, first_run: str) -> None:
 
 
 def test_a_manual_edit_of_a_managed_field_is_shown_and_repaired(world: World, first_run: str) -> None:
-    patch = '{"spec":{"template":{"spec":{"priorityClassName":"system-cluster-critical"}}}}'
-    world.kubectl("patch", "daemonset", "gpu-feature-discovery", "-n", OPERANDS, "-p", patch)
+    patch = {"spec": {"template": {"spec": {"priorityClassName": "system-cluster-critical"}}}}
+    world.api.patch("daemonset", "gpu-feature-discovery", "-n", OPERANDS, patch=patch)
     plan = world.plan().text
     assert "priorityClassName" in plan, first_run
     assert "undoes an edit by kubectl-patch" in plan
@@ -129,7 +127,7 @@ def test_what_the_inventory_no_longer_wants_is_removed(world: World, first_run: 
 
 
 def test_objects_of_other_people_are_left_alone(world: World, first_run: str) -> None:
-    world.kubectl("create", "configmap", "theirs", "-n", OPERANDS)
+    world.submit({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "theirs", "namespace": OPERANDS}})
     world.settings(dcgm={"enabled": True})
     world.apply("--cluster-only", check=True)
     assert world.json("configmap", "theirs", "-n", OPERANDS), first_run
@@ -145,8 +143,7 @@ def test_the_record_of_a_run_holds_the_validations_own_lines(world: World, first
 def test_a_field_that_another_manager_took_is_a_conflict_and_nothing_is_written(world: World, first_run: str) -> None:
     def as_helm(priority: str) -> None:
         patch = {"spec": {"template": {"spec": {"priorityClassName": priority}}}}
-        which = ("daemonset", "gpu-feature-discovery", "-n", OPERANDS)
-        world.kubectl("patch", *which, "--field-manager", "helm", "-p", json.dumps(patch))
+        world.api.patch("daemonset", "gpu-feature-discovery", "-n", OPERANDS, patch=patch, manager="helm")
 
     as_helm("system-cluster-critical")
     before = len(world.writes())

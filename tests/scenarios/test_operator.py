@@ -36,8 +36,8 @@ class Home:
         self.world, self.log = world, world.folder / "controllers.log"
         self.spec: dict[str, Any] = stack_of(yaml.safe_load(world.inventory.read_text()))["spec"]
         world.submit({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "gpu-operator"}})
-        world.submit(definition(), "--server-side")
-        world.until(lambda: world.kubectl("get", "gpustacks", check=False).code == 0)
+        world.submit(definition())
+        world.until(lambda: world.api.exists("gpustacks"))
 
     def controller(self, *options: str) -> Any:
         """Start one more controller."""
@@ -123,13 +123,11 @@ def test_a_stack_is_brought_up_held_and_taken_away_again(home: Callable[..., Hom
     assert made.condition("Degraded")["status"] == "False"
 
     asked = len(world.requests())
-    world.kubectl("delete", "daemonset", "-n", OPERANDS, "nvidia-dcgm-exporter")
-    world.until(
-        lambda: world.kubectl("get", "daemonset", "-n", OPERANDS, "nvidia-dcgm-exporter", check=False).code == 0
-    )
+    world.api.delete("daemonset", "-n", OPERANDS, "nvidia-dcgm-exporter")
+    world.until(lambda: world.api.exists("daemonset", "-n", OPERANDS, "nvidia-dcgm-exporter"))
     exporter = ("daemonset/nvidia-dcgm-exporter", "-n", OPERANDS)
     _have_an_edit_undone(world)
-    world.kubectl("rollout", "status", *exporter, "--timeout=60s")
+    world.until(lambda: world.json(*exporter)["status"]["numberReady"] == 3)
     made.until("Ready")
 
     lists = [each.path for each in world.requests()[asked:] if each.verb == "GET" and "watch=true" not in each.query]
@@ -137,7 +135,7 @@ def test_a_stack_is_brought_up_held_and_taken_away_again(home: Callable[..., Hom
 
     events = world.json("events", "-n", "default", "--field-selector", "involvedObject.kind=GPUStack")["items"]
     assert {"AllReady", "Converging"} <= {event["reason"] for event in events}
-    world.until(lambda: "3/3" in world.kubectl("get", "gpustacks").out)
+    world.until(lambda: "3/3" in world.api.table("gpustacks"))
 
     asking = ("operator", "status", "--json", "--kubeconfig", str(world.kubeconfig))
     told = world.until(lambda: _if_ready(json.loads(world.cli(*asking).out)["operator"]))
@@ -147,7 +145,7 @@ def test_a_stack_is_brought_up_held_and_taken_away_again(home: Callable[..., Hom
     assert f"gpu-provision {version('gpu-provision')}" in shown.out
     assert "GP436" not in shown.err, "all of it is of one version"
 
-    world.kubectl("delete", "gpustack", "main", "--timeout=60s")
+    world.api.delete("gpustack", "main")
     assert _without_nfds_definitions(dump(world)) == before
 
 
@@ -199,7 +197,7 @@ def test_a_rollout_that_fails_goes_back_once_and_for_all(home: Callable[..., Hom
 
 def _have_an_edit_undone(world: World) -> None:
     exporter = ("daemonset", "nvidia-dcgm-exporter", "-n", OPERANDS)
-    world.kubectl("set", "image", *exporter, "*=busybox:1")
+    world.api.set_image(*exporter, image="busybox:1")
     world.until(lambda: "busybox:1" not in str(world.json(*exporter)["spec"]))
 
 
@@ -245,7 +243,7 @@ def test_what_nobody_can_carry_out_is_told_and_leaves_what_runs(home: Callable[.
     told = made.until("Degraded", name="second", reason="OverlappingStacks")["message"]
     assert "stack main owns" in told
     assert "t4-1" in told
-    made.world.kubectl("delete", "gpustack", "second", "--timeout=30s")
+    made.world.api.delete("gpustack", "second")
     assert made.condition("Ready")["status"] == "True"
     assert pods(made.world, "nvidia-driver-daemonset") == drivers
 
@@ -264,9 +262,9 @@ def test_a_stack_stays_in_its_namespace_and_is_removed_from_there(home: Callable
     made.submit("second", {"pools": pools})
     told = made.until("Degraded", name="second", reason="OverlappingStacks")["message"]
     assert f"stack main owns the namespace {OPERANDS}" in told
-    assert made.world.kubectl("get", "namespace", "elsewhere", check=False).code == 1
+    assert not made.world.api.exists("namespace", "elsewhere")
     assert made.world.json("daemonsets", "-n", OPERANDS)["items"] == daemonsets
-    made.world.kubectl("delete", "gpustack", "main", "--timeout=90s")
+    made.world.api.delete("gpustack", "main")
     assert made.world.json("daemonsets", "-n", OPERANDS)["items"] == []
     made.until("Degraded", name="second", reason="NoGPUNodes")
 
@@ -280,7 +278,7 @@ def test_a_node_that_joins_is_provisioned(home: Callable[..., Home]) -> None:
     made.declare(nodes=nodes, pools=pools)
     made.until("Ready")
     assert made.status()["nodes"]["total"] == 2
-    made.world.kubectl("label", "node", "t4-2", "fleet=late")
+    made.world.api.label("node", "t4-2", labels={"fleet": "late"})
     made.world.until(lambda: made.status().get("nodes", {}).get("summary") == "3/3")
     made.until("Ready")
 
@@ -288,7 +286,7 @@ def test_a_node_that_joins_is_provisioned(home: Callable[..., Home]) -> None:
 @pytest.mark.real  # for the time it takes
 def test_a_leader_that_is_killed_is_followed_by_another(home: Callable[..., Home]) -> None:
     """In the middle of a rollout, again and again; the last one finishes it."""
-    made = home(controllers=0)
+    made = home(controllers=0, timings={"speed": 10})
     world = made.world
     made.declare(driver={"version": OLD})
     run = made.controller()
@@ -307,5 +305,5 @@ def test_a_leader_that_is_killed_is_followed_by_another(home: Callable[..., Home
     assert not set(now.values()) & set(drivers.values())
     run.send_signal(signal.SIGTERM)
     assert run.wait(20) == 0
-    lease = json.loads(world.kubectl("get", "lease", "-n", "gpu-operator", "gpu-provision-operator", "-o", "json").out)
+    lease = world.json("lease", "-n", "gpu-operator", "gpu-provision-operator")
     assert not lease["spec"].get("holderIdentity")

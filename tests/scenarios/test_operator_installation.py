@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from gpu_provision.operator.rules import are_known
+from tests.contract.client import JSON_PATCH
 from tests.scenarios.test_removal import dump
 from tests.scenarios.world import OPERATOR, Answer, World
 
@@ -28,7 +29,7 @@ def operator(world: World, command: str, *arguments: str, check: bool = True) ->
 
 def version_of(world: World) -> str:
     """Return the version of the API server."""
-    return str(json.loads(world.kubectl("version", "-o", "json").out)["serverVersion"]["gitVersion"])
+    return world.api.version
 
 
 def rendered(world: World, *options: str) -> Path:
@@ -54,10 +55,8 @@ def test_the_operator_is_installed_once_and_leaves_nothing(new_world: Make) -> N
     before = dump(world)
     assert "customresourcedefinition" in operator(world, "install").out.lower()
     assert "Everything is as it should be" in operator(world, "install").out
-    assert world.kubectl("get", "gpus").code == 0
-    has_rules = (
-        "x-kubernetes-validations" in world.kubectl("get", "crd", "gpustacks.gpu-provision.io", "-o", "json").out
-    )
+    assert world.api.exists("gpus")
+    has_rules = "x-kubernetes-validations" in str(world.json("crd", "gpustacks.gpu-provision.io"))
     assert has_rules is are_known(version_of(world)), "rules are for servers that take them"
     operator(world, "uninstall")
     world.until(lambda: dump(world) == before)
@@ -68,12 +67,13 @@ def test_what_others_have_in_its_namespace_stays(new_world: Make) -> None:
     """With what it is in; and that is told."""
     world = new_world()
     operator(world, "install")
-    world.kubectl("create", "configmap", "-n", "gpu-operator", "notes", "--from-literal=a=b")
+    notes = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "notes", "namespace": "gpu-operator"}}
+    world.submit({**notes, "data": {"a": "b"}})
     told = operator(world, "uninstall")
     assert "GP392 Namespace gpu-operator" in told.err
     assert "ConfigMap gpu-operator/notes" in told.err
     assert world.json("configmap", "-n", "gpu-operator", "notes")["data"] == {"a": "b"}
-    assert world.kubectl("get", "crd", "gpustacks.gpu-provision.io", check=False).code == 1
+    assert not world.api.exists("crd", "gpustacks.gpu-provision.io")
 
 
 @pytest.mark.real  # for the time it takes
@@ -85,12 +85,12 @@ def test_a_controller_with_just_these_rights_keeps_a_stack_until_both_are_remove
     program = str(Path(sys.executable).parent / "gpu-provision")
     access = world.kubeconfig_of(OPERATOR)
     run = world.start(program, "operator", "run", "--port", "0", "--kubeconfig", str(access))
-    world.kubectl("apply", "-f", "-", stdin=world.cli("operator", "stack", "-i", str(world.inventory)).out)
+    world.submit(world.cli("operator", "stack", "-i", str(world.inventory)).out)
     world.until(lambda: is_ready(world, world.name), seconds=120)
 
-    world.kubectl("delete", "daemonset", "-n", OPERANDS, "nvidia-dcgm-exporter")
-    exporter = ("get", "daemonset", "-n", OPERANDS, "nvidia-dcgm-exporter")
-    world.until(lambda: world.kubectl(*exporter, check=False).code == 0)
+    world.api.delete("daemonset", "-n", OPERANDS, "nvidia-dcgm-exporter")
+    exporter = ("daemonset", "-n", OPERANDS, "nvidia-dcgm-exporter")
+    world.until(lambda: world.api.exists(*exporter))
 
     refused = operator(world, "uninstall", check=False)
     assert (refused.code, "GP390" in refused.err) == (1, True)
@@ -102,6 +102,7 @@ def test_a_controller_with_just_these_rights_keeps_a_stack_until_both_are_remove
     world.until(lambda: without_definitions_of_nfd(dump(world)) == without_definitions_of_nfd(before))
 
 
+@pytest.mark.real  # for kubectl
 def test_the_rendered_folder_is_taken_by_kubectl(new_world: Make) -> None:
     """As GitOps would; a second time nothing changes."""
     world = new_world()
@@ -116,7 +117,7 @@ def test_the_rendered_folder_is_taken_by_kubectl(new_world: Make) -> None:
     assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
     world.kubectl("wait", "--for=condition=Established", "crd/gpustacks.gpu-provision.io")
     assert operator(world, "uninstall").code == 0
-    assert world.kubectl("get", "deployment", "-n", "gpu-operator", "gpu-provision-operator", check=False).code == 1
+    assert not world.api.exists("deployment", "-n", "gpu-operator", "gpu-provision-operator")
 
 
 @pytest.mark.real
@@ -157,7 +158,7 @@ def test_a_newer_definition_takes_no_key_from_a_stack_unasked(new_world: Make) -
     schema["properties"]["spec"]["properties"]["legacy"] = {"type": "string"}
     metadata = {"name": older["metadata"]["name"], "labels": older["metadata"]["labels"]}
     older = {"apiVersion": older["apiVersion"], "kind": older["kind"], "metadata": metadata, "spec": older["spec"]}
-    world.submit(older, "--server-side", "--field-manager=gpu-provision-operator", "--force-conflicts")
+    world.submit(older, manager="gpu-provision-operator")
     stack = {"apiVersion": "gpu-provision.io/v1alpha1", "kind": "GPUStack", "metadata": {"name": "old"}}
     world.until(lambda: _is_stored(world, stack, legacy="x"))
 
@@ -166,11 +167,11 @@ def test_a_newer_definition_takes_no_key_from_a_stack_unasked(new_world: Make) -
     assert "GP395 gpustack/old spec.legacy" in refused.err
     program = str(Path(sys.executable).parent / "gpu-provision")
     run = world.start(program, "operator", "run", "--port", "0", "--kubeconfig", str(world.kubeconfig))
-    world.until(lambda: "GP120 gpustack/old spec.legacy" in world.kubectl("get", "gpustack", "old", "-o", "json").out)
+    world.until(lambda: "GP120 gpustack/old spec.legacy" in str(world.json("gpustack", "old")))
     run.terminate()
     run.communicate(timeout=30)
 
-    world.kubectl("patch", "gpustack", "old", "--type=json", "-p", '[{"op": "remove", "path": "/spec/legacy"}]')
+    world.api.patch("gpustack", "old", patch=[{"op": "remove", "path": "/spec/legacy"}], content_type=JSON_PATCH)
     assert "CustomResourceDefinition" in operator(world, "install").out
     schema = world.json("crd", "gpustacks.gpu-provision.io")["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     assert "legacy" not in schema["properties"]["spec"]["properties"]
@@ -178,5 +179,5 @@ def test_a_newer_definition_takes_no_key_from_a_stack_unasked(new_world: Make) -
 
 def _is_stored(world: World, stack: dict[str, Any], **spec: str) -> bool:
     """Make a stack; say whether the server, which takes a moment to know another schema, has kept all of it."""
-    world.submit({**stack, "spec": spec}, "--validate=false")
+    world.kubectl("apply", "--validate=false", "-f", "-", stdin=json.dumps({**stack, "spec": spec}))
     return spec.items() <= world.json("gpustack", "old")["spec"].items()

@@ -23,8 +23,7 @@ from tests.scenarios.world import CHECKOUT, World, default_fleet
 pytestmark = pytest.mark.real  # for the time they take
 
 MORE = ("t4-3", "t4-4")
-ASKED = os.environ.get("GPU_PROVISION_TEST_WRITES")
-MOST = int(ASKED or "9")
+MOST = int(os.environ.get("GPU_PROVISION_TEST_WRITES", "9"))
 """How many objects a life of a controller writes at most. With 1 it is killed after every single write."""
 
 EXPORTER = "nvidia-dcgm-exporter"
@@ -36,7 +35,7 @@ Make = Callable[..., World]
 def five_nodes() -> dict[str, Any]:
     """Return the keys of a fleet with five GPU nodes, twice as fast as others."""
     more = [{"name": name, "gpu": {"model": "Tesla T4", "count": 1}} for name in MORE]
-    return {"nodes": [*default_fleet()["nodes"], *more], "timings": {"speed": 20}}
+    return {"nodes": [*default_fleet()["nodes"], *more], "timings": {"speed": 100}}
 
 
 class Five(Home):
@@ -58,7 +57,7 @@ class Five(Home):
 
     def let_go(self) -> dict[str, Any]:
         """Have the stack removed; return what is left."""
-        self.world.kubectl("delete", "gpustack", self.world.name, f"--timeout={_PATIENCE}s")
+        self.world.api.delete("gpustack", self.world.name)
         return _without_nfds_definitions(dump(self.world))
 
 
@@ -67,27 +66,31 @@ def _without_nfds_definitions(found: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.fixture
-def five(server: str, opening: Open, tmp_path: Path) -> Iterator[Callable[[str], Five]]:
-    """Makes stacks of five GPU nodes, each in a world of its own."""
-    if server == "sandbox" and not ASKED:
-        pytest.skip("takes long, and the real control plane has it; GPU_PROVISION_TEST_WRITES=9 asks for both")
-    with contextlib.ExitStack() as opened:
+def five(opening: Open, tmp_path: Path) -> Callable[[str], contextlib.AbstractContextManager[Five]]:
+    """Makes stacks of five GPU nodes, one after the other, each in a world of its own."""
 
-        def make(name: str) -> Five:
-            folder = tmp_path / name
-            folder.mkdir()
-            return Five(opened.enter_context(opening(folder, **five_nodes())))
+    @contextlib.contextmanager
+    def make(name: str) -> Iterator[Five]:
+        folder = tmp_path / name
+        folder.mkdir()
+        with opening(folder, **five_nodes()) as world:
+            yield Five(world)
 
-        yield make
+    return make
 
 
 def test_a_controller_that_is_killed_at_its_writes_ends_where_an_undisturbed_one_ends(
-    five: Callable[[str], Five],
+    five: Callable[[str], contextlib.AbstractContextManager[Five]],
 ) -> None:
     """From a bare cluster over another version of the driver and back; each time it starts anew and goes on."""
-    undisturbed, killed = five("undisturbed"), five("killed")
-    undisturbed.controller()
-    wanted = undisturbed.lead_through_a_life()
+    with five("undisturbed") as undisturbed:
+        undisturbed.controller()
+        wanted = undisturbed.lead_through_a_life()
+    with five("killed") as killed:
+        _assert_ends_like(wanted, killed)
+
+
+def _assert_ends_like(wanted: dict[str, Any], killed: Five) -> None:
     deaths = killed.world.folder / "deaths"
     killed.world.environment["PYTHONPATH"] = str(CHECKOUT)
     program = (sys.executable, "-m", "tests.scenarios.mortal_controller", str(killed.world.kubeconfig))
@@ -106,7 +109,7 @@ def test_a_restart_of_the_api_server_costs_nothing(new_world: Make) -> None:
 
     The second time it is away for so long that the controller leads no more, and cannot give its lock back.
     """
-    made = Home(new_world())
+    made = Home(new_world(timings={"speed": 10}))
     world = made.world
     made.controller()
     made.declare(driver={"version": OLD})
@@ -115,7 +118,7 @@ def test_a_restart_of_the_api_server_costs_nothing(new_world: Make) -> None:
 
     world.kill_everything()
     world.start_everything()
-    world.kubectl("set", "image", f"daemonset/{EXPORTER}", "-n", OPERANDS, "*=busybox:1")
+    world.api.set_image("daemonset", EXPORTER, "-n", OPERANDS, image="busybox:1")
     world.until(lambda: "busybox:1" not in str(world.json("daemonset", EXPORTER, "-n", OPERANDS)["spec"]))
     made.until("Ready")
     assert running(world) == before
@@ -136,7 +139,7 @@ def test_a_restart_of_the_api_server_costs_nothing(new_world: Make) -> None:
 
 def test_a_leader_that_hangs_in_a_rollout_is_followed_without_waiting_for_its_lock(new_world: Make) -> None:
     """It is on another machine, so that nobody sees what became of it; when it goes on it writes nothing any more."""
-    made = Home(new_world())
+    made = Home(new_world(timings={"speed": 10}))
     world = made.world
     world.environment["PYTHONPATH"] = str(CHECKOUT)
     program = (sys.executable, "-m", "tests.scenarios.far_controller", str(world.kubeconfig))

@@ -6,8 +6,6 @@ import pytest
 
 from tests.scenarios.world import World
 
-pytestmark = pytest.mark.xdist_group("parts")  # one world, one worker
-
 OPERANDS = ("-n", "gpu-operator-resources")
 GPU_NODES = {"h100-1", "t4-1", "t4-2"}
 

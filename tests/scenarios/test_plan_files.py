@@ -11,10 +11,11 @@ import pytest
 
 from gpu_provision.report.plan_file import schema, seal
 from tests.answers import Answer
+from tests.scenarios.on_sandbox import SandboxWorld
 from tests.scenarios.world import World
 
-# One world, one worker; the plain tests have what is pure, and the command line.
-pytestmark = [pytest.mark.xdist_group("plan files"), pytest.mark.real]
+# The plain tests have what is pure, and the command line.
+pytestmark = pytest.mark.real
 
 OPERANDS = "gpu-operator-resources"
 EXPORTER = "nvidia-dcgm-exporter"
@@ -50,9 +51,16 @@ def refused(world: World, path: Path, code: str, *flags: str) -> dict[str, Any]:
     return found
 
 
+def test_a_plan_that_has_hosts_is_done_on_hosts_and_cluster(sandbox: SandboxWorld) -> None:
+    path = saved(sandbox)
+    assert any(host["changes"] for host in json.loads(path.read_text())["hosts"])
+    assert carried_out(sandbox, path).code == 0
+    assert sandbox.cli("plan", "--detailed-exitcode", "-i", str(sandbox.inventory)).code == 0
+
+
 def test_what_was_planned_is_done(world: World) -> None:
     """The first time for a whole stack, without a question on a real cluster, either; then there is nothing to do."""
-    path = saved(world)  # with the hosts, where they can be logged in to
+    path = saved(world)
     document = json.loads(path.read_text())
     jsonschema.validate(document, dict(schema()))
     assert path.stat().st_mode & 0o077 == 0
@@ -81,11 +89,11 @@ def test_what_has_moved_in_the_cluster_is_named(world: World) -> None:
     """An object that was not in the plan, and a field that was; what changes by itself does not count."""
     other_version(world)
     path = saved(world, "--cluster-only")
-    world.kubectl("delete", "pod", "-n", OPERANDS, "-l", f"app={EXPORTER}", "--field-selector=spec.nodeName=t4-1")
-    world.kubectl("label", "daemonset", EXPORTER, "-n", OPERANDS, "app.kubernetes.io/managed-by=me", "--overwrite")
+    world.api.delete("pod", "-n", OPERANDS, "-l", f"app={EXPORTER}", "--field-selector", "spec.nodeName=t4-1")
+    world.api.label("daemonset", EXPORTER, "-n", OPERANDS, labels={"app.kubernetes.io/managed-by": "me"})
     plugin = "nvidia-device-plugin-daemonset"
     container = world.json("daemonset", plugin, "-n", OPERANDS)["spec"]["template"]["spec"]["containers"][0]["name"]
-    world.kubectl("set", "image", f"daemonset/{plugin}", "-n", OPERANDS, f"{container}=example.com/other:1")
+    world.api.set_image("daemonset", plugin, "-n", OPERANDS, image="example.com/other:1")
     evidence = refused(world, path, "GP356")["evidence"]
     assert f"DaemonSet {OPERANDS}/{EXPORTER} is to be updated, which was not planned" in evidence
     assert (
@@ -133,7 +141,7 @@ def test_who_leaves_for_a_driver_is_part_of_the_promise(world: World) -> None:
     evidence = refused(world, path, "GP356")["evidence"]
     assert "node t4-1: wave " in evidence
     assert "evicts default/ReplicaSet train-" in evidence
-    world.kubectl("delete", "deployment", "train")
+    world.api.delete("deployment", "train")
     world.until(lambda: not world.json("pods", "-l", "app=train")["items"])
     assert carried_out(world, path).code == 0
     assert "as declared" in world.plan().out

@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -21,10 +21,10 @@ from tests.answers import Answer
 from tests.scenarios.on_sandbox import SandboxWorld
 from tests.scenarios.world import World
 
-pytestmark = pytest.mark.xdist_group("reboots")  # the tests go on from one another, on one worker
-
 CORDONED = "gpu-provision.io/cordoned"
 NODES = ("t4-1", "t4-2")
+_MARK = "example.com/observed"
+T = TypeVar("T")
 
 
 def node(world: World, name: str) -> Any:
@@ -51,7 +51,7 @@ def web(world: World, replicas: int, *, at_least: int, where: tuple[str, ...] = 
     """Run a Deployment on some nodes, all of it on the first if there is another; a budget says what has to stay."""
     first, *others = where
     for name in others:
-        world.kubectl("cordon", name)
+        world.api.cordon(name)
     terms = [{"key": "kubernetes.io/hostname", "operator": "In", "values": list(where)}]
     affinity = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": terms}]}}
     tolerations = [{"operator": "Exists", "key": "nvidia.com/gpu"}]
@@ -78,11 +78,11 @@ def web(world: World, replicas: int, *, at_least: int, where: tuple[str, ...] = 
     world.until(lambda: len(_running(world, first)) == replicas)
     world.until(lambda: _allowed(world) == replicas - at_least)
     for name in others:
-        world.kubectl("uncordon", name)
+        world.api.uncordon(name)
 
 
 def _policy(world: World) -> str:
-    return "policy/v1" if "policy/v1\n" in world.kubectl("api-versions").out else "policy/v1beta1"
+    return "policy/v1" if world.api.serves("policy/v1") else "policy/v1beta1"
 
 
 def _allowed(world: World) -> int:
@@ -95,35 +95,52 @@ def _running(world: World, name: str) -> list[str]:
     return [pod["metadata"]["name"] for pod in pods if _is_ready(pod)]
 
 
-def _is_ready(pod: Any) -> bool:
-    conditions = pod["status"].get("conditions", ())
+def _is_ready(found: Any) -> bool:
+    conditions = found["status"].get("conditions", ())
     return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 
 
 def remove_web(world: World) -> None:
     """End the Deployment and its budget."""
-    world.kubectl("delete", "deployment,pdb", "web", "--ignore-not-found")
+    world.api.delete("deployment,pdb", "web")
     world.until(lambda: not world.json("pods", "-l", "app=web")["items"])
 
 
 @contextlib.contextmanager
-def observed(world: World, kind: str, columns: str) -> Iterator[list[str]]:
-    """Collect the lines of a kubectl that watches; complete when the block has ended."""
-    lines: list[str] = []
-    watch = world.start(
-        *("kubectl", "--kubeconfig", str(world.kubeconfig), "get", kind, "--watch", "--no-headers"),
-        *("-o", f"custom-columns={columns}"),
-    )
-    assert watch.stdout
-    reading = threading.Thread(target=lines.extend, args=(watch.stdout,), daemon=True)
-    reading.start()
-    try:
-        world.until(lambda: lines)
-        yield lines
-    finally:
-        watch.send_signal(signal.SIGINT)
-        watch.wait(60)
-        reading.join(60)
+def observed(world: World, kind: str, name: str, seen: Callable[[Any], T]) -> Iterator[list[T]]:
+    """Collect what is seen of all objects of a kind; complete when the block has ended.
+
+    Args:
+        world: Where they are.
+        kind: Their kind.
+        name: One of them, whose annotation is the last event.
+        seen: Returns what to collect of an object.
+    """
+    found: list[T] = []
+    with world.api.watch(kind) as watch:
+        ended = partial(watch.until, lambda event: _is_marked(event.object) or found.append(seen(event.object)))
+        reading = threading.Thread(target=ended, daemon=True)
+        reading.start()
+        try:
+            yield found
+        finally:
+            world.api.annotate(kind, name, annotations={_MARK: "yes"})
+            reading.join(60)
+            world.api.annotate(kind, name, annotations={_MARK: None})
+    assert not reading.is_alive()
+
+
+def _is_marked(found: Any) -> bool:
+    return _MARK in (found["metadata"].get("annotations") or {})
+
+
+def _ready_replicas(deployment: Any) -> int:
+    return int(deployment["status"].get("readyReplicas", 0))
+
+
+def _standing(node: Any) -> tuple[str, bool, bool]:
+    """Return a node's name, whether it is cordoned, and whether it is ready."""
+    return node["metadata"]["name"], bool(node["spec"].get("unschedulable")), _is_ready(node)
 
 
 def test_a_drain_waits_for_the_budget_and_the_node_is_given_back_in_its_new_boot(world: World) -> None:
@@ -134,17 +151,18 @@ def test_a_drain_waits_for_the_budget_and_the_node_is_given_back_in_its_new_boot
     here = replace(inventory.cluster, sandbox="", kubeconfig=str(world.account()))
     guard, said = NodeGuard(replace(inventory, cluster=here)), list[str]()
     before = boot(world, "t4-1")
-    world.kubectl("cordon", "t4-2")
-    with observed(world, "deployment/web", "READY:.status.readyReplicas") as ready, ThreadPoolExecutor(1) as pool:
+    world.api.cordon("t4-2")
+    with observed(world, "deployment", "web", _ready_replicas) as ready, ThreadPoolExecutor(1) as pool:
         assert guard.standing("t4-1").place is Place.MEMBER
         leaving = pool.submit(guard.leave, "t4-1", Drain(timeout_seconds=60), said.append)
         world.until(lambda: any("disruption budget web" in line for line in said))
-        world.kubectl("uncordon", "t4-2")
+        world.api.uncordon("t4-2")
         pods = leaving.result()
         world.until(lambda: len(_running(world, "t4-2")) == 2)
     assert len(pods) == 2
     assert all(pod.startswith("default/web-") and pod.endswith(" (Deployment web)") for pod in pods)
-    assert "<none>" not in [line.strip() for line in ready], "at no time was there none"
+    assert ready
+    assert 0 not in ready, "at no time was there none"
     assert is_cordoned(world, "t4-1")
     assert is_ours(world, "t4-1")
     world.fault({"fault": "node-reboots", "node": "t4-1"})
@@ -188,20 +206,20 @@ def test_two_nodes_are_rebooted_one_after_the_other_and_work_goes_on(rebooting: 
     web(world, 2, at_least=1)
     ask_for_reboot(world, *NODES)
     before = {name: boot(world, name) for name in NODES}
-    columns = "NAME:.metadata.name,CORDONED:.spec.unschedulable,READY:.status.conditions[?(@.type=='Ready')].status"
     with (
-        observed(world, "nodes", columns) as nodes,
-        observed(world, "deployment/web", "READY:.status.readyReplicas") as ready,
+        observed(world, "node", NODES[0], _standing) as nodes,
+        observed(world, "deployment", "web", _ready_replicas) as ready,
     ):
         done = reboot(world)
     assert done.code == 0, done.text
     assert done.out.count("rebooted: the system itself asks for one") >= 1, done.text
     away: set[str] = set()
-    for name, cordoned, is_ready in (line.split() for line in nodes):
-        away = away - {name} if (cordoned, is_ready) == ("<none>", "True") else away | {name}
+    for name, cordoned, is_ready in nodes:
+        away = away - {name} if is_ready and not cordoned else away | {name}
         assert len(away) <= 1, nodes
-    assert all(any(line.startswith(name) and "false" in line.lower() for line in nodes) for name in NODES), nodes
-    assert "<none>" not in [line.strip() for line in ready]
+    assert all((name, True, False) in nodes for name in NODES), nodes
+    assert ready
+    assert 0 not in ready
     assert not any(is_cordoned(world, name) or is_ours(world, name) for name in NODES)
     assert all(boot(world, name) != before[name] for name in NODES)
     after = {name: boot(world, name) for name in NODES}
@@ -216,7 +234,7 @@ def test_two_nodes_are_rebooted_one_after_the_other_and_work_goes_on(rebooting: 
 def test_a_node_that_somebody_else_had_cordoned_stays_so(rebooting: SandboxWorld) -> None:
     """By stock pyinfra, which says on the way what it waits for."""
     world = rebooting
-    world.kubectl("cordon", "t4-2")
+    world.api.cordon("t4-2")
     ask_for_reboot(world, "t4-2")
     before = boot(world, "t4-2")
     done = world.pyinfra("-y", "--limit", "t4-2")
@@ -225,7 +243,7 @@ def test_a_node_that_somebody_else_had_cordoned_stays_so(rebooting: SandboxWorld
     assert boot(world, "t4-2") != before
     assert is_cordoned(world, "t4-2")
     assert not is_ours(world, "t4-2")
-    world.kubectl("uncordon", "t4-2")
+    world.api.uncordon("t4-2")
 
 
 @pytest.mark.real  # for the time it takes

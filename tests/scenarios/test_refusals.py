@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import json
 
-import pytest
 import yaml
 
 from tests.answers import Answer
 from tests.scenarios.world import World
 
 OPERANDS = "gpu-operator-resources"
-pytestmark = pytest.mark.xdist_group("refusals")  # one world, one worker
 
 
 def test_an_api_server_that_is_down_is_one_message(world: World) -> None:
@@ -39,7 +37,7 @@ def test_a_field_of_another_manager_is_a_conflict_and_nothing_is_written(world: 
         "metadata": {"name": "nvidia"},
         "handler": "somebody-elses",
     }
-    world.submit(theirs, "--server-side", "--field-manager", "helm")
+    world.submit(theirs, manager="helm")
     run = world.apply("--cluster-only")
     assert run.code == 1
     assert "GP304" in run.text
@@ -47,7 +45,7 @@ def test_a_field_of_another_manager_is_a_conflict_and_nothing_is_written(world: 
     assert "handler" in run.text
     assert world.writes() == []
     assert world.json("runtimeclass", "nvidia")["handler"] == "somebody-elses"
-    world.kubectl("delete", "runtimeclass", "nvidia")
+    world.api.delete("runtimeclass", "nvidia")
 
 
 def test_a_right_that_was_taken_away_is_named_and_given_back_the_run_goes_on(world: World) -> None:
@@ -59,7 +57,7 @@ def test_a_right_that_was_taken_away_is_named_and_given_back_the_run_goes_on(wor
     rules = world.json("role", role, "-n", OPERANDS)["rules"]
     fewer = [rule for rule in rules if "daemonsets" not in rule["resources"]]
     assert fewer != rules
-    world.kubectl("patch", "role", role, "-n", OPERANDS, "--type=merge", "-p", json.dumps({"rules": fewer}))
+    world.api.patch("role", role, "-n", OPERANDS, patch={"rules": fewer})
     before = len(world.writes())
     run = world.apply("--cluster-only", "--json", *limited)
     (error,) = json.loads(run.out)["errors"]

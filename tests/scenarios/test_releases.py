@@ -31,7 +31,7 @@ def test_a_validator_that_ends_late_takes_nothing_away_that_a_toolkit_waits_for(
         world.settings(toolkit={"version": version})
         run = world.start(*world.apply_command, "--cluster-only")
         world.until(partial(_pulls_after_its_check, world, version))
-        world.kubectl("delete", "pod", "-n", _OPERANDS, *_on_node(_VALIDATOR))
+        world.api.delete("pod", "-n", _OPERANDS, *_on_node(_VALIDATOR))
         world.fault()
         text, _ = run.communicate(timeout=300)
         assert run.returncode == 0, text

@@ -19,8 +19,6 @@ from gpu_provision.inventory import load
 from gpu_provision.removal import codes
 from tests.scenarios.world import World
 
-pytestmark = pytest.mark.xdist_group("removal")  # one world, one worker
-
 OPERANDS, NFD, THEIRS = "gpu-operator-resources", "node-feature-discovery", "theirs"
 Dump = dict[str, Any]
 
@@ -33,12 +31,12 @@ _PASSING = frozenset({"resourceVersion", "managedFields", "generation", "status"
 def before(world: World) -> Dump:
     """The cluster before the first apply, with objects, labels and a cordon of others in it."""
     world.give_rights("--destroy")
-    world.kubectl("create", "namespace", THEIRS)
+    world.submit({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": THEIRS}})
     for manifest in _foreign():
         world.submit(manifest)
-    world.kubectl("label", "node", "t4-1", "nvidia.com/gpu.deploy.dcgm=false", "team=a", "nvidia.com/mine=1")
-    world.kubectl("annotate", "node", "t4-1", "nvidia.com/note=1")
-    world.kubectl("cordon", "cpu-1", "h100-1")
+    world.api.label("node", "t4-1", labels={"nvidia.com/gpu.deploy.dcgm": "false", "team": "a", "nvidia.com/mine": "1"})
+    world.api.annotate("node", "t4-1", annotations={"nvidia.com/note": "1"})
+    world.api.cordon("cpu-1", "h100-1")
     world.until(lambda: _controllers_have_seen_it(world))
     return dump(world)
 
@@ -75,7 +73,7 @@ def _foreign() -> Iterator[dict[str, Any]]:
     role = {"apiGroup": "rbac.authorization.k8s.io", "name": "theirs"}
     bodies: dict[tuple[str, str], dict[str, Any]] = {
         ("v1", "ConfigMap"): {"data": {"a": "b"}},
-        ("v1", "Service"): {"spec": {"selector": labels, "ports": [{"port": 80}]}},
+        ("v1", "Service"): {"spec": {"selector": labels, "ports": [{"port": 80, "protocol": "TCP"}]}},
         ("v1", "ServiceAccount"): {},
         ("apps/v1", "DaemonSet"): {"spec": {**runs, "template": nowhere}},
         ("apps/v1", "Deployment"): {"spec": {**runs, "replicas": 0}},
@@ -92,13 +90,11 @@ def _foreign() -> Iterator[dict[str, Any]]:
 
 def dump(world: World) -> Dump:
     """Return every object of every kind that can be listed, without what passes."""
-    kinds = world.kubectl("api-resources", "--verbs=list", "-o", "name").out.split()
-    found = json.loads(world.kubectl("get", ",".join(kinds), "-A", "-o", "json", "--ignore-not-found").out)["items"]
     return {
         f"{item['apiVersion']} {item['kind']} {item['metadata'].get('namespace', '')}/{item['metadata']['name']}": (
             {key: _lasting(value) for key, value in item.items() if key not in _PASSING}
         )
-        for item in found
+        for item in world.api.everything()
         if item["kind"] not in _PASSING_KINDS
     }
 
@@ -149,8 +145,8 @@ def test_gpu_work_forbids_it_until_it_may_be_evicted(world: World, before: Dump)
     metadata = {"name": "train", "namespace": THEIRS}
     world.submit({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec})
     world.until(lambda: _phase(world) == "Running")
-    world.kubectl("label", "node", "h100-1", "--overwrite", "nvidia.com/gpu.present=others")
-    world.kubectl("cordon", "t4-2")
+    world.api.label("node", "h100-1", labels={"nvidia.com/gpu.present": "others"})
+    world.api.cordon("t4-2")
     writes = len(world.writes())
     refused = destroy(world, "--dry-run", code=1)
     assert told(refused, codes.GPUS_IN_USE) == ["Node t4-1"]
@@ -166,16 +162,16 @@ def test_gpu_work_forbids_it_until_it_may_be_evicted(world: World, before: Dump)
     kept = destroy(world, "--evict", "--timeout", "2", code=1)["errors"][0]
     assert (kept["code"], "disruption budget" in kept["evidence"]) == (codes.GPUS_IN_USE, True)
     assert world.json("daemonsets", "-n", OPERANDS, "-l", "app=nvidia-driver-daemonset")["items"], "no driver went"
-    world.kubectl("delete", "pdb", "train", "-n", THEIRS)
+    world.api.delete("pdb", "train", "-n", THEIRS)
     removed = destroy(world, "--evict", "--crds")
     assert removed["evicted"][0].startswith(f"{THEIRS}/train-")
     assert told(removed, codes.TAKEN_OVER) == ["Node t4-1", "Node h100-1"]
-    world.kubectl("delete", "deployment", "train", "-n", THEIRS, "--wait")
+    world.api.delete("deployment", "train", "-n", THEIRS)
     world.until(lambda: not world.json("pods,replicasets", "-n", THEIRS, "-l", "app=train")["items"])
     assert world.json("node", "h100-1")["metadata"]["labels"]["nvidia.com/gpu.present"] == "others"
     assert world.json("node", "t4-2")["spec"]["unschedulable"]
-    world.kubectl("label", "node", "h100-1", "nvidia.com/gpu.present-")
-    world.kubectl("uncordon", "t4-2")
+    world.api.label("node", "h100-1", labels={"nvidia.com/gpu.present": None})
+    world.api.uncordon("t4-2")
     assert_restored(world, before)
     writes = len(world.writes())
     assert destroy(world, "--crds")["changed"] == 0
@@ -192,12 +188,12 @@ def test_what_does_not_go_away_is_told_with_its_first_cause(world: World, before
     """And what tells that there was a stack stays, for the next run to go on from."""
     world.apply("--cluster-only", check=True)
     pod = world.json("pods", "-n", OPERANDS, "-l", "app=nvidia-driver-validation")["items"][0]["metadata"]["name"]
-    world.kubectl("patch", "pod", pod, "-n", OPERANDS, "--type=merge", "-p", '{"metadata":{"finalizers":["o.rg/x"]}}')
+    world.api.patch("pod", pod, "-n", OPERANDS, patch={"metadata": {"finalizers": ["o.rg/x"]}})
     stuck = destroy(world, "--timeout", "15", code=1)  # all other pods end within that
     assert told(stuck, codes.NOT_GONE) == [f"Pod {OPERANDS}/{pod}"]
     assert "waits for the finalizer o.rg/x" in stuck["errors"][0]["evidence"]
     assert f"ConfigMap {OPERANDS}/{world.name}" in told(stuck, codes.LEFT_OVER)
-    world.kubectl("patch", "pod", pod, "-n", OPERANDS, "--type=merge", "-p", '{"metadata":{"finalizers":null}}')
+    world.api.patch("pod", pod, "-n", OPERANDS, patch={"metadata": {"finalizers": None}})
     crds = "--data", "gpu_remove_crds=true"
     shown = world.pyinfra("--dry", *crds, deploy="teardown.py", check=True).text
     assert f"Will remove Namespace {OPERANDS}" in shown or f"Will remove ConfigMap {OPERANDS}/{world.name}" in shown
@@ -236,7 +232,7 @@ def test_a_removal_that_is_killed_again_and_again_ends_where_another_ends(
 ) -> None:
     """Wherever it was; and what others have put into our namespaces and custom resources stays with these."""
     world.apply("--cluster-only", check=True)
-    world.kubectl("create", "configmap", "notes", "-n", NFD)
+    world.submit({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "notes", "namespace": NFD}})
     rule = {"apiVersion": "nfd.k8s-sigs.io/v1alpha1", "kind": "NodeFeatureRule", "metadata": {"name": "theirs"}}
     world.submit({**rule, "spec": {"rules": []}})
     inventory, terms, deaths, result = load(world.inventory), Terms(crds=True), 0, None
@@ -254,8 +250,8 @@ def test_a_removal_that_is_killed_again_and_again_ends_where_another_ends(
     assert f"Namespace {NFD}" in {each.where for each in kept if each.code == codes.NOT_OURS_ALONE}
     assert dump(world)[f"v1 ConfigMap {NFD}/notes"]
     assert world.json("namespace", NFD)["metadata"].get("labels", {}).keys() <= {"kubernetes.io/metadata.name"}
-    world.kubectl("delete", "crd", "nodefeaturerules.nfd.k8s-sigs.io")
-    world.kubectl("delete", "configmap", "notes", "-n", NFD)
+    world.api.delete("crd", "nodefeaturerules.nfd.k8s-sigs.io")
+    world.api.delete("configmap", "notes", "-n", NFD)
     if f"v1 Namespace /{NFD}" not in before:
-        world.kubectl("delete", "namespace", NFD)
+        world.api.delete("namespace", NFD)
     assert_restored(world, before)

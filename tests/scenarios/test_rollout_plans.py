@@ -15,8 +15,6 @@ from gpu_provision.model.progress import RunResult, State
 from gpu_provision.report import plan
 from tests.scenarios.world import World
 
-pytestmark = pytest.mark.xdist_group("rollout plans")  # one world, one worker
-
 OPERANDS = "gpu-operator-resources"
 GPU_NODES = ("h100-1", "t4-1", "t4-2")
 ONE_BY_ONE = {"max_parallel_upgrades": 1, "max_unavailable": "100%"}
@@ -48,7 +46,7 @@ def stack(world: World) -> World:
     version = connect(str(world.kubeconfig)).eviction_version()
     budget = {"minAvailable": 1, "selector": {"matchLabels": labels}}
     world.submit({"apiVersion": version, "kind": "PodDisruptionBudget", "metadata": train, "spec": budget})
-    world.kubectl("cordon", "h100-1")
+    world.api.cordon("h100-1")
     world.until(lambda: [pod["status"].get("phase") for pod in world.json("pods")["items"]] == ["Running"] * 2)
     world.until(lambda: world.json("poddisruptionbudget", "train").get("status", {}).get("currentHealthy") == 1)
     return world
@@ -143,7 +141,7 @@ def test_where_nobody_replaces_drivers_the_plan_promises_no_restart(stack: World
 
 def test_what_the_plan_says_is_what_the_apply_does(stack: World) -> None:
     """A whole release change: nodes in the planned order, the planned evictions and no other, and the node left out."""
-    stack.kubectl("delete", "poddisruptionbudget", "train")
+    stack.api.delete("poddisruptionbudget", "train")
     stack.settings(release="25.10.1", rollout={"canary": {"nodes": 1}})
     found = planned(stack)["rollout"]
     evicted = [f"{pod['namespace']}/{pod['name']}" for pod in pods_to_go(found)]
@@ -159,8 +157,8 @@ def test_what_the_plan_says_is_what_the_apply_does(stack: World) -> None:
 
 def test_a_release_change_back_goes_as_planned_and_leaves_every_node_validated(stack: World) -> None:
     """Each driver proves itself before the next one is touched, whatever else changes at the same time."""
-    stack.kubectl("delete", "pod", "bare", "--grace-period=0", "--force")
-    stack.kubectl("delete", "deployment", "train")
+    stack.api.delete("pod", "bare", gracePeriodSeconds=0)
+    stack.api.delete("deployment", "train")
     stack.until(lambda: not stack.json("pods")["items"])  # the collector takes them, not kubectl
     stack.settings(release="26.7.0")
     document = planned(stack)

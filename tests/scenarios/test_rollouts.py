@@ -21,8 +21,6 @@ from gpu_provision.rollout import states
 from gpu_provision.rollout.observe import DRIVER_POD
 from tests.scenarios.world import World
 
-pytestmark = pytest.mark.xdist_group("rollouts")  # one world, one worker
-
 OPERANDS = "gpu-operator-resources"
 GPU_NODES = ("h100-1", "t4-1", "t4-2")
 ALL_AT_ONCE = {"auto_upgrade": True, "max_parallel_upgrades": 0, "max_unavailable": "100%"}
@@ -95,7 +93,7 @@ def of_drivers(result: RunResult) -> dict[str, tuple[State, str]]:
 
 def test_nodes_go_one_after_the_other_and_a_foreign_cordon_stays(stack: World) -> None:
     """All the way, on every node; the labels are those of the reference."""
-    stack.kubectl("cordon", "t4-2")
+    stack.api.cordon("t4-2")
     told: list[tuple[str, str]] = []
 
     def listen(event: Event) -> None:
@@ -113,7 +111,7 @@ def test_nodes_go_one_after_the_other_and_a_foreign_cordon_stays(stack: World) -
     assert ends == list(GPU_NODES)
     proofs = [place for place, (_, state) in enumerate(told) if state == "validation-required"]
     assert proofs, told
-    stack.kubectl("uncordon", "t4-2")
+    stack.api.uncordon("t4-2")
 
 
 def test_what_the_installation_does_not_depend_on_restarts_no_driver(stack: World) -> None:
@@ -163,7 +161,7 @@ def test_gpu_work_leaves_as_its_budget_allows(stack: World) -> None:
     def listen(event: Event) -> None:
         if "disruption budget" in event.message and not refused:
             refused.append(f"{event.node}: {event.step}: {event.message}")
-            stack.kubectl("scale", "deployment", "train", "--replicas=0")
+            stack.api.patch("deployment", "train", patch={"spec": {"replicas": 0}})
 
     roll_out(stack, listen=listen, version="580.178.04", upgrade_policy=ALL_AT_ONCE)
     assert "t4-1: pod-deletion-required: pods to go: default/train" in refused[0]
@@ -185,7 +183,7 @@ def test_a_pod_that_nobody_may_evict_holds_its_own_node_only(stack: World) -> No
     assert "default/notebook has no controller" in error["evidence"]
     assert not nodes(stack)["t4-1"]["spec"].get("unschedulable")
     assert versions(stack) == {*before, "580.159.04"}
-    stack.kubectl("delete", "pod", "notebook", "--wait=false", "--grace-period=0", "--force")
+    stack.api.delete("pod", "notebook", wait=False, gracePeriodSeconds=0)
     roll_out(stack)
     assert_over(stack, "580.159.04")
 
@@ -295,7 +293,7 @@ def test_runs_that_are_killed_at_their_writes_end_like_an_undisturbed_one(stack:
     assert_over(stack, version)
     assert proofs(stack) == uids(stack)
     assert len(replaced) == 2 * len(nodes(stack))
-    stack.kubectl("delete", "deployment,poddisruptionbudget", "serve")
+    stack.api.delete("deployment,poddisruptionbudget", "serve")
 
 
 def serve(world: World, *, replicas: int) -> None:

@@ -29,6 +29,12 @@ def node(world: World, name: str) -> dict[str, Any]:
     return found
 
 
+def taint(world: World, name: str) -> None:
+    """Put the startup taint on a node."""
+    taints = node(world, name)["spec"].get("taints", [])
+    world.api.patch("node", name, patch={"spec": {"taints": [*taints, {"key": TAINT, "effect": "NoSchedule"}]}})
+
+
 def is_tainted(world: World, name: str) -> bool:
     """Whether a node has the startup taint; the other one has to be there in any case."""
     keys = [taint["key"] for taint in node(world, name)["spec"].get("taints", [])]
@@ -43,7 +49,7 @@ def told(world: World, name: str) -> str:
 
 def submit_training(world: World, name: str) -> None:
     """Let a user ask for a GPU of one node."""
-    container = {"name": "main", "image": "example.com/training:1", "resources": {"limits": {"nvidia.com/gpu": 1}}}
+    container = {"name": "main", "image": "example.com/training:1", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
     spec = {"containers": [container], "nodeSelector": {"kubernetes.io/hostname": name}}
     metadata = {"name": f"training-{name}", "namespace": "default"}
     world.submit({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
@@ -109,14 +115,14 @@ def test_the_label_follows_what_is_declared_and_goes_with_it(new_world: Make) ->
     assert told(world, "t4-1") not in {"", before}
     assert told(world, "t4-1") == told(world, "t4-2")
 
-    world.kubectl("taint", "node", "t4-1", f"{TAINT}:NoSchedule")
+    taint(world, "t4-1")
     world.settings(startup_taint={"enabled": False})
     world.apply("--cluster-only", check=True)
     assert not is_tainted(world, "t4-1")
     assert not told(world, "t4-1")
 
-    world.kubectl("taint", "node", "t4-1", f"{TAINT}:NoSchedule")
-    world.kubectl("label", "node", "t4-1", f"{LABEL}={before}")
+    taint(world, "t4-1")
+    world.api.label("node", "t4-1", labels={LABEL: before})
     world.give_rights("--destroy")
     world.cli("destroy", "--yes", "--cluster-only", "-i", str(world.inventory), check=True)
     assert not is_tainted(world, "t4-1")
@@ -135,7 +141,7 @@ def test_a_controller_frees_nodes_and_takes_a_label_back_that_does_not_hold_any_
     world.until(lambda: training(world, "t4-1").get("status", {}).get("startTime"))
     content = told(world, "t4-2")
 
-    world.kubectl("label", "node", "t4-2", f"{LABEL}-")
+    world.api.label("node", "t4-2", labels={LABEL: None})
     world.until(lambda: told(world, "t4-2") == content)
 
     world.fault({"fault": "vectoradd-fails", "node": "t4-2"}, {"fault": "node-reboots", "node": "t4-2"})

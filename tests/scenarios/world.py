@@ -18,7 +18,7 @@ import yaml
 
 from gpu_provision.sandbox.apiserver.requestlog import Request
 from tests.answers import Answer
-from tests.scenarios.reading import Reader, path_of
+from tests.scenarios.client import Client
 from tests.scenarios.warm import Forge
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -36,9 +36,12 @@ SPARE_NODES = 8
 
 
 def default_fleet(**changes: Any) -> dict[str, Any]:
-    """Return the sandbox's default fleet, ten times as fast as people watch, with changed top-level keys."""
+    """Return the sandbox's default fleet, fifty times as fast as it is by itself, with changed top-level keys.
+
+    Tests that have to catch something half done name a lower speed.
+    """
     default = yaml.safe_load((CHECKOUT / "gpu_provision/sandbox/fleets/default.yaml").read_text())
-    return {**default, "timings": {"speed": 10}, **changes}
+    return {**default, "timings": {"speed": 50}, **changes}
 
 
 def with_spare_nodes() -> dict[str, Any]:
@@ -72,7 +75,7 @@ class World(ABC):
         self.environment = {**os.environ, "GPU_PROVISION_SANDBOX_DIR": str(folder / "sandboxes"), "NO_COLOR": "1"}
         self.environment["XDG_STATE_HOME"] = str(folder / "state")
         self._started: list[subprocess.Popen[str]] = []
-        self._readers: dict[Path, Reader] = {}
+        self._clients: dict[Path, Client] = {}
         self.fleet.write_text(yaml.safe_dump(fleet))
         shutil.copy(CHECKOUT / "inventories" / "sandbox.py", self.inventory.with_suffix(".py"))
         text = (CHECKOUT / "inventories" / "sandbox.yaml").read_text()
@@ -83,8 +86,8 @@ class World(ABC):
         for command in self._started:
             command.kill()
             command.communicate()
-        for reader in self._readers.values():
-            reader.close()
+        for client in self._clients.values():
+            client.close()
         self.close()
 
     @abstractmethod
@@ -229,20 +232,23 @@ class World(ABC):
         return self.run(str(_BIN / "pyinfra"), *arguments, *words, check=check)
 
     def kubectl(self, *arguments: str, check: bool = True, stdin: str | None = None) -> Answer:
-        """Run the real kubectl as the cluster's administrator."""
+        """Run the real kubectl as the cluster's administrator; for what is about kubectl, which is marked ``real``."""
         return self.run("kubectl", "--kubeconfig", str(self.kubeconfig), *arguments, check=check, stdin=stdin)
 
-    def json(self, *arguments: str) -> Any:
-        """Return what kubectl gets as the cluster's administrator, as JSON; a refusal fails."""
-        if not (path := path_of(arguments)):
-            return json.loads(self.kubectl("get", *arguments, "-o", "json").out)
-        if self.kubeconfig not in self._readers:
-            self._readers[self.kubeconfig] = Reader(self.kubeconfig)
-        return self._readers[self.kubeconfig].get(path)
+    @property
+    def api(self) -> Client:
+        """Reads and changes objects as the cluster's administrator."""
+        if self.kubeconfig not in self._clients:
+            self._clients[self.kubeconfig] = Client(self.kubeconfig)
+        return self._clients[self.kubeconfig]
 
-    def submit(self, manifest: dict[str, Any], *flags: str) -> None:
-        """Let kubectl apply an object."""
-        self.kubectl("apply", *flags, "-f", "-", stdin=json.dumps(manifest))
+    def json(self, *words: str) -> Any:
+        """Return the object that is named, or a list, as the cluster's administrator; a refusal fails."""
+        return self.api.get(*words)
+
+    def submit(self, manifest: dict[str, Any] | str, manager: str = "kubectl") -> None:
+        """Apply an object as the cluster's administrator."""
+        self.api.apply(manifest, manager)
 
     def fault(self, *faults: dict[str, Any]) -> None:
         """Declare the faults of simulated nodes that are in force from now on; none to end them all."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -187,13 +186,9 @@ def test_users_configuration_of_pytest_stays_out_of_it(
     assert found.exit_code is ExitCode.OK
 
 
-def test_machine_that_cannot_isolate_hosts_skips_them(
-    inventory_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("without_isolation")
+def test_machine_that_cannot_isolate_hosts_skips_them(inventory_file: Path) -> None:
     """With the reason."""
-    (tmp_path / "unshare").write_text("#!/bin/sh\necho 'unshare failed: Operation not permitted' >&2\nexit 1\n")
-    (tmp_path / "unshare").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}/usr/bin:/bin")
     found = verify(Wanted(inventory=str(inventory_file), cluster=False, nodes=("cpu-1",)))
     assert {check.outcome for check in found.checks} == {Outcome.SKIPPED}
     assert "left out" in found.checks[0].reason

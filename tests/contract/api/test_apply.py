@@ -32,6 +32,12 @@ def test_an_apply_creates_what_is_not_there(server: Server, namespace: str) -> N
     assert (answer.code, answer.body["data"]) == (201, {"a": "1"})
 
 
+def test_an_apply_of_a_name_alone_owns_nothing(server: Server, namespace: str) -> None:
+    answer = server.apply(core(namespace, "configmaps", "one"), configmap("one"), manager="first")
+    assert answer.code == 201
+    assert "managedFields" not in answer.body["metadata"]
+
+
 def test_a_second_apply_of_the_same_changes_nothing(server: Server, path: str) -> None:
     before = server.get(path)
     answer = server.apply(path, configmap("one", {"a": "1", "b": "2"}), manager="first")

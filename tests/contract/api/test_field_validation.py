@@ -96,6 +96,14 @@ def test_a_workload_selects_its_own_pods(server: Server, namespace: str) -> None
     assert "`selector` does not match template `labels`" in answer.message
 
 
+def test_a_workload_needs_containers(server: Server, namespace: str) -> None:
+    body = workload("DaemonSet", "ds")
+    del body["spec"]["template"]["spec"]
+    answer = server.ask("POST", apps(namespace, "daemonsets"), body)
+    assert (answer.code, answer.reason) == (422, "Invalid")
+    assert "spec.template.spec.containers" in [cause["field"] for cause in answer.causes]
+
+
 def test_a_workload_restarts_its_pods_always(server: Server, namespace: str) -> None:
     body = workload("DaemonSet", "ds")
     body["spec"]["template"]["spec"]["restartPolicy"] = "Never"

@@ -95,6 +95,9 @@ def test_a_pods_specification_hardly_changes(server: Server, namespace: str) -> 
     answer = server.ask("PATCH", core(namespace, "pods", "p"), {"spec": {"nodeSelector": {"a": "b"}}}, MERGE)
     assert (answer.code, answer.reason) == (422, "Invalid")
     assert "pod updates may not change fields other than `spec.containers[*].image`" in answer.message
+    change = [{"op": "replace", "path": "/spec/containers/0/image", "value": "example.org/other:2"}]
+    answer = server.ask("PATCH", core(namespace, "pods", "p"), change, "application/json-patch+json")
+    assert answer.body["spec"]["containers"][0]["image"] == "example.org/other:2"
 
 
 def test_a_pods_labels_change_at_any_time(server: Server, namespace: str) -> None:

@@ -173,7 +173,7 @@ def test_going_back_uses_the_old_replica_set_again(cluster: Cluster) -> None:
 def test_scaling_goes_both_ways(cluster: Cluster) -> None:
     cluster.create("Deployment", "web", spec=workload("web", replicas=1))
     await_available(cluster, 1)
-    for replicas in (3, 1):
+    for replicas in (3, 0, 1):
         cluster.patch("Deployment", "web", {"spec": {"replicas": replicas}}, "scale")
         await_available(cluster, replicas)
     assert len(cluster.await_pods(1)) == 1
@@ -245,3 +245,7 @@ def test_a_replica_set_alone_keeps_its_number(cluster: Cluster) -> None:
     wanted = {"availableReplicas": 2, "fullyLabeledReplicas": 2, "observedGeneration": 1, "readyReplicas": 2}
     assert wanted | {"replicas": 2} == {key: value for key, value in status.items() if key != "terminatingReplicas"}
     assert all(map(is_ready, cluster.pods()))
+    before = names(cluster.pods())
+    cluster.delete("Pod", min(before))
+    until(lambda: min(before) not in names(cluster.pods()))
+    assert len(names(cluster.await_pods(2)) & before) == 1

@@ -8,7 +8,7 @@ import pytest
 
 from tests.contract.client import Object, until
 from tests.contract.controllers.cluster import Cluster, names
-from tests.contract.controllers.manifests import owner, workload
+from tests.contract.controllers.manifests import owner, pod_spec, workload
 
 HELD = "contract.example/held"
 
@@ -78,6 +78,17 @@ def test_in_the_foreground_grandchildren_go_before_children(cluster: Cluster) ->
     cluster.await_gone("ConfigMap", "head")
     assert cluster.gone("DaemonSet", "agent")
     assert not cluster.every("Pod")
+
+
+def test_in_the_foreground_a_replica_set_that_goes_makes_no_pods(cluster: Cluster) -> None:
+    cluster.create("Deployment", "web", spec=workload("web", replicas=1))
+    (pod,), since = cluster.await_pods(1), cluster.now("Pod")
+    cluster.delete("Deployment", "web", propagationPolicy="Foreground")
+    cluster.await_gone("Deployment", "web")
+    assert not cluster.every("ReplicaSet")
+    cluster.create("Pod", "after", spec=pod_spec())
+    seen = cluster.history("Pod", since, lambda event: event.name == "after")
+    assert {event.name for event in seen} == {pod["metadata"]["name"], "after"}
 
 
 def test_orphans_stay_and_lose_the_reference(cluster: Cluster) -> None:

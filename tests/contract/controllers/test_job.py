@@ -37,7 +37,9 @@ def test_a_complete_job_met_its_criteria_before(cluster: Cluster) -> None:
     cluster.create("Job", "task", spec=job("true"))
     done = await_end(cluster)
     assert condition(done, "SuccessCriteriaMet")["reason"] == "CompletionsReached"
-    assert condition(done, "Complete")["message"] == "Reached expected number of succeeded pods"
+    complete = condition(done, "Complete")
+    assert complete["reason"] == "CompletionsReached"
+    assert complete["message"] == "Reached expected number of succeeded pods"
 
 
 def test_pods_have_the_labels_and_the_owner_of_the_job(cluster: Cluster) -> None:
@@ -157,7 +159,8 @@ def test_a_suspended_job_runs_no_pod_until_it_is_resumed(cluster: Cluster) -> No
     cluster.await_("Job", "task", lambda one: status_of(one, "Suspended") == "True")
     assert not cluster.pods()
     cluster.patch("Job", "task", {"spec": {"suspend": False}})
-    assert status_of(await_end(cluster), "Complete") == "True"
+    done = await_end(cluster)
+    assert (status_of(done, "Complete"), status_of(done, "Suspended")) == ("True", "False")
 
 
 def test_events_tell_the_pod_and_the_end(cluster: Cluster) -> None:

@@ -62,7 +62,7 @@ def _dependencies() -> bytes:
     needed = sorted(_closure("gpu-provision", {}).values(), key=lambda found: str(found.metadata["Name"]))
     names = [f"{found.metadata['Name']} {found.version}" for found in needed]
     key = hashlib.sha256("\n".join([*names, sys.version, sys.base_prefix]).encode()).hexdigest()[:24]
-    folder = binaries.places(os.environ).cache / "images"
+    folder = binaries.cache() / "images"
     kept = folder / f"dependencies-{key}.layer"
     if not kept.exists():
         folder.mkdir(parents=True, exist_ok=True)

@@ -5,10 +5,7 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
-import re
-import shutil
 import ssl
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -122,26 +119,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     running.stop()
 
 
-Kubectl = Callable[..., subprocess.CompletedProcess[str]]
-_NEWER = 28  # the minor version from which kubectl uses OpenAPI v3 and asks the server for strict validation
-
-
-@pytest.fixture
-def kubectl(server: Running, tmp_path: Path) -> Kubectl:
-    """Run the real kubectl against the module's server."""
-    path = shutil.which("kubectl")
-    if path is None:
-        pytest.skip("kubectl is not installed")
-
-    def run(*arguments: str, stdin: str = "", ok: bool = True) -> subprocess.CompletedProcess[str]:
-        command = [path, f"--kubeconfig={server.server.kubeconfig}", f"--cache-dir={tmp_path}", *arguments]
-        done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=120, check=False)
-        assert not ok or done.returncode == 0, f"{' '.join(arguments)}: {done.stderr}"
-        return done
-
-    return run
-
-
 class Cluster:
     """The registry without HTTP."""
 
@@ -195,12 +172,3 @@ def workload(image: str = "example.org/app:1") -> dict[str, Any]:
         "selector": {"matchLabels": labels},
         "template": {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "main", "image": image}]}},
     }
-
-
-@pytest.fixture
-def newer_kubectl(kubectl: Kubectl) -> Kubectl:
-    """Run kubectl, if it is new enough to use OpenAPI v3; docs/sandbox.md says what older ones lack."""
-    version = json.loads(kubectl("version", "--client", "-o", "json").stdout)["clientVersion"]
-    if int(re.sub(r"\D", "", version["minor"])) < _NEWER:
-        pytest.skip(f"this is kubectl {version['gitVersion']}; the test is about 1.{_NEWER} and newer")
-    return kubectl

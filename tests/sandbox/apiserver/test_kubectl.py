@@ -1,15 +1,65 @@
-"""What people type: the real kubectl against the sandbox's API server."""
+"""What people type: the real kubectl, which `make test-real` has, against the sandbox's API server."""
 
 from __future__ import annotations
 
 import json
 import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
 
+import pytest
 import yaml
 
-from tests.sandbox.apiserver.conftest import POD, Kubectl, Running, workload
+from tests.real import binaries, clients
+from tests.sandbox.apiserver.conftest import POD, Running, workload
+
+pytestmark = pytest.mark.real
+
+Kubectl = Callable[..., subprocess.CompletedProcess[str]]
 
 MANIFEST = {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "ds"}, "spec": workload("app:1")}
+
+
+@pytest.fixture
+def server(start: Callable[[], Running]) -> Running:
+    """Start one for each test: it runs with two kubectls, and uses the same names."""
+    return start()
+
+
+@pytest.fixture(params=["of the machine", "newer"])
+def kubectl(request: pytest.FixtureRequest, server: Running, tmp_path: Path) -> Kubectl:
+    """Run the machine's kubectl, which may be as old as 1.20, and a newer one."""
+    if request.param == "newer":
+        return _runs(_newer(), server, tmp_path)
+    path = shutil.which("kubectl")
+    if path is None:
+        pytest.skip("kubectl is not installed")
+    return _runs(Path(path), server, tmp_path)
+
+
+@pytest.fixture
+def newer_kubectl(server: Running, tmp_path: Path) -> Kubectl:
+    """Run a kubectl that uses OpenAPI v3 and asks for strict validation; docs/sandbox.md says what older ones lack."""
+    return _runs(_newer(), server, tmp_path)
+
+
+def _newer() -> Path:
+    path = clients.path(binaries.cache(), "kubectl")
+    if not path.is_file():
+        pytest.skip("no newer kubectl: python -m tests.real.binaries downloads it")
+    return path
+
+
+def _runs(path: Path, server: Running, tmp_path: Path) -> Kubectl:
+    def run(*arguments: str, stdin: str = "", ok: bool = True) -> subprocess.CompletedProcess[str]:
+        command = [str(path), f"--kubeconfig={server.server.kubeconfig}", f"--cache-dir={tmp_path}", *arguments]
+        done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=120, check=False)
+        assert not ok or done.returncode == 0, f"{' '.join(arguments)}: {done.stderr}"
+        return done
+
+    return run
 
 
 def _manifest(name: str, image: str = "app:1") -> str:

@@ -113,8 +113,8 @@ def test_nobody_grants_what_they_do_not_hold(bob: Ask) -> None:
 
 def test_nobody_binds_what_they_do_not_hold(bob: Ask) -> None:
     """A binding grants what its role grants; a role that does not exist cannot be compared."""
-    role(bob, "weak", rule("configmaps", "get", names=["mine"]))
-    assert bind(bob, "Role", "weak").code == 201
+    role(bob, "weaker", rule("configmaps", "get", names=["mine"]))
+    assert bind(bob, "Role", "weaker").code == 201
     assert bind(bob, "ClusterRole", "cluster-admin").code == 403
     missing = bind(bob, "Role", "nobody")
     assert (missing.code, missing.body["message"]) == (404, 'roles.rbac.authorization.k8s.io "nobody" not found')

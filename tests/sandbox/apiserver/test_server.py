@@ -6,7 +6,6 @@ import json
 import ssl
 import stat
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 import yaml
@@ -17,7 +16,6 @@ from tests.sandbox.apiserver.conftest import POD, Running, workload
 
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
 PODS = "/api/v1/namespaces/default/pods"
-DAEMONSETS = "/apis/apps/v1/namespaces/default/daemonsets"
 
 
 def test_only_the_private_authority_vouches_for_the_server(server: Running) -> None:
@@ -35,15 +33,6 @@ def test_the_kubeconfig_is_for_its_owner_only(server: Running) -> None:
     config = yaml.safe_load(path.read_text())
     assert config["current-context"] == "sandbox"
     assert config["clusters"][0]["cluster"]["server"] == f"https://127.0.0.1:{server.server.port}"
-
-
-def test_without_a_known_token_nothing_is_shown(server: Running) -> None:
-    """401 as a Status, 403 without any; health and version are open, as on a real server."""
-    for token, refusal in (("", (403, "Forbidden")), ("wrong", (401, "Unauthorized"))):
-        answer = server.ask("GET", PODS, token=token)
-        assert (answer.code, answer.body["reason"]) == refusal
-    assert server.ask("GET", "/readyz", token="").body == "ok"
-    assert server.ask("GET", "/version", token="").body["gitVersion"] == "v1.34.0+sandbox"
 
 
 def test_a_second_user_can_be_forbidden_things(start: Callable[..., Running]) -> None:
@@ -145,36 +134,6 @@ def test_a_path_outside_of_the_api_is_plainly_not_found(server: Running) -> None
         assert (answer.code, answer.body) == (404, "404 page not found\n")
 
 
-def test_long_lists_come_in_pages(server: Running) -> None:
-    """Each object once; the version is that of the first page."""
-    for number in range(5):
-        server.ask("POST", CONFIGMAPS, {"metadata": {"name": f"page-{number}", "labels": {"paged": "yes"}}})
-    path, names, token, versions = f"{CONFIGMAPS}?labelSelector=paged%3Dyes&limit=2", [], "", set()
-    while True:
-        page = server.ask("GET", f"{path}&continue={token}").body
-        names += [item["metadata"]["name"] for item in page["items"]]
-        versions.add(page["metadata"]["resourceVersion"])
-        if not (token := page["metadata"].get("continue", "")):
-            break
-        server.ask("POST", CONFIGMAPS, {"metadata": {"generateName": "between-"}})
-    assert (names, len(versions)) == ([f"page-{number}" for number in range(5)], 1)
-
-
-def test_unknown_fields_are_dropped_warned_about_or_refused(server: Running) -> None:
-    """As fieldValidation says; nothing is said without it."""
-
-    def create(name: str, mode: str) -> Any:
-        body = {"metadata": {"name": name}, "spec": {**workload(), "tpyo": 1}}
-        return server.ask("POST", f"{DAEMONSETS}?fieldValidation={mode}", body)
-
-    strict = create("strict", "Strict")
-    assert (strict.code, 'strict decoding error: unknown field "spec.tpyo"' in strict.body["message"]) == (400, True)
-    warned = create("warned", "Warn")
-    assert (warned.code, warned.headers["Warning"]) == (201, '299 - "unknown field \\"spec.tpyo\\""')
-    ignored = create("ignored", "Ignore")
-    assert (ignored.code, "tpyo" in ignored.body["spec"], "Warning" in ignored.headers) == (201, False, False)
-
-
 def test_curl_gets_json_that_people_can_read(server: Running) -> None:
     """Other clients get it compact."""
     assert "\n  " in server.ask("GET", "/version", agent="curl/8.0").body
@@ -210,39 +169,6 @@ def test_a_pod_without_processes_says_so(server: Running) -> None:
     for what in ("exec", "attach", "portforward"):
         answer = server.ask("POST", f"{PODS}/empty/{what}")
         assert (answer.code, f"{what} is not possible" in answer.body["message"]) == (501, True)
-
-
-def test_logs_by_container_run_and_tail(server: Running) -> None:
-    """The text comes from the simulated kubelet, in process or over HTTP."""
-    server.ask("POST", "/api/v1/nodes", {"metadata": {"name": "n1"}})
-    containers = [{"name": "a", "image": "x"}, {"name": "b", "image": "x"}]
-    server.ask("POST", PODS, {"metadata": {"name": "logs"}, "spec": {"containers": containers, "nodeName": "n1"}})
-    for restart in (0, 1):
-        text = f"run {restart}, line 1\nrun {restart}, line 2\n".encode()
-        assert server.ask("POST", f"{PODS}/logs/log?container=a&restart={restart}", text, kind="text/plain").code == 201
-    path = f"{PODS}/logs/log"
-    assert server.ask("GET", f"{path}?container=a").body == "run 1, line 1\nrun 1, line 2\n"
-    assert server.ask("GET", f"{path}?container=a&tailLines=1").body == "run 1, line 2\n"
-    assert server.ask("GET", f"{path}?container=a&previous=true").body == "run 0, line 1\nrun 0, line 2\n"
-    assert server.ask("GET", f"{path}?container=a&limitBytes=5").body == "run 1"
-    assert server.ask("GET", f"{path}?container=a&timestamps=true&tailLines=1").body.endswith("Z run 1, line 2\n")
-    assert server.ask("GET", f"{path}?container=b").body == ""
-    assert (
-        "a container name must be specified for pod logs, choose one of: [a b]"
-        in server.ask("GET", path).body["message"]
-    )
-    assert server.ask("GET", f"{path}?container=c").code == 400
-    assert server.ask("GET", f"{path}?container=b&previous=true").code == 400
-    server.ask("DELETE", f"{PODS}/logs?gracePeriodSeconds=0")
-    assert server.ask("GET", f"{path}?container=a").code == 404
-
-
-def test_metadata_alone_is_served_to_who_asks(server: Running) -> None:
-    """Garbage collectors and caches ask for nothing else."""
-    accept = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io,application/json"
-    answer = server.ask("GET", "/api/v1/namespaces", accept=accept).body
-    assert answer["kind"] == "PartialObjectMetadataList"
-    assert {tuple(sorted(item)) for item in answer["items"]} == {("apiVersion", "kind", "metadata")}
 
 
 def test_the_request_log_holds_no_secrets(server: Running) -> None:

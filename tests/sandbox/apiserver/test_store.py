@@ -58,7 +58,7 @@ def test_kill_9_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
             eventually(lambda: log.read_bytes().count(b"\n") > 200, "the writer writes")
         finally:
             writer.send_signal(signal.SIGKILL)
-            writer.wait(10)
+            writer.wait(60)
     acknowledged = log.read_bytes().count(b"\n")
     store = Store(tmp_path / "db")
     names = {item.object["metadata"]["name"] for item in store.select("/pods")}

@@ -55,46 +55,6 @@ def watching(server: Running, path: str, query: str, *, seconds: int = 0) -> Ite
         assert not watch.thread.is_alive()
 
 
-def _create(server: Running, name: str, labels: dict[str, str] | None = None) -> None:
-    body = {"metadata": {"name": name, "labels": labels or {}}}
-    assert server.ask("POST", CONFIGMAPS, body).code == 201
-
-
-def _label(server: Running, name: str, value: str) -> None:
-    body = {"metadata": {"labels": {"watched": value}}}
-    assert server.ask("PATCH", f"{CONFIGMAPS}/{name}", body, kind="application/merge-patch+json").code == 200
-
-
-def test_a_watch_shows_every_change_from_a_version_on(server: Running) -> None:
-    """Nothing between the list and the watch is lost."""
-    version = server.ask("GET", CONFIGMAPS).body["metadata"]["resourceVersion"]
-    _create(server, "w1", {"group": "a"})
-    with watching(server, CONFIGMAPS, f"resourceVersion={version}&labelSelector=group%3Da") as watch:
-        assert watch.seen(1) == [("ADDED", "w1")]
-        _label(server, "w1", "x")
-        server.ask("DELETE", f"{CONFIGMAPS}/w1")
-        assert watch.seen(3) == [("ADDED", "w1"), ("MODIFIED", "w1"), ("DELETED", "w1")]
-    versions = [int(event["object"]["metadata"]["resourceVersion"]) for event in watch.events]
-    assert versions == sorted(set(versions))
-
-
-def test_what_leaves_a_selector_looks_deleted_and_what_enters_it_added(server: Running) -> None:
-    """A client sees only what matches."""
-    _create(server, "w2", {"watched": "no"})
-    version = server.ask("GET", CONFIGMAPS).body["metadata"]["resourceVersion"]
-    with watching(server, CONFIGMAPS, f"resourceVersion={version}&labelSelector=watched%3Dyes") as watch:
-        for value in ("yes", "no", "other", "yes"):
-            _label(server, "w2", value)
-        assert watch.seen(3) == [("ADDED", "w2"), ("DELETED", "w2"), ("ADDED", "w2")]
-
-
-def test_a_watch_without_a_version_starts_with_what_is_there(server: Running) -> None:
-    """Field selectors work in watches too."""
-    _create(server, "w3")
-    with watching(server, CONFIGMAPS, "fieldSelector=metadata.name%3Dw3") as watch:
-        assert watch.seen(1) == [("ADDED", "w3")]
-
-
 def test_bookmarks_and_initial_events_come_when_asked_for(server: Running) -> None:
     """The bookmark after the initial events carries its annotation; another comes before the end."""
     query = "allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
@@ -116,20 +76,6 @@ def test_a_version_out_of_reach_is_refused(server: Running) -> None:
 
 async def _expire(server: Running) -> None:
     server.server.store.expire_watches()
-
-
-def test_a_table_can_be_watched(server: Running) -> None:
-    """So kubectl get -w prints its columns."""
-    connection = server.connection()
-    headers = {
-        "Authorization": f"Bearer {server.server.tokens.token()}",
-        "Accept": "application/json;as=Table;v=v1;g=meta.k8s.io",
-    }
-    query = "watch=1&timeoutSeconds=1&fieldSelector=metadata.name%3Ddefault"
-    connection.request("GET", f"/api/v1/namespaces?{query}", headers=headers)
-    [event] = [json.loads(line) for line in connection.getresponse()]
-    connection.close()
-    assert (event["object"]["kind"], event["object"]["rows"][0]["cells"][:2]) == ("Table", ["default", "Active"])
 
 
 def test_a_followed_log_ends_with_its_container(server: Running) -> None:

@@ -21,14 +21,10 @@ from gpu_provision.sandbox.controllers.resources import NODES, PODS
 from gpu_provision.sandbox.informer import Informer
 
 _DEADLINE = 60.0
-_PHASES = {"Succeeded": "Succeeded", "Failed": "Failed"}
 
 
 class Kubelet:
-    """Runs bound pods of all nodes: Running and Ready at once, or as the annotation ``test/outcome`` says.
-
-    Outcomes: Succeeded, Failed, NotReady, and Stuck, which also ignores deletion.
-    """
+    """Runs bound pods of all nodes: Running at once, and Ready but for broken images."""
 
     def __init__(self, api: LocalApi) -> None:
         """Follow the pods."""
@@ -57,16 +53,14 @@ class Kubelet:
 
     async def _advance(self, pod: Object) -> None:
         metadata = pod["metadata"]
-        outcome = (metadata.get("annotations") or {}).get("test/outcome", "Ready")
         if metadata.get("deletionTimestamp"):
-            if outcome != "Stuck":
-                await self._api.delete(PODS, metadata["name"], metadata["namespace"], 0)
+            await self._api.delete(PODS, metadata["name"], metadata["namespace"], 0)
             return
-        if pod["status"].get("phase", "Pending") != "Pending" or outcome == "Pending":
+        if pod["status"].get("phase", "Pending") != "Pending":
             return
         self._addresses += 1
         image = pod["spec"]["containers"][0]["image"]
-        ready = outcome in {"Ready", "Stuck"} and image not in self.broken_images
+        ready = image not in self.broken_images
         others = [one for one in pod["status"].get("conditions") or () if one["type"] != "Ready"]
         condition = {
             "type": "Ready",
@@ -74,20 +68,11 @@ class Kubelet:
             "lastTransitionTime": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         }
         status = {
-            "phase": _PHASES.get(outcome, "Running"),
+            "phase": "Running",
             "podIP": f"10.0.{self._addresses // 250}.{self._addresses % 250 + 1}",
             "conditions": [*others, condition],
         }
         await self._api.patch(PODS, metadata["name"], {"status": status}, metadata["namespace"], "status")
-
-
-def _readiness(ready: str) -> Object:
-    return {
-        "type": "Ready",
-        "status": ready,
-        "reason": "KubeletReady",
-        "lastHeartbeatTime": str(time.monotonic()),
-    }
 
 
 class Lab:
@@ -97,7 +82,7 @@ class Lab:
         """Keep what stories use."""
         self.api, self.kubelet = api, kubelet
 
-    async def node(self, name: str, *, ready: bool = True, gpus: int = 0, **spec: Any) -> Object:
+    async def node(self, name: str, *, gpus: int = 0, **spec: Any) -> Object:
         """Register a node with 110 pods, 8 cores and its GPUs."""
         labels = {"kubernetes.io/hostname": name, **spec.pop("labels", {})}
         body = {
@@ -107,21 +92,16 @@ class Lab:
             "spec": spec,
         }
         amounts = {"cpu": "8", "memory": "32Gi", "pods": "110", "nvidia.com/gpu": str(gpus)}
-        status = {"allocatable": amounts, "conditions": [_readiness(str(ready))]}
+        status = {"allocatable": amounts, "conditions": [{"type": "Ready", "status": "True"}]}
         await self.api.create(NODES, body | {"status": status})
 
         async def settled() -> Object | None:
             node = await self.api.get(NODES, name)
             new = any(taint["key"] == "node.kubernetes.io/not-ready" for taint in node["spec"].get("taints") or ())
-            return None if new and ready else node
+            return None if new else node
 
         found: Object = await self.until(settled)
         return found
-
-    async def node_status(self, name: str, *, ready: str, **status: Any) -> Object:
-        """Report a node's Ready condition and whatever else."""
-        change = {"status": {**status, "conditions": [_readiness(ready)]}}
-        return await self.api.patch(NODES, name, change, subresource="status")
 
     async def create(self, resource: Resource, kind: str, name: str, **body: Any) -> Object:
         """Create an object in the namespace default."""
@@ -228,11 +208,10 @@ def lab(tmp_path: Path) -> Callable[[Story], None]:
 def template() -> Callable[..., dict[str, Any]]:
     """Return a function that makes a pod template of one container."""
 
-    def make(labels: dict[str, str], *, image: str = "one", outcome: str = "", **spec: Any) -> dict[str, Any]:
-        annotations = {"test/outcome": outcome} if outcome else {}
+    def make(labels: dict[str, str], *, image: str = "one", **spec: Any) -> dict[str, Any]:
         container = {"name": "main", "image": image, **spec.pop("container", {})}
         return {
-            "metadata": {"labels": labels, "annotations": annotations},
+            "metadata": {"labels": labels},
             "spec": {"containers": [container], **spec},
         }
 

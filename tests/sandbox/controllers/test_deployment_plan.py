@@ -11,6 +11,7 @@ from gpu_provision.sandbox.controllers import deployment_plan as plan
 from gpu_provision.sandbox.controllers import objects
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
+_LONG_AGO = "2025-12-31T00:00:00Z"
 
 
 def deployment(replicas: int = 4, surge: Any = "25%", unavailable: Any = "25%", **spec: Any) -> dict[str, Any]:
@@ -99,6 +100,17 @@ def test_the_deadline_stands_still_while_the_rollout_moves() -> None:
     assert plan.remaining_seconds(one, counted, NOW) == 40
     complete = {"replicas": 4, "updatedReplicas": 4, "availableReplicas": 4}
     assert plan.remaining_seconds(one, complete, NOW) is None
+
+
+def test_a_deadline_that_has_passed_is_told_until_pods_come() -> None:
+    """Also by the looks that find nothing new."""
+    counted = plan.counts(new := replica_set("new", 4, 2), [])
+    told = {"type": "Progressing", "status": "True", "reason": "ReplicaSetUpdated", "lastUpdateTime": _LONG_AGO}
+    one = deployment(progressDeadlineSeconds=100) | {"status": {**counted, "conditions": [told]}}
+    passed = plan.conditions(one, new, counted, NOW)
+    assert objects.condition({"status": {"conditions": passed}}, "Progressing")["reason"] == "ProgressDeadlineExceeded"
+    later = one | {"status": {**counted, "conditions": passed}}
+    assert plan.conditions(later, new, counted, datetime(2026, 1, 1, 0, 0, 1, tzinfo=UTC)) == passed
 
 
 def test_a_condition_keeps_its_transition_time_until_its_status_changes() -> None:

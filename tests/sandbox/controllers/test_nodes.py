@@ -16,26 +16,6 @@ async def taints(lab: Any, name: Any) -> Any:
     return {(one["key"].rpartition("/")[2], one["effect"]) for one in found}
 
 
-def test_conditions_become_taints_and_back(lab: Any) -> None:
-    """A node that is not ready is tainted, a ready one is not."""
-
-    async def story(lab: Any) -> None:
-        await lab.node("a", ready=False)
-
-        async def unready() -> Any:
-            return await taints(lab, "a") == {("not-ready", "NoSchedule"), ("not-ready", "NoExecute")}
-
-        await lab.until(unready)
-        await lab.node_status("a", ready="True")
-
-        async def clean() -> Any:
-            return not await taints(lab, "a")
-
-        await lab.until(clean)
-
-    lab(story)
-
-
 def test_pods_of_a_silent_node_are_not_ready(lab: Any, template: Any) -> None:
     """Whoever counts ready pods sees it at once; a node that says itself that it is not ready speaks for its pods."""
 
@@ -81,42 +61,6 @@ def test_a_silent_node_becomes_unknown(lab: Any) -> None:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-
-    lab(story)
-
-
-def test_a_no_execute_taint_drives_pods_away(lab: Any, template: Any) -> None:
-    """At once without a toleration, later with tolerationSeconds, never with an unlimited one."""
-
-    async def story(lab: Any) -> None:
-        await lab.node("a")
-        brief, long = ([{"key": "k", "operator": "Exists", "tolerationSeconds": seconds}] for seconds in (1, 3600))
-        always = [{"key": "k", "operator": "Exists"}]
-        for name, tolerations in (("none", []), ("brief", brief), ("long", long), ("always", always)):
-            await lab.create(PODS, "Pod", name, spec=template({}, tolerations=tolerations)["spec"])
-            await lab.condition(PODS, name, "Ready")
-        await lab.api.patch(NODES, "a", {"spec": {"taints": [{"key": "k", "effect": "NoExecute"}]}})
-        await lab.gone(PODS, "none")
-        await lab.gone(PODS, "brief")
-        assert [pod["metadata"]["name"] for pod in await lab.running()] == ["always", "long"]
-
-    lab(story)
-
-
-def test_pods_of_a_node_that_is_gone_are_deleted(lab: Any, template: Any) -> None:
-    """Even those whose kubelet no longer answers."""
-
-    async def story(lab: Any) -> None:
-        await lab.node("a")
-        await lab.create(PODS, "Pod", "p", spec=template({}, outcome="Stuck")["spec"])
-        body = template({}, outcome="Stuck")
-        await lab.create(
-            PODS, "Pod", "p2", metadata={"annotations": body["metadata"]["annotations"]}, spec=body["spec"]
-        )
-        await lab.condition(PODS, "p2", "Ready")
-        await lab.api.delete(NODES, "a")
-        await lab.gone(PODS, "p")
-        await lab.gone(PODS, "p2")
 
     lab(story)
 

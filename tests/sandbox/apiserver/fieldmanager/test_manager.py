@@ -188,13 +188,6 @@ def test_a_new_api_version_replaces_the_appliers_entry() -> None:
     assert [entry["apiVersion"] for entry in new["metadata"]["managedFields"]] == ["apps/v1"]
 
 
-def test_a_configuration_that_carries_managed_fields_is_refused() -> None:
-    """The server's message says that they must be nil."""
-    config = {**DAEMON_SET, "metadata": {"name": "d", "managedFields": []}}
-    with pytest.raises(InvalidConfig, match=r"^metadata\.managedFields must be nil$"):
-        applied(None, config, manager="first", force=False, now=NOW)
-
-
 def test_the_servers_metadata_in_a_configuration_is_not_taken_over() -> None:
     """What the server makes (uid, generation ...) stays as it is stored."""
     live = {**DAEMON_SET, "metadata": {**DAEMON_SET["metadata"], "uid": "u", "generation": 3}}
