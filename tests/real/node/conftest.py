@@ -1,12 +1,10 @@
-"""The machines that the tests of this folder share, and what was measured.
-
-The tests' modules go on from one another in the order of their names: the main job, the machine, mistakes, restarts.
-"""
+"""The machines that the tests of this folder share, and what was measured."""
 
 from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +13,20 @@ from tests.real.node.nodes import Clock, missing, ready_node
 from tests.real.node.user import NodeUser
 
 _CLOCK = pytest.StashKey[Clock]()
+_ORDER = ("test_job", "test_k8s_node", "test_machine", "test_mistakes", "test_restarts", "test_stacks")
+"""The modules that share one node, in the order in which they go on from one another: the group "node"."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the modules that share a node in their order, where they stand."""
+    places = [place for place, item in enumerate(items) if item.path.parent == Path(__file__).parent]
+    ordered = sorted((items[place] for place in places), key=_position)
+    for place, item in zip(places, ordered, strict=True):
+        items[place] = item
+
+
+def _position(item: pytest.Item) -> int:
+    return _ORDER.index(item.path.stem) if item.path.stem in _ORDER else len(_ORDER)
 
 
 @pytest.fixture(scope="session")

@@ -87,6 +87,7 @@ def kubelet(*, authority: Path, certificate: Path, key: Path) -> dict[str, Any]:
         "makeIPTablesUtilChains": False,
         "nodeStatusUpdateFrequency": "4s",
         "oomScoreAdj": 0,
+        "syncFrequency": "5s",
     }
 
 

@@ -11,15 +11,11 @@ from tests.real.node.nodes import GPUS, Clock
 from tests.real.node.settings import NODE
 from tests.real.node.user import NFD, OPERANDS, VALIDATOR, NodeUser
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.xdist_group("node")]
 
 IMAGE = "registry.example.com/gpu-provision:0.1.0"
 HOME, NAME, STACK = "gpu-operator", "gpu-provision-operator", "node"
 EXPORTER = "nvidia-dcgm-exporter"
-FIRST_LOOK = {"initial_delay_seconds": 3, "period_seconds": 2}
-"""The driver's own delay is a minute, and the stand-in takes two seconds."""
-REQUESTED = 256
-"""MiB of memory that each controller's pod requests."""
 _MEBIBYTE = 1 << 10  # in KiB, as the kernel counts
 _OURS = "app.kubernetes.io/managed-by=gpu-provision"
 
@@ -27,7 +23,6 @@ _OURS = "app.kubernetes.io/managed-by=gpu-provision"
 @pytest.fixture(scope="module")
 def operator(user: NodeUser, clock: Clock) -> NodeUser:
     """The node without a stack, and two controllers on it."""
-    user.settings(driver={"startup_probe": FIRST_LOOK})
     _destroy(user)
     clock.start()
     _import(user)
@@ -122,7 +117,7 @@ def test_a_stack_is_brought_up(operator: NodeUser, clock: Clock) -> None:
     clock.start()
     declare(operator)
     until_ready(operator)
-    clock.lap("main job, by a controller in a pod, with a quicker look at the driver")
+    clock.lap("main job, by a controller in a pod")
     assert operator.allocatable() == str(GPUS)
     asking = operator.finished_pod("stacked", VALIDATOR, "vectorAdd", gpus=1)
     assert asking["status"]["phase"] == "Succeeded"
