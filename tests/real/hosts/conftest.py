@@ -12,8 +12,9 @@ from tests.contract import servers
 from tests.contract.client import Server
 from tests.real import kept_logs
 from tests.real.hosts import image as images
+from tests.real.hosts.booted import started
 from tests.real.hosts.image import Image
-from tests.real.hosts.machine import STOCK, Hardware, Machine, started
+from tests.real.hosts.machine import STOCK, Hardware, Machine
 
 _TIMES = pytest.StashKey[dict[str, float]]()
 

@@ -39,7 +39,7 @@ def machine(start: Boot, lap: Lap) -> Machine:
     """The machine."""
     begun = start("own-driver-01", Hardware(bmc=False))
     with lap("a machine with its own driver boots"):
-        begun.await_boot()
+        begun.wake()
     begun.run(DRIVER)
     begun.run(ARCHIVE)
     return begun

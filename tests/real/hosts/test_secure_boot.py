@@ -19,7 +19,7 @@ def machine(start: Boot) -> Machine:
     if reason := secure_boot_missing():
         pytest.skip(reason)
     begun = start("secure", Hardware(secure_boot=True))
-    begun.await_boot()
+    begun.wake()
     return begun
 
 
