@@ -40,7 +40,7 @@ def started(
     name: str, image: Image, folder: Path, hardware: Hardware = STOCK, link: Link | None = None
 ) -> Iterator[Machine]:
     """Start a machine where one of its kind had booted. Call ``wake`` before anything else."""
-    plain = dataclasses.replace(hardware, functions=STOCK.functions, disks=())
+    plain = dataclasses.replace(hardware, disks=())
     (kind,) = (kind for kind, its in KINDS.items() if its == plain)
     place = recipe(kind).built()
     folder.mkdir(parents=True, exist_ok=True)

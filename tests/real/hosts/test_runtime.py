@@ -14,7 +14,7 @@ from tests.answers import failures
 from tests.contract.client import Server
 from tests.real.hosts import state
 from tests.real.hosts.conftest import Boot
-from tests.real.hosts.machine import Hardware, Machine
+from tests.real.hosts.machine import Machine
 from tests.real.hosts.user import User
 
 pytestmark = [pytest.mark.hosts, pytest.mark.xdist_group("machines")]
@@ -24,19 +24,17 @@ PATTERN = "/etc/containerd/conf.d/*.toml"
 DROP_IN = "/etc/containerd/conf.d/50-site.toml"
 DIES = 'version = 2\nroot = "/proc/nowhere"\n'
 DIES_SAYS = "mkdir /proc/nowhere: no such file or directory"
-SETTINGS = {
-    "host_prerequisites": {"kernel_modules": ["ipmi-devintf"], "blacklist_nouveau": False},
-    "preflight": {"registry": False, "ignore": ["GP609"]},
-}
+SETTINGS = {"host_prerequisites": {"kernel_modules": ["ipmi-devintf"], "blacklist_nouveau": False}}
 """Nothing for which an initramfs is rebuilt, which is slow."""
 RESTARTED = ["/etc/containerd/conf.d/*.toml imported in /etc/containerd/config.toml", "containerd restarted"]
 
 
 @pytest.fixture(scope="module")
 def machine(start: Boot) -> Machine:
-    """A machine without GPUs that looks like a node, whose containerd runs one container."""
-    begun = start("runtime-1", Hardware(functions=()))
+    """A machine that looks like a node, whose containerd runs one container."""
+    begun = start("runtime-1")
     begun.wake()
+    begun.run("modprobe -r nouveau")
     begun.run("mkdir -p /var/lib/kubelet /srv/root && : >/var/lib/kubelet/kubeconfig && mount --bind / /srv/root")
     begun.run("ctr run --detach --rootfs /srv/root longlived /bin/sleep infinity")
     return begun
