@@ -13,7 +13,7 @@ from tests.answers import Answer
 from tests.real.node.nodes import GPUS, Clock
 from tests.real.node.user import NFD, OPERANDS, VALIDATOR, NodeUser
 
-pytestmark = [pytest.mark.real, pytest.mark.xdist_group("node")]
+pytestmark = pytest.mark.real
 
 DRIVER = "/run/nvidia/driver"
 CHECKPOINT = "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint"

@@ -22,7 +22,7 @@ from tests.real.node.settings import NODE
 from tests.real.node.test_runtime_imports import SYSTEMCTL as SHIM
 from tests.real.node.user import CHECKOUT, VALIDATOR, NodeUser
 
-pytestmark = [pytest.mark.real, pytest.mark.xdist_group("node")]
+pytestmark = pytest.mark.real
 
 PYINFRA = str(Path(sys.executable).with_name("pyinfra"))
 HOST = f"@k8s-node/{NODE}"

@@ -8,7 +8,7 @@ import pytest
 
 from tests.real.node.user import NodeUser
 
-pytestmark = [pytest.mark.real, pytest.mark.xdist_group("node")]
+pytestmark = pytest.mark.real
 
 
 def kernel_settings() -> list[str]:

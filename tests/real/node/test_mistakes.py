@@ -11,7 +11,7 @@ import pytest
 from tests.real.node.settings import NODE
 from tests.real.node.user import NodeUser
 
-pytestmark = [pytest.mark.real, pytest.mark.xdist_group("node")]
+pytestmark = pytest.mark.real
 
 PATH = f"gfd failed on {NODE}: a path of the node is missing, or is not what the pod mounts"
 ROOT = f"gfd failed on {NODE}: the pod demands an ordinary user and the image runs as root"

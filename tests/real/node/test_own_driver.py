@@ -15,7 +15,7 @@ from tests.real.node.nodes import GPUS, Clock, missing, ready_node
 from tests.real.node.settings import NODE
 from tests.real.node.user import CHECKOUT, VALIDATOR, NodeUser
 
-pytestmark = [pytest.mark.real, pytest.mark.xdist_group("node with its own driver")]
+pytestmark = pytest.mark.real
 
 VERSION = "550.90.07"
 # Of a driver's, what our reading and the stand-ins look at; /sys is covered, as no module of this name is loaded.

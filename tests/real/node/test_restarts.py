@@ -9,7 +9,7 @@ import pytest
 from tests.real.node.nodes import GPUS
 from tests.real.node.user import OPERANDS, VALIDATOR, NodeUser
 
-pytestmark = [pytest.mark.real, pytest.mark.xdist_group("node")]
+pytestmark = pytest.mark.real
 
 
 @pytest.mark.usefixtures("first_run")

@@ -12,7 +12,7 @@ import pytest
 
 from tests.real.node.machine import Machine, machine, missing
 
-pytestmark = [pytest.mark.real, pytest.mark.xdist_group("runtime imports")]
+pytestmark = pytest.mark.real
 
 CONFIG = "/etc/containerd/config.toml"
 PATTERN = "/etc/containerd/conf.d/*.toml"

@@ -11,7 +11,7 @@ from tests.real.node.nodes import GPUS, Clock
 from tests.real.node.settings import NODE
 from tests.real.node.user import NFD, OPERANDS, VALIDATOR, NodeUser
 
-pytestmark = [pytest.mark.real, pytest.mark.xdist_group("node")]
+pytestmark = pytest.mark.real
 
 IMAGE = "registry.example.com/gpu-provision:0.1.0"
 HOME, NAME, STACK = "gpu-operator", "gpu-provision-operator", "node"
