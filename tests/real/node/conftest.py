@@ -14,7 +14,7 @@ from tests.real.node.user import NodeUser
 
 _CLOCK = pytest.StashKey[Clock]()
 _ORDER = ("test_job", "test_k8s_node", "test_machine", "test_mistakes", "test_restarts", "test_stacks")
-"""The modules that share one node, in the order in which they go on from one another: the group "node"."""
+"""The modules that share one node, in the order in which they go on from one another."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
