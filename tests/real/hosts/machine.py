@@ -33,7 +33,7 @@ _KERNEL_COMMAND_LINE = (
     "root=/dev/vda rw console=ttyS0 net.ifnames=0 panic=-1 mitigations=off "
     f"ip={NODE_ADDRESS}::{SERVER_ADDRESS}:255.255.255.0::eth0:off"
 )
-_DISK_SLOT, _CARD_SLOT = 2, 3  # of the PCI bus: fixed, so that further devices move neither
+_DISK_SLOT, _CARD_SLOT, _OTHER_SLOTS = 2, 3, 16  # of the PCI bus: fixed, so that further devices move neither
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +202,7 @@ def qemu(image: Image, folder: Path, link: Link, hardware: Hardware) -> list[str
 def _disks(own: Path, others: Sequence[Path]) -> list[str]:
     """Return QEMU's options for disks: the machine's own, and those that it can only read."""
     drives = [f"file={own},cache=unsafe", *(f"file={other},format=raw,readonly=on" for other in others)]
-    places = [f",addr={_DISK_SLOT}", *("" for _ in others)]
+    places = [f",addr={_DISK_SLOT}", *(f",addr={_OTHER_SLOTS + n}" for n, _ in enumerate(others))]
     options = (
         (f"{drive},if=none,id=disk{n}", f"virtio-blk-pci,drive=disk{n}{place}")
         for n, (drive, place) in enumerate(zip(drives, places, strict=True))
