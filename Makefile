@@ -51,11 +51,11 @@ test-real: $(STAMP) ## Everything on a real Kubernetes, down to real pods; as ro
 	@[ "$$(id -u)" -eq 0 ] || { printf '%s\n' $(NEEDS_ROOT); exit 1; }
 	@python -m tests.real.binaries
 	@given=$${GPU_PROVISION_TEST_KUBECONFIG:+0}; \
-	python -m pytest -q -m real -n $${given:-2} --dist loadfile --no-loadscope-reorder $(TESTS)
+	python -m pytest -q -m real --tb=short --durations=10 -n $${given:-2} --dist loadfile --no-loadscope-reorder $(TESTS)
 
 test-hosts: $(STAMP) ## The host phase over SSH, on virtual machines and on hosts by the dozen; as root
 	@python -m tests.real.hosts
-	@python -m pytest -q -m 'hosts and not spare' -n 2 --dist loadgroup $(TESTS)
+	@python -m pytest -q -m 'hosts and not spare' --tb=short --durations=10 -n 2 --dist loadgroup $(TESTS)
 
 lint: $(STAMP) ## Check style, types and layers
 	@ruff check .

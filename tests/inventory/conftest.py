@@ -52,6 +52,8 @@ class SshServer(paramiko.ServerInterface):
 
 def _run(channel: paramiko.Channel, command: str) -> None:
     done = subprocess.run(["sh", "-c", command], capture_output=True, check=False, timeout=300)
+    # The transport reads the client's answer to this after it has answered the request for the command.
+    channel.get_transport().global_request("keepalive@openssh.com")
     channel.sendall(done.stdout)
     channel.send_exit_status(done.returncode)
     channel.close()
