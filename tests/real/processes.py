@@ -15,6 +15,8 @@ READY_SECONDS = 180
 _TAKEN = "address already in use"
 _ATTEMPTS = 5
 _LINES = 15
+_COLLECTS_SELDOM = {"GOGC": "400"}
+"""Programs in Go, such as all of Kubernetes': memory is plenty here, and processor time is not."""
 _ONLY_WHILE_OUR_CHILD = '[ "$PPID" = "$1" ] || exit 1; shift; exec "$@"'
 """A parent that died before the death signal was asked for sends none."""
 
@@ -96,7 +98,8 @@ def listening(program: Program, running: contextlib.ExitStack, *, port: int = 0)
 def _started(program: Program, port: int, running: contextlib.ExitStack) -> subprocess.Popen[bytes] | None:
     """Start a program; let it run on only if it serves at this port."""
     with contextlib.ExitStack() as attempt:
-        started = attempt.enter_context(process(program.log, program.command(port)))
+        environment = {**os.environ, **_COLLECTS_SELDOM}
+        started = attempt.enter_context(process(program.log, program.command(port), environment=environment))
         if not await_ready(lambda: program.ready(port), started):
             return None
         running.enter_context(attempt.pop_all())

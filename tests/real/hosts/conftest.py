@@ -44,7 +44,7 @@ def start(image: Image, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bo
         yield begin
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A cluster that knows the machines by name, and shows whether anybody wrote to it."""
     with servers.sandbox(tmp_path_factory.mktemp("cluster")) as server:
