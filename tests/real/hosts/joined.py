@@ -47,6 +47,7 @@ _SECTIONS: dict[str, dict[str, Any]] = {
     },
     "preflight": {"registry": False},
     "dcgm_exporter": {"enabled": False},  # its first probe is late, and the real node has it
+    "driver": {"startup_probe": {"initial_delay_seconds": 20, "period_seconds": 10}},  # each costs the machine seconds
 }
 
 

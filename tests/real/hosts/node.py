@@ -132,7 +132,7 @@ def _files(plane: Path) -> dict[str, Item]:
     """Return what joining the cluster puts on the machine."""
     issued = Authority(plane).issue("kubelet", NODE, NODE_ADDRESS)
     kubelet = settings.kubelet(authority=Path(_AUTHORITY), certificate=Path(_CERTIFICATE), key=Path(_KEY))
-    kubelet |= {"cgroupDriver": "systemd"}
+    kubelet |= {"cgroupDriver": "systemd", "syncFrequency": "1m"}
     loader = next(Path(path).name for path in host.python() if Path(path).name.startswith("ld-"))
     texts = {
         "/etc/containerd/config.toml": _CONTAINERD,
