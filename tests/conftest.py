@@ -16,12 +16,7 @@ from tests.real.kept_logs import pytest_sessionfinish, pytest_terminal_summary, 
 __all__ = ["pytest_sessionfinish", "pytest_terminal_summary", "pytest_testnodedown"]
 
 
-_LONGEST_FIRST = (
-    "tests/real/node/",
-    "tests/scenarios/",
-    "tests/real/hosts/test_host_phase.py",
-    "tests/real/hosts/test_node.py",
-)
+_LONGEST_FIRST = ("tests/real/node/", "tests/scenarios/")
 """Places of tests that take minutes; for --no-loadscope-reorder, as two workers end at the same time only then."""
 
 

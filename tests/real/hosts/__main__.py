@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from tests.real.hosts import booted, image, nspawn, rootfs
+from tests.real.hosts import image, nspawn, rootfs
 
 
 def main() -> int:
@@ -16,9 +16,6 @@ def main() -> int:
             continue
         sys.stdout.write(f"{hosts} start from {part.RECIPE.built()}\n")
         status = 0
-    if not image.missing():
-        for kind in booted.KINDS:
-            sys.stdout.write(f"those of the kind {kind} have booted: {booted.recipe(kind).built()}\n")
     return status
 
 

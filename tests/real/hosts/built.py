@@ -18,7 +18,7 @@ from tests.real.binaries import CACHE_VARIABLE
 
 _BUILD_SECONDS = 1800
 _UNUSED_SECONDS = 24 * 3600
-CHECKOUT = Path(__file__).parents[3]
+_SHARED = Path(__file__).with_name("debian.sh")
 
 BUILDERS = {"mmdebstrap": "mmdebstrap", "ssh-keygen": "openssh-client"}
 """Programs that every build needs, and their packages."""
@@ -26,31 +26,24 @@ BUILDERS = {"mmdebstrap": "mmdebstrap", "ssh-keygen": "openssh-client"}
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """A command that makes things in a folder.
+    """A script that makes things in a folder.
 
     Attributes:
-        name: The name of the results in the cache.
-        command: It gets the folder as its last argument.
-        makes: The files and folders to keep of that folder.
-        inputs: The texts that the results depend on, besides the system and the processor.
+        name: What the results are called in the cache.
+        script: Called with the folder.
+        makes: What is kept of that folder.
     """
 
     name: str
-    command: tuple[str, ...]
+    script: Path
     makes: tuple[str, ...]
-    inputs: tuple[str, ...]
-
-    @classmethod
-    def of_script(cls, name: str, script: Path, makes: tuple[str, ...]) -> Recipe:
-        """Return the recipe of a script that builds a Debian system."""
-        shared = script.with_name("debian.sh")
-        return cls(name, (str(script),), makes, (script.read_text(), shared.read_text()))
 
     @property
     def place(self) -> Path:
         """Where the result is, or will be: another recipe, system or processor has another place."""
         system = platform.freedesktop_os_release()
-        inputs = (*self.inputs, system.get("ID", ""), system.get("VERSION_CODENAME", ""), platform.machine())
+        scripts = (self.script.read_text(), _SHARED.read_text())
+        inputs = (*scripts, system.get("ID", ""), system.get("VERSION_CODENAME", ""), platform.machine())
         digest = hashlib.sha256("\0".join(inputs).encode()).hexdigest()[:12]
         return Path(os.environ[CACHE_VARIABLE], "hosts", f"{self.name}-{digest}")
 
@@ -73,8 +66,7 @@ class Recipe:
     def _build(self, place: Path) -> None:
         """Build it beside its place, so that a build which is interrupted leaves nothing that looks whole."""
         with tempfile.TemporaryDirectory(prefix="building-", dir=place.parent) as made:
-            command = [*self.command, made]
-            subprocess.run(command, check=True, stdin=subprocess.DEVNULL, timeout=_BUILD_SECONDS, cwd=CHECKOUT)
+            subprocess.run([self.script, made], check=True, stdin=subprocess.DEVNULL, timeout=_BUILD_SECONDS)
             whole = Path(made, "whole")
             whole.mkdir()
             for name in self.makes:

@@ -12,9 +12,8 @@ from tests.contract import servers
 from tests.contract.client import Server
 from tests.real import kept_logs
 from tests.real.hosts import image as images
-from tests.real.hosts.booted import started
 from tests.real.hosts.image import Image
-from tests.real.hosts.machine import STOCK, Hardware, Machine
+from tests.real.hosts.machine import STOCK, Hardware, Machine, started
 
 _TIMES = pytest.StashKey[dict[str, float]]()
 
@@ -44,7 +43,7 @@ def start(image: Image, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bo
         yield begin
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A cluster that knows the machines by name, and shows whether anybody wrote to it."""
     with servers.sandbox(tmp_path_factory.mktemp("cluster")) as server:

@@ -8,9 +8,7 @@ from pathlib import Path
 
 from tests.real.hosts.built import BUILDERS, Recipe, lacking, not_installed
 
-RECIPE = Recipe.of_script(
-    "image", Path(__file__).with_name("build_image.sh"), ("disk.ext4", "vmlinuz", "initrd.img", "key")
-)
+RECIPE = Recipe("image", Path(__file__).with_name("build_image.sh"), ("disk.ext4", "vmlinuz", "initrd.img", "key"))
 _PROGRAMS = {
     "qemu-system-x86_64": "qemu-system-x86",
     "qemu-img": "qemu-utils",

@@ -20,9 +20,8 @@ import yaml
 from gpu_provision.inventory import load
 from tests.real import control_plane, kept_logs
 from tests.real.hosts import lan, node
-from tests.real.hosts.booted import started
 from tests.real.hosts.image import Image
-from tests.real.hosts.machine import SERVER_ADDRESS, Hardware, Machine
+from tests.real.hosts.machine import Hardware, Machine, started
 from tests.real.images import build
 from tests.real.node import machine as real_node
 from tests.real.node.nodes import takes_pods
@@ -32,12 +31,13 @@ from tests.real.processes import NotReadyError, await_ready, process
 
 _INVENTORY = Path(real_node.__file__).with_name("inventory.yaml")
 _PATIENCE_SECONDS = 600
+_MEMORY = "2048M"
 _CONTROL_PLANE = (
     *("--bind", "0.0.0.0", "--port", str(PORT)),  # noqa: S104 - all addresses of a network with one machine
-    *("--advertise", SERVER_ADDRESS, "--user", f"{KUBELET_USER}=system:nodes"),
+    *("--advertise", lan.SERVER_ADDRESS, "--user", f"{KUBELET_USER}=system:nodes"),
     *("--flag", "kubelet-preferred-address-types=InternalIP"),  # nobody resolves the node's name
 )
-_PATIENT = ("nfd", "toolkit", "validator", "device_plugin", "gfd")
+_PATIENT = ("nfd", "toolkit", "validator", "device_plugin", "gfd", "dcgm_exporter")
 _SECTIONS: dict[str, dict[str, Any]] = {
     **{component: {"timeout": 900} for component in _PATIENT},
     "host_prerequisites": {
@@ -46,8 +46,7 @@ _SECTIONS: dict[str, dict[str, Any]] = {
         "drain": {"timeout_seconds": 600},
     },
     "preflight": {"registry": False},
-    "dcgm_exporter": {"enabled": False},  # its first probe is late, and the real node has it
-    "driver": {"startup_probe": {"initial_delay_seconds": 20, "period_seconds": 10}},  # each costs the machine seconds
+    "driver": {"startup_probe": {"initial_delay_seconds": 5}},  # nothing is compiled there
 }
 
 
@@ -107,11 +106,11 @@ def joined(folder: Path, image: Image) -> Iterator[Owner]:
         running.enter_context(_control_plane(folder, network))
         images = build.cached(build.of_inventory(load(_INVENTORY)))
         disk = node.disk(folder, folder / "plane", images)
-        hardware = Hardware(disks=(disk,))
+        hardware = Hardware(memory=_MEMORY, disks=(disk,))
         virtual = running.enter_context(started(NODE, image, folder / "machine", hardware, network.link))
         owner = Owner(folder, JoinedMachine(folder, network.holder, virtual))
         owner.take_rights()
-        virtual.wake()
+        virtual.await_boot()
         node.join(virtual)
         owner.machine.until(lambda: takes_pods(owner), what="the node does not get ready")
         try:

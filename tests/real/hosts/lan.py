@@ -13,11 +13,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.real.hosts.machine import SERVER_ADDRESS, Link
+from tests.real.hosts.machine import Link
 from tests.real.node.settings import NODE_ADDRESS, POD_NETWORK
 from tests.real.processes import NotReadyError, await_ready, process
 from tests.real.program_flags import SERVICE_ADDRESS
 
+SERVER_ADDRESS = "192.0.2.1"
 _CABLE = "tap0"
 _TUN = Path("/dev/net/tun")
 _SET_UP = f"""set -e
@@ -45,9 +46,10 @@ class Lan:
 
     @property
     def link(self) -> Link:
-        """How a machine is connected to it: with what QEMU's own network can do, as one state serves both."""
-        netdev = f"tap,id=net,ifname={_CABLE},script=no,downscript=no,vnet_hdr=off"
-        return Link(NODE_ADDRESS, 22, netdev, self.network)
+        """How a machine is connected to it: with an address that it need not ask for."""
+        told = f"ip={NODE_ADDRESS}::{SERVER_ADDRESS}:255.255.255.0::eth0:off"
+        netdev = f"tap,id=net,ifname={_CABLE},script=no,downscript=no"
+        return Link(NODE_ADDRESS, 22, netdev, told, self.network)
 
 
 def missing() -> str:

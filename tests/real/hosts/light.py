@@ -34,7 +34,7 @@ from pathlib import Path
 
 from tests.real.hosts.machine_layer import write_machine
 from tests.real.hosts.rootfs import ISOLATED, Rootfs, rootfs
-from tests.real.hosts.ssh_host import NamespacedHost, await_ssh, free_ports
+from tests.real.hosts.ssh_host import CONNECT_SECONDS, NamespacedHost, await_ssh, free_ports
 from tests.real.processes import await_ready, process
 
 DISK_BYTES = 20 * 1024**3
@@ -165,7 +165,7 @@ def _started(name: str, port: int, folder: Path, system: Rootfs, layer: Path) ->
     arguments = (name, port, disk, DISK_BYTES, f"{layer}:{system.root}")
     with process(own / "sshd.log", [*ISOLATED, str(_FIRST_PROCESS), *map(str, arguments)]) as outside:
         host = LightHost(name, port, own, system.key, outside)
-        host.write_ssh_config()
+        host.write_ssh_config(connect_seconds=CONNECT_SECONDS)
         try:
             yield host
         finally:

@@ -15,7 +15,8 @@ import yaml
 from tests.real import binaries
 from tests.real.access import kubeconfig_file
 from tests.real.authority import Authority
-from tests.real.hosts.machine import SERVER_ADDRESS, Machine
+from tests.real.hosts.lan import SERVER_ADDRESS
+from tests.real.hosts.machine import Machine
 from tests.real.images import host
 from tests.real.images.layers import Item
 from tests.real.node import settings

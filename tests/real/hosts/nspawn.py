@@ -22,7 +22,7 @@ from tests.real.hosts import rootfs
 from tests.real.hosts.light import DISK_BYTES
 from tests.real.hosts.machine_layer import write_machine
 from tests.real.hosts.rootfs import Rootfs
-from tests.real.hosts.ssh_host import NamespacedHost, await_ssh, free_ports
+from tests.real.hosts.ssh_host import CONNECT_SECONDS, NamespacedHost, await_ssh, free_ports
 from tests.real.processes import await_ready, process
 
 RECIPE = rootfs.RECIPE
@@ -114,7 +114,7 @@ def _started(name: str, port: int, folder: Path, system: Rootfs, layer: Path) ->
         command = ["unshare", "--mount", str(_FIRST_SCRIPT), *map(str, (*arguments, *cgroups))]
         with process(own / "console.log", command) as outside:
             host = NspawnHost(name, port, own, system.key, outside)
-            host.write_ssh_config()
+            host.write_ssh_config(connect_seconds=CONNECT_SECONDS)
             try:
                 yield host
             finally:

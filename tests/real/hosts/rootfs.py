@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.real.hosts.built import BUILDERS, Recipe, lacking, not_installed
 
-RECIPE = Recipe.of_script("rootfs", Path(__file__).with_name("build_rootfs.sh"), ("root", "key"))
+RECIPE = Recipe("rootfs", Path(__file__).with_name("build_rootfs.sh"), ("root", "key"))
 _PROGRAMS = {"ssh": "openssh-client", "unshare": "util-linux", "mount": "mount", "setpriv": "util-linux"}
 
 ISOLATED = ("unshare", "--mount", "--pid", "--uts", "--ipc", "--fork", "--kill-child")

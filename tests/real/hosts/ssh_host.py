@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import random
 import socket
 import subprocess
@@ -13,13 +12,11 @@ from pathlib import Path
 
 from tests.real.processes import await_ready
 
-_CONNECT_SECONDS = 60
+CONNECT_SECONDS = 60
 """How long to wait for a host that runs, and shares its processors with many."""
 
 _COMMAND_SECONDS = 120
-_WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:])
-_FIRST_PORT = 20000 + 3000 * (_WORKER % 4)
-_PORTS = range(_FIRST_PORT, _FIRST_PORT + 3000)  # below those of outgoing connections; each worker has its own
+_PORTS = range(20000, 32000)  # below those that the kernel gives to whoever connects
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,17 +72,12 @@ class SshHost:
         assert not check or done.returncode == 0, f"{self.name}: {command}: {done.stdout}{done.stderr}"
         return done.stdout.strip()
 
-    def disconnect(self) -> None:
-        """End the connection that commands share, if there is one."""
-        subprocess.run(["ssh", "-F", self.ssh_config, "-O", "exit", self.name], check=False, capture_output=True)
-
-    def write_ssh_config(self, *, shared: bool = False) -> None:
+    def write_ssh_config(self, *, connect_seconds: int = 5) -> None:
         """Write what leads to the host, and to nothing of the user's own.
 
         Args:
-            shared: Whether commands share a connection: to an emulated machine each costs a second of a processor.
+            connect_seconds: How long to wait for a connection: not for long where somebody tries until it boots.
         """
-        sharing = {"ControlMaster": "auto", "ControlPath": self.folder / "control", "ControlPersist": "yes"}
         options: Sequence[tuple[str, object]] = (
             ("HostName", self.address),
             ("Port", self.port),
@@ -95,10 +87,9 @@ class SshHost:
             ("IdentitiesOnly", "yes"),
             ("UserKnownHostsFile", self.known_hosts),
             ("StrictHostKeyChecking", "accept-new"),
-            ("ConnectTimeout", _CONNECT_SECONDS),
+            ("ConnectTimeout", connect_seconds),
             ("ServerAliveInterval", 10),
             ("LogLevel", "ERROR"),
-            *(sharing.items() if shared else ()),
         )
         lines = (f"  {option} {value}\n" for option, value in options)
         self.ssh_config.write_text(f"Host {self.name}\n{''.join(lines)}")

@@ -25,7 +25,7 @@ from tests.real.hosts.conftest import Lap
 from tests.real.hosts.light import LightHost, light_hosts
 from tests.real.hosts.user import User
 
-pytestmark = [pytest.mark.hosts, pytest.mark.xdist_group("failures")]
+pytestmark = pytest.mark.hosts
 
 COUNT = 50
 SETTINGS: dict[str, Any] = {

@@ -13,7 +13,7 @@ from tests.real.hosts.conftest import Lap
 from tests.real.hosts.light import LightHost, light_hosts
 from tests.real.hosts.user import User
 
-pytestmark = [pytest.mark.hosts, pytest.mark.xdist_group("fifty")]
+pytestmark = pytest.mark.hosts
 
 SETTINGS = {
     "host_prerequisites": {

@@ -31,7 +31,7 @@ def machines(start: Boot, lap: Lap) -> tuple[Machine, ...]:
     begun = start("gpu-1"), start("gpu-2", Hardware(bmc=False))
     with lap("two machines boot"):
         for machine in begun:
-            machine.wake()
+            machine.await_boot()
     begun[1].run(f"printf '# by hand\\nloop' >{MODULES}")
     return begun
 
@@ -193,20 +193,17 @@ DIES = "/etc/modprobe.d/dies.conf"
 
 
 def test_a_machine_that_dies_in_the_middle_is_one_finding(
-    machines: tuple[Machine, ...], cluster: Server, tmp_path: Path
+    user: User, machines: tuple[Machine, ...], cluster: Server
 ) -> None:
     """The other host is finished, and the cluster phase is held back: nothing is written there."""
     finishes, dies = machines
-    for machine in machines:
-        machine.run("modprobe -r ipmi_devintf")
+    dies.run("modprobe -r ipmi_devintf")
     dies.run(f"echo 'install ipmi_devintf echo o >/proc/sysrq-trigger; sleep 600' >{DIES}")  # power off, at once
-    modules = {"host_prerequisites": {"kernel_modules": ["ipmi-devintf"], "blacklist_nouveau": False}}
-    said = User(tmp_path, machines, cluster.kubeconfig, modules).apply()
+    said = user.apply()
     assert said.code == 1, said.text
     assert dies.qemu.wait(10) is not None
     about = [finding["what"] for finding in said.document["errors"] if finding["where"] == dies.name]
     assert [what.startswith("the cluster phase was held back") for what in about] == [False, True], said.text
-    assert "ipmi_devintf" in state.loaded(state.of(finishes))
-    assert "ipmi_devintf" in state.of(finishes).file(MODULES).content_string
+    _assert_prepared(finishes)
     namespaces = {each["metadata"]["name"] for each in cluster.get("/api/v1/namespaces")["items"]}
     assert not namespaces & {"gpu-operator-resources", "node-feature-discovery"}

@@ -15,7 +15,7 @@ from tests.real.hosts.machine import Hardware, Machine
 from tests.real.hosts.test_resources import ARCHIVE, DRIVER
 from tests.real.hosts.user import User
 
-pytestmark = [pytest.mark.hosts, pytest.mark.spare, pytest.mark.xdist_group("runtime")]
+pytestmark = [pytest.mark.hosts, pytest.mark.spare, pytest.mark.xdist_group("machines")]
 
 SETTINGS = {
     "host_prerequisites": {
@@ -39,7 +39,7 @@ def machine(start: Boot, lap: Lap) -> Machine:
     """The machine."""
     begun = start("own-driver-01", Hardware(bmc=False))
     with lap("a machine with its own driver boots"):
-        begun.wake()
+        begun.await_boot()
     begun.run(DRIVER)
     begun.run(ARCHIVE)
     return begun

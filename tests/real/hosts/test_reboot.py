@@ -19,7 +19,7 @@ from tests.real.hosts.conftest import Lap
 from tests.real.hosts.nspawn import NspawnHost, nspawn_hosts
 from tests.real.hosts.user import User
 
-pytestmark = [pytest.mark.hosts, pytest.mark.xdist_group("systemd")]
+pytestmark = pytest.mark.hosts
 
 NODE = "reboot-01"
 SETTINGS = {"host_prerequisites": {"kernel_modules": ["i2c_core"], "reboot": "if-required", "reboot_timeout": 300}}

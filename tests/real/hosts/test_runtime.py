@@ -17,15 +17,13 @@ from tests.real.hosts.conftest import Boot
 from tests.real.hosts.machine import Machine
 from tests.real.hosts.user import User
 
-pytestmark = [pytest.mark.hosts, pytest.mark.xdist_group("runtime")]
+pytestmark = [pytest.mark.hosts, pytest.mark.xdist_group("machines")]
 
 CONFIG = "/etc/containerd/config.toml"
 PATTERN = "/etc/containerd/conf.d/*.toml"
 DROP_IN = "/etc/containerd/conf.d/50-site.toml"
 DIES = 'version = 2\nroot = "/proc/nowhere"\n'
 DIES_SAYS = "mkdir /proc/nowhere: no such file or directory"
-SETTINGS = {"host_prerequisites": {"kernel_modules": ["ipmi-devintf"], "blacklist_nouveau": False}}
-"""Nothing for which an initramfs is rebuilt, which is slow."""
 RESTARTED = ["/etc/containerd/conf.d/*.toml imported in /etc/containerd/config.toml", "containerd restarted"]
 
 
@@ -33,8 +31,7 @@ RESTARTED = ["/etc/containerd/conf.d/*.toml imported in /etc/containerd/config.t
 def machine(start: Boot) -> Machine:
     """A machine that looks like a node, whose containerd runs one container."""
     begun = start("runtime-1")
-    begun.wake()
-    begun.run("modprobe -r nouveau")
+    begun.await_boot()
     begun.run("mkdir -p /var/lib/kubelet /srv/root && : >/var/lib/kubelet/kubeconfig && mount --bind / /srv/root")
     begun.run("ctr run --detach --rootfs /srv/root longlived /bin/sleep infinity")
     return begun
@@ -50,7 +47,7 @@ def as_it_came(machine: Machine) -> set[str]:
 def user(machine: Machine, as_it_came: set[str], cluster: Server, tmp_path_factory: pytest.TempPathFactory) -> User:
     """Its owner."""
     assert as_it_came
-    return User(tmp_path_factory.mktemp("user"), (machine,), cluster.kubeconfig, SETTINGS)
+    return User(tmp_path_factory.mktemp("user"), (machine,), cluster.kubeconfig)
 
 
 def test_a_containerd_that_dies_gets_its_old_configuration_and_keeps_running(machine: Machine, user: User) -> None:
@@ -85,6 +82,7 @@ def test_the_import_is_made_and_the_second_run_changes_nothing(machine: Machine,
     assert _main_process(machine) == runtime
 
 
+@pytest.mark.spare
 def test_acceptance_tests_pass_and_name_what_is_not_as_declared(machine: Machine, user: User, tmp_path: Path) -> None:
     """They share no code with the run; each check is a test case of the JUnit file."""
     report = tmp_path / "verified.xml"
@@ -100,6 +98,7 @@ def test_acceptance_tests_pass_and_name_what_is_not_as_declared(machine: Machine
     assert "not loaded: ipmi_devintf" in why
 
 
+@pytest.mark.spare
 def test_teardown_restarts_containerd_with_what_it_restored(machine: Machine, user: User, as_it_came: set[str]) -> None:
     """It imports nothing then, also in what it runs with; the container goes on."""
     container, runtime = _container(machine), _main_process(machine)

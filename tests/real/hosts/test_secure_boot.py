@@ -10,7 +10,7 @@ from tests.real.hosts.conftest import Boot
 from tests.real.hosts.machine import Hardware, Machine, secure_boot_missing
 from tests.real.hosts.user import User
 
-pytestmark = [pytest.mark.hosts, pytest.mark.xdist_group("runtime")]
+pytestmark = [pytest.mark.hosts, pytest.mark.xdist_group("machines")]
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +19,7 @@ def machine(start: Boot) -> Machine:
     if reason := secure_boot_missing():
         pytest.skip(reason)
     begun = start("secure", Hardware(secure_boot=True))
-    begun.wake()
+    begun.await_boot()
     return begun
 
 

@@ -17,7 +17,7 @@ from tests.real.hosts import nspawn, state
 from tests.real.hosts.nspawn import NspawnHost, nspawn_hosts
 from tests.real.hosts.user import User
 
-pytestmark = [pytest.mark.hosts, pytest.mark.xdist_group("systemd")]
+pytestmark = pytest.mark.hosts
 
 PASSWORD = "s3c%ret/w$rd"  # noqa: S105 - of nobody
 SHOWN = "s3c%25ret%2Fw%24rd"

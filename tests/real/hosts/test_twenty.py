@@ -14,7 +14,7 @@ from tests.real.hosts.conftest import Lap
 from tests.real.hosts.nspawn import NspawnHost, nspawn_hosts
 from tests.real.hosts.user import User
 
-pytestmark = [pytest.mark.hosts, pytest.mark.xdist_group("systemd")]
+pytestmark = pytest.mark.hosts
 
 SETTINGS = {
     "host_prerequisites": {
