@@ -30,6 +30,7 @@ write() {
 
 configure() {
   write /etc/hostname <<<gpu-host
+  name_itself "$root" gpu-host
   write /etc/fstab <<<'/dev/vda / ext4 noinit_itable 0 1'
   write /etc/systemd/network/all.network <<<$'[Match]\nName=e*\n[Network]\nDHCP=yes'
   let_in "$root" "$folder/key.pub"

@@ -30,6 +30,7 @@ install_debian "$root" \
   systemd-sysv,dbus,udev,kmod,pciutils,openssh-server,ca-certificates,sudo,iproute2,procps,containerd,runc,python3 \
   --dpkgopt='path-exclude=/usr/share/locale/*'
 install_empty_packages
+name_itself "$root" host
 let_in "$root" "$folder/key.pub"
 # Each host makes a key of its own.
 rm -f "$root"/etc/ssh/ssh_host_*
