@@ -76,9 +76,10 @@ class Adopting:
         """
         self._stop(adoption.operators)
         self._await_discovery(adoption, look)
+        # First: a later run finds the revisions' namespace by the objects that go here.
+        self._delete_revisions(adoption)
         for doomed in _in_order(adoption):
             self._each(self._delete, doomed)
-        self._delete_revisions(adoption)
         found = look()
         if found.owned:
             raise RunFailed(_still_owned(found))
