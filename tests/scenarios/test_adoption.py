@@ -28,7 +28,8 @@ _NODES = [
 ]
 _STATE = "nvidia.com/gpu-driver-upgrade-state"
 _KINDS = "daemonsets,deployments,services,serviceaccounts,roles,rolebindings,configmaps"
-_KILLS_AFTER = {"sandbox": (48,), "real": (1, 8, 24, 48)}  # writes of one process; no rollout begins by then
+_KILLS_AFTER = {"sandbox": (48,), "real": (1, 8, 24, 48)}  # writes of one process
+_HELD = {"fault": "image-pull-fails", "node": "gpu-3", "image": f"driver:{OTHER_DRIVER}"}
 
 
 class Cluster:
@@ -145,11 +146,13 @@ def test_killed_again_and_again_it_completes_and_a_driver_that_is_as_declared_ru
     world = cluster.world
     with Operator(world) as operator:
         world.slow_down()
+        world.fault(_HELD)  # no process gets past the rollout before it is killed
         for writes in _KILLS_AFTER[world.name]:
             _kill_when(cluster, partial(_has_written, world, len(world.writes()) + writes))
             assert cluster.drivers(*KEPT) == before
         _kill_when(cluster, partial(_rolls_out, world, "gpu-3"))
         assert _rolls_out(world, "gpu-3")
+        world.fault()
         if world.name == "real":
             _kill_when(cluster, partial(_takes_leave, world))
         world.speed_up()
