@@ -51,7 +51,7 @@ test-real: $(STAMP) ## Everything on a real Kubernetes, down to real pods; as ro
 	@[ "$$(id -u)" -eq 0 ] || { printf '%s\n' $(NEEDS_ROOT); exit 1; }
 	@python -m tests.real.binaries
 	@given=$${GPU_PROVISION_TEST_KUBECONFIG:+0}; \
-	python -m pytest -q -m real --tb=short --durations=10 -n $${given:-2} --dist loadfile --no-loadscope-reorder $(TESTS)
+	python -m pytest -q -m real --tb=short --durations=10 -n $${given:-3} --dist loadfile --no-loadscope-reorder $(TESTS)
 
 test-hosts: $(STAMP) ## The host phase over SSH, on virtual machines and on hosts by the dozen; as root
 	@python -m tests.real.hosts

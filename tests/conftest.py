@@ -16,15 +16,16 @@ from tests.real.kept_logs import pytest_sessionfinish, pytest_terminal_summary, 
 __all__ = ["pytest_sessionfinish", "pytest_terminal_summary", "pytest_testnodedown"]
 
 
-_LONGEST_FIRST = ("tests/real/node/", "tests/scenarios/")
-"""Places of tests that take minutes; for --no-loadscope-reorder, as two workers end at the same time only then."""
+_NODE = "tests/real/node"
+_LONGEST_FIRST = (f"{_NODE}/test_", f"{_NODE}/", "tests/scenarios/")
+"""Places of tests that take minutes, in order; for --no-loadscope-reorder. Workers end at the same time only then."""
 
 
 class _Files(LoadFileScheduling):
-    """Gives each file to a worker as a whole; those of the real node, which share a machine, all to the same one."""
+    """Gives each file to a worker as a whole; those that share the real node to the same one."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return _LONGEST_FIRST[0] if nodeid.startswith(_LONGEST_FIRST[0]) else super()._split_scope(nodeid)
+        return _NODE if nodeid.startswith(_LONGEST_FIRST[0]) else super()._split_scope(nodeid)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -36,7 +37,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling |
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put long tests first."""
-    items.sort(key=lambda item: not item.nodeid.startswith(_LONGEST_FIRST))
+    items.sort(key=lambda item: [not item.nodeid.startswith(place) for place in _LONGEST_FIRST])
 
 
 @pytest.fixture(scope="session", autouse=True)

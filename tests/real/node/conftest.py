@@ -20,13 +20,9 @@ _ORDER = ("test_job", "test_k8s_node", "test_machine", "test_mistakes", "test_re
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the modules that share a node in their order, where they stand."""
     places = [place for place, item in enumerate(items) if item.path.parent == Path(__file__).parent]
-    ordered = sorted((items[place] for place in places), key=_position)
+    ordered = sorted((items[place] for place in places), key=lambda item: _ORDER.index(item.path.stem))
     for place, item in zip(places, ordered, strict=True):
         items[place] = item
-
-
-def _position(item: pytest.Item) -> int:
-    return _ORDER.index(item.path.stem) if item.path.stem in _ORDER else len(_ORDER)
 
 
 @pytest.fixture(scope="session")

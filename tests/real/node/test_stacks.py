@@ -15,15 +15,16 @@ pytestmark = pytest.mark.real
 
 IMAGE = "registry.example.com/gpu-provision:0.1.0"
 HOME, NAME, STACK = "gpu-operator", "gpu-provision-operator", "node"
-EXPORTER = "nvidia-dcgm-exporter"
+OPERAND = "gpu-feature-discovery"
 _MEBIBYTE = 1 << 10  # in KiB, as the kernel counts
 _OURS = "app.kubernetes.io/managed-by=gpu-provision"
 
 
 @pytest.fixture(scope="module")
 def operator(user: NodeUser, clock: Clock) -> NodeUser:
-    """The node without a stack, and two controllers on it."""
+    """The node without a stack, and two controllers on it. DCGM exporter takes 45 s to get ready, each time."""
     _destroy(user)
+    user.settings(dcgm_exporter={"enabled": False}, gfd={"timeout": 300})
     clock.start()
     _import(user)
     clock.lap("controller's image built and imported")
@@ -133,9 +134,9 @@ _MEMORY = {"VmRSS": "memory", "VmHWM": "most memory"}
 
 
 def test_an_edit_is_undone(operator: NodeUser, clock: Clock) -> None:
-    image = ("daemonset", EXPORTER, "-n", OPERANDS, "-o", "jsonpath={.spec.template.spec.containers[0].image}")
+    image = ("daemonset", OPERAND, "-n", OPERANDS, "-o", "jsonpath={.spec.template.spec.containers[0].image}")
     declared = operator.kubectl("get", *image)
-    operator.kubectl("set", "image", f"daemonset/{EXPORTER}", "-n", OPERANDS, "*=busybox:1")
+    operator.kubectl("set", "image", f"daemonset/{OPERAND}", "-n", OPERANDS, "*=busybox:1")
     clock.start()
     until(operator, lambda: operator.kubectl("get", *image) == declared, "the edit stays")
     clock.lap("an edit undone")
@@ -146,11 +147,11 @@ def test_a_leader_that_is_killed_is_followed(operator: NodeUser, clock: Clock) -
     """By the other one, or by its own container that has started anew; what was deleted meanwhile comes back."""
     first = holder(operator)
     operator.machine.run("kill", "-9", processes(operator)[leader(operator)])
-    operator.kubectl("delete", "daemonset", EXPORTER, "-n", OPERANDS)
+    operator.kubectl("delete", "daemonset", OPERAND, "-n", OPERANDS)
     clock.start()
     until(operator, lambda: holder(operator) not in ("", first), "nobody follows")
     clock.lap("another controller leads after a kill")
-    until(operator, lambda: exists(operator, "daemonset", EXPORTER, "-n", OPERANDS), "nobody works")
+    until(operator, lambda: exists(operator, "daemonset", OPERAND, "-n", OPERANDS), "nobody works")
     clock.lap("its first write after that")
     until(operator, lambda: len(processes(operator)) == 2, "the container does not start anew")
     until_ready(operator)
