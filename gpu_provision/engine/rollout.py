@@ -19,7 +19,7 @@ from gpu_provision.diagnose import pods as pod_view
 from gpu_provision.engine import rollout_states
 from gpu_provision.engine.actions import EvictPod, LabelNode, MoveNode, RemovePod, Step
 from gpu_provision.engine.rollout_states import Word, of_driver, word
-from gpu_provision.engine.rollout_writes import declared_of, patch_of
+from gpu_provision.engine.rollout_writes import declared_of, patch_of, unobserved_groups
 from gpu_provision.engine.sight import Sight
 from gpu_provision.engine.turns import Turns
 from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, ref_of
@@ -67,7 +67,7 @@ class Rollout:
         self._budgets_seen = ""
         self._sight, self._turns = Sight(), Turns()
         self._drivers: dict[str, tuple[tuple[Node, Word, NodeState], NodeState]] = {}
-        self._declared: tuple[Situation | None, dict[str, Declared]] = (None, {})
+        self._declared: tuple[object, frozenset[str], dict[str, Declared]] = (None, frozenset(), {})
         self.previous = ""
         self.snapshot: Snapshot | None = None
         self.decision = Decision(phase=Phase.DONE)
@@ -121,11 +121,11 @@ class Rollout:
         return self._sight.observe(self._wanted(seen), live, now=time.time(), previous=self.previous)
 
     def _wanted(self, seen: Situation) -> dict[str, Declared]:
-        """Return the driver that every node is to have, which changes with the manifests alone."""
-        before, declared = self._declared
-        if before is None or before.desired.get(DRIVER) is not seen.desired.get(DRIVER):
+        """Return the driver that every node is to have, which changes with manifests and observed generations."""
+        (before, known, declared), unobserved = self._declared, unobserved_groups(seen)
+        if not declared or before is not seen.desired.get(DRIVER) or known != unobserved:
             declared = declared_of(seen)
-        self._declared = seen, declared
+        self._declared = seen.desired.get(DRIVER), unobserved, declared
         return declared
 
     @property

@@ -6,7 +6,8 @@ from typing import Any
 
 from gpu_provision.components import labels
 from gpu_provision.engine.reading import Reading
-from gpu_provision.planning.states import Situation
+from gpu_provision.model.cluster import ref_of
+from gpu_provision.planning.states import Situation, is_observed
 from gpu_provision.rollout import states
 from gpu_provision.rollout.actions import Cordon, Move
 from gpu_provision.rollout.observe import Declared
@@ -37,6 +38,7 @@ def declared_of(seen: Reading | Situation) -> dict[str, Declared]:
         for item in seen.desired.get("driver", ())
         if item["kind"] == "DaemonSet"
     }
+    unobserved = unobserved_groups(seen)
     place = {node.name: position for position, node in enumerate(seen.context.inventory.nodes)}
     return {
         target.name: Declared(
@@ -45,7 +47,18 @@ def declared_of(seen: Reading | Situation) -> dict[str, Declared]:
             template=templates[target.driver_group],
             version=target.pool.driver.image.version,
             left_out="" if seen.context.part.has_node(target.name) else LEFT_OUT,
+            is_template_observed=target.driver_group not in unobserved,
         )
         for target in (*seen.context.targets, *seen.context.others)
         if target.driver_group in templates
     }
+
+
+def unobserved_groups(seen: Reading | Situation) -> frozenset[str]:
+    """Return the driver groups whose DaemonSet has a template that the DaemonSet controller has not observed."""
+    return frozenset(
+        item["spec"]["template"]["spec"]["nodeSelector"][labels.DRIVER_GROUP]
+        for item in seen.desired.get("driver", ())
+        if item["kind"] == "DaemonSet"
+        if (live := seen.observed.members.get(ref_of(item))) and not is_observed(live)
+    )

@@ -190,10 +190,16 @@ def _not_ready(manifest: Manifest, live: Manifest | None) -> str:
 
 def _deployment_reason(ref: ObjectRef, live: Manifest) -> str:
     status, wanted = live.get("status", {}), live["spec"].get("replicas", 1)
-    if status.get("observedGeneration", 0) < live["metadata"].get("generation", 0):
+    if not is_observed(live):
         return f"{ref} is not observed yet"
     available = min(status.get("availableReplicas", 0), status.get("updatedReplicas", 0))
     return "" if available >= wanted else f"{ref}: {available} of {wanted} replicas available"
+
+
+def is_observed(live: Manifest) -> bool:
+    """Whether the controller of a workload has observed its present spec, by ``status.observedGeneration``."""
+    status = live.get("status") or {}
+    return bool(status.get("observedGeneration", 0) >= live["metadata"].get("generation", 0))
 
 
 def _condition(live: Manifest, name: str) -> bool:

@@ -31,6 +31,7 @@ class Declared:
         template: Pod template of its driver DaemonSet.
         version: The driver's version.
         left_out: See `rollout.snapshot.Node`.
+        is_template_observed: The same.
     """
 
     domain: str
@@ -38,6 +39,7 @@ class Declared:
     template: Manifest
     version: str = ""
     left_out: str = ""
+    is_template_observed: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +131,7 @@ def _node(node: Manifest, wish: Declared, ours: Sequence[Manifest], others: tupl
         proof=_proof(ours, driver),
         pods=others,
         left_out=wish.left_out,
+        is_template_observed=wish.is_template_observed,
     )
 
 

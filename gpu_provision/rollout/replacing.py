@@ -39,6 +39,8 @@ def _delete_driver(node: Node, uid: str, until: float, now: float) -> Turn:
     if pods.holders(node):
         since = node.since() or now
         return do(move(node, UpgradeState.POD_DELETION_REQUIRED, since, reason="GPU pods have come to the node"))
+    if not node.is_template_observed:
+        return _overdue(node, "the DaemonSet controller has not observed the new template", until, now)
     if now >= until:
         return fail(node, now, "the previous driver pod is still there")
     return Turn((Restart(node=node.name, uid=uid),), "the driver pod to go", until)

@@ -120,6 +120,8 @@ class Node:
         cordoned_by: Field manager of ``spec.unschedulable``; empty if unknown.
         pods: Other people's pods on it.
         left_out: Why this run leaves it alone, whatever state it is in; empty if it does not. Limits count it.
+        is_template_observed: Whether the DaemonSet controller has observed the wanted template. Until then it replaces
+            a deleted driver pod by the same one.
         state: Where it stands, as its label says.
     """
 
@@ -137,6 +139,7 @@ class Node:
     proof: Proof | None = None
     pods: tuple[Pod, ...] = ()
     left_out: str = ""
+    is_template_observed: bool = True
     state: UpgradeState = field(init=False, repr=False, compare=False)  # kept: it is asked for a dozen times a look
 
     def __post_init__(self) -> None:

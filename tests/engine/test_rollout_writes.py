@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from gpu_provision.engine.rollout_writes import patch_of
+from gpu_provision.components import labels
+from gpu_provision.engine.rollout_writes import patch_of, unobserved_groups
+from gpu_provision.model.cluster import ref_of
 from gpu_provision.rollout import states
 from gpu_provision.rollout.actions import Cordon, Move
 from gpu_provision.rollout.states import UpgradeState
@@ -38,3 +41,18 @@ def test_a_node_that_is_given_back_loses_its_label() -> None:
     """An empty value would be a label all the same."""
     move = Move(node="n1", revision="7", to=UpgradeState.UNKNOWN)
     assert patch_of(move)["metadata"]["labels"] == {states.STATE: None}
+
+
+@pytest.mark.parametrize(("observed", "found"), [(0, {"t4"}), (2, {"t4"}), (3, set())])
+def test_a_template_is_observed_at_its_generation(observed: int, found: set[str]) -> None:
+    """A DaemonSet that does not exist yet has no earlier template."""
+
+    def daemonset(group: str) -> dict[str, Any]:
+        template = {"spec": {"nodeSelector": {labels.DRIVER_GROUP: group}}}
+        metadata = {"name": group, "namespace": "gpu", "generation": 3}
+        return {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": metadata, "spec": {"template": template}}
+
+    old, new = daemonset("t4"), daemonset("h100")
+    members = {ref_of(old): {**old, "status": {"observedGeneration": observed}}}
+    seen: Any = SimpleNamespace(desired={"driver": (old, new)}, observed=SimpleNamespace(members=members))
+    assert unobserved_groups(seen) == found

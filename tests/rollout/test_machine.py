@@ -300,6 +300,30 @@ class TestCordons:
         assert other.cordoned_by == "kubectl-cordon"
 
 
+class TestTemplates:
+    """Until the DaemonSet controller has observed the new template it replaces a driver pod by the same one."""
+
+    def test_the_driver_runs_until_the_template_is_observed(self) -> None:
+        """Then it is restarted once."""
+        node = Machine(name="node-1", is_template_observed=False)
+        found = world(node)
+        while node.state is not UpgradeState.POD_RESTART_REQUIRED:
+            found.step()
+        found.step(kept=())
+        assert found.decisions[-1].actions == ()
+        node.is_template_observed = True
+        ended(found)
+        assert found.restarts == ["node-1"]
+
+    def test_a_template_that_is_never_observed_is_the_reason(self) -> None:
+        """After the time that a driver may take to restart."""
+        node = Machine(name="node-1", is_template_observed=False)
+        found = ended(world(node))
+        assert found.restarts == []
+        unobserved = "the DaemonSet controller has not observed the new template"
+        assert reason(node) == f"{unobserved}, 60 s after pod-restart-required"
+
+
 class TestFailures:
     """A failed node has a reason, keeps its cordon, and stops the others as declared."""
 

@@ -88,6 +88,7 @@ class Machine:
     revision: int = 1
     is_foreign: bool = False  # somebody wants it cordoned
     left_out: str = ""  # of this run
+    is_template_observed: bool = True
 
     @property
     def state(self) -> UpgradeState:
@@ -145,6 +146,7 @@ class World:
             proof=self._proof(machine),
             pods=tuple(self._pod(machine, work) for work in machine.work if self.now < work.gone),
             left_out=machine.left_out,
+            is_template_observed=machine.is_template_observed,
         )
 
     def _pod(self, machine: Machine, work: Work) -> Pod:
