@@ -26,11 +26,12 @@ _NEW_CGROUP_NAMESPACE = 0x02000000
 def made() -> Iterator[list[Path]]:
     """Make a cgroup per hierarchy; remove them at the end, when all that was in them has ended.
 
-    What an earlier machine left behind, because its holder was killed, goes with them.
+    The cgroups of a machine whose holder was killed are removed, too.
     """
     folders = [parent / f"{_PREFIX}{os.getpid()}" for parent in _parents()]
-    for stale in (stale for folder in folders for stale in folder.parent.glob(f"{_PREFIX}*")):
-        _remove(stale)
+    for other in (other for folder in folders for other in folder.parent.glob(f"{_PREFIX}*")):
+        if not Path("/proc", other.name.removeprefix(_PREFIX)).exists():
+            _remove(other)
     try:
         for folder in folders:
             _make(folder)

@@ -18,8 +18,8 @@ import yaml
 
 from tests.answers import Answer
 from tests.real.node.nodes import GPUS
+from tests.real.node.own.test_runtime_imports import SYSTEMCTL as SHIM
 from tests.real.node.settings import NODE
-from tests.real.node.test_runtime_imports import SYSTEMCTL as SHIM
 from tests.real.node.user import CHECKOUT, VALIDATOR, NodeUser
 
 pytestmark = pytest.mark.real
