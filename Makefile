@@ -55,7 +55,7 @@ test-real: $(STAMP) ## Everything on a real Kubernetes, down to real pods; as ro
 
 test-hosts: $(STAMP) ## The host phase over SSH, on virtual machines and on hosts by the dozen; as root
 	@python -m tests.real.hosts
-	@python -m pytest -q -m 'hosts and not spare' --tb=short --durations=10 $(TESTS)
+	@python -m pytest -q -m 'hosts and not spare' --tb=short --durations=10 -n 2 --dist loadfile --no-loadscope-reorder $(TESTS)
 
 lint: $(STAMP) ## Check style, types and layers
 	@ruff check .

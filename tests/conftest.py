@@ -16,16 +16,19 @@ from tests.real.kept_logs import pytest_sessionfinish, pytest_terminal_summary, 
 __all__ = ["pytest_sessionfinish", "pytest_terminal_summary", "pytest_testnodedown"]
 
 
-_NODE = "tests/real/node"
-_LONGEST_FIRST = (f"{_NODE}/test_", f"{_NODE}/", "tests/scenarios/")
+_ONE_WORKER = frozenset({"tests/real/node", "tests/real/hosts", "tests/real/hosts/machines"})
+"""Folders whose files share a node, or a limit of this machine: inotify instances, and memory for two machines."""
+_LONGEST_FIRST = ("tests/real/hosts/machines/", "tests/real/node/test_", "tests/real/node/", "tests/scenarios/")
 """Places of tests that take minutes, in order; for --no-loadscope-reorder. Workers end at the same time only then."""
 
 
 class _Files(LoadFileScheduling):
-    """Gives each file to a worker as a whole; those that share the real node to the same one."""
+    """Gives each file to a worker as a whole, and the folders of _ONE_WORKER."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return _NODE if nodeid.startswith(_LONGEST_FIRST[0]) else super()._split_scope(nodeid)
+        file = super()._split_scope(nodeid)
+        folder = file.rpartition("/")[0]
+        return folder if folder in _ONE_WORKER else file
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -17,7 +17,7 @@ from tests.real.hosts.conftest import Boot
 from tests.real.hosts.machine import Machine
 from tests.real.hosts.user import User
 
-pytestmark = [pytest.mark.hosts, pytest.mark.xdist_group("machines")]
+pytestmark = pytest.mark.hosts
 
 CONFIG = "/etc/containerd/config.toml"
 PATTERN = "/etc/containerd/conf.d/*.toml"

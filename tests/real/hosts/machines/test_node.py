@@ -23,7 +23,7 @@ from tests.real.hosts.joined import Owner
 from tests.real.node.nodes import GPUS
 from tests.real.node.settings import NODE
 
-pytestmark = [pytest.mark.hosts, pytest.mark.xdist_group("machines")]
+pytestmark = pytest.mark.hosts
 
 ELSEWHERE = "198.51.100.1"  # of nobody: RFC 5737
 IMPORTED = "/etc/containerd/conf.d/*.toml imported in /etc/containerd/config.toml"

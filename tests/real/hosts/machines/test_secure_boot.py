@@ -10,7 +10,7 @@ from tests.real.hosts.conftest import Boot
 from tests.real.hosts.machine import Hardware, Machine, secure_boot_missing
 from tests.real.hosts.user import User
 
-pytestmark = [pytest.mark.hosts, pytest.mark.xdist_group("machines")]
+pytestmark = pytest.mark.hosts
 
 
 @pytest.fixture(scope="module")

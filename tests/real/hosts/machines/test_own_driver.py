@@ -15,7 +15,7 @@ from tests.real.hosts.machine import Hardware, Machine
 from tests.real.hosts.test_resources import ARCHIVE, DRIVER
 from tests.real.hosts.user import User
 
-pytestmark = [pytest.mark.hosts, pytest.mark.spare, pytest.mark.xdist_group("machines")]
+pytestmark = [pytest.mark.hosts, pytest.mark.spare]
 
 SETTINGS = {
     "host_prerequisites": {

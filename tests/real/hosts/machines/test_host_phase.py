@@ -18,7 +18,7 @@ from tests.real.hosts.conftest import Boot, Lap
 from tests.real.hosts.machine import Hardware, Machine
 from tests.real.hosts.user import User
 
-pytestmark = [pytest.mark.hosts, pytest.mark.xdist_group("machines")]
+pytestmark = pytest.mark.hosts
 
 MODULES = "/etc/modules-load.d/gpu-provision.conf"
 BLACKLIST = "/etc/modprobe.d/gpu-provision-nouveau.conf"
