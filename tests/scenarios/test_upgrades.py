@@ -297,7 +297,7 @@ def test_a_controller_excludes_commands_of_the_other_version(stack: Revived, sid
     stack.fault()
     text, _ = apply.communicate(timeout=300)
     assert apply.returncode == 0, text
-    assert stack.is_ready(), stack.json("gpustack", "sandbox")["status"]
+    stack.until(stack.is_ready)
     assert stack.writers() == {first.user}, [each for each in stack.writes() if each.user != first.user]
 
 
