@@ -54,6 +54,7 @@ test-real: $(STAMP) ## Everything on a real Kubernetes, down to real pods; as ro
 	python -m pytest -q -m real --tb=short --durations=10 -n $${given:-3} --dist loadfile --no-loadscope-reorder $(TESTS)
 
 test-hosts: $(STAMP) ## The host phase over SSH, on virtual machines and on hosts by the dozen; as root
+	@python -m tests.real.binaries
 	@python -m tests.real.hosts
 	@python -m pytest -q -m 'hosts and not spare' --tb=short --durations=10 -n 2 --dist loadfile --no-loadscope-reorder $(TESTS)
 
