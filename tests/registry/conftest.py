@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import ssl
+import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -114,6 +115,13 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
 
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, *request: Any) -> None:
+        """Print nothing of a client that does not trust the certificate."""
+        if not isinstance(sys.exc_info()[1], ssl.SSLError):
+            super().handle_error(*request)
+
+
 @pytest.fixture
 def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry]:
     """A registry whose certificate this process trusts, and a user without credentials."""
@@ -124,7 +132,7 @@ def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Regist
     for name in ("REGISTRY_AUTH_FILE", "XDG_RUNTIME_DIR", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
     state = Registry()
-    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"registry": state}))
+    server = _Server(("127.0.0.1", 0), type("Handler", (_Handler,), {"registry": state}))
     server.daemon_threads = True
     state.port = server.server_address[1]
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
