@@ -16,6 +16,7 @@ pytestmark = pytest.mark.real
 PATH = f"gfd failed on {NODE}: a path of the node is missing, or is not what the pod mounts"
 ROOT = f"gfd failed on {NODE}: the pod demands an ordinary user and the image runs as root"
 PROBE = f"dcgm_exporter failed on {NODE}: the container runs, but its probe fails"
+_POD_SECONDS = 90  # for a pod to end, which takes kubelet 1.20 up to a minute, and for the next one to start
 
 
 def errors(document: str) -> list[dict[str, Any]]:
@@ -26,7 +27,7 @@ def errors(document: str) -> list[dict[str, Any]]:
 @pytest.mark.usefixtures("first_run")
 def test_a_pod_that_cannot_start_and_one_whose_probe_fails(user: NodeUser) -> None:
     """Two components, each with a mistake of its own; nothing else fails."""
-    user.settings(gfd={"timeout": 25}, dcgm_exporter={"timeout": 60})  # a pod has to end, and the next to start
+    user.settings(gfd={"timeout": _POD_SECONDS}, dcgm_exporter={"timeout": _POD_SECONDS + 90})  # its probe begins late
     run = user.run(*user.apply_with("host-path-type,probe-path"))
     assert run.code == 1, run.text
     probe, start = errors(run.out)
@@ -40,7 +41,7 @@ def test_a_pod_that_cannot_start_and_one_whose_probe_fails(user: NodeUser) -> No
 @pytest.mark.usefixtures("first_run")
 def test_a_pod_that_demands_an_ordinary_user_of_an_image_that_has_none(user: NodeUser) -> None:
     """The kubelet refuses to start it. The exporter is left alone: it would need a minute to get ready again."""
-    user.settings(gfd={"timeout": 25})
+    user.settings(gfd={"timeout": _POD_SECONDS})
     run = user.run(*user.apply_with("security-context"), "--target", "gfd")
     assert run.code == 1, run.text
     (start,) = errors(run.out)
