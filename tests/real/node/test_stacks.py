@@ -151,7 +151,7 @@ def test_a_leader_that_is_killed_is_followed(operator: NodeUser, clock: Clock) -
     clock.start()
     until(operator, lambda: holder(operator) not in ("", first), "nobody follows")
     clock.lap("another controller leads after a kill")
-    until(operator, lambda: exists(operator, "daemonset", OPERAND, "-n", OPERANDS), "nobody works")
+    until(operator, lambda: exists(operator, "daemonset", OPERAND, "-n", OPERANDS), "the DaemonSet stays deleted")
     clock.lap("its first write after that")
     until(operator, lambda: len(processes(operator)) == 2, "the container does not start anew")
     until_ready(operator)
