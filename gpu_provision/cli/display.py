@@ -8,11 +8,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Self, TextIO
 
+from gpu_provision.cli import retry_reports
 from gpu_provision.cli.output import Output
 from gpu_provision.engine.timeline import Timeline
 from gpu_provision.model.progress import Event, State, Transition
@@ -55,7 +56,7 @@ class Display:
         self._timeline, self._lanes = Timeline(self._began), Lanes()
         self._drawn = 0  # lines that the next look takes away
         self._lock = threading.Lock()
-        self._done = threading.Event()
+        self._done, self._reports = threading.Event(), ExitStack()
         self._thread = threading.Thread(target=self._keep_ticking, name="heartbeat", daemon=True)
 
     def __call__(self, event: Event) -> None:
@@ -80,14 +81,19 @@ class Display:
                 self._say(self._progress.heartbeat(self._clock()))
 
     def __enter__(self) -> Self:
-        """Start the heartbeat."""
+        """Start the heartbeat, and show reports of the connection to the API server as events."""
+        self._reports.enter_context(retry_reports.shown_by(self._report))
         self._thread.start()
         return self
+
+    def _report(self, message: str) -> None:
+        self(Event(component="", node="", state=State.PROGRESSING, message=message))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Stop the heartbeat and take the picture away."""
+        self._reports.close()
         self._done.set()
         self._thread.join()
         self.tick()

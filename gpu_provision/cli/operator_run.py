@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpu_provision.cli import codes, options
+from gpu_provision.cli import codes, options, retry_reports
 from gpu_provision.cli.output import Output, write
 from gpu_provision.model.findings import ExitCode, Finding, UsageError
 from gpu_provision.model.inventory import Inventory
@@ -45,6 +45,7 @@ def run(  # noqa: PLR0913 - one argument per option
     """
     from gpu_provision.cluster.client import connect
     from gpu_provision.operator.controller import Controller
+    from gpu_provision.operator.notes import Note
 
     def aim(inventory: Inventory) -> Inventory:
         found = replace(inventory.cluster, kubeconfig=kubeconfig or "", context=context or "", sandbox="")
@@ -54,7 +55,8 @@ def run(  # noqa: PLR0913 - one argument per option
     controller = Controller(connect(kubeconfig or "", context or ""), aim=aim, take=take, namespace=namespace)
     _answer(controller, address, port, take)
     try:
-        controller.run()
+        with retry_reports.shown_by(lambda message: take(Note(reason="Waiting", message=message, is_warning=True))):
+            controller.run()
     except KeyboardInterrupt:
         controller.stop()
     return ExitCode.OK

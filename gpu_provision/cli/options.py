@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable
 from typing import Any
 
 import click
 
-from gpu_provision.cli import output
+from gpu_provision.cli import output, retry_reports
 from gpu_provision.cli.session import Session
 
 Command = Callable[..., Any]
@@ -31,7 +32,31 @@ inventory = click.option(
 kubeconfig = click.option(
     "--kubeconfig", metavar="FILE", callback=_at_home, help="Another kubeconfig than the inventory names."
 )
-context = click.option("--context", metavar="NAME", help="Another context than the inventory names.")
+_context = click.option("--context", metavar="NAME", help="Another context than the inventory names.")
+
+
+def _set_api_timeout(_context: click.Context, _option: click.Parameter, seconds: int | None) -> None:
+    if seconds is not None:
+        os.environ[_API_TIMEOUT] = str(seconds)
+
+
+_API_TIMEOUT = "GPU_PROVISION_API_TIMEOUT"
+_api_timeout = click.option(
+    "--api-timeout",
+    type=click.IntRange(min=1),
+    metavar="SECONDS",
+    expose_value=False,
+    callback=_set_api_timeout,
+    help="How long to retry a request that the API server does not answer."
+    f" Default: ${_API_TIMEOUT}, else 5 for the first answer and 60 afterwards.",
+)
+
+
+def context(command: Command) -> Command:
+    """Add --context, and --api-timeout, which belongs to every connection to a cluster."""
+    return _context(_api_timeout(command))
+
+
 limit = click.option(
     "--limit",
     metavar="HOST[,HOST...]",
@@ -122,6 +147,7 @@ def speaking(command: Command) -> Command:
     @functools.wraps(command)
     def wrapped(*, as_json: bool, quiet: bool, verbose: int, no_color: bool, **rest: Any) -> Any:
         out = output.make(as_json=as_json, quiet=quiet, verbose=verbose, no_color=no_color)
+        retry_reports.start(out)
         click.get_current_context().ensure_object(Session).output = out
         return command(out=out, **rest)
 

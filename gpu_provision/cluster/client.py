@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from gpu_provision.cluster.connection import CONNECT_SECONDS, Connection
-from gpu_provision.cluster.errors import Gone, NotFound, Outdated, no_api_server
+from gpu_provision.cluster import retrying
+from gpu_provision.cluster.connection import CONNECT_SECONDS, Answer, Connection, Done
+from gpu_provision.cluster.errors import LOG, AlreadyExists, Gone, NotFound, Outdated, no_api_server
 from gpu_provision.cluster.kubeconfig import api_client, names
 from gpu_provision.cluster.paths import KINDS, path_of, path_to
 from gpu_provision.cluster.stream import WatchStream
 from gpu_provision.model.access import Permission
 from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, ref_of
-from gpu_provision.planning.compare import FIELD_MANAGER
+from gpu_provision.model.findings import Rejected
+from gpu_provision.planning.compare import FIELD_MANAGER, differences, shows
 
 _MERGE_PATCH = "application/merge-patch+json"
 _APPLY_PATCH = "application/apply-patch+yaml"
 _METADATA_ALONE = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 _CREATED = 201
 _PAGE = 1000  # objects of an answer: of pods some 8 MB, and five times that as dicts
+_LOG_BYTES, _LOG_SECONDS = 1 << 20, 10.0  # of a log; for how long it is asked for: it is evidence, nothing waits for it
+_MAX_EVENTS = 500
 _STATUS_CHANGES = 5  # of an object whose edit is undone; controllers write a status several times a second in a rollout
 _AUTHORIZATION = "authorization.k8s.io/v1"
 _NOWHERE = "gpu-provision.none"  # no namespace can have this name, so only what holds everywhere holds there
@@ -76,14 +81,10 @@ class Cluster(Connection):
             return frozenset()
         return frozenset(resource["name"] for resource in answer.get("resources", ()))
 
-    def ask(self, path: str, *, patience: float = 0.0) -> Manifest:
-        """Return the answer to a GET of any path; of objects in lists the metadata alone, if the server can do that.
-
-        Args:
-            patience: In seconds, if that is more than the cluster's own.
-        """
+    def ask(self, path: str, *, retry_seconds: float | None = None) -> Manifest:
+        """Return the answer to a GET of any path; of objects in lists the metadata alone, if the server can do that."""
         accept = f"{_METADATA_ALONE},application/json"
-        return self._json("GET", path, path, accept=accept, patience=max(patience, self.patience))
+        return self._json("GET", path, path, accept=accept, retry_seconds=retry_seconds)
 
     def whoami(self) -> str:
         """Return our user name at the server. Raises NotFound before Kubernetes 1.28."""
@@ -127,18 +128,18 @@ class Cluster(Connection):
         namespace: str = "",
         label_selector: str = "",
         field_selector: str = "",
-        patience: float | None = None,
+        retry_seconds: float | None = None,
         keep: Callable[[Manifest], Manifest] = lambda item: item,
     ) -> Listing:
         """Return all objects of a kind that match; none if the server does not serve the kind.
 
         Args:
-            patience: In place of the cluster's own, in seconds.
+            retry_seconds: In place of the cluster's own, if that is longer.
             keep: What to hold of each object. Many are asked for page by page, so that they are never whole in memory
                 all at once.
         """
         query = _selectors(label_selector, field_selector)
-        ask = partial(self._page, kind, path_to(kind, namespace), patience=patience, keep=keep)
+        ask = partial(self._page, kind, path_to(kind, namespace), retry_seconds=retry_seconds, keep=keep)
         try:
             return _joined(self._pages(ask, query))
         except NotFound:
@@ -154,9 +155,9 @@ class Cluster(Connection):
             yield page.listing
 
     def _page(
-        self, kind: Kind, path: str, query: Query, *, patience: float | None, keep: Callable[[Manifest], Manifest]
+        self, kind: Kind, path: str, query: Query, *, retry_seconds: float | None, keep: Callable[[Manifest], Manifest]
     ) -> _Page:
-        answer = self._json("GET", path, KINDS[kind], query=query, patience=patience)
+        answer = self._json("GET", path, KINDS[kind], query=query, retry_seconds=retry_seconds)
         named = {"apiVersion": kind.api_version, "kind": kind.kind}
         items = [keep({**named, **item}) for item in answer.get("items") or ()]
         metadata = answer.get("metadata", {})
@@ -181,15 +182,29 @@ class Cluster(Connection):
         query = [("fieldManager", manager), ("fieldValidation", "Strict")]
         query += [("dryRun", "All")] if dry_run else []
         query += [("force", "true")] if take_back else []
-        response = self._patch(ref_of(manifest), manifest, query, _APPLY_PATCH)
+        ref = ref_of(manifest)
+        done = self._if(ref, lambda live: not differences(manifest, live))
+        response = self._patch(ref, manifest, query, _APPLY_PATCH, done=done)
         warnings = tuple(response.headers.getlist("Warning")) if "Warning" in response.headers else ()
         return Applied(json.loads(response.data), response.status == _CREATED, warnings)
 
-    def _patch(
-        self, ref: ObjectRef, body: Manifest, query: Sequence[tuple[str, str]], content_type: str, *, part: str = ""
+    def _if(self, ref: ObjectRef, shows_it: Callable[[Manifest], bool]) -> Done:
+        """Return what recognizes a write of our own whose answer was lost: the object shows it.
+
+        The repetition is refused then, since the object has another version, or exists.
+        """
+
+        def done(refusal: Rejected) -> Answer | None:
+            live = self.get(ref) if isinstance(refusal, AlreadyExists | Outdated) else None
+            return Answer(json.dumps(live).encode()) if live is not None and shows_it(live) else None
+
+        return done
+
+    def _patch(  # noqa: PLR0913 - the parts of a PATCH
+        self, ref: ObjectRef, body: Manifest, query: Query, content_type: str, *, done: Done, part: str = ""
     ) -> Any:
         path = f"{path_of(ref)}/{part}" if part else path_of(ref)
-        send = partial(self._send, "PATCH", path, str(ref), query=query, content_type=content_type)
+        send = partial(self._send, "PATCH", path, str(ref), query=query, content_type=content_type, done=done)
         for _ in range(_STATUS_CHANGES):
             try:
                 return send(body=body)
@@ -220,7 +235,8 @@ class Cluster(Connection):
             part: The subresource to write to, such as ``status``.
         """
         query = [("fieldManager", FIELD_MANAGER)]
-        response = self._patch(ref, dict(change), query, _MERGE_PATCH, part=part)
+        done = self._if(ref, lambda live: shows(live, change))
+        response = self._patch(ref, dict(change), query, _MERGE_PATCH, part=part, done=done)
         return dict(json.loads(response.data))
 
     def eviction_version(self) -> str:
@@ -231,29 +247,35 @@ class Cluster(Connection):
         return f"{eviction.get('group', 'policy')}/{eviction.get('version', 'v1')}"
 
     def evict(self, pod: ObjectRef, uid: str, *, api_version: str) -> None:
-        """Have a pod end as budgets allow; asked once.
+        """Have a pod end as budgets allow.
 
         Raises:
             Protected: A PodDisruptionBudget does not allow it now.
-            NotFound, Outdated: The pod is gone; another one may have its name.
+            NotFound, Outdated: The pod is gone; another one may have its name. So it is if an earlier try was carried
+                out whose answer was lost.
         """
         names = {"name": pod.name, "namespace": pod.namespace}
         options = {"preconditions": {"uid": uid}}
         body = {"apiVersion": api_version, "kind": "Eviction", "metadata": names, "deleteOptions": options}
         path = f"{path_of(pod)}/eviction"
-        self._json("POST", path, f"eviction of {pod}", body=body, patience=0.0)
+        self._json("POST", path, f"eviction of {pod}", body=body)
 
     def create(self, manifest: Manifest) -> Manifest:
-        """Create an object. Raises AlreadyExists."""
+        """Create an object, which has a name: so a second try after a lost answer makes no second one.
+
+        Raises AlreadyExists.
+        """
         ref = ref_of(manifest)
         query = [("fieldManager", FIELD_MANAGER), ("fieldValidation", "Strict")]
-        return self._json("POST", path_to(ref.type, ref.namespace), str(ref), body=manifest, query=query)
+        path, done = path_to(ref.type, ref.namespace), self._if(ref, lambda live: shows(live, manifest))
+        return self._json("POST", path, str(ref), body=manifest, query=query, done=done)
 
     def replace(self, manifest: Manifest) -> Manifest:
         """Replace an object; its resourceVersion guards against writers in between. Raises Rejected."""
         ref = ref_of(manifest)
         query = [("fieldManager", FIELD_MANAGER)]
-        return self._json("PUT", path_of(ref), str(ref), body=manifest, query=query)
+        done = self._if(ref, lambda live: shows(live, manifest))
+        return self._json("PUT", path_of(ref), str(ref), body=manifest, query=query, done=done)
 
     def delete(self, ref: ObjectRef, *, uid: str = "") -> None:
         """Delete an object with what it owns; an object that is gone already is no error."""
@@ -267,24 +289,21 @@ class Cluster(Connection):
         body: dict[str, Any] = {"propagationPolicy": policy}
         body |= {"preconditions": {"uid": uid}} if uid else {}
         try:
-            self._json("DELETE", path_of(ref), str(ref), body=body)
+            self._json("DELETE", path_of(ref), str(ref), body=body, done=_if_another_has_its_name)
         except NotFound:
             return
 
     def log(self, ref: ObjectRef, container: str, *, lines: int = 50, previous: bool = False) -> tuple[str, ...]:
-        """Return the last lines that a container printed."""
-        query = [
-            ("container", container),
-            ("tailLines", str(lines)),
-            *([("previous", "true")] if previous else []),
-        ]
-        response = self._send("GET", f"{path_of(ref)}/log", f"log of {ref}", query=query)
+        """Return the last lines that a container printed, up to 1 MiB. Raises LogUnavailable."""
+        query = [("container", container), ("tailLines", str(lines)), ("limitBytes", str(_LOG_BYTES))]
+        query += [("previous", "true")] if previous else []
+        response = self._send("GET", f"{path_of(ref)}/log", f"{LOG}{ref}", query=query, retry_seconds=_LOG_SECONDS)
         return tuple(response.data.decode(errors="replace").splitlines())
 
     def events(self, item: Manifest) -> Sequence[Manifest]:
-        """Return what was noted about an object of late; the server keeps events for an hour or so."""
+        """Return Events about an object, 500 at most; the server keeps them for an hour or so."""
         metadata = item["metadata"]
-        query = [("fieldSelector", f"involvedObject.uid={metadata['uid']}")]
+        query = [("fieldSelector", f"involvedObject.uid={metadata['uid']}"), ("limit", str(_MAX_EVENTS))]
         path = path_to(Kind("v1", "Event"), metadata.get("namespace", ""))
         return self._json("GET", path, f"events of {ref_of(item)}", query=query).get("items") or ()
 
@@ -293,12 +312,17 @@ class Cluster(Connection):
     ) -> WatchStream:
         """Start to watch a kind in all namespaces from a version on."""
         query = [("watch", "true"), ("resourceVersion", resource_version), ("allowWatchBookmarks", "true")]
-        query += [("timeoutSeconds", str(WatchStream.SECONDS))]
+        query += [("timeoutSeconds", str(WatchStream.seconds()))]
         query += _selectors(label_selector, field_selector)
-        timeout = (3 * CONNECT_SECONDS, WatchStream.SECONDS + 10)  # nobody waits for it
+        timeout = (3 * CONNECT_SECONDS, WatchStream.READ_SECONDS)
         place = self._place("WATCH", KINDS[kind])
         response = self._once("GET", path_to(kind), place, query=query, timeout=timeout)
         return WatchStream(response, kind, lambda: self.silence.noted(place))
+
+
+def _if_another_has_its_name(refusal: Rejected) -> Answer | None:
+    """A DELETE with a uid that is repeated after a lost answer may meet an object that was created since."""
+    return Answer(b"{}") if isinstance(refusal, Outdated) else None
 
 
 def _joined(pages: Iterable[Listing]) -> Listing:
@@ -311,15 +335,16 @@ def _selectors(labels: str, fields: str) -> list[tuple[str, str]]:
     return [(name, value) for name, value in (("labelSelector", labels), ("fieldSelector", fields)) if value]
 
 
-def connect(kubeconfig: str = "", context: str = "") -> Cluster:
+def connect(kubeconfig: str = "", context: str = "", *, retry_seconds: float | None = None) -> Cluster:
     """Return the cluster that a kubeconfig names; nothing is sent yet.
 
     Args:
         kubeconfig: Path; empty for $KUBECONFIG, else ~/.kube/config, else the pod's service account.
         context: Name of the context; empty for the current one.
+        retry_seconds: See `Connection`; by default $GPU_PROVISION_API_TIMEOUT.
 
     Raises:
-        UsageError: The file or the context cannot be used.
+        UsageError: The file, the context or the variable cannot be used.
     """
     from kubernetes.dynamic import DynamicClient
 
@@ -327,4 +352,5 @@ def connect(kubeconfig: str = "", context: str = "") -> Cluster:
     dynamic = DynamicClient(api, discoverer=lambda _client, _cache: None)
     named, user = names(kubeconfig, context)
     server = api.configuration.host
-    return Cluster(dynamic, name=context or named or server, server=server, user=user)
+    retry_seconds = retrying.of_environment(os.environ) if retry_seconds is None else retry_seconds
+    return Cluster(dynamic, name=context or named or server, server=server, user=user, retry_seconds=retry_seconds)

@@ -13,6 +13,8 @@ NOT_UNDERSTOOD = "GP336"
 ROLLED_BACK = "GP337"
 LOCKED = "GP306"
 OUTRUN = "GP351"
+NO_TIMEOUT = "GP312"
+NO_LOGS = "GP313"
 
 CODES = {
     "GP300": "The kubeconfig cannot be used",
@@ -26,6 +28,8 @@ CODES = {
     "GP309": "An object belongs to another stack",
     "GP310": "Permissions are missing; they are named before anything is written",
     "GP311": "The plan lacks the API server's own word, which needs the right to write",
+    NO_TIMEOUT: "GPU_PROVISION_API_TIMEOUT is not a number of seconds",
+    NO_LOGS: "The logs of validation pods cannot be read; their exit status alone counts",
     "GP320": "The plan does not say how drivers are replaced, which needs rights to read",
     "GP350": "The lock was not taken away: its holder lives",
     OUTRUN: "Another run has written since the plan was made",

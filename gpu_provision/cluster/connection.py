@@ -1,4 +1,4 @@
-"""Requests to an API server: every one bounded in time, counted, asked of the fence, and repeated within our patience.
+"""Requests to an API server: each is bounded in time, counted, checked by the fence, and repeated if it fails.
 
 The slice of the ``kubernetes`` package that is used for it: DynamicClient.request.
 """
@@ -6,17 +6,35 @@ The slice of the ``kubernetes`` package that is used for it: DynamicClient.reque
 from __future__ import annotations
 
 import json
+import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
-from gpu_provision.cluster.errors import Overloaded, Place, no_api_server
+from gpu_provision.cluster.errors import Place, no_api_server
 from gpu_provision.cluster.mandates import Mandate
+from gpu_provision.cluster.retrying import FIRST_CONTACT_SECONDS, QUIET_SECONDS, RETRIED, RETRY_SECONDS, Retries
 from gpu_provision.cluster.silence import Silence
-from gpu_provision.model.findings import Unreachable
+from gpu_provision.model.findings import Rejected
 
 CONNECT_SECONDS, READ_SECONDS = 5, 30
+
+LOG = logging.getLogger("gpu_provision.cluster")
+"""Says at level WARNING that a server does not answer for a while, at DEBUG each time that a request is repeated."""
+
+
+class Answer(NamedTuple):
+    """Stands for the server's answer that was lost: a connection can break after the request was carried out."""
+
+    data: bytes
+    status: int = 200
+    headers: Mapping[str, str] = MappingProxyType({})
+
+
+Done = Callable[[Rejected], Answer | None]
 
 
 def open_to_all(_path: str) -> None:
@@ -31,22 +49,33 @@ class Connection:
         server: URL of the API server.
         user: Name of the kubeconfig's entry whose credentials are used; what the server calls us is `whoami`.
         advice: What a reader can do if the API server does not answer.
-        patience: Seconds for which a request is repeated while the server is silent or overloaded.
+        retry_seconds: For how long a request is repeated that fails, once the server has answered one.
         requests: Number of requests sent so far.
+        retries: How many of them were repetitions.
         silence: Whether the server answers, and since when it does not.
         fence: Asked before every write with its path; raises if we may not write any more.
         mandate: What locks that are taken over it rest on besides; None for nothing.
         date: The server's clock as its last answer told it; empty if it does not tell.
     """
 
-    def __init__(self, client: Any, *, name: str, server: str, user: str = "") -> None:
-        """Keep a DynamicClient; use `connect` to make one."""
+    def __init__(
+        self, client: Any, *, name: str, server: str, user: str = "", retry_seconds: float | None = None
+    ) -> None:
+        """Keep a DynamicClient; use `connect` to make one.
+
+        Args:
+            retry_seconds: For every request, also before the server has answered one; by default RETRY_SECONDS, and
+                FIRST_CONTACT_SECONDS before.
+        """
         self._client = client
         self._counting = threading.Lock()
         self.name, self.server, self.user = name, server, user
         self.advice = "check that the cluster runs and that this machine may reach it: kubectl version"
-        self.patience = 0.0
-        self.requests = 0
+        self.retry_seconds = RETRY_SECONDS if retry_seconds is None else retry_seconds
+        self._first_seconds = FIRST_CONTACT_SECONDS if retry_seconds is None else retry_seconds
+        self._has_answered = False
+        self._said_at = float("-inf")
+        self.requests = self.retries = 0
         self.silence = Silence()
         self.fence: Callable[[str], None] = open_to_all
         self.mandate: Mandate | None = None
@@ -54,7 +83,7 @@ class Connection:
         self._hurried = threading.Event()
 
     def hurry(self) -> None:
-        """Have no patience any more, not even for what is under way: somebody wants the end. From any thread."""
+        """Repeat no request any more, not even those that wait for their next try. From any thread."""
         self._hurried.set()
 
     def _place(self, verb: str, subject: str) -> Place:
@@ -67,19 +96,60 @@ class Connection:
         except (ValueError, TypeError) as error:
             raise no_api_server(self._place(verb, subject)) from error
 
-    def _send(self, verb: str, path: str, subject: str, *, patience: float | None = None, **options: Any) -> Any:
-        give_up = time.monotonic() + (self.patience if patience is None else patience)
-        place, connect = self._place(verb, subject), float(CONNECT_SECONDS)
+    def _send(
+        self,
+        verb: str,
+        path: str,
+        subject: str,
+        *,
+        retry_seconds: float | None = None,
+        done: Done = lambda _refusal: None,
+        **options: Any,
+    ) -> Any:
+        """Send a request until it is answered.
+
+        Args:
+            retry_seconds: In place of the connection's own, if that is longer.
+            done: Called if a repetition is refused; returns the answer if an earlier try was carried out.
+        """
+        retries, place, connect = Retries(), self._place(verb, subject), float(CONNECT_SECONDS)
         while True:
             try:
                 return self._once(verb, path, place, timeout=(connect, READ_SECONDS), **options)
-            except Unreachable as error:
-                # A handshake that a busy server is slow at is not begun again and again.
-                connect = min(2 * connect, READ_SECONDS, max(CONNECT_SECONDS, give_up - time.monotonic()))
-                pause = error.retry_after if isinstance(error, Overloaded) else 0.5
-                if self._hurried.is_set() or time.monotonic() + pause > give_up:
+            except RETRIED as error:
+                retries.seconds = self._retry_seconds(retry_seconds)
+                delay = retries.delay(error, now := time.monotonic())
+                if delay is None or self._await_retry(retries, place, delay):
                     raise
-                self._hurried.wait(pause)  # the server itself asked for this pause, or nobody is there to ask
+                # A busy server gets more time for a handshake with each try.
+                connect = min(2 * connect, READ_SECONDS, max(CONNECT_SECONDS, retries.left(now)))
+            except Rejected as refusal:
+                if not retries.tries or (answer := done(refusal)) is None:
+                    raise
+                return answer
+
+    def _retry_seconds(self, limit: float | None) -> float:
+        seconds = self.retry_seconds if self._has_answered else min(self._first_seconds, self.retry_seconds)
+        return seconds if limit is None else min(limit, seconds)
+
+    def _await_retry(self, retries: Retries, place: Place, delay: float) -> bool:
+        """Wait for the next try; return whether there is none, since `hurry` was called."""
+        with self._counting:
+            self.retries += 1
+        LOG.debug("%s %s: %s; again in %.1f s", place.verb, place.subject, retries, delay)
+        if retries.is_worth_saying:
+            left = retries.left(time.monotonic())
+            self.report(f"{retries}; trying for another {left:.0f} s ({place.verb} {place.subject})")
+        return self._hurried.wait(delay)
+
+    def report(self, what: str) -> None:
+        """Say that a request is repeated, unless something of the kind was said a moment ago."""
+        now = time.monotonic()
+        with self._counting:
+            if now - self._said_at < QUIET_SECONDS:
+                return
+            self._said_at = now
+        LOG.warning(what)
 
     def _once(  # noqa: PLR0913 (the parts of an HTTP request)
         self,
@@ -97,7 +167,7 @@ class Connection:
             self.fence(path)
         with self._counting:
             self.requests += 1
-        with self.silence.noted(place):
+        with self.silence.noted(place), self._answered():
             response = self._client.request(
                 verb.lower(),
                 path,
@@ -112,3 +182,15 @@ class Connection:
             if ("watch", "true") not in query:
                 _ = response.data  # read here, so that a connection lost in the middle is translated too
             return response
+
+    @contextmanager
+    def _answered(self) -> Iterator[None]:
+        """Note that a server is there: from its first answer on, whatever it says, requests are repeated for longer."""
+        from kubernetes.client.exceptions import ApiException
+
+        try:
+            yield
+        except ApiException as error:
+            self._has_answered = self._has_answered or bool(error.status)
+            raise
+        self._has_answered = True

@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 from gpu_provision.model.findings import Finding, ProvisionError, Refused, Rejected, Unreachable, UsageError
@@ -38,10 +40,28 @@ class FieldConflict(Rejected):
     managers: frozenset[str] = frozenset()
 
 
-class Overloaded(Unreachable):
-    """The server asks to come back later (429, 503); ``retry_after`` is in seconds."""
+class Unavailable(Unreachable):
+    """The API server answered 429, 500, 502, 503 or 504: the same request may succeed later.
 
-    retry_after: float = 1.0
+    Attributes:
+        status: The HTTP status.
+        retry_after: Seconds that the server asks to wait; 0 if it does not say.
+    """
+
+    status: int = 503
+    retry_after: float = 0.0
+
+
+class WebhookFailure(Rejected):
+    """An admission webhook that the API server calls does not answer, or fails; it may be starting."""
+
+
+class UntrustedCertificate(Unreachable):
+    """The server's certificate is not signed by the kubeconfig's authority: asking again does not help."""
+
+
+class LogUnavailable(Rejected):
+    """The API server could not get a container's log from the node's kubelet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +96,8 @@ def translated(place: Place) -> Iterator[None]:
 def _silent(error: Exception, place: Place) -> ProvisionError:
     reason = getattr(error, "reason", None) or error
     if "CERTIFICATE_VERIFY_FAILED" in str(reason):
-        return Unreachable(_finding("GP301", "the API server's certificate is not trusted", place, _short(reason), _CA))
+        untrusted = "the API server's certificate is not trusted"
+        return UntrustedCertificate(_finding("GP301", untrusted, place, _short(reason), _CA))
     return Unreachable(
         Finding(
             code="GP301",
@@ -125,9 +146,43 @@ def _not_now(error: Any, place: Place, status: dict[str, Any]) -> ProvisionError
     message = status.get("message") or error.reason or ""
     if budget := _budget(status):
         return Protected(_finding("GP305", "a disruption budget forbids it for now", place, budget))
+    if _SEVERAL_BUDGETS in message:
+        return Protected(_finding("GP305", "several disruption budgets forbid it", place, message, _ONE_BUDGET))
     if _NOT_OF_THE_SCHEMA in message:
         return Rejected(_finding("GP305", "the API server does not know all that is to be applied", place, message))
-    return _without_logs(place, message) if _KUBELET_LOGS in message else _overloaded(error, place, message)
+    if _TOO_LARGE_VERSION in message:
+        return Gone(_finding("GP305", "the API server has no such resource version", place, message))
+    return _of_another_program(place, message) or _unavailable(error, place, message)
+
+
+def _of_another_program(place: Place, message: str) -> ProvisionError | None:
+    """Return the error for a program that the API server has called in vain; None if the answer names none."""
+    if place.subject.startswith(LOG) and _KUBELET_PORT.search(message):
+        return LogUnavailable(_finding("GP305", "the node does not hand out its logs", place, message, _KUBELET))
+    if webhook := _WEBHOOK.search(message):
+        what = f"the admission webhook {webhook[1] or webhook[2]} fails"
+        return WebhookFailure(_finding("GP305", what, place, message, _WEBHOOKS))
+    return None
+
+
+def _unavailable(error: Any, place: Place, message: str) -> Unavailable:
+    what = _UNAVAILABLE.get(error.status, "the API server fails")
+    unavailable = Unavailable(_finding("GP301", f"{what} ({error.status})", place, message, "run again later"))
+    unavailable.status, unavailable.retry_after = error.status, _retry_after(error.headers or {})
+    return unavailable
+
+
+def _retry_after(headers: Any) -> float:
+    """Return the seconds that a server asks to wait, which it says as a number or as a date (RFC 9110, 10.2.3)."""
+    text = str(headers.get("Retry-After", "")).strip()
+    if text.isdecimal():
+        return float(text[:_LONGEST_NUMBER])
+    try:
+        then = parsedate_to_datetime(text)
+        now = parsedate_to_datetime(headers["Date"]) if "Date" in headers else datetime.now(UTC)
+        return max(0.0, (then - now).total_seconds())
+    except (TypeError, ValueError):  # the first also of a date without a time zone, next to one that has one
+        return 0.0
 
 
 def no_api_server(place: Place) -> Unreachable:
@@ -143,8 +198,26 @@ def no_api_server(place: Place) -> Unreachable:
     )
 
 
+_UNAVAILABLE = {
+    429: "the API server is overloaded",
+    502: "a proxy does not reach the API server",
+    503: "the API server is starting, ending or overloaded",
+    504: "the API server, or a proxy before it, ran out of time",
+}
+LOG = "log of "
+"""How the subject of a request for a container's log begins."""
+_LONGEST_NUMBER = 9
+# What kube-apiserver 1.20 to 1.36 says when it does not reach a kubelet: its URL, its address, or konnectivity's words.
+_KUBELET_PORT = re.compile(r"/containerLogs/|no preferred addresses found|:10250|dial(ing)? |No agent available|x509:")
+_WEBHOOK = re.compile(r'failed calling (?:admission )?webhook "([^"]*)"|admission webhook "([^"]*)".*internal error')
+_WEBHOOKS = (
+    "see that its Service has ready endpoints (kubectl get validatingwebhookconfigurations,"
+    "mutatingwebhookconfigurations shows which), or remove the webhook"
+)
+_SEVERAL_BUDGETS = "more than one PodDisruptionBudget"  # 500 by the eviction subresource, however often it is asked
+_ONE_BUDGET = "delete all but one of the PodDisruptionBudgets that select the pod"
+_TOO_LARGE_VERSION = "Too large resource version"  # 504 of a server that was restored from a backup
 _NOT_OF_THE_SCHEMA = "failed to create typed patch object"  # an apply of a field that there is not; no use to wait
-_KUBELET_LOGS = "/containerLogs/"  # in the kubelet's URL, which the API server names when it gets no answer there
 _KUBELET = "see that the API server reaches port 10250 of the node, and trusts the certificate of its kubelet"
 _CA = "compare certificate-authority-data of the kubeconfig with the cluster's, or fetch the kubeconfig anew"
 _LOGIN = "log in again, or name another context in cluster.context (kubectl config get-contexts)"
@@ -200,28 +273,6 @@ def _field_conflict(status: dict[str, Any], place: Place, message: str) -> Field
     named = (re.search(r'"([^"]+)"', cause.get("message", "")) for cause in causes)
     conflict.managers = frozenset(match.group(1) for match in named if match)
     return conflict
-
-
-def _without_logs(place: Place, message: str) -> Rejected:
-    return Rejected(_finding("GP305", "the node does not hand out its logs", place, message, _KUBELET))
-
-
-def _overloaded(error: Any, place: Place, message: str) -> Overloaded:
-    overloaded = Overloaded(
-        _finding(
-            "GP301",
-            f"the API server is overloaded or starting ({error.status})",
-            place,
-            message,
-            "run again later",
-        )
-    )
-    seconds = (error.headers or {}).get("Retry-After", "1")
-    overloaded.retry_after = max(float(seconds), _SHORTEST_PAUSE) if str(seconds).isdigit() else 1.0
-    return overloaded
-
-
-_SHORTEST_PAUSE = 0.2  # some servers say Retry-After: 0, and mean "soon"
 
 
 def bad_kubeconfig(path: str, context: str, reason: object) -> UsageError:

@@ -17,7 +17,6 @@ from gpu_provision.planning.drain import Leaving, in_words, leaving, not_drained
 
 POD = Kind("v1", "Pod")
 _RETRY_SECONDS = 2.0  # what frees a budget happens on other nodes, which nobody watches
-_PATIENCE_SECONDS = 60.0
 
 Say = Callable[[str], None]
 
@@ -121,7 +120,7 @@ class Emptying:
             ProvisionError: The API server refuses us, or is silent for long.
         """
         evictor, began = Evictor(self.cluster), time.monotonic()
-        with Mirror(self.cluster, [self.scope], patience=_PATIENCE_SECONDS) as mirror:
+        with Mirror(self.cluster, [self.scope]) as mirror:
             while (left := self.chosen(mirror.of(POD).values())).goes:
                 passed = time.monotonic() - began
                 if stopped() or (self.seconds and passed > self.seconds):

@@ -151,7 +151,7 @@ class WriteLock:
         """Give the lock back; a server that is gone will see it expire."""
         self._cluster.fence = open_to_all
         self._released.set()
-        self._cluster.patience = min(self._cluster.patience, leases.RENEW_SECONDS)
+        self._cluster.retry_seconds = min(self._cluster.retry_seconds, leases.RENEW_SECONDS)
         try:
             self._renewer.join(leases.RENEW_SECONDS)  # else its last renewal and our farewell could meet
             with contextlib.suppress(ProvisionError):

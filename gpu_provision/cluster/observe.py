@@ -6,12 +6,12 @@ import hashlib
 import hmac
 import json
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 
 from gpu_provision.cluster import leases, records
 from gpu_provision.cluster.client import Cluster
 from gpu_provision.cluster.facts import node_facts
 from gpu_provision.cluster.paths import KINDS
+from gpu_provision.cluster.pool import RequestPool
 from gpu_provision.cluster.slim import slim
 from gpu_provision.model.cluster import ClusterFacts, Kind, Manifest, ObjectRef, ref_of
 from gpu_provision.model.inventory import Inventory
@@ -45,7 +45,7 @@ _PARALLEL = 12
 def observe_facts(cluster: Cluster, inventory: Inventory) -> ClusterFacts:
     """Read version, nodes, served resources, and the ConfigMaps and Secrets that the inventory names."""
     version = cluster.version()
-    with ThreadPoolExecutor(_PARALLEL) as pool:
+    with RequestPool(cluster, _PARALLEL) as pool:
         nodes = pool.submit(cluster.list, NODE, keep=slim)
         monitors = pool.submit(cluster.served, _MONITORING)
         found = tuple(node_facts(node) for node in nodes.result().items)
@@ -119,7 +119,7 @@ def observe(
     """
     set_label = f"{PART_OF}={applyset_id(inventory.name, inventory.cluster.namespace)}"
     stack = f"{STACK}={inventory.name}"
-    with ThreadPoolExecutor(_PARALLEL) as pool:
+    with RequestPool(cluster, _PARALLEL) as pool:
         top = pool.submit(cluster.get, parent)
         pods = pool.submit(cluster.list, POD, label_selector=stack, keep=slim)
         namespaces = pool.submit(cluster.list, NAMESPACE)

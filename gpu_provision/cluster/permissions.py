@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 
 from gpu_provision.cluster.client import Cluster, Granted
+from gpu_provision.cluster.pool import RequestPool
 from gpu_provision.model.access import Permission
 from gpu_provision.model.findings import Refused, Rejected
 from gpu_provision.planning.rules import grants
@@ -25,7 +25,7 @@ def lacking(cluster: Cluster, wanted: Iterable[Permission]) -> tuple[Permission,
     """
     asked = sorted(set(wanted))
     namespaces = sorted({one.namespace for one in asked})
-    with ThreadPoolExecutor(_PARALLEL) as pool:
+    with RequestPool(cluster, _PARALLEL) as pool:
         answers = pool.map(lambda namespace: _rules(cluster, namespace), namespaces)
         granted = dict(zip(namespaces, answers, strict=True))
         left = [one for one in asked if not any(grants(rule, one) for rule in granted[one.namespace].rules)]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from gpu_provision.cluster import helper_pod, history, leases, records, strangers
 from gpu_provision.cluster.client import Cluster
 from gpu_provision.cluster.observe import MEMBER_KINDS, NODE, POD
+from gpu_provision.cluster.pool import RequestPool
 from gpu_provision.cluster.resource_claims import ResourceClaims
 from gpu_provision.components import labels
 from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, ref_of
@@ -40,7 +40,7 @@ def read(cluster: Cluster, inventory: Inventory, *, crds: bool, known: frozenset
         Unreachable, Refused: As the API server answers.
     """
     home, set_id = inventory.cluster.namespace, applyset_id(inventory.name, inventory.cluster.namespace)
-    with ThreadPoolExecutor(_PARALLEL) as pool:
+    with RequestPool(cluster, _PARALLEL) as pool:
         version = pool.submit(cluster.version)
         nodes = pool.submit(cluster.list, NODE)
         pods = pool.submit(cluster.list, POD)

@@ -6,11 +6,11 @@ The metadata of objects is all that is read.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 from gpu_provision.cluster.client import Cluster
 from gpu_provision.cluster.errors import NotFound
+from gpu_provision.cluster.pool import RequestPool
 from gpu_provision.model.cluster import Manifest
 from gpu_provision.model.findings import Refused, Rejected, Unreachable
 
@@ -29,9 +29,7 @@ _ALWAYS_THERE = frozenset(
 _MADE_BY_THE_SERVER = ("system:",)  # OpenShift's RoleBindings of every namespace
 _PASSING = frozenset({"Event", "Endpoints", "EndpointSlice"})  # go by themselves with what they are about
 _COMPUTED = ("metrics.k8s.io",)  # groups without objects of their own
-_FIRST_LIST_SECONDS = (
-    5.0  # nobody has listed some custom resources yet: servers put that off until their cache is filled
-)
+_FIRST_LIST_SECONDS = 5.0  # servers put off the first LIST of a custom resource until their cache is filled
 _ACCOUNT = "kubernetes.io/service-account.name"  # annotation of token Secrets, which go with the account
 
 
@@ -51,7 +49,7 @@ def resources(cluster: Cluster) -> list[Resource]:
     """
     groups = cluster.ask("/apis").get("groups", ())
     versions = ["v1", *(group["preferredVersion"]["groupVersion"] for group in groups)]
-    with ThreadPoolExecutor(_PARALLEL) as pool:
+    with RequestPool(cluster, _PARALLEL) as pool:
         return [each for found in pool.map(lambda version: list(_of(cluster, version)), versions) for each in found]
 
 
@@ -80,7 +78,7 @@ def in_namespace(cluster: Cluster, namespace: str, kinds: Collection[Resource], 
     Args:
         ours: Uids of objects that are ours.
     """
-    with ThreadPoolExecutor(_PARALLEL) as pool:
+    with RequestPool(cluster, _PARALLEL) as pool:
         found = list(pool.map(lambda kind: _listed(cluster, namespace, kind), kinds))
     unknown = [kind.plural for kind, items in zip(kinds, found, strict=True) if items is None]
     there = [(kind.kind, item) for kind, items in zip(kinds, found, strict=True) for item in items or ()]
@@ -92,7 +90,7 @@ def in_namespace(cluster: Cluster, namespace: str, kinds: Collection[Resource], 
 def _listed(cluster: Cluster, namespace: str, kind: Resource) -> list[Manifest] | None:
     path = f"{_prefix(kind.group_version)}/namespaces/{namespace}/{kind.plural}"
     try:
-        return list(cluster.ask(path, patience=_FIRST_LIST_SECONDS).get("items") or ())
+        return list(cluster.ask(path, retry_seconds=_FIRST_LIST_SECONDS).get("items") or ())
     except NotFound:
         return []
     except (Refused, Rejected, Unreachable):

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import random
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass
 from typing import NamedTuple, Self
 
 from gpu_provision.cluster.client import Cluster
-from gpu_provision.cluster.errors import Gone
+from gpu_provision.cluster.connection import LOG
+from gpu_provision.cluster.errors import Gone, Unavailable
+from gpu_provision.cluster.paths import KINDS
+from gpu_provision.cluster.retrying import QUIET_SECONDS
 from gpu_provision.cluster.slim import is_same
 from gpu_provision.cluster.stream import WatchEvent, WatchStream
 from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import ProvisionError, Unreachable
 
 _PAUSE_SECONDS = 1.0
+_MAX_PAUSE_SECONDS = 30.0
+_RESTARTS = 5  # of one watch that fails on a mistake of ours before it took any event
 
 
 class Scope(NamedTuple):
@@ -34,26 +40,30 @@ class Mirror:
         cluster: Cluster,
         scopes: Sequence[Scope],
         *,
-        patience: float,
-        on_wait: Callable[[], None] = lambda: None,
+        patience: float | None = None,
         keep: Callable[[Manifest], Manifest] = lambda item: item,
     ) -> None:
         """Prepare.
 
         Args:
-            patience: How many seconds of silence of the API server are borne.
-            on_wait: Called every second that the first listing takes, by the thread that enters.
+            patience: For how many seconds a watch is opened again in vain; by default as requests are repeated.
             keep: What to hold of each object. A change of nothing that is held wakes nobody.
         """
-        self._cluster, self._scopes, self._patience, self._on_wait = cluster, scopes, patience, on_wait
-        self._keep = keep
+        self._cluster, self._scopes, self._keep = cluster, scopes, keep
+        self._patience = cluster.retry_seconds if patience is None else patience
         self._objects: dict[Scope, dict[ObjectRef, Manifest]] = {scope: {} for scope in scopes}
         self._streams: dict[Scope, WatchStream] = {}
         self._wanted: dict[Scope, object] = {}
         self._changed, self._stopped = threading.Condition(), threading.Event()
         self._version, self._seen = 0, -1
-        self._failure: ProvisionError | None = None
+        self._failure: Exception | None = None
         self._silent: dict[Scope, float] = {}
+        self._problems: dict[Scope, str] = {}
+
+    @property
+    def problem(self) -> str:
+        """Why objects may be out of date: a watch failed on a mistake in this program and starts again; or empty."""
+        return next(iter(list(self._problems.values())), "")
 
     @property
     def silence(self) -> float:
@@ -89,7 +99,7 @@ class Mirror:
     def _begin(self, scopes: Sequence[Scope]) -> None:
         self._wanted |= {scope: object() for scope in scopes}
         try:
-            versions = self._listed(scopes)
+            versions = [self._relist(scope) for scope in scopes]
         except ProvisionError:
             self.forget(*scopes)
             raise
@@ -97,13 +107,6 @@ class Mirror:
             arguments = (scope, version, self._wanted[scope])
             worker = threading.Thread(target=self._follow, args=arguments, name=str(scope), daemon=True)
             worker.start()
-
-    def _listed(self, scopes: Sequence[Scope]) -> list[str]:
-        with ThreadPoolExecutor(1) as pool:
-            listing = pool.submit(lambda: [self._relist(scope, patience=None) for scope in scopes])
-            while wait([listing], _PAUSE_SECONDS).not_done:
-                self._on_wait()
-        return listing.result()
 
     def __exit__(self, *_: object) -> None:
         """End all watches."""
@@ -121,7 +124,7 @@ class Mirror:
         """Wait until something has changed since the last call, at most so long; say whether it has.
 
         Raises:
-            ProvisionError: The API server was silent for longer than our patience, or refuses us.
+            ProvisionError: The API server did not answer for too long, or refuses the watch.
         """
         before, self._seen = self._seen, self._wait(self._seen, seconds)
         return self._seen != before
@@ -141,12 +144,12 @@ class Mirror:
             self._version += 1
             self._changed.notify_all()
 
-    def _relist(self, scope: Scope, patience: float | None = 0.0) -> str:
+    def _relist(self, scope: Scope, retry_seconds: float | None = None) -> str:
         listing = self._cluster.list(
             scope.kind,
             label_selector=scope.label_selector,
             field_selector=scope.field_selector,
-            patience=patience,
+            retry_seconds=retry_seconds,
             keep=self._keep,
         )
         with self._changed:
@@ -156,30 +159,55 @@ class Mirror:
         return listing.resource_version
 
     def _follow(self, scope: Scope, version: str, wanted: object) -> None:
+        """Watch from a version on. A stream that breaks is resumed; only a version that is too old lists again."""
+        attempt = _Attempt(version)
         while not self._stopped.is_set() and self._wanted.get(scope) is wanted:
-            began = time.monotonic()
+            began, pause = time.monotonic(), 0.0
             try:
-                version = version or self._relist(scope)
-                stream = self._open(scope, version)
-                self._silent.pop(scope, None)
-                for event in stream:
-                    version = event.object["metadata"]["resourceVersion"]
-                    self._take(scope, event)
+                self._watch(scope, attempt)
+                pause = attempt.backoff() if time.monotonic() - began < _PAUSE_SECONDS else 0.0
             except Gone:
-                version = ""
+                attempt.version, pause = "", attempt.backoff()
             except Unreachable as error:
-                version = ""
-                if scope not in self._silent:
-                    self._silent[scope] = time.monotonic()
-                    self.wake()  # so that the silence is told
-                if time.monotonic() - self._silent[scope] > self._patience:
-                    self._fail(error)
-                    return
+                if self._silent_seconds(scope) > self._patience:
+                    return self._fail(error)
+                asked = error.retry_after if isinstance(error, Unavailable) else 0.0
+                pause = max(asked, attempt.backoff())
             except ProvisionError as error:
-                self._fail(error)
-                return
-            if time.monotonic() - began < _PAUSE_SECONDS:
-                self._stopped.wait(_PAUSE_SECONDS)  # whoever ends watches at once is not asked at once again
+                return self._fail(error)
+            except Exception as error:  # noqa: BLE001 - a thread that ends would leave the copies as they are
+                if attempt.failures >= _RESTARTS:
+                    return self._fail(error)
+                self._note_problem(scope, error)
+                attempt.version, pause = "", attempt.backoff()
+            attempt.failures += 1
+            self._stopped.wait(pause)
+        return None
+
+    def _watch(self, scope: Scope, attempt: _Attempt) -> None:
+        attempt.version = attempt.version or self._relist(scope, retry_seconds=0.0)
+        stream = self._open(scope, attempt.version)
+        self._silent.pop(scope, None)
+        for event in stream:
+            self._take(scope, event)
+            attempt.version, attempt.failures = event.object["metadata"]["resourceVersion"], 0
+            self._problems.pop(scope, None)
+
+    def _silent_seconds(self, scope: Scope) -> float:
+        """Note that a watch is broken, report it from time to time, and return for how long that lasts."""
+        if scope not in self._silent:
+            self.wake()  # a reader may wait for something that cannot arrive now
+        seconds = time.monotonic() - self._silent.setdefault(scope, time.monotonic())
+        if seconds > QUIET_SECONDS:
+            left = max(0.0, self._patience - seconds)
+            what = f"the API server has not answered for {seconds:.0f} s; trying for another {left:.0f} s"
+            self._cluster.report(f"{what} (WATCH {KINDS[scope.kind]})")
+        return seconds
+
+    def _note_problem(self, scope: Scope, error: Exception) -> None:
+        self._problems[scope] = f"the watch of {KINDS[scope.kind]} starts again after {type(error).__name__}: {error}"
+        LOG.error("%s", self._problems[scope], exc_info=error)
+        self.wake()
 
     def _open(self, scope: Scope, version: str) -> WatchStream:
         stream = self._cluster.watch(
@@ -205,12 +233,51 @@ class Mirror:
         if event.type != "MODIFIED" or before is None or not is_same(before, item):
             self.wake()
 
-    def _fail(self, error: ProvisionError) -> None:
+    def note(self, item: Manifest) -> None:
+        """Take an object in that the server returned to a write: its watch may bring it later.
+
+        An older version than what is there is left out; versions are numbers in every API server so far.
+        """
+        ref, kept = ref_of(item), self._keep(item)
+        with self._changed:
+            for scope in self._scopes:
+                if scope.kind == ref.type and scope in self._objects and _selects(scope, kept):
+                    known = self._objects[scope].get(ref)
+                    if known is None or _version(known) < _version(kept):
+                        self._objects[scope][ref] = kept
+        self.wake()
+
+    def _fail(self, error: Exception) -> None:
         if self._stopped.is_set():
             return
         with self._changed:
             self._failure = error
         self.wake()
+
+
+def _selects(scope: Scope, item: Manifest) -> bool:
+    """Whether a scope follows an object, as far as this module reads selectors: nothing, or one equality."""
+    key, _, value = scope.label_selector.partition("=")
+    labels = item["metadata"].get("labels") or {}
+    return not scope.field_selector and (not key or labels.get(key) == value)
+
+
+def _version(item: Manifest) -> int:
+    text = str(item["metadata"].get("resourceVersion", ""))
+    return int(text) if text.isdecimal() else 0
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """Where a watch resumes, and how often it ended before it brought an event."""
+
+    version: str
+    failures: int = 0
+
+    def backoff(self) -> float:
+        """Exponential with full jitter, so that not all watches are opened at once after a restart of the server."""
+        longest = min(_MAX_PAUSE_SECONDS, _PAUSE_SECONDS * 2.0 ** min(self.failures, 10))
+        return random.uniform(0.0, longest)  # noqa: S311 - no secret
 
 
 class _Shared(Mirror):
@@ -223,6 +290,10 @@ class _Shared(Mirror):
     @property
     def silence(self) -> float:
         return self._kept.silence
+
+    @property
+    def problem(self) -> str:
+        return self._kept.problem
 
     def __enter__(self) -> Self:
         return self
@@ -242,6 +313,9 @@ class _Shared(Mirror):
 
     def wake(self) -> None:
         self._kept.wake()
+
+    def note(self, item: Manifest) -> None:
+        self._kept.note(item)
 
     def _wait(self, seen: int, seconds: float) -> int:
         return self._kept._wait(seen, seconds)  # noqa: SLF001 - of the same class

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -21,6 +20,7 @@ from gpu_provision.adoption.plan import Adoption, Fate, Handled
 from gpu_provision.cluster.client import Cluster
 from gpu_provision.cluster.errors import NotFound, Outdated
 from gpu_provision.cluster.observe import POD
+from gpu_provision.cluster.pool import RequestPool
 from gpu_provision.components import labels
 from gpu_provision.engine import needs
 from gpu_provision.model.access import Permission
@@ -89,7 +89,7 @@ class Adopting:
             self._await_end(ref_of(policy), policy["metadata"]["uid"])
 
     def _each(self, do: Callable[[_Item], object], items: Iterable[_Item]) -> None:
-        with ThreadPoolExecutor(_PARALLEL) as pool:
+        with RequestPool(self.cluster, _PARALLEL) as pool:
             list(pool.map(do, items))
 
     def _stop(self, operators: Iterable[Manifest]) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 
 from gpu_provision.adoption.found import CLUSTER_POLICY, NODE_FEATURE, NVIDIA_DRIVER, Found, by_ref, is_operator
 from gpu_provision.cluster.client import Cluster
 from gpu_provision.cluster.facts import node_facts
 from gpu_provision.cluster.observe import MEMBER_KINDS, NODE, POD
+from gpu_provision.cluster.pool import RequestPool
 from gpu_provision.components import prerequisites
 from gpu_provision.model.cluster import ClusterFacts, Kind, Manifest
 from gpu_provision.model.inventory import Inventory
@@ -32,7 +32,7 @@ def look(cluster: Cluster, inventory: Inventory | None = None) -> Found:
     nodes = tuple(sorted(cluster.list(NODE).items, key=lambda node: str(node["metadata"]["name"])))
     homes = sorted(_homes(cluster, policies) | _own(inventory))
     asked = [*_kinds(homes), *((POD, home) for home in homes)]
-    with ThreadPoolExecutor(_PARALLEL) as pool:
+    with RequestPool(cluster, _PARALLEL) as pool:
         drivers = pool.submit(cluster.list, NVIDIA_DRIVER)
         features = pool.submit(_discovered, cluster, inventory)
         lists = list(pool.map(lambda each: cluster.list(each[0], namespace=each[1]).items, asked))

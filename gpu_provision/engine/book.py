@@ -149,7 +149,7 @@ class Book:
         elif error is not None:
             self.end(Ending.INTERRUPTED, changed=self._reached().changed)
         if error is not None:
-            self._cluster.patience = 0.0
+            self._cluster.retry_seconds = 0.0
         findings = error.findings if isinstance(error, ProvisionError) else ()
         journal.write(self.record, journal.details_of(self._plan, self._reached(), findings))
         all_of_them = History((*self.earlier.records, self.record), self.earlier.damaged)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from gpu_provision.cluster.client import Cluster
 from gpu_provision.cluster.errors import FieldConflict, NotFound
+from gpu_provision.cluster.pool import RequestPool
 from gpu_provision.model.cluster import Kind, Manifest
 from gpu_provision.model.findings import Finding, Refused, Rejected, Severity
 from gpu_provision.model.plan import Action, Change, Plan
@@ -22,7 +22,7 @@ _PARALLEL = 12
 
 def confirmed(cluster: Cluster, draft: Plan, seen: Situation) -> tuple[Plan, str]:
     """Return a plan as the server sees it, and what it said to who may not ask; empty if it answered all."""
-    with ThreadPoolExecutor(_PARALLEL) as pool:
+    with RequestPool(cluster, _PARALLEL) as pool:
         answers = list(pool.map(lambda change: _dry_run(cluster, change, seen.observed), draft.changes))
     changes, problems = [], list(draft.findings)
     refusals = [answer.findings[0].evidence for answer in answers if isinstance(answer, Refused)]

@@ -24,7 +24,6 @@ from gpu_provision.planning.drain import in_words, would_lose
 from gpu_provision.planning.prepare import prepare
 
 PURPOSE = "reboot"
-_PATIENCE_SECONDS = 60.0
 _LOOK_SECONDS = 1.0
 _ROLES = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
 _NOT_REBOOTED = "its machine is not rebooted"
@@ -152,7 +151,6 @@ class NodeGuard:
             if cluster.get(home) is None:
                 cluster.apply(_namespace(self.inventory, home))
                 self._made = home
-            cluster.patience = _PATIENCE_SECONDS
             self._lock = WriteLock(cluster, self.inventory, on_wait=say).__enter__()
 
     def _uncordon(self, node: str) -> None:
@@ -178,7 +176,6 @@ class NodeGuard:
             nodes = {node.name: node for node in map(node_facts, cluster.list(NODE).items)}
         except ProvisionError as error:
             return error.findings[0].what
-        cluster.patience = _PATIENCE_SECONDS
         return nodes
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor, wait
 
 from gpu_provision.cluster.client import Cluster
 from gpu_provision.cluster.errors import Outdated
+from gpu_provision.cluster.pool import RequestPool
 from gpu_provision.cluster.watching import Mirror
 from gpu_provision.engine.reading import Reading
 from gpu_provision.engine.view import WATCHED
@@ -18,7 +18,6 @@ from gpu_provision.model.plan import Action, Change
 from gpu_provision.planning.states import Desired, Key
 
 _PARALLEL = 16
-_TICK_SECONDS = 1.0
 _REPAIRS = 3  # times that one run makes an object anew that somebody deletes meanwhile
 _PER_NODE = frozenset({"Node", "Pod"})
 
@@ -44,9 +43,9 @@ class Objects:
         written: Every object written, in order.
     """
 
-    def __init__(self, cluster: Cluster, reading: Reading, *, on_wait: Callable[[], None] = lambda: None) -> None:
-        """Start from what was read; nothing is written. ``on_wait`` is called every second that writing takes."""
-        self._cluster, self._on_wait = cluster, on_wait
+    def __init__(self, cluster: Cluster, reading: Reading) -> None:
+        """Start from what was read; nothing is written."""
+        self._cluster = cluster
         self._applied = _manifests(reading.desired)
         self.members: dict[ObjectRef, Manifest] = dict(reading.observed.members)
         self.rejected: dict[Key, str] = {}
@@ -73,10 +72,8 @@ class Objects:
 
     def _each(self, write: Callable[[Change], None], changes: Collection[Change]) -> None:
         """Write several objects at a time. Raises the first error, in the order of the changes."""
-        with ThreadPoolExecutor(_PARALLEL) as pool:
+        with RequestPool(self._cluster, _PARALLEL) as pool:
             writing = [pool.submit(write, change) for change in changes]
-            while wait(writing, _TICK_SECONDS).not_done:
-                self._on_wait()
         for one in writing:
             one.result()
 

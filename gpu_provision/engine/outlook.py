@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from gpu_provision.cluster.client import Cluster
 from gpu_provision.cluster.observe import NODE, POD
+from gpu_provision.cluster.pool import RequestPool
 from gpu_provision.cluster.resource_claims import ResourceClaims
 from gpu_provision.cluster.slim import slim
 from gpu_provision.diagnose import pods as pod_view
@@ -80,7 +80,7 @@ def _is_due(reading: Reading, known: Mapping[Key, NodeState]) -> bool:
 
 
 def _seen(cluster: Cluster, inventory: Inventory) -> Seen:
-    with ThreadPoolExecutor() as pool:
+    with RequestPool(cluster) as pool:
         found = [pool.submit(cluster.list, kind, keep=slim) for kind in (NODE, POD)]
         budgets = cluster.list(budgets_of(cluster)).items if evicts(inventory) else ()
         nodes, pods = (each.result().items for each in found)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from gpu_provision.cluster import leases, remains
@@ -16,6 +15,7 @@ from gpu_provision.cluster.client import Cluster
 from gpu_provision.cluster.errors import NotFound, Outdated
 from gpu_provision.cluster.lock import WriteLock
 from gpu_provision.cluster.observe import NODE, POD
+from gpu_provision.cluster.pool import RequestPool
 from gpu_provision.cluster.watching import Mirror, Scope
 from gpu_provision.engine import gpu_users
 from gpu_provision.engine.removal_look import Looked, Terms, look
@@ -33,9 +33,6 @@ from gpu_provision.removal.nodes import on_node
 from gpu_provision.removal.plan import ACCESS, Stage
 from gpu_provision.rollout.snapshot import Pod
 from gpu_provision.rollout.workloads import pod_of
-
-PATIENCE_SECONDS = 60.0
-"""For how long a removal bears an API server that does not answer."""
 
 _PARALLEL = 16
 _TRIES = 10  # kubelets and controllers write to nodes, too
@@ -80,7 +77,6 @@ class Removing:
         if self.looked.plan.stages:
             for finding in self._foretold():
                 self._say(f"{finding.where}: {finding.what}")
-            self.cluster.patience = PATIENCE_SECONDS
             self._remove()
             kept, left = self._audit()
         return RemovalResult(
@@ -124,7 +120,7 @@ class Removing:
         stages = [stage for stage in self.looked.plan.stages if not stage.is_last]
         access = [stage for stage in stages if stage.components & frozenset(ACCESS)]
         own = Scope(POD, f"{STACK}={self.inventory.name}")
-        with self._lock(), Mirror(self.cluster, [Scope(NODE), own], patience=PATIENCE_SECONDS) as mirror:
+        with self._lock(), Mirror(self.cluster, [Scope(NODE), own]) as mirror:
             for stage in access:
                 self._go(stage, mirror)
             if self.looked.users:
@@ -175,7 +171,7 @@ class Removing:
                 self._await_objects(change.ref for change in stage.changes if change.action is Action.DELETE)
 
     def _write(self, changes: Iterable[Change]) -> None:
-        with ThreadPoolExecutor(_PARALLEL) as pool:
+        with RequestPool(self.cluster, _PARALLEL) as pool:
             for change, written in [(change, pool.submit(self._do, change)) for change in changes]:
                 if written.result():
                     self._written.append(change)

@@ -26,7 +26,7 @@ from gpu_provision.engine.timeline import with_steps
 from gpu_provision.engine.validations import Validations
 from gpu_provision.engine.view import View, scopes
 from gpu_provision.engine.way_back import WayBack, way_back
-from gpu_provision.model.cluster import ref_of
+from gpu_provision.model.cluster import Manifest, ref_of
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.history import Ending, Record
 from gpu_provision.model.plan import Action, Change, Plan
@@ -38,11 +38,7 @@ from gpu_provision.planning.upgrades import DRIVER, without_needless_validations
 Listen = Callable[[Event], None]
 OnStates = Callable[[Mapping[Key, NodeState]], None]
 
-PATIENCE_SECONDS = 60.0
-"""For how long a run bears an API server that does not answer: about a restart of a control plane."""
-
 _COALESCE_SECONDS = 0.1
-_TELL_SECONDS = 4.0  # of silence before it is told, and between two times
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +49,7 @@ class Outcome:
         plan: What was to be changed.
         record: As it is on record.
         unrecorded: Why it is not; None if it is.
+        warnings: What did not keep the run from its end.
         back: Where the cluster is to go back to, since the rollout failed and the policy says so.
         told: What is to be told of a run before this one, whose rollback this is.
     """
@@ -63,6 +60,7 @@ class Outcome:
     record: Record
     unrecorded: Finding | None = None
     back: WayBack | None = None
+    warnings: tuple[Finding, ...] = ()
     told: tuple[Finding, ...] = ()
 
 
@@ -89,16 +87,20 @@ class Run:
         self._on_states = on_states
         self._settler, self._live = settler_of(reading), live
         self._view, self._standing = (live.view, live.standing) if live else (View(reading), Standing())
-        self._objects = Objects(cluster, reading, on_wait=self._on_wait)
+        self._objects = Objects(cluster, reading)
         self._validations = Validations(cluster, reading)
         self._rollout = Rollout(cluster, reading.context.inventory)
         self._steps = Steps(
-            cluster, self._rollout, self._validations, rejected=self._settler.rejected, on_end=self._wake
+            cluster,
+            self._rollout,
+            self._validations,
+            rejected=self._settler.rejected,
+            on_end=self._wake,
+            on_written=self._note,
         )
         self._book = Book(cluster, task_of(reading, back_to=back_to), say=self._say, reached=self._reached)
         self._mirror: Mirror | None = None
         self._cancelled = False
-        self._told_silence = float("-inf")
         self._began, self._before = time.monotonic(), cluster.requests
         self._announcer = Announcer(listen, self._began, known=self._standing.ready)
 
@@ -122,6 +124,10 @@ class Run:
         self._cluster.hurry()
         self._wake()
 
+    def _note(self, written: Manifest) -> None:
+        if self._mirror is not None:
+            self._mirror.note(written)
+
     def _wake(self) -> None:
         if self._mirror is not None:
             self._mirror.wake()
@@ -134,14 +140,13 @@ class Run:
 
         Raises:
             Locked: Another run writes, or has written since the plan was made, or has taken the lock away.
-            Unreachable: The API server was silent for longer than `PATIENCE_SECONDS`.
+            Unreachable: The API server did not answer for as long as requests are repeated.
         """
         self._began, self._before = time.monotonic(), self._cluster.requests
         inventory, changes = self._reading.context.inventory, self._reading.plan.changes
         self._make_room_for_the_lock(changes, inventory.cluster.namespace)
         planned_at = self._reading.observed.lock_version
         with WriteLock(self._cluster, inventory, on_wait=self._say, planned_at=planned_at) as lock, self._book:
-            self._cluster.patience = PATIENCE_SECONDS
             back = way_back(self._reading, self._book.earlier, self._book.record)
             self._rollout.previous = back.name if back else ""
             self._objects.apply(changes)
@@ -154,10 +159,18 @@ class Run:
             self._validations.record(time.monotonic())
             back = back if self._rollout.goes_back else None
             self._book.end(self._ending(), changed=self._changed, reason=self._reason(back))
-        return Outcome(self._reached(), seen, self._reading.plan, self._book.record, self._book.problem, back)
+        return Outcome(
+            result=self._reached(),
+            seen=seen,
+            plan=self._reading.plan,
+            record=self._book.record,
+            unrecorded=self._book.problem,
+            back=back,
+            warnings=self._validations.warnings,
+        )
 
     def _following(self, what: Sequence[Scope]) -> Mirror:
-        return Mirror(self._cluster, what, patience=PATIENCE_SECONDS, on_wait=self._on_wait, keep=slim)
+        return Mirror(self._cluster, what, keep=slim)
 
     def _await_what_was_written(self, mirror: Mirror) -> None:
         """Copies that were there before may lack it for a moment, which would look as if somebody had deleted it."""
@@ -217,7 +230,6 @@ class Run:
                 if self._cancelled or self._is_over(steps):
                     return seen
                 self._book.keep(now)
-                self._tell_silence(mirror.silence)
                 spent = time.monotonic() - now
                 wait = min(self._settler.next_deadline(now), self._rollout.seconds())
                 mirror.wait(min(wait, SEEN_SECONDS) if steps or mirror.silence else wait)
@@ -225,15 +237,6 @@ class Run:
 
     def _is_over(self, steps: Collection[Step]) -> bool:
         return not steps and not self._steps.is_busy and all(state.state in SETTLED for state in self._states.values())
-
-    def _on_wait(self) -> None:
-        self._tell_silence(self._cluster.silence.seconds)
-
-    def _tell_silence(self, seconds: float) -> None:
-        now = time.monotonic()
-        if min(seconds, now - self._told_silence) > _TELL_SECONDS:
-            self._told_silence = now
-            self._say(f"the API server has not answered for {seconds:.0f} s; giving up after {PATIENCE_SECONDS:.0f}")
 
     def _look(self, mirror: Mirror, left_overs: frozenset[str], now: float) -> tuple[Situation, list[Step]]:
         seen = self._view.look(mirror, self._objects.members, self._validations.passed)

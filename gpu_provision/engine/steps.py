@@ -13,6 +13,7 @@ from gpu_provision.cluster.errors import AlreadyExists, NotFound, Outdated
 from gpu_provision.engine.actions import EvictPod, HarvestPod, LabelNode, MoveNode, RemovePod, StartPod, Step
 from gpu_provision.engine.rollout import Rollout
 from gpu_provision.engine.validations import Validations
+from gpu_provision.model.cluster import Manifest
 from gpu_provision.model.findings import Rejected
 from gpu_provision.planning.states import Key
 from gpu_provision.rollout.actions import Move
@@ -31,7 +32,7 @@ class Steps:
         written: Every step that wrote something.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what steps need, and whom they tell
         self,
         cluster: Cluster,
         rollout: Rollout,
@@ -39,15 +40,17 @@ class Steps:
         *,
         rejected: dict[Key, str],
         on_end: Callable[[], None],
+        on_written: Callable[[Manifest], None],
     ) -> None:
         """Prepare; nothing is started.
 
         Args:
             rejected: Told why the API server refused a step for good.
             on_end: Called from another thread when something has ended.
+            on_written: Called from another thread with a pod that is there, in case its watch lags.
         """
         self._cluster, self._rollout, self._validations = cluster, rollout, validations
-        self._rejected, self._on_end = rejected, on_end
+        self._rejected, self._on_end, self._on_written = rejected, on_end, on_written
         self._pool = ThreadPoolExecutor(_PARALLEL)
         self._running: dict[object, Future[None]] = {}
         self._has_ended = threading.Event()
@@ -117,7 +120,7 @@ class Steps:
             case LabelNode():
                 self._cluster.merge(step.ref, step.patch())
             case StartPod():
-                self._cluster.create(step.manifest)
+                self._start(step)
             case RemovePod():
                 self._cluster.delete(step.ref, uid=step.uid)
             case MoveNode():
@@ -128,3 +131,12 @@ class Steps:
                 self._validations.harvest(step)
                 return
         self.written.append(step)
+
+    def _start(self, step: StartPod) -> None:
+        """Create a pod. One that exists is what the next look has to see: its watch is behind."""
+        try:
+            self._on_written(self._cluster.create(step.manifest))
+        except AlreadyExists:
+            if pod := self._cluster.get(step.ref):
+                self._on_written(pod)
+            raise

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
-from gpu_provision.cluster import records
+from gpu_provision.cluster import codes, records
 from gpu_provision.cluster.client import Cluster
 from gpu_provision.engine.actions import HarvestPod
 from gpu_provision.engine.reading import Reading
-from gpu_provision.model.findings import ProvisionError
+from gpu_provision.model.findings import Finding, ProvisionError, Severity
 from gpu_provision.model.progress import Evidence
 from gpu_provision.planning.states import Key
 
@@ -34,6 +35,7 @@ class Validations:
         self.failed: dict[Key, str] = {}
         self.evidence: dict[Key, Evidence] = {}
         self.harvested: set[str] = set()
+        self._unread: dict[str, Finding] = {}
         # What is to be repeated leaves the record at once: should it fail, nobody may find the old success there.
         self._recorded: dict[Key, str] | None = None if reading.revalidate else dict(self.passed)
         self._due = 0.0
@@ -64,7 +66,19 @@ class Validations:
         try:
             return self._cluster.log(step.ref, step.container)
         except ProvisionError as error:
+            self._unread.setdefault(step.ref.name, error.findings[0])
             return (f"(its log cannot be read: {error.findings[0].evidence or error.findings[0].what})",)
+
+    @property
+    def warnings(self) -> tuple[Finding, ...]:
+        """One warning about all logs that could not be read, with the first cause."""
+        first = next(iter(self._unread.values()), None)
+        if first is None:
+            return ()
+        pods = f"{len(self._unread)} pods" if len(self._unread) > 1 else f"pod {next(iter(self._unread))}"
+        what, consequence = f"the log of {pods} cannot be read", "their exit status alone says whether they passed"
+        code, severity = codes.NO_LOGS, Severity.WARNING
+        return (replace(first, code=code, what=what, consequence=consequence, severity=severity),)
 
     def is_due(self, now: float) -> bool:
         """Whether the record is behind and was not written within the last two seconds."""

@@ -25,7 +25,6 @@ from gpu_provision.operator.notes import Note, Take
 from gpu_provision.operator.stack import STACK
 from gpu_provision.operator.wishes import Wish
 
-_PATIENCE_SECONDS = 60.0
 _STEP_SECONDS = 10.0
 _DEAD_SECONDS = 180.0  # longer than any request that is repeated
 _STACKS, _NODES = Scope(STACK), Scope(NODE)
@@ -48,7 +47,8 @@ class Controller:
     def look(self) -> Snapshot:
         """Return the figures of this moment; from any thread."""
         keepers = list(self._keepers.values())
-        return Snapshot(self._is_leader, self._cluster.requests, {keeper.name: keeper.figures for keeper in keepers})
+        figures = {keeper.name: keeper.figures for keeper in keepers}
+        return Snapshot(self._is_leader, self._cluster.requests, self._cluster.retries, figures)
 
     def why_dead(self) -> str:
         """Say why this process is of no use any more; empty if it is."""
@@ -58,9 +58,11 @@ class Controller:
         return f"the controller has been silent for {silent:.0f} s" if silent > _DEAD_SECONDS else ""
 
     def why_unready(self) -> str:
-        """Say why this controller could neither lead nor take over now; empty if it could."""
-        silent = self._cluster.silence.seconds
-        return f"the API server has not answered for {silent:.0f} s" if silent else ""
+        """Return why this controller cannot lead or take over now, or may see old objects; empty if it can."""
+        if silent := self._cluster.silence.seconds:
+            return f"the API server has not answered for {silent:.0f} s"
+        own = mirror.problem if (mirror := self._mirror) else ""
+        return next(filter(None, [own, *(keeper.watch_problem for keeper in list(self._keepers.values()))]), "")
 
     def stop(self) -> None:
         """End after the current steps, with lease and locks given back; from any thread."""
@@ -89,7 +91,7 @@ class Controller:
 
     @contextlib.contextmanager
     def _following(self, *scopes: Scope) -> Iterator[Mirror]:
-        with Mirror(self._cluster, scopes, patience=_PATIENCE_SECONDS, keep=slim) as mirror:
+        with Mirror(self._cluster, scopes, keep=slim) as mirror:
             self._mirror = mirror
             try:
                 yield mirror

@@ -12,7 +12,7 @@ from gpu_provision.engine import access, history
 from gpu_provision.engine.announcing import Announcer
 from gpu_provision.engine.reading import Reading
 from gpu_provision.engine.resident import Resident, Standpoint, followed, of_one
-from gpu_provision.engine.run import PATIENCE_SECONDS, Outcome
+from gpu_provision.engine.run import Outcome
 from gpu_provision.engine.status import evidence
 from gpu_provision.engine.timeline import with_steps
 from gpu_provision.model.cluster import Manifest, ref_of
@@ -94,10 +94,9 @@ class Following:
         """
         unless_refused(self._resource)
         self._require_rights()
-        self._cluster.patience = PATIENCE_SECONDS
         last = self._last_run()
         scopes = (*followed(self._reading), self._stack, self._pulse.scope)
-        with Mirror(self._cluster, scopes, patience=PATIENCE_SECONDS) as mirror:
+        with Mirror(self._cluster, scopes) as mirror:
             self._mirror = mirror
             self._await_controller(mirror)
             self._declare()

@@ -27,7 +27,6 @@ MANAGER = "gpu-provision-operator"
 """Field manager; another one than a stack's, which has some of the same namespaces."""
 
 _BUDGETS = ("policy/v1", "policy/v1beta1")
-_PATIENCE_SECONDS = 60.0
 _LABELLED = ",".join(f"{key}={value}" for key, value in LABELS.items())
 _RBAC = "rbac.authorization.k8s.io/v1"
 _CONTROLLER = (*(Kind(version, "PodDisruptionBudget") for version in _BUDGETS), Kind("apps/v1", "Deployment"))
@@ -126,7 +125,7 @@ def _reached(
     on_wait: Callable[[], None],
 ) -> bool:
     """Wait until something is so of the objects of a scope; say whether it was in time."""
-    with Mirror(cluster, (scope,), patience=_PATIENCE_SECONDS) as mirror:
+    with Mirror(cluster, (scope,)) as mirror:
         told = False
         while not is_so([*mirror.of(scope).values()]):
             left = until - time.monotonic()

@@ -67,6 +67,11 @@ class Keeper:
         """Whether its thread goes on; it ends by itself only by a mistake of ours."""
         return self._thread.is_alive()
 
+    @property
+    def watch_problem(self) -> str:
+        """Why what is known of the stack may be out of date; empty if all is well."""
+        return upkeep.watch_problem if (upkeep := self._upkeep) else ""
+
     def start(self) -> None:
         """Begin."""
         self._thread.start()

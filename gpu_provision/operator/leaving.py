@@ -27,7 +27,6 @@ from gpu_provision.operator.wishes import Wish
 
 __all__ = ["against_adoption", "before_release", "foretold", "of", "release", "unless_controllers", "warned"]
 
-_PATIENCE_SECONDS = 60.0
 _LOOK_SECONDS = 2.0
 
 
@@ -63,7 +62,7 @@ def before_release(cluster: Cluster, name: str) -> tuple[Finding, ...]:
 
 def _await_end(cluster: Cluster, stack: Manifest, until: float, say: Callable[[str], None]) -> None:
     scope, pulse, is_told = of_one(ref_of(stack)), Pulse(lease_for(stack)), False
-    with Mirror(cluster, (scope, pulse.scope), patience=_PATIENCE_SECONDS) as mirror:
+    with Mirror(cluster, (scope, pulse.scope)) as mirror:
         while any(each["metadata"]["uid"] == stack["metadata"]["uid"] for each in mirror.of(scope).values()):
             pulse.look(mirror)
             if pulse.is_missing():

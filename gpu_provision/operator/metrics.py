@@ -22,10 +22,12 @@ class Snapshot:
     Attributes:
         stacks: Name of a stack -> its figures; empty while another controller leads.
         requests: API requests since the process began.
+        retries: How many of them were repetitions of requests that failed.
     """
 
     is_leader: bool
     requests: int
+    retries: int
     stacks: Mapping[str, StackFigures]
 
 
@@ -108,6 +110,7 @@ class Collector:
         now = self._look()
         yield GaugeMetricFamily("gpu_provision_leader", "1 if this controller leads.", value=float(now.is_leader))
         yield CounterMetricFamily("gpu_provision_api_requests_total", "Requests to the API server.", value=now.requests)
+        yield CounterMetricFamily("gpu_provision_api_retries_total", "Requests that were repeated.", value=now.retries)
         for metric in _METRICS:
             family = CounterMetricFamily if metric.is_counter else GaugeMetricFamily
             found = family(metric.name, metric.help, labels=["stack"])

@@ -24,9 +24,6 @@ from gpu_provision.operator.stacks import Reporter
 from gpu_provision.operator.verdict import Phase, verdict
 from gpu_provision.operator.wishes import Wish
 
-PATIENCE_SECONDS = 60.0
-"""For how long the watches bear an API server that does not answer before the stack is read anew."""
-
 OTHER_RUN_SECONDS = 5.0
 """For how long somebody else's run is left alone before the next look whether it has ended."""
 
@@ -81,6 +78,11 @@ class Upkeep:
         """Whether what the stack is held to was rolled back just now."""
         return self.rolled_back is not self._held_under
 
+    @property
+    def watch_problem(self) -> str:
+        """See `Mirror.problem`."""
+        return mirror.problem if (mirror := self._mirror) else ""
+
     def wake(self) -> None:
         """Look at once whether it is over; from any thread."""
         if mirror := self._mirror:
@@ -111,7 +113,7 @@ class Upkeep:
         self._halt, self._agenda = None, Agenda()
         session = Session(inventory or self.inventory)
         reading = session.reading()
-        with Mirror(session.cluster, followed(reading), patience=PATIENCE_SECONDS, keep=slim) as mirror:
+        with Mirror(session.cluster, followed(reading), keep=slim) as mirror:
             self._mirror, resident = mirror, Resident(reading, mirror)
             _tidy_up()
             try:

@@ -45,6 +45,20 @@ def changes_between(before: Manifest, after: Manifest) -> tuple[FieldChange, ...
     return _told((*_unequal(new, old, ()), *_gone(old, new, ())))
 
 
+def shows(live: Manifest, sent: Mapping[str, Any]) -> bool:
+    """Return whether an object has every field as a write has sent it; the write removes fields that are None."""
+    changes = _unequal(_without_versions(sent), live, ())
+    return all(change.old is None and change.new is None for change in changes)
+
+
+_VERSIONS = ("resourceVersion", "generation", "managedFields")
+
+
+def _without_versions(sent: Mapping[str, Any]) -> Mapping[str, Any]:
+    metadata = {key: value for key, value in sent.get("metadata", {}).items() if key not in _VERSIONS}
+    return {**sent, "metadata": metadata}
+
+
 # Follows from the rest of the template, so it says nothing of its own as long as something else differs.
 _BOOKKEEPING = 'spec.template.metadata.labels."gpu-provision.io/digest"'
 

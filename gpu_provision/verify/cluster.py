@@ -9,6 +9,7 @@ from typing import Any
 from gpu_provision.cluster.get import get
 from gpu_provision.cluster.kubeconfig import api_client
 from gpu_provision.cluster.locate import locate
+from gpu_provision.cluster.retrying import FIRST_CONTACT_SECONDS, RETRY_SECONDS
 from gpu_provision.model.cluster import Manifest
 from gpu_provision.model.inventory import Inventory
 
@@ -31,11 +32,11 @@ class GpuCluster:
         Raises:
             Unreachable, Refused, Rejected: As the API server answers.
         """
-        return json.loads(get(self.api, path, query, accept="application/json"))
+        return json.loads(get(self.api, path, query, accept="application/json", retry_seconds=RETRY_SECONDS))
 
     def text(self, path: str, **query: str) -> str:
         """Return the text at a path, such as a pod's log. Raises like `get`."""
-        return get(self.api, path, query, accept="*/*").decode(errors="replace")
+        return get(self.api, path, query, accept="*/*", retry_seconds=FIRST_CONTACT_SECONDS).decode(errors="replace")
 
     def nodes(self) -> list[Manifest]:
         """Return all nodes."""
@@ -58,7 +59,7 @@ class GpuCluster:
 def open_cluster(inventory: Inventory) -> GpuCluster:
     """Return the inventory's cluster, which answers. Raises Unreachable, Refused, UsageError."""
     cluster = GpuCluster(api_client(*locate(inventory)), namespace=inventory.cluster.namespace)
-    cluster.get("/version")
+    get(cluster.api, "/version", {}, accept="application/json", retry_seconds=FIRST_CONTACT_SECONDS)
     return cluster
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -64,6 +65,13 @@ def kubeconfig(folder: Path, url: str, **cluster: Any) -> Path:
 
 
 Canned = tuple[int, dict[str, str], bytes]
+
+
+def added(name: str, version: str = "7") -> Canned:
+    """Return the answer to a watch that brings a new ConfigMap, and ends."""
+    manifest = config_map(name)
+    item = {**manifest, "metadata": {**manifest["metadata"], "resourceVersion": version}}
+    return 200, {}, json.dumps({"type": "ADDED", "object": item}).encode() + b"\n"
 
 
 @pytest.fixture

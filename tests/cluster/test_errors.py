@@ -11,10 +11,13 @@ from gpu_provision.cluster.errors import (
     AlreadyExists,
     FieldConflict,
     Gone,
+    LogUnavailable,
     NotFound,
     Outdated,
-    Overloaded,
     Place,
+    Protected,
+    Unavailable,
+    WebhookFailure,
     bad_kubeconfig,
     translated,
 )
@@ -23,13 +26,13 @@ from gpu_provision.model.findings import ProvisionError, Refused, Rejected, Unre
 PLACE = Place("https://api:6443", "PATCH", "DaemonSet ns/driver")
 
 
-def raised(code: int, headers: dict[str, str] | None = None, **status: Any) -> ProvisionError:
+def raised(code: int, headers: dict[str, str] | None = None, *, place: Place = PLACE, **status: Any) -> ProvisionError:
     """What an answer of the API server becomes."""
     from kubernetes.client.exceptions import ApiException  # noqa: PLC0415 (slow to import)
 
     error = ApiException(status=code, reason="Reason")
     error.body, error.headers = json.dumps(status), headers
-    with pytest.raises(ProvisionError) as caught, translated(PLACE):
+    with pytest.raises(ProvisionError) as caught, translated(place):
         raise error
     return caught.value
 
@@ -75,17 +78,17 @@ def raised(code: int, headers: dict[str, str] | None = None, **status: Any) -> P
         (409, {"reason": "Conflict"}, Outdated, "GP305"),
         (410, {}, Gone, "GP305"),
         (422, {"message": "spec.template: Required value"}, Rejected, "GP305"),
-        (429, {}, Overloaded, "GP301"),
-        (500, {}, Overloaded, "GP301"),
+        (429, {}, Unavailable, "GP301"),
+        (500, {}, Unavailable, "GP301"),
         (
             500,
             {"message": "failed to create typed patch object (a/b; apps/v1, Kind=DaemonSet): .spec.x: not declared"},
             Rejected,
             "GP305",
         ),
-        (502, {}, Overloaded, "GP301"),
-        (503, {}, Overloaded, "GP301"),
-        (504, {}, Overloaded, "GP301"),
+        (502, {}, Unavailable, "GP301"),
+        (503, {}, Unavailable, "GP301"),
+        (504, {}, Unavailable, "GP301"),
     ],
 )
 def test_an_answer_has_a_class_and_a_code(
@@ -99,14 +102,45 @@ def test_an_answer_has_a_class_and_a_code(
     assert error.findings[0].where
 
 
+@pytest.mark.parametrize(
+    "message",
+    [
+        'Get "https://10.0.0.5:10250/containerLogs/operands/pod/main?tailLines=50": x509: unknown authority',
+        'no preferred addresses found; known addresses: [{InternalIP ""}]',
+        'Get "https://10.0.0.5:10250/": dial tcp 10.0.0.5:10250: connect: connection refused',
+        "No agent available",
+    ],
+)
 @pytest.mark.parametrize("code", [500, 502, 504])
-def test_a_kubelet_that_keeps_its_logs_is_no_api_server_that_is_overloaded(code: int) -> None:
+def test_a_kubelet_without_its_logs_is_no_overloaded_server(code: int, message: str) -> None:
     """Waiting does not help: certificates, firewalls and tunnels to nodes stay as they are."""
-    url = "https://10.0.0.5:10250/containerLogs/operands/pod/main?tailLines=50"
-    error = raised(code, message=f'Get "{url}": x509: certificate signed by unknown authority')
-    assert not isinstance(error, Unreachable)
-    assert "logs" in error.findings[0].what
+    error = raised(code, place=Place("https://api:6443", "GET", "log of Pod ns/a"), message=message)
+    assert type(error) is LogUnavailable
     assert "10250" in error.findings[0].fix
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        'Internal error occurred: failed calling webhook "p.example.com": Post "https://p.svc/": connection refused',
+        'Internal error occurred: failed calling admission webhook "p.example.com": context deadline exceeded',
+    ],
+)
+def test_a_webhook_that_fails_is_named(message: str) -> None:
+    error = raised(500, reason="InternalError", message=message)
+    assert type(error) is WebhookFailure
+    assert error.findings[0].what == "the admission webhook p.example.com fails"
+
+
+def test_a_pod_with_two_budgets_is_protected() -> None:
+    """Each answer is a 500, however often the eviction is asked for."""
+    message = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
+    assert type(raised(500, message=message)) is Protected
+
+
+def test_a_version_of_a_server_before_its_restore_is_gone() -> None:
+    message = "Timeout: Too large resource version: 900, current: 17"
+    assert type(raised(504, reason="Timeout", message=message)) is Gone
 
 
 def test_a_conflict_names_fields_and_managers() -> None:
@@ -123,12 +157,26 @@ def test_a_conflict_names_fields_and_managers() -> None:
     assert error.findings[0].evidence == "Apply failed with 2 conflicts:"
 
 
+DATE = "Fri, 20 Nov 2026 08:00:00 GMT"
+
+
 @pytest.mark.parametrize(
-    ("header", "seconds"), [("7", 7.0), ("0", 0.2), ("Fri, 21 Nov 2026 08:00:00 GMT", 1.0), (None, 1.0)]
+    ("header", "seconds"),
+    [
+        ("7", 7.0),
+        ("0", 0.0),
+        ("Fri, 20 Nov 2026 08:00:09 GMT", 9.0),
+        ("Fri, 20 Nov 2026 07:00:00 GMT", 0.0),
+        ("Fri, 20 Nov 2026 08:00:09 -0000", 0.0),
+        ("soon", 0.0),
+        ("-3", 0.0),
+        ("9" * 4000, 999_999_999.0),
+        (None, 0.0),
+    ],
 )
 def test_the_server_says_when_to_come_back(header: str | None, seconds: float) -> None:
-    error = raised(429, {"Retry-After": header} if header else {})
-    assert isinstance(error, Overloaded)
+    error = raised(429, {"Date": DATE} | ({"Retry-After": header} if header else {}))
+    assert isinstance(error, Unavailable)
     assert error.retry_after == pytest.approx(seconds)
 
 

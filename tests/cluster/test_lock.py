@@ -323,6 +323,7 @@ def test_a_write_waits_for_a_renewal_that_is_late(
 
 
 def test_a_write_with_a_late_renewal_that_fails_is_not_sent(cluster: Cluster, stack: Inventory) -> None:
+    cluster.retry_seconds = 0.0
     with WriteLock(cluster, stack, on_wait=quiet) as ours:
         fault(cluster, drop={"paths": "leases"})
         eventually(lambda: cluster.silence.seconds, "a renewal that fails")  # none is on its way that would succeed
@@ -427,6 +428,7 @@ def test_somebody_who_annotates_the_lease_does_not_take_it(cluster: Cluster, sta
 
 def test_a_server_that_is_silent_for_a_lease_costs_the_lock(cluster: Cluster, stack: Inventory) -> None:
     """By then another run may have taken it; the renewals go on all the same, and no thread dies of it."""
+    cluster.retry_seconds = 0.0
     with WriteLock(cluster, stack, on_wait=quiet) as ours:
         fault(cluster, drop={"paths": "leases"})
         eventually(lambda: ours.lost, "the loss")

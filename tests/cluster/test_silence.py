@@ -13,7 +13,7 @@ from gpu_provision.cluster.client import Cluster
 from gpu_provision.cluster.watching import Mirror, Scope
 from gpu_provision.model.cluster import Kind
 from gpu_provision.model.findings import Refused, Unreachable
-from tests.cluster.conftest import Canned, config_map
+from tests.cluster.conftest import Canned, added
 from tests.sandbox.apiserver.conftest import eventually
 
 Answering = Callable[..., Cluster]
@@ -27,7 +27,7 @@ FORBIDDEN: Canned = (403, {}, json.dumps(_STATUS).encode())
 
 def test_a_refusal_without_a_silence_before_it_is_told_at_once(answering: Answering) -> None:
     cluster = answering(FORBIDDEN)
-    cluster.patience = 600.0
+    cluster.retry_seconds = 600.0
     with pytest.raises(Refused, match="GP303"):
         cluster.version()
     assert cluster.requests == 1
@@ -36,7 +36,7 @@ def test_a_refusal_without_a_silence_before_it_is_told_at_once(answering: Answer
 def test_a_refusal_right_after_a_silence_is_part_of_it(answering: Answering) -> None:
     """An API server that starts has not read its roles yet, and refuses everybody but administrators."""
     cluster = answering(AWAY, FORBIDDEN, FORBIDDEN, VERSION)
-    cluster.patience = 600.0
+    cluster.retry_seconds = 600.0
     assert cluster.version() == "v1.34.1"
 
 
@@ -45,7 +45,7 @@ def test_a_refusal_that_lasts_is_told_although_a_silence_was_before_it(
 ) -> None:
     monkeypatch.setattr(silence, "SETTLING_SECONDS", 0.6)
     cluster = answering(AWAY, FORBIDDEN)
-    cluster.patience = 600.0
+    cluster.retry_seconds = 600.0
     with pytest.raises(Refused, match="GP303"):
         cluster.version()
 
@@ -55,16 +55,15 @@ def test_a_watch_that_is_refused_right_after_a_silence_goes_on(
 ) -> None:
     monkeypatch.setattr(watching, "_PAUSE_SECONDS", 0.05)
     empty = {"metadata": {"resourceVersion": "1"}, "items": []}
-    after = {"metadata": {"resourceVersion": "7"}, "items": [config_map("after")]}
-    first, later = ((200, {}, json.dumps(answer).encode()) for answer in (empty, after))
     torn = (200, {}, b'{"type": "ADD\n')
-    cluster = answering(first, torn, FORBIDDEN, later, (200, {}, b""))
+    cluster = answering((200, {}, json.dumps(empty).encode()), torn, FORBIDDEN, added("after"), (200, {}, b""))
     with Mirror(cluster, [Scope(CONFIG_MAP)], patience=600) as mirror:
-        eventually(lambda: bool(mirror.of(CONFIG_MAP)), "the list after the refusal")
+        eventually(lambda: bool(mirror.of(CONFIG_MAP)), "the event after the refusal")
 
 
 def test_silence_lasts_from_its_first_failure_to_the_next_answer(answering: Answering) -> None:
     cluster = answering(AWAY, AWAY, (404, {}, b"{}"))
+    cluster.retry_seconds = 0.0
     assert cluster.silence.seconds == 0
     for _ in range(2):
         with pytest.raises(Unreachable):
@@ -77,7 +76,7 @@ def test_silence_lasts_from_its_first_failure_to_the_next_answer(answering: Answ
 def test_who_wants_the_end_waits_for_nobody(answering: Answering) -> None:
     """Neither for what has been asked already nor for what is asked then."""
     cluster = answering(AWAY)
-    cluster.patience = 600.0
+    cluster.retry_seconds = 600.0
     ended: list[Unreachable] = []
 
     def ask() -> None:

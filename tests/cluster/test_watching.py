@@ -18,7 +18,7 @@ from gpu_provision.cluster.stream import WatchEvent
 from gpu_provision.cluster.watching import Mirror, Scope
 from gpu_provision.model.cluster import Kind, Manifest, ref_of
 from gpu_provision.model.findings import Finding, ProvisionError, Refused, Unreachable
-from tests.cluster.conftest import config_map, fault
+from tests.cluster.conftest import added, config_map, fault
 from tests.sandbox.apiserver.conftest import Running, eventually
 
 CONFIG_MAP = Kind("v1", "ConfigMap")
@@ -105,18 +105,107 @@ def test_nothing_is_missed_while_the_server_is_away(
     eventually(lambda: names(mirror) == {"came-meanwhile"}, "the list after the outage")
 
 
-def test_a_watch_that_is_torn_in_the_middle_of_a_line_is_listed_anew(
+EMPTY = (200, {}, json.dumps({"metadata": {"resourceVersion": "1"}, "items": []}).encode())
+LISTED = (200, {}, json.dumps({"metadata": {"resourceVersion": "7"}, "items": [config_map("listed")]}).encode())
+TORN = {"half JSON": b'{"type": "ADDED", "object": {"metad\n', "half UTF-8": b'{"type": "\xc3\n', "no end": b'{"type'}
+ODD = {
+    "no object": b'{"type": "ADDED", "object": null}\n',
+    "no metadata": b'{"type": "MODIFIED", "object": {}}\n',
+    "no version": b'{"type": "DELETED", "object": {"metadata": {"name": "a", "resourceVersion": 7}}}\n',
+    "a list": b"[]\n",
+    "no such type": b'{"type": "RENAMED", "object": {"metadata": {"name": "a", "resourceVersion": "7"}}}\n',
+}
+
+
+@pytest.mark.parametrize("torn", TORN.values(), ids=TORN)
+def test_a_torn_watch_resumes_from_its_last_version(
+    answering: Callable[..., Cluster], monkeypatch: pytest.MonkeyPatch, torn: bytes
+) -> None:
+    monkeypatch.setattr(watching, "_PAUSE_SECONDS", 0.05)
+    before = added("before", "5")[2]
+    cluster = answering(EMPTY, (200, {}, before + torn), added("after"), (500, {}, b""))
+    asked: list[str] = []
+    watch = cluster.watch
+    monkeypatch.setattr(cluster, "watch", lambda *at, **where: asked.append(at[1]) or watch(*at, **where))
+    with Mirror(cluster, [Scope(CONFIG_MAP)], patience=30) as mirror:
+        eventually(lambda: names(mirror) == {"before", "after"}, "the event after the torn watch")
+        mirror.wait(0)  # raises what ended the watch
+        eventually(lambda: asked[:3] == ["1", "5", "7"], "the versions")
+
+
+@pytest.mark.parametrize("odd", ODD.values(), ids=ODD)
+def test_what_is_no_event_lists_again(
+    answering: Callable[..., Cluster], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, odd: bytes
+) -> None:
+    monkeypatch.setattr(watching, "_PAUSE_SECONDS", 0.01)
+    with Mirror(answering(EMPTY, (200, {}, odd), LISTED, (500, {}, b"")), [Scope(CONFIG_MAP)]) as mirror:
+        eventually(lambda: names(mirror) == {"listed"}, "the list")
+    assert "no event of a watch" in caplog.text
+
+
+def test_an_overloaded_server_sets_the_pause_of_a_watch(
     answering: Callable[..., Cluster], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not an error of the run: the server went away, and what it knows when it is back is what counts."""
-    monkeypatch.setattr(watching, "_PAUSE_SECONDS", 0.05)
-    after = {"metadata": {"resourceVersion": "7"}, "items": [config_map("after")]}
-    lists = [{"metadata": {"resourceVersion": "1"}, "items": []}, after]
-    first, second = ((200, {}, json.dumps(answer).encode()) for answer in lists)
-    torn, quiet = (200, {}, b'{"type": "ADDED", "object": {"metad\n'), (200, {}, b"")
-    with Mirror(answering(first, torn, second, quiet), [Scope(CONFIG_MAP)], patience=30) as mirror:
-        eventually(lambda: names(mirror) == {"after"}, "the list after the torn watch")
-        mirror.wait(0)  # raises what ended the watch
+    pauses: list[float] = []
+    cluster = answering(EMPTY, (429, {"Retry-After": "40"}, b""))
+    mirror = Mirror(cluster, [Scope(CONFIG_MAP)], patience=30)
+    monkeypatch.setattr(mirror._stopped, "wait", lambda seconds: pauses.append(seconds) or mirror._stopped.set())
+    with mirror:
+        eventually(lambda: pauses == [40.0], "the pause")
+
+
+def test_a_mistake_of_our_own_restarts_a_watch(
+    answering: Callable[..., Cluster], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The copies would stay as they are if its thread ended, and no reader would know."""
+    monkeypatch.setattr(watching, "_PAUSE_SECONDS", 0.01)
+    mistakes = [KeyError("spec")]
+
+    def keep(item: Manifest) -> Manifest:
+        if item["metadata"].get("resourceVersion") and mistakes:
+            raise mistakes.pop()
+        return item
+
+    cluster = answering(EMPTY, added("odd"), LISTED, (500, {}, b""))
+    with Mirror(cluster, [Scope(CONFIG_MAP)], patience=30, keep=keep) as mirror:
+        eventually(lambda: names(mirror) == {"listed"}, "the list after the mistake")
+        assert mirror.problem == "the watch of configmaps starts again after KeyError: 'spec'"
+    assert "KeyError" in caplog.text
+
+
+def test_a_mistake_that_lasts_ends_the_waiting(
+    answering: Callable[..., Cluster], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watching, "_PAUSE_SECONDS", 0.01)
+
+    def keep(item: Manifest) -> Manifest:
+        return {"spec": item["spec"]}
+
+    answers = [answer for _ in range(watching._RESTARTS + 1) for answer in (EMPTY, added("odd"))]
+    with Mirror(answering(*answers), [Scope(CONFIG_MAP)], keep=keep) as mirror, pytest.raises(KeyError):
+        eventually(lambda: mirror.wait(0.5) and False, "the failure")
+
+
+def test_an_object_that_a_write_returned_is_there_at_once(following: Following, request: pytest.FixtureRequest) -> None:
+    """A watch that lags by seconds would have it created again and again."""
+    mirror = following()
+    written = mine(request, "written")
+    written["metadata"]["resourceVersion"] = "1"
+    mirror.note(written)
+    assert names(mirror) == {"written"}
+    mirror.note(config_map("of-another-selector"))
+    assert names(mirror) == {"written"}
+
+
+def test_a_write_that_a_watch_has_overtaken_changes_nothing(
+    cluster: Cluster, following: Following, request: pytest.FixtureRequest
+) -> None:
+    live = {**mine(request, "overtaken"), **cluster.create(mine(request, "overtaken"))}
+    mirror = following()
+    mirror.note(
+        {**mine(request, "overtaken", data={"a": "old"}), "metadata": {**live["metadata"], "resourceVersion": "1"}}
+    )
+    assert "data" not in mirror.of(CONFIG_MAP)[ref_of(live)]
 
 
 def test_a_server_that_stays_away_longer_than_our_patience_ends_the_waiting(
@@ -215,6 +304,7 @@ class Scripted:
 
     def __init__(self, *watches: Callable[[], Iterator[WatchEvent]]) -> None:
         """Keep the script."""
+        self.retry_seconds = 60.0
         self.watches, self.opened, self.lists = list(watches), 0, 0
 
     def list(self, _kind: Kind, **_: str) -> Listing:
@@ -279,9 +369,10 @@ def test_a_server_that_ends_watches_at_once_is_not_hammered(monkeypatch: pytest.
     script, pauses = Scripted(ends), list[float]()
     mirror = Mirror(script, [Scope(CONFIG_MAP)], patience=10)  # type: ignore[arg-type]
     monkeypatch.setattr(mirror._stopped, "wait", pauses.append)
+    monkeypatch.setattr(watching.random, "uniform", lambda _low, high: high)
     with mirror:
-        eventually(lambda: script.opened >= 4, "four watches")
-    assert pauses[:3] == [0.1] * 3
+        eventually(lambda: script.opened >= 5, "five watches")
+    assert pauses[:4] == pytest.approx([0.1, 0.2, 0.4, 0.8])
 
 
 def test_every_expiry_lists_anew(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -296,24 +387,3 @@ def test_a_right_that_is_taken_away_ends_the_waiting() -> None:
     mirror = Mirror(Scripted(refused), [Scope(CONFIG_MAP)], patience=10)  # type: ignore[arg-type]
     with mirror, pytest.raises(ProvisionError, match="permission"):
         eventually(lambda: mirror.wait(0.5) and False, "the failure")
-
-
-def test_a_silence_at_the_first_listing_is_told_while_it_lasts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the thread that waits, so that whoever listens hears from one thread alone."""
-    monkeypatch.setattr(watching, "_PAUSE_SECONDS", 0.01)
-    told: list[int] = []
-    script = Scripted(ends)
-    answer = script.list
-
-    def late(*arguments: Any, **options: Any) -> Listing:
-        eventually(lambda: len(told) >= 2, "told twice")
-        return answer(*arguments, **options)
-
-    monkeypatch.setattr(script, "list", late)
-    with Mirror(
-        script,  # type: ignore[arg-type]
-        [Scope(CONFIG_MAP)],
-        patience=10,
-        on_wait=lambda: told.append(threading.get_ident()),
-    ):
-        assert set(told) == {threading.get_ident()}

@@ -37,7 +37,7 @@ class _Server:
     def __init__(self) -> None:
         self.data: dict[str, str] | None = None
         self.labels: Mapping[str, str] = {}
-        self.requests, self.patience = 0, 60.0
+        self.requests, self.retry_seconds = 0, 60.0
         self.answer: ProvisionError | None = None
 
     def merge(self, _ref: ObjectRef, change: Mapping[str, Any]) -> Manifest:
@@ -148,7 +148,7 @@ def test_an_error_is_the_reason_without_passwords(server: _Server) -> None:
     with pytest.raises(Unreachable), _book(server):
         raise error
     assert server.runs == [(1, "failed", "proxy http://(not shown)@h does not answer")]
-    assert server.patience == 0.0, "whoever waits for an end has waited enough"
+    assert server.retry_seconds == 0.0, "whoever waits for an end has waited enough"
 
 
 def test_a_mistake_of_ours_interrupts(server: _Server) -> None:

@@ -32,7 +32,7 @@ def steps(
     validations: Any = SimpleNamespace(is_due=lambda _: False)
     rollout: Any = None
     told = {} if rejected is None else rejected
-    return Steps(cluster, rollout, validations, rejected=told, on_end=on_end)
+    return Steps(cluster, rollout, validations, rejected=told, on_end=on_end, on_written=lambda _: None)
 
 
 def test_a_step_is_not_started_again_before_its_effect_could_be_seen() -> None:

@@ -1,15 +1,13 @@
-"""Objects are written several at a time, and whoever waits hears that it goes on."""
+"""Objects are written several at a time."""
 
 from __future__ import annotations
 
-import threading
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from gpu_provision.cluster.client import Applied, Cluster
-from gpu_provision.engine import objects
 from gpu_provision.engine.objects import Objects
 from gpu_provision.engine.reading import Reading
 from gpu_provision.model.cluster import Manifest, ref_of
@@ -25,21 +23,7 @@ def change(name: str) -> Change:
 
 
 def cluster(apply: Any) -> Cluster:
-    return cast("Cluster", SimpleNamespace(apply=apply))
-
-
-def test_writing_that_takes_long_calls_whoever_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Such as a run that says for how long the API server has been silent."""
-    monkeypatch.setattr(objects, "_TICK_SECONDS", 0.01)
-    called = threading.Event()
-
-    def slow(manifest: Manifest, **_: Any) -> Applied:
-        assert called.wait(60)
-        return Applied(manifest, created=True, warnings=())
-
-    made = Objects(cluster(slow), NOTHING, on_wait=called.set)
-    made.apply([change("a"), change("b")])
-    assert {ref.name for ref in made.written} == {"a", "b"}
+    return cast("Cluster", SimpleNamespace(apply=apply, hurry=lambda: None))
 
 
 def test_an_error_of_one_write_is_told_when_the_others_have_ended() -> None:

@@ -12,7 +12,7 @@ from gpu_provision.operator import endpoint
 from gpu_provision.operator.endpoint import EVERYWHERE, serve
 from gpu_provision.operator.metrics import Snapshot
 
-SNAPSHOT = Snapshot(is_leader=True, requests=7, stacks={})
+SNAPSHOT = Snapshot(is_leader=True, requests=7, retries=2, stacks={})
 
 
 def port_of(address: str, *, dead: str = "", unready: str = "") -> int:

@@ -38,7 +38,7 @@ def test_every_stack_has_every_metric_in_prometheus_own_words() -> None:
     found.take_needs(2, 10.0)
     found.take_run(14.0, is_well=False)
     registry = CollectorRegistry()
-    registry.register(Collector(lambda: Snapshot(is_leader=True, requests=12, stacks={"main": found})))
+    registry.register(Collector(lambda: Snapshot(is_leader=True, requests=12, retries=3, stacks={"main": found})))
     text = generate_latest(registry).decode()
     for line in (
         "gpu_provision_leader 1.0",
@@ -61,7 +61,7 @@ def test_a_stack_that_has_never_been_as_declared_has_no_time_of_success() -> Non
 
 @pytest.mark.parametrize("name", ["alerts.yaml", "dashboard.json"])
 def test_alerts_and_dashboard_ask_for_metrics_that_there_are(name: str) -> None:
-    collector = Collector(lambda: Snapshot(is_leader=True, requests=0, stacks={"main": StackFigures()}))
+    collector = Collector(lambda: Snapshot(is_leader=True, requests=0, retries=0, stacks={"main": StackFigures()}))
     known = {sample.name for family in collector.collect() for sample in family.samples}
     text = (Path(__file__).resolve().parents[2] / "examples/operator/monitoring" / name).read_text()
     asked = set(re.findall(r"\bgpu_(?:operator|provision)_\w+", text))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gpu_provision.cluster.errors import NotFound, Overloaded
+from gpu_provision.cluster.errors import NotFound, Unavailable
 from gpu_provision.inventory import load
 from gpu_provision.model.findings import Finding, ProvisionError, Refused
 from gpu_provision.model.inventory import Inventory
@@ -155,7 +155,7 @@ def error(kind: type[ProvisionError], evidence: str) -> ProvisionError:
 
 def test_exporter_that_does_not_answer_fails(node: DeclaredNode, inventory: Inventory) -> None:
     """That the API server answers 503 in its place does not make the API server silent."""
-    cluster = with_exporter(error(Overloaded, "error trying to reach service: connection refused"))
+    cluster = with_exporter(error(Unavailable, "error trying to reach service: connection refused"))
     with pytest.raises(pytest.fail.Exception, match="connection refused"):
         checks.test_dcgm_exporter_answers_for_every_gpu(node, inventory, cluster)
 

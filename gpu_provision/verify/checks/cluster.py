@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from gpu_provision.cluster.errors import NotFound, Overloaded
+from gpu_provision.cluster.errors import NotFound, Unavailable
 from gpu_provision.components.driver_choice import choose
 from gpu_provision.components.labels import DIGEST, DRIVER_VERSION, GPU_PRESENT, INVENTORY
 from gpu_provision.model.cluster import Manifest
@@ -156,5 +156,5 @@ def _metrics(cluster: GpuCluster, pod: str) -> str:
         if _NO_SUCH_PATH in error.findings[0].evidence:
             pytest.skip("this API server has no proxy to pods")
         raise
-    except Overloaded as error:
+    except Unavailable as error:
         pytest.fail(f"pod {pod} does not answer: {error.findings[0].evidence}")
