@@ -18,7 +18,7 @@ from gpu_provision.cluster.errors import Place, no_api_server
 from gpu_provision.cluster.mandates import Mandate
 from gpu_provision.cluster.retrying import FIRST_CONTACT_SECONDS, QUIET_SECONDS, RETRIED, RETRY_SECONDS, Retries
 from gpu_provision.cluster.silence import Silence
-from gpu_provision.model.findings import Rejected
+from gpu_provision.model.findings import ProvisionError, Rejected
 
 CONNECT_SECONDS, READ_SECONDS = 5, 30
 
@@ -106,17 +106,38 @@ class Connection:
         done: Done = lambda _refusal: None,
         **options: Any,
     ) -> Any:
-        """Send a request until it is answered.
+        place = self._place(verb, subject)
+
+        def send(connect_seconds: float) -> Any:
+            return self._once(verb, path, place, timeout=(connect_seconds, READ_SECONDS), **options)
+
+        return self.repeat(send, place, retry_seconds=retry_seconds, done=done)
+
+    def repeat(
+        self,
+        send: Callable[[float], Any],
+        place: Place,
+        *,
+        retried: tuple[type[ProvisionError], ...] = RETRIED,
+        retry_seconds: float | None = None,
+        done: Done = lambda _refusal: None,
+    ) -> Any:
+        """Send a request until it is answered, for as long as the connection's policy allows.
 
         Args:
+            send: Sends it once; called with the seconds that a connection may take.
+            retried: Errors after which it is sent again.
             retry_seconds: In place of the connection's own, if that is longer.
             done: Called if a repetition is refused; returns the answer if an earlier try was carried out.
+
+        Raises:
+            ProvisionError: The last try failed so, or the server refuses it.
         """
-        retries, place, connect = Retries(), self._place(verb, subject), float(CONNECT_SECONDS)
+        retries, connect = Retries(), float(CONNECT_SECONDS)
         while True:
             try:
-                return self._once(verb, path, place, timeout=(connect, READ_SECONDS), **options)
-            except RETRIED as error:
+                return send(connect)
+            except retried as error:
                 retries.seconds = self._retry_seconds(retry_seconds)
                 delay = retries.delay(error, now := time.monotonic())
                 if delay is None or self._await_retry(retries, place, delay):

@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 
 from gpu_provision.cluster.client import Cluster
 from gpu_provision.cluster.connection import READ_SECONDS
-from gpu_provision.cluster.errors import Place, translated
+from gpu_provision.cluster.errors import Place, Unavailable, translated
 from gpu_provision.model.cluster import ObjectRef
 from gpu_provision.model.findings import Finding, Rejected, Unreachable
 
@@ -72,8 +72,13 @@ def _connected(cluster: Cluster, pod: ObjectRef, command: Sequence[str], place: 
     url = get_websocket_url(f"{api.configuration.host}{path}?{urlencode(query)}")
     channels = WebSocket(sslopt=_tls(api.configuration), skip_utf8_validation=True)
     options = websocket_proxycare({}, api.configuration, url, headers) if api.configuration.proxy else {}
-    with translated(place), _as_api_errors():
-        channels.connect(url, header=headers, timeout=READ_SECONDS, **options)
+
+    def connect(_: float) -> None:
+        with translated(place), _as_api_errors():
+            channels.connect(url, header=headers, timeout=READ_SECONDS, **options)
+
+    # After a lost connection the command may have begun: only an answer says that it has not.
+    cluster.repeat(connect, place, retried=(Unavailable,))
     try:
         yield channels
     finally:

@@ -14,9 +14,8 @@ from dataclasses import dataclass, field
 
 from gpu_provision.cluster import codes
 from gpu_provision.cluster.errors import LogUnavailable, Unavailable, UntrustedCertificate, WebhookFailure
-from gpu_provision.model.findings import Finding, Unreachable, UsageError
+from gpu_provision.model.findings import Finding, ProvisionError, Unreachable, UsageError
 
-Failure = Unreachable | WebhookFailure | LogUnavailable
 RETRIED = (Unreachable, WebhookFailure, LogUnavailable)
 """Errors after which the same request may succeed. All others are definite answers."""
 
@@ -65,7 +64,7 @@ class Retries:
     _webhook_began: float = math.inf
     _next: float = 0.0
 
-    def delay(self, error: Failure, now: float) -> float | None:
+    def delay(self, error: ProvisionError, now: float) -> float | None:
         """Take a failure in, and return the seconds until the next try; None if there is none.
 
         The last try comes at the end of the time, also if the server asks for a longer pause.
@@ -76,7 +75,7 @@ class Retries:
         self._next = min(now + max(_backoff(self.tries), asked), self._until(error, now))
         return self._next - now if self._next > now else None
 
-    def _until(self, error: Failure, now: float) -> float:
+    def _until(self, error: ProvisionError, now: float) -> float:
         """Return when the last try is due after this failure."""
         end = self._began + self.seconds
         match error:
@@ -104,7 +103,7 @@ class Retries:
         return f"the API server {' or '.join(sorted(self._reasons))} {_times(self.tries)}"
 
 
-def _reason(error: Failure) -> str:
+def _reason(error: ProvisionError) -> str:
     match error:
         case Unavailable():
             return f"answered {error.status}"

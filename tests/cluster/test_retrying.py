@@ -21,9 +21,9 @@ from gpu_provision.cluster.errors import (
     WebhookFailure,
 )
 from gpu_provision.cluster.pool import RequestPool
-from gpu_provision.cluster.retrying import Failure, Retries
+from gpu_provision.cluster.retrying import Retries
 from gpu_provision.model.cluster import Manifest, ref_of
-from gpu_provision.model.findings import Finding, Refused, Rejected, Unreachable
+from gpu_provision.model.findings import Finding, ProvisionError, Refused, Rejected, Unreachable
 from tests.cluster.conftest import config_map, fault, kubeconfig
 from tests.sandbox.apiserver.conftest import eventually
 
@@ -39,7 +39,7 @@ def unavailable(status: int = 503, retry_after: float = 0.0) -> Unavailable:
     return error
 
 
-def tries(failure: Failure, seconds: float, *, took: float = 0.0) -> list[float]:
+def tries(failure: ProvisionError, seconds: float, *, took: float = 0.0) -> list[float]:
     """Return when each try after the first begins, if all fail so."""
     retries, began = Retries(seconds), 0.0
     retries._began = began
@@ -68,7 +68,7 @@ def test_the_server_sets_the_pause_within_the_budget(asked: float, first: float)
 
 
 @pytest.mark.parametrize("failure", [UntrustedCertificate(FINDING)])
-def test_what_asking_cannot_change_is_not_repeated(failure: Failure) -> None:
+def test_what_asking_cannot_change_is_not_repeated(failure: ProvisionError) -> None:
     assert not tries(failure, 60.0)
 
 
