@@ -7,6 +7,11 @@ SHELL := /bin/bash
 PYTHON ?= python3
 # The files of tests to run, if not all: make test TESTS=tests/rollout
 TESTS ?=
+# For make faults: seeds, the share of requests that is spoiled, the file for the table, and whether on the sandbox.
+SEEDS ?= 3
+RATE ?= 0.2
+TABLE ?=
+SANDBOX ?=
 VENV ?= .venv
 BIN := $(abspath $(VENV))/bin
 STAMP := $(VENV)/installed-from-pyproject
@@ -18,7 +23,7 @@ export PATH := $(BIN):$(PATH)
 # Hundreds of processes would compile the same modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-contract test-real test-hosts lint bench docs clean install
+.PHONY: help demo test test-contract test-real test-hosts faults lint bench docs clean install
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -57,6 +62,9 @@ test-hosts: $(STAMP) ## The host phase over SSH, on virtual machines and on host
 	@python -m tests.real.binaries
 	@python -m tests.real.hosts
 	@python -m pytest -q -m 'hosts and not spare' --tb=short --durations=10 -n 2 --dist loadfile --no-loadscope-reorder $(TESTS)
+
+faults: $(STAMP) ## Runs on an API server that answers badly: SEEDS=50 RATE=0.2 TABLE=faults.md; SANDBOX=1
+	@python -m tests.faults --seeds $(SEEDS) --rate $(RATE) $(if $(TABLE),--table $(TABLE)) $(if $(SANDBOX),--sandbox)
 
 lint: $(STAMP) ## Check style, types and layers
 	@ruff check .

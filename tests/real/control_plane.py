@@ -244,7 +244,11 @@ _AUDIT_POLICY = {
     "apiVersion": "audit.k8s.io/v1",
     "kind": "Policy",
     "omitStages": ["RequestReceived"],
-    "rules": [{"level": "Metadata"}],
+    "rules": [
+        # What is created twice under names of the server's own choice differs in nothing else.
+        {"level": "Request", "verbs": ["create"], "resources": [{"group": "", "resources": ["events", "pods"]}]},
+        {"level": "Metadata"},
+    ],
 }
 
 
