@@ -1,23 +1,20 @@
 """The helper pod: how a node's own shell is reached through the Kubernetes API.
 
 It is bound to the node and privileged, shares the node's process numbers, and needs no more of its image than nsenter.
-It belongs to one client. It ends by itself when it is too old, and whoever connects to the node next removes what a
-client has left behind that is no more.
+It belongs to one client, a process. It ends by itself when it is too old. The next run on a dead client's machine
+removes it at once.
 """
 
 from __future__ import annotations
 
-import os
 import secrets
-import socket
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
 
 from gpu_provision.cluster import codes
 from gpu_provision.cluster.client import Cluster
 from gpu_provision.cluster.facts import node_facts
+from gpu_provision.cluster.holders import identity, is_dead
 from gpu_provision.components import labels
 from gpu_provision.diagnose.pods import cause, phase
 from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, ref_of
@@ -38,49 +35,27 @@ _HOPELESS = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Client:
-    """Who made a helper pod: a process on a machine.
+def is_left_behind(pod: Manifest) -> bool:
+    """Whether no client uses a helper pod any more: it has ended, or its client was a process here that is gone.
 
-    Attributes:
-        machine: Name of the machine and its process numbers' space: containers have their own.
-        process: Number of the process, and when it was started.
+    A client elsewhere counts as alive: another machine cannot tell a dead one from one that waits.
     """
-
-    machine: str
-    process: str
-
-    def __str__(self) -> str:
-        """Return it as the annotation holds it."""
-        return f"{self.machine} {self.process}"
-
-
-def this_client() -> Client:
-    """Return ourselves."""
-    space = Path("/proc/self/ns/pid")
-    numbers = str(space.readlink()) if space.exists() else ""
-    return Client(machine=f"{socket.gethostname()}/{numbers}", process=_process(os.getpid()))
-
-
-def _process(number: int) -> str:
-    """Return a process by its number and its start; empty if there is none."""
-    try:
-        stat = Path(f"/proc/{number}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
-    return f"{number}/{stat.rpartition(')')[2].split()[19]}"
-
-
-def is_left_behind(pod: Manifest, us: Client) -> bool:
-    """Whether nobody uses a helper pod any more: it has ended, or its client, a process of this machine, has."""
-    if phase(pod) in _OVER:
-        return True
     annotations = pod["metadata"].get("annotations") or {}
-    machine, _, process = str(annotations.get(CLIENT, "")).rpartition(" ")
-    return machine == us.machine and _process(int(process.partition("/")[0] or 0)) != process
+    return phase(pod) in _OVER or is_dead(str(annotations.get(CLIENT, "")))
 
 
-def manifest(node: str, settings: HelperPod, us: Client) -> Manifest:
+def remove_left_behind(cluster: Cluster, namespace: str) -> None:
+    """Delete the helper pods, on any node, that no client uses any more: one LIST.
+
+    Raises:
+        Refused, Unreachable: As the API server answers.
+    """
+    for pod in cluster.list(POD, namespace=namespace, label_selector=f"{labels.HELPER}={PURPOSE}").items:
+        if is_left_behind(pod) and not pod["metadata"].get("deletionTimestamp"):
+            cluster.delete(ref_of(pod), uid=pod["metadata"]["uid"])
+
+
+def manifest(node: str, settings: HelperPod) -> Manifest:
     """Return a new helper pod for a node."""
     container = {
         "name": "shell",
@@ -96,7 +71,7 @@ def manifest(node: str, settings: HelperPod, us: Client) -> Manifest:
             "name": f"gpu-provision-{PURPOSE}-{secrets.token_hex(5)}",
             "namespace": settings.namespace,
             "labels": {"app.kubernetes.io/managed-by": "gpu-provision", labels.HELPER: PURPOSE},
-            "annotations": {CLIENT: str(us)},
+            "annotations": {CLIENT: identity()},
         },
         "spec": {
             "nodeName": node,
@@ -113,15 +88,14 @@ def manifest(node: str, settings: HelperPod, us: Client) -> Manifest:
     }
 
 
-def start(cluster: Cluster, node: str, settings: HelperPod, us: Client) -> ObjectRef:
-    """Return a helper pod that runs on a node, and remove those that were left behind there.
+def start(cluster: Cluster, node: str, settings: HelperPod) -> ObjectRef:
+    """Return a helper pod that runs on a node.
 
     Raises:
         ProvisionError: The node cannot have one, or the API server does not let us.
     """
     _see_that_node_is_ready(cluster, node)
-    _remove_left_behind(cluster, node, settings.namespace, us)
-    pod = cluster.create(manifest(node, settings, us))
+    pod = cluster.create(manifest(node, settings))
     ref = ref_of(pod)
     try:
         _wait(cluster, ref, node, settings)
@@ -158,13 +132,6 @@ def _see_that_node_is_ready(cluster: Cluster, node: str) -> None:
 def _why_not_ready(node: Manifest) -> str:
     conditions = node.get("status", {}).get("conditions", ())
     return next((str(each.get("message", "")) for each in conditions if each["type"] == "Ready"), "")
-
-
-def _remove_left_behind(cluster: Cluster, node: str, namespace: str, us: Client) -> None:
-    found = cluster.list(POD, namespace=namespace, label_selector=f"{labels.HELPER}={PURPOSE}").items
-    for pod in found:
-        if pod["spec"].get("nodeName") == node and is_left_behind(pod, us):
-            cluster.delete(ref_of(pod), uid=pod["metadata"]["uid"])
 
 
 def _wait(cluster: Cluster, ref: ObjectRef, node: str, settings: HelperPod) -> None:

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Sequence
 
 from gpu_provision.cluster import codes, helper_pod
 from gpu_provision.cluster.client import Cluster, connect
-from gpu_provision.cluster.helper_pod import Client
 from gpu_provision.cluster.processes import STDERR, Listen, execute
 from gpu_provision.diagnose.pods import phase
 from gpu_provision.model.cluster import ObjectRef
@@ -57,7 +56,9 @@ def shell_of(kubeconfig: str, context: str, node: str, settings: HelperPod) -> H
     Raises:
         ProvisionError: There is no way to run commands on the node.
     """
-    shell = HostShell(connect(kubeconfig, context), node, settings, helper_pod.this_client())
+    cluster = connect(kubeconfig, context)
+    helper_pod.remove_left_behind(cluster, settings.namespace)
+    shell = HostShell(cluster, node, settings)
     shell.open()
     return shell
 
@@ -65,9 +66,9 @@ def shell_of(kubeconfig: str, context: str, node: str, settings: HelperPod) -> H
 class HostShell:
     """The shell of one node, from `open` to `close`."""
 
-    def __init__(self, cluster: Cluster, node: str, settings: HelperPod, us: Client) -> None:
+    def __init__(self, cluster: Cluster, node: str, settings: HelperPod) -> None:
         """Keep what is needed; nothing is sent yet."""
-        self._cluster, self._node, self._settings, self._us = cluster, node, settings, us
+        self._cluster, self._node, self._settings = cluster, node, settings
         self._pod: ObjectRef | None = None
 
     def open(self) -> None:
@@ -77,7 +78,7 @@ class HostShell:
             ProvisionError: There is no way to run commands on the node.
         """
         self.close()
-        self._pod = helper_pod.start(self._cluster, self._node, self._settings, self._us)
+        self._pod = helper_pod.start(self._cluster, self._node, self._settings)
         said: list[bytes] = []
         try:
             status = self.run("exit 0", listen=lambda _channel, data: said.append(data))
@@ -160,7 +161,7 @@ class HostShell:
             if pod is not None and phase(pod) == "Running":
                 raise
             self.close()
-            self._pod = helper_pod.start(self._cluster, self._node, self._settings, self._us)
+            self._pod = helper_pod.start(self._cluster, self._node, self._settings)
         return execute(self._cluster, self._pod, words, stdin=stdin, listen=listen, timeout=timeout)
 
     def _stop(self, mark: str) -> None:

@@ -29,6 +29,7 @@ _NEVER_MEMBERS = frozenset(
         "GPUStack",
         "Lease",
         "NVIDIADriver",
+        "NetworkPolicy",
         "Node",
         "NodeFeature",
         "Pod",

@@ -15,6 +15,7 @@ KINDS: Mapping[Kind, str] = {
     Kind("gpu-provision.io/v1alpha1", "GPUStack"): "gpustacks",
     Kind("monitoring.coreos.com/v1", "ServiceMonitor"): "servicemonitors",
     Kind("nfd.k8s-sigs.io/v1alpha1", "NodeFeature"): "nodefeatures",
+    Kind("networking.k8s.io/v1", "NetworkPolicy"): "networkpolicies",
     Kind("node.k8s.io/v1", "RuntimeClass"): "runtimeclasses",
     Kind("nvidia.com/v1", "ClusterPolicy"): "clusterpolicies",
     Kind("nvidia.com/v1alpha1", "NVIDIADriver"): "nvidiadrivers",

@@ -75,10 +75,10 @@ def read(cluster: Cluster, inventory: Inventory, *, crds: bool, known: frozenset
 
 def _abandoned_helpers(pods: Iterable[Manifest], inventory: Inventory) -> Iterator[Manifest]:
     """Yield helper pods on hosts of ours without SSH whose clients are gone; those of living ones end with these."""
-    nodes, us = {node.name for node in inventory.hosts_without_ssh}, helper_pod.this_client()
+    nodes = {node.name for node in inventory.hosts_without_ssh}
     for pod in pods:
         is_helper = labels.HELPER in (pod["metadata"].get("labels") or {})
-        if is_helper and pod["spec"].get("nodeName") in nodes and helper_pod.is_left_behind(pod, us):
+        if is_helper and pod["spec"].get("nodeName") in nodes and helper_pod.is_left_behind(pod):
             yield pod
 
 

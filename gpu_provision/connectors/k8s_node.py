@@ -66,13 +66,14 @@ class K8sNodeConnector(BaseConnector):
 
     def connect(self) -> None:
         """Start a helper pod on the node, a new one if there was one before a reboot; raises ConnectError."""
-        from gpu_provision.cluster import helper_pod, host_shell  # noqa: PLC0415 - with the cluster's client, 60 ms
+        from gpu_provision.cluster import host_shell  # noqa: PLC0415 - with the cluster's client, 60 ms
 
         try:
-            cluster = _cluster(self.data["k8s_kubeconfig"], self.data["k8s_context"])
+            settings = self._settings()
+            cluster = _cluster(self.data["k8s_kubeconfig"], self.data["k8s_context"], settings.namespace)
             self.disconnect()
             node = self.host.name.removeprefix(PREFIX)
-            self.shell = host_shell.HostShell(cluster, node, self._settings(), helper_pod.this_client())
+            self.shell = host_shell.HostShell(cluster, node, settings)
             atexit.register(self.shell.close)
             self.shell.open()
         except ProvisionError as error:
@@ -171,11 +172,14 @@ def _as_os_error() -> Iterator[None]:
 
 
 @cache
-def _cluster(kubeconfig: str, context: str) -> Cluster:
-    """Return the one client of a cluster that all of its nodes share."""
+def _cluster(kubeconfig: str, context: str, namespace: str) -> Cluster:
+    """Return the one client of a cluster that all of its nodes share; helper pods of killed clients are gone then."""
+    from gpu_provision.cluster import helper_pod  # noqa: PLC0415 - see above
     from gpu_provision.cluster.client import connect  # noqa: PLC0415 - see above
 
-    return connect(kubeconfig, context)
+    cluster = connect(kubeconfig, context)
+    helper_pod.remove_left_behind(cluster, namespace)
+    return cluster
 
 
 def _content(file: Any) -> tuple[int, Iterable[bytes]]:

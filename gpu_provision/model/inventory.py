@@ -62,7 +62,10 @@ class HelperPod:
         image_pull_secrets: Names of Secrets of that namespace; kubelet takes no notice of one that is not there.
     """
 
-    image: str = "docker.io/library/busybox:1.37"
+    # The index for all architectures, of 22 May 2026, as docker-library/repo-info records it: tags move.
+    image: str = (
+        "docker.io/library/busybox:1.37@sha256:9db7b59979c38555a39def84a31fb98b5296952f9e3afd4f6f11f05b07adfab0"
+    )
     namespace: str = "kube-system"
     image_pull_secrets: tuple[str, ...] = ()
 

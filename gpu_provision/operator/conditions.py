@@ -108,6 +108,12 @@ def _without_empty_texts(value: Any) -> Any:
     return [_without_empty_texts(item) for item in value] if isinstance(value, list) else value
 
 
+def mistake(error: Exception) -> Halt:
+    """Return what a mistake in gpu-provision comes to; its traceback is for the log."""
+    first_line = f"{type(error).__name__}: {error}".splitlines()[0]
+    return Halt(Reason.MISTAKE, f"a mistake in gpu-provision itself: {first_line}")
+
+
 def halt_of(findings: Sequence[Finding], reason: Reason = Reason.HALTED) -> Halt | None:
     """Return what findings come to; None if there is no error among them."""
     errors = [finding for finding in findings if finding.severity is Severity.ERROR]

@@ -38,7 +38,7 @@ class Controller:
         self._cluster, self._aim, self._take = cluster, aim, take
         self._lease = ObjectRef("coordination.k8s.io/v1", "Lease", namespace, NAME)
         self._keepers: dict[str, Keeper] = {}
-        self._hindrances = Hindrances()
+        self._hindrances = Hindrances(take)
         self._stopping = threading.Event()
         self._mirror: Mirror | None = None
         self._is_leader = False

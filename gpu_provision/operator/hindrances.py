@@ -1,4 +1,7 @@
-"""Why stacks may not be worked on: others were there first. Remembers what has not changed since it was read."""
+"""Why stacks may not be worked on: others were there first. Remembers what has not changed since it was read.
+
+A stack that cannot be judged for a mistake in gpu-provision is not worked on, and hinders no other.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,8 @@ from gpu_provision.cluster.facts import node_facts
 from gpu_provision.components.targets import claims
 from gpu_provision.model.cluster import ClusterFacts, Manifest, NodeFacts
 from gpu_provision.model.inventory import Inventory
-from gpu_provision.operator.conditions import Halt, Reason
+from gpu_provision.operator.conditions import Halt, Reason, mistake
+from gpu_provision.operator.notes import Take, of_mistake
 from gpu_provision.operator.overlaps import Claim, Overlap, overlaps
 from gpu_provision.operator.stack import FINALIZER, home_of, inventory_of
 
@@ -21,22 +25,46 @@ class Hindrances:
     """Judges all stacks of a cluster at once.
 
     A stack that is being removed still owns what it had: another one begins when it is gone.
+
+    Attributes:
+        take: Receives the traceback of a mistake, once.
     """
 
+    take: Take
     _inventories: dict[tuple[str, int], Inventory | None] = field(default_factory=dict)
     _nodes: dict[str, tuple[str, NodeFacts]] = field(default_factory=dict)
+    _mistakes: dict[str, Halt] = field(default_factory=dict)
 
     def look(self, stacks: Iterable[Manifest], nodes: Iterable[Manifest]) -> Mapping[str, Halt]:
         """Return why stacks may not be worked on, by name."""
-        known = [stack for stack in stacks if _owns_something(stack)]
         facts = ClusterFacts(nodes=self._facts(nodes))
-        self._inventories = {_version(stack): self._inventory(stack) for stack in known}
-        wanted = filter(None, (_claim(stack, self._inventory(stack), facts) for stack in known))
-        return {name: Halt(Reason.OVERLAP, _told(name, found)) for name, found in overlaps(wanted).items()}
+        known, self._inventories = self._inventories, {}
+        wanted: list[Claim] = []
+        mistakes: dict[str, Halt] = {}
+        for stack in stacks:
+            try:
+                wanted += self._claims(stack, known, facts)
+            except Exception as error:  # noqa: BLE001 - a mistake about one stack is none about the others
+                mistakes[stack["metadata"]["name"]] = self._mistake(stack["metadata"]["name"], error)
+        self._mistakes = mistakes
+        found = {name: Halt(Reason.OVERLAP, _told(name, overlap)) for name, overlap in overlaps(wanted).items()}
+        return found | mistakes
 
-    def _inventory(self, stack: Manifest) -> Inventory | None:
+    def _claims(
+        self, stack: Manifest, known: Mapping[tuple[str, int], Inventory | None], facts: ClusterFacts
+    ) -> list[Claim]:
+        if not _owns_something(stack):
+            return []
         version = _version(stack)
-        return self._inventories[version] if version in self._inventories else inventory_of(stack)[0]
+        inventory = known[version] if version in known else inventory_of(stack)[0]
+        self._inventories[version] = inventory
+        return [_claim(stack, inventory, facts)] if inventory else []
+
+    def _mistake(self, name: str, error: Exception) -> Halt:
+        halt = mistake(error)
+        if self._mistakes.get(name) != halt:
+            self.take(of_mistake(error, name))
+        return halt
 
     def _facts(self, nodes: Iterable[Manifest]) -> tuple[NodeFacts, ...]:
         self._nodes = {node["metadata"]["name"]: self._fact(node["metadata"], node) for node in nodes}
@@ -56,9 +84,7 @@ def _version(stack: Manifest) -> tuple[str, int]:
     return str(stack["metadata"]["uid"]), int(stack["metadata"].get("generation", 0))
 
 
-def _claim(stack: Manifest, inventory: Inventory | None, facts: ClusterFacts) -> Claim | None:
-    if inventory is None:
-        return None
+def _claim(stack: Manifest, inventory: Inventory, facts: ClusterFacts) -> Claim:
     nodes = frozenset(name for name, pool in claims(inventory, facts).items() if pool.gpu)
     metadata = stack["metadata"]
     home = home_of(stack) or inventory.cluster.namespace

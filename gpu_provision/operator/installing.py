@@ -29,7 +29,11 @@ MANAGER = "gpu-provision-operator"
 _BUDGETS = ("policy/v1", "policy/v1beta1")
 _LABELLED = ",".join(f"{key}={value}" for key, value in LABELS.items())
 _RBAC = "rbac.authorization.k8s.io/v1"
-_CONTROLLER = (*(Kind(version, "PodDisruptionBudget") for version in _BUDGETS), Kind("apps/v1", "Deployment"))
+_CONTROLLER = (
+    *(Kind(version, "PodDisruptionBudget") for version in _BUDGETS),
+    Kind("apps/v1", "Deployment"),
+    Kind("networking.k8s.io/v1", "NetworkPolicy"),
+)
 _RIGHTS = (
     *(Kind(_RBAC, kind) for kind in ("ClusterRoleBinding", "RoleBinding", "ClusterRole", "Role")),
     Kind("v1", "ServiceAccount"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -18,9 +17,9 @@ from gpu_provision.model.findings import ProvisionError
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.progress import Event
 from gpu_provision.operator.backoff import Backoff
-from gpu_provision.operator.conditions import Halt, Reason, halt_of, since
+from gpu_provision.operator.conditions import Halt, Reason, halt_of, mistake, since
 from gpu_provision.operator.figures import StackFigures
-from gpu_provision.operator.notes import Note, Take
+from gpu_provision.operator.notes import Note, Take, of_mistake
 from gpu_provision.operator.pulse import USUAL
 from gpu_provision.operator.stack import home_of, inventory_of, moved
 from gpu_provision.operator.stacks import Reporter, hold, let_go
@@ -109,16 +108,19 @@ class Keeper:
                 self._halted(wish, since(self._rolled_back.get(wish.generation), halt_of(error.findings)))
             except Exception as error:  # noqa: BLE001 - a mistake of ours about one stack is none about the others
                 self._backoff.failed(time.monotonic())
-                self._take(Note(reason="Mistake", message=_traceback(error), stack=wish.name, is_warning=True))
-                self._halted(wish, Halt(Reason.MISTAKE, f"a mistake in gpu-provision itself: {_first_line(error)}"))
+                self._take(of_mistake(error, wish.name))
+                self._halted(wish, mistake(error))
 
     def _fulfil(self, wish: Wish) -> None:
         if wish.is_to_go:
             self._part_with(wish)
             return
+        if wish.hindrance:
+            self._halted(wish, wish.hindrance)
+            return
         inventory, findings = inventory_of(wish.stack)
         problem = moved(wish.stack, inventory) if inventory else None
-        halt = wish.hindrance or halt_of([*findings, *filter(None, [problem])], Reason.INVALID)
+        halt = halt_of([*findings, *filter(None, [problem])], Reason.INVALID)
         if halt or inventory is None:
             self._halted(wish, halt)
             return
@@ -188,14 +190,6 @@ def _at_home(inventory: Inventory, stack: Manifest) -> Inventory:
     """Return the inventory of where the stack was installed, whatever it declares by now."""
     home = home_of(stack) or inventory.cluster.namespace
     return replace(inventory, cluster=replace(inventory.cluster, namespace=home))
-
-
-def _traceback(error: Exception) -> str:
-    return "".join(traceback.format_exception(error))
-
-
-def _first_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}".splitlines()[0]
 
 
 def _bare(stack: Manifest) -> Inventory:

@@ -26,6 +26,7 @@ _FILE_OF = {
     "CustomResourceDefinition": "definition.yaml",
     "Namespace": "namespaces.yaml",
     "Deployment": "controller.yaml",
+    "NetworkPolicy": "controller.yaml",
     "PodDisruptionBudget": "controller.yaml",
 }
 _USER = 65532  # as the Containerfile has it; any will do but root
@@ -105,7 +106,7 @@ def _labelled(item: Manifest) -> Manifest:
 
 
 def _controller(shape: Shape) -> list[Manifest]:
-    found = [_deployment(shape)]
+    found = [_network_policy(), _deployment(shape)]
     if shape.replicas > 1:
         budget = {"maxUnavailable": 1, "selector": {"matchLabels": _SELECTOR}}
         found.append(_namespaced(budget_version(shape.kubernetes), "PodDisruptionBudget", budget))
@@ -114,6 +115,13 @@ def _controller(shape: Shape) -> list[Manifest]:
 
 def _namespaced(api_version: str, kind: str, spec: dict[str, Any]) -> Manifest:
     return manifest((api_version, kind), NAME, namespace=NAMESPACE, labels=LABELS, spec=spec)
+
+
+def _network_policy() -> Manifest:
+    """Return what lets connections in to the port alone; egress stays open, as no address of an API server is known."""
+    port = {"protocol": "TCP", "port": PORT}
+    spec = {"podSelector": {"matchLabels": _SELECTOR}, "policyTypes": ["Ingress"], "ingress": [{"ports": [port]}]}
+    return _namespaced("networking.k8s.io/v1", "NetworkPolicy", spec)
 
 
 def _deployment(shape: Shape) -> Manifest:

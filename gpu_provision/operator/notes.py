@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -32,6 +33,12 @@ class Note:
 
 
 Take = Callable[[Note], None]
+
+
+def of_mistake(error: Exception, stack: str) -> Note:
+    """Return what the log says of a mistake in gpu-provision: its traceback."""
+    message = "".join(traceback.format_exception(error))
+    return Note(reason="Mistake", message=message, stack=stack, is_warning=True)
 
 
 def changes(before: Mapping[str, Any], after: Mapping[str, Any], stack: str) -> Iterator[Note]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import os
+import re
+import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from gpu_provision.cluster.client import connect
-from gpu_provision.cluster.helper_pod import CLIENT, Client, this_client
-from gpu_provision.cluster.host_shell import HostShell
+from gpu_provision.cluster.helper_pod import CLIENT
+from gpu_provision.cluster.holders import identity
+from gpu_provision.cluster.host_shell import HostShell, shell_of
 from gpu_provision.cluster.processes import STDERR, STDOUT
 from gpu_provision.model.findings import ProvisionError, Unreachable
 from gpu_provision.model.inventory import HelperPod
@@ -37,7 +40,7 @@ def shell(server: NodeServer, tmp_path: Path) -> Iterator[HostShell]:
 
 
 def a_shell(server: NodeServer, folder: Path, node: str = "n1") -> HostShell:
-    return HostShell(connect(str(kubeconfig(folder, server.url))), node, HelperPod(), this_client())
+    return HostShell(connect(str(kubeconfig(folder, server.url))), node, HelperPod())
 
 
 def outcome(shell: HostShell, command: str, **options: object) -> tuple[int, str, str]:
@@ -164,24 +167,29 @@ def test_helper_pod_that_has_ended_is_replaced(shell: HostShell, server: NodeSer
     assert len(server.pods) == 1
 
 
-def test_what_others_left_behind_is_removed_and_what_they_use_is_not(server: NodeServer, tmp_path: Path) -> None:
-    """A client of this machine that is no more, pods that ended; not one of another machine, nor of a live process."""
-    ours = this_client()
-    dead = Client(machine=ours.machine, process=f"{os.getpid()}/1")
-    elsewhere = Client(machine="another/pid:[1]", process="1/1")
+def test_pods_without_a_client_are_removed_and_used_ones_stay(server: NodeServer, tmp_path: Path) -> None:
+    """On any node. A client elsewhere counts as alive, even if its machine has our machine's name."""
+    ours, place = identity(), identity().rpartition(" ")[2]
+    dead = ours.replace(f"pid {os.getpid()} start ", f"pid {os.getpid()} start 1")
+    elsewhere = dead.replace(place, "0" * len(place))
     for name, client, phase, node in (
         ("dead", dead, "Running", "n1"),
+        ("dead-on-another-node", dead, "Running", "n2"),
         ("ended", elsewhere, "Failed", "n1"),
         ("elsewhere", elsewhere, "Running", "n1"),
         ("live", ours, "Running", "n1"),
-        ("other-node", dead, "Running", "n2"),
+        ("of-an-older-version", f"{socket.gethostname()}/pid:[1] 1/1", "Running", "n1"),
     ):
-        metadata = {"name": name, "namespace": "kube-system", "uid": name, "annotations": {CLIENT: str(client)}}
+        metadata = {"name": name, "namespace": "kube-system", "uid": name, "annotations": {CLIENT: client}}
         server.pods[name] = {"metadata": metadata, "spec": {"nodeName": node}, "status": {"phase": phase}}
-    shell = a_shell(server, tmp_path)
-    shell.open()
-    shell.close()
-    assert set(server.pods) == {"elsewhere", "live", "other-node"}
+    shell_of(str(kubeconfig(tmp_path, server.url)), "", "n1", HelperPod()).close()
+    assert set(server.pods) == {"elsewhere", "live", "of-an-older-version"}
+
+
+def test_the_image_is_pinned_by_digest(shell: HostShell, server: NodeServer) -> None:
+    assert shell
+    ((image,),) = [[each["image"] for each in pod["spec"]["containers"]] for pod in server.made]
+    assert re.fullmatch(r"docker\.io/library/busybox:[\d.]+@sha256:[0-9a-f]{64}", image)
 
 
 def refusal(shell: HostShell) -> str:

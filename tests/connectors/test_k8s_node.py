@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from gpu_provision.cluster.helper_pod import CLIENT
 from gpu_provision.sandbox import process
 from tests.cluster.conftest import kubeconfig
 from tests.connectors.node_server import NodeServer, node_server
@@ -35,6 +37,25 @@ def test_commands_run_on_the_node_and_nothing_stays(server: NodeServer, pyinfra:
     assert "[@k8s-node/n1] err\n" in done.stdout
     assert len(server.made) == 1
     assert server.pods == {}
+
+
+def test_the_pod_of_a_killed_client_goes_with_the_next_run(
+    server: NodeServer, pyinfra: Pyinfra, inventory: str
+) -> None:
+    """Also one on a node that this run does not connect to."""
+    killed = subprocess.run([sys.executable, "-c", _PRINTS_ITS_IDENTITY], capture_output=True, text=True, check=True)
+    metadata = {
+        "name": "left",
+        "namespace": "kube-system",
+        "uid": "left",
+        "annotations": {CLIENT: killed.stdout.strip()},
+    }
+    server.pods["left"] = {"metadata": metadata, "spec": {"nodeName": "n2"}, "status": {"phase": "Running"}}
+    assert pyinfra(inventory, "exec", "--", "true").returncode == 0
+    assert server.pods == {}
+
+
+_PRINTS_ITS_IDENTITY = "from gpu_provision.cluster.holders import identity; print(identity())"
 
 
 def test_command_that_fails_fails_its_host(server: NodeServer, pyinfra: Pyinfra, inventory: str) -> None:

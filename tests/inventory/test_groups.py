@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from gpu_provision.inventory import groups, hosts_of, load
+from gpu_provision.model.inventory import HelperPod
 
 HERE = Path(__file__).parent
 INVENTORY = """
@@ -139,7 +140,7 @@ def test_hosts_without_ssh_are_reached_through_their_cluster(file: Path) -> None
         "k8s_kubeconfig": "",
         "k8s_context": "prod",
         "k8s_namespace": "kube-system",
-        "k8s_image": "mirror.example.com/own/library/busybox:1.37",
+        "k8s_image": HelperPod().image.replace("docker.io/", "mirror.example.com/own/"),
         "k8s_image_pull_secrets": ["mirror"],
     }
 

@@ -9,6 +9,7 @@ import pytest
 from gpu_provision.operator import hindrances
 from gpu_provision.operator.conditions import Reason
 from gpu_provision.operator.hindrances import Hindrances
+from gpu_provision.operator.notes import Note
 from gpu_provision.operator.stack import FINALIZER, HOME, stack_of
 
 
@@ -21,8 +22,12 @@ def a_stack(name: str, since: int, *nodes: str, namespace: str = "", **metadata:
     return {**made, "metadata": {"name": name, "uid": name, "generation": 1, "creationTimestamp": created, **metadata}}
 
 
+def ignore(_: Note) -> None:
+    """Take what the log would say."""
+
+
 def told(*stacks: dict[str, Any]) -> dict[str, str]:
-    found = Hindrances().look(stacks, [])
+    found = Hindrances(ignore).look(stacks, [])
     assert {halt.reason for halt in found.values()} <= {Reason.OVERLAP}
     return {name: halt.message for name, halt in found.items()}
 
@@ -76,9 +81,27 @@ def test_a_declaration_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
     inventory_of = hindrances.inventory_of
     monkeypatch.setattr(hindrances, "inventory_of", counted)
-    looking, stacks = Hindrances(), [a_stack("a", 1, "n1"), a_stack("b", 2, "n1")]
+    looking, stacks = Hindrances(ignore), [a_stack("a", 1, "n1"), a_stack("b", 2, "n1")]
     for _ in range(3):
         assert looking.look(stacks, []).keys() == {"b"}
     assert read == ["a", "b"]
     looking.look([stacks[0], a_stack("b", 2, "n2", generation=2)], [])
     assert read == ["a", "b", "b"]
+
+
+def test_a_mistake_about_one_stack_halts_it_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log has the traceback once, not at every event."""
+    inventory_of, notes = hindrances.inventory_of, list[Note]()
+
+    def fail_for_one(stack: dict[str, Any]) -> Any:
+        return {}["not thought of"] if stack["metadata"]["name"] == "broken" else inventory_of(stack)
+
+    monkeypatch.setattr(hindrances, "inventory_of", fail_for_one)
+    looking = Hindrances(notes.append)
+    stacks = [a_stack("broken", 0, "n1"), a_stack("old", 1, "n1"), a_stack("young", 2, "n1")]
+    first, second = looking.look(stacks, []), looking.look(stacks, [])
+    assert first == second
+    assert {name: halt.reason for name, halt in first.items()} == {"broken": Reason.MISTAKE, "young": Reason.OVERLAP}
+    assert "KeyError: 'not thought of'" in first["broken"].message
+    (note,) = notes
+    assert (note.stack, note.is_warning, "in fail_for_one" in note.message) == ("broken", True, True)

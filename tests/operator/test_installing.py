@@ -11,8 +11,9 @@ import pytest
 from gpu_provision.cluster.client import Cluster, connect
 from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import Rejected, RunFailed, Severity
+from gpu_provision.operator import installing
 from gpu_provision.operator.definition import DEFINITION, NAME, definition
-from gpu_provision.operator.installing import MANAGER, install
+from gpu_provision.operator.installing import MANAGER, install, uninstall
 from gpu_provision.operator.manifests import Shape, manifests
 from gpu_provision.operator.stack import HOME, LED_BY, STACK, stack_of
 from gpu_provision.operator.stacks import hold, let_go
@@ -22,6 +23,7 @@ from tests.sandbox.apiserver.conftest import Running
 
 KUBECTL = "kubectl-client-side-apply"
 ROLE = ObjectRef("rbac.authorization.k8s.io/v1", "ClusterRole", "", "gpu-provision-operator")
+POLICY = ObjectRef("networking.k8s.io/v1", "NetworkPolicy", "gpu-operator", "gpu-provision-operator")
 
 
 @pytest.fixture
@@ -155,6 +157,18 @@ def test_what_else_is_refused_of_the_definition_stays_an_error(
     monkeypatch.setattr("gpu_provision.sandbox.apiserver.rules.object_causes", lambda *_: [wrong])
     with pytest.raises(Rejected, match="must be lower case"):
         installed(cluster)
+
+
+def test_an_older_installation_gets_a_network_policy(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It goes with the operator."""
+    monkeypatch.setattr(installing, "_is_available", lambda _: True)  # a controller would need nodes
+    shape = Shape(image="registry.example.com/gpu-provision:0.1.0")
+    install(cluster, shape, [], seconds=30)
+    assert cluster.get(POLICY)
+    cluster.delete(POLICY)
+    assert install(cluster, shape, [], seconds=30)[0] == (POLICY,)
+    assert POLICY in uninstall(cluster, with_stacks=False, seconds=30)[0]
+    assert cluster.get(POLICY) is None
 
 
 def test_a_stack_is_held_once_with_where_it_is_installed(cluster: Cluster) -> None:

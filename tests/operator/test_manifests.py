@@ -156,11 +156,24 @@ def test_several_controllers_have_a_budget_and_a_single_one_has_none() -> None:
     assert of_kind(made(replicas=1), "PodDisruptionBudget") == []
 
 
+def test_connections_come_in_at_the_endpoints_port_alone() -> None:
+    """Egress is free: no address of an API server is known."""
+    found = made()
+    (policy,), (container,) = of_kind(found, "NetworkPolicy"), pod_of(found)["containers"]
+    (deployment,) = of_kind(found, "Deployment")
+    assert policy["spec"] == {
+        "podSelector": deployment["spec"]["selector"],
+        "policyTypes": ["Ingress"],
+        "ingress": [{"ports": [{"protocol": "TCP", "port": container["ports"][0]["containerPort"]}]}],
+    }
+    assert policy["metadata"]["namespace"] == deployment["metadata"]["namespace"]
+
+
 def test_without_an_image_there_is_no_controller_but_all_that_one_elsewhere_needs() -> None:
     """``gpu-provision operator run`` outside the cluster."""
     kinds = {item["kind"] for item in made(image="")}
     assert {"CustomResourceDefinition", "ClusterRole", "ServiceAccount", "Namespace"} <= kinds
-    assert not {"Deployment", "PodDisruptionBudget"} & kinds
+    assert not {"Deployment", "NetworkPolicy", "PodDisruptionBudget"} & kinds
 
 
 def test_pull_secrets_of_the_controller_are_named() -> None:

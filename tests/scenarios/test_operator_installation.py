@@ -112,12 +112,16 @@ def test_the_rendered_folder_is_taken_by_kubectl(new_world: Make) -> None:
     changed = [line for line in again if not line.endswith("unchanged")]
     assert again
     assert [line for line in changed if "poddisruptionbudget" not in line] == []  # kubectl always replaces its selector
+    assert world.json("networkpolicy", "-n", "gpu-operator", "gpu-provision-operator")["spec"]["policyTypes"] == [
+        "Ingress"
+    ]
     pod = world.json("deployment", "-n", "gpu-operator", "gpu-provision-operator")["spec"]["template"]["spec"]
     assert pod["containers"][0]["securityContext"]["readOnlyRootFilesystem"] is True
     assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
     world.kubectl("wait", "--for=condition=Established", "crd/gpustacks.gpu-provision.io")
     assert operator(world, "uninstall").code == 0
-    assert not world.api.exists("deployment", "-n", "gpu-operator", "gpu-provision-operator")
+    for kind in ("deployment", "networkpolicy"):
+        assert not world.api.exists(kind, "-n", "gpu-operator", "gpu-provision-operator")
 
 
 @pytest.mark.real
