@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from gpu_provision.cluster.errors import Place, no_api_server
+from gpu_provision.cluster.errors import Gone, Place, no_api_server
 from gpu_provision.cluster.mandates import Mandate
 from gpu_provision.cluster.retrying import FIRST_CONTACT_SECONDS, QUIET_SECONDS, RETRIED, RETRY_SECONDS, Retries
 from gpu_provision.cluster.silence import Silence
@@ -107,11 +107,13 @@ class Connection:
         **options: Any,
     ) -> Any:
         place = self._place(verb, subject)
+        # 410 says that the next page of a LIST is gone; other requests get it from a proxy that is out of step.
+        retried = RETRIED if "continue" in dict(options.get("query", ())) else (*RETRIED, Gone)
 
         def send(connect_seconds: float) -> Any:
             return self._once(verb, path, place, timeout=(connect_seconds, READ_SECONDS), **options)
 
-        return self.repeat(send, place, retry_seconds=retry_seconds, done=done)
+        return self.repeat(send, place, retried=retried, retry_seconds=retry_seconds, done=done)
 
     def repeat(
         self,

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from gpu_provision.cluster import codes
-from gpu_provision.cluster.errors import LogUnavailable, Unavailable, UntrustedCertificate, WebhookFailure
+from gpu_provision.cluster.errors import Gone, LogUnavailable, Unavailable, UntrustedCertificate, WebhookFailure
 from gpu_provision.model.findings import Finding, ProvisionError, Unreachable, UsageError
 
 RETRIED = (Unreachable, WebhookFailure, LogUnavailable)
@@ -109,6 +109,8 @@ def _reason(error: ProvisionError) -> str:
             return f"answered {error.status}"
         case Unreachable():
             return "did not answer"
+        case Gone():
+            return "answered 410"
         case _:
             return "answered 500"
 

@@ -107,6 +107,11 @@ def test_a_server_that_fails_for_a_moment_is_asked_again(cluster: Cluster, kind:
     assert cluster.retries == 2
 
 
+@pytest.mark.parametrize("code", [410, 429, 500, 502, 503, 504])
+def test_a_passing_failure_is_repeated(answering: Answering, code: int) -> None:
+    assert answering((code, {}, b"{}"), VERSION).version() == "v1.34.1"
+
+
 @pytest.mark.parametrize("code", [400, 401, 403, 404, 409, 422])
 def test_a_definite_answer_is_not_repeated(answering: Answering, code: int) -> None:
     cluster = answering((code, {}, b'{"message": "no"}'))

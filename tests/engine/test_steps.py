@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from gpu_provision.cluster.errors import NotFound, Outdated
-from gpu_provision.engine.actions import RemovePod
+from gpu_provision.cluster.errors import AlreadyExists, NotFound, Outdated
+from gpu_provision.engine.actions import RemovePod, StartPod
 from gpu_provision.engine.steps import SEEN_SECONDS, Steps
 from gpu_provision.model.cluster import ObjectRef
 from gpu_provision.model.findings import Finding, Refused, Rejected
@@ -33,6 +33,25 @@ def steps(
     rollout: Any = None
     told = {} if rejected is None else rejected
     return Steps(cluster, rollout, validations, rejected=told, on_end=on_end, on_written=lambda _: None)
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_a_pod_that_exists_is_shown_to_the_next_look(*, is_there: bool) -> None:
+    """Its watch may lag by seconds, in which the pod would be created again and again."""
+    shown, pod = list[Any](), {"metadata": {"name": "cuda", "uid": "1"}}
+
+    def create(_: object) -> Any:
+        if is_there:
+            raise AlreadyExists(finding("exists"))
+        return pod
+
+    cluster: Any = SimpleNamespace(create=create, get=lambda _: pod)
+    rest: Any = None
+    made = Steps(cluster, rest, rest, rejected={}, on_end=lambda: None, on_written=shown.append)
+    with made:
+        made.start(StartPod(_KEY, _STEP.ref, {"kind": "Pod"}), 0.0)
+    assert shown == [pod]
+    assert bool(made.written) is not is_there
 
 
 def test_a_step_is_not_started_again_before_its_effect_could_be_seen() -> None:

@@ -6,11 +6,13 @@ import threading
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from gpu_provision.cluster.client import Cluster, connect
+from gpu_provision.cluster.watching import Mirror
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.operator import hindrances, keeper
 from gpu_provision.operator.controller import Controller
@@ -31,6 +33,17 @@ def reasons(cluster: Cluster) -> dict[str, str]:
         for condition in (stack.get("status") or {}).get("conditions", ())
         if condition["type"] == "Degraded"
     }
+
+
+def test_a_broken_watch_makes_the_controller_unready(tmp_path: Path) -> None:
+    """Old copies of objects must not pass for what is there."""
+    running = Running(tmp_path, [])
+    controller = Controller(connect(str(running.server.kubeconfig)), aim=lambda found: found, take=lambda _: None)
+    assert controller.why_unready() == ""
+    problem = "the watch of nodes starts again after KeyError: 'metadata'"
+    controller._mirror = cast("Mirror", SimpleNamespace(problem=problem))
+    assert controller.why_unready() == problem
+    running.stop()
 
 
 def test_a_stack_whose_loading_fails_does_not_end_the_controller(
