@@ -13,8 +13,8 @@ NOT_UNDERSTOOD = "GP336"
 ROLLED_BACK = "GP337"
 LOCKED = "GP306"
 OUTRUN = "GP351"
-NO_TIMEOUT = "GP312"
-NO_LOGS = "GP313"
+NO_TIMEOUT = "GP314"
+NO_LOGS = "GP315"
 
 CODES = {
     "GP300": "The kubeconfig cannot be used",

@@ -77,4 +77,4 @@ def test_an_api_timeout_that_is_no_number_is_a_usage_error(overloaded: Path, tex
     run = start(overloaded, GPU_PROVISION_API_TIMEOUT=text)
     _, said = run.communicate(timeout=300)
     assert run.returncode == 64
-    assert "GP312" in said
+    assert "GP314" in said
