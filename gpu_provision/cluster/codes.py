@@ -13,6 +13,7 @@ NOT_UNDERSTOOD = "GP336"
 ROLLED_BACK = "GP337"
 LOCKED = "GP306"
 OUTRUN = "GP351"
+PLUGIN_FAILED = "GP312"
 
 CODES = {
     "GP300": "The kubeconfig cannot be used",
@@ -26,6 +27,8 @@ CODES = {
     "GP309": "An object belongs to another stack",
     "GP310": "Permissions are missing; they are named before anything is written",
     "GP311": "The plan lacks the API server's own word, which needs the right to write",
+    PLUGIN_FAILED: "The credential plugin of the kubeconfig fails",
+    "GP313": "The API server's certificate is not verified",
     "GP320": "The plan does not say how drivers are replaced, which needs rights to read",
     "GP350": "The lock was not taken away: its holder lives",
     OUTRUN: "Another run has written since the plan was made",
