@@ -13,6 +13,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -26,7 +27,7 @@ from gpu_provision.model.findings import Finding, ProvisionError
 
 VERSIONS = tuple(f"client.authentication.k8s.io/{version}" for version in ("v1", "v1beta1", "v1alpha1"))
 _SECONDS, _INTERACTIVE_SECONDS = 60, 300  # for a plugin by itself, and for one that waits for a person
-_PATIENCE_SECONDS = 2  # after which the terminal says what the command waits for
+_PATIENCE_SECONDS = 1  # after which stderr says what the command waits for, and again what the plugin says
 _LINES, _COLUMNS = 5, 300  # of its stderr, as evidence
 _SHORT = 6  # values below are names and switches, which hide nothing and stand in many words
 
@@ -111,20 +112,21 @@ def _ended(process: subprocess.Popen[bytes], *, group: bool) -> Iterator[None]:
 
 def _followed(process: subprocess.Popen[bytes], plugin: Plugin, *, interactive: bool) -> tuple[int, bytes, bytes]:
     limit = _INTERACTIVE_SECONDS if interactive else _SECONDS
-    waited, pause, shown = 0, min(_PATIENCE_SECONDS, limit), 0
+    end = time.monotonic() + limit
+    shown: int | None = None
     while True:
+        left = end - time.monotonic()
         try:
-            said, complaint = process.communicate(timeout=pause)
+            said, complaint = process.communicate(timeout=max(0, min(_PATIENCE_SECONDS, left)))
         except subprocess.TimeoutExpired as late:
             so_far = late.stderr or b""
-            if not waited:
-                _tell(f"Waiting for the credential plugin {plugin.name}, at most {limit} s.\n")
-            if interactive:  # where to log in, and with which code
-                _tell(so_far[shown:].decode(errors="replace"))
-                shown = len(so_far)
-            waited, pause = waited + pause, 1
-            if waited >= limit:
+            if left <= _PATIENCE_SECONDS:
                 raise _failed(plugin, f"has not ended after {limit} s", so_far) from late
+            if shown is None:
+                _tell(f"Waiting for the credential plugin {plugin.name}, at most {limit} s.\n")
+            if interactive:  # such as where to log in, and with which code
+                _tell(so_far[shown or 0 :].decode(errors="replace"))
+            shown = len(so_far)
         else:
             return process.returncode, said, complaint
 
