@@ -13,6 +13,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -28,6 +29,7 @@ from gpu_provision.model.findings import Finding, ProvisionError
 VERSIONS = tuple(f"client.authentication.k8s.io/{version}" for version in ("v1", "v1beta1", "v1alpha1"))
 _SECONDS, _INTERACTIVE_SECONDS = 60, 300  # for a plugin by itself, and for one that waits for a person
 _PATIENCE_SECONDS = 1  # after which stderr says what the command waits for, and again what the plugin says
+_MOST_BYTES = 65536  # of its stderr at a time
 _LINES, _COLUMNS = 5, 300  # of its stderr, as evidence
 _SHORT = 6  # values below are names and switches, which hide nothing and stand in many words
 
@@ -82,21 +84,24 @@ def _run(plugin: Plugin, *, interactive: bool) -> tuple[int, bytes, bytes]:
     asked: dict[str, Any] = {"interactive": interactive}
     asked |= {"cluster": plugin.cluster} if plugin.cluster is not None else {}
     request = {"apiVersion": plugin.api_version, "kind": "ExecCredential", "spec": asked}
-    try:
-        process = subprocess.Popen(  # noqa: S603 - the kubeconfig is the user's own
-            [plugin.command, *plugin.args],
-            stdin=None if interactive else subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env={**os.environ, **plugin.env, "KUBERNETES_EXEC_INFO": json.dumps(request)},
-            start_new_session=not interactive,  # what it has started ends with it; a terminal serves one session
-        )
-    except OSError as error:
-        raise _failed(plugin, f"cannot be started: {error.strerror}", fix=plugin.hint or _INSTALL) from error
-    except ValueError:  # whose text may hold the environment
-        raise _failed(plugin, "cannot be started: its arguments or variables hold a character that none may") from None
-    with process, _ended(process, group=not interactive):
-        return _followed(process, plugin, interactive=interactive)
+    with tempfile.TemporaryFile() as complaint:  # which can be read while the plugin runs, also under gevent
+        try:
+            process = subprocess.Popen(  # noqa: S603 - the kubeconfig is the user's own
+                [plugin.command, *plugin.args],
+                stdin=None if interactive else subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=complaint,
+                env={**os.environ, **plugin.env, "KUBERNETES_EXEC_INFO": json.dumps(request)},
+                start_new_session=not interactive,  # what it has started ends with it; a terminal serves one session
+            )
+        except OSError as error:
+            raise _failed(plugin, f"cannot be started: {error.strerror}", fix=plugin.hint or _INSTALL) from error
+        except ValueError:  # whose text may hold the environment
+            what = "cannot be started: its arguments or variables hold a character that none may"
+            raise _failed(plugin, what) from None
+        with process, _ended(process, group=not interactive):
+            said = _followed(process, plugin, complaint.fileno(), interactive=interactive)
+        return process.returncode, said, _written(complaint.fileno())
 
 
 @contextmanager
@@ -110,25 +115,30 @@ def _ended(process: subprocess.Popen[bytes], *, group: bool) -> Iterator[None]:
         raise
 
 
-def _followed(process: subprocess.Popen[bytes], plugin: Plugin, *, interactive: bool) -> tuple[int, bytes, bytes]:
+def _followed(process: subprocess.Popen[bytes], plugin: Plugin, complaint: int, *, interactive: bool) -> bytes:
+    """Return what a process wrote to stdout; say what it waits for if it takes long."""
     limit = _INTERACTIVE_SECONDS if interactive else _SECONDS
     end = time.monotonic() + limit
     shown: int | None = None
     while True:
         left = end - time.monotonic()
         try:
-            said, complaint = process.communicate(timeout=max(0, min(_PATIENCE_SECONDS, left)))
+            return process.communicate(timeout=max(0, min(_PATIENCE_SECONDS, left)))[0]
         except subprocess.TimeoutExpired as late:
-            so_far = late.stderr or b""
             if left <= _PATIENCE_SECONDS:
-                raise _failed(plugin, f"has not ended after {limit} s", so_far) from late
-            if shown is None:
-                _tell(f"Waiting for the credential plugin {plugin.name}, at most {limit} s.\n")
-            if interactive:  # such as where to log in, and with which code
-                _tell(so_far[shown or 0 :].decode(errors="replace"))
-            shown = len(so_far)
-        else:
-            return process.returncode, said, complaint
+                raise _failed(plugin, f"has not ended after {limit} s", _written(complaint)) from late
+        if shown is None:
+            _tell(f"Waiting for the credential plugin {plugin.name}, at most {limit} s.\n")
+            shown = 0
+        if interactive:  # such as where to log in, and with which code
+            said = _written(complaint, shown)
+            shown += len(said)
+            _tell(said.decode(errors="replace"))
+
+
+def _written(file: int, start: int = 0) -> bytes:
+    """Return what is in a file without moving the place where a plugin writes."""
+    return os.pread(file, _MOST_BYTES, max(start, os.fstat(file).st_size - _MOST_BYTES))
 
 
 def _tell(text: str) -> None:
