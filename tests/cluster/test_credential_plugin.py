@@ -125,6 +125,7 @@ def test_a_plugin_gets_the_terminal_and_shows_its_question(
 ) -> None:
     """Such as the page of a device login; what the command waits for is said first."""
     monkeypatch.setattr(credential_plugin, "_PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(credential_plugin, "_INTERACTIVE_SECONDS", 30)
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(isatty=lambda: True))
     entered = tmp_path / "entered"
     os.mkfifo(entered)
@@ -138,7 +139,7 @@ def test_a_plugin_gets_the_terminal_and_shows_its_question(
     monkeypatch.setattr(credential_plugin, "_tell", show)
     question = ["echo code AB-12 >&2", f"read answer < {entered}"]
     assert login(*question, _answer(token=server.server.tokens.token())).list(NODES).resource_version
-    assert shown[0] == "Waiting for the credential plugin aws, at most 300 s.\n"
+    assert shown[0] == "Waiting for the credential plugin aws, at most 30 s.\n"
     assert "".join(shown[1:]) == "code AB-12\n"
 
 
