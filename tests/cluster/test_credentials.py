@@ -87,7 +87,7 @@ def test_a_renewal_that_fails_is_tried_again_until_the_end(clock: Clock) -> None
     assert login.credential().authorization == "5"
 
 
-def test_a_token_that_has_ended_already_runs_no_plugin_at_every_request(clock: Clock) -> None:
+def test_an_ended_token_does_not_run_the_plugin_at_every_request(clock: Clock) -> None:
     """As a wrong clock makes of any token."""
     issuer = Issuer(clock, -100)
     login = Login(issuer)

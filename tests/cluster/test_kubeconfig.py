@@ -248,7 +248,7 @@ def test_an_oidc_token_of_kubectl_is_used_until_its_end(tmp_path: Path) -> None:
     assert api_client(str(path)).configuration.api_key["BearerToken"] == f"Bearer {token}"
 
 
-def test_an_unverified_server_is_noticed_and_warns_of_nothing_else(server: Running, tmp_path: Path) -> None:
+def test_an_unverified_server_is_noticed_without_other_warnings(server: Running, tmp_path: Path) -> None:
     """Python turns a warning of urllib3 into an error here."""
     user = {"token": server.server.tokens.token()}
     unverified = connect(str(kubeconfig(tmp_path, server.server.url, user=user, **{"insecure-skip-tls-verify": True})))
