@@ -163,7 +163,7 @@ BAD_TEXTS = {
     "an alias": (f"\nusers: *{SECRET}", ":2"),
     "a number": (f"users: !!int {SECRET}", ""),
     "a time": (f"users: !!timestamp {SECRET}", ""),
-    "brackets": ("[" * 1000, ""),
+    "brackets": ("[" * 1000 + "]" * 1000, ""),
     "a text": (SECRET, ""),
 }
 
