@@ -13,6 +13,7 @@ NOT_UNDERSTOOD = "GP336"
 ROLLED_BACK = "GP337"
 LOCKED = "GP306"
 OUTRUN = "GP351"
+PLUGIN_FAILED = "GP312"
 NO_TIMEOUT = "GP314"
 NO_LOGS = "GP315"
 
@@ -28,6 +29,8 @@ CODES = {
     "GP309": "An object belongs to another stack",
     "GP310": "Permissions are missing; they are named before anything is written",
     "GP311": "The plan lacks the API server's own word, which needs the right to write",
+    PLUGIN_FAILED: "The credential plugin of the kubeconfig fails",
+    "GP313": "The API server's certificate is not verified",
     NO_TIMEOUT: "GPU_PROVISION_API_TIMEOUT is not a number of seconds",
     NO_LOGS: "The logs of validation pods cannot be read; their exit status alone counts",
     "GP320": "The plan does not say how drivers are replaced, which needs rights to read",

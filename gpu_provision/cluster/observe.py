@@ -45,6 +45,7 @@ _PARALLEL = 12
 
 def observe_facts(cluster: Cluster, inventory: Inventory) -> ClusterFacts:
     """Read version, nodes, served resources, and the ConfigMaps and Secrets that the inventory names."""
+    settings = cluster._client.client.configuration  # noqa: SLF001 - of the same package
     version = cluster.version()
     with RequestPool(cluster, _PARALLEL) as pool:
         nodes = pool.submit(cluster.list, NODE, keep=slim)
@@ -62,6 +63,7 @@ def observe_facts(cluster: Cluster, inventory: Inventory) -> ClusterFacts:
         resources=resources,
         config_maps=config_maps,
         secrets=secrets,
+        unverified="" if settings.verify_ssl else cluster.server,
     )
 
 

@@ -91,6 +91,7 @@ class ClusterFacts:
         secrets: A digest of the content of each Secret there that the inventory names; the content goes nowhere.
         host_drivers: What the host phase has just read, by node: the version of a usable driver of the host's own,
             empty for none. Nodes whose hosts were not read are missing.
+        unverified: URL of the API server if the kubeconfig lets its certificate go unverified.
     """
 
     version: str = ""
@@ -99,6 +100,7 @@ class ClusterFacts:
     config_maps: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     secrets: Mapping[str, str] = field(default_factory=dict)
     host_drivers: Mapping[str, str] = field(default_factory=dict)
+    unverified: str = ""
 
 
 class Basis(StrEnum):

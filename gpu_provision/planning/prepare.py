@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpu_provision import components
 from gpu_provision.components.targets import context
 from gpu_provision.model.cluster import ClusterFacts, Context, ref_of
-from gpu_provision.model.findings import Finding
+from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.part import ALL, Part
 from gpu_provision.planning.membership import member, parent
@@ -35,7 +35,28 @@ def _marked(inventory: Inventory, desired: Desired) -> Desired:
 def findings(known: Context) -> tuple[Finding, ...]:
     """Return what a reader of a plan should know about nodes and components."""
     names = components.requirements(known.inventory)
-    return (*left_out(known, names), *too_many_nodes(known), *_missing_nodes(known), *components.problems(known))
+    return (
+        *_unverified(known),
+        *left_out(known, names),
+        *too_many_nodes(known),
+        *_missing_nodes(known),
+        *components.problems(known),
+    )
+
+
+def _unverified(known: Context) -> tuple[Finding, ...]:
+    if not known.facts.unverified:
+        return ()
+    warning = Finding(
+        code="GP313",
+        what="the API server's certificate is not verified",
+        where=known.facts.unverified,
+        evidence="insecure-skip-tls-verify: true in the kubeconfig",
+        consequence="an attacker on the network can answer in its place, read credentials, and change requests",
+        fix="replace insecure-skip-tls-verify by certificate-authority-data, or by tls-server-name if the name differs",
+        severity=Severity.WARNING,
+    )
+    return (warning,)
 
 
 def _missing_nodes(known: Context) -> tuple[Finding, ...]:

@@ -16,5 +16,5 @@ CODES: dict[str, str] = {
     "GP714": "The sandbox did not end when asked to",
     "GP715": "The sandbox runs but does not answer",
     "GP720": "The cluster has nodes of its own",
-    "GP721": "The kubeconfig cannot be used",
+    "GP721": "The cluster of simulated nodes does not answer, or refuses",
 }

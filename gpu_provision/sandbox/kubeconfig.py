@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import base64
 import ssl
 import tempfile
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-import yaml
-
-from gpu_provision.model.findings import Finding, UsageError
+from gpu_provision.cluster.kubeconfig_entries import choose
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,50 +45,20 @@ def _load_client(context: ssl.SSLContext, certificate: bytes, key: bytes) -> Non
 
 def credentials(path: str | Path, context: str = "") -> Credentials:
     """Return the credentials of a context, the current one by default. Raises UsageError."""
-    file = Path(path).expanduser()
-    try:
-        document = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        raise _unusable(file, "the kubeconfig cannot be read", str(error)) from None
-    name = context or document.get("current-context", "")
-    chosen = _named(document, "contexts", "context", name)
-    if chosen is None:
-        known = ", ".join(entry.get("name", "") for entry in document.get("contexts") or ())
-        raise _unusable(file, f"the kubeconfig has no context {name!r}", f"it has: {known or 'none'}")
-    cluster = _named(document, "clusters", "cluster", chosen.get("cluster", "")) or {}
-    user = _named(document, "users", "user", chosen.get("user", "")) or {}
-    if not cluster.get("server"):
-        raise _unusable(file, f"the context {name!r} names no server", chosen.get("cluster", ""))
-    if "exec" in user or "auth-provider" in user:
-        raise _unusable(file, "simulated nodes need a token or a client certificate", "the user runs a plugin")
+    chosen = choose(str(Path(path).expanduser()), context)
+    cluster, user = chosen.cluster, chosen.user
+    if not cluster.text("server"):
+        raise cluster.bad(key="server", reason="it is missing")
+    for key in ("exec", "auth-provider"):
+        if user.data.get(key):
+            raise user.bad(key=key, reason="simulated nodes need a token or a client certificate")
+    token = user.text("token") or (user.text("tokenFile") and user.read("tokenFile").decode(errors="replace").strip())
     return Credentials(
-        server=cluster["server"].rstrip("/"),
-        context=name,
-        authority=_data(cluster, "certificate-authority", file.parent),
-        insecure=bool(cluster.get("insecure-skip-tls-verify")),
-        token=user.get("token") or _data(user, "tokenFile", file.parent).decode().strip(),
-        certificate=_data(user, "client-certificate", file.parent),
-        key=_data(user, "client-key", file.parent),
+        server=cluster.text("server").rstrip("/"),
+        context=chosen.name,
+        authority=cluster.content("certificate-authority"),
+        insecure=cluster.flag("insecure-skip-tls-verify"),
+        token=token,
+        certificate=user.content("client-certificate"),
+        key=user.content("client-key"),
     )
-
-
-def _named(document: Mapping[str, Any], plural: str, singular: str, name: str) -> dict[str, Any] | None:
-    entries = document.get(plural) or ()
-    return next((entry.get(singular) or {} for entry in entries if entry.get("name") == name), None)
-
-
-def _data(section: Mapping[str, Any], key: str, folder: Path) -> bytes:
-    if section.get(f"{key}-data"):
-        return base64.b64decode(str(section[f"{key}-data"]))
-    if not section.get(key):
-        return b""
-    path = folder / Path(section[key]).expanduser()
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise _unusable(path, f"the file of {key} cannot be read", str(error)) from None
-
-
-def _unusable(file: Path, what: str, evidence: str) -> UsageError:
-    fix = "name a kubeconfig and context that kubectl works with"
-    return UsageError(Finding(code="GP721", what=what, where=str(file), evidence=evidence, fix=fix))

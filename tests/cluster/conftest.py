@@ -49,15 +49,15 @@ def config_map(
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, **parts}
 
 
-def kubeconfig(folder: Path, url: str, **cluster: Any) -> Path:
-    """Write a kubeconfig for a server without credentials."""
+def kubeconfig(folder: Path, url: str, *, user: dict[str, Any] | None = None, **cluster: Any) -> Path:
+    """Write a kubeconfig for a server, by default without credentials."""
     document = {
         "apiVersion": "v1",
         "kind": "Config",
         "current-context": "odd",
         "contexts": [{"name": "odd", "context": {"cluster": "odd", "user": "odd"}}],
         "clusters": [{"name": "odd", "cluster": {"server": url, **cluster}}],
-        "users": [{"name": "odd", "user": {}}],
+        "users": [{"name": "odd", "user": user or {}}],
     }
     path = folder / "kubeconfig"
     path.write_text(yaml.safe_dump(document))

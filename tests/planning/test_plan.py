@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from gpu_provision.components.labels import HOST_DRIVER
 from gpu_provision.model.cluster import ClusterFacts, Manifest, ObjectRef, ref_of
+from gpu_provision.model.findings import Severity
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Action, Plan
 from gpu_provision.planning.observed import Observed
@@ -135,6 +136,13 @@ def test_a_node_that_is_missing_is_a_finding_and_no_change() -> None:
     (finding,) = findings(stack.context)
     assert finding.code == "GP201"
     assert "t4-2" in finding.what
+
+
+def test_an_unverified_server_is_one_warning() -> None:
+    context, _ = prepare(inventory(), replace(fleet(), unverified="https://10.0.0.1:6443"))
+    (finding,) = findings(context)
+    assert (finding.code, finding.severity, finding.where) == ("GP313", Severity.WARNING, "https://10.0.0.1:6443")
+    assert "insecure-skip-tls-verify" in finding.evidence
 
 
 def test_nothing_is_known_of_nodes_offline() -> None:
