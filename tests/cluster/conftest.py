@@ -107,6 +107,30 @@ def answering(tmp_path: Path) -> Iterator[Callable[..., Cluster]]:
         one.server_close()
 
 
+Lossy = Callable[..., Cluster]
+
+
+@pytest.fixture
+def lossy(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Lossy:
+    """Return a client that loses the answer to its next write; ``meanwhile`` happens before the next try."""
+
+    def make(meanwhile: Callable[[], object] = lambda: None) -> Cluster:
+        request, lost = cluster._client.request, list[str]()
+
+        def lose(verb: str, *arguments: Any, **options: Any) -> Any:
+            answer = request(verb, *arguments, **options)
+            if verb == "get" or lost:
+                return answer
+            lost.append(verb)
+            meanwhile()
+            raise ConnectionResetError(104, "Connection reset by peer")
+
+        monkeypatch.setattr(cluster._client, "request", lose)
+        return cluster
+
+    return make
+
+
 @pytest.fixture
 def mute(tmp_path: Path) -> Iterator[Cluster]:
     """Give the client of a server that accepts connections and never says a word."""

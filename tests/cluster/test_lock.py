@@ -22,7 +22,7 @@ from gpu_provision.model.cluster import Manifest, ref_of
 from gpu_provision.model.findings import Finding, Locked, ProvisionError, Unreachable
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.progress import Lock
-from tests.cluster.conftest import config_map, fault
+from tests.cluster.conftest import Lossy, config_map, fault
 from tests.components.builders import inventory
 from tests.sandbox.apiserver.conftest import eventually
 
@@ -74,6 +74,30 @@ def test_the_lock_is_held_within_and_given_back_at_the_end(cluster: Cluster, sta
     with WriteLock(cluster, stack, on_wait=quiet):
         assert held(cluster, stack) == identity()
     assert holder(cluster, stack) is None
+
+
+@pytest.mark.parametrize("verb", ["post", "put"])
+def test_an_own_write_of_the_lock_is_not_another_runs(
+    cluster: Cluster, stack: Inventory, lossy: Lossy, verb: str
+) -> None:
+    """Its answer is lost, and the repetition is refused."""
+    if verb == "put":
+        with WriteLock(cluster, stack, on_wait=quiet):
+            pass
+    with WriteLock(lossy(), stack, on_wait=quiet):
+        assert held(cluster, stack) == identity()
+    assert holder(cluster, stack) is None
+
+
+def test_another_run_may_take_the_lock_after_a_lost_answer(cluster: Cluster, stack: Inventory, lossy: Lossy) -> None:
+    """Such as when the lease had been given back meanwhile."""
+
+    def take_away() -> None:
+        live = cluster.read(lock_ref(stack))
+        cluster.replace({**lease(stack, "them pid 1 start 1 on elsewhere"), "metadata": live["metadata"]})
+
+    with pytest.raises(Locked, match="them pid 1"), WriteLock(lossy(take_away), stack, on_wait=quiet):
+        pass
 
 
 def test_a_run_that_fails_gives_the_lock_back(cluster: Cluster, stack: Inventory) -> None:

@@ -24,7 +24,7 @@ from gpu_provision.cluster.pool import RequestPool
 from gpu_provision.cluster.retrying import Retries
 from gpu_provision.model.cluster import Manifest, ref_of
 from gpu_provision.model.findings import Finding, ProvisionError, Refused, Rejected, Unreachable
-from tests.cluster.conftest import config_map, fault, kubeconfig
+from tests.cluster.conftest import Lossy, config_map, fault, kubeconfig
 from tests.sandbox.apiserver.conftest import eventually
 
 FINDING = Finding(code="GP301", what="no")
@@ -166,65 +166,44 @@ def test_an_interrupt_ends_the_retries_of_other_threads(answering: Answering) ->
 # Writes whose answer is lost.
 
 
-@pytest.fixture
-def lossy(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Cluster]:
-    """Return a client that loses the answer to its next write; ``meanwhile`` happens before the next try."""
-
-    def make(meanwhile: Callable[[], object] = lambda: None) -> Cluster:
-        request, lost = cluster._client.request, list[str]()
-
-        def lose(verb: str, *arguments: Any, **options: Any) -> Any:
-            answer = request(verb, *arguments, **options)
-            if verb == "get" or lost:
-                return answer
-            lost.append(verb)
-            meanwhile()
-            raise ConnectionResetError(104, "Connection reset by peer")
-
-        monkeypatch.setattr(cluster._client, "request", lose)
-        return cluster
-
-    return make
-
-
 def made(cluster: Cluster, name: str, **parts: Any) -> Manifest:
     """Create a ConfigMap; return it as the server has it."""
     manifest = config_map(name, **parts)
     return {**manifest, **cluster.create(manifest)}
 
 
-def test_an_own_create_is_not_another_writers(lossy: Callable[..., Cluster]) -> None:
+def test_an_own_create_is_not_another_writers(lossy: Lossy) -> None:
     assert made(lossy(), "created", data={"a": "1"})["data"] == {"a": "1"}
 
 
-def test_an_object_of_another_writer_exists_already(cluster: Cluster, lossy: Callable[..., Cluster]) -> None:
+def test_an_object_of_another_writer_exists_already(cluster: Cluster, lossy: Lossy) -> None:
     made(cluster, "theirs-1", data={"a": "1"})
     with pytest.raises(AlreadyExists):
         made(lossy(), "theirs-1", data={"a": "2"})
 
 
-def test_an_own_replace_is_not_another_writers(cluster: Cluster, lossy: Callable[..., Cluster]) -> None:
+def test_an_own_replace_is_not_another_writers(cluster: Cluster, lossy: Lossy) -> None:
     live = made(cluster, "replaced", data={"a": "1"})
     after = lossy().replace({**live, "data": {"a": "2"}})
     assert after["metadata"]["resourceVersion"] != live["metadata"]["resourceVersion"]
     assert after["data"] == {"a": "2"}
 
 
-def test_a_replace_that_another_writer_overwrote_is_outdated(cluster: Cluster, lossy: Callable[..., Cluster]) -> None:
+def test_a_replace_that_another_writer_overwrote_is_outdated(cluster: Cluster, lossy: Lossy) -> None:
     live = made(cluster, "overwritten", data={"a": "1"})
     other = Cluster(cluster._client, name="other", server=cluster.server)
     with pytest.raises(Outdated):
         lossy(lambda: other.merge(ref_of(live), {"data": {"a": "3"}})).replace({**live, "data": {"a": "2"}})
 
 
-def test_an_own_merge_on_a_version_is_not_another_writers(cluster: Cluster, lossy: Callable[..., Cluster]) -> None:
+def test_an_own_merge_on_a_version_is_not_another_writers(cluster: Cluster, lossy: Lossy) -> None:
     live = made(cluster, "merged", data={"a": "1", "b": "1"})
     version = {"resourceVersion": live["metadata"]["resourceVersion"]}
     after = lossy().merge(ref_of(config_map("merged")), {"metadata": version, "data": {"a": "2", "b": None}})
     assert after["data"] == {"a": "2"}
 
 
-def test_an_own_apply_on_a_version_is_not_another_writers(cluster: Cluster, lossy: Callable[..., Cluster]) -> None:
+def test_an_own_apply_on_a_version_is_not_another_writers(cluster: Cluster, lossy: Lossy) -> None:
     manifest = config_map("applied-on", data={"a": "1"})
     version = cluster.apply(manifest).object["metadata"]["resourceVersion"]
     again = {**manifest, "metadata": {**manifest["metadata"], "resourceVersion": version}, "data": {"a": "2"}}
@@ -232,7 +211,7 @@ def test_an_own_apply_on_a_version_is_not_another_writers(cluster: Cluster, loss
 
 
 @pytest.mark.parametrize("is_created_again", [False, True])
-def test_an_own_delete_is_done(cluster: Cluster, lossy: Callable[..., Cluster], *, is_created_again: bool) -> None:
+def test_an_own_delete_is_done(cluster: Cluster, lossy: Lossy, *, is_created_again: bool) -> None:
     live = made(cluster, f"deleted-{is_created_again}".lower())
     other = Cluster(cluster._client, name="other", server=cluster.server)
     ref, name = ref_of(live), live["metadata"]["name"]
