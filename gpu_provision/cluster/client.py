@@ -17,7 +17,7 @@ from gpu_provision.cluster.stream import WatchStream
 from gpu_provision.model.access import Permission
 from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import Rejected
-from gpu_provision.planning.compare import FIELD_MANAGER, differences, shows
+from gpu_provision.planning.compare import FIELD_MANAGER, shows, shows_applied
 
 _MERGE_PATCH = "application/merge-patch+json"
 _APPLY_PATCH = "application/apply-patch+yaml"
@@ -183,7 +183,7 @@ class Cluster(Connection):
         query += [("dryRun", "All")] if dry_run else []
         query += [("force", "true")] if take_back else []
         ref = ref_of(manifest)
-        done = self._if(ref, lambda live: not differences(manifest, live))
+        done = self._if(ref, lambda live: shows_applied(live, manifest))
         response = self._patch(ref, manifest, query, _APPLY_PATCH, done=done)
         warnings = tuple(response.headers.getlist("Warning")) if "Warning" in response.headers else ()
         return Applied(json.loads(response.data), response.status == _CREATED, warnings)

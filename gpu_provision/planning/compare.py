@@ -47,8 +47,17 @@ def changes_between(before: Manifest, after: Manifest) -> tuple[FieldChange, ...
 
 def shows(live: Manifest, sent: Mapping[str, Any]) -> bool:
     """Return whether an object has every field as a write has sent it; the write removes fields that are None."""
-    changes = _unequal(_without_versions(sent), live, ())
-    return all(change.old is None and change.new is None for change in changes)
+    return all(map(_says_nothing, _unequal(_without_versions(sent), live, ())))
+
+
+def shows_applied(live: Manifest, applied: Manifest) -> bool:
+    """Return whether an object is as an apply leaves it: with every field, and without those that it gives up."""
+    return all(map(_says_nothing, differences(applied, live)))
+
+
+def _says_nothing(change: FieldChange) -> bool:
+    """Whether a field that is not there differs only from an empty value, which API servers leave out."""
+    return change.old is None and not change.new
 
 
 _VERSIONS = ("resourceVersion", "generation", "managedFields")

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+from gpu_provision.model.cluster import Manifest
 from gpu_provision.model.plan import FieldChange
-from gpu_provision.planning.compare import changes_between, differences
+from gpu_provision.planning.compare import changes_between, differences, shows
 
 
 def daemonset(image: str = "plugin:v1", **container: Any) -> dict[str, Any]:
@@ -125,3 +128,20 @@ def test_the_generation_that_the_server_counts_in_an_annotation_is_no_change() -
     before["metadata"]["annotations"] = {"deprecated.daemonset.template.generation": "1"}
     after["metadata"]["annotations"] = {"deprecated.daemonset.template.generation": "2"}
     assert [change.path for change in changes_between(before, after)] == ["spec.template.spec.containers[main].image"]
+
+
+@pytest.mark.parametrize(
+    ("sent", "expected"),
+    [
+        ({"data": {"a": "1"}}, True),
+        ({"metadata": {"resourceVersion": "6", "uid": "u"}, "data": {"a": "1", "b": None}}, True),
+        ({"metadata": {"annotations": {}}, "immutable": False}, True),
+        ({"data": {"a": None}}, False),
+        ({"data": {"a": "2"}}, False),
+        ({"data": {"a": "1", "c": "3"}}, False),
+        ({"metadata": {"uid": "another"}}, False),
+    ],
+)
+def test_an_object_shows_what_a_write_has_sent(sent: Manifest, *, expected: bool) -> None:
+    live: Manifest = {"metadata": {"name": "n", "uid": "u", "resourceVersion": "7"}, "data": {"a": "1", "d": "4"}}
+    assert shows(live, sent) is expected
