@@ -151,12 +151,14 @@ class WriteLock:
         """Give the lock back; a server that is gone will see it expire."""
         self._cluster.fence = open_to_all
         self._released.set()
-        self._cluster.retry_seconds = min(self._cluster.retry_seconds, leases.RENEW_SECONDS)
+        before = self._cluster.retry_seconds
+        self._cluster.retry_seconds = min(before, leases.RENEW_SECONDS)
         try:
             self._renewer.join(leases.RENEW_SECONDS)  # else its last renewal and our farewell could meet
             with contextlib.suppress(ProvisionError):
                 self._lease = self._cluster.replace(leases.written(self._ref, "", self._lease))
         finally:
+            self._cluster.retry_seconds = before
             _TAKEN.discard(self._key)
 
     @property

@@ -100,19 +100,27 @@ class Retries:
 
     def __str__(self) -> str:
         """Return what has happened so far: ``the API server answered 503 four times``."""
-        return f"the API server {' or '.join(sorted(self._reasons))} {_times(self.tries)}"
+        codes = ", ".join(sorted(self._reasons - {_NOTHING}))
+        if _NOTHING not in self._reasons:
+            return f"the API server answered {codes} {_times(self.tries)}"
+        what = f"answered {codes} or not at all" if codes else "did not answer"
+        return f"the API server {what} {_times(self.tries)}"
+
+
+_NOTHING = ""
 
 
 def _reason(error: ProvisionError) -> str:
+    """Return the status that the server answered."""
     match error:
         case Unavailable():
-            return f"answered {error.status}"
+            return str(error.status)
         case Unreachable():
-            return "did not answer"
+            return _NOTHING
         case Gone():
-            return "answered 410"
+            return "410"
         case _:
-            return "answered 500"
+            return "500"
 
 
 def _backoff(tries: int) -> float:

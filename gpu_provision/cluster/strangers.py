@@ -29,7 +29,7 @@ _ALWAYS_THERE = frozenset(
 _MADE_BY_THE_SERVER = ("system:",)  # OpenShift's RoleBindings of every namespace
 _PASSING = frozenset({"Event", "Endpoints", "EndpointSlice"})  # go by themselves with what they are about
 _COMPUTED = ("metrics.k8s.io",)  # groups without objects of their own
-_FIRST_LIST_SECONDS = 5.0  # servers put off the first LIST of a custom resource until their cache is filled
+_LIST_SECONDS = 30.0  # a group whose server is gone for good must not hold a removal up for longer
 _ACCOUNT = "kubernetes.io/service-account.name"  # annotation of token Secrets, which go with the account
 
 
@@ -90,7 +90,7 @@ def in_namespace(cluster: Cluster, namespace: str, kinds: Collection[Resource], 
 def _listed(cluster: Cluster, namespace: str, kind: Resource) -> list[Manifest] | None:
     path = f"{_prefix(kind.group_version)}/namespaces/{namespace}/{kind.plural}"
     try:
-        return list(cluster.ask(path, retry_seconds=_FIRST_LIST_SECONDS).get("items") or ())
+        return list(cluster.ask(path, retry_seconds=_LIST_SECONDS).get("items") or ())
     except NotFound:
         return []
     except (Refused, Rejected, Unreachable):

@@ -19,7 +19,7 @@ from gpu_provision.engine.reading import Reading
 from gpu_provision.inventory.hiding import hidden
 from gpu_provision.inventory.secrets import without_users
 from gpu_provision.model.cluster import ref_of
-from gpu_provision.model.findings import Finding, ProvisionError, Refused, Rejected, Severity
+from gpu_provision.model.findings import Finding, ProvisionError, Refused, Rejected, Severity, Unreachable
 from gpu_provision.model.history import OF_RESOURCE, Ending, History, Record
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Plan
@@ -148,8 +148,8 @@ class Book:
             self.end(Ending.FAILED, changed=self._reached().changed, reason=str(error.findings[0].what))
         elif error is not None:
             self.end(Ending.INTERRUPTED, changed=self._reached().changed)
-        if error is not None:
-            self._cluster.retry_seconds = 0.0
+        if isinstance(error, Unreachable) or (error is not None and not isinstance(error, Exception)):
+            self._cluster.retry_seconds = 0.0  # the server was waited for already, or a person ends the run
         findings = error.findings if isinstance(error, ProvisionError) else ()
         journal.write(self.record, journal.details_of(self._plan, self._reached(), findings))
         all_of_them = History((*self.earlier.records, self.record), self.earlier.damaged)

@@ -18,6 +18,7 @@ from gpu_provision.cluster.holders import identity, is_alive_here, is_dead
 from gpu_provision.cluster.leases import lock_ref
 from gpu_provision.cluster.lock import WriteLock, free
 from gpu_provision.cluster.mandates import MARK, mark_of
+from gpu_provision.cluster.retrying import RETRY_SECONDS
 from gpu_provision.model.cluster import Manifest, ref_of
 from gpu_provision.model.findings import Finding, Locked, ProvisionError, Unreachable
 from gpu_provision.model.inventory import Inventory
@@ -98,6 +99,13 @@ def test_another_run_may_take_the_lock_after_a_lost_answer(cluster: Cluster, sta
 
     with pytest.raises(Locked, match="them pid 1"), WriteLock(lossy(take_away), stack, on_wait=quiet):
         pass
+
+
+def test_requests_after_the_lock_are_repeated_as_before(cluster: Cluster, stack: Inventory) -> None:
+    """A removal looks for what is left when it has given the lock back."""
+    with WriteLock(cluster, stack, on_wait=quiet):
+        pass
+    assert cluster.retry_seconds == RETRY_SECONDS
 
 
 def test_a_run_that_fails_gives_the_lock_back(cluster: Cluster, stack: Inventory) -> None:

@@ -96,7 +96,7 @@ def test_a_reader_reads_what_happened_so_far() -> None:
     assert str(retries) == "the API server answered 503 four times"
     for _ in range(4):
         retries.delay(Unreachable(FINDING), 0.0)
-    assert str(retries) == "the API server answered 503 or did not answer 8 times"
+    assert str(retries) == "the API server answered 503 or not at all 8 times"
 
 
 @pytest.mark.parametrize("kind", ["throttle", "unavailable", "drop"])
