@@ -10,12 +10,14 @@ import tempfile
 import time
 from collections.abc import Sequence
 from functools import partial
+from itertools import product
 from pathlib import Path
 
-from tests.faults.bench import SCENARIOS, on_real, on_sandbox
+from tests.faults.scenarios import SCENARIOS
 from tests.faults.table import line, table
 from tests.faults.trials import Row, Trials
-from tests.scenarios.on_real import Lender, own_cluster
+from tests.scenarios.on_real import Lender, own_cluster, real_world
+from tests.scenarios.on_sandbox import sandbox_world
 from tests.scenarios.warm import Forge
 from tests.scenarios.world import World
 
@@ -43,15 +45,16 @@ def _say(text: str) -> None:
 def main(argv: Sequence[str]) -> int:
     """Run the trials; return 1 if one did not converge."""
     arguments, rows, began = _arguments(argv), list[Row](), time.monotonic()
+    seeds = range(arguments.first, arguments.first + arguments.seeds)
     chosen = [name for name in SCENARIOS if name in (arguments.scenario or SCENARIOS)]
     shutil.rmtree(_KEPT, ignore_errors=True)
     with contextlib.ExitStack() as running:
         plane = Path(running.enter_context(tempfile.TemporaryDirectory(prefix="faults-")))
         World.forge = running.enter_context(contextlib.closing(Forge()))
         lender = running.enter_context(contextlib.closing(Lender(lambda: own_cluster(plane))))
-        opened = on_sandbox if arguments.sandbox else partial(on_real, lender)
+        opened = sandbox_world if arguments.sandbox else partial(real_world, lender)
         trials = Trials(opened, arguments.rate, _KEPT.resolve())
-        for row in trials.rows(range(arguments.first, arguments.first + arguments.seeds), chosen):
+        for row in trials.rows(product(seeds, chosen)):
             rows.append(row)
             _say(f"{time.monotonic() - began:4.0f} s: {line(row)}")
             if arguments.table:

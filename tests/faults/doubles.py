@@ -28,27 +28,26 @@ def doubles(writes: Iterable[Write]) -> list[str]:
     """Return what was created once more, as often as it was, though nothing deleted it in between.
 
     Equal objects of one ``generateName`` count as one. So do Events with the same object, reason and message, unless
-    the object had another Event in between: a stack that breaks twice says so twice.
+    in between the object had another Event or was written to: a stack that breaks twice says so twice.
     """
     found, made, last_events = list[str](), set[str](), dict[str, str]()
     for write in writes:
-        if write.verb == "DELETE" and write.code < HTTPStatus.BAD_REQUEST:
-            made = {path for path in made if path != write.path and not path.startswith(f"{write.path}/")}
-        if write.code != HTTPStatus.CREATED or not (match := _PATH.fullmatch(write.path)):
+        match = _PATH.fullmatch(write.path)
+        if not match or write.code >= HTTPStatus.BAD_REQUEST:
             continue
         collection, name, subresource = match.groups()
-        if subresource or collection.endswith(_QUESTIONS):
-            continue
-        body = {} if name else json.loads(write.body)
-        path = f"{collection}/{name or _name(body)}"
-        if collection.endswith("/events"):
-            about, event = _event(body)
-            is_double, last_events[about] = last_events.get(about) == event, event
-            path = f"{collection}: {about}: {event}"
-        else:
-            is_double = path in made
+        if write.verb == "DELETE":
+            made = {path for path in made if path != write.path and not path.startswith(f"{write.path}/")}
+        if write.code != HTTPStatus.CREATED:
+            last_events.pop(name, None)
+        elif collection.endswith("/events"):
+            about, event = _event(json.loads(write.body))
+            found += [f"{collection}: {event}"] * (last_events.get(about) == event)
+            last_events[about] = event
+        elif not subresource and not collection.endswith(_QUESTIONS):
+            path = f"{collection}/{name or _name(json.loads(write.body))}"
+            found += [path] * (path in made)
             made.add(path)
-        found += [path] * is_double
     return found
 
 
@@ -58,9 +57,10 @@ def _name(body: dict[str, Any]) -> str:
 
 
 def _event(body: dict[str, Any]) -> tuple[str, str]:
-    about = body.get("involvedObject") or body.get("regarding") or {}
-    name = " ".join(about.get(key, "") for key in ("kind", "namespace", "name", "uid"))
-    return name, f"{body.get('reason')}: {body.get('message', body.get('note'))}"
+    """Return the name of an Event's object, and what the Event says."""
+    about = body.get("involvedObject", {})
+    parts = (*(about.get(key, "") for key in ("kind", "namespace", "name", "uid")), body["reason"], body["message"])
+    return about.get("name", ""), " ".join(parts)
 
 
 def audited(log: Path, start: int, agent: str) -> Iterator[Write]:

@@ -280,7 +280,7 @@ class _Handler(BaseHTTPRequestHandler):
             if not (line := response.readline()):
                 self.wfile.write(b"0\r\n\r\n")
                 return
-            self.wfile.write(b"%x\r\n%s" % (len(line), line[: len(line) // 2]))
+            self._chunk(line[: len(line) // 2])  # a chunk of its own, so that clients see it
         self._note(fault)
         if fault is Fault.GONE_EVENT:
             self._chunk(b'{"type":"ERROR","object":%s}\n' % _EXPIRED.status)

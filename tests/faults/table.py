@@ -8,11 +8,12 @@ from tests.faults.trials import Row
 
 _HEADINGS = ("seed", "scenario", "exit", "seconds", "plan afterwards", "created twice", "traceback", "faults injected")
 _SHOWN = 3
+_AS_WANTED = {"destroy": "nothing left"}
 
 
 def line(row: Row) -> str:
     """Return a line about a trial."""
-    ended = "converged" if row.is_converged else f"exit {row.exit}, {row.after or 'as it has to be'}"
+    ended = "converged" if row.is_converged else f"exit {row.exit}, {row.after or 'plan empty'}"
     return f"seed {row.seed} {row.scenario}: {ended}; {row.seconds:.1f} s, {sum(row.faults.values())} faults"
 
 
@@ -38,7 +39,7 @@ def _cells(row: Row) -> tuple[str, ...]:
         row.scenario,
         row.exit,
         f"{row.seconds:.1f}",
-        (row.after or "as it has to be").replace("|", "\\|").replace("\n", " "),
+        (row.after or _AS_WANTED.get(row.scenario, "empty")).replace("|", "\\|").replace("\n", " "),
         _twice(row.twice),
         "yes" if row.has_traceback else "no",
         ", ".join(f"{count} {fault.value}" for fault, count in row.faults.items()) or "0",

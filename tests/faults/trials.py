@@ -7,20 +7,22 @@ fails does not decide about the next.
 from __future__ import annotations
 
 import contextlib
+import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from gpu_provision.sandbox.kubeconfig import credentials
-from tests.faults.bench import SCENARIOS, Bench
 from tests.faults.doubles import audited, doubles
 from tests.faults.draws import Draws, Fault
 from tests.faults.proxy import Proxy
+from tests.faults.scenarios import SCENARIOS, Stack
+from tests.scenarios.world import World
 
 _AGENT = "gpu-provision"
-_ALL = tuple(SCENARIOS)
-Open = Callable[[], contextlib.AbstractContextManager[Bench]]
+Open = Callable[[Path], contextlib.AbstractContextManager[World]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,10 +53,10 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Trials:
-    """How benches are opened and requests are spoiled.
+    """How clusters are opened, and requests spoiled.
 
     Attributes:
-        open: Opens a bench on a bare cluster.
+        open: Opens a new world, in an empty folder.
         rate: The share of requests that is spoiled, from 0 to 1.
         folder: For the files of each seed: what the tool said, as ``SCENARIO.log``, and ``SCENARIO/faults.log``.
     """
@@ -63,42 +65,39 @@ class Trials:
     rate: float
     folder: Path
 
-    def rows(self, seeds: Iterable[int], scenarios: Sequence[str] = _ALL) -> Iterator[Row]:
-        """Run scenarios with each seed; a cluster that a seed does not leave bare is not used again."""
+    def rows(self, pairs: Iterable[tuple[int, str]]) -> Iterator[Row]:
+        """Run a scenario with a seed, for each pair, one after the other; an installation gets a bare cluster."""
         with contextlib.ExitStack() as opened:
-            bench = None
-            for seed in seeds:
-                bench = bench or opened.enter_context(self.open())
-                rows = list[Row]()
-                for name in scenarios:
-                    rows.append(self._row(bench, seed, name))
-                    yield rows[-1]
-                if not all(row.is_converged for row in rows) or scenarios[-1] != "destroy":
+            stack, is_bare = None, False
+            for seed, name in pairs:
+                if stack is None or (name == "install" and not is_bare):
                     opened.close()
-                    bench = None
+                    folder = Path(opened.enter_context(tempfile.TemporaryDirectory()))
+                    stack = Stack(opened.enter_context(self.open(folder)))
+                row = self._row(stack, seed, name)
+                is_bare = name == "destroy" and row.is_converged
+                yield row
 
-    def _row(self, bench: Bench, seed: int, name: str) -> Row:
+    def _row(self, stack: Stack, seed: int, name: str) -> Row:
         try:
-            if name != "install":
-                bench.prepare()
-        except AssertionError as error:
+            stack.prepare(name)
+        except (AssertionError, subprocess.TimeoutExpired) as error:
             return Row(seed=seed, scenario=name, exit="not begun", after=str(error), faults={})
-        audited_so_far = bench.audit_log.stat().st_size if bench.audit_log else 0
+        log = stack.world.audit_log
+        logged_so_far = log.stat().st_size if log else 0
         folder, draws = self.folder / f"seed-{seed}", Draws(f"{seed} {name}", self.rate)
-        with Proxy(credentials(bench.world.kubeconfig), draws, folder / name) as bench.proxy:
+        with Proxy(credentials(stack.world.kubeconfig), draws, folder / name) as stack.proxy:
             start = time.monotonic()
-            outcome = SCENARIOS[name](bench)
+            outcome = SCENARIOS[name](stack)
             seconds = time.monotonic() - start
         (folder / f"{name}.log").write_text(outcome.text)
-        after = bench.left() if name == "destroy" else bench.differences()
-        writes = audited(bench.audit_log, audited_so_far, _AGENT) if bench.audit_log else bench.proxy.writes
         return Row(
             seed=seed,
             scenario=name,
             exit=outcome.exit,
             seconds=seconds,
-            after=after,
-            twice=doubles(writes),
+            after=stack.left(outcome) if name == "destroy" else stack.differences(),
+            twice=doubles(audited(log, logged_so_far, _AGENT) if log else stack.proxy.writes),
             has_traceback="Traceback (most recent call last)" in outcome.text,
-            faults=bench.proxy.spoiled,
+            faults=stack.proxy.spoiled,
         )

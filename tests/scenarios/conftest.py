@@ -7,34 +7,17 @@ import os
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.real.control_plane import given, missing
 from tests.scenarios.on_given import given_cluster
-from tests.scenarios.on_real import Cluster, Lender, RealWorld, own_cluster
-from tests.scenarios.on_sandbox import SandboxWorld
+from tests.scenarios.on_real import Cluster, Lender, own_cluster, real_world
+from tests.scenarios.on_sandbox import SandboxWorld, sandbox_world
 from tests.scenarios.warm import Forge
 from tests.scenarios.world import World, with_spare_nodes
 
 Make = Callable[..., World]
-
-
-@contextlib.contextmanager
-def _sandbox(folder: Path, **fleet: Any) -> Iterator[SandboxWorld]:
-    with contextlib.ExitStack() as ended:
-        made = SandboxWorld(folder, **fleet)
-        ended.callback(made.down)
-        yield made
-
-
-@contextlib.contextmanager
-def _real(lender: Lender, folder: Path, **fleet: Any) -> Iterator[World]:
-    with lender.lend() as cluster, contextlib.ExitStack() as ended:
-        made = RealWorld(folder, cluster, **fleet)
-        ended.callback(made.down)
-        yield made
 
 
 def _cluster(folder: Path) -> contextlib.AbstractContextManager[Cluster]:
@@ -82,7 +65,7 @@ def lender(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lender]:
 @pytest.fixture(scope="session")
 def opening(server: str, lender: Lender) -> Open:
     """Opens worlds, of the sandbox or of a real control plane; of that, one at a time."""
-    return _sandbox if server == "sandbox" else partial(_real, lender)
+    return sandbox_world if server == "sandbox" else partial(real_world, lender)
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +85,7 @@ def new_world(opening: Open, tmp_path: Path) -> Iterator[Make]:
 @pytest.fixture(scope="module")
 def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SandboxWorld]:
     """A sandbox with the default fleet that all tests of a module share."""
-    with _sandbox(tmp_path_factory.mktemp("sandbox")) as made:
+    with sandbox_world(tmp_path_factory.mktemp("sandbox")) as made:
         yield made
 
 
@@ -110,4 +93,4 @@ def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SandboxWorld]:
 def new_sandbox(tmp_path: Path) -> Iterator[Callable[..., SandboxWorld]]:
     """Makes a sandbox, for what only its API server can be made to do."""
     with contextlib.ExitStack() as opened:
-        yield lambda **fleet: opened.enter_context(_sandbox(tmp_path, **fleet))
+        yield lambda **fleet: opened.enter_context(sandbox_world(tmp_path, **fleet))

@@ -109,7 +109,8 @@ class RealWorld(World):
         super().__init__(folder, "real", default_fleet(**fleet))
         kept_logs.remember(folder)
         self._cluster, self._attached = cluster, contextlib.ExitStack()
-        self._audit = AuditLog(cluster.plane.audit_log) if cluster.plane else None
+        self.audit_log = cluster.plane.audit_log if cluster.plane else None
+        self._audit = AuditLog(self.audit_log) if self.audit_log else None
         self.kubeconfig, self.node_flags = cluster.kubeconfig, cluster.node_flags
         document = yaml.safe_load(self.inventory.read_text())
         document["cluster"] = {"kubeconfig": str(cluster.account), "context": "real"}
@@ -190,6 +191,15 @@ class RealWorld(World):
             self.until(lambda: nodes.poll() is not None or b"are registered" in log.read_bytes())
             assert nodes.poll() is None, log.read_text()
             yield
+
+
+@contextlib.contextmanager
+def real_world(lender: Lender, folder: Path, **fleet: Any) -> Iterator[RealWorld]:
+    """Open a world on a cluster that is lent, and end it."""
+    with lender.lend() as cluster, contextlib.ExitStack() as ended:
+        made = RealWorld(folder, cluster, **fleet)
+        ended.callback(made.down)
+        yield made
 
 
 class AuditLog:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -74,3 +76,12 @@ class SandboxWorld(World):
         """Start the sandbox; its state is kept."""
         told = self.cli("sandbox", "up", "--json", "--fleet", str(self.fleet), check=True).document["sandbox"]
         self.kubeconfig, self._pid = Path(told["kubeconfig"]), int(told["pid"])
+
+
+@contextlib.contextmanager
+def sandbox_world(folder: Path, **fleet: Any) -> Iterator[SandboxWorld]:
+    """Open a world, and end it."""
+    with contextlib.ExitStack() as ended:
+        made = SandboxWorld(folder, **fleet)
+        ended.callback(made.down)
+        yield made

@@ -56,10 +56,12 @@ class World(ABC):
     Attributes:
         forge: Runs commands of gpu-provision that begin at once; None for processes from their start.
         node_flags: What simulated nodes that are attached to the cluster are told beside its kubeconfig.
+        audit_log: Of a real API server that tests started.
     """
 
     forge: Forge | None = None
     node_flags: tuple[str, ...] = ()
+    audit_log: Path | None = None
 
     def __init__(self, folder: Path, name: str, fleet: dict[str, Any]) -> None:
         """Write the inventory, pyinfra's script beside it, and the fleet; nothing runs yet.

@@ -5,14 +5,10 @@ from __future__ import annotations
 import contextlib
 import signal
 import subprocess
-import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from tests.faults.proxy import Proxy
-from tests.scenarios.on_real import Lender, RealWorld
-from tests.scenarios.on_sandbox import SandboxWorld
 from tests.scenarios.test_hand_over import Both
 from tests.scenarios.test_operator import NEW, OLD, OPERANDS
 from tests.scenarios.test_removal import _furniture, _has_its_taints, dump
@@ -21,7 +17,9 @@ from tests.scenarios.world import World
 _EXPORTER = ("daemonset", "nvidia-dcgm-exporter", "-n", OPERANDS)
 _FOREIGN_IMAGE = "busybox:1"
 _GPU_NODES = 3
+_ALL_AT_ONCE = {"max_parallel_upgrades": 0, "max_unavailable": "100%"}
 _REPAIR_SECONDS, _END_SECONDS, _LEFT_SECONDS = 150, 30, 60
+_SHOWN = 3
 
 
 class Outcome(NamedTuple):
@@ -31,28 +29,31 @@ class Outcome(NamedTuple):
     text: str
 
 
-class Bench(Both):
-    """A world with the operator's definition in it, and commands whose requests go through the proxy.
+class Stack(Both):
+    """A stack that an inventory declares, on a cluster with the operator's definition.
 
     Attributes:
-        proxy: Through which the tool's requests go.
-        audit_log: Of a real API server; without it, the proxy tells what was created.
+        proxy: Through which requests of the tool go.
         before: What the cluster holds before the first run.
     """
 
     proxy: Proxy
 
-    def __init__(self, world: World, audit_log: Path | None = None) -> None:
-        """Remember what the cluster holds before the first run."""
+    def __init__(self, world: World) -> None:
+        """Remember what the cluster holds."""
         super().__init__(world)
-        self.audit_log = audit_log
+        world.settings(driver={"upgrade_policy": _ALL_AT_ONCE})
         for options in ("--operator", "--destroy"):
             world.give_rights(options)
         world.until(self._is_settled)
         self.before = dump(world)
 
-    def prepare(self) -> None:
-        """Bring the cluster to what the inventory declares, without the proxy; AssertionError if that fails."""
+    def prepare(self, scenario: str) -> None:
+        """Bring the cluster, without the proxy, to where a scenario begins; AssertionError if that fails."""
+        if scenario in {"install", "upgrade"}:
+            self.world.settings(driver={"version": OLD})
+        if scenario == "install":
+            return
         if self.world.json("gpustacks")["items"]:
             self.release()
         self.world.until(lambda: self.world.apply("--cluster-only").code == 0)
@@ -79,51 +80,51 @@ class Bench(Both):
         if plan.code == 0:
             return ""
         lines = (plan.out or plan.err).strip().splitlines()
-        return f"exit {plan.code}: {lines[-1] if plan.out else lines[0]}"
+        return (lines[-1] if plan.out else lines[0]).removesuffix(" Nothing was changed.")
 
-    def left(self) -> str:
-        """Say what is not as it was before the first run, once the garbage collector has had its time; or nothing."""
-        with contextlib.suppress(AssertionError):  # what differs is told below
-            self.world.until(lambda: dump(self.world) == self.before, seconds=_LEFT_SECONDS)
+    def left(self, outcome: Outcome) -> str:
+        """Say what is not as it was before the first run, once controllers have had their time; empty if all is."""
+        if outcome.exit == "0":
+            with contextlib.suppress(AssertionError):  # what differs is told below
+                self.world.until(lambda: dump(self.world) == self.before, seconds=_LEFT_SECONDS)
         now = dump(self.world)
         changed = {name for name in now.keys() | self.before.keys() if now.get(name) != self.before.get(name)}
-        return f"{len(changed)} differ: {', '.join(sorted(changed)[:3])}" if changed else ""
+        return f"{len(changed)} differ: {', '.join(sorted(changed)[:_SHOWN])}" if changed else ""
 
 
-def install(bench: Bench) -> Outcome:
-    """Bring the stack up on a bare cluster, with an old driver."""
-    policy = {"max_parallel_upgrades": 0, "max_unavailable": "100%"}
-    bench.world.settings(driver={"version": OLD, "upgrade_policy": policy})
-    return bench.run("apply", "-y")
+def install(stack: Stack) -> Outcome:
+    """Bring the stack up on a bare cluster."""
+    return stack.run("apply", "-y")
 
 
-def upgrade(bench: Bench) -> Outcome:
+def upgrade(stack: Stack) -> Outcome:
     """Roll another version of the driver out."""
-    bench.world.settings(driver={"version": NEW})
-    return bench.run("apply", "-y")
+    stack.world.settings(driver={"version": NEW})
+    return stack.run("apply", "-y")
 
 
-def repair(bench: Bench) -> Outcome:
+def repair(stack: Stack) -> Outcome:
     """Have a controller take the stack over, bring back an operand that is deleted, and undo an edit of it."""
-    stack = bench.world.cli("operator", "stack", "-i", str(bench.world.inventory), check=True).out
-    bench.world.submit(stack, "gpu-provision")
-    run = bench.controller("--kubeconfig", str(bench.proxy.kubeconfig(bench.world.kubeconfig)))
+    resource = stack.world.cli("operator", "stack", "-i", str(stack.world.inventory), check=True).out
+    stack.world.submit(resource, "gpu-provision")
+    stack.log.unlink(missing_ok=True)
+    run = stack.controller("--kubeconfig", str(stack.proxy.kubeconfig(stack.world.kubeconfig)))
     try:
-        _break_what_it_repairs(bench, run)
+        _break_what_it_repairs(stack, run)
         run.send_signal(signal.SIGTERM)
-        return Outcome(str(run.wait(_END_SECONDS)), bench.log.read_text())
+        return Outcome(str(run.wait(_END_SECONDS)), stack.log.read_text())
     except AssertionError:
-        return Outcome("not repaired", bench.log.read_text())
+        return Outcome("not repaired", stack.log.read_text())
     except subprocess.TimeoutExpired:
-        return Outcome(f"none in {_END_SECONDS} s", bench.log.read_text())
+        return Outcome(f"none in {_END_SECONDS} s", stack.log.read_text())
     finally:
         run.kill()
         run.wait()
 
 
-def _break_what_it_repairs(bench: Bench, run: subprocess.Popen[str]) -> None:
+def _break_what_it_repairs(stack: Stack, run: subprocess.Popen[str]) -> None:
     """Break an operand twice, and wait each time until the controller has repaired it, or has ended."""
-    world = bench.world
+    world = stack.world
 
     def until(condition: Callable[[], object]) -> None:
         world.until(lambda: run.poll() is not None or condition(), seconds=_REPAIR_SECONDS)
@@ -132,7 +133,7 @@ def _break_what_it_repairs(bench: Bench, run: subprocess.Popen[str]) -> None:
         exporter = world.json(*_EXPORTER) if world.api.exists(*_EXPORTER) else {}
         is_ready = exporter.get("status", {}).get("numberReady") == _GPU_NODES
         is_own = is_ready and _FOREIGN_IMAGE not in str(exporter["spec"])
-        return is_own and bench.condition("Ready", bench.name)["status"] == "True"
+        return is_own and stack.condition("Ready", stack.name)["status"] == "True"
 
     until(is_whole)
     world.api.delete(*_EXPORTER)
@@ -142,32 +143,14 @@ def _break_what_it_repairs(bench: Bench, run: subprocess.Popen[str]) -> None:
         until(is_whole)
 
 
-def destroy(bench: Bench) -> Outcome:
+def destroy(stack: Stack) -> Outcome:
     """Take the stack off the cluster."""
-    return bench.run("destroy", "-y", "--crds")
+    return stack.run("destroy", "-y", "--crds")
 
 
-SCENARIOS: Mapping[str, Callable[[Bench], Outcome]] = {
+SCENARIOS: Mapping[str, Callable[[Stack], Outcome]] = {
     "install": install,
     "upgrade": upgrade,
     "repair": repair,
     "destroy": destroy,
 }
-
-
-@contextlib.contextmanager
-def on_sandbox() -> Iterator[Bench]:
-    """Open a bench on a sandbox."""
-    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as ended:
-        world = SandboxWorld(Path(folder))
-        ended.callback(world.down)
-        yield Bench(world)
-
-
-@contextlib.contextmanager
-def on_real(lender: Lender) -> Iterator[Bench]:
-    """Open a bench on a real control plane."""
-    with tempfile.TemporaryDirectory() as folder, lender.lend() as cluster, contextlib.ExitStack() as ended:
-        world = RealWorld(Path(folder), cluster)
-        ended.callback(world.down)
-        yield Bench(world, cluster.plane.audit_log if cluster.plane else None)

@@ -1,0 +1,26 @@
+"""An API server that spoils a fifth of its answers: every run comes to its end at first try, as if nothing had been.
+
+`make faults` runs as many seeds as one likes, and writes the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import product
+from pathlib import Path
+
+from tests.faults.scenarios import SCENARIOS
+from tests.faults.table import table
+from tests.faults.trials import Trials
+
+RATE = 0.2
+PAIRS = {
+    "sandbox": [(1, "install"), (2, "upgrade"), (3, "destroy")],
+    "real": [*product((1, 2, 3), SCENARIOS)],
+}
+
+
+def test_runs_converge_on_a_server_that_answers_badly(server: str, opening: Callable, tmp_path: Path) -> None:
+    """On the sandbox each seed has a scenario, for the time it takes; on a real control plane it has all of them."""
+    rows = list(Trials(opening, RATE, tmp_path).rows(PAIRS[server]))
+    assert all(row.is_converged for row in rows), table(rows)
