@@ -1,0 +1,258 @@
+"""Mutations of what others write, and the loop that feeds them to a reader.
+
+``GPU_PROVISION_FUZZ`` is the number of inputs of each test (300), ``GPU_PROVISION_FUZZ_SEED`` the seed (15). The
+default seed is fixed, so that a failure in CI can be repeated; a failure prints the seed and the number of each input.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from random import Random
+from typing import Any, TypeVar
+
+import pytest
+
+COUNT = int(os.environ.get("GPU_PROVISION_FUZZ", "300"))
+SEED = os.environ.get("GPU_PROVISION_FUZZ_SEED", "15")
+
+Input = TypeVar("Input")
+
+_SHOWN = 600  # characters of an input that made a reader fail
+_PLACES = 20
+
+WORDS = (
+    *(
+        "",
+        " ",
+        "-",
+        "]",
+        "[",
+        "[end]",
+        "\t",
+        "\r",
+        "\x00",
+        "\x0b",
+        "\x1b[2J",
+        "\x85",
+        "\u2028",
+        "a\x1cb",
+        "a b",
+        "=",
+        "==",
+        ":",
+    ),
+    *("0", "-1", "+1", "00", "1.5", "1e999", "nan", "0x", "0x10de", "1_0", "9" * 19, "9" * 5000, "٣", "²", "Ⅷ", "²Mi"),
+    *(
+        "/",
+        "//",
+        "../..",
+        "~",
+        "$(id)",
+        "${x",
+        "%s",
+        "\\n",
+        "'",
+        '"',
+        "x" * 70_000,
+        "\N{ZERO WIDTH SPACE}",
+        "é",
+        "\ufffd",
+    ),
+    *("true", "null", "None", "{}", "[]", "*", "!", "#", "(", "[a-", "a{9999999999}", "(?P<x"),
+)
+"""Words that readers of lines stumble over."""
+
+VALUES: tuple[Any, ...] = (
+    *(None, True, False, 0, -1, 1, 2**31, 2**63, 10**400, -0.0, 1.5, 1e308),
+    *(
+        "",
+        " ",
+        "x",
+        "x\n",
+        "0",
+        "²",
+        "9" * 5000,
+        "\x00",
+        "\x1b[2J",
+        "é" * 300,
+        "x" * 70_000,
+        "../..",
+        "2026-01-01",
+        "\ud800",
+    ),
+    *([], {}, [None], [[]], [{}], [""], {"": None}, {"x": {}}, {"name": 1}, [1, "x", None]),
+)
+"""Values that readers of documents stumble over; a lone surrogate is what JSON and YAML escapes can hold."""
+
+
+def hold(make: Callable[[Random], Input], read: Callable[[Input], object], *allowed: type[Exception]) -> None:
+    """Feed inputs to a reader; fail with each place that raises anything but what is allowed, and one input of each."""
+    found: dict[str, str] = {}
+    began = time.monotonic()
+    failures = 0
+    for number in range(COUNT):
+        given = make(Random(f"{SEED}/{number}"))  # noqa: S311 - nothing secret
+        try:
+            read(copy.deepcopy(given))
+        except allowed:
+            continue
+        except Exception as error:  # noqa: BLE001 - what a test is after
+            failures += 1
+            found.setdefault(_place(error), f"{str(error)[:_SHOWN]}\n    input {number}: {str(given)[:_SHOWN]!r}")
+    told = f"{COUNT} inputs of seed {SEED}, {failures} exceptions, {time.monotonic() - began:.1f} s"
+    print(told)  # noqa: T201 - shown by pytest -s, and with a failure
+    if found:
+        lines = [f"{place}\n    {given}" for place, given in [*found.items()][:_PLACES]]
+        again = f"GPU_PROVISION_FUZZ_SEED={SEED} GPU_PROVISION_FUZZ={COUNT} repeats it"
+        pytest.fail("\n".join([told, again, *lines]), pytrace=False)
+
+
+def _place(error: Exception) -> str:
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{frame.filename}:{frame.lineno} {type(error).__name__}"
+
+
+def mutated_text(dice: Random, text: str) -> str:
+    """Return a text with one to four mutations of its lines, words, or bytes; invalid UTF-8 is dropped or replaced."""
+    for _ in range(dice.randint(1, 4)):
+        text = dice.choice(_OF_TEXT)(dice, text)
+    return text
+
+
+def mutated_lines(dice: Random, text: str) -> list[str]:
+    """Return the lines of a mutated text, split where pipes of processes are split: at newlines alone."""
+    return mutated_text(dice, text).removesuffix("\n").split("\n")
+
+
+def mutated_value(dice: Random, document: Any) -> Any:
+    """Return a copy of a JSON document with one to three values replaced, removed, renamed, doubled or moved."""
+    document = copy.deepcopy(document)
+    for _ in range(dice.randint(1, 3)):
+        places = [*_places(document)]
+        if not places:
+            return dice.choice(VALUES)
+        parent, key = dice.choice(places)
+        dice.choice(_OF_VALUES)(dice, parent, key, places)
+    return document
+
+
+def _places(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield the container and the key of every value below one."""
+    match value:
+        case dict():
+            pairs: Sequence[tuple[Any, Any]] = [*value.items()]
+        case list():
+            pairs = [*enumerate(value)]
+        case _:
+            return
+    for key, each in pairs:
+        yield value, key
+        yield from _places(each)
+
+
+def _truncate(dice: Random, text: str) -> str:
+    return text[: dice.randint(0, len(text))]
+
+
+def _drop(dice: Random, text: str) -> str:
+    return _of_lines(text, lambda lines: lines.pop(dice.randrange(len(lines))))
+
+
+def _double(dice: Random, text: str) -> str:
+    return _of_lines(text, lambda lines: lines.insert(dice.randrange(len(lines) + 1), dice.choice(lines)))
+
+
+def _shuffle(dice: Random, text: str) -> str:
+    return _of_lines(text, dice.shuffle)
+
+
+def _join(dice: Random, text: str) -> str:
+    at = dice.choice([index for index, each in enumerate(text) if each == "\n"] or [0])
+    return text[:at] + text[at + 1 :]
+
+
+def _replace_word(dice: Random, text: str) -> str:
+    return _of_word(dice, text, lambda words: words.__setitem__(dice.randrange(len(words)), dice.choice(WORDS)))
+
+
+def _remove_words(dice: Random, text: str) -> str:
+    return _of_word(dice, text, lambda words: words.__delitem__(slice(dice.randint(0, len(words)), None)))
+
+
+def _insert_word(dice: Random, text: str) -> str:
+    return _of_word(dice, text, lambda words: words.insert(dice.randint(0, len(words)), dice.choice(WORDS)))
+
+
+def _damage_bytes(dice: Random, text: str) -> str:
+    data = bytearray(text.encode(errors="replace"))
+    for _ in range(dice.randint(1, 20)):
+        at = dice.randint(0, len(data))
+        data[at : at + dice.randint(0, 3)] = dice.randbytes(dice.randint(0, 3))
+    return data.decode(errors=dice.choice(["ignore", "replace"]))  # as iconv on hosts does, and connectors
+
+
+def _replace_all(dice: Random, text: str) -> str:
+    return dice.choice(["", "\n", dice.choice(WORDS), dice.randbytes(min(len(text), 4000)).decode(errors="replace")])
+
+
+_OF_TEXT = (
+    *(_truncate, _drop, _double, _shuffle, _join, _replace_word, _replace_word, _remove_words, _remove_words),
+    *(_insert_word, _damage_bytes, _damage_bytes, _replace_all),
+)
+
+
+def _of_lines(text: str, change: Callable[[list[str]], object]) -> str:
+    lines = text.split("\n")
+    change(lines)
+    return "\n".join(lines)
+
+
+def _of_word(dice: Random, text: str, change: Callable[[list[str]], object]) -> str:
+    lines = text.split("\n")
+    at = dice.randrange(len(lines))
+    words = lines[at].split(" ")
+    change(words)
+    lines[at] = " ".join(words)
+    return "\n".join(lines)
+
+
+def _put(dice: Random, parent: Any, key: Any, _places: Any) -> None:
+    parent[key] = copy.deepcopy(dice.choice(VALUES))
+
+
+def _remove(_dice: Random, parent: Any, key: Any, _places: Any) -> None:
+    del parent[key]
+
+
+def _rename(dice: Random, parent: Any, key: Any, _places: Any) -> None:
+    value = parent.pop(key)
+    if isinstance(parent, dict):
+        parent[dice.choice(WORDS)] = value
+
+
+def _repeat(dice: Random, parent: Any, key: Any, _places: Any) -> None:
+    value = copy.deepcopy(parent[key])
+    if isinstance(parent, list):
+        parent.insert(key, value)
+    else:
+        parent[dice.choice(WORDS)] = value
+
+
+def _wrap(dice: Random, parent: Any, key: Any, _places: Any) -> None:
+    parent[key] = dice.choice([[parent[key]], {"x": parent[key]}, str(parent[key])])
+
+
+def _move(dice: Random, parent: Any, key: Any, places: Sequence[tuple[Any, Any]]) -> None:
+    other, name = dice.choice(places)
+    parent[key] = copy.deepcopy(other[name])
+
+
+def _damage_text(dice: Random, parent: Any, key: Any, _places: Any) -> None:
+    parent[key] = mutated_text(dice, parent[key]) if isinstance(parent[key], str) else dice.choice(VALUES)
+
+
+_OF_VALUES = (_put, _put, _put, _remove, _rename, _repeat, _wrap, _move, _damage_text)
