@@ -114,7 +114,7 @@ def _distribution(said: Said, processes: list[str]) -> str:
     by_process = next((_OWNERS[name] for name in processes if name in _OWNERS), "")
     if by_process:
         return by_process
-    marks = [line.split()[0] for line in said.all("mark")]
+    marks = [line.partition(" ")[0] for line in said.all("mark")]
     if KUBEADM in marks and "kubelet" in processes:
         return KUBEADM
     unknown = OTHER if processes or said.has("kubelet") else ""
