@@ -117,7 +117,9 @@ def test_plan_file_of_another_shape_is_told_with_the_place(document: dict[str, A
 
 
 @pytest.mark.parametrize(
-    "text", ["[" * 100_000, '{"format": "\\ud800"}', '{"version": ' + "9" * 5000 + "}", "\xff\x00"]
+    "text",
+    ["[" * 100_000, '{"format": "\\ud800"}', f'{{"version": {"9" * 5000}}}', "\xff\x00"],
+    ids=["nested", "surrogate", "endless", "binary"],
 )
 def test_plan_file_that_json_cannot_hold(tmp_path: Path, text: str) -> None:
     """Nested without end, half a character, a number without end."""
