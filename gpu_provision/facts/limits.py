@@ -57,7 +57,7 @@ _PRINTED = "; ".join(rf"s/^{printed} +([^ ]+) +([^ ]+).*/{name} \1 \2/p" for nam
 SCRIPT = rf"""
 for process in /proc/[0-9]*; do
   read -r name <"$process/comm" || continue
-  case $name in containerd | crio | dockerd) ;; *) continue ;; esac
+  case $name in containerd | crio | dockerd) by_root "$process" || continue ;; *) continue ;; esac
   unit=$(sed -nE 's/^.*\/([^/]*\.service)(\/.*)?$/\1/p' "$process/cgroup" | head -n 1)
   sed -nE '{_PRINTED}' "$process/limits" | sed "s/^/limit ${{process##*/}} $name ${{unit:--}} /"
 done

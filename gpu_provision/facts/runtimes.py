@@ -105,7 +105,10 @@ value() {{  # value SHORT LONG: of an option on the command line that is on stan
 for process in /proc/[0-9]*; do
   read -r name <"$process/comm" || continue
   case $name in containerd | crio | dockerd) ;; *) continue ;; esac
-  program=$(readlink "$process/exe")
+  by_root "$process" || continue
+  # The program is run: the path of one in a container would be another file here.
+  program=
+  [ "$(readlink "$process/ns/mnt")" = "$(readlink /proc/self/ns/mnt)" ] && program=$(readlink "$process/exe")
   program=${{program% (deleted)}}
   config=$(value -c --config <"$process/cmdline")
   socket=$(value -a --address <"$process/cmdline")

@@ -35,6 +35,10 @@ def _parted(line: str) -> tuple[str, str]:
     return word, rest
 
 
+BY_ROOT = r"""by_root() { grep -qs '^Uid:[[:space:]]*0[[:space:]]' "$1/status"; }"""
+"""Shell function: whether root started a process, such as ``/proc/41``. Any user can give a process any name."""
+
+
 def number(text: str) -> int | None:
     """Return a whole number; None for any other text, and for one of more digits than 64 bits have."""
     return int(text) if re.fullmatch(r"[0-9]{1,18}", text) else None
