@@ -35,7 +35,7 @@ CODES: dict[str, str] = {
     NO_PLACE_FOR_REPORT: "The page of a run cannot be written where it is to go",
     NO_LOCAL_RECORD: "A run is not on record on this machine, so there can be no page about it",
     DAMAGED_LOCAL_RECORD: "The local record of a run cannot be read",
-    NO_PLAN: "A file is no plan, or was edited, or is not complete",
+    NO_PLAN: "A file is no plan, is not complete, was changed, or does not fit the schema of plan files",
     OTHER_FORMAT: "A plan file is of another version than this tool knows",
     OTHER_CLUSTER: "A plan was made for another cluster",
     OTHER_INVENTORY: "A plan was made from another inventory, or from what the inventory was before",

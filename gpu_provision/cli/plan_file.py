@@ -18,6 +18,7 @@ from gpu_provision.model.findings import Finding, RunFailed, UsageError
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Plan
 from gpu_provision.report import plan_file
+from gpu_provision.report.values import shown
 
 _TOLD = 20  # lines of what has moved; a fleet that has moved altogether would be thousands
 
@@ -141,7 +142,8 @@ def promised(path: Path) -> Promise:
     """Return the plan of a file. Raises RunFailed if it is none, or damaged, or of another version."""
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        json.dumps(document, ensure_ascii=False).encode()  # what cannot be written could not be reported, either
+    except (OSError, ValueError, RecursionError) as error:
         raise _damaged(path, getattr(error, "strerror", None) or str(error)) from error
     if not isinstance(document, dict) or document.get("format") != plan_file.FORMAT:
         raise _damaged(path, f'it has no "format": "{plan_file.FORMAT}"')
@@ -150,14 +152,17 @@ def promised(path: Path) -> Promise:
             Finding(
                 code=codes.OTHER_FORMAT,
                 where=str(path),
-                what=f"the plan is of version {document.get('version')} of plan files, and this tool knows "
+                what=f"the plan is of version {shown(document.get('version'))} of plan files, and this tool knows "
                 f"{plan_file.VERSION}",
-                evidence=f"made by gpu-provision {document.get('tool', 'of an unknown version')}",
+                evidence=f"made by gpu-provision {shown(document.get('tool', 'of an unknown version'))}",
                 fix="make the plan with the same gpu-provision that applies it",
             )
         )
     if document.get("seal") != plan_file.seal(document):
-        raise _damaged(path, "its seal does not fit its content: it was edited, or is not complete")
+        raise _damaged(path, "its seal does not fit its content: it was changed, or is not complete")
+    misfit = plan_file.misfit(document)
+    if misfit:
+        raise _damaged(path, f"it does not fit the schema of plan files at {misfit}")
     return Promise(path, document)
 
 

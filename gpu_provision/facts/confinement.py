@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gpu_provision.facts.section import Said, Section
+from gpu_provision.facts.section import Said, Section, number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,9 +37,8 @@ _SELINUX = {"1": "enforcing", "0": "permissive"}
 def read(said: Said) -> Confinement:
     """Read the section."""
     configured = said.first("configured")
-    version = said.first("cgroup")
     return Confinement(
-        cgroup=int(version) if version.isdecimal() else 0,
+        cgroup=number(said.first("cgroup")) or 0,
         selinux=_SELINUX.get(said.first("selinux"), "disabled" if configured else ""),
         selinux_configured=configured,
         apparmor=said.first("apparmor") == "Y",

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from gpu_provision.facts.modules import own_file
-from gpu_provision.facts.section import Said, Section
+from gpu_provision.facts.section import Said, Section, number
 
 OWN_FILE = "/etc/tmpfiles.d/90-gpu-provision-hugepages.conf"
 POOLS = "/sys/kernel/mm/hugepages"
@@ -74,20 +75,32 @@ def size_of(kilobytes_of_page: int) -> str:
 
 def read(said: Said) -> Hugepages:
     """Read the section."""
-    pages = (line.split() for line in said.all("pages"))
-    memory = said.first("memory")
     return Hugepages(
-        pages={size_of(int(size.removesuffix("kB"))): int(count) for size, count in pages},
+        pages=dict(_pools(said.all("pages"))),
         own_file=own_file(said.all("own")),
-        attempts=dict(_attempt(line) for line in said.all("attempt") if line.strip()),
-        memory=int(memory) * 1024 if memory.isdecimal() else 0,
+        attempts=dict(_attempts(said.all("attempt"))),
+        memory=(number(said.first("memory")) or 0) * 1024,
         unaware=tuple(said.all("unaware")),
     )
 
 
-def _attempt(line: str) -> tuple[str, tuple[int, int]]:
-    size, wanted, got = line.split()
-    return size, (int(wanted), int(got))
+def _pools(lines: Iterable[str]) -> Iterator[tuple[str, int]]:
+    """Read ``2048kB 512``."""
+    for line in lines:
+        size, _, count = line.partition("kB ")
+        kib, pages = number(size), number(count.strip())
+        if kib and pages is not None:
+            yield size_of(kib), pages
+
+
+def _attempts(lines: Iterable[str]) -> Iterator[tuple[str, tuple[int, int]]]:
+    """Read ``1Gi 16 3``: pages of this size that were wanted, and those that there were."""
+    for line in lines:
+        match line.split():
+            case [size, wanted, got] if re.fullmatch(r"[0-9]+[GMK]i", size):
+                counts = number(wanted), number(got)
+                if counts[0] is not None and counts[1] is not None:
+                    yield size, (counts[0], counts[1])
 
 
 SECTION = Section("hugepages", SCRIPT, read)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gpu_provision.facts.section import Said, Section
+from gpu_provision.facts.section import Said, Section, number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,8 +41,7 @@ def read(said: Said) -> Kernel:
 
 
 def _bytes(text: str) -> int:
-    digits = text.removesuffix("k")
-    return int(digits) * (1024 if text.endswith("k") else 1) if digits.isdecimal() else 0
+    return (number(text.removesuffix("k")) or 0) * (1024 if text.endswith("k") else 1)
 
 
 SECTION = Section("kernel", SCRIPT, read)

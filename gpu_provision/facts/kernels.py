@@ -152,7 +152,7 @@ def _release(text: str, installed: list[str]) -> str:
 
 def version_key(release: str) -> tuple[tuple[int, int, str], ...]:
     """Return a key that sorts kernel releases as package managers do: numbers by value, words before numbers."""
-    parts = re.findall(r"\d+|[A-Za-z]+", release)
+    parts = re.findall(r"[0-9]{1,18}|[A-Za-z]+", release)
     return tuple((1, int(part), "") if part.isdecimal() else (0, 0, part) for part in parts)
 
 

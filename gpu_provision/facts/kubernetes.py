@@ -56,6 +56,7 @@ for process in /proc/[0-9]*; do
   read -r name <"$process/comm" || continue
   case $name in
     kubelet | kubelite | k0s | k3s | k3s-server | k3s-agent | rke2 | rke2-server | rke2-agent)
+      by_root "$process" || continue
       echo "process $name"
       flags <"$process/cmdline" | sed "s/^/flag $name /" ;;
   esac
@@ -65,7 +66,8 @@ for file in /var/lib/kubelet/kubeadm-flags.env /etc/default/kubelet /etc/sysconf
   [ -r "$file" ] && tr ' "' '\n\n' <"$file" | flags | sed 's/^/flag file /'
 done
 root=$(for process in /proc/[0-9]*; do
-  read -r name <"$process/comm" && [ "$name" = kubelet ] && flags <"$process/cmdline" | sed -n 's/^--config=//p'
+  read -r name <"$process/comm" && [ "$name" = kubelet ] && by_root "$process" &&
+    flags <"$process/cmdline" | sed -n 's/^--config=//p'
 done | head -n 1)
 for file in "$root" /var/lib/kubelet/config.yaml; do
   [ -r "$file" ] && {{ echo "configured $file"; grep -E '^({_KEYS}):' "$file" | sed 's/^/setting /'; break; }}
@@ -114,7 +116,7 @@ def _distribution(said: Said, processes: list[str]) -> str:
     by_process = next((_OWNERS[name] for name in processes if name in _OWNERS), "")
     if by_process:
         return by_process
-    marks = [line.split()[0] for line in said.all("mark")]
+    marks = [line.partition(" ")[0] for line in said.all("mark")]
     if KUBEADM in marks and "kubelet" in processes:
         return KUBEADM
     unknown = OTHER if processes or said.has("kubelet") else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from gpu_provision.facts.section import Said, Section
+from gpu_provision.facts.section import Said, Section, number
 
 DROP_IN = "90-gpu-provision-limits.conf"
 DROP_INS = "/etc/systemd/system"
@@ -57,7 +57,7 @@ _PRINTED = "; ".join(rf"s/^{printed} +([^ ]+) +([^ ]+).*/{name} \1 \2/p" for nam
 SCRIPT = rf"""
 for process in /proc/[0-9]*; do
   read -r name <"$process/comm" || continue
-  case $name in containerd | crio | dockerd) ;; *) continue ;; esac
+  case $name in containerd | crio | dockerd) by_root "$process" || continue ;; *) continue ;; esac
   unit=$(sed -nE 's/^.*\/([^/]*\.service)(\/.*)?$/\1/p' "$process/cgroup" | head -n 1)
   sed -nE '{_PRINTED}' "$process/limits" | sed "s/^/limit ${{process##*/}} $name ${{unit:--}} /"
 done
@@ -80,9 +80,10 @@ def read(said: Said) -> Limits:
 def _runtimes(lines: list[str]) -> list[Limited]:
     found: dict[int, Limited] = {}
     for line in lines:
-        pid, name, unit, limit, soft, hard = line.split()
-        known = found.get(int(pid), Limited(int(pid), name, unit.strip("-"), {}))
-        found[int(pid)] = Limited(known.pid, known.name, known.unit, {**known.limits, limit: (soft, hard)})
+        match line.split():
+            case [word, name, unit, limit, soft, hard] if (pid := number(word)) and limit in NAMES:
+                known = found.get(pid, Limited(pid, name, unit.strip("-"), {}))
+                found[pid] = Limited(known.pid, known.name, known.unit, {**known.limits, limit: (soft, hard)})
     return list(found.values())
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from gpu_provision.facts.section import Said, Section
+from gpu_provision.facts.section import Said, Section, number
 
 OWN_FILE = "/etc/modules-load.d/gpu-provision.conf"
 
@@ -59,7 +59,7 @@ def canonical(module: str) -> str:
 def read(said: Said) -> Modules:
     """Read the section."""
     return Modules(
-        loaded=dict(_loaded(line) for line in said.all("loaded") if line.strip()),
+        loaded=dict(_loaded(said.all("loaded"))),
         built_in=frozenset(map(_module_of, said.all("builtin"))),
         available=frozenset(map(_module_of, said.all("available"))),
         at_boot=frozenset(canonical(line) for line in said.all("boot") if _is_content(line)),
@@ -77,11 +77,13 @@ def _is_content(line: str) -> bool:
     return bool(line.strip()) and line.strip()[0] not in "#;"
 
 
-def _loaded(line: str) -> tuple[str, int]:
-    """Read a line of /proc/modules: name, size, users ("-" if the kernel cannot unload), ..."""
-    name, *rest = line.split()
-    users = rest[1] if len(rest) > 1 else "-"
-    return canonical(name), int(users) if users.isdecimal() else UNKNOWN_USERS
+def _loaded(lines: Iterable[str]) -> Iterator[tuple[str, int]]:
+    """Read lines of /proc/modules: name, size, users ("-" if the kernel cannot unload), ..."""
+    for line in lines:
+        match line.split():
+            case [name, size, users, *_] if number(size) is not None:
+                count = number(users)
+                yield canonical(name), UNKNOWN_USERS if count is None else count
 
 
 def _module_of(path: str) -> str:

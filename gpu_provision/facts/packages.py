@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -91,7 +91,7 @@ def read(said: Said) -> Packages:
     """Read the section."""
     return Packages(
         manager=said.first("manager"),
-        installed=tuple(_package(line) for line in said.all("package")),
+        installed=tuple(_packages(said.all("package"))),
         locks=(
             *said.all("lock"),
             *(name for line in said.all("exclude") for name in re.split(r"[\s,]+", line) if name),
@@ -101,10 +101,12 @@ def read(said: Said) -> Packages:
     )
 
 
-def _package(line: str) -> Package:
+def _packages(lines: Iterable[str]) -> Iterator[Package]:
     """Read ``h linux-image-generic 5.15.0.122.122``: h for a package on hold."""
-    status, name, version = [*line.split(), "", ""][:3]
-    return Package(name, version, held=status == "h")
+    for line in lines:
+        match line.split():
+            case [status, name, version]:
+                yield Package(name, version, held=status == "h")
 
 
 def _unattended(said: Said) -> Iterable[str]:
@@ -125,7 +127,7 @@ def _unattended(said: Said) -> Iterable[str]:
 
 
 def _has_unattended_upgrades(said: Said) -> bool:
-    return any(_package(line).name == "unattended-upgrades" for line in said.all("package"))
+    return any(package.name == "unattended-upgrades" for package in _packages(said.all("package")))
 
 
 def _values(lines: Iterable[str], key: str) -> Iterable[str]:

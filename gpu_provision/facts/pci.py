@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from gpu_provision.facts.gpu_models import PciModel, model_of
@@ -69,13 +71,17 @@ class Pci:
         return tuple(each for each in self.devices if each.vendor == vendor and each.pci_class in classes)
 
 
+_DEVICE = re.compile(
+    r"(?P<address>\S+) 0x(?P<vendor>[0-9a-f]{4}) 0x(?P<device>[0-9a-f]{4}) 0x(?P<class>[0-9a-f]{4})[0-9a-f]{2}"
+    r"(?: (?P<driver>\S*))?\s*"
+)
+
 SCRIPT = r"""
 for device in /sys/bus/pci/devices/*; do
   read -r vendor <"$device/vendor" || continue
   case $vendor in 0x10de | 0x15b3) ;; *) continue ;; esac
   driver=$(readlink "$device/driver")
-  read -r id <"$device/device"
-  read -r class <"$device/class"
+  read -r id <"$device/device" && read -r class <"$device/class" || continue
   echo "device ${device##*/} $vendor $id $class ${driver##*/}"
 done
 """
@@ -83,14 +89,15 @@ done
 
 def read(said: Said) -> Pci:
     """Read the section."""
-    return Pci(tuple(_device(line) for line in said.all("device")))
+    return Pci(tuple(_devices(said.all("device"))))
 
 
-def _device(line: str) -> PciDevice:
+def _devices(lines: Iterable[str]) -> Iterator[PciDevice]:
     """Read ``0000:17:00.0 0x10de 0x2330 0x030200 nvidia``; the driver may be missing."""
-    address, *ids = line.split()
-    vendor, device, pci_class = (each.removeprefix("0x") for each in ids[:3])
-    return PciDevice(address, device, pci_class[:4], "".join(ids[3:]), vendor)
+    for line in lines:
+        found = _DEVICE.fullmatch(line)
+        if found:
+            yield PciDevice(found["address"], found["device"], found["class"], found["driver"] or "", found["vendor"])
 
 
 SECTION = Section("pci", SCRIPT, read)

@@ -35,7 +35,7 @@ from gpu_provision.facts import (
 from gpu_provision.facts.clock import Clock, clock_of
 from gpu_provision.facts.plain import plain
 from gpu_provision.facts.runtimes import DOCKER, ContainerRuntime
-from gpu_provision.facts.section import Said, Section
+from gpu_provision.facts.section import BY_ROOT, Said, Section
 
 SECTIONS: tuple[Section[Any], ...] = (
     system.SECTION,
@@ -131,20 +131,21 @@ def _same(socket: str, other: str) -> bool:
 
 
 # `bounded` is for programs that answer at once or hang, `patient` for those that may take their time.
-_PRELUDE = r"""
+_PRELUDE = rf"""
+{BY_ROOT}
 PATH=$PATH:/usr/local/sbin:/usr/local/bin:/usr/sbin:/sbin
 LC_ALL=C
 export PATH LC_ALL
 exec </dev/null
 bounded=
 patient=
-timeout 5 true 2>/dev/null && { bounded='timeout 5'; patient='timeout 20'; }
+timeout 5 true 2>/dev/null && {{ bounded='timeout 5'; patient='timeout 20'; }}
 kernel=$(uname -r)
 stock=/lib/modules/$kernel
-show() {
+show() {{
   word=$1; shift
-  for file in "$@"; do [ -f "$file" ] && [ -r "$file" ] && { sed "s/^/$word /" "$file"; echo; }; done
-}
+  for file in "$@"; do [ -f "$file" ] && [ -r "$file" ] && {{ sed "s/^/$word /" "$file"; echo; }}; done
+}}
 """
 
 # A comment in Latin-1 in somebody's file would make whole lines unreadable, or the host: what is no UTF-8 goes.

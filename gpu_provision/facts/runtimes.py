@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from gpu_provision.facts.places import DISTRIBUTIONS
-from gpu_provision.facts.section import Said, Section
+from gpu_provision.facts.section import Said, Section, number
 
 CONTAINERD = "containerd"
 CRIO = "cri-o"
@@ -55,7 +55,7 @@ class ContainerRuntime:
     @property
     def branch(self) -> tuple[int, int]:
         """Major and minor version; (0, 0) if unknown."""
-        found = re.match(r"v?(\d+)\.(\d+)", self.version)
+        found = re.match(r"v?([0-9]{1,9})\.([0-9]{1,9})", self.version)
         return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
@@ -105,7 +105,10 @@ value() {{  # value SHORT LONG: of an option on the command line that is on stan
 for process in /proc/[0-9]*; do
   read -r name <"$process/comm" || continue
   case $name in containerd | crio | dockerd) ;; *) continue ;; esac
-  program=$(readlink "$process/exe")
+  by_root "$process" || continue
+  # The program is run: the path of one in a container would be another file here.
+  program=
+  [ "$(readlink "$process/ns/mnt")" = "$(readlink /proc/self/ns/mnt)" ] && program=$(readlink "$process/exe")
   program=${{program% (deleted)}}
   config=$(value -c --config <"$process/cmdline")
   socket=$(value -a --address <"$process/cmdline")
@@ -138,31 +141,35 @@ def read(said: Said) -> tuple[ContainerRuntime, ...]:
     Who is not root does not learn which program a process is: then it is the installed one.
     """
     found: dict[tuple[str, str], ContainerRuntime] = {}
-    for block in _blocks(said):
-        runtime = _runtime(block)
+    for runtime in _runtimes(said):
         known = found.setdefault((runtime.kind, runtime.config), runtime)
         if not known.binary:
             found[runtime.kind, runtime.config] = replace(known, binary=runtime.binary, version=runtime.version)
     return tuple(found.values())
 
 
-def _blocks(said: Said) -> Iterator[Said]:
+def _runtimes(said: Said) -> Iterator[ContainerRuntime]:
+    """Read blocks from ``runtime run containerd`` to ``end``; one without its end is left out."""
     lines: list[str] = []
     for word, rest in said.lines:
-        if word == "end":
-            yield Said(lines)
+        if word == "runtime":
             lines = []
-        else:
+        if word != "end":
             lines.append(f"{word} {rest}")
+            continue
+        block = Said(lines)
+        match block.first("runtime").split():
+            case [("run" | "have") as how, kind] if kind in {CONTAINERD, CRIO, DOCKER}:
+                yield _runtime(block, kind, running=how == "run")
+        lines = []
 
 
-def _runtime(block: Said) -> ContainerRuntime:
-    how, kind = block.first("runtime").split()
+def _runtime(block: Said, kind: str, *, running: bool) -> ContainerRuntime:
     keys = [_key(line) for line in block.all("key")]
     has_config = block.has("readable")
     return ContainerRuntime(
         kind=kind,
-        running=how == "run",
+        running=running,
         binary=block.first("binary"),
         version=_version(block.all("version")),
         config=block.first("config"),
@@ -195,8 +202,8 @@ def _version(lines: list[str]) -> str:
 
 
 def _schema(keys: Sequence[tuple[str, str]]) -> int:
-    value = next((value for name, value in keys if name == "version"), "1")
-    return int(value) if value.isdecimal() else 1
+    value = number(next((value for name, value in keys if name == "version"), ""))
+    return 1 if value is None else value
 
 
 def _listed(lines: list[str]) -> tuple[str, ...]:

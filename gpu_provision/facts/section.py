@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -34,6 +35,15 @@ def _parted(line: str) -> tuple[str, str]:
     return word, rest
 
 
+BY_ROOT = r"""by_root() { grep -qs '^Uid:[[:space:]]*0[[:space:]]' "$1/status"; }"""
+"""Shell function: whether root started a process, such as ``/proc/41``. Any user can give a process any name."""
+
+
+def number(text: str) -> int | None:
+    """Return a whole number; None for any other text, and for one of more digits than 64 bits have."""
+    return int(text) if re.fullmatch(r"[0-9]{1,18}", text) else None
+
+
 @dataclass(frozen=True, slots=True)
 class Section(Generic[Part]):
     """A part of what is known of a host.
@@ -42,7 +52,8 @@ class Section(Generic[Part]):
         name: Field of the HostRecord that it fills.
         script: POSIX shell that prints lines of a word and a rest. It uses nothing but the shell, coreutils, grep,
             sed and find; other programs only where they are there, and bounded in time. It writes nothing.
-        read: Makes the typed part of what was printed; of nothing, too.
+        read: Makes the typed part of what was printed; of nothing, too. It never raises: a line that cannot be read is
+            left out, or what it says is unknown.
     """
 
     name: str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gpu_provision.facts.section import Said, Section
+from gpu_provision.facts.section import Said, Section, number
 
 UNITS = (
     *("nvidia-fabricmanager", "nvidia-persistenced", "nvidia-imex", "nvidia-dcgm", "dcgm", "dcgm-exporter"),
@@ -36,7 +36,8 @@ class Holder:
 
     Attributes:
         pid: Its process id.
-        command: Its name, cut to 15 characters as the kernel does.
+        command: Its name, cut to 15 characters as the kernel does. The process itself sets it: it may be empty, and
+            hold anything but a newline.
         unit: The unit that it belongs to; empty for none or for a container.
         devices: The devices, such as ``/dev/nvidia0``.
     """
@@ -64,17 +65,20 @@ class Services:
         return unit is not None and unit.active == "active"
 
 
+# A process that has ended holds nothing. Names of processes are the processes' own: echo would take backslashes in them
+# for newlines, and paths of other files may hold an arrow.
 SCRIPT = rf"""
 command -v systemctl >/dev/null && $bounded systemctl show -p Id,LoadState,ActiveState,UnitFileState \
   {" ".join(f"{unit}.service" for unit in UNITS)} | sed 's/^/unit /'
 for device in /dev/nvidia[0-9]* /dev/nvidiactl; do
   [ -e "$device" ] || continue
   $bounded ls -l /proc/[0-9]*/fd |
-    sed -nE '/^\/proc/h; /-> \/dev\/nvidia/{{G; s/^.*-> ([^[:space:]]*)\n\/proc\/([0-9]+)\/fd:$/\2 \1/p; }}' | sort -u |
+    sed -nE '/^\/proc/h; /^[^>]*-> \/dev\/nvidia/{{G; s/^[^>]*-> ([^[:space:]]*)\n\/proc\/([0-9]+)\/fd:$/\2 \1/p; }}' |
+    sort -u |
     while read -r pid held; do
-      read -r command <"/proc/$pid/comm"
+      read -r command <"/proc/$pid/comm" || continue
       unit=$(sed -nE 's/^.*\/([^/]*\.service)(\/.*)?$/\1/p' "/proc/$pid/cgroup" | head -n 1)
-      echo "holder $pid ${{unit:--}} $held $command"
+      printf '%s\n' "holder $pid ${{unit:--}} $held $command"
     done
   break
 done
@@ -105,9 +109,11 @@ def _units(lines: list[str]) -> list[Unit]:
 def _holders(lines: list[str]) -> list[Holder]:
     found: dict[int, Holder] = {}
     for line in lines:
-        pid, unit, device, command = line.split(maxsplit=3)
-        known = found.get(int(pid), Holder(int(pid), command, unit.removesuffix(".service").strip("-"), ()))
-        found[int(pid)] = Holder(known.pid, known.command, known.unit, (*known.devices, device))
+        word, unit, device, command = [*line.split(" ", 3), "", "", ""][:4]
+        pid = number(word)
+        if pid and device.startswith("/dev/nvidia"):
+            known = found.get(pid, Holder(pid, command, unit.removesuffix(".service").strip("-"), ()))
+            found[pid] = Holder(known.pid, known.command, known.unit, (*known.devices, device))
     return list(found.values())
 
 

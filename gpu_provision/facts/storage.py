@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from gpu_provision.facts.section import Said, Section
+from gpu_provision.facts.section import Said, Section, number
 
 _PLACES = (
     "/ /boot /tmp /usr/local /var /var/lib/containerd /var/lib/containers /var/lib/docker /var/lib/kubelet "
@@ -60,10 +60,11 @@ def read(said: Said) -> Storage:
 def _places(lines: list[str]) -> Iterable[Place]:
     """Read ``/var /dev/sda1 102400 51200 51200 50% /``; names of devices may hold blanks, so from the right."""
     for line in lines:
-        words = line.split()
-        path, (size, _, free, _, mount) = words[0], words[-5:]
-        if size.isdecimal() and free.lstrip("-").isdecimal():
-            yield Place(path, mount, int(size) * 1024, max(0, int(free)) * 1024)
+        match line.split():
+            case [path, _, *_, size, _, free, _, mount]:
+                blocks, left = number(size), number(free.removeprefix("-"))
+                if blocks is not None and left is not None:
+                    yield Place(path, mount, blocks * 1024, 0 if free.startswith("-") else left * 1024)
 
 
 SECTION = Section("storage", SCRIPT, read)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from gpu_provision.facts.section import Said, Section
+from gpu_provision.facts.section import Said, Section, number
 from gpu_provision.model.inventory import OperatingSystem
 
 
@@ -51,14 +51,13 @@ show os /etc/os-release
 def read(said: Said) -> System:
     """Read the section."""
     release = _assignments(said.all("os"))
-    time = said.first("time")
     return System(
         id=release.get("ID", ""),
         version=release.get("VERSION_ID", ""),
         title=release.get("PRETTY_NAME", ""),
         hostname=said.first("hostname"),
         as_root=said.first("user") == "0",
-        time=int(time) if time.isdecimal() else None,
+        time=number(said.first("time")),
         reboot_required=said.has("reboot-required"),
     )
 

@@ -114,7 +114,7 @@ def parse(output: Iterable[str]) -> ToolkitRemains | None:
     if not said.has("end"):
         return None
     return ToolkitRemains(
-        files=tuple(said.all("file")),
+        files=tuple(path for path in said.all("file") if path.startswith("/")),
         entries=_entries(said.lines),
         uses=tuple(dict.fromkeys(said.all("use"))),
         is_sure=not said.has("unsure"),
@@ -130,4 +130,4 @@ def _entries(lines: Sequence[tuple[str, str]]) -> tuple[tuple[str, frozenset[str
             found[folder] = set()
         elif word == "entry":
             found[folder].add(rest)
-    return tuple((path, frozenset(names)) for path, names in found.items())
+    return tuple((path, frozenset(names)) for path, names in found.items() if path.startswith("/"))

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from gpu_provision.facts.runtimes import ContainerRuntime
+from gpu_provision.facts.section import BY_ROOT
 
 # Only lines that tell of errors are quoted: at its start containerd logs its configuration, credentials and all.
-FUNCTIONS = r"""
+FUNCTIONS = (
+    f"\n{BY_ROOT}"
+    r"""
 ask_containerd() {
   timeout 10 "$ctr" --address "$socket" --connect-timeout 5s plugins ls >"$said" 2>&1 &&
     awk '$1 == "io.containerd.grpc.v1" && $2 == "cri" { state = $NF } END { exit state != "ok" }' "$said"
@@ -51,7 +54,7 @@ case $kind in
   *) program=containerd unit=containerd.service ;;
 esac
 for process in /proc/[0-9]*; do
-  read -r name 2>/dev/null <"$process/comm" && [ "$name" = "$program" ] || continue
+  read -r name 2>/dev/null <"$process/comm" && [ "$name" = "$program" ] && by_root "$process" || continue
   own=$(option <"$process/cmdline")
   [ "$kind" != containerd ] || [ "${own:-/etc/containerd/config.toml}" = "$config" ] || continue
   found=$(sed -nE 's|.*/([^/]+\.service)(/.*)?$|\1|p' "$process/cgroup" | head -n 1)
@@ -62,6 +65,7 @@ ctr=${binary%/*}/ctr
 [ "$kind" != containerd ] || [ -x "$ctr" ] || ctr=$(command -v ctr) || end no-tool "ctr is not installed"
 [ -z "$kind" ] || command -v systemctl >/dev/null || end no-tool "systemctl is not installed"
 """
+)
 """``answers``, ``recovers``, ``restart``, ``complaint``, and ``$unit``; without ``$kind`` there is no runtime."""
 
 

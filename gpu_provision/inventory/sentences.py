@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -101,7 +102,7 @@ def _type_fix(mismatch: Mismatch, wanted: str) -> str:
     match wanted:
         case "boolean":
             return f"Write {key}true or {key}false."
-        case "integer" if isinstance(value, str) and value.strip().isdecimal():
+        case "integer" if isinstance(value, str) and re.fullmatch(r"\s*[0-9]{1,18}\s*", value):
             return f"Write it without quotes: {key}{int(value)}"
         case "array" if not isinstance(value, (dict, list)):
             return f"Write a list: {key}[{value}]"

@@ -77,7 +77,7 @@ def back_to_of(stack: Manifest) -> int:
     metadata = stack["metadata"]
     run, _, generation = str((metadata.get("annotations") or {}).get(BACK_TO, "")).partition(" ")
     is_current = generation == str(metadata.get("generation", 0))
-    return int(run) if is_current and run.isascii() and run.isdigit() else 0
+    return int(run) if is_current and re.fullmatch(r"[0-9]{1,18}", run) else 0
 
 
 def home_of(stack: Manifest) -> str:
@@ -132,8 +132,9 @@ def inventory_of(stack: Manifest) -> tuple[Inventory | None, tuple[Finding, ...]
 
 def _with_credentials(stack: Manifest) -> Finding | None:
     """Return what is to be said of a proxy that needs credentials: to leave it out in silence would help nobody."""
-    proxy = (stack.get("spec") or {}).get("proxy") or {}
-    key = next((key for key in ADDRESSES if "@" in str(proxy.get(key, ""))), None)
+    proxy = (stack.get("spec") or {}).get("proxy")
+    known = proxy if isinstance(proxy, Mapping) else {}
+    key = next((key for key in ADDRESSES if "@" in str(known.get(key, ""))), None)
     if key is None:
         return None
     return Finding(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
@@ -19,6 +20,7 @@ from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Action, Change, Plan
 from gpu_provision.report import hosts as hosts_view
 from gpu_provision.report import plan as plan_view
+from gpu_provision.report.documents import output_schema
 from gpu_provision.report.values import redacted, shown
 
 FORMAT, VERSION = "gpu-provision plan", 1
@@ -26,6 +28,7 @@ FORMAT, VERSION = "gpu-provision plan", 1
 Document = Mapping[str, Any]
 
 _SEEN = ("resourceVersion", "generation")  # of the object that was looked at: they count status changes, too
+_LONGEST = 200  # characters of what does not fit
 _DIGITS = 64  # of digests: all that SHA-256 has
 _ENDS = {"create": "created", "update": "updated", "delete": "deleted", "run": "run"}
 
@@ -96,14 +99,34 @@ def inventory_digest(inventory: Inventory, salt: str) -> str:
 
 
 def seal(document: Document) -> str:
-    """Return a digest of everything but the seal: a file that was edited or cut off is no plan of anybody."""
+    """Return a digest of everything but the seal: it detects an edited or incomplete file, and is no signature."""
     return digest({key: value for key, value in document.items() if key != "seal"}, _DIGITS)
 
 
 def schema() -> Mapping[str, Any]:
-    """Return the JSON Schema (draft 2020-12) of plan files."""
-    found: Mapping[str, Any] = json.loads(files("gpu_provision.report").joinpath("plan.schema.json").read_text("utf-8"))
-    return found
+    """Return the JSON Schema (draft 2020-12) of plan files; some of its definitions are those of ``--json``."""
+    own: Document = json.loads(files("gpu_provision.report").joinpath("plan.schema.json").read_text("utf-8"))
+    known = output_schema()["$defs"]
+    return {**own, "$defs": {name: known[name] for name in sorted(_named(own, known))}}
+
+
+def _named(part: Document, known: Document) -> set[str]:
+    """Return the definitions that a part of a schema names, and those that they name."""
+    found = set(re.findall(r'"#/\$defs/(\w+)', json.dumps(part)))
+    return found.union(*(_named(known[name], known) for name in found))
+
+
+def misfit(document: Document) -> str:
+    """Return where a document does not fit the schema of plan files, and how; empty if it fits."""
+    from jsonschema.exceptions import best_match  # noqa: PLC0415 - 40 ms that a command without a plan file need not pay
+    from jsonschema.validators import Draft202012Validator  # noqa: PLC0415 - as above
+
+    error = best_match(Draft202012Validator(schema()).iter_errors(document))
+    if error is None:
+        return ""
+    names_key = error.validator in {"required", "additionalProperties"}
+    how = error.message if names_key else f"{shown(error.instance)} is not of {error.validator} {error.validator_value}"
+    return f"{error.json_path}: {how[:_LONGEST]}"
 
 
 def moved_in_cluster(document: Document, plan: Plan) -> tuple[str, ...]:

@@ -94,6 +94,7 @@ def _process(pid: int, name: str, words: list[str]) -> dict[str, str]:
     return {
         f"proc/{pid}/comm": f"{name}\n",
         f"proc/{pid}/cmdline": "\0".join([*words, ""]),
+        f"proc/{pid}/status": f"Name:\t{name}\nUid:\t0\t0\t0\t0\n",
         f"proc/{pid}/stat": f"{pid} ({name}) S {'0 ' * 18}{_STARTED}\n",
     }
 

@@ -252,6 +252,41 @@ def test_package_lists_tell_which_headers_there_are(
     assert record.kernels.without_headers(spec.kernel) == ((spec.kernel,) if lists and not offered else ())
 
 
+HERE, IN_A_CONTAINER = "ln -s /proc/self/ns /proc/5/ns", "mkdir /proc/5/ns; ln -s mnt:[2] /proc/5/ns/mnt"
+
+
+def forged(name: str, uid: int, space: str) -> str:
+    """Return the commands that give a host a process whose program leaves a mark where it is run."""
+    program = f"/home/eve/{name}"
+    return f"""
+mkdir -p /home/eve /proc/5; {space}
+printf '#!/bin/sh\\necho run >/home/eve/mark\\n' >{program}; chmod +x {program}; ln -s {program} /proc/5/exe
+echo {name} >/proc/5/comm; printf '{name}\\0--config\\0/home/eve/x\\0--root-dir=/home/eve\\0' >/proc/5/cmdline
+printf 'Name:\\t{name}\\nUid:\\t{uid}\\t0\\t0\\t0\\n' >/proc/5/status
+cp /proc/812/limits /proc/5/limits; echo '0::/x.service' >/proc/5/cgroup
+"""
+
+
+@pytest.mark.parametrize("name", ["containerd", "crio", "dockerd", "kubelet", "k3s"])
+def test_processes_of_others_than_root_are_neither_believed_nor_run(sandbox: Path, name: str) -> None:
+    """Any user can give a process such a name, also one that runs a program of root's."""
+    plain = seen(HostSpec(name="plain"), sandbox)
+    record = seen(HostSpec(name="forged"), sandbox, forged(name, 1000, HERE))
+    assert (record.runtimes, record.kubernetes, record.limits) == (plain.runtimes, plain.kubernetes, plain.limits)
+    assert not (sandbox / "hosts/forged/home/eve/mark").exists()
+
+
+def test_program_of_a_container_is_not_run(sandbox: Path) -> None:
+    """Its path is another file on the host; root in a container is not root here."""
+    record = seen(HostSpec(name="forged"), sandbox, forged("dockerd", 0, IN_A_CONTAINER))
+    assert [(runtime.kind, runtime.binary) for runtime in record.runtimes if runtime.kind == "docker"] == [
+        ("docker", "")
+    ]
+    assert not (sandbox / "hosts/forged/home/eve/mark").exists()
+    seen(HostSpec(name="own"), sandbox, forged("dockerd", 0, HERE))
+    assert (sandbox / "hosts/own/home/eve/mark").exists()
+
+
 _INSTALLED = [pytest.param(shell, marks=pytest.mark.real) for shell in ("busybox sh", "mksh", "yash")]
 
 

@@ -173,3 +173,44 @@ def test_limits_of_a_runtime_without_a_unit() -> None:
     (found,) = read("[limits]", *lines).limits.runtimes
     assert (found.pid, found.name, found.unit) == (812, "containerd", "")
     assert found.limits == {"memlock": ("8388608", "unlimited"), "core": ("0", "unlimited")}
+
+
+@pytest.mark.parametrize(
+    ("lines", "path", "value"),
+    [
+        (("[pci]", "device 0000:01:00.0 0x10de 0x1eb8 0x0302"), "devices", ()),
+        (("[pci]", "device 0000:01:00.0 0x10de 0x1e"), "devices", ()),
+        (("[modules]", "loaded nvidia"), "loaded", {}),
+        (("[packages]", "package i nvidia-dri"), "installed", ()),
+        (("[storage]", "place /var /dev/sda1 102400 51200 512"), "places", ()),
+        (("[storage]", f"place /var /dev/sda1 1 1 {'9' * 5000} 50% /"), "places", ()),
+        (("[services]", "holder 41 - /dev/nv"), "holders", ()),
+        (("[services]", f"holder {'9' * 5000} - /dev/nvidia0 x"), "holders", ()),
+        (("[limits]", "limit 812 containerd - memlock 8388608"), "runtimes", ()),
+        (("[hugepages]", "pages 0kB 3", "pages 2048kB ", "pages ²kB 1"), "pages", {}),
+        (("[hugepages]", "attempt 1Gi 16", "attempt 16 1Gi 3"), "attempts", {}),
+        (("[kernel]", "running 6.1", f"page-size {'9' * 5000}"), "page_size", 0),
+        (("[system]", "time ٣"), "time", None),
+        (("[confinement]", f"cgroup {'9' * 5000}"), "cgroup", 0),
+        (("[kubernetes]", "mark "), "distribution", ""),
+    ],
+)
+def test_line_that_cannot_be_read_says_nothing(lines: tuple[str, ...], path: str, value: object) -> None:
+    """Half a line would name another device, module or package than there is."""
+    record = read(*lines)
+    assert getattr(getattr(record, lines[0].strip("[]")), path) == value
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ("runtime run containerd", "config /etc/x"),
+        ("runtime ", "end "),
+        ("runtime run", "end "),
+        ("runtime run contai", "end "),
+    ],
+)
+def test_runtime_whose_description_breaks_off_is_left_out(lines: tuple[str, ...]) -> None:
+    """The one after it is read, with nothing of it."""
+    (runtime,) = read("[runtimes]", *lines, "runtime have docker", "binary /usr/bin/dockerd", "end ").runtimes
+    assert (runtime.kind, runtime.running, runtime.config) == ("docker", False, "")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from gpu_provision.facts.record import command, parse
-from gpu_provision.facts.services import Holder
+from gpu_provision.facts.services import Holder, Services
 from gpu_provision.sandbox import hosts
 from gpu_provision.sandbox.host_root import HostSpec
 
@@ -20,13 +22,40 @@ echo '0::/kubepods.slice/kubepods-pod1.slice/cri-containerd-abc.scope' >/proc/42
 """
 
 
+def seen(sandbox: Path, more: str = ":") -> Services:
+    """Return what the fact says of a host with holders of devices, and of what else was done there."""
+    host = hosts.ensure(HostSpec(name="held"), sandbox)
+    hosts.run(host, f"{SET_UP}\n{more}").check_returncode()
+    record = parse(hosts.run(host, command(sections=["services"])).stdout.decode().split("\n"))
+    assert record
+    return record.services
+
+
 def test_holders_are_processes_with_units_and_devices(sandbox: Path) -> None:
     """A service by its unit, a container by its process."""
-    host = hosts.ensure(HostSpec(name="held"), sandbox)
-    hosts.run(host, SET_UP).check_returncode()
-    record = parse(hosts.run(host, command(sections=["services"])).stdout.decode().splitlines())
-    assert record
-    assert record.services.holders == (
+    assert seen(sandbox).holders == (
         Holder(41, "nvidia-persiste", "nvidia-persistenced", ("/dev/nvidia0", "/dev/nvidiactl")),
         Holder(42, "python3", "", ("/dev/nvidia0",)),
     )
+
+
+def test_process_that_ends_meanwhile_is_no_holder(sandbox: Path) -> None:
+    """Nor does it pass under the name of the one before."""
+    assert [holder.pid for holder in seen(sandbox, "rm /proc/42/comm").holders] == [41]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", " ", "a ] b", "] [end]", r"\n[end]", r"\c", "-n", "%s", "a\x1cb", "caf\N{LATIN SMALL LETTER E WITH ACUTE}"],
+)
+def test_process_names_itself_as_it_likes(sandbox: Path, name: str) -> None:
+    """It makes no line of its own by that, and hides no other holder."""
+    held = seen(sandbox, f"printf '%s\\n' '{name}' >/proc/41/comm").holders
+    assert [(holder.pid, holder.command) for holder in held] == [(41, name.strip()), (42, "python3")]
+
+
+def test_file_whose_path_holds_an_arrow_is_no_device(sandbox: Path) -> None:
+    """Anyone may have such a file open."""
+    path = "/tmp/x-> /dev/nvidia0"  # noqa: S108 - of a simulated host
+    more = f"mkdir -p '{path}' /proc/43/fd; ln -s '{path}' /proc/43/fd/3; echo x >/proc/43/comm; : >/proc/43/cgroup"
+    assert [holder.pid for holder in seen(sandbox, more).holders] == [41, 42]

@@ -24,7 +24,18 @@ def a_stack(name: str = "prod", **spec: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("annotation", "run"), [("3 7", 3), ("3 6", 0), ("3", 0), ("", 0), ("x 7", 0), ("-3 7", 0), ("\u00b3 7", 0)]
+    ("annotation", "run"),
+    [
+        ("3 7", 3),
+        ("3 6", 0),
+        ("3", 0),
+        ("", 0),
+        ("x 7", 0),
+        ("-3 7", 0),
+        ("\u00b3 7", 0),
+        pytest.param("9" * 5000 + " 7", 0, id="endless"),
+        ("3\n 7", 0),
+    ],
 )
 def test_a_stack_brings_an_earlier_run_back_as_long_as_it_is_not_changed(annotation: str, run: int) -> None:
     """Anybody may write an annotation."""

@@ -1,0 +1,130 @@
+"""Plan files of any content: the command refuses them by a finding, and never calls them its own mistake."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from gpu_provision.cli import codes
+from gpu_provision.cli.inventory_file import chosen, loaded
+from gpu_provision.cli.overrides import known, with_ignored
+from gpu_provision.cli.plan_file import promised
+from gpu_provision.cli.work import Work
+from gpu_provision.components import requirements
+from gpu_provision.inventory import load
+from gpu_provision.model.findings import ProvisionError
+from gpu_provision.model.plan import FieldChange, ResourceChange
+from gpu_provision.report import findings, plan_file
+from gpu_provision.report.plan_file import Origin, seal
+from tests import fuzzing
+from tests.cli.harness import SANDBOX
+from tests.report.samples import EMPTY_PLAN, HOSTS, PLAN, ROLLOUT
+
+INVENTORY = load(SANDBOX)
+RESOURCE = ResourceChange(name="gpustack/prod", fields=(FieldChange("spec.release", "a", "b"),))
+FEW = replace(ROLLOUT, waves=(ROLLOUT.waves[0], ROLLOUT.waves[-1]), skipped=ROLLOUT.skipped[:1])
+WHOLE = replace(PLAN, changes=PLAN.changes[7:], rollout=FEW, resource=RESOURCE)
+
+
+@pytest.fixture
+def document(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """A plan file's content with all that one can hold; digests cost nothing."""
+    monkeypatch.setattr(hashlib, "scrypt", lambda *_, salt, **__: hashlib.sha256(salt).digest())
+    scope = {"hosts": True, "cluster": True, "limit": ["t4-1"], "targets": ["driver"], "ignored": ["GP620"]}
+    origin = Origin(tool="1", made_at="2026-11-21T08:00:00+00:00", cluster_id="u", salt="00" * 16, scope=scope)
+    made: dict[str, Any] = json.loads(json.dumps(plan_file.made(INVENTORY, WHOLE, HOSTS, origin)))
+    return made
+
+
+def apply(path: Path) -> None:
+    """Use a plan file as the command does up to the first question to a host or a cluster, and compare it."""
+    promise = promised(path)
+    named = promise.inventory
+    steps = [
+        lambda: promise.hold_inventory(INVENTORY if chosen(named) == SANDBOX else loaded(named)),
+        lambda: with_ignored(INVENTORY, promise.ignored),
+        lambda: known(promise.work(INVENTORY).targets, requirements(INVENTORY)),
+        lambda: promise.hold_cluster(Work(inventory=INVENTORY, cluster=False)),
+        *(lambda hosts=hosts: promise.hold_hosts(hosts) for hosts in (HOSTS, None)),
+        *(lambda plan=plan: promise.hold_plan(plan) for plan in (WHOLE, EMPTY_PLAN)),
+    ]
+    for step in steps:
+        told(step)
+
+
+def told(step: Callable[[], object]) -> None:
+    """Do a step; what it refuses can be printed, and is no mistake of the tool."""
+    try:
+        step()
+    except ProvisionError as error:
+        refused = error.findings
+    else:
+        return
+    findings.text(refused).encode()
+    assert codes.INTERNAL not in {finding.code for finding in refused}
+
+
+def test_plan_files_of_the_right_seal_and_any_shape(document: dict[str, Any], tmp_path: Path) -> None:
+    """Every value may be another one, of another kind, elsewhere or missing."""
+
+    def made(dice: Random) -> Any:
+        found = fuzzing.mutated_value(dice, document)
+        if not isinstance(found, dict) or dice.random() < 0.05:
+            return found
+        return {**found, "seal": seal(found)}
+
+    def read(found: Any) -> None:
+        path = tmp_path / "plan.json"
+        path.write_text(json.dumps(found))
+        told(lambda: apply(path))
+
+    fuzzing.hold(made, read)
+
+
+def test_plan_files_that_are_damaged(document: dict[str, Any], tmp_path: Path) -> None:
+    """Cut off, garbled, binary."""
+    text = json.dumps(document, indent=2)
+
+    def read(found: bytes) -> None:
+        path = tmp_path / "plan.json"
+        path.write_bytes(found)
+        told(lambda: apply(path))
+
+    def made(dice: Random) -> bytes:
+        whole = fuzzing.mutated_text(dice, text).encode(errors="replace")
+        return whole[: dice.randint(0, len(whole))] + dice.randbytes(dice.choice([0, 0, 9]))
+
+    fuzzing.hold(made, read)
+
+
+def test_plan_file_of_another_shape_is_told_with_the_place(document: dict[str, Any], tmp_path: Path) -> None:
+    """A seal is soon made; what was sealed has to be a plan."""
+    del document["plan"]["changes"][1]["object"]["kind"]
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps({**document, "seal": seal(document)}))
+    with pytest.raises(ProvisionError) as caught:
+        promised(path)
+    (finding,) = caught.value.findings
+    assert finding.code == codes.NO_PLAN
+    assert "$.plan.changes[1].object: 'kind' is a required property" in finding.evidence
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[" * 100_000, '{"format": "\\ud800"}', f'{{"version": {"9" * 5000}}}', "\xff\x00"],
+    ids=["nested", "surrogate", "endless", "binary"],
+)
+def test_plan_file_that_json_cannot_hold(tmp_path: Path, text: str) -> None:
+    """Nested without end, half a character, a number without end."""
+    path = tmp_path / "plan.json"
+    path.write_bytes(text.encode("latin-1"))
+    with pytest.raises(ProvisionError) as caught:
+        promised(path)
+    assert [finding.code for finding in caught.value.findings] == [codes.NO_PLAN]

@@ -1,0 +1,69 @@
+"""GPUStacks of any content: the controller's loader refuses them by findings, and raises nothing."""
+
+from __future__ import annotations
+
+import json
+from random import Random
+from typing import Any
+
+from gpu_provision.operator.hindrances import Hindrances
+from gpu_provision.operator.stack import (
+    BACK_TO,
+    HOME,
+    LED_BY,
+    back_to_of,
+    home_of,
+    inventory_of,
+    lease_of,
+    moved,
+    stack_of,
+)
+from gpu_provision.operator.structural import spec_schema
+from gpu_provision.operator.wishes import Wish
+from gpu_provision.report import findings
+from gpu_provision.sandbox.apiserver.schemas import filled, pruned
+from tests import fuzzing
+from tests.operator.conftest import INVENTORIES
+from tests.operator.served import data_of
+
+STACKS = [stack_of(data_of(file)) for file in INVENTORIES]
+ANNOTATIONS = {BACK_TO: "3 7", HOME: "gpu-operator-resources", LED_BY: "kube-system/x"}
+CREATED = "2026-11-22T09:00:00Z"
+
+
+def mutated(dice: Random) -> dict[str, Any]:
+    """A stack whose spec is anything, as sent or as a server prunes it; its annotations are any texts."""
+    stack = dice.choice(STACKS)
+    spec = fuzzing.mutated_value(dice, stack["spec"])
+    if isinstance(spec, dict) and dice.random() < 0.5:
+        spec = filled(pruned(spec, spec_schema()), spec_schema())
+    annotations = {key: dice.choice([value, fuzzing.mutated_text(dice, value)]) for key, value in ANNOTATIONS.items()}
+    metadata = {
+        **stack["metadata"],
+        "uid": "u",
+        "generation": 7,
+        "creationTimestamp": CREATED,
+        "annotations": annotations,
+    }
+    text = json.dumps({**stack, "metadata": metadata, "spec": spec}, ensure_ascii=False)
+    made: dict[str, Any] = json.loads(text.encode(errors="replace"))  # an API server stores no half characters
+    return made
+
+
+def read(stack: dict[str, Any]) -> None:
+    """Read a stack as the controller does before any run."""
+    inventory, found = inventory_of(stack)
+    assert inventory or found
+    findings.text(found)
+    if inventory:
+        moved(stack, inventory)
+    back_to_of(stack), home_of(stack), lease_of(stack)
+    wish = Wish(stack)
+    wish.standing()
+    assert wish.asks_the_same_as(wish)
+    Hindrances().look([stack, {**STACKS[0], "metadata": stack["metadata"] | {"name": "other", "uid": "v"}}], [])
+
+
+def test_stacks_of_any_content_are_read() -> None:
+    """Admitted by the schema or not."""
+    fuzzing.hold(mutated, read)
