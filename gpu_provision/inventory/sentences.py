@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -181,8 +182,9 @@ def _length(document: Document, mismatch: Mismatch) -> Finding:
 
 
 def _repeated(document: Document, mismatch: Mismatch) -> Finding:
-    seen = [value for position, value in enumerate(mismatch.value) if value in mismatch.value[:position]]
-    what = f"{_label(mismatch)} names {seen[0]} more than once."
+    counts = Counter(each for each in mismatch.value if isinstance(each, str))
+    repeated = next(each for each, count in counts.items() if count > 1)
+    what = f"{_label(mismatch)} names {repeated} more than once."
     return _finding(document, mismatch, "GP126", what, "Remove the repetition.")
 
 

@@ -12,6 +12,8 @@ Selector = Callable[[Labels], bool]
 _SETS = re.compile(r"^(?P<key>\S+)\s+(?P<how>in|notin)\s*\((?P<values>[^()]*)\)$")
 _EQUAL = re.compile(r"^(?P<key>[^\s!=]+)\s*(?P<how>==|=|!=)\s*(?P<value>[^\s!=]*)$")
 _THERE = re.compile(r"^(?P<not>!?)\s*(?P<key>[^\s!=()]+)$")
+_KEY = re.compile(r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
 _COMMA = re.compile(r",(?![^(]*\))")
 
 
@@ -30,14 +32,26 @@ def parsed(text: str) -> Selector:
 
 
 def _requirement(text: str) -> Selector:
-    if match := _SETS.match(text):
+    if match := _SETS.fullmatch(text):
         values = {value.strip() for value in match["values"].split(",")}
-        return _one_of(match["key"], values, negated=match["how"] == "notin")
-    if match := _EQUAL.match(text):
-        return _one_of(match["key"], {match["value"]}, negated=match["how"] == "!=")
-    if match := _THERE.match(text):
-        return _there(match["key"], negated=bool(match["not"]))
+        return _one_of(_key(match["key"]), set(map(_value, values)), negated=match["how"] == "notin")
+    if match := _EQUAL.fullmatch(text):
+        return _one_of(_key(match["key"]), {_value(match["value"])}, negated=match["how"] == "!=")
+    if match := _THERE.fullmatch(text):
+        return _there(_key(match["key"]), negated=bool(match["not"]))
     raise BadSelector(f"{text!r} is no requirement on a label" if text else "a requirement between commas is empty")
+
+
+def _key(text: str) -> str:
+    if not _KEY.fullmatch(text):
+        raise BadSelector(f"{text!r} is no key of a label")
+    return text
+
+
+def _value(text: str) -> str:
+    if not _VALUE.fullmatch(text):
+        raise BadSelector(f"{text!r} is no value of a label")
+    return text
 
 
 def _one_of(key: str, values: set[str], *, negated: bool) -> Selector:

@@ -9,14 +9,14 @@ from gpu_provision.inventory.checks.subject import Subject
 from gpu_provision.inventory.document import Path
 from gpu_provision.inventory.nearest import one_of
 from gpu_provision.inventory.paths import absolute
+from gpu_provision.inventory.problems import Problem
 from gpu_provision.inventory.resolve import SPECS
 from gpu_provision.inventory.secrets import has_password, is_secret_name
-from gpu_provision.model.findings import Finding
 
 _NEED_TOOLKIT = ("device_plugin", "gfd", "dcgm", "dcgm_exporter")
 
 
-def check_settings(subject: Subject) -> Iterator[Finding]:
+def check_settings(subject: Subject) -> Iterator[Problem]:
     """Yield settings that contradict each other or the world around the file."""
     yield from _needs_toolkit(subject)
     yield from _without_effect(subject)
@@ -25,7 +25,7 @@ def check_settings(subject: Subject) -> Iterator[Finding]:
     yield from _secrets(subject)
 
 
-def _needs_toolkit(subject: Subject) -> Iterator[Finding]:
+def _needs_toolkit(subject: Subject) -> Iterator[Problem]:
     """Yield the toolkit being off while drivers come as containers: a host's own toolkit does not find those."""
     specs = subject.inventory.specs
     containerized = any(pool.gpu and pool.driver.enabled for pool in subject.inventory.pools.values())
@@ -39,7 +39,7 @@ def _needs_toolkit(subject: Subject) -> Iterator[Finding]:
     yield subject.error("GP160", ("toolkit", "enabled"), what, fix)
 
 
-def _without_effect(subject: Subject) -> Iterator[Finding]:
+def _without_effect(subject: Subject) -> Iterator[Problem]:
     plugin = subject.data.get("device_plugin", {})
     if plugin.get("config_default") and not plugin.get("config_name") and subject.complete:
         what = "config_default has no effect without config_name."
@@ -47,7 +47,7 @@ def _without_effect(subject: Subject) -> Iterator[Finding]:
         yield subject.warning("GP145", ("device_plugin", "config_default"), what, fix)
 
 
-def _cluster(subject: Subject) -> Iterator[Finding]:
+def _cluster(subject: Subject) -> Iterator[Problem]:
     cluster = subject.data.get("cluster", {})
     both = [key for key in ("kubeconfig", "context") if key in cluster]
     if "sandbox" in cluster and both:
@@ -56,7 +56,7 @@ def _cluster(subject: Subject) -> Iterator[Finding]:
         yield subject.error("GP161", ("cluster", "sandbox"), what, fix)
 
 
-def _ssh_keys(subject: Subject) -> Iterator[Finding]:
+def _ssh_keys(subject: Subject) -> Iterator[Problem]:
     base = FilePath(subject.inventory.path).parent
     paths: list[Path] = [("ssh", "key")]
     paths += [("nodes", position, "ssh", "key") for position in range(len(subject.nodes))]
@@ -72,7 +72,7 @@ def _ssh_keys(subject: Subject) -> Iterator[Finding]:
         yield subject.warning("GP162", path, what, fix)
 
 
-def _secrets(subject: Subject) -> Iterator[Finding]:
+def _secrets(subject: Subject) -> Iterator[Problem]:
     paths: list[Path] = [(key, "env") for key in SPECS]
     paths += [("pools", name, "driver", "env") for name in subject.pools]
     for path in paths:
