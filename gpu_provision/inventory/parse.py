@@ -16,7 +16,7 @@ import yaml
 from yaml.constructor import ConstructorError, SafeConstructor
 from yaml.resolver import Resolver
 
-from gpu_provision.inventory.document import Document, Item, dotted, plain
+from gpu_provision.inventory.document import Document, Item, dotted, plain, visible
 from gpu_provision.inventory.problems import Problem
 from gpu_provision.inventory.secrets import HIDDEN, shown
 from gpu_provision.inventory.source import Source, Unreadable
@@ -181,7 +181,7 @@ class _Composer:
         return []
 
     def _duplicate(self, key: str, line: int, first: int) -> None:
-        what = f"The key {key} appears twice in this mapping, first in line {first}."
+        what = f"The key {visible(key)} appears twice in this mapping, first in line {first}."
         self._find("GP109", line, what, fix="Remove one of them.")
 
     def _check_tag(self, event: _Event, line: int) -> None:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from gpu_provision.inventory.document import Document, dotted
+from gpu_provision.inventory.document import Document, dotted, visible
 from gpu_provision.inventory.nearest import did_you_mean, nearest, one_of
 from gpu_provision.inventory.repair import repaired
 from gpu_provision.inventory.secrets import HIDDEN, shown
@@ -47,7 +47,7 @@ def _unknown(document: Document, mismatch: Mismatch) -> Finding:
     elsewhere = _elsewhere(str(key))
     otherwise = f"{key} belongs under {elsewhere}." if elsewhere else f"Known here: {', '.join(sorted(known))}"
     fix = did_you_mean(str(key), known, otherwise)
-    return _bare(document, mismatch, "GP120", f"There is no key {key} {place}.", fix)
+    return _bare(document, mismatch, "GP120", f"There is no key {visible(str(key))} {place}.", fix)
 
 
 def _elsewhere(key: str) -> str:
@@ -161,7 +161,7 @@ def _pattern(document: Document, mismatch: Mismatch) -> Finding:
     finding = _finding(document, mismatch, "GP124", what, fix)
     if mismatch.keyword != "propertyNames":
         return finding
-    return Finding(code="GP124", where=finding.where, what=what, evidence=str(mismatch.value)[:100], fix=fix)
+    return Finding(code="GP124", where=finding.where, what=what, evidence=visible(str(mismatch.value))[:100], fix=fix)
 
 
 def _range(document: Document, mismatch: Mismatch) -> Finding:

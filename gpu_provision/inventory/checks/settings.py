@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path as FilePath
 
@@ -12,6 +13,7 @@ from gpu_provision.inventory.paths import absolute
 from gpu_provision.inventory.problems import Problem
 from gpu_provision.inventory.resolve import SPECS
 from gpu_provision.inventory.secrets import has_password, is_secret_name
+from gpu_provision.inventory.shape import schema
 
 _NEED_TOOLKIT = ("device_plugin", "gfd", "dcgm", "dcgm_exporter")
 
@@ -23,6 +25,7 @@ def check_settings(subject: Subject) -> Iterator[Problem]:
     yield from _cluster(subject)
     yield from _ssh_keys(subject)
     yield from _secrets(subject)
+    yield from _drop_in(subject)
 
 
 def _needs_toolkit(subject: Subject) -> Iterator[Problem]:
@@ -70,6 +73,16 @@ def _ssh_keys(subject: Subject) -> Iterator[Problem]:
         what = "The private key does not exist on this machine."
         fix = f"Make it, correct the path ({absolute(key, base)}), or remove the line to use your agent."
         yield subject.warning("GP162", path, what, fix)
+
+
+def _drop_in(subject: Subject) -> Iterator[Problem]:
+    """Yield a drop-in of the toolkit that the configuration of a host's containerd could not name as a path."""
+    rule = schema()["$defs"]["host_path"]
+    name = "RUNTIME_DROP_IN_CONFIG"
+    path = subject.data.get("toolkit", {}).get("env", {}).get(name)
+    if isinstance(path, str) and path and not re.fullmatch(rule["pattern"], path):
+        what = f"{rule['patternErrorMessage']}."
+        yield subject.error("GP124", ("toolkit", "env", name), what, "Correct it, or remove the line.")
 
 
 def _secrets(subject: Subject) -> Iterator[Problem]:
