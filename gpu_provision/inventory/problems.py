@@ -1,4 +1,4 @@
-"""What is wrong with a file before it is worded: an absurd file has 100,000 problems, and a reader wants the first few."""
+"""What is wrong with a file before it is worded: an absurd file has 100,000 problems, and a reader wants a few."""
 
 from __future__ import annotations
 

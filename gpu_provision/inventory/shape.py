@@ -42,7 +42,8 @@ def mismatches(data: dict[str, Any]) -> list[Mismatch]:
     from jsonschema.validators import Draft202012Validator, extend  # noqa: PLC0415  40 ms that --help need not pay
 
     found: dict[tuple[Path, str], Mismatch] = {}
-    validator = extend(Draft202012Validator, {"pattern": _pattern, "uniqueItems": _unique_items})
+    rules = {"pattern": _pattern, "uniqueItems": _unique_items}
+    validator = extend(Draft202012Validator, rules)  # type: ignore[no-untyped-call]  # jsonschema has no types for it
     for error in validator(schema()).iter_errors(data):
         for each in _split(error):
             found.setdefault((each.path, each.keyword), each)

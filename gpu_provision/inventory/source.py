@@ -70,7 +70,6 @@ def _bytes(name: str, file: Path) -> bytes:
         with file.open("rb") as stream:
             data = stream.read(LIMIT + 1)  # a file of /proc or /sys has no size, and one may grow
         _accept(name, file, status.st_mode, len(data))
-        return data
     except (FileNotFoundError, NotADirectoryError) as error:
         raise Unreadable(_missing(name, file)) from error
     except (OSError, ValueError) as error:
@@ -78,6 +77,7 @@ def _bytes(name: str, file: Path) -> bytes:
         fix = "Give yourself the right to read it." if isinstance(error, PermissionError) else ""
         what = "The file cannot be read."
         raise Unreadable(Finding(code="GP102", where=name, what=what, evidence=reason, fix=fix)) from error
+    return data
 
 
 def _accept(name: str, file: Path, mode: int, size: int) -> None:

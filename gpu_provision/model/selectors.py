@@ -34,7 +34,7 @@ def parsed(text: str) -> Selector:
 def _requirement(text: str) -> Selector:
     if match := _SETS.fullmatch(text):
         values = {value.strip() for value in match["values"].split(",")}
-        return _one_of(_key(match["key"]), set(map(_value, values)), negated=match["how"] == "notin")
+        return _one_of(_key(match["key"]), {_value(value) for value in values}, negated=match["how"] == "notin")
     if match := _EQUAL.fullmatch(text):
         return _one_of(_key(match["key"]), {_value(match["value"])}, negated=match["how"] == "!=")
     if match := _THERE.fullmatch(text):
@@ -43,15 +43,18 @@ def _requirement(text: str) -> Selector:
 
 
 def _key(text: str) -> str:
-    if not _KEY.fullmatch(text):
-        raise BadSelector(f"{text!r} is no key of a label")
-    return text
+    return _whole(_KEY, text, "key")
 
 
 def _value(text: str) -> str:
-    if not _VALUE.fullmatch(text):
-        raise BadSelector(f"{text!r} is no value of a label")
-    return text
+    return _whole(_VALUE, text, "value")
+
+
+def _whole(pattern: re.Pattern[str], text: str, what: str) -> str:
+    if pattern.fullmatch(text):
+        return text
+    message = f"{text!r} is no {what} of a label"
+    raise BadSelector(message)
 
 
 def _one_of(key: str, values: set[str], *, negated: bool) -> Selector:

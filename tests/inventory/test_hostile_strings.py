@@ -92,7 +92,8 @@ def keyed(part: dict[str, Any], data: Any, path: Path = ()) -> Iterator[tuple[Pa
         if "propertyNames" in part:
             yield path, next(iter(data))
         for key, value in data.items():
-            yield from keyed(part.get("properties", {}).get(key) or part.get("additionalProperties"), value, (*path, key))
+            child = part.get("properties", {}).get(key) or part.get("additionalProperties")
+            yield from keyed(child, value, (*path, key))
     elif isinstance(data, list):
         for position, value in enumerate(data):
             yield from keyed(part["items"], value, (*path, position))

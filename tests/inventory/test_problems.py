@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +15,23 @@ from gpu_provision.model.findings import Severity
 
 HEAD = "name: absurd\ncluster: {}\n"
 POOLS = "pools: {t4: {gpu: {model: T4, count: 1}}}\n"
-ABSURD: dict[str, Callable[[int], str]] = {
-    "unknown keys": lambda count: HEAD + "".join(f"key{each}: 1\n" for each in range(count)),
-    "malformed keys": lambda count: f"{HEAD}driver:\n  env:\n" + "".join(f"    {each}-: a\n" for each in range(count)),
-    "malformed values": lambda count: f"{HEAD}image_pull_secrets:\n" + "".join(f"- A{each}\n" for each in range(count)),
-    "repeated keys": lambda count: HEAD + "name: absurd\n" * count,
-    "unknown pools": lambda count: f"{HEAD}{POOLS}nodes:\n"
-    + "".join(f"- {{name: n{each}, pool: p{each}}}\n" for each in range(count)),
-    "unknown models": lambda count: f"{HEAD}pools:\n"
-    + "".join(f"  p{each}: {{gpu: {{model: X{each}, count: 1}}, node_selector: {{a: b}}}}\n" for each in range(count)),
+ABSURD: dict[str, tuple[str, str]] = {
+    "unknown keys": (HEAD, "key{0}: 1\n"),
+    "malformed keys": (f"{HEAD}driver:\n  env:\n", "    {0}-: a\n"),
+    "malformed values": (f"{HEAD}image_pull_secrets:\n", "- A{0}\n"),
+    "repeated keys": (HEAD, "name: absurd\n"),
+    "unknown pools": (f"{HEAD}{POOLS}nodes:\n", "- {{name: n{0}, pool: p{0}}}\n"),
+    "unknown models": (f"{HEAD}pools:\n", "  p{0}: {{gpu: {{model: X{0}, count: 1}}, node_selector: {{a: b}}}}\n"),
 }
+"""Beginning of a file, and a line of which each copy is wrong."""
+
+ADDED = {"unknown pools": 2}
+"""Findings that such a file has besides: the one pool has no nodes, so nothing has a GPU."""
+
+
+def text(absurd: str, count: int) -> str:
+    head, line = ABSURD[absurd]
+    return head + "".join(line.format(each) for each in range(count))
 
 
 @pytest.fixture
@@ -47,7 +53,7 @@ def searches(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_the_work_is_that_of_the_findings_shown(tmp_path: Path, searches: list[str], absurd: str, count: int) -> None:
     """Twenty findings with their lines, and one with the number of all; similar names are looked for no more often."""
     file = tmp_path / "absurd.yaml"
-    file.write_text(ABSURD[absurd](count), encoding="utf-8")
+    file.write_text(text(absurd, count), encoding="utf-8")
     *shown, last = check(file).all
     lines = [int(finding.where.removeprefix(f"{file}:").split(" ")[0]) for finding in (*shown, last)]
     assert len(shown) == MOST
@@ -56,13 +62,10 @@ def test_the_work_is_that_of_the_findings_shown(tmp_path: Path, searches: list[s
     assert len(searches) <= MOST
 
 
-ADDED = {"unknown pools": 2}  # the one pool that there is has no nodes, so nothing has a GPU
-
-
 def test_errors_come_before_warnings(tmp_path: Path) -> None:
     """What makes a file useless is shown, however many warnings stand above it."""
     file = tmp_path / "absurd.yaml"
-    file.write_text(f"{ABSURD['unknown models'](30)}nodes: [{{name: a, pool: b}}]\n", encoding="utf-8")
+    file.write_text(f"{text('unknown models', 30)}nodes: [{{name: a, pool: b}}]\n", encoding="utf-8")
     inventory, findings = examine(file)
     assert inventory is None
     assert [finding.code for finding in findings.errors] == ["GP142"]
@@ -72,7 +75,7 @@ def test_errors_come_before_warnings(tmp_path: Path) -> None:
 def test_warnings_alone_leave_an_inventory_usable(tmp_path: Path) -> None:
     """Their number is a warning as well."""
     file = tmp_path / "absurd.yaml"
-    file.write_text(ABSURD["unknown models"](30), encoding="utf-8")
+    file.write_text(text("unknown models", 30), encoding="utf-8")
     inventory, findings = examine(file)
     assert inventory is not None
     assert (findings.errors, len(findings.warnings)) == ((), MOST + 1)

@@ -115,4 +115,4 @@ def _translated(key: str, value: Any) -> Any:
 
 
 _END = re.compile(r"\\.|\[(?:\\.|[^\]\\])*\]|\$")
-"""Finds ``$`` outside of escapes and classes: in RE2 it is the end of the text, in Python also before a newline there."""
+"""Finds ``$`` outside of escapes and classes: the end of the text in RE2; in Python also before a newline there."""
