@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import difflib
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gpu_provision.inventory import check, examine
+from gpu_provision.inventory import check, examine, load
 from gpu_provision.inventory.problems import MOST
 from gpu_provision.inventory.shape import mismatches
 from gpu_provision.model.findings import Severity
@@ -60,6 +61,17 @@ def test_the_work_is_that_of_the_findings_shown(tmp_path: Path, searches: list[s
     assert lines == sorted(lines)
     assert (last.code, last.what.split()[3:5]) == ("GP114", [f"{count + ADDED.get(absurd, 0):,}", "findings;"])
     assert len(searches) <= MOST
+
+
+@pytest.mark.parametrize("absurd", ["unknown keys", "malformed keys", "malformed values", "repeated keys"])
+def test_a_file_of_another_shape_is_looked_at_no_further(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, absurd: str
+) -> None:
+    """Nothing more would be shown."""
+    monkeypatch.setattr(sys.modules[load.__module__], "resolve", None)
+    file = tmp_path / "absurd.yaml"
+    file.write_text(text(absurd, MOST + 1), encoding="utf-8")
+    assert check(file).all[-1].code == "GP114"
 
 
 def test_errors_come_before_warnings(tmp_path: Path) -> None:
