@@ -31,7 +31,7 @@ def examine(path: str | Path) -> tuple[Inventory | None, Findings]:
 def examined(source: Source) -> tuple[Inventory | None, Findings]:
     """Return what `examine` returns, of a text. Raises Unreadable."""
     inventory, problems = _examine(source)
-    findings = Findings(word(problems, source.name))
+    findings = Findings(word(problems, source.name), unshown=max(0, len(problems) - MOST))
     return (None if findings.errors else inventory), findings
 
 
