@@ -37,6 +37,7 @@ def schema(*, of_output: bool, of_plan_file: bool, out: Output) -> None:
 def validate(*, file: str | None, gpus: bool, out: Output) -> ExitCode:
     """Check an inventory file and report everything that is wrong with it at once.
 
+    Of more than twenty findings the first twenty are shown, errors before warnings, and their number.
     With --gpus, go on and let every GPU node of the cluster pass its vectorAdd validations again.
     """
     from gpu_provision.inventory import check, load

@@ -36,7 +36,7 @@ def examined(source: Source) -> tuple[Inventory | None, Findings]:
 
 
 def check(path: str | Path) -> Findings:
-    """Return everything that is wrong with an inventory file, errors and warnings; never raises for a bad file."""
+    """Return what is wrong with an inventory file, as `examine` does; never raises for a bad file."""
     return examine(path)[1]
 
 
@@ -44,7 +44,7 @@ def load(path: str | Path) -> Inventory:
     """Return the inventory that a YAML file declares, fully resolved.
 
     Raises:
-        InvalidInventory: With all findings of the file, warnings included.
+        InvalidInventory: With the findings of the file, warnings included, as `examine` returns them.
     """
     inventory, findings = examine(path)
     if inventory is None:
