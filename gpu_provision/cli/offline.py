@@ -10,7 +10,7 @@ import click
 from gpu_provision.cli import options
 from gpu_provision.cli.inventory_file import chosen, loaded
 from gpu_provision.cli.output import Output
-from gpu_provision.model.findings import ExitCode
+from gpu_provision.model.findings import ExitCode, Findings
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.report import findings as findings_view
 from gpu_provision.report.documents import document, output_schema
@@ -37,6 +37,7 @@ def schema(*, of_output: bool, of_plan_file: bool, out: Output) -> None:
 def validate(*, file: str | None, gpus: bool, out: Output) -> ExitCode:
     """Check an inventory file and report everything that is wrong with it at once.
 
+    Of more than twenty findings the first twenty are shown, errors before warnings, and their number.
     With --gpus, go on and let every GPU node of the cluster pass its vectorAdd validations again.
     """
     from gpu_provision.inventory import check, load
@@ -47,13 +48,16 @@ def validate(*, file: str | None, gpus: bool, out: Output) -> ExitCode:
         from gpu_provision.cli.revalidation import revalidate
 
         return revalidate(load(path), out)
-    summary = _count(path, len(found.errors)) if found.errors else _summary(path, load(path))
+    summary = _count(path, found) if found.errors else _summary(path, load(path))
     text = "\n".join(filter(None, [findings_view.text(found.all, out.style), summary]))
-    out.result(document("validate", found.all, inventory=str(path)), text)
+    out.result(document("validate", found.all, inventory=str(path), unshown=found.unshown), text)
     return ExitCode.INVALID_INVENTORY if found.errors else ExitCode.OK
 
 
-def _count(path: Path, errors: int) -> str:
+def _count(path: Path, found: Findings) -> str:
+    if found.unshown:
+        return f"{path}: {found.unshown:,} more findings"
+    errors = len(found.errors)
     return f"{path}: {errors} error{'' if errors == 1 else 's'}"
 
 

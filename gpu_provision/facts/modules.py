@@ -40,8 +40,8 @@ class Modules:
 SCRIPT = rf"""
 grep_into() {{ sed 's/:.*//' "$3" | grep -E "/($2)\.ko" | sed "s/^/$1 /"; }}
 show loaded /proc/modules
-grep_into builtin '@PATTERN@' "$stock/modules.builtin"
-grep_into available '@PATTERN@' "$stock/modules.dep"
+grep_into builtin @PATTERN@ "$stock/modules.builtin"
+grep_into available @PATTERN@ "$stock/modules.dep"
 for module in @MODULES@; do
   [ -d "/sys/module/$module" ] && ! grep -q "^$module " /proc/modules && echo "builtin $module"
 done

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -166,9 +167,9 @@ def command(modules_asked: Iterable[str] = (), sections: Sequence[str] = ALL) ->
     pattern = "|".join(re.escape(name).replace("_", "[-_]") for name in names)
     wanted = [section for section in SECTIONS if section.name in sections]
     parts = [f"echo '[{section.name}]'\n({section.script}) 2>/dev/null" for section in wanted]
-    asked = f"echo '[asked]'\necho 'modules {' '.join(names)}'"
+    asked = f"echo '[asked]'\necho {shlex.quote(' '.join(['modules', *names]))}"
     script = "\n".join([_CLEAN, "{", _PRELUDE, *parts, asked, "echo '[end]'", "} | $clean || :"])
-    return script.replace("@PATTERN@", pattern).replace("@MODULES@", " ".join(names)).strip()
+    return script.replace("@PATTERN@", shlex.quote(pattern)).replace("@MODULES@", shlex.join(names)).strip()
 
 
 def parse(output: Iterable[str], *, asked_at: float = 0.0, answered_at: float = 0.0) -> HostRecord | None:

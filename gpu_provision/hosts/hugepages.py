@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -109,7 +110,7 @@ reserve() {{
 
 def reserve_now(reserve: Mapping[str, int]) -> str:
     """Return the shell command that reserves pages, as many as there is room for, and remembers how many that was."""
-    calls = (f"reserve {size} {count} {_pool(size)}" for size, count in reserve.items())
+    calls = (shlex.join(["reserve", size, str(count), _pool(size)]) for size, count in reserve.items())
     return _RESERVE + " &&\n".join(calls)
 
 

@@ -6,6 +6,7 @@ Kubernetes sets no limits: a container has those of its runtime's process, which
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -85,8 +86,8 @@ def _unit(path: str) -> str:
 
 def set_now(runtime: Limited, limits: Mapping[str, str]) -> str:
     """Return the shell command that gives a running process limits, and with it all containers from now on."""
-    options = " ".join(f"--{name}={value}:{value}" for name, value in limits.items())
-    return f"prlimit --pid {runtime.pid} {options}"
+    options = (f"--{name}={value}:{value}" for name, value in limits.items())
+    return shlex.join(["prlimit", "--pid", str(runtime.pid), *options])
 
 
 def no_unit(host: str, runtimes: tuple[Limited, ...]) -> Finding:

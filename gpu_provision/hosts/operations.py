@@ -77,7 +77,7 @@ def kernel_modules(names: Sequence[str]) -> Commands:
     note(changes.words, "modules", "originals")
     show_diff(MODULES_FILE, record.modules.own_file, changes.file)
     if changes.load:
-        yield StringCommand(f"{PATH} modprobe -a {shlex.join(changes.load)}")
+        yield StringCommand(f"{PATH} modprobe -a -- {shlex.join(changes.load)}")
     if changes.file_differs:
         yield put(MODULES_FILE, changes.file)
     if not changes.load and not changes.file_differs:

@@ -100,8 +100,8 @@ def disable(units: tuple[str, ...]) -> str:
     """Return the shell command that disables units that we enabled; one that is gone needs none."""
     fresh = f"{ENABLED_FILE}.new"
     return (
-        f"for unit in {shlex.join(units)}; do systemctl --quiet --no-reload disable $unit || :;"
-        f" grep -vx $unit {ENABLED_FILE} >{fresh} || :; mv -f {fresh} {ENABLED_FILE}; done"
+        f'for unit in {shlex.join(units)}; do systemctl --quiet --no-reload disable -- "$unit" || :;'
+        f' grep -vxF -e "$unit" {ENABLED_FILE} >{fresh} || :; mv -f {fresh} {ENABLED_FILE}; done'
     )
 
 

@@ -117,10 +117,11 @@ def sysctl_lines(sysctls: Mapping[str, str]) -> FileLines:
 
 def set_now(sysctls: Mapping[str, str]) -> str:
     """Return the shell command that sets kernel parameters; it fails with the name of one that does not exist."""
-    return " && ".join(_set(f"/proc/sys/{key.replace('.', '/')}", key, value) for key, value in sysctls.items())
+    return " && ".join(_set(key, value) for key, value in sysctls.items())
 
 
-def _set(path: str, key: str, value: str) -> str:
+def _set(key: str, value: str) -> str:
+    path = shlex.quote(f"/proc/sys/{key.replace('.', '/')}")
     missing = shlex.quote(f"this kernel has no parameter {key}")
     return f"{{ [ -e {path} ] || {{ echo {missing} >&2; false; }}; }} && printf '%s\\n' {shlex.quote(value)} >{path}"
 

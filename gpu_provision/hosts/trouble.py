@@ -28,7 +28,7 @@ class Reached:
     def login(self) -> str:
         """What ssh and ssh-copy-id are given."""
         port = f"-p {self.port} " if self.port else ""
-        return f"{port}{self.user}@{self.target}" if self.user else f"{port}{self.target}"
+        return f"{port}{shlex.quote(f'{self.user}@{self.target}' if self.user else self.target)}"
 
     @property
     def target(self) -> str:

@@ -16,6 +16,7 @@ CODES: dict[str, str] = {
     "GP111": "A YAML tag is not allowed",
     "GP112": "A number means something else than it looks like",
     "GP113": "The file is nested too deeply",
+    "GP114": "The file has more findings than are shown",
     "GP120": "A key is unknown",
     "GP121": "A key is missing",
     "GP122": "A value is of the wrong type",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass, field
 from typing import Any
@@ -81,10 +82,15 @@ def dotted(path: Path) -> str:
         if isinstance(step, int):
             text += f"[{step}]"
         elif not _WORD.fullmatch(step):
-            text += f'["{step}"]'
+            text += f'["{step}"]' if step.isprintable() else f"[{visible(step)}]"
         else:
             text += f".{step}"
     return text.removeprefix(".")
+
+
+def visible(text: str) -> str:
+    """Return a text for people: with quotes and escapes if it holds what cannot be seen, such as a newline."""
+    return text if text.isprintable() else json.dumps(text)
 
 
 def plain(item: Item) -> Any:

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-import re
+from functools import partial
 from pathlib import Path
 
 from gpu_provision import releases
 from gpu_provision.inventory.checks import Subject, check_meaning
 from gpu_provision.inventory.parse import parse
+from gpu_provision.inventory.problems import MOST, Problem, word
 from gpu_provision.inventory.resolve import resolve
 from gpu_provision.inventory.sentences import tell
 from gpu_provision.inventory.shape import mismatches, sound
 from gpu_provision.inventory.source import Source, Unreadable, read
-from gpu_provision.model.findings import Finding, Findings, InvalidInventory
+from gpu_provision.model.findings import Findings, InvalidInventory
 from gpu_provision.model.inventory import Inventory
 
 
 def examine(path: str | Path) -> tuple[Inventory | None, Findings]:
-    """Return the inventory, or None if it cannot be used, and all findings sorted by line. Never raises."""
+    """Return the inventory, or None if it cannot be used, and its findings sorted by line. Never raises.
+
+    Of many findings the first `problems.MOST` are told, errors before warnings, and one more has their number.
+    """
     try:
         return examined(read(path))
     except Unreadable as error:
@@ -26,13 +30,13 @@ def examine(path: str | Path) -> tuple[Inventory | None, Findings]:
 
 def examined(source: Source) -> tuple[Inventory | None, Findings]:
     """Return what `examine` returns, of a text. Raises Unreadable."""
-    inventory, found = _examine(source)
-    findings = Findings(tuple(sorted(found, key=_line)))
+    inventory, problems = _examine(source)
+    findings = Findings(word(problems, source.name), unshown=max(0, len(problems) - MOST))
     return (None if findings.errors else inventory), findings
 
 
 def check(path: str | Path) -> Findings:
-    """Return everything that is wrong with an inventory file, errors and warnings; never raises for a bad file."""
+    """Return what is wrong with an inventory file, as `examine` does; never raises for a bad file."""
     return examine(path)[1]
 
 
@@ -40,7 +44,7 @@ def load(path: str | Path) -> Inventory:
     """Return the inventory that a YAML file declares, fully resolved.
 
     Raises:
-        InvalidInventory: With all findings of the file, warnings included.
+        InvalidInventory: With the findings of the file, warnings included, as `examine` returns them.
     """
     inventory, findings = examine(path)
     if inventory is None:
@@ -48,15 +52,17 @@ def load(path: str | Path) -> Inventory:
     return inventory
 
 
-def _examine(source: Source) -> tuple[Inventory, list[Finding]]:
-    document, found = parse(source)
+def _examine(source: Source) -> tuple[Inventory | None, list[Problem]]:
+    """Return the inventory and what is wrong; a file with more of that than is shown is looked at no further."""
+    document, problems = parse(source)
     differences = mismatches(document.data)
+    problems += [Problem(line=document.line(each.path), finding=partial(tell, document, each)) for each in differences]
+    if len(problems) > MOST:
+        return None, problems
     data = sound(document.data, differences) if differences else document.data
     inventory = resolve(source, data, _release(data.get("release", releases.DEFAULT)))
-    subject = Subject(document, data, inventory, complete=not differences and not found)
-    found += [tell(document, difference) for difference in differences]
-    found += check_meaning(subject)
-    return inventory, found
+    subject = Subject(document, data, inventory, complete=not problems)
+    return inventory, [*problems, *check_meaning(subject)]
 
 
 def _release(name: str) -> releases.Release:
@@ -65,8 +71,3 @@ def _release(name: str) -> releases.Release:
         return releases.release(name)
     except releases.UnknownRelease:
         return releases.release(releases.DEFAULT)
-
-
-def _line(finding: Finding) -> tuple[int, str, str]:
-    found = re.search(r":(\d+)(?::\d+)?(?: |$)", finding.where)
-    return (int(found[1]) if found else 0, finding.where, finding.code)

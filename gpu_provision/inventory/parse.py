@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, NoReturn
 
 import yaml
 from yaml.constructor import ConstructorError, SafeConstructor
 from yaml.resolver import Resolver
 
-from gpu_provision.inventory.document import Document, Item, dotted, plain
+from gpu_provision.inventory.document import Document, Item, dotted, plain, visible
+from gpu_provision.inventory.problems import Problem
 from gpu_provision.inventory.secrets import HIDDEN, shown
 from gpu_provision.inventory.source import Source, Unreadable
 from gpu_provision.inventory.syntax import syntax_finding
@@ -40,14 +42,14 @@ class _Scalars(SafeConstructor, Resolver):
         Resolver.__init__(self)
 
 
-def parse(source: Source) -> tuple[Document, list[Finding]]:
+def parse(source: Source) -> tuple[Document, list[Problem]]:
     """Return the document and what is wrong with its YAML. Raises Unreadable if there is no document."""
     composer = _Composer(source)
     try:
         root = composer.document()
     except yaml.YAMLError as error:
         raise Unreadable(syntax_finding(source, error)) from error
-    return Document(source.name, root, plain(root)), composer.findings
+    return Document(source.name, root, plain(root)), composer.problems
 
 
 class _Composer:
@@ -55,7 +57,7 @@ class _Composer:
 
     def __init__(self, source: Source) -> None:
         self.name = source.name
-        self.findings: list[Finding] = []
+        self.problems: list[Problem] = []
         self._events: Iterator[_Event] = yaml.parse(source.text, Loader=_LOADER)
         self._anchors: dict[str, Item | None] = {}  # None while the anchored value is not complete
         self._scalars: Any = _Scalars()
@@ -179,7 +181,7 @@ class _Composer:
         return []
 
     def _duplicate(self, key: str, line: int, first: int) -> None:
-        what = f"The key {key} appears twice in this mapping, first in line {first}."
+        what = f"The key {visible(key)} appears twice in this mapping, first in line {first}."
         self._find("GP109", line, what, fix="Remove one of them.")
 
     def _check_tag(self, event: _Event, line: int) -> None:
@@ -224,7 +226,8 @@ class _Composer:
 
     def _find(self, code: str, line: int, what: str, *, evidence: str = "", fix: str = "") -> None:
         where = f"{self.name}:{line} {dotted(tuple(self._path))}".rstrip()
-        self.findings.append(Finding(code=code, where=where, what=what, evidence=evidence, fix=fix))
+        finding = partial(Finding, code=code, where=where, what=what, evidence=evidence, fix=fix)
+        self.problems.append(Problem(line=line, finding=finding))
 
     def _stop(self, code: str, line: int, what: str, *, evidence: str = "", fix: str = "") -> NoReturn:
         where = f"{self.name}:{line}"

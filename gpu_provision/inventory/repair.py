@@ -25,4 +25,4 @@ _GUESSES: tuple[Callable[[str], str], ...] = (
 def repaired(value: str, pattern: str) -> str:
     """Return a value like the given one that fits the pattern, or an empty string if no guess does."""
     guesses = (guess(value) for guess in _GUESSES)
-    return next((guess for guess in guesses if guess and re.search(pattern, guess)), "")
+    return next((guess for guess in guesses if guess and re.fullmatch(pattern, guess)), "")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from gpu_provision.inventory.document import Path
+from gpu_provision.inventory.document import Path, visible
 
 _NAMES = re.compile(
     r"passw|passphrase|pwd|secret|token|(api|access|private)_?key|_key$|credential|auth$", re.IGNORECASE
@@ -39,4 +39,4 @@ def shown(path: Path, value: object) -> str:
     in_env = "env" in path[:-1] and any(is_secret_name(str(step)) for step in path)
     text = str(value)
     in_proxy = "proxy" in path[:-1] and "@" in text
-    return HIDDEN if in_env or in_proxy or has_password(text) else text
+    return HIDDEN if in_env or in_proxy or has_password(text) else visible(text)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from gpu_provision.inventory.document import Document, dotted
+from gpu_provision.inventory.document import Document, dotted, visible
 from gpu_provision.inventory.nearest import did_you_mean, nearest, one_of
 from gpu_provision.inventory.repair import repaired
 from gpu_provision.inventory.secrets import HIDDEN, shown
@@ -47,7 +48,7 @@ def _unknown(document: Document, mismatch: Mismatch) -> Finding:
     elsewhere = _elsewhere(str(key))
     otherwise = f"{key} belongs under {elsewhere}." if elsewhere else f"Known here: {', '.join(sorted(known))}"
     fix = did_you_mean(str(key), known, otherwise)
-    return _bare(document, mismatch, "GP120", f"There is no key {key} {place}.", fix)
+    return _bare(document, mismatch, "GP120", f"There is no key {visible(str(key))} {place}.", fix)
 
 
 def _elsewhere(key: str) -> str:
@@ -161,7 +162,7 @@ def _pattern(document: Document, mismatch: Mismatch) -> Finding:
     finding = _finding(document, mismatch, "GP124", what, fix)
     if mismatch.keyword != "propertyNames":
         return finding
-    return Finding(code="GP124", where=finding.where, what=what, evidence=str(mismatch.value)[:100], fix=fix)
+    return Finding(code="GP124", where=finding.where, what=what, evidence=visible(str(mismatch.value))[:100], fix=fix)
 
 
 def _range(document: Document, mismatch: Mismatch) -> Finding:
@@ -182,8 +183,9 @@ def _length(document: Document, mismatch: Mismatch) -> Finding:
 
 
 def _repeated(document: Document, mismatch: Mismatch) -> Finding:
-    seen = [value for position, value in enumerate(mismatch.value) if value in mismatch.value[:position]]
-    what = f"{_label(mismatch)} names {seen[0]} more than once."
+    counts = Counter(each for each in mismatch.value if isinstance(each, str))
+    repeated = next(each for each, count in counts.items() if count > 1)
+    what = f"{_label(mismatch)} names {repeated} more than once."
     return _finding(document, mismatch, "GP126", what, "Remove the repetition.")
 
 

@@ -16,6 +16,7 @@ LIMIT = 1 << 20
 """Bytes that an inventory may have; one of 1,000 nodes has about a tenth of that."""
 
 _BOM = "\ufeff"
+_CONTROLS = re.compile("[\x00-\x1f\x7f\x85\u2028\u2029]")
 # What YAML 1.1 lets a stream hold, section 5.1 of its specification.
 _FORBIDDEN = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
@@ -49,6 +50,9 @@ class Unreadable(Exception):
 def read(path: str | Path) -> Source:
     """Return the text of the file. Raises Unreadable."""
     name, file = str(path), home(str(path))
+    if _CONTROLS.search(str(file.absolute())):  # relative paths in it go into files whose lines have meanings
+        what, fix = "The path of the file holds a control character, such as a newline.", "Rename the file or folder."
+        raise Unreadable(Finding(code="GP102", where=name, what=what, fix=fix))
     data = _bytes(name, file)
     return Source(
         name=name,
@@ -63,7 +67,9 @@ def _bytes(name: str, file: Path) -> bytes:
     try:
         status = file.stat()
         _accept(name, file, status.st_mode, status.st_size)
-        return file.read_bytes()
+        with file.open("rb") as stream:
+            data = stream.read(LIMIT + 1)  # a file of /proc or /sys has no size, and one may grow
+        _accept(name, file, status.st_mode, len(data))
     except (FileNotFoundError, NotADirectoryError) as error:
         raise Unreadable(_missing(name, file)) from error
     except (OSError, ValueError) as error:
@@ -71,6 +77,7 @@ def _bytes(name: str, file: Path) -> bytes:
         fix = "Give yourself the right to read it." if isinstance(error, PermissionError) else ""
         what = "The file cannot be read."
         raise Unreadable(Finding(code="GP102", where=name, what=what, evidence=reason, fix=fix)) from error
+    return data
 
 
 def _accept(name: str, file: Path, mode: int, size: int) -> None:

@@ -129,9 +129,15 @@ class RunFailed(ProvisionError):
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """Findings of one check, split by severity."""
+    """Findings of one check, split by severity.
+
+    Attributes:
+        all: Those that are shown.
+        unshown: Number of those beyond them, of which the last one of ``all`` tells.
+    """
 
     all: tuple[Finding, ...] = field(default=())
+    unshown: int = 0
 
     @property
     def errors(self) -> tuple[Finding, ...]:

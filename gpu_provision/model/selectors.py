@@ -12,6 +12,8 @@ Selector = Callable[[Labels], bool]
 _SETS = re.compile(r"^(?P<key>\S+)\s+(?P<how>in|notin)\s*\((?P<values>[^()]*)\)$")
 _EQUAL = re.compile(r"^(?P<key>[^\s!=]+)\s*(?P<how>==|=|!=)\s*(?P<value>[^\s!=]*)$")
 _THERE = re.compile(r"^(?P<not>!?)\s*(?P<key>[^\s!=()]+)$")
+_KEY = re.compile(r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
 _COMMA = re.compile(r",(?![^(]*\))")
 
 
@@ -30,14 +32,29 @@ def parsed(text: str) -> Selector:
 
 
 def _requirement(text: str) -> Selector:
-    if match := _SETS.match(text):
+    if match := _SETS.fullmatch(text):
         values = {value.strip() for value in match["values"].split(",")}
-        return _one_of(match["key"], values, negated=match["how"] == "notin")
-    if match := _EQUAL.match(text):
-        return _one_of(match["key"], {match["value"]}, negated=match["how"] == "!=")
-    if match := _THERE.match(text):
-        return _there(match["key"], negated=bool(match["not"]))
+        return _one_of(_key(match["key"]), {_value(value) for value in values}, negated=match["how"] == "notin")
+    if match := _EQUAL.fullmatch(text):
+        return _one_of(_key(match["key"]), {_value(match["value"])}, negated=match["how"] == "!=")
+    if match := _THERE.fullmatch(text):
+        return _there(_key(match["key"]), negated=bool(match["not"]))
     raise BadSelector(f"{text!r} is no requirement on a label" if text else "a requirement between commas is empty")
+
+
+def _key(text: str) -> str:
+    return _whole(_KEY, text, "key")
+
+
+def _value(text: str) -> str:
+    return _whole(_VALUE, text, "value")
+
+
+def _whole(pattern: re.Pattern[str], text: str, what: str) -> str:
+    if pattern.fullmatch(text):
+        return text
+    message = f"{text!r} is no {what} of a label"
+    raise BadSelector(message)
 
 
 def _one_of(key: str, values: set[str], *, negated: bool) -> Selector:

@@ -15,6 +15,7 @@ from gpu_provision import releases
 from gpu_provision.inventory.examine import examined
 from gpu_provision.inventory.proxy import ADDRESSES
 from gpu_provision.inventory.scope import part_of_cluster
+from gpu_provision.inventory.shape import schema
 from gpu_provision.inventory.source import Source, Unreadable
 from gpu_provision.model.cluster import Kind, Manifest
 from gpu_provision.model.findings import Finding
@@ -81,15 +82,21 @@ def back_to_of(stack: Manifest) -> int:
 
 
 def home_of(stack: Manifest) -> str:
-    """Return the namespace that the stack has been installed in; empty if it has not been yet."""
-    return str((stack["metadata"].get("annotations") or {}).get(HOME, ""))
+    """Return the namespace that the stack has been installed in; empty if it has not been yet, or is not named."""
+    found = str((stack["metadata"].get("annotations") or {}).get(HOME, ""))
+    return found if _is_name(found) else ""
 
 
 def lease_of(stack: Manifest | None) -> str:
     """Return by which lease the controllers of a stack agree, as ``namespace/name``; empty for the usual one."""
     annotations = (stack["metadata"].get("annotations") or {}) if stack else {}
     found = str(annotations.get(LED_BY, ""))
-    return found if all(found.partition("/")) else ""
+    return found if found.count("/") == 1 and all(map(_is_name, found.split("/"))) else ""
+
+
+def _is_name(text: str) -> bool:
+    """Whether a text can be an object's name: annotations become parts of paths at the API server."""
+    return re.fullmatch(schema()["$defs"]["object_name"]["pattern"], text) is not None
 
 
 def moved(stack: Manifest, inventory: Inventory) -> Finding | None:

@@ -105,8 +105,11 @@ case $tool in
 esac
 
 names=
+ended=
 for word in "$@"; do
+  [ -z "$ended" ] || { names="$names $word"; continue; }
   case $word in
+    --) ended=yes ;;
     --all) all=yes ;;
     --remove) remove=yes ;;
     --quiet | --silent) quiet=yes ;;

@@ -189,6 +189,21 @@ def test_hosts_only_leaves_the_cluster_alone(run: Run, fakes: Fakes) -> None:
     assert fakes.applied == 0
 
 
+def test_an_absurd_inventory_gets_twenty_findings_and_a_count(run: Run, tmp_path: Path) -> None:
+    """As text and as a document; every line is where the file says so."""
+    file = tmp_path / "absurd.yaml"
+    file.write_text("name: a\ncluster: {}\n" + "".join(f"key{each}: 1\n" for each in range(2_000)), encoding="utf-8")
+    ran = run("validate", "-i", file)
+    assert ran.code == ExitCode.INVALID_INVENTORY
+    assert ran.out.splitlines()[-1] == f"{file}: 1,980 more findings"
+    document = run("validate", "-i", file, "--json").document
+    places = [each["where"].split(" ")[0] for each in document["errors"]]
+    assert places == [f"{file}:{line}" for line in range(3, 24)]
+    assert (document["errors"][-1]["code"], document["unshown"]) == ("GP114", 1_980)
+    assert "2,000 findings" in document["errors"][-1]["what"]
+    jsonschema.validate(document, dict(output_schema()))
+
+
 def test_validating_gpus_refuses_a_cluster_that_is_not_as_declared(run: Run, fakes: Fakes) -> None:
     """Validating changes nothing but runs the validations."""
     ran = run("validate", "-i", SANDBOX, "--gpus")

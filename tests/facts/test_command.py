@@ -302,6 +302,13 @@ def test_every_shell_says_the_same(shell: str) -> None:
     assert said[program] == said["sh"]
 
 
+def test_names_of_modules_are_no_shell_commands(tmp_path: Path) -> None:
+    """Whoever calls an operation by hand has no schema between."""
+    for name in ("$(touch a)", "'$(touch b)'", "c; do touch c; done; for c in c", "'; touch d; '"):
+        subprocess.run(["sh", "-c", command([name], ("modules",))], capture_output=True, check=False, cwd=tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
 def said_by(shell: list[str]) -> list[str]:
     """Return what a shell prints, of what does not change all the time."""
     said = subprocess.run([*shell, "-c", command(WANTED)], capture_output=True, check=True).stdout.decode()

@@ -139,3 +139,10 @@ def test_values_are_written_as_they_are(tmp_path: Path, shell: list[str]) -> Non
     command = set_now({"kernel.core_pattern": "|/bin/x '%e' $HOME"}).replace("/proc/sys", str(tmp_path))
     subprocess.run([*shell, "-c", command], check=True)
     assert (tmp_path / "kernel/core_pattern").read_text() == "|/bin/x '%e' $HOME\n"
+
+
+def test_a_kernel_parameter_is_no_shell_command(tmp_path: Path) -> None:
+    """Whoever calls the operation by hand has no schema between."""
+    command = set_now({f"vm.x ] || touch {tmp_path}/touched || [ a": "1"})
+    subprocess.run(["sh", "-c", command], check=False, capture_output=True)
+    assert list(tmp_path.iterdir()) == []

@@ -35,7 +35,7 @@ def test_stock_pyinfra_without_a_terminal_fails_that_host_alone(here: Site) -> N
     assert "GP688 asks: sudo wants a password" in ran.stdout
     assert "Traceback" not in ran.stdout
     assert "kernel modules are present" not in ran.stdout
-    assert here.servers["free"].ran("modprobe -a")
+    assert here.servers["free"].ran("modprobe -a -- ")
 
 
 ERRORS = """
@@ -68,7 +68,7 @@ def test_password_from_the_environment_is_used_and_never_shown(here: Site) -> No
     """By stock pyinfra, with every command on the screen."""
     ran = here.pyinfra("host_prerequisites.py", "-y", "-vvv", "--debug", **{sudo.VARIABLE: PASSWORD})
     assert ran.returncode == 0, ran.stdout
-    assert here.servers["asks"].ran("modprobe -a")
+    assert here.servers["asks"].ran("modprobe -a -- ")
     assert PASSWORD not in ran.stdout
 
 

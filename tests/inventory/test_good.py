@@ -32,7 +32,7 @@ def test_the_complete_inventory_uses_every_key_of_the_schema() -> None:
 
 
 def _known(part: dict[str, Any], name: str) -> Iterator[str]:
-    """Yield every key that the schema names; what it defines once counts once."""
+    """Yield every key that the schema names; a mapping or list that it defines once counts once."""
     for child, place in _below(part, name):
         yield place
         yield from _known(resolved(child), place)
@@ -42,7 +42,8 @@ def _below(part: dict[str, Any], name: str) -> Iterator[tuple[dict[str, Any], st
     inner = part.get("additionalProperties") or part.get("items")
     named = [(child, f"{name}.{key}") for key, child in part.get("properties", {}).items()]
     for child, place in [*named, *([(inner, f"{name}[]")] if isinstance(inner, dict) else [])]:
-        yield child, child.get("$ref", place).removeprefix("#/$defs/").removeprefix(".")
+        shared = child.get("$ref", place) if resolved(child)["type"] in ("object", "array") else place
+        yield child, shared.removeprefix("#/$defs/").removeprefix(".")
 
 
 def _used(part: dict[str, Any], data: Any, name: str) -> Iterator[str]:

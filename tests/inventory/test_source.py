@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpu_provision.inventory import check, load
+from gpu_provision.inventory import check, load, source
 from gpu_provision.model.findings import ExitCode, Finding, InvalidInventory
 
 
@@ -67,11 +67,11 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
 def test_a_file_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rights are missing. The tests may run as root, so the refusal is simulated."""
 
-    def refuse(_: Path) -> bytes:
+    def refuse(_: Path, _mode: str) -> bytes:
         raise PermissionError(13, "Permission denied")
 
     (tmp_path / "prod.yaml").touch()
-    monkeypatch.setattr(Path, "read_bytes", refuse)
+    monkeypatch.setattr(Path, "open", refuse)
     finding = only_finding(tmp_path / "prod.yaml")
     assert (finding.code, finding.evidence) == ("GP102", "Permission denied")
 
@@ -79,6 +79,14 @@ def test_a_file_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_a_path_that_no_file_can_have() -> None:
     """A zero byte in a path raises ValueError, not OSError."""
     assert only_finding("prod\0.yaml").code == "GP102"
+
+
+def test_a_path_with_a_newline_is_refused(tmp_path: Path) -> None:
+    """Files that an inventory names relative to its folder go into a configuration of SSH, line by line."""
+    folder = tmp_path / "a\n  ProxyCommand b"
+    folder.mkdir()
+    (folder / "prod.yaml").write_text("name: prod\n")
+    assert only_finding(folder / "prod.yaml").code == "GP102"
 
 
 def test_a_home_of_nobody() -> None:
@@ -91,9 +99,16 @@ def test_fifty_megabytes_are_not_read(tmp_path: Path, monkeypatch: pytest.Monkey
     file = tmp_path / "prod.yaml"
     with file.open("wb") as stream:
         stream.truncate(50 << 20)
-    monkeypatch.setattr(Path, "read_bytes", None)
+    monkeypatch.setattr(Path, "open", None)
     finding = only_finding(file)
     assert (finding.code, finding.evidence) == ("GP103", "52,428,800 bytes")
+
+
+def test_reading_ends_at_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file of /proc has no size before it is read."""
+    monkeypatch.setattr(source, "LIMIT", 100)
+    finding = only_finding("/proc/self/status")
+    assert (finding.code, finding.evidence) == ("GP103", "101 bytes")
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import pytest
 from gpu_provision.model.selectors import BadSelector, of_object, parsed
 
 TRAINING = {"app": "training", "tier": "batch"}
+HOSTILE = ("a=$(id)", "-a", "a in (b,-c)", "a notin (../..)", "!$(id)", f"a={'b' * 64}", f"{'a' * 64}=b")
 
 
 @pytest.mark.parametrize(
@@ -38,7 +39,7 @@ def test_a_text_selects_as_in_kubectl(text: str, *, selects: bool) -> None:
     assert parsed(text)(TRAINING) is selects
 
 
-@pytest.mark.parametrize("text", ["a=b,,c", "a in b", "a in (b", "a=b=c", "a b", "=b", ",", "a=b c"])
+@pytest.mark.parametrize("text", ["a=b,,c", "a in b", "a in (b", "a=b=c", "a b", "=b", ",", "a=b c", *HOSTILE])
 def test_what_is_no_selector_is_refused(text: str) -> None:
     """A selector that is misread would evict, or spare, the wrong pods."""
     with pytest.raises(BadSelector):

@@ -13,7 +13,18 @@ import pytest
 from gpu_provision.inventory import load
 from gpu_provision.library import render
 from gpu_provision.model.inventory import ClusterTarget, HelperPod, HostPrerequisites, Inventory, Node, Preflight
-from gpu_provision.operator.stack import BACK_TO, back_to, back_to_of, inventory_of, spec_of, stack_of
+from gpu_provision.operator.stack import (
+    BACK_TO,
+    HOME,
+    LED_BY,
+    back_to,
+    back_to_of,
+    home_of,
+    inventory_of,
+    lease_of,
+    spec_of,
+    stack_of,
+)
 from gpu_provision.releases import DEFAULT
 from tests.operator.served import as_stored, data_of, stored
 
@@ -41,6 +52,15 @@ def test_a_stack_brings_an_earlier_run_back_as_long_as_it_is_not_changed(annotat
     """Anybody may write an annotation."""
     assert back_to_of({"metadata": {"generation": 7, "annotations": {BACK_TO: annotation}}}) == run
     assert back_to_of({"metadata": {"generation": 7, "annotations": back_to(run, 7)}}) == run
+
+
+@pytest.mark.parametrize("name", ["a\n", "../secrets/x", "a/b", "$(id)", "", "a?watch=1", "A"])
+def test_an_annotation_that_is_no_name_becomes_no_path(name: str) -> None:
+    """Namespace and lease of a stack are parts of paths at the API server."""
+    annotations = {HOME: name, LED_BY: f"ns/{name}"}
+    assert home_of({"metadata": {"annotations": annotations}}) == ""
+    assert lease_of({"metadata": {"annotations": annotations}}) == ""
+    assert lease_of({"metadata": {"annotations": {LED_BY: f"{name}/lease"}}}) == ""
 
 
 def in_the_cluster(inventory: Inventory) -> Inventory:
@@ -193,3 +213,12 @@ def test_a_text_that_looks_like_something_else_stays_a_text() -> None:
     assert findings == ()
     assert inventory is not None
     assert inventory.pools["gpu"].labels == labels
+
+
+def test_an_absurd_stack_gets_twenty_findings_and_a_count() -> None:
+    """They are conditions of the stack, and events."""
+    stack = a_stack(**{f"key{each}": 1 for each in range(500)})
+    *shown, last = inventory_of(stack)[1]
+    assert len(shown) == 20
+    assert (last.code, last.where) == ("GP114", "gpustack/prod")
+    assert "500 findings" in last.what

@@ -123,6 +123,13 @@ def test_modprobe_refuses_what_the_kernel_lacks(host: SimulatedHost, shell: Shel
     assert "ipmi_si" in loaded(shell)
 
 
+def test_modprobe_takes_no_option_after_two_dashes(host: SimulatedHost, shell: Shell) -> None:
+    """What looks like one is the name of a module."""
+    shell("modprobe ipmi_si")
+    assert "WARNING: Module -r not found" in failed(host, "modprobe -a -- -r ipmi_si")
+    assert "ipmi_si" in loaded(shell)
+
+
 def test_modprobe_takes_what_follows_a_module_as_its_parameters(shell: Shell) -> None:
     """Without -a there is one module."""
     shell("modprobe ipmi_si ipmi_devintf")

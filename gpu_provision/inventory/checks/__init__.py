@@ -10,12 +10,12 @@ from gpu_provision.inventory.checks.rollouts import check_rollouts
 from gpu_provision.inventory.checks.settings import check_settings
 from gpu_provision.inventory.checks.subject import Subject
 from gpu_provision.inventory.checks.versions import check_versions
-from gpu_provision.model.findings import Finding
+from gpu_provision.inventory.problems import Problem
 
 __all__ = ["Subject", "check_meaning"]
 
 
-def check_meaning(subject: Subject) -> Iterator[Finding]:
+def check_meaning(subject: Subject) -> Iterator[Problem]:
     """Yield everything that is wrong with an inventory although it fits the schema."""
     yield from check_nodes(subject)
     yield from check_versions(subject)

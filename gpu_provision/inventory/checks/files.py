@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path as FilePath
 
 from gpu_provision.inventory.certificates import Trouble, troubles
 from gpu_provision.inventory.checks.subject import Subject
 from gpu_provision.inventory.document import Path
 from gpu_provision.inventory.paths import absolute
+from gpu_provision.inventory.problems import Problem
 from gpu_provision.inventory.proxy import ADDRESSES, needs_credentials
 from gpu_provision.inventory.secrets import has_password
 from gpu_provision.model.findings import Finding, Severity
 
 
-def check_files(subject: Subject) -> Iterator[Finding]:
+def check_files(subject: Subject) -> Iterator[Problem]:
     """Yield what is wrong with proxies and with files of certificates."""
     base = FilePath(subject.inventory.path).parent
     sections = list(_prerequisites(subject))
@@ -46,7 +48,7 @@ def _at(subject: Subject, path: Path) -> dict[str, object]:
     return section
 
 
-def _certificates(subject: Subject, sections: list[Path], base: FilePath) -> Iterator[Finding]:
+def _certificates(subject: Subject, sections: list[Path], base: FilePath) -> Iterator[Problem]:
     told: set[str] = set()
     for path in sections:
         files = _at(subject, path).get("ca_certificates", ())
@@ -55,23 +57,26 @@ def _certificates(subject: Subject, sections: list[Path], base: FilePath) -> Ite
                 told.add(name)
                 place = (*path, "ca_certificates", position)
                 for trouble in troubles(absolute(name, base)):
-                    yield _finding(subject, place, name, trouble)
+                    yield _problem(subject, place, name, trouble)
 
 
-def _finding(subject: Subject, path: Path, name: str, trouble: Trouble) -> Finding:
-    """Return the finding at the line that names the file; the line of the file itself is part of the evidence."""
+def _problem(subject: Subject, path: Path, name: str, trouble: Trouble) -> Problem:
+    """Return the problem at the line that names the file; the line of the file itself is part of the evidence."""
     place = f"{name}, line {trouble.line}" if trouble.line else name
-    return Finding(
+    severity = Severity.ERROR if trouble.is_error else Severity.WARNING
+    finding = partial(
+        Finding,
         code=trouble.code,
         where=subject.document.where(path),
         what=trouble.what,
         evidence=f"{place}: {trouble.evidence}" if trouble.evidence else place,
         fix=trouble.fix,
-        severity=Severity.ERROR if trouble.is_error else Severity.WARNING,
+        severity=severity,
     )
+    return Problem(line=subject.document.line(path), severity=severity, finding=finding)
 
 
-def _proxy(subject: Subject, path: Path, base: FilePath) -> Iterator[Finding]:
+def _proxy(subject: Subject, path: Path, base: FilePath) -> Iterator[Problem]:
     section = _at(subject, path)
     for key in ADDRESSES:
         if has_password(str(section.get(key, ""))):

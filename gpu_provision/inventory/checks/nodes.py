@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from functools import partial
 from typing import Any
 
 from gpu_provision.inventory import gpus
 from gpu_provision.inventory.checks.subject import Subject
 from gpu_provision.inventory.document import Path
 from gpu_provision.inventory.nearest import did_you_mean
-from gpu_provision.model.findings import Finding
+from gpu_provision.inventory.problems import Problem
 from gpu_provision.model.inventory import Node
 
 _OURS = "gpu-provision.io/"
 
 
-def check_nodes(subject: Subject) -> Iterator[Finding]:
+def check_nodes(subject: Subject) -> Iterator[Problem]:
     """Yield what is wrong with nodes and pools."""
     yield from _duplicate_names(subject)
     yield from _shared_addresses(subject)
@@ -25,7 +26,7 @@ def check_nodes(subject: Subject) -> Iterator[Finding]:
     yield from _reserved_labels(subject)
 
 
-def _duplicate_names(subject: Subject) -> Iterator[Finding]:
+def _duplicate_names(subject: Subject) -> Iterator[Problem]:
     first: dict[str, int] = {}
     for position, node in enumerate(subject.nodes):
         name = node.get("name")
@@ -38,7 +39,7 @@ def _duplicate_names(subject: Subject) -> Iterator[Finding]:
         first.setdefault(name, position)
 
 
-def _shared_addresses(subject: Subject) -> Iterator[Finding]:
+def _shared_addresses(subject: Subject) -> Iterator[Problem]:
     """Yield nodes that would be reached at the same place; sandbox hosts have no addresses."""
     if subject.inventory.cluster.sandbox:
         return
@@ -58,19 +59,23 @@ def _place(node: Node) -> tuple[str, int, str]:
     return (node.address or node.name, node.ssh.port or 22, node.ssh.bastion)
 
 
-def _unknown_pools(subject: Subject) -> Iterator[Finding]:
+def _unknown_pools(subject: Subject) -> Iterator[Problem]:
     written = subject.document.data.get("pools")
-    known = list(written) if isinstance(written, dict) else []
+    known = written if isinstance(written, dict) else {}
     for position, node in enumerate(subject.nodes):
         pool = node.get("pool")
         if pool is None or pool in known:
             continue
-        otherwise = f"Known pools: {', '.join(known)}" if known else f"Declare it: pools: {{{pool}: {{}}}}"
-        fix = did_you_mean(pool, known, otherwise)
+        fix = partial(_pool_meant, pool, known)
         yield subject.error("GP142", ("nodes", position, "pool"), f"There is no pool {pool}.", fix)
 
 
-def _empty_pools(subject: Subject) -> Iterator[Finding]:
+def _pool_meant(pool: str, known: Collection[str]) -> str:
+    otherwise = f"Known pools: {', '.join(known)}" if known else f"Declare it: pools: {{{pool}: {{}}}}"
+    return did_you_mean(pool, known, otherwise)
+
+
+def _empty_pools(subject: Subject) -> Iterator[Problem]:
     if not subject.complete:
         return
     used = {node.get("pool") for node in subject.nodes}
@@ -86,7 +91,7 @@ def _empty_pools(subject: Subject) -> Iterator[Finding]:
         yield subject.warning("GP144", subject.declared(("pools",), ("nodes",), ()), what, fix)
 
 
-def _gpus(subject: Subject) -> Iterator[Finding]:
+def _gpus(subject: Subject) -> Iterator[Problem]:
     for name, pool in subject.pools.items():
         gpu, path = pool.get("gpu", {}), ("pools", name, "gpu")
         if "gpu" not in pool and "driver" in pool and subject.complete:
@@ -95,14 +100,17 @@ def _gpus(subject: Subject) -> Iterator[Finding]:
         model = gpus.find(gpu["model"]) if "model" in gpu else None
         if "model" in gpu and model is None:
             what = f"The GPU model {gpu['model']} is not known, so nothing about it can be checked."
-            close = gpus.nearest_model(gpu["model"])
-            fix = f"Did you mean {close}?" if close else "Write it as `nvidia-smi -L` does."
-            yield subject.warning("GP150", (*path, "model"), what, fix)
+            yield subject.warning("GP150", (*path, "model"), what, partial(_model_meant, gpu["model"]))
         if "count" in gpu:
             yield from _count(subject, (*path, "count"), gpu["count"], model)
 
 
-def _count(subject: Subject, path: tuple[str, ...], count: int, model: gpus.Model | None) -> Iterator[Finding]:
+def _model_meant(name: str) -> str:
+    close = gpus.nearest_model(name)
+    return f"Did you mean {close}?" if close else "Write it as `nvidia-smi -L` does."
+
+
+def _count(subject: Subject, path: tuple[str, ...], count: int, model: gpus.Model | None) -> Iterator[Problem]:
     board = model.board if model else gpus.Board.PCIE
     plausible = gpus.COUNTS[board]
     if count in plausible:
@@ -113,7 +121,7 @@ def _count(subject: Subject, path: tuple[str, ...], count: int, model: gpus.Mode
     yield subject.warning("GP151", path, what, fix)
 
 
-def _reserved_labels(subject: Subject) -> Iterator[Finding]:
+def _reserved_labels(subject: Subject) -> Iterator[Problem]:
     holders: list[tuple[Path, dict[str, Any]]] = [(("pools", name), pool) for name, pool in subject.pools.items()]
     holders += [(("nodes", position), node) for position, node in enumerate(subject.nodes)]
     for path, holder in holders:

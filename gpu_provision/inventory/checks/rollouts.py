@@ -8,12 +8,12 @@ from zoneinfo import ZoneInfoNotFoundError
 
 from gpu_provision.inventory.checks.subject import Subject
 from gpu_provision.inventory.document import Path
-from gpu_provision.model.findings import Finding
+from gpu_provision.inventory.problems import Problem
 from gpu_provision.model.selectors import BadSelector, parsed
 from gpu_provision.model.upgrade import zone_of
 
 
-def check_rollouts(subject: Subject) -> Iterator[Finding]:
+def check_rollouts(subject: Subject) -> Iterator[Problem]:
     """Yield policies that no rollout can follow, and settings in them that do nothing."""
     for path, policy in _policies(subject):
         yield from _selectors(subject, path, policy)
@@ -32,7 +32,7 @@ def _policies(subject: Subject) -> Iterator[tuple[Path, Mapping[str, Any]]]:
         yield ("pools", name, "driver", "upgrade_policy"), pool.get("driver", {}).get("upgrade_policy", {})
 
 
-def _selectors(subject: Subject, path: Path, policy: Mapping[str, Any]) -> Iterator[Finding]:
+def _selectors(subject: Subject, path: Path, policy: Mapping[str, Any]) -> Iterator[Problem]:
     for key in ("wait_for_completion", "drain"):
         text = policy.get(key, {}).get("pod_selector", "")
         try:
@@ -42,7 +42,7 @@ def _selectors(subject: Subject, path: Path, policy: Mapping[str, Any]) -> Itera
             yield subject.error("GP166", (*path, key, "pod_selector"), f"This is no label selector: {error}.", fix)
 
 
-def _idle_settings(subject: Subject, path: Path, policy: Mapping[str, Any]) -> Iterator[Finding]:
+def _idle_settings(subject: Subject, path: Path, policy: Mapping[str, Any]) -> Iterator[Problem]:
     if not subject.complete:
         return
     wait, drain = policy.get("wait_for_completion", {}), policy.get("drain", {})
@@ -56,7 +56,7 @@ def _idle_settings(subject: Subject, path: Path, policy: Mapping[str, Any]) -> I
         yield subject.warning("GP145", (*path, "drain"), what, "Set drain.enable: true, or remove them.")
 
 
-def _more_than_allowed(subject: Subject, path: Path, policy: Mapping[str, Any]) -> Iterator[Finding]:
+def _more_than_allowed(subject: Subject, path: Path, policy: Mapping[str, Any]) -> Iterator[Problem]:
     parallel, away = policy.get("max_parallel_upgrades"), policy.get("max_unavailable")
     if isinstance(parallel, int) and isinstance(away, int) and parallel > away:
         what = f"{parallel} nodes at a time cannot be: max_unavailable allows {away}."
@@ -64,7 +64,7 @@ def _more_than_allowed(subject: Subject, path: Path, policy: Mapping[str, Any]) 
         yield subject.warning("GP145", (*path, "max_parallel_upgrades"), what, fix)
 
 
-def _canary(subject: Subject, canary: Mapping[str, Any]) -> Iterator[Finding]:
+def _canary(subject: Subject, canary: Mapping[str, Any]) -> Iterator[Problem]:
     nodes, selector = canary.get("nodes", 1), canary.get("node_selector")
     if nodes == 0 and not selector:
         what = "A canary of 0 nodes without a node_selector is none, so no node may ever follow it."
@@ -77,7 +77,7 @@ def _canary(subject: Subject, canary: Mapping[str, Any]) -> Iterator[Finding]:
         yield subject.warning("GP168", ("rollout", "canary", "nodes"), what, fix)
 
 
-def _time_zone(subject: Subject, window: Mapping[str, Any]) -> Iterator[Finding]:
+def _time_zone(subject: Subject, window: Mapping[str, Any]) -> Iterator[Problem]:
     name = window.get("timezone", "UTC")
     try:
         zone_of(name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path as FilePath
 
@@ -9,23 +10,25 @@ from gpu_provision.inventory.checks.subject import Subject
 from gpu_provision.inventory.document import Path
 from gpu_provision.inventory.nearest import one_of
 from gpu_provision.inventory.paths import absolute
+from gpu_provision.inventory.problems import Problem
 from gpu_provision.inventory.resolve import SPECS
 from gpu_provision.inventory.secrets import has_password, is_secret_name
-from gpu_provision.model.findings import Finding
+from gpu_provision.inventory.shape import schema
 
 _NEED_TOOLKIT = ("device_plugin", "gfd", "dcgm", "dcgm_exporter")
 
 
-def check_settings(subject: Subject) -> Iterator[Finding]:
+def check_settings(subject: Subject) -> Iterator[Problem]:
     """Yield settings that contradict each other or the world around the file."""
     yield from _needs_toolkit(subject)
     yield from _without_effect(subject)
     yield from _cluster(subject)
     yield from _ssh_keys(subject)
     yield from _secrets(subject)
+    yield from _drop_in(subject)
 
 
-def _needs_toolkit(subject: Subject) -> Iterator[Finding]:
+def _needs_toolkit(subject: Subject) -> Iterator[Problem]:
     """Yield the toolkit being off while drivers come as containers: a host's own toolkit does not find those."""
     specs = subject.inventory.specs
     containerized = any(pool.gpu and pool.driver.enabled for pool in subject.inventory.pools.values())
@@ -39,7 +42,7 @@ def _needs_toolkit(subject: Subject) -> Iterator[Finding]:
     yield subject.error("GP160", ("toolkit", "enabled"), what, fix)
 
 
-def _without_effect(subject: Subject) -> Iterator[Finding]:
+def _without_effect(subject: Subject) -> Iterator[Problem]:
     plugin = subject.data.get("device_plugin", {})
     if plugin.get("config_default") and not plugin.get("config_name") and subject.complete:
         what = "config_default has no effect without config_name."
@@ -47,7 +50,7 @@ def _without_effect(subject: Subject) -> Iterator[Finding]:
         yield subject.warning("GP145", ("device_plugin", "config_default"), what, fix)
 
 
-def _cluster(subject: Subject) -> Iterator[Finding]:
+def _cluster(subject: Subject) -> Iterator[Problem]:
     cluster = subject.data.get("cluster", {})
     both = [key for key in ("kubeconfig", "context") if key in cluster]
     if "sandbox" in cluster and both:
@@ -56,7 +59,7 @@ def _cluster(subject: Subject) -> Iterator[Finding]:
         yield subject.error("GP161", ("cluster", "sandbox"), what, fix)
 
 
-def _ssh_keys(subject: Subject) -> Iterator[Finding]:
+def _ssh_keys(subject: Subject) -> Iterator[Problem]:
     base = FilePath(subject.inventory.path).parent
     paths: list[Path] = [("ssh", "key")]
     paths += [("nodes", position, "ssh", "key") for position in range(len(subject.nodes))]
@@ -72,7 +75,17 @@ def _ssh_keys(subject: Subject) -> Iterator[Finding]:
         yield subject.warning("GP162", path, what, fix)
 
 
-def _secrets(subject: Subject) -> Iterator[Finding]:
+def _drop_in(subject: Subject) -> Iterator[Problem]:
+    """Yield a drop-in of the toolkit that the configuration of a host's containerd could not name as a path."""
+    rule = schema()["$defs"]["host_path"]
+    name = "RUNTIME_DROP_IN_CONFIG"
+    path = subject.data.get("toolkit", {}).get("env", {}).get(name)
+    if isinstance(path, str) and path and not re.fullmatch(rule["pattern"], path):
+        what = f"{rule['patternErrorMessage']}."
+        yield subject.error("GP124", ("toolkit", "env", name), what, "Correct it, or remove the line.")
+
+
+def _secrets(subject: Subject) -> Iterator[Problem]:
     paths: list[Path] = [(key, "env") for key in SPECS]
     paths += [("pools", name, "driver", "env") for name in subject.pools]
     for path in paths:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from gpu_provision.inventory.document import Document, Path
+from gpu_provision.inventory.problems import Problem
 from gpu_provision.inventory.secrets import shown
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.inventory import Inventory
+
+Fix = str | Callable[[], str]
+"""What a reader can do; a search for it is made for findings that are shown alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +49,25 @@ class Subject:
         """Return the first path that the file has, else the last one."""
         return next((path for path in paths if self.document.item(path)), paths[-1])
 
-    def error(self, code: str, path: Path, what: str, fix: str) -> Finding:
-        """Return a finding that stops a run; its evidence is the value at the path."""
-        item = self.document.item(path)
-        seen = shown(path, item.raw)[:100] if item else ""
-        return Finding(code=code, where=self.document.where(path), what=what, evidence=seen, fix=fix)
+    def error(self, code: str, path: Path, what: str, fix: Fix) -> Problem:
+        """Return a problem that stops a run; its evidence is the value at the path."""
+        return self._problem(Severity.ERROR, code, path, what, fix)
 
-    def warning(self, code: str, path: Path, what: str, fix: str) -> Finding:
-        """Return a finding that a run survives; its evidence is the value at the path."""
-        return replace(self.error(code, path, what, fix), severity=Severity.WARNING)
+    def warning(self, code: str, path: Path, what: str, fix: Fix) -> Problem:
+        """Return a problem that a run survives; its evidence is the value at the path."""
+        return self._problem(Severity.WARNING, code, path, what, fix)
+
+    def _problem(self, severity: Severity, code: str, path: Path, what: str, fix: Fix) -> Problem:
+        finding = partial(self._finding, severity, code, path, what, fix)
+        return Problem(line=self.document.line(path), severity=severity, finding=finding)
+
+    def _finding(self, severity: Severity, code: str, path: Path, what: str, fix: Fix) -> Finding:
+        item = self.document.item(path)
+        return Finding(
+            code=code,
+            where=self.document.where(path),
+            what=what,
+            evidence=shown(path, item.raw)[:100] if item else "",
+            fix=fix if isinstance(fix, str) else fix(),
+            severity=severity,
+        )

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from gpu_provision import releases
 from gpu_provision.inventory import gpus, systems
 from gpu_provision.inventory.checks.subject import Subject
 from gpu_provision.inventory.document import Path
 from gpu_provision.inventory.nearest import did_you_mean, nearest
-from gpu_provision.model.findings import Finding
+from gpu_provision.inventory.problems import Problem
 from gpu_provision.model.inventory import NodePool
 from gpu_provision.releases.catalogue import COMPONENTS
 
 
-def check_versions(subject: Subject) -> Iterator[Finding]:
+def check_versions(subject: Subject) -> Iterator[Problem]:
     """Yield versions that do not exist, or do not go with each other."""
     yield from _release(subject)
     yield from _components(subject)
@@ -27,7 +28,7 @@ def check_versions(subject: Subject) -> Iterator[Finding]:
                 yield from _driver_for_gpu(subject, name, pool)
 
 
-def _release(subject: Subject) -> Iterator[Finding]:
+def _release(subject: Subject) -> Iterator[Problem]:
     name = subject.data.get("release")
     if name is None:
         return
@@ -43,7 +44,7 @@ def _release(subject: Subject) -> Iterator[Finding]:
         yield subject.error("GP130", ("release",), f"There is no release {name}.", fix)
 
 
-def _components(subject: Subject) -> Iterator[Finding]:
+def _components(subject: Subject) -> Iterator[Problem]:
     """Yield versions that no release carries; an image of the user's own may have any."""
     for key in (key for key in COMPONENTS if key != "driver"):
         section = subject.data.get(key, {})
@@ -57,7 +58,7 @@ def _components(subject: Subject) -> Iterator[Finding]:
             yield subject.warning("GP132", (key, "version"), what, fix)
 
 
-def _drivers(subject: Subject) -> Iterator[Finding]:
+def _drivers(subject: Subject) -> Iterator[Problem]:
     paths: list[Path] = [("driver", "version")]
     paths += [("pools", name, "driver", "version") for name in subject.pools]
     for path in paths:
@@ -105,7 +106,7 @@ def _is_declared(subject: Subject, pool: str) -> bool:
     return any("version" in _at(subject.data, path[:-1]) for path in paths)
 
 
-def _driver_for_gpu(subject: Subject, name: str, pool: NodePool) -> Iterator[Finding]:
+def _driver_for_gpu(subject: Subject, name: str, pool: NodePool) -> Iterator[Problem]:
     model = gpus.find(pool.gpu.model) if pool.gpu else None
     if model is None:
         return
@@ -128,7 +129,7 @@ def _set_driver(pool: str, versions: list[str]) -> str:
     return f'Set pools.{pool}.driver.version: "{versions[-1]}"' if versions else "Choose another driver version."
 
 
-def _kernel_modules(subject: Subject, name: str, pool: NodePool) -> Iterator[Finding]:
+def _kernel_modules(subject: Subject, name: str, pool: NodePool) -> Iterator[Problem]:
     model = gpus.find(pool.gpu.model) if pool.gpu else None
     if model is None:
         return
@@ -143,7 +144,7 @@ def _kernel_modules(subject: Subject, name: str, pool: NodePool) -> Iterator[Fin
     yield subject.error("GP136", path, what, fix)
 
 
-def _driver_for_system(subject: Subject, name: str, pool: NodePool) -> Iterator[Finding]:
+def _driver_for_system(subject: Subject, name: str, pool: NodePool) -> Iterator[Problem]:
     section = {**subject.data.get("driver", {}), **subject.pools.get(name, {}).get("driver", {})}
     if pool.os is None or {"image", "repository"} & section.keys():
         return
@@ -155,12 +156,18 @@ def _driver_for_system(subject: Subject, name: str, pool: NodePool) -> Iterator[
         yield tell("GP152", path, what, fix)
     elif pool.os.id not in systems.IMAGES:
         what = f"There is no driver image for {tag}."
-        close = nearest(tag, systems.known_tags())
-        hosts = f"install the driver on the hosts and set pools.{name}.driver.enabled: false"
-        fix = f"Did you mean {close}? Else {hosts}" if close else f"{hosts[0].upper()}{hosts[1:]}"
-        yield tell("GP152", path, what, fix)
+        yield tell("GP152", path, what, partial(_system_meant, name, tag))
     elif not systems.has_images(pool.os):
         what = f"No driver images are known for {tag}."
-        known = f"Known: {', '.join(pool.os.id + version for version in systems.IMAGES[pool.os.id])}"
-        fix = did_you_mean(tag, (t for t in systems.known_tags() if t.startswith(pool.os.id)), known)
-        yield subject.warning("GP153", path, what, fix)
+        yield subject.warning("GP153", path, what, partial(_system_version_meant, pool.os.id, tag))
+
+
+def _system_meant(pool: str, tag: str) -> str:
+    close = nearest(tag, systems.known_tags())
+    hosts = f"install the driver on the hosts and set pools.{pool}.driver.enabled: false"
+    return f"Did you mean {close}? Else {hosts}" if close else f"{hosts[0].upper()}{hosts[1:]}"
+
+
+def _system_version_meant(system: str, tag: str) -> str:
+    known = f"Known: {', '.join(system + version for version in systems.IMAGES[system])}"
+    return did_you_mean(tag, (each for each in systems.known_tags() if each.startswith(system)), known)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -108,4 +109,10 @@ def _translated(key: str, value: Any) -> Any:
         return {name: as_json_schema(own) for name, own in value.items()}
     if key in ("allOf", "anyOf", "oneOf"):
         return [as_json_schema(own) for own in value]
+    if key == "pattern":
+        return _END.sub(lambda found: r"\Z" if found[0] == "$" else found[0], value)
     return value
+
+
+_END = re.compile(r"\\.|\[(?:\\.|[^\]\\])*\]|\$")
+"""Finds ``$`` outside of escapes and classes: the end of the text in RE2; in Python also before a newline there."""

@@ -39,26 +39,26 @@ def _parts(text: str) -> list[str]:
 
 def _requirement(part: str) -> Requirement:
     found = _read(part)
-    if not _KEY.match(found.key) or len(found.key.rpartition("/")[2]) > _LONGEST:
+    if not _KEY.fullmatch(found.key) or len(found.key.rpartition("/")[2]) > _LONGEST:
         message = f"unable to parse requirement: invalid label key {found.key!r}"
         raise bad_request(message)
-    if found.operator in ("gt", "lt") and not all(_INTEGER.match(value) for value in found.values):
+    if found.operator in ("gt", "lt") and not all(_INTEGER.fullmatch(value) for value in found.values):
         message = "unable to parse requirement: for 'Gt', 'Lt' operators, the value must be an integer"
         raise bad_request(message)
     for value in found.values:
-        if not _VALUE.match(value) or len(value) > _LONGEST:
+        if not _VALUE.fullmatch(value) or len(value) > _LONGEST:
             message = f"unable to parse requirement: invalid label value: {value!r}"
             raise bad_request(message)
     return found
 
 
 def _read(part: str) -> Requirement:
-    if found := _SET.match(part):
+    if found := _SET.fullmatch(part):
         values = frozenset(value.strip() for value in found["values"].split(","))
         return Requirement(found["key"], found["operator"], values)
-    if found := _COMPARE.match(part):
+    if found := _COMPARE.fullmatch(part):
         return Requirement(found["key"], _OPERATORS[found["operator"]], frozenset({found["value"]}))
-    if found := _EXISTS.match(part):
+    if found := _EXISTS.fullmatch(part):
         return Requirement(found["key"], "absent" if found["absent"] else "exists")
     message = f"unable to parse requirement: {part!r} is no label selector"
     raise bad_request(message)

@@ -56,12 +56,12 @@ def name_causes(name: str, storage: str, field: str = "metadata.name") -> list[C
     """Say what is wrong with an object's name."""
     shown = _shown(name)
     if storage.startswith(_FREE_NAMES):
-        ok = bool(_PATH_SEGMENT.match(name))
+        ok = bool(_PATH_SEGMENT.fullmatch(name))
         return [] if ok else [invalid_value(field, shown, "may not contain '/' or '%'")]
     if storage in _LABEL_NAMES:
-        ok = bool(_DNS_LABEL.match(name)) and len(name) <= _LABEL_LENGTH
+        ok = bool(_DNS_LABEL.fullmatch(name)) and len(name) <= _LABEL_LENGTH
         return [] if ok else [invalid_value(field, shown, _DNS_LABEL_TEXT)]
-    ok = bool(_SUBDOMAIN.match(name)) and len(name) <= _NAME_LENGTH
+    ok = bool(_SUBDOMAIN.fullmatch(name)) and len(name) <= _NAME_LENGTH
     return [] if ok else [invalid_value(field, shown, _SUBDOMAIN_TEXT)]
 
 
@@ -69,9 +69,9 @@ def label_causes(labels: Any, field: str) -> Iterator[Cause]:
     """Say what is wrong with a map of labels."""
     for key, value in (labels or {}).items():
         name = key.rpartition("/")[2]
-        if not _KEY_NAME.match(name) or len(name) > _LABEL_LENGTH:
+        if not _KEY_NAME.fullmatch(name) or len(name) > _LABEL_LENGTH:
             yield invalid_value(field, _shown(key), _KEY_TEXT)
-        if not _VALUE.match(value):
+        if not _VALUE.fullmatch(value):
             yield invalid_value(field, _shown(value), _VALUE_TEXT)
         if len(value) > _LABEL_LENGTH:
             yield invalid_value(field, _shown(value), f"must be no more than {_LABEL_LENGTH} bytes")
@@ -95,7 +95,7 @@ def _containers(spec: Object, path: str) -> Iterator[Cause]:
                 yield required(f"{here}.name")
             elif name in names:
                 yield Cause("FieldValueDuplicate", f"Duplicate value: {_shown(name)}", f"{here}.name")
-            elif not _DNS_LABEL.match(name):
+            elif not _DNS_LABEL.fullmatch(name):
                 yield invalid_value(f"{here}.name", _shown(name), _DNS_LABEL_TEXT)
             names.add(name)
             if not container.get("image"):

@@ -104,6 +104,10 @@ WRONG: dict[str, tuple[Object, str | tuple[str, ...]]] = {
         'spec.color: Unsupported value: "green": supported values: "red", "blue"',
     ),
     "the pattern does not match": ({"word": "A"}, 'spec.word: Invalid value: "A": spec.word in body should match'),
+    "a newline after what the pattern matches": (
+        {"word": "a\n"},
+        'spec.word: Invalid value: "a\\n": spec.word in body',
+    ),
     "the text is too long": ({"word": "abcdef"}, "spec.word: "),
     "an item lacks its key": (
         {"parts": [{"n": 1}]},

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import copy
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,8 +10,10 @@ import pytest
 
 from gpu_provision.inventory.parse import parse
 from gpu_provision.inventory.source import read
+from gpu_provision.library import render
 from gpu_provision.operator.definition import NAME, definition
 from gpu_provision.operator.stack import FINALIZER, STACK, inventory_of, stack_of
+from gpu_provision.operator.structural import spec_schema
 from tests.contract.api.definitions import DEFINITIONS, is_established
 from tests.contract.client import MERGE, Object, Server, until
 
@@ -141,7 +145,57 @@ def test_a_stack_that_breaks_the_schema_is_refused_with_the_place(server: Server
     assert place in answer.message
 
 
-@pytest.mark.parametrize("name", ["a.b", "a" * 64])
+def texts(part: Object, value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    """Yield where a spec has a text that has to be one line of a form."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from texts(part.get("properties", {}).get(key) or part["additionalProperties"], inner, (*path, key))
+    elif isinstance(value, list):
+        for position, inner in enumerate(value):
+            yield from texts(part["items"], inner, (*path, position))
+    elif isinstance(value, str) and not re.fullmatch(part.get("pattern", ".*"), f"{value}\n", re.DOTALL):
+        yield path
+
+
+def test_a_text_of_a_stack_that_ends_in_a_newline_is_refused(server: Server, stacks: str) -> None:
+    """In RE2 a dollar sign is the end of the text; Python's is also before a final newline."""
+    sent = stack_of(parse(read(GOOD / "complete.yaml"))[0].data)
+    places = list(texts(spec_schema(), sent["spec"]))
+    for *parent, last in places:
+        wrong = copy.deepcopy(sent)
+        holder = wrong["spec"]
+        for step in parent:
+            holder = holder[step]
+        holder[last] += "\n"
+        answer = server.ask("POST", stacks, wrong)
+        assert (answer.code, answer.reason) == (422, "Invalid"), (parent, last, answer)
+    assert len(places) > 60
+
+
+@pytest.mark.usefixtures("prod")
+def test_free_texts_of_a_stack_are_stored_as_they_are(server: Server, stacks: str) -> None:
+    """Nothing in them has a meaning for a server, nor for what the loader makes of them."""
+    free = "$(id); rm -rf / ../.. --a\u2028\u2029\x85\t\n" + "1" * 10_000
+    given = {"gfd": {"env": {"NOTE": free}, "args": [free]}, "daemonsets": {"annotations": {"example.com/note": free}}}
+    stored = server.make(stacks, stack(**given))
+    assert {key: stored["spec"][key]["env" if key == "gfd" else "annotations"] for key in given} == {
+        "gfd": {"NOTE": free},
+        "daemonsets": {"example.com/note": free},
+    }
+    inventory, findings = inventory_of(stored)
+    assert inventory is not None
+    assert findings == ()
+    (daemon_set,) = [each for each in render(inventory)["gfd"] if each["kind"] == "DaemonSet"]
+    path = "/apis/apps/v1/namespaces/default/daemonsets?dryRun=All"
+    daemon_set["metadata"]["namespace"] = "default"
+    made = server.make(path, daemon_set)
+    (main,) = made["spec"]["template"]["spec"]["containers"]
+    assert {"name": "NOTE", "value": free} in main["env"]
+    assert free in main["args"]
+    assert made["spec"]["template"]["metadata"]["annotations"]["example.com/note"] == free
+
+
+@pytest.mark.parametrize("name", ["a.b", "a" * 64, "a\n"])
 def test_a_stack_is_named_as_an_inventory(server: Server, stacks: str, name: str) -> None:
     answer = server.ask("POST", stacks, {**stack(), "metadata": {"name": name}})
     assert (answer.code, answer.reason) == (422, "Invalid"), answer

@@ -1,0 +1,183 @@
+"""Hostile texts in every place of an inventory that takes a text: refused, or free by declaration and harmless."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from collections.abc import Callable, Iterator
+from pathlib import Path as FilePath
+from typing import Any
+
+import pytest
+import yaml
+
+from gpu_provision.inventory import schema
+from gpu_provision.inventory.document import Path
+from gpu_provision.inventory.examine import examined
+from gpu_provision.inventory.parse import parse
+from gpu_provision.inventory.shape import mismatches, resolved
+from gpu_provision.inventory.source import Source, read
+from gpu_provision.inventory.ssh_config import ssh_config
+from gpu_provision.library import render
+from gpu_provision.model.findings import Findings
+from gpu_provision.model.inventory import Inventory
+from gpu_provision.report import yaml_text
+
+COMPLETE = FilePath(__file__).parent / "good/complete.yaml"
+
+HOSTILE: dict[str, Callable[[str], str]] = {
+    "newline": lambda text: f"{text}\n",
+    "carriage return": lambda text: f"{text}\r",
+    "zero": lambda text: f"{text}\0",
+    "escape": lambda text: f"{text}\x1b[2J",
+    "substitution": lambda text: f"{text}$(id)",
+    "command": lambda text: f"{text}; rm -rf /",
+    "parents": lambda text: f"{text}/../..",
+    "option": lambda text: f"--{text}",
+    "next line": lambda text: f"{text}\x85a",
+    "line separator": lambda text: f"{text}\u2028a",
+    "paragraph separator": lambda text: f"{text}\u2029a",
+    "long": lambda text: f"{text}{'1' * 20_000}",
+}
+
+REFERENCES = {
+    "release": "a release of the catalogue",
+    "rollout.maintenance_window.timezone": "a time zone of this machine",
+    "nodes[].pool": "a pool of the inventory",
+    "host_prerequisites.ca_certificates[]": "a file, which has to be there",
+    "proxy.credentials_file": "a file, which has to be there",
+    "upgrade_policy.wait_for_completion.pod_selector": "parsed, key by key and value by value",
+    "upgrade_policy.drain.pod_selector": "parsed, key by key and value by value",
+}
+"""Places whose texts name something that is looked up: one that does not exist is refused."""
+
+FREE = {
+    "env.*": "a program's own setting; a text of a container, which no shell reads",
+    "args[]": "a program's own argument; a text of a container, which no shell reads",
+    "daemonsets.annotations.*": "for people and other programs; nothing here reads them",
+    "gpu.model": "compared with a table, and shown",
+    "cluster.kubeconfig": "path of a file of this machine, opened as it is",
+    "cluster.context": "name of an entry of the kubeconfig, which is of any form",
+    "cluster.sandbox": "path of a file of this machine, opened as it is",
+    "ssh.key": "path of a file of this machine; one line of a configuration of SSH",
+    "ssh.known_hosts_file": "path of a file of this machine; one line of a configuration of SSH",
+    "proxy.http_proxy": "a password may hold any sign; quoted in the file that systemd reads",
+    "proxy.https_proxy": "a password may hold any sign; quoted in the file that systemd reads",
+    "proxy.no_proxy": "names of any form; quoted in the file that systemd reads",
+    "host_prerequisites.sysctls.*": "a kernel parameter may be any line of text; quoted for the shell that writes it",
+    "device_plugin.config_default": "key of a ConfigMap, which may begin with dashes",
+}
+"""Places that take a text of nearly any form, and why it does no harm."""
+
+
+def texts(part: dict[str, Any], data: Any, path: Path = (), place: str = "") -> Iterator[tuple[Path, str]]:
+    """Yield where the data has a text that no list of values bounds: its path, and the place in the schema."""
+    part = resolved(part)
+    if isinstance(data, dict):
+        for key, value in data.items():
+            known = key in part.get("properties", {})
+            child = part["properties"][key] if known else part["additionalProperties"]
+            yield from texts(child, value, (*path, key), f"{place}.{key}" if known else f"{place}.*")
+    elif isinstance(data, list):
+        for position, value in enumerate(data):
+            yield from texts(part["items"], value, (*path, position), f"{place}[]")
+    elif "string" in part["type"] and "enum" not in part:
+        yield path, place.removeprefix(".")
+
+
+def keyed(part: dict[str, Any], data: Any, path: Path = ()) -> Iterator[tuple[Path, str]]:
+    """Yield the mappings of the data whose keys are texts of the user's own: the path, and a key of each."""
+    part = resolved(part)
+    if isinstance(data, dict):
+        if "propertyNames" in part:
+            yield path, next(iter(data))
+        for key, value in data.items():
+            child = part.get("properties", {}).get(key) or part.get("additionalProperties")
+            yield from keyed(child, value, (*path, key))
+    elif isinstance(data, list):
+        for position, value in enumerate(data):
+            yield from keyed(part["items"], value, (*path, position))
+
+
+def at(data: Any, path: Path) -> Any:
+    for step in path:
+        data = data[step]
+    return data
+
+
+def with_texts(data: dict[str, Any], paths: list[Path], change: Callable[[str], str]) -> dict[str, Any]:
+    """Return the data with other texts at some paths."""
+    changed = copy.deepcopy(data)
+    for *parent, last in paths:
+        holder = at(changed, tuple(parent))
+        holder[last] = change(str(holder[last]))
+    return changed
+
+
+def complete() -> dict[str, Any]:
+    """Return an inventory with every key of the schema but the sandbox, which excludes two others."""
+    data = parse(read(COMPLETE))[0].data
+    data["host_prerequisites"]["sysctls"]["kernel.core_pattern"] = "core"
+    return data
+
+
+def judged(data: dict[str, Any]) -> tuple[Inventory | None, Findings]:
+    text = yaml.safe_dump(data)
+    return examined(Source(name="hostile", path=COMPLETE, text=text, digest=hashlib.sha256(text.encode()).hexdigest()))
+
+
+def one_of(places: dict[str, str], place: str) -> bool:
+    return place.endswith(tuple(places))
+
+
+def accepted(data: dict[str, Any], change: Callable[[str], str]) -> list[tuple[Path, str]]:
+    """Return the texts that the schema takes also with a change, all changed at once."""
+    found = list(texts(schema(), data))
+    refused = {each.path for each in mismatches(with_texts(data, [path for path, _ in found], change))}
+    return [(path, place) for path, place in found if path not in refused]
+
+
+@pytest.mark.parametrize("hostile", HOSTILE)
+def test_every_text_is_refused_or_declared_free(hostile: str) -> None:
+    """A pattern holds for the whole text. What the schema takes stands in one of two tables, with the reason."""
+    data = complete()
+    taken = accepted(data, HOSTILE[hostile])
+    sandbox = {"name": "a", "cluster": {"sandbox": "default"}}
+    taken += accepted(sandbox, HOSTILE[hostile])
+    assert [place for _, place in taken if not one_of(FREE | REFERENCES, place)] == []
+
+
+@pytest.mark.parametrize("hostile", HOSTILE)
+def test_every_key_is_refused(hostile: str) -> None:
+    """Keys of labels, annotations, variables, resources, kernel parameters and pools have patterns, too."""
+    data = complete()
+    added = []
+    for path, key in list(keyed(schema(), data)):
+        added.append((*path, HOSTILE[hostile](key)))
+        at(data, path)[added[-1][-1]] = at(data, path)[key]
+    assert set(added) <= {each.path for each in mismatches(data)}
+    assert len(added) > 20
+
+
+@pytest.mark.parametrize("hostile", sorted(HOSTILE.keys() - {"long"}))
+def test_a_hostile_reference_names_nothing(hostile: str) -> None:
+    """The finding is an error at the place of the text. A long one is refused by the schema."""
+    data = complete()
+    paths = [path for path, place in accepted(data, HOSTILE[hostile]) if one_of(REFERENCES, place)]
+    inventory, findings = judged(with_texts(data, paths, HOSTILE[hostile]))
+    assert inventory is None
+    assert len({finding.where for finding in findings.errors}) >= len(paths) > 0
+
+
+@pytest.mark.parametrize("hostile", HOSTILE)
+def test_a_free_text_stays_one_text_wherever_it_goes(hostile: str) -> None:
+    """In the rendered objects, which are read back as they are, and in the configuration of SSH, line by line."""
+    data = complete()
+    paths = [path for path, place in accepted(data, HOSTILE[hostile]) if one_of(FREE, place)]
+    before, after = judged(data)[0], judged(with_texts(data, paths, HOSTILE[hostile]))[0]
+    assert before is not None
+    assert after is not None
+    objects = [manifest for group in render(after).values() for manifest in group]
+    assert list(yaml.safe_load_all(yaml_text.stream(objects))) == objects
+    lines, changed = (ssh_config(inventory.nodes).split("\n") for inventory in (before, after))
+    assert [line.split()[:1] for line in changed] == [line.split()[:1] for line in lines]

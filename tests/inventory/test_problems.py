@@ -1,0 +1,114 @@
+"""An absurd file: the first findings and a count, for the work of the first findings."""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpu_provision.inventory import check, examine, load
+from gpu_provision.inventory.problems import MOST
+from gpu_provision.inventory.shape import mismatches
+from gpu_provision.model.findings import Severity
+
+HEAD = "name: absurd\ncluster: {}\n"
+POOLS = "pools: {t4: {gpu: {model: T4, count: 1}}}\n"
+ABSURD: dict[str, tuple[str, str]] = {
+    "unknown keys": (HEAD, "key{0}: 1\n"),
+    "malformed keys": (f"{HEAD}driver:\n  env:\n", "    {0}-: a\n"),
+    "malformed values": (f"{HEAD}image_pull_secrets:\n", "- A{0}\n"),
+    "repeated keys": (HEAD, "name: absurd\n"),
+    "unknown pools": (f"{HEAD}{POOLS}nodes:\n", "- {{name: n{0}, pool: p{0}}}\n"),
+    "unknown models": (f"{HEAD}pools:\n", "  p{0}: {{gpu: {{model: X{0}, count: 1}}, node_selector: {{a: b}}}}\n"),
+}
+"""Beginning of a file, and a line of which each copy is wrong."""
+
+ADDED = {"unknown pools": 2}
+"""Findings that such a file has besides: the one pool has no nodes, so nothing has a GPU."""
+
+
+def text(absurd: str, count: int) -> str:
+    head, line = ABSURD[absurd]
+    return head + "".join(line.format(each) for each in range(count))
+
+
+@pytest.fixture
+def searches(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The words for which a similar one was looked for."""
+    found: list[str] = []
+    real = difflib.get_close_matches
+
+    def watched(word: str, *rest: Any, **more: Any) -> list[str]:
+        found.append(word)
+        return real(word, *rest, **more)
+
+    monkeypatch.setattr(difflib, "get_close_matches", watched)
+    return found
+
+
+@pytest.mark.parametrize("absurd", ABSURD)
+@pytest.mark.parametrize("count", [MOST + 5, 1_000])
+def test_the_work_is_that_of_the_findings_shown(tmp_path: Path, searches: list[str], absurd: str, count: int) -> None:
+    """Twenty findings with their lines, and one with the number of all; similar names are looked for no more often."""
+    file = tmp_path / "absurd.yaml"
+    file.write_text(text(absurd, count), encoding="utf-8")
+    *shown, last = check(file).all
+    lines = [int(finding.where.removeprefix(f"{file}:").split(" ")[0]) for finding in (*shown, last)]
+    assert len(shown) == MOST
+    assert lines == sorted(lines)
+    assert (last.code, last.what.split()[3:5]) == ("GP114", [f"{count + ADDED.get(absurd, 0):,}", "findings;"])
+    assert len(searches) <= MOST
+
+
+@pytest.mark.parametrize("absurd", ["unknown keys", "malformed keys", "malformed values", "repeated keys"])
+def test_a_file_of_another_shape_is_looked_at_no_further(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, absurd: str
+) -> None:
+    """Nothing more would be shown."""
+    monkeypatch.setattr(sys.modules[load.__module__], "resolve", None)
+    file = tmp_path / "absurd.yaml"
+    file.write_text(text(absurd, MOST + 1), encoding="utf-8")
+    assert check(file).all[-1].code == "GP114"
+
+
+def test_errors_come_before_warnings(tmp_path: Path) -> None:
+    """What makes a file useless is shown, however many warnings stand above it."""
+    file = tmp_path / "absurd.yaml"
+    file.write_text(f"{text('unknown models', 30)}nodes: [{{name: a, pool: b}}]\n", encoding="utf-8")
+    inventory, findings = examine(file)
+    assert inventory is None
+    assert [finding.code for finding in findings.errors] == ["GP142"]
+    assert (len(findings.warnings), findings.all[-1].severity) == (MOST, Severity.WARNING)
+
+
+def test_warnings_alone_leave_an_inventory_usable(tmp_path: Path) -> None:
+    """Their number is a warning as well."""
+    file = tmp_path / "absurd.yaml"
+    file.write_text(text("unknown models", 30), encoding="utf-8")
+    inventory, findings = examine(file)
+    assert inventory is not None
+    assert (findings.errors, len(findings.warnings)) == ((), MOST + 1)
+
+
+class Text(str):
+    """A text that counts how often it is compared."""
+
+    __slots__ = ()
+    compared = 0
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        """Compare as texts do."""
+        Text.compared += 1
+        return str.__eq__(self, other) is True
+
+
+def test_a_list_of_mixed_types_is_not_compared_pair_by_pair() -> None:
+    """Its types are wrong; whether it repeats one is asked of its texts, each with those of the same hash."""
+    secrets: list[object] = [1, *(Text(f"a{each}") for each in range(300)), Text("a7")]
+    found = mismatches({"name": "absurd", "cluster": {}, "image_pull_secrets": secrets})
+    assert {each.keyword for each in found} == {"type", "uniqueItems"}
+    assert Text.compared < 1_000
