@@ -17,7 +17,7 @@ TEXTS = {
 }
 """Name -> what came from elsewhere, and how it is shown."""
 
-MIXED, MIXED_SHOWN = "a\x1b]0;b\x07\x9b2J\u202ec\rd", r"a\x1b]0;b\x07\x9b2J\u202ec\rd"
+MIXED, MIXED_SHOWN = "a\x1b]0;b\x07\x9b2J\u202ec\x7fd", r"a\x1b]0;b\x07\x9b2J\u202ec\x7fd"
 """Several in a few characters, all of which a file's name may hold."""
 
 _ALLOWED = frozenset("\n\t")
