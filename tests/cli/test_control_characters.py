@@ -7,10 +7,11 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import click
 import pytest
 import yaml
 
-from gpu_provision.cli import log
+from gpu_provision.cli import confirmation, log
 from gpu_provision.cli.display import Display
 from gpu_provision.cli.operator_run import _text
 from gpu_provision.engine.preflight import Judgement
@@ -236,7 +237,8 @@ def test_progress_is_shown(text: str, shown: str, live: bool) -> None:  # noqa: 
     stream = io.StringIO()
     display = Display(stream, live=live)
     display(Event(component="driver", node=text, state=State.PROGRESSING, message=text))
-    display(Event(component="driver", node="t4-1", state=State.FAILED, message=text))
+    display(Event(component="driver", node=text, state=State.FAILED, message=text))
+    display(Event(component="toolkit", node=text, state=State.PROGRESSING, message=text))
     display.tick()
     told = re.sub(r"\r|\x1b\[\d*[AJ]|\x1b\[\?7[hl]", "", stream.getvalue()) if live else stream.getvalue()
     assert left_in(told) == set()
@@ -254,6 +256,28 @@ def test_a_message_cannot_forge_a_line_of_progress() -> None:
         r"! driver t4-1 failed: a\n+ driver t4-1 ready",
         r". b\n+ driver t4-1 ready",
     ]
+
+
+def test_a_message_does_not_move_the_picture() -> None:
+    """Its lines are counted, so that the next look takes them away."""
+    stream = io.StringIO()
+    display = Display(stream, live=True)
+    display(Event(component="driver", node="t4-1", state=State.PROGRESSING, message="a\nb"))
+    display.tick()
+    assert "t4-1: a\\nb" in stream.getvalue()
+
+
+def test_a_question_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The name of a context and the address of a server are of a kubeconfig."""
+    asked: list[str] = []
+
+    def confirm(text: str, **_: object) -> bool:
+        asked.append(text)
+        return True
+
+    monkeypatch.setattr(click, "confirm", confirm)
+    assert confirmation.given(f"On {MIXED}?")
+    assert asked == [f"On {MIXED_SHOWN}?"]
 
 
 def test_a_cell_cannot_forge_a_row(run: Run, fakes: Fakes) -> None:
