@@ -10,6 +10,7 @@ from gpu_provision.cli import codes
 from gpu_provision.cli.output import Output
 from gpu_provision.model.findings import Finding, UsageError
 from gpu_provision.model.inventory import Inventory
+from gpu_provision.model.visible import visible
 
 
 def is_needed(inventory: Inventory, *, yes: bool) -> bool:
@@ -31,4 +32,4 @@ def require_terminal(out: Output, *, look: str) -> None:
 
 def given(question: str = "Apply these changes?") -> bool:
     """Ask on the terminal; only "y" or "yes" is a yes."""
-    return click.confirm(question, default=False, err=True)
+    return click.confirm(visible(question), default=False, err=True)

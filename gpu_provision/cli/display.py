@@ -20,7 +20,7 @@ from gpu_provision.model.progress import Event, State, Transition
 from gpu_provision.report.lanes import Lanes
 from gpu_provision.report.picture import Size, picture
 from gpu_provision.report.progress import Progress, fitted, lines
-from gpu_provision.report.style import PLAIN, Style
+from gpu_provision.report.style import PLAIN, Style, for_terminal
 
 _TICK = 0.5  # seconds between looks at the clock
 _NO_WRAP, _WRAP = "\x1b[?7l", "\x1b[?7h"
@@ -106,14 +106,14 @@ class Display:
 
     def _say(self, *texts: str) -> None:
         stamp = f"{datetime.now(UTC):%H:%M:%S}Z " if self._timestamps else ""
-        self._write("".join(f"{stamp}{text}\n" for text in texts if text))
+        self._write(for_terminal("".join(f"{stamp}{text}\n" for text in texts if text)))
 
     def _rewrite(self) -> None:
         lasting = [event for event in self._progress.unsaid if event.state in _LASTING]
         self._progress.unsaid.clear()
         drawn = self._picture()
         stays = "".join(f"{line}\n" for line in lines(lasting, self._style))
-        self._write("".join([self._erased(), stays, _NO_WRAP, "\n".join(drawn), _WRAP]))
+        self._write("".join([self._erased(), for_terminal(stays), _NO_WRAP, for_terminal("\n".join(drawn)), _WRAP]))
         self._drawn = len(drawn)
 
     def _picture(self) -> list[str]:

@@ -7,6 +7,8 @@ import traceback
 from datetime import UTC, datetime
 from pathlib import Path
 
+from gpu_provision.model.visible import visible
+
 
 def path() -> Path:
     """Return ``$XDG_STATE_HOME/gpu-provision/gpu-provision.log``, below ~/.local/state by default."""
@@ -23,7 +25,7 @@ def keep(error: BaseException, *, command: str) -> Path | None:
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         with open(descriptor, "a", encoding="utf-8") as stream:  # noqa: PTH123 - a descriptor with its own mode
-            stream.write(entry)
+            stream.write(visible(entry))
     except OSError:
         return None
     return file

@@ -14,6 +14,7 @@ from gpu_provision.cli import codes, options, retry_reports
 from gpu_provision.cli.output import Output, write
 from gpu_provision.model.findings import ExitCode, Finding, UsageError
 from gpu_provision.model.inventory import Inventory
+from gpu_provision.model.visible import one_line
 
 if TYPE_CHECKING:
     from gpu_provision.operator.controller import Controller
@@ -80,7 +81,7 @@ def _document(note: Note) -> dict[str, str]:
 def _text(note: Note) -> str:
     place = f"{note.stack}: " if note.stack else ""
     mark = "warning " if note.is_warning else ""
-    return f"{_now()} {mark}{place}{note.reason}: {note.message}"
+    return f"{_now()} {mark}{place}{note.reason}: {one_line(note.message)}"
 
 
 def _now() -> str:

@@ -11,7 +11,7 @@ from typing import Any, TextIO
 
 from gpu_provision.cli import codes
 from gpu_provision.model.findings import Finding, ProvisionError
-from gpu_provision.report.style import PLAIN, Style, wants_color
+from gpu_provision.report.style import PLAIN, Style, for_terminal, wants_color
 
 
 class OutputLost(ProvisionError):
@@ -66,11 +66,12 @@ def as_json(document: Mapping[str, Any]) -> str:
 
 
 def write(stream: TextIO, text: str) -> None:
-    """Write a text and end its last line."""
+    """Write a text and end its last line; only the tool's own colors steer a terminal."""
     if not text:
         return
+    shown = for_terminal(text)
     try:
-        stream.write(text if text.endswith("\n") else f"{text}\n")
+        stream.write(shown if shown.endswith("\n") else f"{shown}\n")
         stream.flush()
     except BrokenPipeError:
         raise

@@ -12,6 +12,8 @@ from pyinfra.api.output import echo
 from pyinfra.connectors.base import BaseConnector
 from pyinfra.connectors.util import extract_control_arguments, make_unix_command_for_host
 
+from gpu_provision.model.visible import visible
+
 _OF_TRANSFERS = ("remote_temp_filename", "print_output", "print_input")
 
 
@@ -23,7 +25,7 @@ def prepared(
     made = make_unix_command_for_host(connector.state, connector.host, command, **arguments)
     logger.debug("--> Running command on %s: %s", connector.host.name, made)
     if is_shown:
-        echo(f"{connector.host.print_prefix}>>> {made}", err=True)
+        echo(f"{connector.host.print_prefix}>>> {visible(str(made))}", err=True)
     return str(made.get_raw_value()), control
 
 

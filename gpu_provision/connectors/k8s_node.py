@@ -21,6 +21,7 @@ from pyinfra.connectors.util import CommandOutput, OutputLine
 from gpu_provision.connectors import commands
 from gpu_provision.model.findings import ProvisionError
 from gpu_provision.model.inventory import HelperPod
+from gpu_provision.model.visible import visible
 
 if TYPE_CHECKING:
     from gpu_provision.cluster.client import Cluster
@@ -159,7 +160,8 @@ class _Lines:
         text, name = line.decode(errors="replace"), _OUTPUTS[channel]
         self._lines.append(OutputLine(name, text))
         if self._prefix is not None:
-            echo(f"{self._prefix}{format_text(text, 'red') if name == 'stderr' else text}", err=True)
+            shown = visible(text)
+            echo(f"{self._prefix}{format_text(shown, 'red') if name == 'stderr' else shown}", err=True)
 
 
 @contextmanager

@@ -28,6 +28,7 @@ from gpu_provision.inventory import load
 from gpu_provision.model.findings import Finding, ProvisionError, Severity
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Action, Change, Plan
+from gpu_provision.model.visible import one_line
 from gpu_provision.operator.deputy import StackDeputy
 from gpu_provision.report import diff, rollout
 from gpu_provision.report.plan import effects, resource
@@ -197,7 +198,7 @@ class _Ticker:
         if told == self._said and self._ticks < _QUIET_TICKS:
             return
         self._said, self._ticks = told, 0
-        self._host.log(f"{self._component}: {summary}", log_func=logger.info)
+        self._host.log(f"{self._component}: {one_line(summary)}", log_func=logger.info)
 
 
 _QUIET_TICKS = 30

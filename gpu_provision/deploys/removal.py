@@ -18,6 +18,7 @@ from gpu_provision.inventory import load
 from gpu_provision.model.findings import Finding, ProvisionError, Severity
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.progress import Event
+from gpu_provision.model.visible import one_line
 from gpu_provision.removal import telling
 
 CRDS, EVICT = "gpu_remove_crds", "gpu_evict"
@@ -61,7 +62,7 @@ def stack_removed() -> Iterator[FunctionCommand]:
 
 def _remove(state: Any, host: Any, inventory: Inventory, crds: bool, evict: bool) -> bool:  # noqa: FBT001 (pyinfra's way to call)
     def tell(event: Event) -> None:
-        host.log(event.message, log_func=logger.info)
+        host.log(one_line(event.message), log_func=logger.info)
 
     try:
         findings = library.destroy(inventory, crds=crds, evict=evict, listen=tell).findings

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import re
 from collections.abc import Callable, Generator, Iterable, Sequence
 from difflib import unified_diff
 
@@ -15,6 +17,7 @@ from pyinfra.context import host, state
 from gpu_provision.hosts import codes
 from gpu_provision.hosts.reading import forget
 from gpu_provision.model.findings import Finding
+from gpu_provision.model.visible import one_line, visible
 
 Commands = Generator[StringCommand | FunctionCommand, None, None]
 """What the body of an operation is."""
@@ -34,6 +37,23 @@ REBOOT_REASONS = "gpu_provision_reboot_reasons"
 
 SAY = "gpu_provision_say"
 """Likewise, for a function that is told what a host waits for; without one it is logged."""
+
+
+_COLOR = re.compile(r"(\x1b\[(?:0|1|3[1-6])m)")  # of pyinfra's own: what it logs is painted already
+
+
+class OnlyColors(logging.Filter):
+    """Makes visible what would steer a terminal in any way but by pyinfra's colors: output of commands, above all."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Rewrite the message; none is left out."""
+        parts = _COLOR.split(record.getMessage())
+        parts[::2] = map(visible, parts[::2])
+        record.msg, record.args = "".join(parts), ()
+        return True
+
+
+logger.addFilter(OnlyColors())
 
 
 def show_diff(path: str, old: Sequence[str] | None, new: Sequence[str] | None) -> None:
@@ -66,7 +86,7 @@ def tell(finding: Finding) -> None:
     kept = host.connector_data.setdefault(FINDINGS, [])
     if finding not in kept:
         kept.append(finding)
-        host.log_styled(finding.what, fg="yellow", log_func=logger.warning)
+        host.log_styled(one_line(finding.what), fg="yellow", log_func=logger.warning)
 
 
 def withdraw(code: str) -> None:
@@ -87,7 +107,7 @@ def say(host: Host, message: str) -> None:
     if listener:
         listener(message)
     else:
-        host.log(message)
+        host.log(one_line(message))
 
 
 def refuse(*findings: Finding) -> Commands:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 
+from gpu_provision.model.visible import one_line, visible
+
 
 class Severity(StrEnum):
     """How much a finding matters."""
@@ -49,13 +51,17 @@ class Finding:
     severity: Severity = Severity.ERROR
 
     def __str__(self) -> str:
-        """Return the finding as one or more lines for a terminal."""
+        """Return the finding as one or more lines for a terminal, without what would steer it."""
         head = " ".join(part for part in (self.code, self.where) if part)
-        lines = [f"{head}: {self.what}"]
-        lines += [f"  seen: {self.evidence}"] if self.evidence else []
-        lines += [f"  else: {self.consequence}"] if self.consequence else []
-        lines += [f"  fix: {self.fix}"] if self.fix else []
+        parts = (("seen", self.evidence), ("else", self.consequence), ("fix", self.fix))
+        lines = [one_line(f"{head}: {self.what}")]
+        lines += [f"  {title}: {_indented(text)}" for title, text in parts if text]
         return "\n".join(lines)
+
+
+def _indented(text: str) -> str:
+    """Return a text whose further lines cannot be taken for parts of a finding."""
+    return visible(text).replace("\n", "\n    ")
 
 
 class ProvisionError(Exception):

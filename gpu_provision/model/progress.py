@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from gpu_provision.model.findings import Finding
+from gpu_provision.model.visible import one_line
 
 
 class State(StrEnum):
@@ -121,7 +122,7 @@ class Lock:
         ages = [f"for {_in_words(self.held_seconds)}"] if self.held_seconds is not None else []
         ages += [f"renewed {_in_words(self.silent_seconds)} ago"] if self.silent_seconds is not None else []
         told = f" ({', '.join(ages)})" if ages else ""
-        return f"{self.holder}, since {self.since}{told}"
+        return f"{one_line(self.holder)}, since {one_line(self.since)}{told}"
 
 
 def _in_words(seconds: float) -> str:

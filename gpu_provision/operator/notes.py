@@ -13,6 +13,7 @@ from typing import Any
 from gpu_provision.cluster.client import Cluster
 from gpu_provision.model.cluster import Manifest
 from gpu_provision.model.findings import ProvisionError
+from gpu_provision.model.visible import visible
 
 _MESSAGE = 1024  # characters: what the API server takes of an Event
 
@@ -67,7 +68,7 @@ def post(cluster: Cluster, stack: Manifest, note: Note) -> None:
         "involvedObject": about,
         "type": "Warning" if note.is_warning else "Normal",
         "reason": note.reason,
-        "message": note.message[:_MESSAGE],
+        "message": visible(note.message)[:_MESSAGE],
         "source": {"component": "gpu-provision"},
         "firstTimestamp": now,
         "lastTimestamp": now,

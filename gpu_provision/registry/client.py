@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import re
 import ssl
+import threading
 import time
-import urllib.error
 import urllib.parse
 import urllib.request
 from dataclasses import dataclass
@@ -34,12 +34,28 @@ def ask(image: str, architecture: str) -> ImageAnswer:
     The user's own credentials are used where the registry wants some. What it says is cut to what holds no secret.
     """
     reference = parse(image)
-    deadline = time.monotonic() + SECONDS
+    answers: list[ImageAnswer] = []
+
+    def fetch() -> None:
+        answers.append(_fetched(image, reference, architecture, time.monotonic() + SECONDS))
+
+    # A thread, as no socket option bounds name resolution, several addresses, or, under gevent, a handshake.
+    thread = threading.Thread(target=fetch, name=f"registry {reference.host}", daemon=True)
+    thread.start()
+    thread.join(SECONDS)
+    return answers[0] if answers else ImageAnswer(image, ImageState.UNREACHABLE, f"{reference.host}: {_too_late()}")
+
+
+def _fetched(image: str, reference: Reference, architecture: str, deadline: float) -> ImageAnswer:
     try:
         response = _manifest(reference, deadline)
     except _Silent as silence:
         return ImageAnswer(image, ImageState.UNREACHABLE, str(silence))
     return _answer(image, reference, architecture, response)
+
+
+def _too_late() -> str:
+    return f"no answer within {SECONDS} seconds"
 
 
 class _Silent(Exception):
@@ -56,16 +72,37 @@ class _Response:
     def content(self) -> dict[str, Any]:
         try:
             content = json.loads(self.body)
-        except ValueError:
+        except (ValueError, RecursionError):
             return {}
         return content if isinstance(content, dict) else {}
 
 
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A redirect would carry the credentials elsewhere; that there is one is answer enough."""
+class _EveryStatus(urllib.request.HTTPErrorProcessor):
+    """Takes every status as an answer, redirects too: following one would carry the credentials elsewhere."""
 
-    def redirect_request(self, *_: Any) -> None:
-        return None
+    def https_response(self, request: urllib.request.Request, response: Any) -> Any:  # noqa: ARG002 - urllib's signature
+        return response
+
+
+def _context(deadline: float) -> ssl.SSLContext:
+    """Return TLS settings under which no read lasts beyond a deadline, however slowly a server sends."""
+
+    class Socket(ssl.SSLSocket):
+        def recv_into(self, *arguments: Any, **named: Any) -> int:
+            self.settimeout(_left(deadline))
+            return super().recv_into(*arguments, **named)
+
+    context = ssl.create_default_context()
+    context.sslsocket_class = Socket
+    return context
+
+
+def _left(deadline: float) -> float:
+    """Return the seconds up to a deadline. Raises TimeoutError if there are none."""
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise TimeoutError(_too_late())
+    return left
 
 
 def _manifest(reference: Reference, deadline: float) -> _Response:
@@ -112,22 +149,19 @@ def _request(
     url: str, headers: dict[str, str], deadline: float, data: bytes | None = None, method: str | None = None
 ) -> _Response:
     """Return what a server answers, whatever its status. Raises _Silent."""
-    left = deadline - time.monotonic()
-    if left <= 0:
-        message = f"no answer within {SECONDS} seconds"
-        raise _Silent(message)
-    request = urllib.request.Request(url, data, headers, method=method)  # noqa: S310 - https by construction
-    opener = urllib.request.build_opener(_NoRedirect, urllib.request.HTTPSHandler(context=ssl.create_default_context()))
+    host = url.removeprefix("https://").partition("/")[0]
     try:
-        with opener.open(request, timeout=left / 2) as response:
+        request = urllib.request.Request(url, data, headers, method=method)  # noqa: S310 - https by construction
+        handler = urllib.request.HTTPSHandler(context=_context(deadline))
+        # Connecting and the handshake are two steps, each of which may take that long.
+        with urllib.request.build_opener(_EveryStatus, handler).open(request, timeout=_left(deadline) / 2) as response:
             return _Response(response.status, response.headers, response.read(_MOST_BYTES))
-    except urllib.error.HTTPError as error:
-        with error:
-            return _Response(error.code, error.headers, error.read(_MOST_BYTES))
     except (OSError, HTTPException) as error:
-        reason = getattr(error, "reason", error)
-        message = f"{urllib.parse.urlsplit(url).netloc}: {reason}"
+        message = f"{host}: {getattr(error, 'reason', error)}"
         raise _Silent(message) from error
+    except ValueError:  # its text may hold the token
+        message = f"{host}: the registry's answer leads to no valid request"
+        raise _Silent(message) from None
 
 
 def _answer(image: str, reference: Reference, architecture: str, response: _Response) -> ImageAnswer:
@@ -144,13 +178,19 @@ def _answer(image: str, reference: Reference, architecture: str, response: _Resp
 
 def _by_platform(image: str, reference: Reference, architecture: str, response: _Response) -> ImageAnswer:
     """Look for the architecture in an index; a bare manifest does not say whom it is for."""
-    platforms = [entry.get("platform", {}) for entry in response.content.get("manifests", ())]
-    found = sorted(
-        {str(each["architecture"]) for each in platforms if each.get("architecture", "unknown") != "unknown"}
-    )
+    entries = response.content.get("manifests")
+    names = (_architecture(entry) for entry in entries) if isinstance(entries, list) else ()
+    found = sorted({name for name in names if name not in {"", "unknown"}})
     said = f"{reference.host}: {', '.join(found) or 'one manifest'}"
     lacks = bool(found) and bool(architecture) and architecture not in found
     return ImageAnswer(image, ImageState.OTHER_ARCHITECTURE if lacks else ImageState.PRESENT, said)
+
+
+def _architecture(entry: Any) -> str:
+    """Return an index entry's architecture; empty if it has none, or another shape than the specification's."""
+    platform = entry.get("platform") if isinstance(entry, dict) else None
+    name = platform.get("architecture") if isinstance(platform, dict) else None
+    return name if isinstance(name, str) else ""
 
 
 def _reason(response: _Response) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 import os
 import shutil
@@ -58,17 +57,22 @@ def _files(environment: Mapping[str, str]) -> Iterator[Path]:
 def _read(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
-    return content if isinstance(content, dict) else {}
+    return _mapping(content)
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    """Return a JSON object; empty for any other value."""
+    return value if isinstance(value, dict) else {}
 
 
 def _of_file(config: Mapping[str, Any], registry: str) -> Credentials | None:
     keys = _HUB_KEYS if registry in _HUB_KEYS else (registry, f"https://{registry}")
     for key in keys:
-        helper = (config.get("credHelpers") or {}).get(key) or config.get("credsStore")
-        found = _of_helper(helper, key) if helper else None
-        found = found or _of_entry((config.get("auths") or {}).get(key) or {})
+        helper = _mapping(config.get("credHelpers")).get(key) or config.get("credsStore")
+        found = _of_helper(helper, key) if isinstance(helper, str) else None
+        found = found or _of_entry(_mapping(_mapping(config.get("auths")).get(key)))
         if found:
             return found
     return None
@@ -76,12 +80,23 @@ def _of_file(config: Mapping[str, Any], registry: str) -> Credentials | None:
 
 def _of_entry(entry: Mapping[str, Any]) -> Credentials | None:
     if entry.get("identitytoken"):
-        return Credentials(_TOKEN_USER, str(entry["identitytoken"]))
+        return _made(_TOKEN_USER, entry["identitytoken"])
     try:
         user, colon, password = base64.b64decode(entry.get("auth", "")).decode().partition(":")
-    except (binascii.Error, UnicodeDecodeError, TypeError):
+    except (ValueError, TypeError):
         return None
     return Credentials(user, password) if colon else None
+
+
+def _made(user: Any, password: Any) -> Credentials | None:
+    """Return credentials of two texts that can be sent; None for anything else that JSON can hold."""
+    if not (isinstance(user, str) and isinstance(password, str)):
+        return None
+    try:
+        f"{user}{password}".encode()
+    except UnicodeEncodeError:  # half of a surrogate pair
+        return None
+    return Credentials(user, password)
 
 
 def _of_helper(name: str, key: str) -> Credentials | None:
@@ -94,6 +109,6 @@ def _of_helper(name: str, key: str) -> Credentials | None:
             [program, "get"], input=key, capture_output=True, text=True, timeout=_HELPER_SECONDS, check=True
         )
         answer = json.loads(done.stdout)
-        return Credentials(answer["Username"], answer["Secret"])
-    except (OSError, subprocess.SubprocessError, ValueError, KeyError, TypeError):
+    except (OSError, subprocess.SubprocessError, ValueError, RecursionError):
         return None
+    return _made(_mapping(answer).get("Username"), _mapping(answer).get("Secret"))

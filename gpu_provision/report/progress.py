@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from gpu_provision.diagnose.remedies import is_trouble
 from gpu_provision.model.progress import Event, State
+from gpu_provision.model.visible import one_line
 from gpu_provision.report.lanes import is_under_way, reason_beside
 from gpu_provision.report.names import ranges
 from gpu_provision.report.style import PLAIN, Style
@@ -113,7 +114,7 @@ class Progress:
             for group in _alike(event for event in self._told_of if event.message)
         ]
         more = len(reasons) - _MOST_REASONS
-        told = "; ".join(reasons[:_MOST_REASONS])
+        told = one_line("; ".join(reasons[:_MOST_REASONS]))
         return f"; {told}{f' and {more} more' if more > 0 else ''}" if told else ""
 
 
@@ -139,8 +140,8 @@ def _line(group: list[Event], style: Style) -> str:
     sign = _SIGNS[event.state]
     about = " ".join(filter(None, (event.component, ranges(each.node for each in group if each.node))))
     if not about:
-        return f"{sign} {event.message}"
-    reason = reason_beside(event.step, event.message)
+        return f"{sign} {one_line(event.message)}"
+    reason = one_line(reason_beside(event.step, event.message))
     message = f": {reason}" if reason else ""
     return f"{sign} {about} {_word(event, style)}{message}"
 

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gpu_provision.model.progress import State
+from gpu_provision.model.visible import visible
 
 _CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
+# Random, so that no text from elsewhere can hold a color of the tool's own: what it holds becomes visible.
+_KEY = int.from_bytes(os.urandom(8), "big")
+_MARK = re.compile(rf"\x1b\[{_KEY};(\d+)m")
 _STATE_COLORS = {
     State.PENDING: "dim",
     State.PROGRESSING: "cyan",
@@ -25,7 +31,7 @@ class Style:
 
     def paint(self, color: str, text: str) -> str:
         """Return the text in a color: bold, dim, red, green, yellow or cyan."""
-        return f"\x1b[{_CODES[color]}m{text}\x1b[0m" if self.enabled and text else text
+        return f"{_mark(_CODES[color])}{text}{_mark('0')}" if self.enabled and text else text
 
     def bold(self, text: str) -> str:
         """Return the text in bold."""
@@ -41,6 +47,23 @@ class Style:
 
 
 PLAIN = Style()
+
+
+def _mark(code: str) -> str:
+    return f"\x1b[{_KEY};{code}m"
+
+
+def for_terminal(text: str) -> str:
+    """Return a text as it is printed: the colors of `Style` take effect, other control characters become visible."""
+    parts = _MARK.split(text)  # every second one is a color's code
+    parts[::2] = map(visible, parts[::2])
+    parts[1::2] = [f"\x1b[{code}m" for code in parts[1::2]]
+    return "".join(parts)
+
+
+def width(text: str) -> int:
+    """Return how many characters of a text are seen."""
+    return len(visible(_MARK.sub("", text)))
 
 
 def wants_color(environ: Mapping[str, str], *, terminal: bool, refused: bool = False) -> bool:

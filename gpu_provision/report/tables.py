@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 
-from gpu_provision.report.style import PLAIN, Style
+from gpu_provision.report.style import PLAIN, Style, width
 
-_ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 _GAP = "  "
 
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[str]], style: Style = PLAIN) -> str:
     """Return rows as columns of equal width under headers; cells may hold colors."""
-    body = [[str(cell) for cell in row] for row in rows]
-    widths = [max(_width(row[column]) for row in [list(headers), *body]) for column in range(len(headers))]
+    body = [[str(cell).replace("\n", r"\n") for cell in row] for row in rows]
+    widths = [max(width(row[column]) for row in [list(headers), *body]) for column in range(len(headers))]
     lines = [style.bold(_line(list(headers), widths))]
     lines += [_line(row, widths) for row in body]
     return "\n".join(lines)
@@ -26,9 +24,5 @@ def indented(text: str, spaces: int = 2) -> str:
 
 
 def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
-    padded = (f"{cell}{' ' * (width - _width(cell))}" for cell, width in zip(cells, widths, strict=True))
+    padded = (f"{cell}{' ' * (columns - width(cell))}" for cell, columns in zip(cells, widths, strict=True))
     return _GAP.join(padded).rstrip()
-
-
-def _width(cell: str) -> int:
-    return len(_ESCAPES.sub("", cell))

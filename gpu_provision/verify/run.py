@@ -14,8 +14,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any
 
+from gpu_provision import files
 from gpu_provision.model.findings import Finding, RunFailed, UsageError
 from gpu_provision.model.progress import Event, State
+from gpu_provision.model.visible import visible
 from gpu_provision.verify import codes
 from gpu_provision.verify.result import Check, Outcome, Verification
 
@@ -68,10 +70,17 @@ def verify(wanted: Wanted, listen: Listen = lambda _: None) -> Verification:
             checks.append(check)
             listen(_event(check))
         status = process.wait()
+        _make_visible(wanted.junit)
         if status not in _RAN and not (status == _NONE_FOUND and wanted.nodes):
             output.seek(0)
             raise RunFailed(_not_run(status, output.read().decode(errors="replace")))
     return Verification(checks=tuple(checks))
+
+
+def _make_visible(junit: str) -> None:
+    """Free JUnit XML from what XML allows and a terminal obeys: pytest escapes only what XML forbids."""
+    if junit and files.is_file(path := Path(junit)):
+        files.put(path, visible(path.read_text(encoding="utf-8")))
 
 
 def _require_packages() -> None:

@@ -31,10 +31,11 @@ def inventory(server: NodeServer, tmp_path: Path) -> str:
 
 
 def test_commands_run_on_the_node_and_nothing_stays(server: NodeServer, pyinfra: Pyinfra, inventory: str) -> None:
-    done = pyinfra(inventory, "exec", "--", "echo out; echo err >&2")
+    done = pyinfra(inventory, "exec", "--", r"echo out; printf 'bell \a\n'; echo err >&2")
     assert done.returncode == 0, done.stdout
     assert "[@k8s-node/n1] out\n" in done.stdout
     assert "[@k8s-node/n1] err\n" in done.stdout
+    assert "[@k8s-node/n1] bell \\x07\n" in done.stdout, "what steers a terminal is shown"
     assert len(server.made) == 1
     assert server.pods == {}
 

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
-from gpu_provision.operator.notes import Note, changes
+from gpu_provision.cluster.client import Cluster
+from gpu_provision.operator.notes import Note, changes, post
+from tests.hostile import MIXED, MIXED_SHOWN
 
 
 def status(**conditions: tuple[str, str]) -> dict[str, Any]:
@@ -35,3 +38,13 @@ def test_the_end_of_trouble_is_told_with_what_it_was() -> None:
 def test_another_kind_of_trouble_is_news() -> None:
     other = status(Degraded=("True", "InvalidSpec"))
     assert told(BROKEN, other) == [("InvalidSpec", True)]
+
+
+def test_an_event_shows_what_would_steer_a_terminal() -> None:
+    """A message may hold what a pod printed, and anything that prints Events prints it."""
+    created: list[dict[str, Any]] = []
+    cluster = cast("Cluster", SimpleNamespace(create=created.append))
+    stack = {"apiVersion": "v1", "kind": "GPUStack", "metadata": {"name": "main", "uid": "u"}}
+    post(cluster, stack, Note(reason="Failed", message=MIXED * 100))
+    assert created[0]["message"].startswith(MIXED_SHOWN)
+    assert len(created[0]["message"]) == 1024

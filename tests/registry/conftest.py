@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import io
 import json
 import ssl
 import sys
@@ -33,6 +34,9 @@ class Registry:
         realm: Where it sends for tokens; empty for itself.
         status: A status that it answers to everything, if set.
         asked: (method, path, Authorization) of every request.
+        content: The body of every answer, instead of what fits; None for what fits.
+        drips: The method that it answers byte by byte, a hundred a second; empty for none.
+        is_left: Set once a client has gone before it had every byte.
     """
 
     port: int = 0
@@ -42,11 +46,31 @@ class Registry:
     realm: str = ""
     status: int = 0
     asked: list[tuple[str, str, str]] = field(default_factory=list)
+    content: str | None = None
+    drips: str = ""
+    is_left: threading.Event = field(default_factory=threading.Event)
 
     @property
     def host(self) -> str:
         """Its name in references."""
         return f"localhost:{self.port}"
+
+
+class _Dripping(io.RawIOBase):
+    """Sends byte by byte to a client, as long as it is there."""
+
+    def __init__(self, stream: Any, is_left: threading.Event) -> None:
+        self._stream, self._is_left = stream, is_left
+
+    def write(self, data: Any) -> int:
+        for byte in bytes(data):
+            if self._is_left.wait(0.01):
+                break
+            try:
+                self._stream.write(bytes([byte]))
+            except OSError:
+                self._is_left.set()
+        return len(data)
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -106,7 +130,10 @@ class _Handler(BaseHTTPRequestHandler):
         self._say(200, {"manifests": manifests}, {"Content-Type": INDEX if found else MANIFEST})
 
     def _say(self, status: int, content: dict[str, Any], headers: dict[str, str] | None = None) -> None:
-        body = json.dumps(content).encode()
+        chosen = self.registry.content
+        body = (json.dumps(content) if chosen is None else chosen).encode()
+        if self.registry.drips == self.command:
+            self.wfile = _Dripping(self.wfile, self.registry.is_left)
         self.send_response(status)
         for name, value in {"Content-Length": str(len(body)), **(headers or {})}.items():
             self.send_header(name, value)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import socket
+import threading
+from email.message import Message
 from pathlib import Path
 
 import pytest
@@ -132,6 +134,80 @@ def test_silent_server_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         answer = ask(f"localhost:{silent.getsockname()[1]}/nvidia/driver:{TAG}", "amd64")
     assert answer.state is ImageState.UNREACHABLE
+
+
+@pytest.mark.parametrize("method", ["HEAD", "GET"])
+def test_server_that_drips_is_given_up(registry: Registry, monkeypatch: pytest.MonkeyPatch, method: str) -> None:
+    """Each byte comes in time, all of them would take eight seconds; the connection is closed as well."""
+    monkeypatch.setattr(client, "SECONDS", 0.5)
+    registry.images[f"nvidia/driver:{TAG}"] = [f"a{number}" for number in range(15)]
+    registry.drips = method
+    assert ask(image(registry), "amd64").state is ImageState.UNREACHABLE
+    assert registry.is_left.wait(30)
+
+
+def test_name_that_does_not_resolve_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No time-out of a socket bounds name resolution."""
+    monkeypatch.setattr(client, "SECONDS", 0.2)
+    is_over, ended = threading.Event(), threading.Event()
+
+    def hangs(*_: object, **__: object) -> None:
+        is_over.wait(20)
+        ended.set()
+        raise OSError
+
+    monkeypatch.setattr(socket, "getaddrinfo", hangs)
+    answer = ask(f"registry.invalid/nvidia/driver:{TAG}", "amd64")
+    assert (answer.state, ended.is_set()) == (ImageState.UNREACHABLE, False)
+    is_over.set()
+
+
+ODD = ["null", "0", "true", '"x"', "[]", "[[]]", "{}", "1" * 5000, "[" * 100_000, "not JSON", "\x00", '"\\ud800"']
+MANIFESTS = ["null", "1", '"x"', "{}", "[]", "[null]", "[1]", '["x"]', "[[]]", "[{}]", '{"a": 1}']
+PLATFORMS = ["null", "1", '"amd64"', "[]", '["amd64"]', "{}", '{"architecture": null}', '{"architecture": [1]}']
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *ODD,
+        *(f'{{"manifests": {each}}}' for each in (*MANIFESTS, *ODD[:-1])),
+        *(f'{{"manifests": [{{"platform": {each}}}, {{}}]}}' for each in PLATFORMS),
+    ],
+)
+def test_index_of_any_shape_names_no_platform(registry: Registry, content: str) -> None:
+    """It is there, which is all that it tells."""
+    registry.images[f"nvidia/driver:{TAG}"] = ["arm64"]
+    registry.content = content
+    assert ask(image(registry), "amd64").state is ImageState.PRESENT
+
+
+TOKENS = ["null", "1", "[]", "{}", '"a\\nb"', '"\\u00e9\\u2028"', '"\\ud800"', '""']
+
+
+@pytest.mark.parametrize("content", [*ODD, *(f'{{"token": {each}}}' for each in TOKENS)])
+def test_token_of_any_shape_lets_nobody_in(registry: Registry, content: str) -> None:
+    """One that no header can hold is not shown either."""
+    registry.wants = "bearer"
+    registry.content = content
+    answer = ask(image(registry), "amd64")
+    assert answer.state in {ImageState.REFUSED, ImageState.UNREACHABLE}
+    assert "Bearer" not in answer.evidence
+
+
+@pytest.mark.parametrize("content", [*ODD, *(f'{{"errors": {each}}}' for each in (*MANIFESTS, *ODD[:-1]))])
+def test_error_of_any_shape_is_told_by_its_status(content: str) -> None:
+    """The answer to a GET of an index that has gone since the HEAD."""
+    response = client._Response(404, Message(), content.encode())
+    assert client._reason(response) == ""
+
+
+@pytest.mark.parametrize(
+    "realm", ["https://[", "https://a b/", "https://x:y/", "https://\u00e9.invalid/\u00e9", "https://"]
+)
+def test_realm_of_any_shape_is_no_crash(registry: Registry, realm: str) -> None:
+    registry.wants, registry.realm = "bearer", realm
+    assert ask(image(registry), "amd64").state is ImageState.UNREACHABLE
 
 
 def test_untrusted_certificate(registry: Registry, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -37,6 +37,39 @@ def test_nothing_or_broken_is_nothing(tmp_path: Path, config: Any) -> None:
     assert found(tmp_path, "nvcr.io", config) is None
 
 
+HALF = "\ud800"
+NO_TEXTS = [None, 0, 1.5, True, [], ["x"], {}, {"x": 1}]
+BROKEN = [
+    *NO_TEXTS,
+    *({key: each} for key in ("auths", "credHelpers", "credsStore") for each in (*NO_TEXTS, HALF, "x")),
+    *({key: {"nvcr.io": each}} for key in ("auths", "credHelpers") for each in (*NO_TEXTS, HALF, "x")),
+    *(
+        {"auths": {"nvcr.io": {key: each}}}
+        for key in ("auth", "identitytoken")
+        for each in (*NO_TEXTS, HALF, "", "\u00e9")
+    ),
+    "[" * 100_000,
+    "1" * 5000,
+]
+
+
+@pytest.mark.parametrize("config", BROKEN, ids=range(len(BROKEN)))
+def test_file_of_any_shape_is_nothing(tmp_path: Path, config: Any) -> None:
+    """Whatever JSON can hold, at every place that is read; an identity token may be any text."""
+    credential = found(tmp_path, "nvcr.io", config)
+    assert credential is None or credential == Credentials("<token>", "\u00e9")
+
+
+@pytest.mark.parametrize("answer", ["null", "[]", "1", '"x"', "{}", '{"Username": 1, "Secret": []}', "[" * 100_000])
+def test_helper_of_any_answer_is_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str) -> None:
+    (tmp_path / "answer").write_text(answer)
+    helper = tmp_path / "docker-credential-test"
+    helper.write_text(f"#!/bin/sh\ncat {tmp_path}/answer\n")
+    helper.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    assert found(tmp_path, "nvcr.io", {"credsStore": "test"}) is None
+
+
 def test_podman_comes_first(tmp_path: Path) -> None:
     """Where its variable names a file."""
     (tmp_path / "auth.json").write_text(json.dumps({"auths": {"nvcr.io": {"auth": JANE}}}))

@@ -9,7 +9,7 @@ import pytest
 from gpu_provision.model.progress import State, Transition
 from gpu_provision.report.lanes import Lanes, lanes_of
 from gpu_provision.report.picture import Size, picture
-from gpu_provision.report.style import Style
+from gpu_provision.report.style import Style, for_terminal
 
 WAITS = "waits for a slot: max_parallel_upgrades is 1"
 
@@ -56,7 +56,7 @@ def test_what_does_not_fit_is_counted() -> None:
 @pytest.mark.parametrize("columns", [120, 80, 50, 40, 25, 12])
 def test_no_line_is_wider_than_the_terminal(columns: int) -> None:
     """A narrow one loses the past first, then words; colors take no room."""
-    lines = picture(rollout(), 40.0, Size(columns, 24), Style(enabled=True))
+    lines = map(for_terminal, picture(rollout(), 40.0, Size(columns, 24), Style(enabled=True)))
     plain = [re.sub(r"\x1b\[\d*m", "", line) for line in lines]
     assert plain == picture(rollout(), 40.0, Size(columns, 24))
     assert all(len(line) < columns for line in plain)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.hostile import MIXED, MIXED_SHOWN, left_in
 from tests.scenarios.world import World
 
 OPERANDS = "gpu-operator-resources"
@@ -61,11 +62,18 @@ def test_a_missing_gpu_is_told_by_its_counts(new_world: Make) -> None:
 
 
 def test_a_failed_vector_add_shows_its_own_last_line(new_world: Make) -> None:
+    """Without what would steer a terminal, which a lease may hold as well."""
     world = new_world()
-    world.fault({"fault": "vectoradd-fails", "node": "t4-1"})
+    world.fault({"fault": "vectoradd-fails", "node": "t4-1", "message": MIXED})
     run = world.apply("--cluster-only")
     assert run.code == 1
     assert "GP503" in run.text
     assert "t4-1" in run.text
+    assert (MIXED_SHOWN in run.text, left_in(run.text)) == (True, set())
+    lease = ("lease", "sandbox", "-n", OPERANDS)
+    world.api.patch(*lease, patch={"spec": {"holderIdentity": MIXED}})
+    status = world.cli("status", "-i", str(world.inventory))
+    assert (f"A run is writing: {MIXED_SHOWN}" in status.out, left_in(status.text)) == (True, set())
+    world.api.patch(*lease, patch={"spec": {"holderIdentity": None}})
     world.fault()
     assert world.apply("--cluster-only").code == 0

@@ -14,6 +14,7 @@ from gpu_provision.verify import run
 from gpu_provision.verify.hosts import host_of
 from gpu_provision.verify.result import Outcome, Verification
 from gpu_provision.verify.run import Wanted, verify
+from tests.hostile import left_in
 
 OURS = 9  # checks of a GPU host
 
@@ -139,7 +140,7 @@ def test_users_own_tests_run_beside_ours(inventory_file: Path, tmp_path: Path) -
         "def test_the_host_has_its_own_name(gpu_node, gpu_host, gpu_inventory, wanted):\n"
         "    assert gpu_inventory.name == 'test'\n"
         "    assert gpu_node.gpus == gpu_node.pool.gpu.count == 1\n"
-        "    assert gpu_host.check_output('hostname') == gpu_node.name == wanted, 'it is called otherwise'\n"
+        "    assert gpu_host.check_output('hostname') == gpu_node.name == wanted, 'it is called \\x9b2J otherwise'\n"
     )
     junit = tmp_path / "results.xml"
     wanted = Wanted(
@@ -152,7 +153,11 @@ def test_users_own_tests_run_beside_ours(inventory_file: Path, tmp_path: Path) -
     )
     found = verify(wanted)
     assert outcomes(found, "good-1") == {"the host has its own name": Outcome.PASSED}
-    assert [(check.node, check.reason) for check in found.of(Outcome.FAILED)] == [("two-1", "it is called otherwise")]
+    assert [(check.node, check.reason) for check in found.of(Outcome.FAILED)] == [
+        ("two-1", "it is called \x9b2J otherwise")
+    ]
+    assert left_in(junit.read_text(encoding="utf-8")) == set()
+    assert r"it is called \x9b2J otherwise" in junit.read_text(encoding="utf-8")
     suite = ET.parse(junit).getroot()[0]  # noqa: S314 - our own file
     assert (suite.get("tests"), suite.get("failures")) == ("2", "1")
     assert {each.get("value") for each in suite.iter("property")} == {"good-1", "two-1"}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import re
 from collections.abc import Iterable, Sequence
 from importlib.metadata import version
 from importlib.resources import files
@@ -16,6 +15,7 @@ from markupsafe import Markup
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.plan import Action, Change, Plan
 from gpu_provision.model.progress import Evidence
+from gpu_provision.model.visible import visible
 from gpu_provision.report import diff as diff_view
 from gpu_provision.report import hosts as hosts_view
 from gpu_provision.report import plan as plan_view
@@ -31,7 +31,6 @@ _MOST_LINES = 3000  # of a diff, of a plan
 _MOST_WIDE = 500  # characters of a line
 _MOST_GROUPS = 200  # of validations that printed the same; of findings
 _MOST_PRINTED = 300  # lines of one validation
-_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 
 
 class Line(NamedTuple):
@@ -58,7 +57,7 @@ def _hash(css: str) -> str:
 
 def _clean(value: Any) -> Any:
     """Return a text without the characters that HTML does not allow: logs are full of them."""
-    return _CONTROLS.sub("\ufffd", value) if isinstance(value, str) and not isinstance(value, Markup) else value
+    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def _parts(story: Story) -> dict[str, Any]:

@@ -1,0 +1,297 @@
+"""No text from elsewhere steers the terminal of a user: every command shows control characters instead."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+import pytest
+import yaml
+
+from gpu_provision.cli import confirmation, log
+from gpu_provision.cli.display import Display
+from gpu_provision.cli.operator_run import _text
+from gpu_provision.engine.preflight import Judgement
+from gpu_provision.hosts.result import HostOutcome, HostsResult
+from gpu_provision.model.cluster import ObjectRef
+from gpu_provision.model.drift import Difference, Drift, FieldDrift, Origin, Writer
+from gpu_provision.model.findings import Finding, RunFailed, Severity
+from gpu_provision.model.history import History, Record
+from gpu_provision.model.plan import Action, Change, FieldChange, Plan
+from gpu_provision.model.progress import (
+    ComponentStatus,
+    Event,
+    Evidence,
+    Lock,
+    NodeState,
+    NodeStatus,
+    RunResult,
+    State,
+    Status,
+)
+from gpu_provision.model.removal import RemovalResult
+from gpu_provision.operator.notes import Note
+from tests.cli.harness import SANDBOX, Fakes, Run
+from tests.hostile import MIXED, MIXED_SHOWN, TEXTS, left_in
+
+Plant = Callable[[Fakes, str], None]
+
+
+def _lock(fakes: Fakes, text: str) -> None:
+    fakes.lock = Lock(holder=text, since=text)
+
+
+def _status(fakes: Fakes, text: str) -> None:
+    component = ComponentStatus(
+        component="driver", title="", version=text, desired=1, ready=0, state=State.FAILED, reason=text
+    )
+    node = NodeStatus(
+        node=text, pool=text, os=text, gpu=text, gpus=1, driver=text, allocatable=0, state=State.FAILED, reason=text
+    )
+    evidence = Evidence(component="driver_validation", node=text, pod=text, passed=False, lines=(text,))
+    fakes.status = Status(
+        inventory="sandbox",
+        cluster=text,
+        release="26.7.0",
+        components=(component,),
+        nodes=(node,),
+        evidence=(evidence,),
+        lock=Lock(holder=text, since=text),
+    )
+
+
+def _result(fakes: Fakes, text: str) -> None:
+    state = NodeState(component="driver", node=text, state=State.FAILED, reason=text)
+    evidence = Evidence(component="driver_validation", node=text, pod=text, passed=False, lines=(text,))
+    fakes.result = RunResult(states=(state,), evidence=(evidence,), findings=(_finding(text),))
+
+
+def _finding(text: str, severity: Severity = Severity.ERROR) -> Finding:
+    return Finding(code="GP501", where=text, what=text, evidence=text, consequence=text, fix=text, severity=severity)
+
+
+def _error(fakes: Fakes, text: str) -> None:
+    fakes.plan = RunFailed(_finding(text))
+
+
+def _crash(fakes: Fakes, text: str) -> None:
+    fakes.plan = ValueError(text)
+
+
+def _changes(text: str) -> tuple[Change, ...]:
+    ref = ObjectRef("v1", "ConfigMap", text, text)
+    before = FieldChange("data.a", text, "b")
+    manifest = {"kind": "ConfigMap", "data": {"a": "b", "c": text}}
+    return (
+        Change(component="driver", action=Action.UPDATE, ref=ref, fields=(before,), effects=(text,), manifest=manifest),
+        Change(component="driver", action=Action.DELETE, ref=ref),
+    )
+
+
+def _plan(fakes: Fakes, text: str) -> None:
+    warning = _finding(text, Severity.WARNING)
+    fakes.plan = Plan(
+        inventory="sandbox",
+        release=text,
+        cluster=text,
+        components=("driver",),
+        changes=_changes(text),
+        findings=(warning,),
+    )
+
+
+def _hosts(fakes: Fakes, text: str) -> None:
+    fakes.hosts = HostsResult(
+        hosts=(HostOutcome(name="t4-1", changes=(text,), gpus=1),), findings=(_finding(text, Severity.WARNING),)
+    )
+
+
+def _preflight(fakes: Fakes, text: str) -> None:
+    fakes.judgement = Judgement(hosts=HostsResult(), findings=(_finding(text),))
+
+
+def _history(fakes: Fakes, text: str) -> None:
+    record = Record(id="a", number=3, holder=text, release=text, reason=text, began=text, text=f"# {text}\nname: x\n")
+    fakes.history = History((record,), damaged=(text,))
+
+
+def _drift(fakes: Fakes, text: str) -> None:
+    field = FieldDrift(path="data.a", declared=text, found=text, origin=Origin.DRIFT, writer=Writer(text, text))
+    ref = ObjectRef("v1", "ConfigMap", text, text)
+    difference = Difference(
+        component="driver", ref=ref, action=Action.UPDATE, origin=Origin.DRIFT, fields=(field,), notes=(text,)
+    )
+    fakes.drift = Drift(
+        inventory="sandbox",
+        release=text,
+        cluster=text,
+        differences=(difference,),
+        findings=(_finding(text, Severity.WARNING),),
+    )
+
+
+def _removal(fakes: Fakes, text: str) -> None:
+    warning = _finding(text, Severity.WARNING)
+    fakes.removal = RemovalResult(cluster=text, changes=_changes(text), findings=(warning,), evicted=(text,))
+
+
+SOURCES: dict[str, tuple[Plant, tuple[str, ...]]] = {
+    "holder of a lease": (_lock, ("unlock", "--yes")),
+    "conditions, names, logs": (_status, ("status",)),
+    "reasons and logs of a run": (_result, ("apply", "--yes")),
+    "Events in an error": (_error, ("plan",)),
+    "an exception": (_crash, ("plan", "-vv")),
+    "objects of a plan": (_plan, ("plan",)),
+    "values in a diff": (_plan, ("plan", "--diff")),
+    "what hosts say": (_hosts, ("plan",)),
+    "what preflight finds": (_preflight, ("preflight",)),
+    "records of runs": (_history, ("history",)),
+    "one record": (_history, ("history", "show", "3")),
+    "text of a record": (_history, ("history", "show", "3", "--text")),
+    "fields and writers": (_drift, ("drift",)),
+    "objects to remove": (_removal, ("destroy", "--dry-run")),
+    "objects removed": (_removal, ("destroy", "--yes")),
+}
+
+
+@pytest.mark.parametrize(("plant", "words"), SOURCES.values(), ids=SOURCES)
+def test_a_command_shows_what_would_steer_a_terminal(
+    run: Run, fakes: Fakes, plant: Plant, words: tuple[str, ...]
+) -> None:
+    plant(fakes, MIXED)
+    ran = run(*words, "-i", SANDBOX)
+    assert left_in(ran.out + ran.err) == set()
+    assert MIXED_SHOWN in ran.out + ran.err
+
+
+OWN_COLOR = re.compile(r"\x1b\[(?:0|1|2|31|32|33|36)m")
+
+
+@pytest.mark.parametrize(("plant", "words"), SOURCES.values(), ids=SOURCES)
+def test_colors_are_the_tools_own(
+    run: Run, fakes: Fakes, monkeypatch: pytest.MonkeyPatch, plant: Plant, words: tuple[str, ...]
+) -> None:
+    """A text with the very code of a color is shown as all others; columns stand as without colors."""
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    text, shown = TEXTS["the tool's own red"]
+    plant(fakes, text)
+    colored = run(*words, "-i", SANDBOX)
+    assert shown in colored.out + colored.err
+    plain = run(*words, "-i", SANDBOX, "--no-color")
+    assert not OWN_COLOR.search(plain.out + plain.err)
+    assert OWN_COLOR.sub("", colored.out) == plain.out
+    assert left_in(OWN_COLOR.sub("", colored.err)) == set()
+
+
+@pytest.mark.parametrize(("plant", "words"), SOURCES.values(), ids=SOURCES)
+def test_json_is_exact_and_plain_ascii(run: Run, fakes: Fakes, plant: Plant, words: tuple[str, ...]) -> None:
+    """A traceback, which only ``-vv`` adds to the document, is text."""
+    plant(fakes, MIXED)
+    ran = run(*words, "-i", SANDBOX, "--json")
+    assert left_in(ran.out + ran.err) == set()
+    assert ran.out.isascii()
+    assert MIXED in "\n".join(_strings(ran.document)) or plant is _crash
+
+
+def _strings(value: object) -> list[str]:
+    if isinstance(value, dict):
+        return [text for each in value.values() for text in _strings(each)]
+    if isinstance(value, list):
+        return [text for each in value for text in _strings(each)]
+    return [value] if isinstance(value, str) else []
+
+
+def test_names_of_files_and_words_are_shown(run: Run, tmp_path: Path) -> None:
+    """Of a file that is not there, one that is no inventory, an option, a command, a context."""
+    (tmp_path / MIXED).write_text("- 1\n")
+    for words in (
+        ("validate", "-i", tmp_path / "no" / MIXED),
+        ("validate", "-i", tmp_path / MIXED),
+        ("validate", MIXED),
+        (MIXED,),
+        ("plan", "-i", SANDBOX, "--kubeconfig", tmp_path / MIXED, "--context", MIXED),
+    ):
+        ran = run(*words)
+        assert ran.code != 0
+        assert left_in(ran.out + ran.err) == set()
+        assert MIXED_SHOWN in ran.out + ran.err
+
+
+def test_values_of_an_inventory_are_shown(run: Run, tmp_path: Path) -> None:
+    """YAML has escapes for all of them; a finding repeats the value, and the name of a key."""
+    document = yaml.safe_load(SANDBOX.read_text())
+    path = tmp_path / "inventory.yaml"
+    path.write_text(yaml.safe_dump({**document, "release": MIXED, MIXED: 1}))
+    ran = run("validate", "-i", path)
+    assert left_in(ran.out + ran.err) == set()
+    assert (ran.out + ran.err).count(MIXED_SHOWN) > 1
+
+
+@pytest.mark.parametrize("live", [False, True])
+@pytest.mark.parametrize(("text", "shown"), TEXTS.values(), ids=TEXTS)
+def test_progress_is_shown(text: str, shown: str, live: bool) -> None:  # noqa: FBT001 - data
+    """A line of a log, and the picture on a terminal, whose own sequences are the only ones."""
+    stream = io.StringIO()
+    display = Display(stream, live=live)
+    display(Event(component="driver", node=text, state=State.PROGRESSING, message=text))
+    display(Event(component="driver", node=text, state=State.FAILED, message=text))
+    display(Event(component="toolkit", node=text, state=State.PROGRESSING, message=text))
+    display.tick()
+    told = re.sub(r"\r|\x1b\[\d*[AJ]|\x1b\[\?7[hl]", "", stream.getvalue()) if live else stream.getvalue()
+    assert left_in(told) == set()
+    assert shown in told or live
+
+
+def test_a_message_cannot_forge_a_line_of_progress() -> None:
+    """Nor move what a terminal draws next."""
+    stream = io.StringIO()
+    display = Display(stream)
+    display(Event(component="driver", node="t4-1", state=State.FAILED, message="a\n+ driver t4-1 ready"))
+    display(Event(component="", node="", state=State.PROGRESSING, message="b\n+ driver t4-1 ready"))
+    display.tick()
+    assert stream.getvalue().splitlines() == [
+        r"! driver t4-1 failed: a\n+ driver t4-1 ready",
+        r". b\n+ driver t4-1 ready",
+    ]
+
+
+def test_a_message_does_not_move_the_picture() -> None:
+    """Its lines are counted, so that the next look takes them away."""
+    stream = io.StringIO()
+    display = Display(stream, live=True)
+    display(Event(component="driver", node="t4-1", state=State.PROGRESSING, message="a\nb"))
+    display.tick()
+    assert "t4-1: a\\nb" in stream.getvalue()
+
+
+def test_a_question_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The name of a context and the address of a server are of a kubeconfig."""
+    asked: list[str] = []
+
+    def confirm(text: str, **_: object) -> bool:
+        asked.append(text)
+        return True
+
+    monkeypatch.setattr(click, "confirm", confirm)
+    assert confirmation.given(f"On {MIXED}?")
+    assert asked == [f"On {MIXED_SHOWN}?"]
+
+
+def test_a_cell_cannot_forge_a_row(run: Run, fakes: Fakes) -> None:
+    _status(fakes, "a\nb")
+    ran = run("status", "-i", SANDBOX)
+    assert not [line for line in ran.out.splitlines() if line.startswith("b  ")]
+
+
+def test_a_line_of_the_operators_log_is_one_line() -> None:
+    assert _text(Note(reason="Failed", message="a\nb", stack="prod")).endswith(r" prod: Failed: a\nb")
+
+
+def test_the_log_file_holds_no_escape_sequence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    kept = log.keep(ValueError("a\x1b[2Jb\ud800"), command="plan")
+    assert kept is not None
+    assert r"a\x1b[2Jb\ud800" in kept.read_text(encoding="utf-8")
