@@ -67,7 +67,9 @@ def again(text: str, now: Inventory, *, name: str, of_cluster: bool = False) -> 
     then = _data(name, with_secrets)
     wanted = _on_machines_of(with_hosts_of(then, current) if of_cluster else then, current, of_cluster=of_cluster)
     told = with_secrets if wanted == then else yaml.safe_dump(wanted, sort_keys=False, allow_unicode=True)
-    source = Source(name=name, path=_path(now), text=told, digest=hashlib.sha256(told.encode()).hexdigest())
+    source = Source(
+        name=name, path=_path(now), text=told, digest=hashlib.sha256(told.encode()).hexdigest(), is_local=bool(now.path)
+    )
     inventory, findings = examined(source)
     return Again(
         inventory=_aimed(inventory, now) if inventory else None,
@@ -82,7 +84,7 @@ def as_then(text: str, now: Inventory, *, name: str) -> Inventory | None:
     try:
         _data(name, text)
         told = restored(text, now.text)[0]
-        return examined(Source(name=name, path=_path(now), text=told, digest=""))[0]
+        return examined(Source(name=name, path=_path(now), text=told, digest="", is_local=bool(now.path)))[0]
     except Unreadable:
         return None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 from gpu_provision import releases
@@ -12,6 +13,7 @@ from gpu_provision.inventory.resolve import resolve
 from gpu_provision.inventory.sentences import tell
 from gpu_provision.inventory.shape import mismatches, sound
 from gpu_provision.inventory.source import Source, Unreadable, read
+from gpu_provision.inventory.values import digest_with, filled, without_incomplete
 from gpu_provision.model.findings import Finding, Findings, InvalidInventory
 from gpu_provision.model.inventory import Inventory
 
@@ -50,8 +52,11 @@ def load(path: str | Path) -> Inventory:
 
 def _examine(source: Source) -> tuple[Inventory, list[Finding]]:
     document, found = parse(source)
-    differences = mismatches(document.data)
-    data = sound(document.data, differences) if differences else document.data
+    written, unavailable = filled(document, source.path.parent, is_local=source.is_local)
+    found += unavailable
+    differences = mismatches(written)
+    data = without_incomplete(sound(written, differences)) if differences else written
+    source = replace(source, digest=digest_with(source.digest, document, written))
     inventory = resolve(source, data, _release(data.get("release", releases.DEFAULT)))
     subject = Subject(document, data, inventory, complete=not differences and not found)
     found += [tell(document, difference) for difference in differences]

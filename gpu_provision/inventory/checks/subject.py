@@ -43,6 +43,11 @@ class Subject:
         """Return the first path that the file has, else the last one."""
         return next((path for path in paths if self.document.item(path)), paths[-1])
 
+    def is_written(self, path: Path) -> bool:
+        """Return whether the value at a path stands in the file, and does not come from elsewhere."""
+        item = self.document.item(path)
+        return item is not None and not isinstance(item.value, dict)
+
     def error(self, code: str, path: Path, what: str, fix: str) -> Finding:
         """Return a finding that stops a run; its evidence is the value at the path."""
         item = self.document.item(path)
