@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from gpu_provision.cli import codes, files
+from gpu_provision import files
+from gpu_provision.cli import codes
 from gpu_provision.cli.output import Output
 from gpu_provision.cli.work import Listen
 from gpu_provision.engine.timeline import Timeline

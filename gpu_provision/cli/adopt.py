@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpu_provision.cli import adoption_backup, codes, confirmation, files, options
+from gpu_provision import files
+from gpu_provision.cli import adoption_backup, codes, confirmation, options
 from gpu_provision.cli.display import shown_on_stderr
 from gpu_provision.cli.inventory_file import loaded
 from gpu_provision.cli.output import Output, write

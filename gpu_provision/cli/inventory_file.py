@@ -6,7 +6,8 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from gpu_provision.cli import codes, files
+from gpu_provision import files
+from gpu_provision.cli import codes
 from gpu_provision.model.findings import Finding, UsageError
 from gpu_provision.model.inventory import Inventory
 

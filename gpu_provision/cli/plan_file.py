@@ -11,7 +11,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from gpu_provision.cli import codes, files
+from gpu_provision import files
+from gpu_provision.cli import codes
 from gpu_provision.cli.work import Work
 from gpu_provision.hosts.result import HostsResult
 from gpu_provision.model.findings import Finding, RunFailed, UsageError

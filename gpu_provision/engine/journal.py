@@ -13,6 +13,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from gpu_provision import files
 from gpu_provision.model.findings import Finding
 from gpu_provision.model.history import Record
 from gpu_provision.model.plan import Change, Plan
@@ -33,14 +34,17 @@ def write(record: Record, details: Mapping[str, Any] | None = None) -> Path | No
     document = {**asdict(record), **(details or {})}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        fresh = path.with_suffix(f".{os.getpid()}")
-        fresh.write_text(json.dumps(document, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-        fresh.replace(path)  # in one step: whoever reads the record of a run that goes on gets all of one
-        for old in sorted(path.parent.iterdir())[:-_KEPT]:  # with what a killed process was just writing
+        files.put(path, json.dumps(document, indent=2, sort_keys=True) + "\n")
+        for old in sorted(path.parent.iterdir(), key=_age)[:-_KEPT]:
             old.unlink(missing_ok=True)
     except OSError:
         return None
     return path
+
+
+def _age(path: Path) -> str:
+    """Return what orders records by age; the draft that a killed process left is as old as its record."""
+    return path.name.removeprefix(".")
 
 
 def details_of(plan: Plan, result: RunResult, findings: Sequence[Finding]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+from gpu_provision import files
 from gpu_provision.model.findings import Finding, ProvisionError
 from gpu_provision.model.inventory import Inventory, Node
 
@@ -31,7 +32,8 @@ def write_ssh_config(inventory: Inventory, nodes: Iterable[Node]) -> str:
     text = _HEAD.format(path=inventory.path) + ssh_config(behind)
     try:
         if not (file.exists() and file.read_text(encoding="utf-8") == text):
-            _replace(file, text)
+            file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            files.put(file, text, private=True)
     except OSError as error:
         raise ProvisionError(_unwritable(file, error)) from error
     return str(file)
@@ -89,13 +91,3 @@ def _short(path: str) -> str:
 def _state() -> Path:
     home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     return Path(home) / "gpu-provision"
-
-
-def _replace(file: Path, text: str) -> None:
-    import tempfile  # noqa: PLC0415  only inventories with a bastion write a file
-
-    file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    handle, name = tempfile.mkstemp(dir=file.parent)  # mkstemp makes it 0600
-    with os.fdopen(handle, "w", encoding="utf-8") as stream:
-        stream.write(text)
-    Path(name).replace(file)

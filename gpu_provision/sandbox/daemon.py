@@ -9,6 +9,7 @@ import os
 import signal
 from pathlib import Path
 
+from gpu_provision import files
 from gpu_provision.sandbox.apiserver.server import Server, serve
 from gpu_provision.sandbox.controllers import run_controllers
 from gpu_provision.sandbox.fleet import Fleet, fleet_digest
@@ -80,6 +81,4 @@ def _write_ready(directory: Path, fleet: Fleet, server: Server) -> None:
         "fleet": fleet_digest(fleet),
         "code": source_digest(),
     }
-    scratch = directory / f"{READY_FILE}.new"
-    scratch.write_text(json.dumps(ready, indent=1), encoding="utf-8")
-    scratch.replace(directory / READY_FILE)
+    files.put(directory / READY_FILE, json.dumps(ready, indent=1))

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+from gpu_provision import files
 from gpu_provision.sandbox.host_tools import ABSENT, MULTI_CALL, TOOLS
 
 SHARED = ("usr", "bin", "sbin", "lib32", "lib64", "libx32")
@@ -96,10 +97,7 @@ def _prepare(root: Path, way: str) -> None:
     bound = "rbind,ro" if way == "root" else "rbind"
     mounts = {target: (source, options) for source, target, options in _mounts(root, bound)}
     fields = [str(field) for target, (source, options) in mounts.items() for field in (source, target, options)]
-    table = root / ".sandbox/mounts"
-    fresh = table.with_suffix(f".{os.getpid()}")
-    fresh.write_bytes(b"".join(os.fsencode(field) + b"\0" for field in fields))
-    fresh.replace(table)
+    files.put(root / ".sandbox/mounts", b"".join(os.fsencode(field) + b"\0" for field in fields))
 
 
 def _mounts(root: Path, bound: str) -> Iterator[tuple[Path, Path, str]]:

@@ -100,14 +100,27 @@ def test_the_newest_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sorted(journal.folder("prod").iterdir()) == paths[-2:]
 
 
+@pytest.mark.usefixtures("state")
 def test_what_killed_processes_were_writing_goes_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal, "_KEPT", 2)
     folder = journal.folder("prod")
     folder.mkdir(parents=True)
-    (folder / "20260101T000000.000000Z-abc.4711").write_text("{", encoding="utf-8")
+    (folder / ".20260101T000000.000000Z-abc.json.4711").write_text("{", encoding="utf-8")
     for letter in "bcd":
         journal.write(replace(RECORD, id=f"20260102T000000.000000Z-{letter}"))
     assert [path.suffix for path in folder.iterdir()] == [".json", ".json"]
+
+
+@pytest.mark.usefixtures("state")
+def test_what_another_process_is_writing_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal, "_KEPT", 2)
+    folder = journal.folder("prod")
+    folder.mkdir(parents=True)
+    draft = folder / ".20260103T000000.000000Z-abc.json.4711"
+    draft.write_text("{", encoding="utf-8")
+    for day in (1, 2):
+        journal.write(replace(RECORD, id=f"2026010{day}T000000.000000Z-abc"))
+    assert draft.exists()
 
 
 def test_a_folder_that_cannot_be_written_fails_no_run(state: Path) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from gpu_provision import files
 from gpu_provision.sandbox.apiserver.status import StatusError, unauthorized
 
 ADMIN, ANONYMOUS = "sandbox-admin", "system:anonymous"
@@ -47,11 +48,7 @@ class Tokens:
 
     def _write(self, users: dict[str, str]) -> None:
         """Replace the file in one step; only its owner may read it."""
-        draft = self._path.with_name(f".{self._path.name}.new")
-        draft.unlink(missing_ok=True)
-        draft.touch(mode=0o600)
-        draft.write_text(json.dumps(users, indent=1))
-        draft.replace(self._path)
+        files.put(self._path, json.dumps(users, indent=1), private=True)
 
     def users(self) -> dict[str, str]:
         """Return user names by token; while the file cannot be read, those of before."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import base64
-import os
 from pathlib import Path
 
 import yaml
+
+from gpu_provision import files
 
 
 def write(  # noqa: PLR0913 - the parts of the file
@@ -22,8 +23,4 @@ def write(  # noqa: PLR0913 - the parts of the file
         "contexts": [{"name": context, "context": {"cluster": context, "user": user}}],
         "current-context": context,
     }
-    draft = path.with_name(f".{path.name}.new")
-    draft.unlink(missing_ok=True)
-    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
-        yaml.safe_dump(config, file, sort_keys=False)
-    draft.replace(path)
+    files.put(path, yaml.safe_dump(config, sort_keys=False), private=True)

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from gpu_provision import files
 from gpu_provision.sandbox.fleet import MachineSpec
 from gpu_provision.sandbox.nodes.faults import Fault, Faults
 from gpu_provision.sandbox.nodes.host_files import HostFiles
@@ -305,6 +306,4 @@ def _load(file: Path | None) -> MachineState | None:
 
 def _keep_last_line(file: Path) -> None:
     last = file.read_text(encoding="utf-8").splitlines()[-1]
-    scratch = file.with_suffix(".new")
-    scratch.write_text(f"{last}\n", encoding="utf-8")
-    scratch.replace(file)
+    files.put(file, f"{last}\n")
