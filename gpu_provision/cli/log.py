@@ -7,11 +7,12 @@ import traceback
 from datetime import UTC, datetime
 from pathlib import Path
 
+from gpu_provision import files
+
 
 def path() -> Path:
     """Return ``$XDG_STATE_HOME/gpu-provision/gpu-provision.log``, below ~/.local/state by default."""
-    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    return Path(state) / "gpu-provision" / "gpu-provision.log"
+    return files.state_folder() / "gpu-provision.log"
 
 
 def keep(error: BaseException, *, command: str) -> Path | None:
@@ -20,7 +21,7 @@ def keep(error: BaseException, *, command: str) -> Path | None:
     now = datetime.now(UTC).isoformat(timespec="seconds")
     entry = f"{now} gpu-provision {command}\n{''.join(traceback.format_exception(error))}\n"
     try:
-        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        files.make_state_folder(file.parent)
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         with open(descriptor, "a", encoding="utf-8") as stream:  # noqa: PTH123 - a descriptor with its own mode
             stream.write(entry)
