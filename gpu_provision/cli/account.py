@@ -169,7 +169,7 @@ def page_at(file: str | None, *, dry_run: bool = False) -> Path | None:
 
 
 def put(path: Path, text: str) -> None:
-    """Write a page as a whole or not at all; only its owner can read it. Raises ProvisionError if it cannot be written."""
+    """Write a page as a whole or not at all; only its owner can read it. Raises ProvisionError."""
     try:
         files.put(path, text, private=True)
     except OSError as error:
