@@ -57,6 +57,16 @@ def filled(document: Document, base: FilePath, *, is_local: bool) -> tuple[dict[
     return (_replaced(document.data, values) if values else document.data), list(findings.values())
 
 
+def without_foreign(data: dict[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the data of a record, to compare, with names in place of what only the record refers to.
+
+    A record may have nothing read that the inventory of now does not read itself.
+    """
+    known = {(source, name) for _, source, name in references(now)}
+    foreign = {path: f"{source} {name}" for path, source, name in references(data) if (source, name) not in known}
+    return dict(_replaced(data, foreign)) if foreign else data
+
+
 def without_incomplete(data: Any, path: Path = ()) -> Any:
     """Return data that the schema has cleaned, without references of which too little is left to mean anything."""
     if isinstance(data, dict):
