@@ -10,7 +10,28 @@ import os
 from pathlib import Path
 
 _OWNER_ONLY = 0o600
+_OWNERS_FOLDER = 0o700
 _BY_UMASK = 0o666
+
+
+def state_folder() -> Path:
+    """Return the folder of the tool's own files: ``$XDG_STATE_HOME/gpu-provision``, below ~/.local/state by default."""
+    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(state) / "gpu-provision"
+
+
+def make_state_folder(folder: Path) -> None:
+    """Make a folder at or below `state_folder`, which only its owner can enter. Raises OSError.
+
+    A folder of the tool that others can enter, as earlier versions made it, is closed; folders above it are left alone.
+    """
+    own = state_folder()
+    own.parent.mkdir(parents=True, exist_ok=True)
+    for each in (own, *reversed(folder.parents), folder):
+        if each.is_relative_to(own):
+            each.mkdir(mode=_OWNERS_FOLDER, exist_ok=True)
+            if each.stat().st_mode & 0o077:
+                each.chmod(_OWNERS_FOLDER)
 
 
 def is_there(path: Path) -> bool:

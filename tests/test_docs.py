@@ -16,7 +16,15 @@ from tests.documents import CHECKOUT, TAGS, Reader, blocks
 
 PAGES = sorted(
     str(path.relative_to(CHECKOUT))
-    for folder in (".", "docs", "examples", "examples/infra-repo", "examples/operator", "examples/startup-taint")
+    for folder in (
+        ".",
+        "docs",
+        "examples",
+        "examples/infra-repo",
+        "examples/operator",
+        "examples/secrets",
+        "examples/startup-taint",
+    )
     for path in (CHECKOUT / folder).glob("*.md")
 )
 _LINK = re.compile(r"\[[^\]]*\]\((?!https?:)(?P<target>[^)#]+)[^)]*\)")

@@ -169,9 +169,9 @@ def page_at(file: str | None, *, dry_run: bool = False) -> Path | None:
 
 
 def put(path: Path, text: str) -> None:
-    """Write a page as a whole, or leave what was there. Raises ProvisionError if it cannot be written."""
+    """Write a page as a whole or not at all; only its owner can read it. Raises ProvisionError."""
     try:
-        files.put(path, text)
+        files.put(path, text, private=True)
     except OSError as error:
         raise ProvisionError(_not_writable(path, error)) from error
 

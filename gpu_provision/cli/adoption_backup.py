@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpu_provision.cli import codes, log
+from gpu_provision import files
+from gpu_provision.cli import codes
 from gpu_provision.model.findings import Finding, UsageError
 from gpu_provision.report import yaml_text
 
@@ -27,9 +28,9 @@ def keep(found: Adoption) -> Path:
     Only its owner may read it. Raises UsageError if it cannot be written.
     """
     now = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
-    file = log.path().parent / "adoptions" / f"{found.inventory}-{now}.yaml"
+    file = files.state_folder() / "adoptions" / f"{found.inventory}-{now}.yaml"
     try:
-        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        files.make_state_folder(file.parent)
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with open(descriptor, "w", encoding="utf-8") as stream:  # noqa: PTH123 - a descriptor with its own mode
             stream.write(yaml_text.stream(_objects(found)))

@@ -7,13 +7,13 @@ import traceback
 from datetime import UTC, datetime
 from pathlib import Path
 
+from gpu_provision import files
 from gpu_provision.model.visible import visible
 
 
 def path() -> Path:
     """Return ``$XDG_STATE_HOME/gpu-provision/gpu-provision.log``, below ~/.local/state by default."""
-    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    return Path(state) / "gpu-provision" / "gpu-provision.log"
+    return files.state_folder() / "gpu-provision.log"
 
 
 def keep(error: BaseException, *, command: str) -> Path | None:
@@ -22,7 +22,7 @@ def keep(error: BaseException, *, command: str) -> Path | None:
     now = datetime.now(UTC).isoformat(timespec="seconds")
     entry = f"{now} gpu-provision {command}\n{''.join(traceback.format_exception(error))}\n"
     try:
-        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        files.make_state_folder(file.parent)
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         with open(descriptor, "a", encoding="utf-8") as stream:  # noqa: PTH123 - a descriptor with its own mode
             stream.write(visible(entry))

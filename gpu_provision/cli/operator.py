@@ -13,7 +13,7 @@ from gpu_provision.cli.commands import Commands, Elsewhere
 from gpu_provision.cli.inventory_file import chosen, loaded
 from gpu_provision.cli.output import Output, write
 from gpu_provision.cli.rendering import write_texts
-from gpu_provision.model.findings import ExitCode, Finding
+from gpu_provision.model.findings import ExitCode, Finding, InvalidInventory
 from gpu_provision.report import findings as findings_view
 from gpu_provision.report import yaml_text
 from gpu_provision.report.documents import document
@@ -92,11 +92,13 @@ def stack(*, file: str | None, out: Output) -> None:
     """
     from gpu_provision.inventory.parse import parse
     from gpu_provision.inventory.source import read
-    from gpu_provision.operator.stack import spec_of, stack_of
+    from gpu_provision.operator.stack import local_values, spec_of, stack_of
 
     loaded(file)  # what is wrong with it is told as for every other command
-    data = parse(read(chosen(file)))[0].data
-    made, left = stack_of(data), spec_of(data)[1]
+    document_of_file = parse(read(chosen(file)))[0]
+    if refused := local_values(document_of_file):
+        raise InvalidInventory(*refused)
+    made, left = stack_of(document_of_file.data), spec_of(document_of_file.data)[1]
     if out.verbose:
         out.note(f"Not in a stack: {', '.join(left)}")
     out.result(document("operator stack", manifests=[made], left_out=list(left)), yaml_text.one(made))

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from gpu_provision.cli import output, retry_reports
+from gpu_provision.cli import output
 from gpu_provision.cli.session import Session
 
 Command = Callable[..., Any]
@@ -147,7 +147,10 @@ def speaking(command: Command) -> Command:
     @functools.wraps(command)
     def wrapped(*, as_json: bool, quiet: bool, verbose: int, no_color: bool, **rest: Any) -> Any:
         out = output.make(as_json=as_json, quiet=quiet, verbose=verbose, no_color=no_color)
-        retry_reports.start(out)
+        if "context" in click.get_current_context().params:
+            from gpu_provision.cli import retry_reports
+
+            retry_reports.start(out)
         click.get_current_context().ensure_object(Session).output = out
         return command(out=out, **rest)
 

@@ -60,7 +60,7 @@ def manifests(spec: DcgmExporterSpec, context: Context) -> list[Manifest]:
 
 
 def _reads_pods(spec: DcgmExporterSpec) -> bool:
-    return any(spec.env.get(name, "").lower() == "true" for name in _POD_SETTINGS)
+    return any(spec.settings.get(name, "").lower() == "true" for name in _POD_SETTINGS)
 
 
 def _service(spec: DcgmExporterSpec, context: Context) -> Manifest:

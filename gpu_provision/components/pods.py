@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from gpu_provision.components import quantities
 from gpu_provision.components.objects import compact
+from gpu_provision.model.specs import SecretKey
 
 PRIVILEGED: dict[str, Any] = {"privileged": True}
 PRIVILEGED_ROOT: dict[str, Any] = {"privileged": True, "runAsUser": 0}
@@ -23,23 +24,25 @@ class Field(NamedTuple):
     path: str
 
 
-Environment = Mapping[str, "str | Field"]
+Environment = Mapping[str, "str | Field | SecretKey"]
 
 NODE_NAME = {"NODE_NAME": Field("spec.nodeName")}
 OPERATOR_NAMESPACE = {"OPERATOR_NAMESPACE": Field("metadata.namespace")}
 
 
-def environment(declared: Environment, user: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
+def environment(declared: Environment, user: Environment | None = None) -> list[dict[str, Any]]:
     """Return env entries in declared order; the user's values win, and the user's own names follow sorted."""
     user = user or {}
-    merged: dict[str, str | Field] = {name: user.get(name, value) for name, value in declared.items()}
+    merged: dict[str, str | Field | SecretKey] = {name: user.get(name, value) for name, value in declared.items()}
     merged |= {name: user[name] for name in sorted(user) if name not in declared}
     return [_entry(name, value) for name, value in merged.items()]
 
 
-def _entry(name: str, value: str | Field) -> dict[str, Any]:
+def _entry(name: str, value: str | Field | SecretKey) -> dict[str, Any]:
     if isinstance(value, Field):
         return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": value.path}}}
+    if isinstance(value, SecretKey):
+        return {"name": name, "valueFrom": {"secretKeyRef": {"name": value.name, "key": value.key}}}
     return {"name": name, "value": value} if value else {"name": name}  # the server drops an empty value
 
 

@@ -22,7 +22,7 @@ from gpu_provision.components.toolkit_runtimes import (
 from gpu_provision.model.cluster import Context, Manifest, Target
 from gpu_provision.model.findings import Finding
 from gpu_provision.model.inventory import Inventory
-from gpu_provision.model.specs import ToolkitSpec
+from gpu_provision.model.specs import SecretKey, ToolkitSpec
 
 NAME = "toolkit"
 TITLE = "NVIDIA container toolkit"
@@ -198,7 +198,7 @@ def _injection(runtime: Runtime, *, cdi: bool) -> dict[str, str]:
 
 def _host_path(spec: ToolkitSpec, default: str, *settings: str) -> str:
     """Return a file's path on the host: the first of the user's settings that is there, else the default."""
-    return next((spec.env[name] for name in settings if spec.env.get(name)), default)
+    return next((spec.settings[name] for name in settings if spec.settings.get(name)), default)
 
 
 def _config(spec: ToolkitSpec, runtime: Runtime) -> str:
@@ -236,13 +236,13 @@ def _paths_in_container(spec: ToolkitSpec, runtime: Runtime) -> dict[str, str]:
     return paths
 
 
-def _other_settings(spec: ToolkitSpec, runtime: Runtime) -> Mapping[str, str]:
+def _other_settings(spec: ToolkitSpec, runtime: Runtime) -> Mapping[str, str | SecretKey]:
     """Return the user's env without the paths on the host, which have become mounts.
 
     A file to read the runtime's settings from is also named by its path on the host, which is mounted at /host.
     """
     kept = {name: value for name, value in spec.env.items() if name not in _paths_in_container(spec, runtime)}
-    if sources := kept.get("RUNTIME_CONFIG_SOURCE"):
+    if sources := spec.settings.get("RUNTIME_CONFIG_SOURCE"):
         kept["RUNTIME_CONFIG_SOURCE"] = ",".join(map(_seen_from_container, sources.split(",")))
     return kept
 

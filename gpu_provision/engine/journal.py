@@ -1,13 +1,12 @@
 """The local records of runs: what the cluster has of them, and beside it results and the validations' own logs.
 
 ``$XDG_STATE_HOME/gpu-provision/runs/<inventory>/<id>.json``, the newest fifty; the id is that of the record in the
-cluster.
+cluster. Only their owner can read them.
 """
 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -24,8 +23,7 @@ _KEPT = 50
 
 def folder(inventory: str) -> Path:
     """Return where the records of an inventory's runs are."""
-    state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
-    return Path(state) / "gpu-provision" / "runs" / inventory
+    return files.state_folder() / "runs" / inventory
 
 
 def write(record: Record, details: Mapping[str, Any] | None = None) -> Path | None:
@@ -33,8 +31,8 @@ def write(record: Record, details: Mapping[str, Any] | None = None) -> Path | No
     path = folder(record.inventory) / f"{record.id}.json"
     document = {**asdict(record), **(details or {})}
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        files.put(path, json.dumps(document, indent=2, sort_keys=True) + "\n")
+        files.make_state_folder(path.parent)
+        files.put(path, json.dumps(document, indent=2, sort_keys=True) + "\n", private=True)
         for old in sorted(path.parent.iterdir(), key=_age)[:-_KEPT]:
             old.unlink(missing_ok=True)
     except OSError:

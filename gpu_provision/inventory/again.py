@@ -19,6 +19,7 @@ from gpu_provision.inventory.hiding import restored
 from gpu_provision.inventory.parse import parse
 from gpu_provision.inventory.scope import with_hosts_of
 from gpu_provision.inventory.source import Source, Unreadable
+from gpu_provision.inventory.values import without_foreign
 from gpu_provision.model.findings import Finding
 from gpu_provision.model.inventory import Inventory
 
@@ -67,7 +68,9 @@ def again(text: str, now: Inventory, *, name: str, of_cluster: bool = False) -> 
     then = _data(name, with_secrets)
     wanted = _on_machines_of(with_hosts_of(then, current) if of_cluster else then, current, of_cluster=of_cluster)
     told = with_secrets if wanted == then else yaml.safe_dump(wanted, sort_keys=False, allow_unicode=True)
-    source = Source(name=name, path=_path(now), text=told, digest=hashlib.sha256(told.encode()).hexdigest())
+    source = Source(
+        name=name, path=_path(now), text=told, digest=hashlib.sha256(told.encode()).hexdigest(), is_local=bool(now.path)
+    )
     inventory, findings = examined(source)
     return Again(
         inventory=_aimed(inventory, now) if inventory else None,
@@ -78,11 +81,17 @@ def again(text: str, now: Inventory, *, name: str, of_cluster: bool = False) -> 
 
 
 def as_then(text: str, now: Inventory, *, name: str) -> Inventory | None:
-    """Return an inventory of an earlier time as it was, to compare; None if it cannot be used today."""
+    """Return an inventory of an earlier time as it was, to compare; None if it cannot be used today.
+
+    A record may have no file of this machine read that the inventory of now does not read itself.
+    """
     try:
         _data(name, text)
         told = restored(text, now.text)[0]
-        return examined(Source(name=name, path=_path(now), text=told, digest=""))[0]
+        data = _data(name, told)
+        safe = without_foreign(data, _data(now.path, now.text) if now.text else {})
+        told = told if safe is data else yaml.safe_dump(safe, sort_keys=False, allow_unicode=True)
+        return examined(Source(name=name, path=_path(now), text=told, digest="", is_local=bool(now.path)))[0]
     except Unreadable:
         return None
 

@@ -51,6 +51,7 @@ CODES: dict[str, str] = {
     "GP166": "A label selector is malformed",
     "GP167": "The time zone is unknown",
     "GP168": "A rollout cannot begin under this policy",
+    "GP169": "A value that stands elsewhere cannot be had",
     "GP676": "The driver container is not told of a proxy that needs credentials",
     "GP677": "A private key stands in a file of certificates",
     "GP678": "A file of certificates cannot be used",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from gpu_provision.inventory.resolve import resolve
 from gpu_provision.inventory.sentences import tell
 from gpu_provision.inventory.shape import mismatches, sound
 from gpu_provision.inventory.source import Source, Unreadable, read
+from gpu_provision.inventory.values import digest_with, filled, without_incomplete
 from gpu_provision.model.findings import Findings, InvalidInventory
 from gpu_provision.model.inventory import Inventory
 
@@ -55,11 +57,14 @@ def load(path: str | Path) -> Inventory:
 def _examine(source: Source) -> tuple[Inventory | None, list[Problem]]:
     """Return the inventory and what is wrong; a file with more of that than is shown is looked at no further."""
     document, problems = parse(source)
-    differences = mismatches(document.data)
+    written, unavailable = filled(document, source.path.parent, is_local=source.is_local)
+    problems += unavailable
+    differences = mismatches(written)
     problems += [Problem(line=document.line(each.path), finding=partial(tell, document, each)) for each in differences]
     if len(problems) > MOST:
         return None, problems
-    data = sound(document.data, differences) if differences else document.data
+    data = without_incomplete(sound(written, differences)) if differences else written
+    source = replace(source, digest=digest_with(source.digest, document, written))
     inventory = resolve(source, data, _release(data.get("release", releases.DEFAULT)))
     subject = Subject(document, data, inventory, complete=not problems)
     return inventory, [*problems, *check_meaning(subject)]

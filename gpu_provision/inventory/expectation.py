@@ -50,4 +50,4 @@ def _has_proxy(driver: DriverSpec) -> bool:
 
 
 def _setting(toolkit: ToolkitSpec, names: tuple[str, ...]) -> str:
-    return next((toolkit.env[name] for name in names if toolkit.env.get(name)), "")
+    return next((toolkit.settings[name] for name in names if toolkit.settings.get(name)), "")

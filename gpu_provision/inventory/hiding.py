@@ -1,6 +1,6 @@
 """An inventory's text without its secrets, for records that others may read; and with them, from a file that has them.
 
-A value that may be a secret is replaced where it stands, so all else in the text is as it was.
+A secret is replaced where it stands, so all other values are as they were. Comments go: no schema marks a secret there.
 """
 
 from __future__ import annotations
@@ -14,15 +14,13 @@ from typing import Any, NamedTuple
 import yaml
 
 from gpu_provision.inventory.document import Path, dotted
-from gpu_provision.inventory.secrets import HIDDEN, holds_secret, is_secret_name, without_users
+from gpu_provision.inventory.secrets import HIDDEN, is_marked, looks_secret, may_hold_secret, shown
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _LINE_END = re.compile(r"\r\n|[\n\r\x85\u2028\u2029]")
-_COMMENT = re.compile(r"(?:^|(?<=\s))#.*$", re.MULTILINE)
+_COMMENT = re.compile(r"(?P<line>^[ \t]*#.*(?:\n|\Z))|(?P<rest>[ \t]+#.*$)", re.MULTILINE)
 _ANCHOR_OR_TAG = re.compile(r"(?:[&!]\S*\s+)*")
-_FREE_NAMES = frozenset({"env", "annotations"})  # mappings whose keys are the user's own
-_WORDS = "args"  # a list of command-line arguments
-_TELLING = 6  # characters of a secret that is one wherever it stands; a shorter one may be a common word
+_TELLING = 6  # characters of a secret that is one in free text; a shorter one may be a common word
 
 
 class _Scalar(NamedTuple):
@@ -35,13 +33,17 @@ class _Scalar(NamedTuple):
 
 
 def hidden(text: str) -> str:
-    """Return the text of a valid inventory with placeholders for what may be a secret, comments included."""
+    """Return the text of a valid inventory with placeholders for secrets, and without comments."""
     scalars = list(_scalars(text))
     secrets = _secrets(scalars)
-    shown = {(each.start, each.end): _shown(each, secrets) for each in scalars if _shown(each, secrets) != each.value}
-    told = _changed(text, ((*span, _quoted(value)) for span, value in shown.items()))
-    comments = [found for found in _comments(told) if _tells(found[0], secrets)]
-    return _changed(told, ((found.start(), found.end(), f"# {HIDDEN}") for found in comments))
+    told = ((each, _shown(each, secrets)) for each in scalars)
+    changes = {(each.start, each.end): new for each, new in sorted(told, key=_hidden_last) if new != each.value}
+    return _without_comments(_changed(text, ((*span, _quoted(new)) for span, new in changes.items())))
+
+
+def _hidden_last(told: tuple[_Scalar, str]) -> bool:
+    """Order what an alias shows at several places: hidden at one of them is hidden at all."""
+    return told[1] == HIDDEN
 
 
 def restored(text: str, source: str) -> tuple[str, tuple[str, ...]]:
@@ -66,24 +68,17 @@ def restored(text: str, source: str) -> tuple[str, tuple[str, ...]]:
 
 
 def _secrets(scalars: Iterable[_Scalar]) -> frozenset[str]:
-    return frozenset(each.value for each in scalars if _is_secret(each))
-
-
-def _is_secret(each: _Scalar) -> bool:
-    parent, last = each.path[-2:] if len(each.path) > 1 else ("", "")
-    named = parent in _FREE_NAMES and is_secret_name(str(last))
-    return bool(each.value) and (named or (parent == _WORDS and holds_secret(each.value)))
+    return frozenset(each.value for each in scalars if is_marked(each.path) and len(each.value) >= _TELLING)
 
 
 def _shown(each: _Scalar, secrets: frozenset[str]) -> str:
-    if _is_secret(each) or (each.value in secrets and len(each.value) >= _TELLING):
-        return HIDDEN
-    return without_users(each.value)
-
-
-def _tells(comment: str, secrets: frozenset[str]) -> bool:
-    is_shown = without_users(comment) == comment
-    return bool(not is_shown or holds_secret(comment) or any(secret in comment for secret in secrets))
+    """Return a value as a record has it. Free text that looks like a secret or holds a known one is hidden as well."""
+    parent, last = each.path[-2:] if len(each.path) > 1 else ("", "")
+    guessed = {"args": may_hold_secret(each.value), "annotations": looks_secret(str(last))}.get(str(parent))
+    if guessed is None:
+        return shown(each.path, each.value)
+    is_hidden = each.value and (guessed or any(secret in each.value for secret in secrets))
+    return HIDDEN if is_hidden else shown(each.path, each.value)
 
 
 def _scalars(text: str) -> Iterator[_Scalar]:
@@ -112,13 +107,15 @@ def _name_of(item: Any) -> str:
     return next((str(value.value) for key, value in pairs if key.value == "name"), "")
 
 
-def _comments(text: str) -> Iterator[re.Match[str]]:
+def _without_comments(text: str) -> str:
     spans = sorted((each.start, each.end) for each in _scalars(text))
     starts = [start for start, _ in spans]
-    for found in _COMMENT.finditer(text):
+
+    def kept(found: re.Match[str]) -> str:
         before = bisect_right(starts, found.start()) - 1
-        if before < 0 or spans[before][1] <= found.start():
-            yield found
+        return found[0] if before >= 0 and found.start() < spans[before][1] else ""
+
+    return _COMMENT.sub(kept, text)
 
 
 def _quoted(value: str) -> str:

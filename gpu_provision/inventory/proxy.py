@@ -35,7 +35,7 @@ def needs_credentials(section: Mapping[str, Any]) -> bool:
     return bool(section.get("credentials_file")) or any("@" in section.get(key, "") for key in ADDRESSES)
 
 
-def container_env(section: Mapping[str, Any], own: Mapping[str, str]) -> dict[str, str]:
+def container_env(section: Mapping[str, Any], own: Mapping[str, object]) -> dict[str, str]:
     """Return the variables that tell the driver container of the proxies, in the two forms that programs read.
 
     None if its own variables name a proxy, nor if the proxies need credentials: whoever may read pods would see them.

@@ -28,6 +28,27 @@ Rules that hold everywhere:
   key by key, lists are replaced.
 - Relative paths begin at the file, `~` is your home directory.
 - A default of "release" means: as the release says.
+
+## Values from elsewhere
+Values of `env`, and the addresses of proxies, are secret: no plan, record, finding or log shows them. They need not
+stand in the file either. In place of a text such a value may be one of
+
+- `{file: secrets/pat}`: a file of this machine, without one newline at its end, 64 KiB at most.
+- `{env: GIT_PAT}`: a variable of the command's environment.
+- `{secret: {name: git, key: pat}}`, in `env` alone: a Secret in the namespace of the component's pods. Kubernetes
+  reads it, and the tool never does.
+
+    driver:
+      env:
+        GIT_PAT: {secret: {name: git, key: pat}}
+        LICENSE: {file: secrets/license}
+    proxy:
+      https_proxy: {env: HTTPS_PROXY_WITH_PASSWORD}
+
+A value that cannot be had stops every command with GP169, before anything is done. What came from a file or a variable
+stands in the pod as a plain value, which everyone sees who may read pods; from a Secret it does not. A GPUStack takes
+Secrets alone. A text that begins with `file:` is that text. [security.md](security.md) has an example with SOPS, and
+says which values are shown all the same.
 """
 
 _EXPANDED_ONCE = ("env", "labels", "resources")
@@ -65,7 +86,7 @@ def _keys(part: Part, *, nested: bool, prefix: str = "") -> Iterator[tuple[str, 
         written = resolved(child)
         yield f"{prefix}{key}", written, key in part.get("required", ())
         is_shared = child.get("$ref", "").rpartition("/")[2] in {*_EXPANDED_ONCE, "driver", "ssh", "host_prerequisites"}
-        if nested and "properties" in written and not is_shared:
+        if nested and written["type"] == "object" and "properties" in written and not is_shared:
             yield from _keys(written, nested=True, prefix=f"{prefix}{key}.")
 
 

@@ -39,6 +39,7 @@ from gpu_provision.model.specs import (
     GfdSpec,
     NfdSpec,
     OperandSpec,
+    SecretKey,
     Specs,
     StartupTaintSpec,
     ToolkitSpec,
@@ -128,12 +129,12 @@ def _operand(key: str, kind: type[_Operand], data: Data, release: Release) -> _O
     """Return the spec of one component: its section on top of the release and the inventory's shared settings."""
     section = data.get(key, {})
     extra: Data = {}
+    env = section.get("env", {})
     if key == "driver":
         enabled = section.get("enabled", True)
         extra["manager"] = _image(release.driver_manager, section.get("manager", {}), data)
         extra |= {"enabled": enabled is not False, "prefer_host": enabled == AUTO}
-        own = section.get("env", {})
-        extra["env"] = container_env(data.get("proxy", {}), own) | own
+        env = container_env(data.get("proxy", {}), env) | env
     secrets = (*data.get("image_pull_secrets", ()), *section.get("image_pull_secrets", ()))
     settings = {
         "timeout": TIMEOUTS.get(key, 300),
@@ -142,7 +143,12 @@ def _operand(key: str, kind: type[_Operand], data: Data, release: Release) -> _O
         "image": _image(release.image(key), section, data),
         "image_pull_secrets": list(dict.fromkeys(secrets)),
     }
-    return _record(kind, settings)
+    settings.pop("env", None)
+    return replace(_record(kind, settings), env={name: _variable(value) for name, value in env.items()})
+
+
+def _variable(value: str | Mapping[str, Data]) -> str | SecretKey:
+    return value if isinstance(value, str) else _record(SecretKey, value.get("secret", {}))
 
 
 def _image(default: Image, section: Data, data: Data) -> Image:

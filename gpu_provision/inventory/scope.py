@@ -74,7 +74,8 @@ def _with_hosts_of(part: Mapping[str, Any], whole: Mapping[str, Any], pattern: P
 def _has_secret(kept: Any, proxy: Any) -> bool:
     if not isinstance(kept, dict):
         return False
-    return "credentials_file" in proxy or any("@" in str(kept.get(key, "")) for key in ADDRESSES)
+    addresses = [kept.get(key, "") for key in ADDRESSES]
+    return "credentials_file" in proxy or any(isinstance(each, dict) or "@" in str(each) for each in addresses)
 
 
 def _kept(value: Any, path: Path, pattern: Path, left: list[str]) -> Any:

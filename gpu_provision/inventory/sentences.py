@@ -26,7 +26,7 @@ def _finding(document: Document, mismatch: Mismatch, code: str, what: str, fix: 
     """Return a finding whose evidence is the scalar at the place, unless that may be a secret."""
     item = document.item(mismatch.path)
     text = item.raw if item and not isinstance(item.value, (dict, list)) else ""
-    evidence = shown(mismatch.path, text)[:100]
+    evidence = visible(shown(mismatch.path, text))[:100]
     return Finding(code=code, where=document.where(mismatch.path), what=what, evidence=evidence, fix=fix)
 
 
@@ -106,7 +106,7 @@ def _type_fix(mismatch: Mismatch, wanted: str) -> str:
         case "integer" if isinstance(value, str) and re.fullmatch(r"\s*[0-9]{1,18}\s*", value):
             return f"Write it without quotes: {key}{int(value)}"
         case "array" if not isinstance(value, (dict, list)):
-            return f"Write a list: {key}[{value}]"
+            return f"Write a list: {key}[{shown(mismatch.path, value)}]"
         case "array":
             return "Write lines that begin with a dash."
         case "object":
@@ -155,7 +155,7 @@ def _enum(document: Document, mismatch: Mismatch) -> Finding:
 
 def _pattern(document: Document, mismatch: Mismatch) -> Finding:
     what = f"{mismatch.schema['patternErrorMessage']}."
-    better = repaired(str(mismatch.value), str(mismatch.wanted))
+    better = repaired(str(mismatch.value), str(mismatch.wanted)) if _is_open(document, mismatch) else ""
     example = next(iter(mismatch.schema.get("examples", ())), "")
     otherwise = f"Such as: {example}" if example else "Correct it, or remove the line."
     fix = f"Did you mean {better}?" if better else otherwise
@@ -163,6 +163,15 @@ def _pattern(document: Document, mismatch: Mismatch) -> Finding:
     if mismatch.keyword != "propertyNames":
         return finding
     return Finding(code="GP124", where=finding.where, what=what, evidence=visible(str(mismatch.value))[:100], fix=fix)
+
+
+def _is_open(document: Document, mismatch: Mismatch) -> bool:
+    """Return whether a finding may show the value: it stands in the file, and nothing of it is secret."""
+    item = document.item(mismatch.path)
+    if mismatch.keyword == "propertyNames":  # a name, whatever its value
+        return True
+    is_elsewhere = item is not None and isinstance(item.value, dict) and isinstance(mismatch.value, str)
+    return not is_elsewhere and shown(mismatch.path, mismatch.value) == mismatch.value
 
 
 def _range(document: Document, mismatch: Mismatch) -> Finding:
@@ -189,6 +198,18 @@ def _repeated(document: Document, mismatch: Mismatch) -> Finding:
     return _finding(document, mismatch, "GP126", what, "Remove the repetition.")
 
 
+def _one_source(document: Document, mismatch: Mismatch) -> Finding:
+    sources = [f"`{name}`" for name in mismatch.schema["properties"]]
+    what = f"{_label(mismatch)} must be a text, or have exactly one of {one_of(sources).replace(' or ', ' and ')}."
+    return _bare(
+        document,
+        mismatch,
+        "GP126",
+        what,
+        f"Keep one of them: {_key(mismatch)}{{{next(iter(mismatch.schema['properties']))}: ...}}",
+    )
+
+
 def _other(document: Document, mismatch: Mismatch) -> Finding:
     what = f"{dotted(mismatch.path)} is not as the schema asks ({mismatch.keyword}: {mismatch.wanted})."
     return _finding(document, mismatch, "GP124", what, "See docs/inventory.md.")
@@ -206,4 +227,6 @@ _TELL: dict[str, Callable[[Document, Mismatch], Finding]] = {
     "minLength": _length,
     "maxLength": _length,
     "uniqueItems": _repeated,
+    "minProperties": _one_source,
+    "maxProperties": _one_source,
 }

@@ -30,12 +30,14 @@ class Source:
         path: The same, absolute.
         text: Its content, without a byte order mark.
         digest: SHA-256 of the bytes.
+        is_local: Whether values may come from files and variables of this machine.
     """
 
     name: str
     path: Path
     text: str
     digest: str
+    is_local: bool = True
 
 
 class Unreadable(Exception):

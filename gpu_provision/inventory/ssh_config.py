@@ -8,7 +8,6 @@ host key. The user's own configuration is included last, where it fills what the
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -28,11 +27,11 @@ def write_ssh_config(inventory: Inventory, nodes: Iterable[Node]) -> str:
     behind = [node for node in nodes if node.ssh.bastion]
     if not behind:
         return ""
-    file = _state() / "ssh" / f"{inventory.name}-{_short(inventory.path)}.config"
+    file = files.state_folder() / "ssh" / f"{inventory.name}-{_short(inventory.path)}.config"
     text = _HEAD.format(path=inventory.path) + ssh_config(behind)
     try:
         if not (file.exists() and file.read_text(encoding="utf-8") == text):
-            file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            files.make_state_folder(file.parent)
             files.put(file, text, private=True)
     except OSError as error:
         raise ProvisionError(_unwritable(file, error)) from error
@@ -86,8 +85,3 @@ def _host_of(bastion: str) -> str:
 
 def _short(path: str) -> str:
     return hashlib.sha256(path.encode()).hexdigest()[:8]
-
-
-def _state() -> Path:
-    home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    return Path(home) / "gpu-provision"

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import yaml
 
 from gpu_provision.inventory.source import Source
 from gpu_provision.model.findings import Finding
 
+_ENV = re.compile(r"\benv[\"']?\s*:")
 # The scanner's and parser's problems (libyaml's and PyYAML's wording, which differ), as begins of their text.
 _PROBLEMS = (
     (
@@ -98,7 +101,7 @@ def syntax_finding(source: Source, error: yaml.YAMLError) -> Finding:
     line = lines[number - 1] if number <= len(lines) else ""
     where = f"{source.name}:{number}:{mark.column + 1}" if mark else f"{source.name}:{number}"
     what, fix = _explain(error, line)
-    return Finding(code="GP106", where=where, what=what, evidence=_shown(line), fix=fix)
+    return Finding(code="GP106", where=where, what=what, evidence=_shown(lines[:number]), fix=fix)
 
 
 def _mark(error: yaml.YAMLError) -> yaml.Mark | None:
@@ -120,10 +123,24 @@ def _explain(error: yaml.YAMLError, line: str) -> tuple[str, str]:
     return _OTHERWISE
 
 
-def _shown(line: str) -> str:
-    """Return the line, unless it may hold a secret, with tabs made visible."""
-    from gpu_provision.inventory.secrets import holds_secret  # noqa: PLC0415  only broken files need it
+def _shown(lines: list[str]) -> str:
+    """Return the last line, unless it may hold a secret, with tabs made visible."""
+    from gpu_provision.inventory.secrets import may_hold_secret  # noqa: PLC0415  only broken files need it
 
-    if holds_secret(line):
+    line = lines[-1] if lines else ""
+    if may_hold_secret(line) or _is_in_env(lines):
         return ""
     return line.strip(" ").replace("\t", "\\t")[:100]
+
+
+def _is_in_env(lines: list[str]) -> bool:
+    """Return whether the last line stands below a key ``env`` or has one; a file that is no YAML has no better path."""
+    depth = None
+    for line in reversed(lines):
+        indent = len(line) - len(line.lstrip())
+        if not line.strip() or (depth is not None and indent >= depth):
+            continue
+        if _ENV.search(line):
+            return True
+        depth = indent
+    return False

@@ -14,6 +14,14 @@ from gpu_provision.model.images import Image
 from gpu_provision.model.upgrade import UpgradePolicy
 
 
+@dataclass(frozen=True, slots=True)
+class SecretKey:
+    """A key of a Secret in the namespace of the pods that use it; the tool never reads it."""
+
+    name: str
+    key: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperandSpec:
     """What every component that runs containers has; names as in the GPU Operator's values."""
@@ -22,10 +30,15 @@ class OperandSpec:
     image: Image
     image_pull_policy: str = "IfNotPresent"
     image_pull_secrets: tuple[str, ...] = ()
-    env: Mapping[str, str] = field(default_factory=dict)
+    env: Mapping[str, str | SecretKey] = field(default_factory=dict)
     args: tuple[str, ...] = ()
     resources: Mapping[str, Any] = field(default_factory=dict)
     timeout: int = 300  # seconds a node may take for this component before the run calls it failed
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """The environment variables whose values are known here."""
+        return {name: value for name, value in self.env.items() if isinstance(value, str)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from gpu_provision.cluster.client import Cluster
 from gpu_provision.cluster.errors import FieldConflict
+from gpu_provision.inventory.document import Document
 from gpu_provision.inventory.parse import parse
 from gpu_provision.inventory.source import Source
 from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
@@ -16,7 +17,7 @@ from gpu_provision.model.plan import FieldChange, ResourceChange
 from gpu_provision.operator import codes
 from gpu_provision.operator.declarers import against_taking, declarer
 from gpu_provision.operator.meaning import other_managers, say_the_same, unsaid, without_unsaid
-from gpu_provision.operator.stack import STACK, inventory_of, label_of, stack_of
+from gpu_provision.operator.stack import STACK, inventory_of, label_of, local_values, stack_of
 from gpu_provision.operator.stack import back_to as mark_back_to
 from gpu_provision.operator.verdict import Phase, verdict
 from gpu_provision.planning.compare import FIELD_MANAGER, changes_between, differences
@@ -74,17 +75,19 @@ def look(cluster: Cluster, inventory: Inventory, *, force: bool) -> Resource | N
         return Resource(live=live, findings=(going(live),))
     if not inventory.text:
         return Resource(live=live, findings=(_has_no_text(live),))
-    wanted = stack_of({**_data(inventory), "name": inventory.name})
+    document = _document(inventory)
+    if refused := local_values(document):
+        return Resource(live=live, findings=refused)
+    wanted = stack_of({**document.data, "name": inventory.name})
     if say_the_same(live, wanted):
         return Resource(live=live, findings=_standing(live))
     return _compared(cluster, live, wanted, force=force)
 
 
-def _data(inventory: Inventory) -> dict[str, object]:
+def _document(inventory: Inventory) -> Document:
     path = inventory.path or inventory.name
     source = Source(name=path, path=Path(path), text=inventory.text, digest=inventory.digest)
-    found: dict[str, object] = parse(source)[0].data
-    return found
+    return parse(source)[0]
 
 
 def _compared(cluster: Cluster, live: Manifest, wanted: Manifest, *, force: bool) -> Resource:

@@ -12,11 +12,13 @@ from typing import Any
 import yaml
 
 from gpu_provision import releases
+from gpu_provision.inventory.document import Document
 from gpu_provision.inventory.examine import examined
 from gpu_provision.inventory.proxy import ADDRESSES
 from gpu_provision.inventory.scope import part_of_cluster
 from gpu_provision.inventory.shape import schema
 from gpu_provision.inventory.source import Source, Unreadable
+from gpu_provision.inventory.values import references
 from gpu_provision.model.cluster import Kind, Manifest
 from gpu_provision.model.findings import Finding
 from gpu_provision.model.inventory import Inventory
@@ -66,6 +68,21 @@ def stack_of(data: Mapping[str, Any]) -> Manifest:
     """Return the stack of an inventory."""
     metadata = {"name": data.get("name", "")}
     return {"apiVersion": STACK.api_version, "kind": STACK.kind, "metadata": metadata, "spec": spec_of(data)[0]}
+
+
+def local_values(inventory: Document) -> tuple[Finding, ...]:
+    """Return a finding for each value of an inventory that its stack cannot have: it is one of this machine."""
+    part, _ = part_of_cluster(inventory.data)
+    return tuple(
+        Finding(
+            code=codes.NOT_FOR_RESOURCE,
+            where=inventory.where((*path, source)),
+            what=f"A stack of the cluster takes no value from `{source}`: its controller runs on another machine.",
+            evidence=name,
+            fix=f"Keep it in a Secret of the cluster: {path[-1]}: {{secret: {{name: ..., key: ...}}}}",
+        )
+        for path, source, name in references(part)
+    )
 
 
 def back_to(run: int, generation: int) -> dict[str, str]:
@@ -128,7 +145,9 @@ def inventory_of(stack: Manifest) -> tuple[Inventory | None, tuple[Finding, ...]
     data = {"name": name, "cluster": spec.pop("cluster", {}), **spec}
     text = yaml.dump(data, Dumper=_DUMPER, sort_keys=False, allow_unicode=True)
     label = label_of(name)
-    source = Source(name=label, path=Path("/", name), text=text, digest=hashlib.sha256(text.encode()).hexdigest())
+    source = Source(
+        name=label, path=Path("/", name), text=text, digest=hashlib.sha256(text.encode()).hexdigest(), is_local=False
+    )
     try:
         inventory, findings = examined(source)
     except Unreadable as error:

@@ -27,16 +27,16 @@ _SAME = (
     "enum",
     "maxItems",
     "maxLength",
-    "maxProperties",
     "maximum",
     "minItems",
     "minLength",
-    "minProperties",
     "minimum",
     "pattern",
     "type",
 )
 """Keywords that mean the same. ``required`` is not among them: it may name keys that a stack does not have."""
+
+_UNTYPED: Schema = {"type": None, "x-kubernetes-preserve-unknown-fields": True}
 
 _SAID_OTHERWISE: dict[Path, str] = {
     (): "Which nodes of this cluster have which GPUs, and which software they run: the keys of an inventory.",
@@ -88,8 +88,10 @@ def _of_several_types(own: Schema) -> Schema:
     kinds = own.get("type")
     if not isinstance(kinds, list):
         return {}
+    if "object" in kinds:  # a stack takes no value from a file or a variable of the controller
+        return _UNTYPED if "secret" in own["properties"] else {"type": "string"}
     if "boolean" in kinds:  # no word for it: its ``enum`` holds all that it can be
-        return {"type": None, "x-kubernetes-preserve-unknown-fields": True}
+        return _UNTYPED
     return {"type": None, "x-kubernetes-int-or-string": True}
 
 
@@ -110,7 +112,7 @@ def _map(own: Schema, path: Path) -> Schema:
 
 
 def _mapping(own: Schema, path: Path, *, in_entry: bool) -> Schema:
-    if "properties" not in own:
+    if own.get("type") != "object" or "properties" not in own:
         return {}
     kept = {key: part for key, part in own["properties"].items() if is_of_cluster((*path, key))}
     required = [key for key in own.get("required", ()) if key in kept and path]

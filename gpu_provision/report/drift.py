@@ -86,7 +86,8 @@ def _field(each: Difference, field: FieldDrift) -> str:
     also = f"  ({_COUNTED[field.origin]})" if field.origin is not each.origin else ""
     if is_secret(each.ref.kind, field.path):
         return f"{field.path}: {HIDDEN}{by}{also}"
-    return f"{field.path}: {shown(field.found)} instead of {shown(field.declared)}{by}{also}"
+    found, declared = (shown(field_value(each.ref.kind, field.path, one)) for one in (field.found, field.declared))
+    return f"{field.path}: {found} instead of {declared}{by}{also}"
 
 
 def document(drift: Drift) -> dict[str, Any]:

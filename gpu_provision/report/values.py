@@ -1,26 +1,41 @@
-"""Field values as people may see them: short, on one line, and without secrets."""
+"""Field values as people may see them: short, on one line, and without secrets.
+
+Of an environment, those variables are shown that the inventory's schema exempts. Digests of whole environments are
+hidden as well: a digest tells whether a guess at a short secret is right.
+"""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from typing import Any
 
-from gpu_provision.inventory.secrets import is_secret_name, without_users
+from gpu_provision.inventory.secrets import is_shown_variable, looks_secret, without_credentials, without_users
 from gpu_provision.model.plan import Change, FieldChange
+from gpu_provision.report.paths import Item, steps
 
 HIDDEN = "(changed)"
 _LONGEST = 72
-_DIGESTS = ('"gpu-provision.io/digest"', "env[DRIVER_CONFIG_DIGEST].value")
+_DIGEST = "gpu-provision.io/digest"
+_DIGESTS = (f'"{_DIGEST}"', "env[DRIVER_CONFIG_DIGEST].value")
 _ARGUMENT = re.compile(r"(?P<name>--?[\w-]+)=.")
-_ENV_ITEM = re.compile(r"\benv\[(?P<name>[^\]]*)\]")
 _SECRET_PARTS = ("data", "stringData")
 
 
 def is_secret(kind: str, path: str) -> bool:
-    """Return whether a field's value must not be shown: any of a Secret, and of an env named like one."""
-    env = _ENV_ITEM.search(path)
-    return kind == "Secret" or bool(env and is_secret_name(env["name"]))
+    """Return whether a field's value must not be shown: any of a Secret, of most variables, and digests of those."""
+    way = steps(path)
+    variable, inside = _variable(way)
+    hidden = bool(variable) and not is_shown_variable(variable) and inside in {(), ("value",)}
+    return kind == "Secret" or way[-1:] == (_DIGEST,) or hidden
+
+
+def _variable(way: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
+    """Return the variable whose field a path names, and the way on from it; empty if the path names none."""
+    keys = (number for number, step in enumerate(way[:-1], start=1) if step == "env" and not isinstance(step, Item))
+    position = next(keys, 0)
+    return (way[position], way[position + 1 :]) if position else ("", ())
 
 
 def shown(value: Any) -> str:
@@ -40,7 +55,8 @@ def field_line(kind: str, field: FieldChange) -> str:
     """Return ``path: old -> new`` of an object of some kind."""
     if is_secret(kind, field.path):
         return f"{field.path}: {HIDDEN}"
-    return f"{field.path}: {shown(field.old)} -> {shown(field.new)}"
+    old, new = (shown(field_value(kind, field.path, value)) for value in (field.old, field.new))
+    return f"{field.path}: {old} -> {new}"
 
 
 def field_document(kind: str, field: FieldChange) -> dict[str, Any]:
@@ -51,7 +67,10 @@ def field_document(kind: str, field: FieldChange) -> dict[str, Any]:
 
 def field_value(kind: str, path: str, value: Any) -> Any:
     """Return a field's value as a document may hold it."""
-    return HIDDEN if is_secret(kind, path) else redacted_value(value)
+    if is_secret(kind, path):
+        return HIDDEN
+    way = steps(path)
+    return without_credentials(value) if _variable(way)[0] and isinstance(value, str) else _below(way[-1], value)
 
 
 def visible_fields(change: Change) -> tuple[FieldChange, ...]:
@@ -61,14 +80,38 @@ def visible_fields(change: Change) -> tuple[FieldChange, ...]:
 
 
 def redacted_value(value: Any) -> Any:
-    """Return a JSON value without secrets: of env entries and arguments that are named so, and users of addresses."""
+    """Return a JSON value without secrets: of environments, arguments named like one, users of addresses."""
     if isinstance(value, str):
         named = _ARGUMENT.match(value)
-        return f"{named['name']}={HIDDEN}" if named and is_secret_name(named["name"]) else without_users(value)
+        return f"{named['name']}={HIDDEN}" if named and looks_secret(named["name"]) else without_users(value)
     if isinstance(value, dict):
-        hidden = "value" in value and is_secret_name(str(value.get("name", "")))
-        return {key: HIDDEN if hidden and key == "value" else redacted_value(below) for key, below in value.items()}
+        return {key: _below(key, item) for key, item in value.items()}
     return [redacted_value(item) for item in value] if isinstance(value, list) else value
+
+
+def _below(key: str, value: Any) -> Any:
+    """Return what a mapping has under a key, without secrets."""
+    match key, value:
+        case ("env", list()):
+            return [_entry(item) for item in value]
+        case ("env", dict()):  # of a GPUStack
+            return {name: _of_variable(name, item) for name, item in value.items()}
+        case (str(name), str()) if name == _DIGEST:
+            return HIDDEN
+        case _:
+            return redacted_value(value)
+
+
+def _entry(item: Any) -> Any:
+    if not isinstance(item, Mapping) or "value" not in item:
+        return redacted_value(item)
+    return {**item, "value": _of_variable(str(item.get("name", "")), item["value"])}
+
+
+def _of_variable(name: str, value: Any) -> Any:
+    if not isinstance(value, str):  # a reference
+        return value
+    return without_credentials(value) if is_shown_variable(name) else HIDDEN
 
 
 def redacted(manifest: dict[str, Any]) -> dict[str, Any]:

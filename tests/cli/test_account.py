@@ -28,6 +28,7 @@ def test_a_run_that_went_well_leaves_a_page(run: Run, fakes: Fakes, tmp_path: Pa
     ran = run("apply", "--report", page)
     assert ran.code == ExitCode.OK
     assert f"Report: {page}" in ran.err
+    assert page.stat().st_mode & 0o777 == 0o600
     text = page.read_text()
     assert "apply of sandbox" in text
     assert "load ipmi_msghandler" in text

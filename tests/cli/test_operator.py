@@ -73,6 +73,16 @@ def test_an_invalid_inventory_is_no_stack(run: Run, tmp_path: Path) -> None:
     assert "GP130" in ran.err
 
 
+def test_a_stack_takes_no_value_of_this_machine(run: Run, tmp_path: Path) -> None:
+    """Neither a reference, which its controller would follow, nor the value; the line that has one is named."""
+    inventory = tmp_path / "stack.yaml"
+    inventory.write_text("name: x\ncluster: {}\ndriver: {env: {HOME: {env: HOME}}}\n", encoding="utf-8")
+    ran = run("operator", "stack", "-i", inventory)
+    assert (ran.code, ran.out) == (65, "")
+    assert "GP432" in ran.err
+    assert "stack.yaml:3 driver.env.HOME.env" in ran.err
+
+
 def test_the_operator_is_rendered_as_a_folder_for_kustomize(run: Run, tmp_path: Path) -> None:
     """Every file that is written is named, and no other."""
     folder = tmp_path / "operator"

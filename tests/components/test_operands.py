@@ -12,7 +12,7 @@ import views
 from gpu_provision.components import desired
 from gpu_provision.model.cluster import ClusterFacts
 from gpu_provision.model.inventory import Inventory
-from gpu_provision.model.specs import DaemonSetSettings
+from gpu_provision.model.specs import DaemonSetSettings, SecretKey
 
 OPERANDS = ("driver", "toolkit", "validator", "device_plugin", "gfd", "dcgm", "dcgm_exporter")
 
@@ -237,3 +237,17 @@ def test_namespaces_admit_privileged_pods() -> None:
     namespaces = views.of_kind(desired(builders.context(chosen))["prerequisites"], "Namespace")
     assert [item["metadata"]["name"] for item in namespaces] == ["gpu-operator-resources"]
     assert set(namespaces[0]["metadata"]["labels"].values()) == {"privileged"}
+
+
+@pytest.mark.parametrize("component", [*OPERANDS, "nfd"])
+def test_a_variable_from_a_secret_is_a_reference(component: str) -> None:
+    """Kubernetes reads the Secret; the value is in no manifest. Other variables stay as they are."""
+    env = {"GIT_PAT": SecretKey(name="git", key="pat"), "PLAIN": "1"}
+    manifests = desired(builders.context(builders.with_spec(component, enabled=True, env=env)))
+    workloads = [
+        item["spec"]["template"]["spec"] for item in manifests[component] if "template" in item.get("spec", {})
+    ]
+    entries = [entry for pod in workloads for container in pod["containers"] for entry in container.get("env", ())]
+    reference = {"name": "GIT_PAT", "valueFrom": {"secretKeyRef": {"name": "git", "key": "pat"}}}
+    assert reference in entries
+    assert {"name": "PLAIN", "value": "1"} in entries

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
 from dataclasses import replace
 from pathlib import Path
 
@@ -61,6 +63,22 @@ def test_a_run_is_written_down_with_its_evidence(state: Path) -> None:
     assert "hunter2" not in path.read_text()
     assert tuple(map(journal.transition_of, document["timeline"])) == RESULT.timeline
     assert journal.details(RECORD, "prod") == document
+
+
+def test_only_its_owner_can_read_a_record(state: Path) -> None:
+    """Whatever the umask; a folder that an earlier version left open is closed, one of the user's is not."""
+    folder = state / "gpu-provision/runs"
+    folder.mkdir(parents=True)
+    for each in (state, folder.parent, folder):
+        each.chmod(0o755)
+    before = os.umask(0)
+    try:
+        path = journal.write(RECORD)
+    finally:
+        os.umask(before)
+    assert path
+    modes = [stat.S_IMODE(each.stat().st_mode) for each in (path, *path.parents[:4])]
+    assert modes == [0o600, 0o700, 0o700, 0o700, 0o755]
 
 
 @pytest.mark.usefixtures("state")

@@ -59,3 +59,14 @@ def test_the_operator_keeps_a_stack_on_the_sandbox(reader: Reader) -> None:
     assert "gpustack.gpu-provision.io/sandbox condition met" in told
     assert "3/3" in told
     assert "CustomResourceDefinition gpustacks.gpu-provision.io" in told
+
+
+def test_an_inventory_holds_no_secrets(reader: Reader) -> None:
+    """A plan shows neither value, and what is missing is named with its line."""
+    told = reader.follow("examples/secrets/README.md")
+    rendered, _, after = told.partition("+        - name: GIT_PAT")
+    assert "secretKeyRef" in rendered
+    assert "value: not-a-real-license" in rendered
+    assert "value: (changed)" in after
+    assert after.count("GP169") == 2
+    assert "not-a-real" not in after

@@ -106,3 +106,14 @@ def test_what_is_no_inventory_is_unreadable(tmp_path: Path, text: str) -> None:
 def test_nonsense_raises_nothing(tmp_path: Path, text: str) -> None:
     """Whoever may write ConfigMaps may have written this one."""
     assert isinstance(again(text, _loaded(tmp_path, NOW), name="run 3"), Again)
+
+
+def test_a_record_has_no_file_read_that_the_inventory_of_now_does_not_read(tmp_path: Path) -> None:
+    """Whoever may edit records would have files of this machine copied into pods."""
+    (tmp_path / "own").write_text("of the inventory")
+    (tmp_path / "other").write_text("of the machine")
+    reference = "{env: {A: {file: own}, B: {file: %s}}}"
+    now = _loaded(tmp_path, NOW.replace("{env: {NGC_API_KEY: nvapi-67890}}", reference % "own"))
+    found = as_then(now.text.replace("B: {file: own}", "B: {file: other}"), now, name="run 3")
+    assert found
+    assert found.specs.driver.env == {"A": "of the inventory", "B": "file other"}

@@ -66,6 +66,7 @@ FREE = {
     "proxy.no_proxy": "names of any form; quoted in the file that systemd reads",
     "host_prerequisites.sysctls.*": "a kernel parameter may be any line of text; quoted for the shell that writes it",
     "device_plugin.config_default": "key of a ConfigMap, which may begin with dashes",
+    "env.*.secret.key": "key of a Secret, which may begin with dashes",
 }
 """Places that take a text of nearly any form, and why it does no harm."""
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import asdict, fields, is_dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ from jsonschema import Draft202012Validator
 
 from gpu_provision.inventory import schema
 from gpu_provision.inventory.resolve import SPECS
+from gpu_provision.inventory.secrets import is_shown_variable
 from gpu_provision.inventory.shape import resolved
 from gpu_provision.model.inventory import Drain, HostPrerequisites, Ssh
 from gpu_provision.model.specs import (
@@ -143,3 +146,20 @@ def test_the_defaults_are_those_of_the_model(path: str, record: object) -> None:
 def test_the_default_release_is_that_of_the_catalogue() -> None:
     """One place decides."""
     assert ALL["inventory.release"]["default"] == DEFAULT
+
+
+def test_the_variables_that_are_shown_are_those_of_the_components() -> None:
+    """Every variable that a component sets itself, and that does not come of all others as a digest does."""
+    folder = Path(__file__).parents[1] / "golden"
+    texts = [file.read_text() for file in folder.rglob("*.yaml")]
+    own = {name for text in texts for name in re.findall(r"- name: (\w+)\n\s+value:", text)} - {"DRIVER_CONFIG_DIGEST"}
+    assert len(own) > 50
+    assert {name for name in own if not is_shown_variable(name)} == set()
+    assert not is_shown_variable("DRIVER_CONFIG_DIGEST")
+
+
+def test_what_may_come_from_elsewhere_is_secret() -> None:
+    """And the other way round: each place that the schema marks takes a reference."""
+    marked = {name for name, part in ALL.items() if part.get("x-secret") and part["type"] != "object"}
+    assert marked == {name for name, part in ALL.items() if {"file", "env"} <= part.get("properties", {}).keys()}
+    assert {name.rpartition(".")[2] for name in marked} == {"env[]", "http_proxy", "https_proxy"}

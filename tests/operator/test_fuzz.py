@@ -61,7 +61,9 @@ def read(stack: dict[str, Any]) -> None:
     wish = Wish(stack)
     wish.standing()
     assert wish.asks_the_same_as(wish)
-    Hindrances().look([stack, {**STACKS[0], "metadata": stack["metadata"] | {"name": "other", "uid": "v"}}], [])
+    Hindrances(lambda _: None).look(
+        [stack, {**STACKS[0], "metadata": stack["metadata"] | {"name": "other", "uid": "v"}}], []
+    )
 
 
 def test_stacks_of_any_content_are_read() -> None:

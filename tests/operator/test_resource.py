@@ -73,3 +73,11 @@ def test_a_controller_may_tell_its_status_between_the_look_and_the_write(by_flux
     by_flux.merge(ref_of(before), {"spec": {"rollout": {"stop_after_failures": 4}}})
     with pytest.raises(Outdated):
         declare(by_flux, resource, force=True)
+
+
+def test_a_resource_takes_no_value_of_this_machine(by_flux: Cluster) -> None:
+    """An apply says so before it writes anything."""
+    found = look(by_flux, replace(NOW, text=f"{NOW.text}driver: {{env: {{HOME: {{env: HOME}}}}}}\n"), force=False)
+    assert found is not None
+    assert [(each.code, each.where.rpartition(" ")[2]) for each in found.findings] == [("GP432", "driver.env.HOME.env")]
+    assert found.wanted is None

@@ -48,7 +48,7 @@ def test_the_digest_of_an_installation_is_told_only_if_nothing_else_tells_why(sa
     beside = replace(upgrade, fields=(*upgrade.fields, FieldChange(path, "aaaa", "bbbb")))
     assert "aaaa" not in plan.changes(replace(samples.EMPTY_PLAN, changes=(beside,)))
     alone = replace(upgrade, fields=beside.fields[1:])
-    assert f"{path}: aaaa -> bbbb" in plan.changes(replace(samples.EMPTY_PLAN, changes=(alone,)))
+    assert f"{path}: (changed)" in plan.changes(replace(samples.EMPTY_PLAN, changes=(alone,)))
 
 
 def test_a_secret_is_shown_neither_as_text_nor_as_json(samples: ModuleType) -> None:

@@ -11,13 +11,23 @@ import pytest
 from tests.scenarios.world import World
 
 OPERANDS = "gpu-operator-resources"
-SECRETS = {"NGC_API_KEY": "nvapi-0123456789", "HTTPS_PROXY": "http://me:pass0rd@proxy.example.com:3128"}
+SECRETS = {
+    "NGC_API_KEY": "nvapi-0123456789",
+    "HTTPS_PROXY": "http://me:pass0rd@proxy.example.com:3128",
+    "GIT_PAT": "ghp-0123456789",
+    "LICENSE": "lic-0123456789",
+    "FROM_FILE": {"file": "license"},
+    "FROM_CALLER": {"env": "CALLERS_LICENSE"},
+}
+VALUES = ("nvapi-0123456789", "pass0rd", "ghp-0123456789", "lic-0123456789", "filed-0123456789", "env-0123456789")
 _KINDS = "daemonsets,deployments,configmaps,services,roles,rolebindings,serviceaccounts"
 
 
 @pytest.fixture(scope="module")
 def stack(world: World) -> World:
     """Three runs, the first with secrets in its inventory."""
+    (world.inventory.parent / "license").write_text("filed-0123456789\n")
+    world.environment["CALLERS_LICENSE"] = "env-0123456789"
     world.settings(driver={"env": SECRETS}, history={"keep": 3})
     world.edit(lambda text: f"# the proxy's password is pass0rd\n{text}")
     world.apply("--cluster-only", check=True)
@@ -80,8 +90,33 @@ def test_no_secret_is_in_the_cluster_but_where_it_belongs_nor_in_the_local_folde
     for number in ("1", "2", "3"):
         texts.append(json.dumps(command(stack, "history", "show", number)))
     texts.append(json.dumps(command(stack, "diff", "1", "3")))
-    assert [secret for secret in ("nvapi-0123456789", "pass0rd") for text in texts if secret in text] == []
+    assert [secret for secret in VALUES for text in texts if secret in text] == []
     assert '\\"(not shown)\\"' in texts[4], "where they were, in the text of run 1"
+    assert "file: license" in texts[4]
+
+
+def test_no_secret_is_in_a_plan_nor_on_a_page(stack: World) -> None:
+    """That one changes is seen, and of which variable; the objects themselves have the values."""
+    objects = json.dumps(stack.json("daemonsets", "-n", OPERANDS))
+    assert [secret for secret in VALUES if secret not in objects] == []
+    before = stack.inventory.read_text()
+    stack.edit(lambda text: text.replace("ghp-0123456789", "ghp-new").replace("lic-0123456789", "lic-new"))
+    (stack.inventory.parent / "license").write_text("filed-new")
+    page, plan = stack.folder / "page.html", stack.folder / "plan.json"
+    names = ("-i", str(stack.inventory))
+    shown = [stack.cli("plan", *names, "--cluster-only", *words).text for words in ((), ("--diff",), ("--json",))]
+    assert [secret for secret in (*VALUES, "ghp-new", "lic-new", "filed-new") for text in shown if secret in text] == []
+    assert "env[GIT_PAT].value: (changed)" in shown[0]
+    assert stack.cli("plan", *names, "--cluster-only", "--out", str(plan)).code == 0
+    assert stack.cli("report", *names, "--out", str(page)).code == 0
+    for path in (page, plan):
+        assert path.stat().st_mode & 0o777 == 0o600
+        assert [secret for secret in (*VALUES, "ghp-new", "lic-new") if secret in path.read_text()] == []
+    (stack.inventory.parent / "license").write_text("filed-other")
+    refused = stack.cli("apply", str(plan))
+    assert (refused.code, "GP355" in refused.err) == (1, True), refused.text
+    stack.inventory.write_text(before)
+    (stack.inventory.parent / "license").write_text("filed-0123456789\n")
 
 
 def test_a_diff_shows_the_inventories_and_what_they_mean(stack: World) -> None:

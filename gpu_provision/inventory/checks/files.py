@@ -79,7 +79,7 @@ def _problem(subject: Subject, path: Path, name: str, trouble: Trouble) -> Probl
 def _proxy(subject: Subject, path: Path, base: FilePath) -> Iterator[Problem]:
     section = _at(subject, path)
     for key in ADDRESSES:
-        if has_password(str(section.get(key, ""))):
+        if has_password(str(section.get(key, ""))) and subject.is_written((*path, key)):
             what = "The proxy's password stands in this file in plain text."
             fix = "Name a file that holds user:password in credentials_file, and keep that out of version control."
             yield subject.warning("GP163", (*path, key), what, fix)

@@ -12,7 +12,7 @@ from gpu_provision.inventory.nearest import one_of
 from gpu_provision.inventory.paths import absolute
 from gpu_provision.inventory.problems import Problem
 from gpu_provision.inventory.resolve import SPECS
-from gpu_provision.inventory.secrets import has_password, is_secret_name
+from gpu_provision.inventory.secrets import has_password, is_shown_variable, looks_secret
 from gpu_provision.inventory.shape import schema
 
 _NEED_TOOLKIT = ("device_plugin", "gfd", "dcgm", "dcgm_exporter")
@@ -86,6 +86,7 @@ def _drop_in(subject: Subject) -> Iterator[Problem]:
 
 
 def _secrets(subject: Subject) -> Iterator[Problem]:
+    """Yield variables whose value stands in the file and looks like a secret, and Secrets that would hide a setting."""
     paths: list[Path] = [(key, "env") for key in SPECS]
     paths += [("pools", name, "driver", "env") for name in subject.pools]
     for path in paths:
@@ -93,7 +94,17 @@ def _secrets(subject: Subject) -> Iterator[Problem]:
         for step in path:
             section = section.get(step, {})  # type: ignore[arg-type]
         for variable, value in section.items():
-            if value and (is_secret_name(variable) or has_password(value)):
+            here = (*path, variable)
+            if not isinstance(value, str):
+                yield from _unknown_setting(subject, here)
+            elif value and subject.is_written(here) and (looks_secret(variable) or has_password(value)):
                 what = f"{variable} looks like a secret; this file, and everyone who may read pods, would show it."
-                fix = "Keep it in a Secret; image_pull_secrets and licensing_config take the name of one."
-                yield subject.warning("GP163", (*path, variable), what, fix)
+                fix = f"Keep it in a Secret of the cluster: {variable}: {{secret: {{name: ..., key: ...}}}}"
+                yield subject.warning("GP163", here, what, fix)
+
+
+def _unknown_setting(subject: Subject, path: Path) -> Iterator[Problem]:
+    variable = str(path[-1])
+    if is_shown_variable(variable) and not variable.lower().endswith("_proxy"):
+        what = f"{variable} cannot come from a Secret: it is a setting of the component, which the tool has to know."
+        yield subject.error("GP169", path, what, f"Write the value: {variable}: ...")

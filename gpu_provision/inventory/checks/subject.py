@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from gpu_provision.inventory.document import Document, Path
+from gpu_provision.inventory.document import Document, Path, visible
 from gpu_provision.inventory.problems import Problem
 from gpu_provision.inventory.secrets import shown
 from gpu_provision.model.findings import Finding, Severity
@@ -49,6 +49,11 @@ class Subject:
         """Return the first path that the file has, else the last one."""
         return next((path for path in paths if self.document.item(path)), paths[-1])
 
+    def is_written(self, path: Path) -> bool:
+        """Return whether the value at a path stands in the file, and does not come from elsewhere."""
+        item = self.document.item(path)
+        return item is not None and not isinstance(item.value, dict)
+
     def error(self, code: str, path: Path, what: str, fix: Fix) -> Problem:
         """Return a problem that stops a run; its evidence is the value at the path."""
         return self._problem(Severity.ERROR, code, path, what, fix)
@@ -67,7 +72,7 @@ class Subject:
             code=code,
             where=self.document.where(path),
             what=what,
-            evidence=shown(path, item.raw)[:100] if item else "",
+            evidence=visible(shown(path, item.raw))[:100] if item else "",
             fix=fix if isinstance(fix, str) else fix(),
             severity=severity,
         )
