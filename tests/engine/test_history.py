@@ -80,11 +80,7 @@ def test_an_inventory_that_was_made_in_python_has_no_way_back() -> None:
     [
         (replace(RUN, text="", lacks="its inventory was made in Python"), RunFailed, "GP332"),
         (replace(RUN, text="{"), InvalidInventory, "GP336"),
-        (
-            replace(RUN, text=f'driver: {{version: "440.64.00"}}\n{NOW.text}', release="26.7.0"),
-            InvalidInventory,
-            "GP336",
-        ),
+        (replace(RUN, text=f'driver: {{version: "440.64.00"}}\n{NOW.text}'), InvalidInventory, "GP336"),
     ],
 )
 def test_what_bars_the_way_back_is_told(run: Record, error: type[Exception], code: str) -> None:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gpu_provision.planning.history import decoded, encoded
+from tests.answers import Answer
+from tests.inventory.planted import VALID
 from tests.scenarios.world import World
 
 OPERANDS = "gpu-operator-resources"
@@ -144,16 +148,29 @@ def test_a_damaged_record_is_told_and_keeps_nobody_from_anything(stack: World) -
     assert command(stack, "history")["warnings"] == [], "it went with the oldest"
 
 
-def test_a_secret_that_nobody_has_any_more_is_asked_for(stack: World) -> None:
-    before = stack.inventory.read_text()
-    stack.settings(driver={"env": {"NGC_API_KEY": "nvapi-new-new"}})
+def test_a_planted_record_gives_nothing_but_versions(stack: World) -> None:
+    """What differs is named without its values; a version that nothing of now names is refused, and nothing written."""
+    name = ("configmap", f"{stack.name}-history", "-n", OPERANDS)
+    kept = stack.json(*name)["data"]
+    key = max(kept)
+    record = decoded(key, kept[key])
+    assert record
     number = str(runs(stack)[-1][0])
-    refused = stack.cli("rollback", number, "--yes", "--cluster-only", "-i", str(stack.inventory))
-    assert refused.code == 1, refused.text
-    assert "GP333" in refused.err
-    assert "driver.env.HTTPS_PROXY" in refused.err
-    assert "driver.env.NGC_API_KEY" not in refused.err, "a key that was renewed is the one to use"
-    stack.inventory.write_text(before)
+    before = len(stack.writes())
+
+    def rollback(text: str) -> Answer:
+        stack.api.patch(*name, patch={"data": {key: encoded(replace(record, text=text))}})
+        return stack.cli("rollback", number, "--dry-run", "--cluster-only", "-i", str(stack.inventory))
+
+    shown = rollback(f'name: {stack.name}\ngfd: {{version: "v0.19.2"}}\n{VALID}')
+    assert "gpu-feature-discovery" in shown.out, shown.text
+    assert "v0.19.2" in shown.out
+    assert "GP335" in shown.err
+    assert "evil" not in shown.text
+    refused = rollback(f'name: {stack.name}\ngfd: {{version: "v0.19.9"}}\n{VALID}')
+    assert (refused.code, "GP338 run" in refused.err, "v0.19.9" in refused.err) == (1, True, True), refused.text
+    stack.api.patch(*name, patch={"data": {key: kept[key]}})
+    assert not [one for one in stack.writes()[before:] if not one.path.endswith("-history")]
 
 
 def test_a_number_that_is_not_there_is_wrong_usage(stack: World) -> None:
@@ -195,8 +212,8 @@ def driver_images(world: World) -> set[str]:
 
 
 @pytest.mark.real  # for the time it takes
-def test_a_rollback_covers_hosts_as_well(sandbox: World) -> None:
-    """A run that changed nothing but hosts is on record, and so is the way back from it."""
+def test_a_rollback_leaves_hosts_as_they_are_declared_now(sandbox: World) -> None:
+    """A run that changed nothing but hosts is on record, and is no way back."""
     sandbox.apply(check=True)
     assert runs(sandbox) == [(1, "succeeded", 0)]
     sandbox.settings(host_prerequisites={"sysctls": {"vm.max_map_count": 262144}})
@@ -205,13 +222,12 @@ def test_a_rollback_covers_hosts_as_well(sandbox: World) -> None:
     assert (last["number"], last["changed"], last["reason"]) == (2, 0, "changed 3 hosts, and nothing else")
     sandbox.apply(check=True)
     assert len(runs(sandbox)) == 2, "a run without changes leaves no record"
-    back = sandbox.cli("rollback", "--json", "-i", str(sandbox.inventory))
+    assert sandbox.cli("rollback", "--json", "-i", str(sandbox.inventory)).code == 64
+    back = sandbox.cli("rollback", "1", "--yes", "-i", str(sandbox.inventory))
     assert back.code == 0, back.text
-    document = json.loads(back.out)
-    assert document["run"] == 3
-    told = [change for host in document["hosts"] for change in host["changes"]]
-    assert told == ["kernel parameters no longer kept for the boot"] * 3
-    assert runs(sandbox)[-1] == (3, "succeeded", 1)
-    sandbox.pyinfra("-y", check=True)  # the file still says what it said
+    assert "host_prerequisites.sysctls" in back.err
+    assert len(runs(sandbox)) == 2, "hosts stay as they are"
+    sandbox.settings(host_prerequisites={"sysctls": {}})
+    sandbox.pyinfra("-y", check=True)
     last = command(sandbox, "history")["runs"][-1]
-    assert (last["number"], last["changed"], last["reason"]) == (4, 0, "changed 3 hosts, and nothing else")
+    assert (last["number"], last["changed"], last["reason"]) == (3, 0, "changed 3 hosts, and nothing else")
