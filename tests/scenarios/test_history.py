@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from gpu_provision.planning.history import decoded, encoded
-from tests.answers import Answer
 from tests.inventory.planted import VALID
 from tests.scenarios.world import World
 
@@ -148,28 +147,36 @@ def test_a_damaged_record_is_told_and_keeps_nobody_from_anything(stack: World) -
     assert command(stack, "history")["warnings"] == [], "it went with the oldest"
 
 
+def plant(world: World, number: int, text: str) -> dict[str, str]:
+    """Edit the inventory of a run on record; return what undoes that."""
+    kept = world.json(*_record(world))["data"]
+    for key, line in kept.items():
+        record = decoded(key, line)
+        if record and record.number in {0, number}:
+            world.api.patch(*_record(world), patch={"data": {key: encoded(replace(record, text=text))}})
+            return {key: line}
+    raise KeyError(number)
+
+
+def _record(world: World) -> tuple[str, ...]:
+    return "configmap", f"{world.name}-history", "-n", OPERANDS
+
+
 def test_a_planted_record_gives_nothing_but_versions(stack: World) -> None:
     """What differs is named without its values; a version that nothing of now names is refused, and nothing written."""
-    name = ("configmap", f"{stack.name}-history", "-n", OPERANDS)
-    kept = stack.json(*name)["data"]
-    key = max(kept)
-    record = decoded(key, kept[key])
-    assert record
-    number = str(runs(stack)[-1][0])
+    number = runs(stack)[-1][0]
+    words = ("rollback", str(number), "--dry-run", "--cluster-only", "-i", str(stack.inventory))
     before = len(stack.writes())
-
-    def rollback(text: str) -> Answer:
-        stack.api.patch(*name, patch={"data": {key: encoded(replace(record, text=text))}})
-        return stack.cli("rollback", number, "--dry-run", "--cluster-only", "-i", str(stack.inventory))
-
-    shown = rollback(f'name: {stack.name}\ngfd: {{version: "v0.19.2"}}\n{VALID}')
+    kept = plant(stack, number, f'name: {stack.name}\ngfd: {{version: "v0.19.2"}}\n{VALID}')
+    shown = stack.cli(*words)
     assert "gpu-feature-discovery" in shown.out, shown.text
     assert "v0.19.2" in shown.out
     assert "GP335" in shown.err
     assert "evil" not in shown.text
-    refused = rollback(f'name: {stack.name}\ngfd: {{version: "v0.19.9"}}\n{VALID}')
+    plant(stack, number, f'name: {stack.name}\ngfd: {{version: "v0.19.9"}}\n{VALID}')
+    refused = stack.cli(*words)
     assert (refused.code, "GP338 run" in refused.err, "v0.19.9" in refused.err) == (1, True, True), refused.text
-    stack.api.patch(*name, patch={"data": {key: kept[key]}})
+    stack.api.patch(*_record(stack), patch={"data": kept})
     assert not [one for one in stack.writes()[before:] if not one.path.endswith("-history")]
 
 
@@ -186,12 +193,16 @@ def test_what_was_written_here_names_no_file_of_another(stack: World) -> None:
 
 @pytest.mark.real  # for the time it takes
 def test_a_rollout_that_fails_goes_back_by_itself_if_the_policy_says_so(stack: World) -> None:
-    """The run that failed, and the one that went back, are both on record; no driver is left that was not there."""
+    """The run that failed, and the one that went back, are both on record; no driver is left that was not there.
+
+    The record that it goes back to was planted: it gives versions alone.
+    """
     policy = {"auto_upgrade": True, "max_unavailable": "100%"}
     stack.settings(rollout={"on_failure": "rollback"}, driver={"upgrade_policy": policy})
     stack.apply("--cluster-only", check=True)
     images = driver_images(stack)
     number = runs(stack)[-1][0]
+    plant(stack, number, f"name: {stack.name}\n{VALID}")
     stack.fault({"fault": "image-pull-fails", "node": "t4-1", "image": "driver:580.126.20", "message": "no such tag"})
     stack.settings(driver={"version": "580.126.20", "timeout": 10})
     failed = stack.apply("--cluster-only")
@@ -203,6 +214,20 @@ def test_a_rollout_that_fails_goes_back_by_itself_if_the_policy_says_so(stack: W
     assert command(stack, "history")["runs"][-2]["reason"].endswith(f"goes back to run {number}")
     assert driver_images(stack) == images
     assert not [node for node in stack.json("nodes")["items"] if node["spec"].get("unschedulable")]
+
+
+@pytest.mark.real  # for the time it takes
+def test_a_rollout_that_fails_pauses_if_a_version_on_record_is_unknown(stack: World) -> None:
+    number = runs(stack)[-1][0]
+    plant(stack, number, f'name: {stack.name}\ndriver: {{version: "570.99.01"}}\npools: {{}}\n')
+    stack.fault({"fault": "image-pull-fails", "node": "t4-1", "image": "driver:580.126.20", "message": "no such tag"})
+    failed = stack.apply("--cluster-only")
+    stack.fault()
+    assert failed.code == 1, failed.text
+    assert "GP337" not in failed.err
+    assert "GP338" in failed.err
+    assert runs(stack)[-1] == (number + 1, "failed", 0)
+    assert not [image for image in driver_images(stack) if "570.99.01" in image]
 
 
 def driver_images(world: World) -> set[str]:
