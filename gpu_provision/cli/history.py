@@ -1,8 +1,9 @@
-"""history, diff, rollback: what was applied, and back to it."""
+"""history, diff, rollback: what was applied, and back to its versions."""
 
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 
 import click
 
@@ -177,13 +178,13 @@ def rollback(  # noqa: PLR0913 - one argument per option
     yes: bool,
     out: Output,
 ) -> ExitCode:
-    """Go back to what run NUMBER declared; without one, to what succeeded before the last run's inventory.
+    """Go back to the versions of run NUMBER; without one, to those that succeeded before the last run's inventory.
 
-    A plan like any other: shown, confirmed, applied and proven, and a run of its own on record. The machines stay
-    those of the inventory file, which also has the secrets, and which still says what it says: change it as well.
+    Brings back the release and the versions of components, and nothing else: all other settings stay as the inventory
+    file has them now. The plan is shown, confirmed, applied and validated, and the run is on record. The file is not
+    changed: change it as well.
     """
     from gpu_provision import library
-    from gpu_provision.engine import history as records
 
     page_at(report, dry_run=dry_run)  # refused before anything is asked
     now = loaded(file, kubeconfig=kubeconfig, context=context)
@@ -200,10 +201,10 @@ def rollback(  # noqa: PLR0913 - one argument per option
         known=findings,
         take_over=take_over,
     )
-    out.note(f"Back to run {record.number}: release {record.release}, applied {record.began} by {record.who}.")
+    out.note(f"Back to the versions of run {record.number}, release {then.release}: {record.began} by {record.who}.")
     if dry_run:
         return online.shown(work, out)
     code = online.carried_out(work, out, yes=yes, report=report)
-    if records.text_of(now) != record.text:
-        out.hint(f"{now.path} still says otherwise: gpu-provision diff {record.number} shows what to change there.")
+    if replace(then, text=now.text, digest=now.digest) != now:
+        out.hint(f"{now.path} still names other versions: gpu-provision diff {record.number} shows them.")
     return code

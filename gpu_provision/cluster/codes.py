@@ -6,11 +6,11 @@ NO_SHELL = "GP692"
 UNRECORDED = "GP330"
 NO_SUCH_RUN = "GP331"
 NOT_ON_RECORD = "GP332"
-HIDDEN_VALUES = "GP333"
 DAMAGED_RECORD = "GP334"
-OTHER_MACHINES = "GP335"
+KEPT_AS_NOW = "GP335"
 NOT_UNDERSTOOD = "GP336"
 ROLLED_BACK = "GP337"
+UNKNOWN_VERSION = "GP338"
 LOCKED = "GP306"
 OUTRUN = "GP351"
 PLUGIN_FAILED = "GP312"
@@ -39,10 +39,10 @@ CODES = {
     UNRECORDED: "A run could not be put on record",
     NO_SUCH_RUN: "There is no run of this number on record, or none to go back to",
     NOT_ON_RECORD: "The inventory of a run is not on record",
-    HIDDEN_VALUES: "An inventory on record lacks secrets, and the inventory file does not have them either",
     DAMAGED_RECORD: "A record of a run cannot be read",
-    OTHER_MACHINES: "The inventory's nodes are others than at the time of the run that is brought back",
-    ROLLED_BACK: "The rollout of the driver failed, and the cluster goes back to what it had",
+    KEPT_AS_NOW: "A rollback brings back versions only: other settings differ, and stay as they are now",
+    ROLLED_BACK: "The rollout of the driver failed, and the cluster goes back to the versions that it had",
+    UNKNOWN_VERSION: "A version on record is neither in the release catalogue nor in the inventory as it is now",
     NOT_UNDERSTOOD: "An inventory on record is not valid for this version of the tool",
     NODE_AWAY: "The cluster has no node of this name, or the node is not ready",
     POD_AWAY: "The helper pod does not start on a node",

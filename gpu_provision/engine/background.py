@@ -149,7 +149,7 @@ def _gone(back: WayBack, what: str) -> Finding:
     number = back.record.number
     return Finding(
         code=codes.ROLLED_BACK,
-        what=f"the rollout of the driver failed, and {what} what run {number} declared",
+        what=f"the rollout of the driver failed, and {what} the versions of run {number}",
         where=f"run {number}",
         consequence="the inventory still declares what failed: the next apply tries it again",
         fix=f"mend what failed and apply again; or gpu-provision diff {number}, and take that back in the inventory",

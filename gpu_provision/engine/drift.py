@@ -11,9 +11,10 @@ from gpu_provision.cluster.observe import NODE
 from gpu_provision.engine import history
 from gpu_provision.engine.reading import Reading
 from gpu_provision.engine.session import Session
+from gpu_provision.inventory.again import as_then
 from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
 from gpu_provision.model.drift import Drift
-from gpu_provision.model.findings import Finding, InvalidInventory, RunFailed, Severity
+from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.history import Ending
 from gpu_provision.model.plan import Change
 from gpu_provision.planning.drift import Known, drift
@@ -66,11 +67,8 @@ def _last_run(cluster: Cluster, reading: Reading) -> _Last | None:
     name = f"run {last.number}, {last.began}"
     if last.text == history.text_of(now):
         return _Last(name, _objects(reading.desired))
-    try:
-        then, _ = history.inventory_of(last, now)
-    except (RunFailed, InvalidInventory):
-        return None
-    return _Last(name, _objects(prepare(then, reading.context.facts)[1]))
+    then = as_then(last.text, now, name=name)
+    return _Last(name, _objects(prepare(then, reading.context.facts)[1])) if then else None
 
 
 def _objects(desired: Desired) -> Mapping[ObjectRef, Manifest]:

@@ -1,20 +1,22 @@
-"""Inventories of earlier runs, to go back to."""
+"""Earlier runs, and their versions to go back to."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Mapping, Sequence
 
 from gpu_provision.cluster import codes
 from gpu_provision.cluster import history as kept
 from gpu_provision.cluster.client import Cluster
 from gpu_provision.engine import journal
-from gpu_provision.inventory.again import Again, again
+from gpu_provision.inventory.again import again
 from gpu_provision.inventory.hiding import hidden
 from gpu_provision.inventory.sameness import declare_the_same
 from gpu_provision.inventory.source import Unreadable
 from gpu_provision.model.findings import Finding, InvalidInventory, RunFailed, Severity, UsageError
 from gpu_provision.model.history import History, Record
 from gpu_provision.model.inventory import Inventory
+
+_MOST_NAMED = 8  # settings in one line
 
 
 def read(cluster: Cluster, inventory: Inventory) -> History:
@@ -76,59 +78,69 @@ def text_of(source: Record | Inventory) -> str:
 
 
 def inventory_of(record: Record, now: Inventory) -> tuple[Inventory, tuple[Finding, ...]]:
-    """Return the inventory of an earlier run on the machines of now, and what a reader should know of it.
+    """Return the inventory of now with the versions of an earlier run, and what a reader should know of it.
 
     Args:
         record: Of an earlier run.
-        now: The inventory as it is now: names the machines and the cluster, and has the secrets.
+        now: The inventory as it is now.
 
     Raises:
-        RunFailed: The inventory is not on record, or lacks secrets that the inventory of now has not either.
-        InvalidInventory: It is not valid for this version of the tool.
+        RunFailed: The inventory of either is not there, or a version on record is not known.
+        InvalidInventory: The record cannot be read, or its versions do not fit the inventory of now.
     """
-    name = f"run {record.number}"
+    name, text = f"run {record.number}", text_of(record)
+    if not now.text:
+        raise RunFailed(_made_in_python(name))
     try:
-        found = again(text_of(record), now, name=name, of_cluster=record.is_of_resource)
+        found = again(text, now, name=name, release=record.release, of_cluster=record.is_of_resource)
     except Unreadable as error:
-        raise InvalidInventory(error.finding, _not_understood(record)) from error
-    if found.missing:
-        raise RunFailed(*(_hidden(name, path, now) for path in found.missing))
+        what = "the inventory of this run is not valid for this version of the tool"
+        raise InvalidInventory(error.finding, _not_usable(record, what)) from error
+    if found.unknown:
+        raise RunFailed(_unknown(record, found.unknown, now))
     if found.inventory is None:
-        raise InvalidInventory(*found.findings, _not_understood(record))
-    return found.inventory, tuple(_machines(name, found))
+        what = "the inventory as it is now is not valid with the versions of this run"
+        raise InvalidInventory(*found.findings, _not_usable(record, what))
+    return found.inventory, (_kept(name, found.kept),) if found.kept else ()
 
 
-def _not_understood(record: Record) -> Finding:
+def _not_usable(record: Record, what: str) -> Finding:
     return Finding(
         code=codes.NOT_UNDERSTOOD,
         where=f"run {record.number}",
-        what="the inventory of this run is not valid for this version of the tool",
+        what=what,
         evidence=f"it was applied by gpu-provision {record.tool or 'of an unknown version'}",
         fix=f"gpu-provision history show {record.number} --text > FILE, correct that, and apply it",
     )
 
 
-def _hidden(name: str, path: str, now: Inventory) -> Finding:
+def _made_in_python(name: str) -> Finding:
     return Finding(
-        code=codes.HIDDEN_VALUES,
-        where=f"{name} {path}",
-        what="this value is a secret, which no record has, and the inventory has none that fits at the same place",
-        evidence=now.path,
-        fix="write it into the inventory at the same place, and run again",
+        code=codes.NOT_ON_RECORD,
+        where=name,
+        what="a rollback changes versions in the text of the present inventory, which was made in Python and has none",
+        fix="set the versions in the program and apply; or load() the inventory from a file",
     )
 
 
-def _machines(name: str, found: Again) -> Iterator[Finding]:
-    told = (
-        (found.joined, "joined since; they stay, as the inventory has them now"),
-        (found.left, "left since; they stay out"),
+def _unknown(record: Record, versions: Mapping[str, str], now: Inventory) -> Finding:
+    return Finding(
+        code=codes.UNKNOWN_VERSION,
+        where=f"run {record.number} {', '.join(versions)}",
+        what="neither the release catalogue nor the inventory as it is now names this version, so it may be planted",
+        evidence="; ".join(f"{path}: {value}" for path, value in versions.items()),
+        consequence="nothing of this run is brought back",
+        fix=f"if the version is right, write it into {now.path or 'the resource'} and apply that",
     )
-    for nodes, what in told:
-        if nodes:
-            yield Finding(
-                code=codes.OTHER_MACHINES,
-                where=name,
-                what=f"{len(nodes)} node{'' if len(nodes) == 1 else 's'} {what}",
-                evidence=", ".join(nodes),
-                severity=Severity.WARNING,
-            )
+
+
+def _kept(name: str, paths: Sequence[str]) -> Finding:
+    more = f" and {len(paths) - _MOST_NAMED} more" if len(paths) > _MOST_NAMED else ""
+    return Finding(
+        code=codes.KEPT_AS_NOW,
+        where=name,
+        what="a rollback brings back versions only; these settings differ from that run and stay as they are now",
+        evidence=f"{', '.join(paths[:_MOST_NAMED])}{more}",
+        fix=f"gpu-provision diff {name.removeprefix('run ')} shows them; to have one back, write it and apply",
+        severity=Severity.WARNING,
+    )

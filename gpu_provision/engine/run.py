@@ -34,6 +34,7 @@ from gpu_provision.model.progress import Event, NodeState, RunResult, State
 from gpu_provision.planning.plan import deletions
 from gpu_provision.planning.states import Key, Situation
 from gpu_provision.planning.upgrades import DRIVER, without_needless_validations
+from gpu_provision.rollout.machine import Phase
 
 Listen = Callable[[Event], None]
 OnStates = Callable[[Mapping[Key, NodeState]], None]
@@ -51,7 +52,7 @@ class Outcome:
         unrecorded: Why it is not; None if it is.
         warnings: What did not keep the run from its end.
         back: Where the cluster is to go back to, since the rollout failed and the policy says so.
-        told: What is to be told of a run before this one, whose rollback this is.
+        told: Findings of a run before this one, whose rollback this is; or why a failed rollout is not rolled back.
     """
 
     result: RunResult
@@ -80,7 +81,7 @@ class Run:
         """Prepare; nothing is written. Both callbacks are called from the executing thread only.
 
         Args:
-            back_to: Number of the run whose inventory this one brings back; 0 if it is no rollback.
+            back_to: Number of the run whose versions this one brings back; 0 if it is no rollback.
             live: What somebody has who follows `scopes` already, and goes on to; without, the run does so by itself.
         """
         self._cluster, self._reading = cluster, reading
@@ -147,7 +148,7 @@ class Run:
         self._make_room_for_the_lock(changes, inventory.cluster.namespace)
         planned_at = self._reading.observed.lock_version
         with WriteLock(self._cluster, inventory, on_wait=self._say, planned_at=planned_at) as lock, self._book:
-            back = way_back(self._reading, self._book.earlier, self._book.record)
+            back, barred = way_back(self._reading, self._book.earlier, self._book.record)
             self._rollout.previous = back.name if back else ""
             self._objects.apply(changes)
             self._objects.prune(changes)
@@ -167,6 +168,7 @@ class Run:
             unrecorded=self._book.problem,
             back=back,
             warnings=self._validations.warnings,
+            told=barred if self._rollout.decision.phase in {Phase.PAUSED, Phase.FAILED} else (),
         )
 
     def _following(self, what: Sequence[Scope]) -> Mirror:

@@ -1,4 +1,4 @@
-"""Where a fleet goes back to if a rollout fails and the policy says so: ``rollout.on_failure: rollback``."""
+"""Which versions a fleet goes back to if a rollout fails and the policy says so: ``rollout.on_failure: rollback``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from gpu_provision.cluster.client import Cluster
 from gpu_provision.engine.history import before, inventory_of, read
 from gpu_provision.engine.reading import Reading
-from gpu_provision.model.findings import InvalidInventory, RunFailed
+from gpu_provision.model.findings import Finding, InvalidInventory, RunFailed
 from gpu_provision.model.history import History, Record
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.upgrade import OnFailure
@@ -18,7 +18,7 @@ from gpu_provision.planning.upgrades import DRIVER
 
 @dataclass(frozen=True, slots=True)
 class WayBack:
-    """An earlier run, and its inventory on the machines of now."""
+    """An earlier run, and the inventory of now with its versions."""
 
     record: Record
     inventory: Inventory
@@ -34,7 +34,7 @@ class InForce:
     """What a stack has gone back to.
 
     Attributes:
-        run: Number of the run that declared it first.
+        run: Number of the run that had its versions first.
     """
 
     run: int
@@ -42,33 +42,34 @@ class InForce:
 
 
 def in_force(cluster: Cluster, inventory: Inventory) -> InForce | None:
-    """Return what the last rollback of a stack brought back; None if that is not on record. Raises Unreachable."""
+    """Return the inventory of now with the versions that the last rollback of a stack brought back; None without one.
+
+    Raises:
+        RunFailed, InvalidInventory: As of `inventory_of`.
+        Unreachable, Refused: The cluster cannot be asked.
+    """
     back = (each for each in reversed(read(cluster, inventory).records) if each.back_to and not each.only)
     record = next(back, None)
-    if record is None:
-        return None
-    try:
-        return InForce(record.back_to, inventory_of(record, inventory)[0])
-    except (RunFailed, InvalidInventory):
-        return None
+    return InForce(record.back_to, inventory_of(record, inventory)[0]) if record else None
 
 
-def way_back(reading: Reading, earlier: History, own: Record) -> WayBack | None:
-    """Return the newest run that succeeded with another inventory, if that means other drivers.
+def way_back(reading: Reading, earlier: History, own: Record) -> tuple[WayBack | None, tuple[Finding, ...]]:
+    """Return the newest run that succeeded with another inventory, if its versions mean other drivers.
 
-    None if the policy does not ask for it, if there is none that can be brought back, or if this is a rollback: one
-    that fails is not rolled back in its turn.
+    None if the policy does not ask for it, or if this is a rollback: one that fails is not rolled back in its turn.
+    None as well if the run's versions cannot be used, or bring back the same drivers; then the findings say why. No
+    older run is used in its place, as that would undo more than what failed.
     """
     inventory = reading.context.inventory
     if inventory.rollout.on_failure is not OnFailure.ROLLBACK or own.back_to:
-        return None
+        return None, ()
     record = before(earlier, own, inventory)
     if record is None:
-        return None
+        return None, ()
     try:
-        then, _ = inventory_of(record, inventory)
-    except (RunFailed, InvalidInventory):
-        return None
+        then, kept = inventory_of(record, inventory)
+    except (RunFailed, InvalidInventory) as error:
+        return None, error.findings
     _, desired = prepare(then, reading.context.facts)
     old, new = ({DRIVER: each.get(DRIVER, ())} for each in (desired, reading.desired))
-    return WayBack(record, then) if between(old, new) else None
+    return (WayBack(record, then), ()) if between(old, new) else (None, kept)

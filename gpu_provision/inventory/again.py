@@ -1,23 +1,30 @@
-"""An inventory of an earlier time, on the machines of today.
+"""The versions of an earlier inventory on the inventory of now, and an earlier inventory to compare with.
 
-What nodes run comes from then; which nodes there are, how they are reached, and which cluster it is, from now. As
-with ``kubectl rollout undo``, which brings back a pod template and leaves the number of replicas.
+Everyone who may patch the ConfigMap of the history can write a record, and what an inventory says runs as root on
+hosts. So a record gives versions of software and nothing else, and only versions that the release catalogue or the
+inventory of now names.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+import json
+from collections.abc import Collection, Iterator, Mapping
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
+from pathlib import Path as FilePath
+from types import MappingProxyType
 from typing import Any
 
 import yaml
 
+from gpu_provision import releases
+from gpu_provision.inventory.document import Path, dotted
 from gpu_provision.inventory.examine import examined
-from gpu_provision.inventory.hiding import restored
+from gpu_provision.inventory.hiding import replaced, restored
 from gpu_provision.inventory.parse import parse
-from gpu_provision.inventory.scope import with_hosts_of
+from gpu_provision.inventory.scope import ANY, part_of_cluster
+from gpu_provision.inventory.shape import resolved, schema
 from gpu_provision.inventory.source import Source, Unreadable
 from gpu_provision.inventory.values import without_foreign
 from gpu_provision.model.findings import Finding
@@ -25,9 +32,29 @@ from gpu_provision.model.inventory import Inventory
 
 Data = dict[str, Any]
 
-_ACCESS = ("address", "ssh", "connect")  # of a node
-_PREPARED = ("host_prerequisites",)  # of a node
-_OF_NOW = ("cluster", "ssh", "connect", "helper_pod", "history")  # of the inventory
+RELEASE: Path = ("release",)
+_MANAGER = "driver_manager"
+
+VERSIONS: Mapping[Path, str] = MappingProxyType(
+    {
+        RELEASE: "release",
+        ("nfd", "version"): "nfd",
+        ("driver", "version"): "driver",
+        ("driver", "manager", "version"): _MANAGER,
+        ("toolkit", "version"): "toolkit",
+        ("validator", "version"): "validator",
+        ("device_plugin", "version"): "device_plugin",
+        ("gfd", "version"): "gfd",
+        ("dcgm", "version"): "dcgm",
+        ("dcgm_exporter", "version"): "dcgm_exporter",
+        ("pools", ANY, "driver", "version"): "driver",
+        ("pools", ANY, "driver", "manager", "version"): _MANAGER,
+    }
+)
+"""Settings that a record may give -> the software that each one is a version of. All others are as now."""
+
+_DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # C is ten times faster; not every wheel has it
+_LONGEST = 100  # characters of a value on record, in a finding
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,104 +63,148 @@ class Again:
 
     Attributes:
         inventory: None if it cannot be used.
-        missing: Paths of secrets that are neither on record nor in the inventory of now.
-        joined: Names of nodes that were not there then; they are as the inventory of now has them.
-        left: Names of nodes that are no longer there.
+        unknown: Versions on record that neither the release catalogue nor the inventory of now names, by path, in
+            printable characters.
+        kept: Paths of settings that differ between the record and now, and stay as now; the schema names them.
         findings: What the loader says.
     """
 
     inventory: Inventory | None
-    missing: tuple[str, ...] = ()
-    joined: tuple[str, ...] = ()
-    left: tuple[str, ...] = ()
+    unknown: Mapping[str, str] = field(default_factory=dict)
+    kept: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
 
 
-def again(text: str, now: Inventory, *, name: str, of_cluster: bool = False) -> Again:
-    """Return an inventory of an earlier time on the machines of now.
+def again(text: str, now: Inventory, *, name: str, release: str = "", of_cluster: bool = False) -> Again:
+    """Return the inventory of now with the versions of an earlier one.
+
+    A pool that the earlier one does not have keeps its versions; a pool that only the earlier one has stays away.
 
     Args:
         text: As on record.
-        name: What findings call it, such as ``run 3``.
-        of_cluster: Whether the text says nothing of hosts: those are as now.
+        now: Read from a text.
+        name: What findings call the record, such as ``run 3``.
+        release: What the earlier one meant if it names no release; empty for the default of this version of the tool.
+        of_cluster: Whether the text says nothing of hosts, which are no difference then.
 
     Raises:
         Unreadable: The text is no inventory.
     """
-    then = _data(name, text)
-    with_secrets, missing = restored(text, now.text)
-    if missing:
-        return Again(inventory=None, missing=missing)
-    current = _data(now.path, now.text) if now.text else then
-    then = _data(name, with_secrets)
-    wanted = _on_machines_of(with_hosts_of(then, current) if of_cluster else then, current, of_cluster=of_cluster)
-    told = with_secrets if wanted == then else yaml.safe_dump(wanted, sort_keys=False, allow_unicode=True)
-    source = Source(
-        name=name, path=_path(now), text=told, digest=hashlib.sha256(told.encode()).hexdigest(), is_local=bool(now.path)
-    )
+    then, current = _data(name, text), _data(now.path, now.text)
+    versions = _versions(then, current, release or releases.DEFAULT)
+    unknown = {
+        dotted(path): ascii(value)[:_LONGEST]
+        for path, value in versions.items()
+        if value is not None and not (isinstance(value, str) and value in _known(path, current))
+    }
+    if unknown:
+        return Again(inventory=None, unknown=unknown)
+    told = _with_versions(now, current, versions)
+    digest = hashlib.sha256(told.encode()).hexdigest()
+    source = Source(name=name, path=_path(now), text=told, digest=digest, is_local=bool(now.path))
     inventory, findings = examined(source)
     return Again(
-        inventory=_aimed(inventory, now) if inventory else None,
-        joined=_names(current, without=then),
-        left=_names(then, without=current),
+        inventory=replace(inventory, cluster=now.cluster, path=now.path) if inventory else None,
+        kept=tuple(_kept(_data(name, restored(text, now.text)), current, of_cluster=of_cluster)),
         findings=findings.all,
     )
 
 
 def as_then(text: str, now: Inventory, *, name: str) -> Inventory | None:
-    """Return an inventory of an earlier time as it was, to compare; None if it cannot be used today.
+    """Return the cluster's part of an earlier inventory, to compare; None if it cannot be used today.
 
-    A record may have no file of this machine read that the inventory of now does not read itself.
+    A record may have no file of this machine read that the present inventory does not read itself: so the hosts' part
+    is left out, which names files.
     """
     try:
-        _data(name, text)
-        told = restored(text, now.text)[0]
-        data = _data(name, told)
-        safe = without_foreign(data, _data(now.path, now.text) if now.text else {})
-        told = told if safe is data else yaml.safe_dump(safe, sort_keys=False, allow_unicode=True)
+        _data(name, text)  # refuses nested aliases, which the next line would write out
+        data = without_foreign(_data(name, restored(text, now.text)), _data(now.path, now.text) if now.text else {})
+        told = _dumped({"name": data.get("name", ""), "cluster": {}, **part_of_cluster(data)[0]})
         return examined(Source(name=name, path=_path(now), text=told, digest="", is_local=bool(now.path)))[0]
     except Unreadable:
         return None
 
 
-def _path(now: Inventory) -> Path:
-    return Path(now.path) if now.path else Path.cwd() / now.name
+def _path(now: Inventory) -> FilePath:
+    return FilePath(now.path) if now.path else FilePath.cwd() / now.name
 
 
 def _data(name: str, text: str) -> Data:
-    source = Source(name=name, path=Path(name), text=text, digest="")
+    source = Source(name=name, path=FilePath(name), text=text, digest="")
     return parse(source)[0].data
 
 
-def _aimed(inventory: Inventory, now: Inventory) -> Inventory:
-    """The cluster is the one that we have just asked, whatever options named it."""
-    return replace(inventory, cluster=now.cluster, path=now.path)
+def _dumped(data: Data) -> str:
+    return str(yaml.dump(data, Dumper=_DUMPER, sort_keys=False, allow_unicode=True))
 
 
-def _names(data: Data, *, without: Data) -> tuple[str, ...]:
-    others = _nodes(without)
-    return tuple(node for node in _nodes(data) if node not in others)
+def _versions(then: Data, now: Data, release: str) -> dict[Path, Any]:
+    """Return the versions that differ from those of now, by their paths; None for one that is not on record."""
+    pools = _mapping(then, "pools").keys() & _mapping(now, "pools").keys()
+    found = {path: _at(then, path) for path in _places(pools)}
+    current = {path: _at(now, path) for path in found}
+    for versions, default in ((found, release), (current, releases.DEFAULT)):
+        versions[RELEASE] = default if versions[RELEASE] is None else versions[RELEASE]
+    return {path: value for path, value in found.items() if value != current[path]}
 
 
-def _nodes(data: Data) -> dict[str, Data]:
-    """Return the nodes by name; what is none is told when the inventory is read as a whole."""
-    found = [node for node in data.get("nodes") or () if isinstance(node, dict)]
-    return {node["name"]: node for node in found if node.get("name")}
+def _places(pools: Collection[str]) -> Iterator[Path]:
+    """Yield the paths of all versions in an inventory that has pools of these names."""
+    for path in VERSIONS:
+        yield from ((path[0], name, *path[2:]) for name in pools) if ANY in path else (path,)
 
 
-def _on_machines_of(then: Data, now: Data, *, of_cluster: bool) -> Data:
-    """Return what was declared then, with the machines of now; the same as then if they are the same."""
-    known = _nodes(then)
-    ours = (*_ACCESS, *_PREPARED) if of_cluster else _ACCESS
-    nodes = [_reached(known.get(name, node), node, ours) for name, node in _nodes(now).items()]
-    used = {node.get("pool") for node in nodes}
-    pools = _mapping(now, "pools") | _mapping(then, "pools")
-    kept = {key: pool for key, pool in pools.items() if key in used or _selects(pool)}
-    wanted = {**then, **_section("pools", kept), **_section("nodes", nodes)}
-    for key in _OF_NOW:
-        wanted.pop(key, None)
-        wanted |= {key: now[key]} if key in now else {}
-    return wanted
+def _known(path: Path, now: Data) -> frozenset[Any]:
+    """Return the versions that may stand at a path: those of the catalogue, and those that the inventory names."""
+    software = VERSIONS[_pattern(path)]
+    here = (each for each in _places(_mapping(now, "pools")) if VERSIONS[_pattern(each)] == software)
+    return frozenset({*_catalogue(software), *(_at(now, each) for each in here)})
+
+
+def _pattern(path: Path) -> Path:
+    return (path[0], ANY, *path[2:]) if path[0] == "pools" else path
+
+
+def _catalogue(software: str) -> Collection[str]:
+    match software:
+        case "release":
+            return [spelled for name in releases.names() for spelled in (name, f"v{name}")]
+        case "driver":
+            return releases.driver_versions()
+        case _:
+            return releases.versions(software)
+
+
+def _with_versions(now: Inventory, current: Data, versions: Mapping[Path, Any]) -> str:
+    """Return the inventory's text with other versions, changed in place where the text has one at each path."""
+    if not versions:
+        return now.text
+    wanted = deepcopy(current)
+    for path, value in versions.items():
+        _set(wanted, path, value)
+    told = replaced(now.text, {path: value for path, value in versions.items() if value is not None})
+    return told if _data(now.path, told) == wanted else _dumped(wanted)  # else: one comes or goes, or is an alias
+
+
+def _at(data: Any, path: Path) -> Any:
+    for step in path:
+        data = data.get(step) if isinstance(data, Mapping) else None
+    return data
+
+
+def _set(data: dict[Any, Any], path: Path, value: Any) -> None:
+    """Set a value; None takes it away, with mappings that it leaves empty: an empty driver is no driver of its own."""
+    first, *rest = path
+    if rest:
+        below = data.setdefault(first, {}) if value is not None else data.get(first)
+        if isinstance(below, dict):
+            _set(below, tuple(rest), value)
+        if below == {}:
+            del data[first]
+    elif value is not None:
+        data[first] = value
+    else:
+        data.pop(first, None)
 
 
 def _mapping(data: Data, key: str) -> Data:
@@ -141,15 +212,26 @@ def _mapping(data: Data, key: str) -> Data:
     return found if isinstance(found, dict) else {}
 
 
-def _section(key: str, value: Any) -> Data:
-    return {key: value} if value else {}
+def _kept(then: Data, now: Data, *, of_cluster: bool) -> Iterator[str]:
+    """Yield the paths of settings that are no versions, and that differ."""
+    one, other = (part_of_cluster(each)[0] if of_cluster else deepcopy(each) for each in (then, now))
+    for each in (one, other):
+        for path in tuple(_places(_mapping(each, "pools"))):
+            _set(each, path, None)
+    yield from _differing(one, other, schema())
 
 
-def _selects(pool: Data) -> bool:
-    return bool(_mapping({"pool": pool}, "pool").get("node_selector"))
+def _differing(one: Data, other: Data, part: Data, path: Path = ()) -> Iterator[str]:
+    """Yield the paths of settings that differ. Only the schema's keys are looked at, so no name is of a record."""
+    for key, setting in part["properties"].items():
+        here, found = (*path, key), resolved(setting)
+        before, after = (each.get(key, found.get("default", {})) for each in (one, other))
+        if "properties" in found and isinstance(before, dict) and isinstance(after, dict):
+            yield from _differing(before, after, found, here)
+        elif _told(before) != _told(after):
+            yield dotted(here)
 
 
-def _reached(then: Data, now: Data, keys: Sequence[str]) -> Data:
-    """Return a node as it was, with keys as they are now."""
-    settings = {key: value for key, value in then.items() if key not in keys}
-    return settings | {key: now[key] for key in keys if key in now}
+def _told(value: Any) -> str:
+    """Return a value as text, in which True, 1 and 1.0 differ."""
+    return json.dumps(value, sort_keys=True)

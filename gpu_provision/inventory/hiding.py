@@ -8,12 +8,12 @@ from __future__ import annotations
 import json
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import yaml
 
-from gpu_provision.inventory.document import Path, dotted
+from gpu_provision.inventory.document import Path
 from gpu_provision.inventory.secrets import HIDDEN, is_marked, looks_secret, may_hold_secret, shown
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -46,8 +46,8 @@ def _hidden_last(told: tuple[_Scalar, str]) -> bool:
     return told[1] == HIDDEN
 
 
-def restored(text: str, source: str) -> tuple[str, tuple[str, ...]]:
-    """Return the text with its secrets, from another inventory that has them, and the paths that have none there.
+def restored(text: str, source: str) -> str:
+    """Return the text with those of its secrets that another inventory has.
 
     A value of the other inventory is taken if it would look the same hidden: a proxy's password is that of the same
     address.
@@ -55,16 +55,15 @@ def restored(text: str, source: str) -> tuple[str, tuple[str, ...]]:
     others = list(_scalars(source)) if source else []
     secrets = _secrets(others)
     known = {(each.path, _shown(each, secrets)): each.value for each in others}
-    changes, missing = {}, []
-    for each in _scalars(text):
-        if HIDDEN not in each.value:
-            continue
-        found = known.get((each.path, each.value))
-        if found is None:
-            missing.append(dotted(each.path))
-        else:
-            changes[each.start, each.end] = _quoted(found)
-    return _changed(text, ((*span, value) for span, value in changes.items())), tuple(missing)
+    hidden_ones = (each for each in _scalars(text) if HIDDEN in each.value)
+    spans = {(each.start, each.end): known.get((each.path, each.value)) for each in hidden_ones}
+    return _changed(text, ((*span, _quoted(value)) for span, value in spans.items() if value is not None))
+
+
+def replaced(text: str, values: Mapping[Path, str]) -> str:
+    """Return the text with other values where it has one at their paths; all else in it is as it was."""
+    spans = {(each.start, each.end): values[each.path] for each in _scalars(text) if each.path in values}
+    return _changed(text, ((*span, _quoted(value)) for span, value in spans.items()))
 
 
 def _secrets(scalars: Iterable[_Scalar]) -> frozenset[str]:

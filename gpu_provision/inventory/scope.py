@@ -51,26 +51,6 @@ def part_of_cluster(data: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str,
     return kept, tuple(left)
 
 
-def with_hosts_of(part: Mapping[str, Any], whole: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the part of an inventory that is about the cluster, with all else as a whole one has it.
-
-    Entries of lists are left alone: nodes are known by name.
-    """
-    found = _with_hosts_of(part, whole, ())
-    return found | {"proxy": whole["proxy"]} if "proxy" in part_of_cluster(whole)[1] else found
-
-
-def _with_hosts_of(part: Mapping[str, Any], whole: Mapping[str, Any], pattern: Path) -> dict[str, Any]:
-    result = dict(part)
-    for key, value in whole.items():
-        here = (*pattern, ANY if pattern == ("pools",) else key)
-        if not is_of_cluster(here):
-            result[key] = value
-        elif isinstance(value, Mapping) and isinstance(part.get(key), Mapping):
-            result[key] = _with_hosts_of(part[key], value, here)
-    return result
-
-
 def _has_secret(kept: Any, proxy: Any) -> bool:
     if not isinstance(kept, dict):
         return False

@@ -1,4 +1,4 @@
-"""The runs of a stack that are on record, and going back to one."""
+"""The runs of a stack that are on record, and going back to the versions of one."""
 
 from __future__ import annotations
 
@@ -24,16 +24,17 @@ def history(inventory: Inventory) -> History:
 
 
 def going_back(inventory: Inventory, number: int | None = None) -> tuple[Inventory, Record, tuple[Finding, ...]]:
-    """Return the inventory of an earlier run on the machines of this one, that run, and what a reader should know.
+    """Return the inventory with the versions of an earlier run, that run, and what a reader should know.
 
     Args:
-        inventory: As it is now: names the cluster and the machines, and has the secrets, which no record has.
+        inventory: As it is now, read from a file: all but versions is as it says.
         number: Of the run; None for the newest that succeeded with another inventory than the last run's.
 
     Raises:
         UsageError: There is no such run.
-        RunFailed: Its inventory is not on record, or lacks secrets.
-        InvalidInventory: It is not valid for this version of the tool.
+        RunFailed: Its inventory is not on record, or names a version that neither the release catalogue nor the
+            inventory has; or the inventory was made in Python.
+        InvalidInventory: The record cannot be read, or its versions do not fit the inventory.
         Unreachable, Refused: The cluster cannot be asked.
     """
     from gpu_provision.engine import history as records
@@ -52,6 +53,6 @@ def rollback(
     hosts: HostsResult | None = None,
     take_over: bool = False,
 ) -> RunResult:
-    """Make the cluster as an earlier run declared it, and prove it. Arguments and errors: `going_back`, `apply`."""
+    """Apply the inventory with the versions of an earlier run, and prove it. Errors: those of `going_back`, `apply`."""
     then, record, _ = going_back(inventory, number)
     return apply(then, listen=listen, hosts=hosts, back_to=record.number, take_over=take_over)

@@ -13,7 +13,7 @@ from gpu_provision.cluster.watching import Mirror
 from gpu_provision.engine.resident import Resident, Standpoint, followed
 from gpu_provision.engine.session import Session
 from gpu_provision.engine.way_back import in_force
-from gpu_provision.model.findings import ProvisionError
+from gpu_provision.model.findings import InvalidInventory, ProvisionError, RunFailed
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.progress import Event, State
 from gpu_provision.operator.agenda import Agenda
@@ -99,12 +99,16 @@ class Upkeep:
             self._hold_to(self._in_force())
 
     def _in_force(self) -> Inventory | None:
-        """Return what a stack that was rolled back is to be held to; None if that is not on record."""
-        found = in_force(Session(self.inventory).cluster, self.inventory)
+        """Return what a stack that was rolled back is held to; None, and nothing is done, without a usable record."""
+        try:
+            found = in_force(Session(self.inventory).cluster, self.inventory)
+        except (RunFailed, InvalidInventory) as error:
+            self.take(Note(reason="Halted", message=str(error.findings[0]), stack=self.wish.name, is_warning=True))
+            return None
         if found is None:
             return None
         self._back_to = found.run
-        self.take(Note(reason="Holding", message=f"to what run {found.run} declared", stack=self.wish.name))
+        self.take(Note(reason="Holding", message=f"to the versions of run {found.run}", stack=self.wish.name))
         return found.inventory
 
     def _hold_to(self, inventory: Inventory | None) -> None:
@@ -230,8 +234,8 @@ class Upkeep:
             self._session.cancel()
 
     def _note_end(self, halt: Halt | None) -> None:
-        declared = f"run {self._back_to} declared" if self.rolled_back else "declared"
-        message = halt.message if halt else f"the stack is as {declared}"
+        declared = f", with the versions of run {self._back_to}" if self.rolled_back else ""
+        message = halt.message if halt else f"the stack is as declared{declared}"
         reason = halt.reason if halt else "RunSucceeded"
         self.take(Note(reason=reason, message=message, stack=self.wish.name, is_warning=halt is not None))
 

@@ -285,7 +285,8 @@ def test_a_diff_is_between_runs_or_up_to_the_file(run: Run, fakes: Fakes) -> Non
     """The exit code tells of a difference only if it is asked to."""
     text = SANDBOX.read_text(encoding="utf-8")
     old = Record(id="a", number=1, text=text.replace("v0.20.0", "v0.19.3"))
-    fakes.history = History((old, Record(id="b", number=2, text=text), Record(id="c", number=3, text="name: x\n")))
+    invalid = Record(id="c", number=3, text="weather: fine\n")
+    fakes.history = History((old, Record(id="b", number=2, text=text), invalid))
     found = run("diff", "1", "-i", SANDBOX)
     assert "+  version: v0.20.0" in found.out
     assert "k8s-device-plugin:v0.19.3 -> " in found.out
@@ -302,7 +303,7 @@ def test_a_rollback_applies_what_was_and_says_that_the_file_says_otherwise(run: 
     fakes.history = History((good, Record(id="b", number=2, text="name: x\n")))
     shown = run("rollback", "-i", SANDBOX, "--dry-run")
     assert (shown.code, fakes.applied) == (ExitCode.OK, 0)
-    assert "Back to run 1" in shown.err
+    assert "Back to the versions of run 1" in shown.err
     done = run("rollback", "1", "-i", SANDBOX)
     assert (done.code, fakes.applied) == (ExitCode.OK, 1)
     assert fakes.arguments["back_to"] == 1

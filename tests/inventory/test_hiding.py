@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 import yaml
 
-from gpu_provision.inventory.hiding import hidden, restored
+from gpu_provision.inventory.hiding import hidden, replaced, restored
 from gpu_provision.inventory.secrets import HIDDEN, without_users
 from tests.documents import CHECKOUT
 
@@ -71,27 +73,33 @@ def test_all_else_is_as_it_was() -> None:
 
 
 def test_secrets_come_back_from_a_file_that_has_them() -> None:
-    back, missing = restored(hidden(TEXT), TEXT)
-    assert missing == ()
+    back = restored(hidden(TEXT), TEXT)
     assert yaml.safe_load(back) == yaml.safe_load(TEXT)
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "missing"),
+    ("old", "new", "hidden_ones"),
     [
-        ("GIT_PAT: ", "GIT_OLD: ", ("driver.env.GIT_PAT",)),
-        ("me:pw3@h:1", "me:pw3@elsewhere:1", ("proxy.http_proxy",)),
-        ("me:pw3@h:1", "me:new@h:1", ()),
-        ("  b: ", "  c: ", ("pools.b.driver.env.SHORT",)),
+        ("GIT_PAT: ", "GIT_OLD: ", 1),
+        ("me:pw3@h:1", "me:pw3@elsewhere:1", 1),
+        ("me:pw3@h:1", "me:new@h:1", 0),
+        ("  b: ", "  c: ", 1),
     ],
 )
-def test_a_secret_is_that_of_the_same_place_and_address(old: str, new: str, missing: tuple[str, ...]) -> None:
+def test_a_secret_is_that_of_the_same_place_and_address(old: str, new: str, hidden_ones: int) -> None:
     """A password that was changed since is the one to use."""
-    assert restored(hidden(TEXT), TEXT.replace(old, new))[1] == missing
+    back = yaml.safe_load(restored(hidden(TEXT), TEXT.replace(old, new)))
+    assert json.dumps(back).count("(not shown)") == hidden_ones
 
 
-def test_without_a_file_every_hidden_value_is_missing() -> None:
-    assert len(restored(hidden(TEXT), "")[1]) == len(restored(hidden(TEXT), "name: x")[1]) > 5
+def test_without_a_file_every_value_stays_hidden() -> None:
+    assert restored(hidden(TEXT), "") == restored(hidden(TEXT), "name: x") == hidden(TEXT)
+
+
+def test_a_value_is_replaced_where_it_stands() -> None:
+    """By its path; comments and anchors stay."""
+    found = replaced(TEXT, {("driver", "env", "NGC_API_KEY"): 'a "b"', ("name",): "y", ("none",): "z"})
+    assert found == TEXT.replace("name: x ", 'name: "y" ').replace("&key nvapi-12345 ", '&key "a \\"b\\"" ', 1)
 
 
 def test_messages_of_others_lose_users_and_passwords() -> None:

@@ -8,6 +8,7 @@ from typing import Any, cast
 import pytest
 
 from gpu_provision.engine.resident import Standpoint
+from gpu_provision.model.findings import Finding, RunFailed
 from gpu_provision.operator import upkeep
 from gpu_provision.operator.conditions import Standing
 from gpu_provision.operator.notes import Note
@@ -87,3 +88,17 @@ def test_a_run_begins_as_soon_as_what_is_to_be_done_has_lasted(kept: Kept) -> No
     kept.turn(2)
     assert kept.runs == 1
     assert kept.notes == []
+
+
+def test_a_record_that_gives_an_unknown_version_holds_a_stack_to_nothing(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An event says why, as nothing is done."""
+
+    def unknown(*_: object) -> None:
+        raise RunFailed(Finding(code="GP338", what="not known"))
+
+    monkeypatch.setattr(upkeep, "in_force", unknown)
+    monkeypatch.setattr(upkeep, "Session", lambda _: SimpleNamespace(cluster=None))
+    assert kept.upkeep._in_force() is None
+    assert [(note.is_warning, note.message) for note in kept.notes] == [(True, "GP338: not known")]

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gpu_provision.planning.history import decoded, encoded
+from tests.inventory.planted import VALID
 from tests.scenarios.world import World
 
 OPERANDS = "gpu-operator-resources"
@@ -179,16 +182,37 @@ def test_a_damaged_record_is_told_and_keeps_nobody_from_anything(stack: World) -
     assert command(stack, "history")["warnings"] == [], "it went with the oldest"
 
 
-def test_a_secret_that_nobody_has_any_more_is_asked_for(stack: World) -> None:
-    before = stack.inventory.read_text()
-    stack.settings(driver={"env": {"NGC_API_KEY": "nvapi-new-new"}})
-    number = str(runs(stack)[-1][0])
-    refused = stack.cli("rollback", number, "--yes", "--cluster-only", "-i", str(stack.inventory))
-    assert refused.code == 1, refused.text
-    assert "GP333" in refused.err
-    assert "driver.env.HTTPS_PROXY" in refused.err
-    assert "driver.env.NGC_API_KEY" not in refused.err, "a key that was renewed is the one to use"
-    stack.inventory.write_text(before)
+def plant(world: World, number: int, text: str) -> dict[str, str]:
+    """Edit the inventory of a run on record; return what undoes that."""
+    kept = world.json(*_record(world))["data"]
+    for key, line in kept.items():
+        record = decoded(key, line)
+        if record and record.number in {0, number}:
+            world.api.patch(*_record(world), patch={"data": {key: encoded(replace(record, text=text))}})
+            return {key: line}
+    raise KeyError(number)
+
+
+def _record(world: World) -> tuple[str, ...]:
+    return "configmap", f"{world.name}-history", "-n", OPERANDS
+
+
+def test_a_planted_record_gives_nothing_but_versions(stack: World) -> None:
+    """What differs is named without its values; a version that nothing of now names is refused, and nothing written."""
+    number = runs(stack)[-1][0]
+    words = ("rollback", str(number), "--dry-run", "--cluster-only", "-i", str(stack.inventory))
+    before = len(stack.writes())
+    kept = plant(stack, number, f'name: {stack.name}\ngfd: {{version: "v0.19.2"}}\n{VALID}')
+    shown = stack.cli(*words)
+    assert "gpu-feature-discovery" in shown.out, shown.text
+    assert "v0.19.2" in shown.out
+    assert "GP335" in shown.err
+    assert "evil" not in shown.text
+    plant(stack, number, f'name: {stack.name}\ngfd: {{version: "v0.19.9"}}\n{VALID}')
+    refused = stack.cli(*words)
+    assert (refused.code, "GP338 run" in refused.err, "v0.19.9" in refused.err) == (1, True, True), refused.text
+    stack.api.patch(*_record(stack), patch={"data": kept})
+    assert not [one for one in stack.writes()[before:] if not one.path.endswith("-history")]
 
 
 def test_a_number_that_is_not_there_is_wrong_usage(stack: World) -> None:
@@ -204,12 +228,16 @@ def test_what_was_written_here_names_no_file_of_another(stack: World) -> None:
 
 @pytest.mark.real  # for the time it takes
 def test_a_rollout_that_fails_goes_back_by_itself_if_the_policy_says_so(stack: World) -> None:
-    """The run that failed, and the one that went back, are both on record; no driver is left that was not there."""
+    """The run that failed, and the one that went back, are both on record; no driver is left that was not there.
+
+    The record that it goes back to was planted: it gives versions alone.
+    """
     policy = {"auto_upgrade": True, "max_unavailable": "100%"}
     stack.settings(rollout={"on_failure": "rollback"}, driver={"upgrade_policy": policy})
     stack.apply("--cluster-only", check=True)
     images = driver_images(stack)
     number = runs(stack)[-1][0]
+    plant(stack, number, f"name: {stack.name}\n{VALID}")
     stack.fault({"fault": "image-pull-fails", "node": "t4-1", "image": "driver:580.126.20", "message": "no such tag"})
     stack.settings(driver={"version": "580.126.20", "timeout": 10})
     failed = stack.apply("--cluster-only")
@@ -223,6 +251,20 @@ def test_a_rollout_that_fails_goes_back_by_itself_if_the_policy_says_so(stack: W
     assert not [node for node in stack.json("nodes")["items"] if node["spec"].get("unschedulable")]
 
 
+@pytest.mark.real  # for the time it takes
+def test_a_rollout_that_fails_pauses_if_a_version_on_record_is_unknown(stack: World) -> None:
+    number = runs(stack)[-1][0]
+    plant(stack, number, f'name: {stack.name}\ndriver: {{version: "570.99.01"}}\npools: {{}}\n')
+    stack.fault({"fault": "image-pull-fails", "node": "t4-1", "image": "driver:580.126.20", "message": "no such tag"})
+    failed = stack.apply("--cluster-only")
+    stack.fault()
+    assert failed.code == 1, failed.text
+    assert "GP337" not in failed.err
+    assert "GP338" in failed.err
+    assert runs(stack)[-1] == (number + 1, "failed", 0)
+    assert not [image for image in driver_images(stack) if "570.99.01" in image]
+
+
 def driver_images(world: World) -> set[str]:
     """Return the images of the driver pods."""
     pods = world.json("pods", "-n", OPERANDS, "-l", "app=nvidia-driver-daemonset")["items"]
@@ -230,8 +272,8 @@ def driver_images(world: World) -> set[str]:
 
 
 @pytest.mark.real  # for the time it takes
-def test_a_rollback_covers_hosts_as_well(sandbox: World) -> None:
-    """A run that changed nothing but hosts is on record, and so is the way back from it."""
+def test_a_rollback_leaves_hosts_as_they_are_declared_now(sandbox: World) -> None:
+    """A run that changed nothing but hosts is on record, and is no way back."""
     sandbox.apply(check=True)
     assert runs(sandbox) == [(1, "succeeded", 0)]
     sandbox.settings(host_prerequisites={"sysctls": {"vm.max_map_count": 262144}})
@@ -240,13 +282,12 @@ def test_a_rollback_covers_hosts_as_well(sandbox: World) -> None:
     assert (last["number"], last["changed"], last["reason"]) == (2, 0, "changed 3 hosts, and nothing else")
     sandbox.apply(check=True)
     assert len(runs(sandbox)) == 2, "a run without changes leaves no record"
-    back = sandbox.cli("rollback", "--json", "-i", str(sandbox.inventory))
+    assert sandbox.cli("rollback", "--json", "-i", str(sandbox.inventory)).code == 64
+    back = sandbox.cli("rollback", "1", "--yes", "-i", str(sandbox.inventory))
     assert back.code == 0, back.text
-    document = json.loads(back.out)
-    assert document["run"] == 3
-    told = [change for host in document["hosts"] for change in host["changes"]]
-    assert told == ["kernel parameters no longer kept for the boot"] * 3
-    assert runs(sandbox)[-1] == (3, "succeeded", 1)
-    sandbox.pyinfra("-y", check=True)  # the file still says what it said
+    assert "host_prerequisites.sysctls" in back.err
+    assert len(runs(sandbox)) == 2, "hosts stay as they are"
+    sandbox.settings(host_prerequisites={"sysctls": {}})
+    sandbox.pyinfra("-y", check=True)
     last = command(sandbox, "history")["runs"][-1]
-    assert (last["number"], last["changed"], last["reason"]) == (4, 0, "changed 3 hosts, and nothing else")
+    assert (last["number"], last["changed"], last["reason"]) == (3, 0, "changed 3 hosts, and nothing else")

@@ -149,10 +149,11 @@ def texts(part: Object, value: Any, path: tuple[str | int, ...] = ()) -> Iterato
     """Yield where a spec has a text that has to be one line of a form."""
     if isinstance(value, dict):
         for key, inner in value.items():
-            yield from texts(part.get("properties", {}).get(key) or part["additionalProperties"], inner, (*path, key))
+            known = part.get("properties", {}).get(key) or part.get("additionalProperties") or {}
+            yield from texts(known, inner, (*path, key))
     elif isinstance(value, list):
         for position, inner in enumerate(value):
-            yield from texts(part["items"], inner, (*path, position))
+            yield from texts(part.get("items", {}), inner, (*path, position))
     elif isinstance(value, str) and not re.fullmatch(part.get("pattern", ".*"), f"{value}\n", re.DOTALL):
         yield path
 
