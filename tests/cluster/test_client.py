@@ -142,6 +142,9 @@ def test_the_last_lines_of_a_log_are_read(cluster: Cluster, server: Running) -> 
     assert cluster.log(ref_of(pod), "main", lines=2) == ("two", "Test PASSED")
     with pytest.raises(NotFound):
         cluster.log(ref_of(pod)._replace(name="none"), "main")
+    server.run(_append(server, pod["metadata"]["uid"], "x" * (3 << 20)))
+    [line] = cluster.log(ref_of(pod), "main", lines=1)
+    assert len(line) == client._LOG_BYTES
 
 
 async def _append(server: Running, uid: str, text: str) -> None:

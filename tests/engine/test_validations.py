@@ -2,31 +2,60 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from gpu_provision.cluster.errors import LogUnavailable
 from gpu_provision.engine.actions import HarvestPod
 from gpu_provision.engine.validations import Validations
 from gpu_provision.model.cluster import ObjectRef
+from gpu_provision.model.findings import Finding, Severity
 
 _KEY = ("driver_validation", "t4-1")
 _CAUSE = "cuda-validation: exit 128 (unresolvable CDI devices)"
 
 
-def harvested(printed: tuple[str, ...], *, passed: bool) -> Validations:
-    """Return validations after a pod that printed these lines."""
+def unmade(log: Callable[..., tuple[str, ...]]) -> Validations:
+    """Return validations before the first pod has ended."""
     reading: Any = SimpleNamespace(
         context=SimpleNamespace(inventory=None, targets=(), others=()),
         observed=SimpleNamespace(passed={}),
         revalidate=False,
     )
-    cluster: Any = SimpleNamespace(log=lambda _ref, _container: printed)
-    made = Validations(cluster, reading)
-    pod = ObjectRef("v1", "Pod", "operands", "pod")
-    made.harvest(HarvestPod(_KEY, pod, "uid", "digest", "main", passed, "" if passed else _CAUSE))
+    cluster: Any = SimpleNamespace(log=log)
+    return Validations(cluster, reading)
+
+
+def ended(name: str, *, passed: bool) -> HarvestPod:
+    pod = ObjectRef("v1", "Pod", "operands", name)
+    return HarvestPod(_KEY, pod, name, "digest", "main", passed, "" if passed else _CAUSE)
+
+
+def harvested(printed: tuple[str, ...], *, passed: bool) -> Validations:
+    """Return validations after a pod that printed these lines."""
+    made = unmade(lambda _ref, _container: printed)
+    made.harvest(ended("pod", passed=passed))
     return made
+
+
+def test_logs_that_cannot_be_read_are_one_warning() -> None:
+    """The exit status of a pod says whether it passed."""
+    evidence = "no preferred addresses found"
+
+    def log(_ref: ObjectRef, _container: str) -> tuple[str, ...]:
+        raise LogUnavailable(Finding(code="GP305", what="the node does not hand out its logs", evidence=evidence))
+
+    made = unmade(log)
+    assert made.warnings == ()
+    for name in ("one", "two"):
+        made.harvest(ended(name, passed=True))
+    assert made.passed == {_KEY: "digest"}
+    [warning] = made.warnings
+    assert (warning.code, warning.severity, warning.evidence) == ("GP315", Severity.WARNING, evidence)
+    assert warning.what == "the log of 2 pods cannot be read"
 
 
 @pytest.mark.parametrize(
