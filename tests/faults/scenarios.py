@@ -69,7 +69,7 @@ class Stack(Both):
         """Run a command on the inventory."""
         through = str(self.proxy.kubeconfig(self.world.account()))
         try:
-            done = self.world.cli(*words, "--cluster-only", "--kubeconfig", through, "-i", str(self.world.inventory))
+            done = self.world.cli(*words, "--kubeconfig", through, "-i", str(self.world.inventory))
         except subprocess.TimeoutExpired as error:
             return Outcome(f"none in {error.timeout} s", "")
         return Outcome(str(done.code), done.text)
@@ -94,13 +94,30 @@ class Stack(Both):
 
 def install(stack: Stack) -> Outcome:
     """Bring the stack up on a bare cluster."""
-    return stack.run("apply", "-y")
+    return stack.run("apply", "-y", "--cluster-only")
 
 
 def upgrade(stack: Stack) -> Outcome:
     """Roll another version of the driver out."""
     stack.world.settings(driver={"version": NEW})
-    return stack.run("apply", "-y")
+    return stack.run("apply", "-y", "--cluster-only")
+
+
+def look(stack: Stack) -> Outcome:
+    """Ask for all that can be known without a change."""
+    outcomes = [(words[0], stack.run(*words)) for words in _LOOKS]
+    failed = [f"{name} {outcome.exit}" for name, outcome in outcomes if outcome.exit != "0"]
+    return Outcome(", ".join(failed) or "0", "\n".join(outcome.text for _, outcome in outcomes))
+
+
+_LOOKS = (
+    ("plan", "--cluster-only"),
+    ("status",),
+    ("drift", "--cluster-only"),
+    ("history",),
+    ("diff", "1"),
+    ("destroy", "--dry-run", "--cluster-only"),
+)
 
 
 def repair(stack: Stack) -> Outcome:
@@ -145,12 +162,13 @@ def _break_what_it_repairs(stack: Stack, run: subprocess.Popen[str]) -> None:
 
 def destroy(stack: Stack) -> Outcome:
     """Take the stack off the cluster."""
-    return stack.run("destroy", "-y", "--crds")
+    return stack.run("destroy", "-y", "--crds", "--cluster-only")
 
 
 SCENARIOS: Mapping[str, Callable[[Stack], Outcome]] = {
     "install": install,
     "upgrade": upgrade,
+    "look": look,
     "repair": repair,
     "destroy": destroy,
 }

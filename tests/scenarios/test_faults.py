@@ -15,7 +15,7 @@ from tests.faults.trials import Trials
 
 RATE = 0.2
 PAIRS = {
-    "sandbox": [(1, "install"), (2, "upgrade"), (3, "destroy")],
+    "sandbox": [(1, "install"), (2, "upgrade"), (3, "look"), (3, "destroy")],
     "real": [*product((1, 2, 3), SCENARIOS)],
 }
 
