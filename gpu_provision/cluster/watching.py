@@ -169,10 +169,11 @@ class Mirror:
             except Gone:
                 attempt.version, pause = "", attempt.backoff()
             except Unreachable as error:
-                if self._silent_seconds(scope) > self._patience:
+                left = self._patience - self._silent_seconds(scope)
+                if left < 0:
                     return self._fail(error)
                 asked = error.retry_after if isinstance(error, Unavailable) else 0.0
-                pause = max(asked, attempt.backoff())
+                pause = min(left, max(asked, attempt.backoff()))
             except ProvisionError as error:
                 return self._fail(error)
             except Exception as error:  # noqa: BLE001 - a thread that ends would leave the copies as they are
@@ -240,11 +241,11 @@ class Mirror:
         """
         ref, kept = ref_of(item), self._keep(item)
         with self._changed:
-            for scope in self._scopes:
-                if scope.kind == ref.type and scope in self._objects and _selects(scope, kept):
-                    known = self._objects[scope].get(ref)
+            for scope, objects in self._objects.items():
+                if scope.kind == ref.type and _selects(scope, kept):
+                    known = objects.get(ref)
                     if known is None or _version(known) < _version(kept):
-                        self._objects[scope][ref] = kept
+                        objects[ref] = kept
         self.wake()
 
     def _fail(self, error: Exception) -> None:

@@ -143,15 +143,17 @@ def test_what_is_no_event_lists_again(
     assert "no event of a watch" in caplog.text
 
 
+@pytest.mark.parametrize(("asked", "pause"), [("40", 40), ("999999999", 60)])
 def test_an_overloaded_server_sets_the_pause_of_a_watch(
-    answering: Callable[..., Cluster], monkeypatch: pytest.MonkeyPatch
+    answering: Callable[..., Cluster], monkeypatch: pytest.MonkeyPatch, asked: str, pause: int
 ) -> None:
+    """Within the time for which the watch is opened again in vain."""
     pauses: list[float] = []
-    cluster = answering(EMPTY, (429, {"Retry-After": "40"}, b""))
-    mirror = Mirror(cluster, [Scope(CONFIG_MAP)], patience=30)
+    cluster = answering(EMPTY, (429, {"Retry-After": asked}, b""))
+    mirror = Mirror(cluster, [Scope(CONFIG_MAP)], patience=60)
     monkeypatch.setattr(mirror._stopped, "wait", lambda seconds: pauses.append(seconds) or mirror._stopped.set())
     with mirror:
-        eventually(lambda: pauses == [40.0], "the pause")
+        eventually(lambda: pauses == [pytest.approx(pause, abs=1.0)], "the pause")
 
 
 def test_a_mistake_of_our_own_restarts_a_watch(
