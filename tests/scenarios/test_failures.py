@@ -70,7 +70,7 @@ def test_a_failed_vector_add_shows_its_own_last_line(new_world: Make) -> None:
     assert "GP503" in run.text
     assert "t4-1" in run.text
     assert (MIXED_SHOWN in run.text, left_in(run.text)) == (True, set())
-    lease = ("lease", "sandbox", "-n", OPERANDS)
+    lease = ("lease", world.name, "-n", OPERANDS)
     world.api.patch(*lease, patch={"spec": {"holderIdentity": MIXED}})
     status = world.cli("status", "-i", str(world.inventory))
     assert (f"A run is writing: {MIXED_SHOWN}" in status.out, left_in(status.text)) == (True, set())

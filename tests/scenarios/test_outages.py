@@ -62,7 +62,7 @@ def test_an_api_server_that_went_away_is_told_while_it_is_waited_for(new_world: 
     world.kill_server()
     assert run.stdout is not None
     told = ""
-    while "has not answered for" not in told:
+    while "trying for another" not in told:
         line = run.stdout.readline()
         assert line, f"the run ended: {told}"
         told += line
