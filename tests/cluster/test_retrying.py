@@ -161,6 +161,7 @@ def test_an_interrupt_ends_the_retries_of_other_threads(answering: Answering) ->
     with pytest.raises(KeyboardInterrupt):
         wait_in_vain()
     assert isinstance(asked[0].exception(), Unavailable)
+    assert cluster.requests == 1, "the last try at the end of the time was not awaited"
 
 
 # Writes whose answer is lost.
