@@ -21,7 +21,7 @@ from gpu_provision.model.findings import ProvisionError, Unreachable
 
 _PAUSE_SECONDS = 1.0
 _MAX_PAUSE_SECONDS = 30.0
-_RESTARTS = 5  # of one watch that fails on a mistake of ours before it took any event
+_RESTARTS = 5  # of one watch that fails on a mistake of this program before it took any event
 
 
 class Scope(NamedTuple):

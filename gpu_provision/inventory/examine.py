@@ -22,7 +22,7 @@ from gpu_provision.model.inventory import Inventory
 def examine(path: str | Path) -> tuple[Inventory | None, Findings]:
     """Return the inventory, or None if it cannot be used, and its findings sorted by line. Never raises.
 
-    Of many findings the first `problems.MOST` are told, errors before warnings, and one more has their number.
+    Of many findings it has the first `problems.MOST`, errors before warnings, and one more with their number.
     """
     try:
         return examined(read(path))

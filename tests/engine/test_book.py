@@ -148,7 +148,7 @@ def test_an_error_is_the_reason_without_passwords(server: _Server) -> None:
     with pytest.raises(Unreachable), _book(server):
         raise error
     assert server.runs == [(1, "failed", "proxy http://(not shown)@h does not answer")]
-    assert server.retry_seconds == 0.0, "whoever waits for an end has waited enough"
+    assert server.retry_seconds == 0.0, "the server was waited for already"
 
 
 def test_a_mistake_of_ours_interrupts(server: _Server) -> None:

@@ -303,7 +303,7 @@ def test_every_shell_says_the_same(shell: str) -> None:
 
 
 def test_names_of_modules_are_no_shell_commands(tmp_path: Path) -> None:
-    """Whoever calls an operation by hand has no schema between."""
+    """No schema checks the arguments of an operation that is called by hand."""
     for name in ("$(touch a)", "'$(touch b)'", "c; do touch c; done; for c in c", "'; touch d; '"):
         subprocess.run(["sh", "-c", command([name], ("modules",))], capture_output=True, check=False, cwd=tmp_path)
     assert list(tmp_path.iterdir()) == []

@@ -85,7 +85,7 @@ class Stack(Both):
     def left(self, outcome: Outcome) -> str:
         """Say what is not as it was before the first run, once controllers have had their time; empty if all is."""
         if outcome.exit == "0":
-            with contextlib.suppress(AssertionError):  # what differs is told below
+            with contextlib.suppress(AssertionError):  # what differs is in the answer below
                 self.world.until(lambda: dump(self.world) == self.before, seconds=_LEFT_SECONDS)
         now = dump(self.world)
         changed = {name for name in now.keys() | self.before.keys() if now.get(name) != self.before.get(name)}

@@ -142,7 +142,7 @@ def test_values_are_written_as_they_are(tmp_path: Path, shell: list[str]) -> Non
 
 
 def test_a_kernel_parameter_is_no_shell_command(tmp_path: Path) -> None:
-    """Whoever calls the operation by hand has no schema between."""
+    """No schema checks the arguments of an operation that is called by hand."""
     command = set_now({f"vm.x ] || touch {tmp_path}/touched || [ a": "1"})
     subprocess.run(["sh", "-c", command], check=False, capture_output=True)
     assert list(tmp_path.iterdir()) == []

@@ -175,7 +175,7 @@ def test_a_planted_record_that_a_loader_accepts_is_no_better(tmp_path: Path) -> 
     ids=ascii,
 )
 def test_a_version_that_nothing_of_now_names_is_refused(tmp_path: Path, value: object) -> None:
-    """Wherever it stands. It is told without control characters."""
+    """Wherever it stands. The finding shows it without control characters."""
     now = _loaded(tmp_path, NOW)
     for path in VERSIONS:
         planted = yaml.safe_load(NOW)

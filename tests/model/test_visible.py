@@ -33,7 +33,7 @@ def test_a_line_ending_of_windows_is_a_newline() -> None:
 
 @pytest.mark.parametrize(("text", "shown"), TEXTS.values(), ids=TEXTS)
 def test_a_finding_and_an_exception_are_safe_to_print(text: str, shown: str) -> None:
-    """Whoever prints them: pyinfra, a traceback, a program that uses the library."""
+    """Printed by pyinfra, in a traceback, or by a program that uses the library."""
     finding = Finding(code="GP501", where=text, what=text, evidence=text, consequence=text, fix=text)
     for told in (str(finding), str(RunFailed(finding))):
         assert left_in(told) == set()

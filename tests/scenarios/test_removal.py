@@ -107,7 +107,7 @@ def _lasting(value: Any) -> Any:
 
 def assert_restored(world: World, before: Dump) -> None:
     """Everything is as it was, once controllers have taken what goes with it: taints, tokens, revisions."""
-    with contextlib.suppress(AssertionError):  # what differs is told below
+    with contextlib.suppress(AssertionError):  # what differs is in the answer below
         world.until(lambda: dump(world) == before)
     assert dump(world) == before
 
