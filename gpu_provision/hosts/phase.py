@@ -48,7 +48,7 @@ def host_prerequisites(guard: Guard | None = None) -> None:
         return
     operations.kernel_modules(
         name="Kernel modules loaded now and at boot",
-        names=tuple(settings.kernel_modules),
+        modules=tuple(settings.kernel_modules),
     )
     operations.nouveau(name="nouveau kept away", blacklisted=settings.blacklist_nouveau)
     known: HostRecord | None = host.connector_data.get(RECORD)

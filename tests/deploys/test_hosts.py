@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 from collections.abc import Callable
@@ -123,12 +122,25 @@ def test_missing_kernel_module_fails_its_host_and_holds_the_cluster_back(
     assert not (tmp_path / "cluster-ran").exists()
 
 
-def test_missing_kernel_module_is_found_by_a_dry_run(pyinfra: Pyinfra, sandbox: Path) -> None:
-    """Before anything is touched anywhere."""
+def test_dry_run_leaves_out_a_host_that_fails_and_plans_others(pyinfra: Pyinfra, sandbox: Path) -> None:
+    """The finding stands with its host, without a line of the program's own code; the exit code says so too."""
     done = pyinfra("good-1 bad-1", "--dry")
     assert done.returncode == 1
-    assert "has no module ipmi_msghandler" in done.stdout
+    assert re.search(r"\[@sandbox/bad-1\] +GP601 @sandbox/bad-1: kernel 5.15.0-122-generic has no module", done.stdout)
+    assert re.search(r"nouveau kept away\s+1 \(@sandbox/good-1\)", done.stdout)
+    assert ".py line" not in done.stdout
     assert not (sandbox / "good-1" / MODULES_FILE).exists()
+
+
+def test_confirmed_plan_leaves_the_failed_host_out(pyinfra: Pyinfra, sandbox: Path, tmp_path: Path) -> None:
+    """The question counts what was said; others are finished, and the cluster phase is held back."""
+    done = pyinfra("good-1 bad-1", answers="\nno\n")
+    assert done.returncode == 1
+    assert "1 warnings shown during change detection" in done.stdout
+    assert "ipmi_msghandler" in modules(sandbox / "good-1")
+    assert not (sandbox / "bad-1" / NOUVEAU_FILE).exists()
+    assert "held back: the host phase failed on @sandbox/bad-1" in done.stdout
+    assert not (tmp_path / "cluster-ran").exists()
 
 
 def test_unreachable_host_holds_the_cluster_back(pyinfra: Pyinfra, tmp_path: Path) -> None:
@@ -190,14 +202,3 @@ def test_host_with_an_error_of_preflight_is_left_as_it_is(
     assert not (sandbox / "driver-1" / MODULES_FILE).exists()
     assert not (sandbox / "driver-1" / NOUVEAU_FILE).exists()
     assert not (tmp_path / "cluster-ran").exists()
-
-
-def test_fact_is_printed_as_json(pyinfra: Pyinfra) -> None:
-    """All that is known of a host, for people and for jq."""
-    fact = "gpu_provision.hosts.facts.GpuHost"
-    ran = pyinfra("good-1", "--json", "--limit", "@sandbox/good-1", command=("fact", fact))
-    assert ran.returncode == 0, ran.stdout
-    (document,) = (line for line in ran.stdout.splitlines() if line.startswith("{"))
-    record = json.loads(document)[fact]["@sandbox/good-1"]
-    assert record["kernel"]["running"] == "5.15.0-122-generic"
-    assert [device["device"] for device in record["pci"]["devices"]] == ["1eb8"]

@@ -1,0 +1,60 @@
+"""Deploys that work on a cluster host, in runs that have none."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from pyinfra.api.inventory import Inventory
+from pyinfra.api.state import State
+from pyinfra.context import ctx_host, ctx_state
+
+from gpu_provision.deploys.cluster_host import inventory_path, is_cluster_host
+from gpu_provision.model.findings import UsageError
+
+Pyinfra = Callable[..., subprocess.CompletedProcess[str]]
+
+CLUSTER = "@cluster/lab"
+
+
+@pytest.fixture
+def state() -> Iterator[State]:
+    """A run on one host and a cluster host whose data name no inventory."""
+    made = State(Inventory((["@local", CLUSTER], {}), cluster=([CLUSTER], {})))
+    with ctx_state.use(made):
+        yield made
+
+
+def test_inventory_without_a_cluster_host_is_an_error(tmp_path: Path, pyinfra: Pyinfra) -> None:
+    """It says what to add to the inventory, and which deploy is for hosts alone."""
+    (tmp_path / "alone.py").write_text("from gpu_provision.deploys import gpu_stack\n\ngpu_stack()\n")
+    (tmp_path / "local.py").write_text('hosts = ["@local"]\n')
+    done = pyinfra("", "--dry", command=("alone.py",), inventory="local.py")
+    assert done.returncode == 1
+    assert "GP618: gpu_stack() needs a cluster host, and pyinfra's inventory has none" in done.stdout
+    assert 'add cluster = [("@cluster/CONTEXT", {"gpu_inventory": ' in done.stdout
+    assert "call host_prerequisites() without gpu_stack()" in done.stdout
+
+
+def test_limit_without_the_cluster_host_is_said_once(state: State, caplog: pytest.LogCaptureFixture) -> None:
+    """Nothing is wrong with it, so the run goes on; every host of a run calls the deploy."""
+    local = state.inventory.get_host("@local")
+    state.limit_hosts = [local]
+    with caplog.at_level(logging.WARNING, "pyinfra"), ctx_host.use(local):
+        assert [is_cluster_host("gpu_stack") for _ in range(3)] == [False] * 3
+    said = (
+        f"--> gpu_stack() does nothing: --limit or --exclude leaves out {CLUSTER}; to include it, add --limit cluster"
+    )
+    assert caplog.messages == [said]
+
+
+def test_cluster_host_without_an_inventory_file_fails(state: State) -> None:
+    """The finding names the host, and what its data should have."""
+    with ctx_host.use(state.inventory.get_host(CLUSTER)), pytest.raises(UsageError) as failed:
+        inventory_path()
+    (finding,) = failed.value.findings
+    assert (finding.code, finding.where) == ("GP619", CLUSTER)
+    assert '"gpu_inventory": ' in finding.fix
