@@ -126,7 +126,7 @@ def refuse(*findings: Finding) -> Commands:
 
 
 def leave_out(state: State, host: Host, *findings: Finding) -> NoReturn:
-    """Take a host out of a run of pyinfra's command that is being prepared; the exit code will be 1.
+    """Take a host out of the run and the plan that pyinfra's command prepares; its exit code will be 1.
 
     Any other exception would end the preparation of all hosts, and `State.fail_hosts` asks a question that a dry run
     without a terminal cannot answer. Each host is prepared in a greenlet of its own, and this ends only that one.
@@ -135,6 +135,7 @@ def leave_out(state: State, host: Host, *findings: Finding) -> NoReturn:
     state.increment_warning_counter()
     state.failed_hosts.add(host)
     state.active_hosts.discard(host)
+    state.ops[host].clear()
     raise GreenletExit
 
 

@@ -16,6 +16,13 @@ Pyinfra = Callable[..., subprocess.CompletedProcess[str]]
 
 MODULES_FILE = "etc/modules-load.d/gpu-provision.conf"
 NOUVEAU_FILE = "etc/modprobe.d/gpu-provision-nouveau.conf"
+OWN = """
+from pyinfra import host
+from pyinfra.operations import files
+
+if "cluster" not in host.groups:
+    files.file(name="Own", path="/etc/own")
+"""
 
 
 def totals(output: str) -> tuple[int, ...]:
@@ -123,14 +130,19 @@ def test_missing_kernel_module_fails_its_host_and_holds_the_cluster_back(
 
 
 def test_host_that_fails_while_planning_leaves_the_run_alone(pyinfra: Pyinfra, sandbox: Path, tmp_path: Path) -> None:
-    """Its finding stands with it, others are planned and finished, and the cluster phase is held back."""
-    done = pyinfra("good-1 bad-1", answers="\nno\n")
+    """Its finding stands with it, others are planned and finished, and the cluster phase is held back.
+
+    No operation of the user's own, before or after, is planned for it or carried out.
+    """
+    (tmp_path / "own.py").write_text(OWN)
+    done = pyinfra("good-1 bad-1", command=("own.py", "deploy.py", "own.py"), answers="\nno\n")
     assert done.returncode == 1
     assert re.search(r"\[@sandbox/bad-1\] +GP601 @sandbox/bad-1: kernel 5.15.0-122-generic has no module", done.stdout)
     assert re.search(r"nouveau kept away\s+1 \(@sandbox/good-1\)", done.stdout)
     assert "1 warnings shown during change detection" in done.stdout
     assert "ipmi_msghandler" in modules(sandbox / "good-1")
-    assert not (sandbox / "bad-1" / NOUVEAU_FILE).exists()
+    assert re.findall(r"Own\s+(\d+ \(.*?\))", done.stdout) == ["1 (@sandbox/good-1)"] * 2
+    assert not (sandbox / "bad-1" / "etc/own").exists()
     assert "held back: the host phase failed on @sandbox/bad-1" in done.stdout
     assert not (tmp_path / "cluster-ran").exists()
 
