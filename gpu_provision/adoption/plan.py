@@ -239,10 +239,11 @@ def _drivers(found: Found, context: Context, desired: Desired) -> Iterator[Drive
         if item["kind"] == "DaemonSet"
     }
     groups = {target.name: target.driver_group for target in context.targets}
+    asked = (found.policy or {}).get("spec", {}).get("daemonsets") or {}
     for pod in found.driver_pods():
         template = templates.get(groups.get(pod["spec"].get("nodeName", ""), ""))
         if template is not None and labels.COMPONENT not in _labels(pod):
-            yield driver(pod, template)
+            yield driver(pod, template, asked)
 
 
 def _nodes(found: Found, desired: Desired) -> Iterator[NodeLabels]:

@@ -136,9 +136,10 @@ class Adopting:
         raise RunFailed(_not_done(f"{item.ref} is written to by somebody all the time", str(item.ref)))
 
     def _mark(self, driver: Driver) -> None:
-        """Give a running driver pod the labels by which our DaemonSet takes it up."""
+        """Give a running driver pod the labels by which our DaemonSet takes it up, and its annotations."""
+        metadata = {"uid": driver.uid, "labels": dict(driver.labels), "annotations": dict(driver.annotations)}
         try:
-            self.cluster.label(driver.ref, driver.uid, driver.labels)
+            self.cluster.merge(driver.ref, {"metadata": metadata})
         except (NotFound, Outdated):
             return  # it is gone; the next one is made from our template
 
