@@ -49,7 +49,6 @@ class Found:
         pods: The pods of all namespaces that have an object of the operator.
         nodes: All nodes.
         facts: The same as facts.
-        discovered: Nodes of which the Node Feature Discovery of the inventory has published what it saw.
     """
 
     cluster: str
@@ -59,7 +58,6 @@ class Found:
     pods: tuple[Manifest, ...] = ()
     nodes: tuple[Manifest, ...] = ()
     facts: ClusterFacts = field(default_factory=ClusterFacts)
-    discovered: frozenset[str] = frozenset()
 
     @property
     def policy(self) -> Manifest | None:
@@ -109,7 +107,7 @@ class Found:
     @cached_property
     def discovery(self) -> dict[ObjectRef, Manifest]:
         """The part of that which is Node Feature Discovery."""
-        return {ref: item for ref, item in self.chart.items() if _labels(item).get(_NAME) == _NFD}
+        return {ref: item for ref, item in self.chart.items() if is_discovery(item)}
 
     def driver_pods(self) -> Iterator[Manifest]:
         """Yield the driver pods that run for the operator, or that it has left behind."""
@@ -127,6 +125,11 @@ def is_operator(item: Manifest) -> bool:
     return selector.get(labels.COMPONENT_OF_APP) == _OPERATOR or selector.get(labels.APP) == _OPERATOR
 
 
+def is_discovery(item: Manifest) -> bool:
+    """Whether an object is of a Node Feature Discovery."""
+    return _labels(item).get(_NAME) == _NFD
+
+
 def _of_chart(item: Manifest, release: str) -> bool:
     """Whether Helm made an object for the operator or for its Node Feature Discovery.
 
@@ -135,7 +138,7 @@ def _of_chart(item: Manifest, release: str) -> bool:
     said, notes = _labels(item), item["metadata"].get("annotations") or {}
     if notes.get(_RELEASE) != release or item["kind"] not in _CHART_KINDS:
         return False
-    discovery = said.get(_NAME) == _NFD and said.get(_INSTANCE) == release
+    discovery = is_discovery(item) and said.get(_INSTANCE) == release
     return discovery or said.get(labels.COMPONENT_OF_APP) == _OPERATOR
 
 
