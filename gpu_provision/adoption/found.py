@@ -16,7 +16,8 @@ NODE_FEATURE = Kind("nfd.k8s-sigs.io/v1alpha1", "NodeFeature")
 REVISION = Kind("apps/v1", "ControllerRevision")
 
 DRIVER_APP = "nvidia-driver-daemonset"
-_OPERATOR = "gpu-operator"
+OPERATOR = "gpu-operator"
+"""Label ``app`` and component of the GPU Operator's own objects."""
 _NFD = "node-feature-discovery"
 _NAME, _INSTANCE = "app.kubernetes.io/name", "app.kubernetes.io/instance"
 _RELEASE, _RELEASE_NAMESPACE = "meta.helm.sh/release-name", "meta.helm.sh/release-namespace"
@@ -122,7 +123,7 @@ def is_operator(item: Manifest) -> bool:
     if item["kind"] != "Deployment":
         return False
     selector = (item["spec"].get("selector") or {}).get("matchLabels") or {}
-    return selector.get(labels.COMPONENT_OF_APP) == _OPERATOR or selector.get(labels.APP) == _OPERATOR
+    return selector.get(labels.COMPONENT_OF_APP) == OPERATOR or selector.get(labels.APP) == OPERATOR
 
 
 def is_discovery(item: Manifest) -> bool:
@@ -139,7 +140,7 @@ def _of_chart(item: Manifest, release: str) -> bool:
     if notes.get(_RELEASE) != release or item["kind"] not in _CHART_KINDS:
         return False
     discovery = is_discovery(item) and said.get(_INSTANCE) == release
-    return discovery or said.get(labels.COMPONENT_OF_APP) == _OPERATOR
+    return discovery or said.get(labels.COMPONENT_OF_APP) == OPERATOR
 
 
 def _labels(item: Manifest) -> Mapping[str, str]:
