@@ -199,8 +199,14 @@ def _title(group: list[Change]) -> str:
     nodes = ranges(_node(each) for each in group)
     if change.ref.kind == "Node":
         return f"Node {nodes}"
-    title = change.ref.name if len(group) == 1 else f"{change.ref.name.partition(f'-{node}')[0]}-*"
+    title = change.ref.name if len(group) == 1 else f"{_stem(change.ref.name, node)}-*"
     return f"{change.ref.kind} {change.ref.namespace}/{title} on {nodes}"
+
+
+def _stem(name: str, node: str) -> str:
+    """Return what the names of alike pods have in common: all before the node, or before what a controller appends."""
+    stem, found, _ = name.partition(f"-{node}")
+    return stem if found else name.rpartition("-")[0]
 
 
 def _node(change: Change) -> str:
