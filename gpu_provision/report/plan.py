@@ -169,9 +169,10 @@ def _alike(changes_of_one: Iterable[Change]) -> Iterator[list[Change]]:
 
 
 def _likeness(change: Change) -> tuple[object, ...]:
-    name = "" if _node(change) else change.ref.name
+    node = _node(change)
+    name = (_stem(change.ref.name, node) if change.ref.kind == "Pod" else "") if node else change.ref.name
     fields = tuple((field.path, repr(field.old), repr(field.new)) for field in visible_fields(change))
-    told = tuple(_on(effect, _node(change), "*") for effect in effects(change))
+    told = tuple(_on(effect, node, "*") for effect in effects(change))
     return change.action, change.ref.type, change.ref.namespace, name, fields, told, change.certain
 
 

@@ -9,11 +9,15 @@ from typing import Any
 import pytest
 
 from gpu_provision.components import labels
+from gpu_provision.engine import resident
 from gpu_provision.model.cluster import Manifest, ref_of
+from gpu_provision.model.drift import Origin
 from gpu_provision.model.plan import Action, Change
 from gpu_provision.planning.compare import FIELD_MANAGER
+from gpu_provision.planning.drift import Known, drift
 from gpu_provision.planning.plan import plan
-from gpu_provision.planning.pod_metadata import pod_changes
+from gpu_provision.planning.pod_metadata import as_applied, pod_changes
+from gpu_provision.planning.states import states
 from tests.components.builders import with_spec
 from tests.planning.builders import Stack, outdated, terminating
 
@@ -37,7 +41,9 @@ def _with_template_labels(live: Manifest, added: dict[str, str]) -> Manifest:
     edited: Any = copy.deepcopy(live)
     marks = edited["spec"]["template"]["metadata"]["labels"]
     marks |= added
-    fields = {"f:spec": {"f:template": {"f:metadata": {"f:labels": {".": {}, **{f"f:{key}": {} for key in marks}}}}}}
+    fields: Any = {
+        "f:spec": {"f:template": {"f:metadata": {"f:labels": {".": {}, **{f"f:{key}": {} for key in marks}}}}}
+    }
     books = {"manager": FIELD_MANAGER, "operation": "Apply", "fieldsV1": fields}
     edited["metadata"]["managedFields"] = [books]
     return {**live, **edited}
@@ -60,7 +66,7 @@ def test_a_pod_as_its_template_has_nothing_to_change() -> None:
     """Nor has one with more than that: other programs write to pods, too."""
     made = stack()
     assert found(made) == ()
-    injected = {"labels": {"controller-revision-hash": "old", "by": "webhook"}, "annotations": {"cni": "10.0.0.1"}}
+    injected: Any = {"labels": {"controller-revision-hash": "old", "by": "webhook"}, "annotations": {"cni": "10.0.0.1"}}
     assert found(with_pod(made, **injected)) == ()
 
 
@@ -114,6 +120,35 @@ def test_pods_of_another_installation_are_no_exception() -> None:
     gfd = made.pod("gfd", NODE)
     made.put({**gfd, "metadata": {**gfd["metadata"], "annotations": {}}})
     assert found(made) == ()
+
+
+@pytest.mark.parametrize(
+    ("live", "origin"), [({"team": "hand"}, Origin.DRIFT), ({"team": "ai", "tier": "a"}, Origin.PENDING)]
+)
+def test_drift_of_a_pod_is_told_from_an_edited_inventory(live: dict[str, str], origin: Origin) -> None:
+    """By what its DaemonSet gave it when it was applied last."""
+    made = with_pod(stack(before={"tier": "a"}), labels=live)
+    (change,) = found(made)
+    applied = with_pod_labels(made.daemonset("driver", NODE), live if origin is Origin.PENDING else {})
+    known = Known(live=made.pods, applied={change.ref: as_applied(applied)})
+    (difference,) = drift([change], known)
+    assert difference.origin is origin
+
+
+def with_pod_labels(daemonset: Manifest, marks: dict[str, str]) -> Manifest:
+    """Return a DaemonSet as an earlier inventory has it."""
+    edited: Any = copy.deepcopy(daemonset)
+    edited["spec"]["template"]["metadata"]["labels"] |= marks
+    return dict(edited)
+
+
+def test_a_controller_has_a_reason_for_a_run() -> None:
+    """Also where nothing but a pod differs."""
+    made = with_pod(stack(), labels={"team": "hand"})
+    (change,) = found(made)
+    for each, expected in ((made, {f"metadata of {change.ref}"}), (stack(), set())):
+        known = states(each.situation)
+        assert set(resident._steps(each.situation, known, known)) == expected
 
 
 def test_a_plan_lists_each_pod_after_its_daemon_set() -> None:
