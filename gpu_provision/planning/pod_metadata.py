@@ -45,9 +45,10 @@ def _marks(daemonset: Manifest, live: Manifest) -> Marks:
 
     Left out are labels that select pods, and the digest, which names the template that a pod was made from.
     """
-    template, fixed = daemonset["spec"]["template"]["metadata"], {*daemonset["spec"]["selector"]["matchLabels"], DIGEST}
+    template = daemonset["spec"]["template"]["metadata"]
+    fixed = {*daemonset["spec"]["selector"]["matchLabels"], DIGEST}
     found = {key: dict.fromkeys(owned_keys(live, *_TEMPLATE, key)) | template.get(key, {}) for key in _MAPS}
-    return {key: {name: value for name, value in each.items() if name not in fixed} for key, each in found.items()}
+    return {key: {name: each[name] for name in sorted(each.keys() - fixed)} for key, each in found.items()}
 
 
 def _pods(component: str, daemonset: Manifest, seen: Situation) -> Iterator[Manifest]:
@@ -82,4 +83,4 @@ def _change(component: str, pod: Manifest, marks: Marks) -> Iterator[Change]:
 
 
 def _unlike(wanted: Mapping[str, str | None], live: Mapping[str, str | None]) -> dict[str, str | None]:
-    return {name: value for name, value in sorted(wanted.items()) if live.get(name) != value}
+    return {name: value for name, value in wanted.items() if live.get(name) != value}

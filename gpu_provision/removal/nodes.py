@@ -143,7 +143,7 @@ def _labels(node: Manifest, stack: Stack) -> tuple[set[str], dict[str, str]]:
         if is_shared and stack.operator:
             kept[f"label {key}"] = f"Pod {stack.operator} of the GPU Operator"
             continue
-        writers -= _OPERATOR if is_shared else frozenset()  # what an operator that is gone has left, no one else wants
+        writers -= _OPERATOR if is_shared else frozenset()  # it does not run: what it left has no other use
         others, as_declared = writers - OURS, declared.get(key) == value
         by_books = bool(writers & OURS) and not others
         by_meaning = not writers and (as_declared or is_shared)
