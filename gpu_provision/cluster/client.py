@@ -308,15 +308,21 @@ class Cluster(Connection):
         return self._json("GET", path, f"events of {ref_of(item)}", query=query).get("items") or ()
 
     def watch(
-        self, kind: Kind, resource_version: str, *, label_selector: str = "", field_selector: str = ""
+        self,
+        kind: Kind,
+        resource_version: str,
+        *,
+        namespace: str = "",
+        label_selector: str = "",
+        field_selector: str = "",
     ) -> WatchStream:
-        """Start to watch a kind in all namespaces from a version on."""
+        """Start to watch a kind from a version on, in one namespace or in all of them."""
         query = [("watch", "true"), ("resourceVersion", resource_version), ("allowWatchBookmarks", "true")]
         query += [("timeoutSeconds", str(WatchStream.seconds()))]
         query += _selectors(label_selector, field_selector)
         timeout = (3 * CONNECT_SECONDS, WatchStream.READ_SECONDS)
         place = self._place("WATCH", KINDS[kind])
-        response = self._once("GET", path_to(kind), place, query=query, timeout=timeout)
+        response = self._once("GET", path_to(kind, namespace), place, query=query, timeout=timeout)
         return WatchStream(response, kind, lambda: self.silence.noted(place))
 
 

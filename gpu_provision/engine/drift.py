@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 
 from gpu_provision.cluster.client import Cluster
-from gpu_provision.cluster.observe import NODE
+from gpu_provision.cluster.observe import NODE, POD
 from gpu_provision.engine import history
 from gpu_provision.engine.reading import Reading
 from gpu_provision.engine.session import Session
@@ -19,8 +19,9 @@ from gpu_provision.model.history import Ending
 from gpu_provision.model.plan import Change
 from gpu_provision.planning.drift import Known, drift
 from gpu_provision.planning.plan import plan
+from gpu_provision.planning.pod_metadata import as_applied
 from gpu_provision.planning.prepare import prepare
-from gpu_provision.planning.states import Desired
+from gpu_provision.planning.states import Desired, belongs
 
 _APPLIED = frozenset({Ending.SUCCEEDED, Ending.FAILED})  # all objects are applied before anything is awaited
 _CONFLICT, _NOT_TRIED = "GP304", "GP311"
@@ -34,13 +35,14 @@ def read(session: Session) -> Drift:
     """
     reading = session.reading()
     changes = tuple(_changes(reading))
-    live = {**reading.observed.members, **_nodes(session.cluster, changes)}
+    live = {**reading.observed.members, **reading.observed.pods, **_nodes(session.cluster, changes)}
     last = _last_run(session.cluster, reading)
+    applied = {**last.objects, **_pods(changes, reading, last.objects)} if last else None
     return Drift(
         inventory=reading.plan.inventory,
         release=reading.plan.release,
         cluster=reading.plan.cluster,
-        differences=drift(changes, Known(live=live, applied=last.objects if last else None)),
+        differences=drift(changes, Known(live=live, applied=applied)),
         applied=last.name if last else "",
         resource=reading.plan.resource,
         findings=tuple(each for each in reading.plan.findings if _is_to_be_told(each, reading)),
@@ -91,6 +93,15 @@ def _is_to_be_told(finding: Finding, reading: Reading) -> bool:
     if finding.code == _CONFLICT:
         return finding.where not in {str(ref) for ref in reading.observed.members}
     return finding.severity is Severity.ERROR or finding.code == _NOT_TRIED
+
+
+def _pods(
+    changes: Iterable[Change], reading: Reading, applied: Mapping[ObjectRef, Manifest]
+) -> Mapping[ObjectRef, Manifest]:
+    """Return the pods whose metadata differ, as the DaemonSets that were applied have them."""
+    pods = {change.ref: reading.observed.pods.get(change.ref, {}) for change in changes if change.ref.kind == POD.kind}
+    daemonsets = [item for item in applied.values() if item["kind"] == "DaemonSet"]
+    return {ref: as_applied(item) for ref, pod in pods.items() for item in daemonsets if pod and belongs(pod, item)}
 
 
 def _nodes(cluster: Cluster, changes: tuple[Change, ...]) -> Mapping[ObjectRef, Manifest]:

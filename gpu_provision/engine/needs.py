@@ -53,6 +53,7 @@ def own(inventory: Inventory) -> frozenset[Permission]:
         (
             *to_read(inventory, MEMBER_KINDS),
             *to_run(inventory),
+            *_permissions(POD, "patch", namespace=inventory.cluster.namespace),
             *(one for one in applied if not _makes_namespace(one)),
             *to_prune(inventory),
             *to_reach_hosts(inventory),

@@ -20,9 +20,8 @@ from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Action, Change, Plan
 from gpu_provision.model.progress import NodeState
 from gpu_provision.model.rollout import Schedule
-from gpu_provision.planning.plan import NO_DRIVER_RESTART
 from gpu_provision.planning.states import Key
-from gpu_provision.planning.upgrades import DRIVER, calls_for_rollout, is_kept
+from gpu_provision.planning.upgrades import DRIVER, NO_DRIVER_RESTART, calls_for_rollout, is_kept
 from gpu_provision.rollout.observe import Seen, observe
 from gpu_provision.rollout.policy import evicts, policy_of
 from gpu_provision.rollout.waves import schedule

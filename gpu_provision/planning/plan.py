@@ -16,6 +16,7 @@ from gpu_provision.planning.compare import differences
 from gpu_provision.planning.membership import component_of
 from gpu_provision.planning.node_writes import NodeWrite, node_write
 from gpu_provision.planning.observed import Observed
+from gpu_provision.planning.pod_metadata import pod_changes
 from gpu_provision.planning.regrouping import is_in_use
 from gpu_provision.planning.states import (
     NO_NODE,
@@ -27,10 +28,7 @@ from gpu_provision.planning.states import (
     situation,
     states,
 )
-from gpu_provision.planning.upgrades import NOT_RUN, OUTDATED, has_installed, is_rolled_out
-
-NO_DRIVER_RESTART = "no driver restart"
-"""Effect of a change of a driver's DaemonSet on which no installation depends."""
+from gpu_provision.planning.upgrades import NO_DRIVER_RESTART, NOT_RUN, OUTDATED, has_installed, is_rolled_out
 
 _PER_NODE = frozenset({"Node", "Pod"})
 
@@ -47,6 +45,7 @@ def plan_of(seen: Situation, known: Mapping[Key, NodeState], findings: tuple[Fin
     objects = tuple(_object_changes(seen))
     changes = (
         *objects,
+        *pod_changes(seen),
         *_node_changes(seen, known),
         *_validation_changes(seen, known),
         *_waits(seen, known, frozenset(change.component for change in objects)),

@@ -289,7 +289,7 @@ def _daemon_state_of(
 
 def _daemon_state(component: str, target: Target, daemonset: Manifest, seen: Situation) -> NodeState:
     candidates = seen.pods.get((component, target.name), ())
-    pods = [pod for pod in candidates if is_rolled_out(daemonset) or _belongs(pod, daemonset)]
+    pods = [pod for pod in candidates if is_rolled_out(daemonset) or belongs(pod, daemonset)]
     current = [pod for pod in pods if _is_current(pod, daemonset)]
     if any(pod_view.is_ready(pod) for pod in current):
         return _state(component, target, State.READY)
@@ -311,11 +311,12 @@ def _behind(pods: Iterable[Manifest], daemonset: Manifest) -> str:
 
 def _is_current(pod: Manifest, daemonset: Manifest) -> bool:
     if is_rolled_out(daemonset):
-        return has_installed(pod, daemonset) and _belongs(pod, daemonset)
+        return has_installed(pod, daemonset) and belongs(pod, daemonset)
     return digest_of(pod) == digest_of(daemonset["spec"]["template"])
 
 
-def _belongs(pod: Manifest, daemonset: Manifest) -> bool:
+def belongs(pod: Manifest, daemonset: Manifest) -> bool:
+    """Whether a pod is owned by a DaemonSet of this name."""
     owners = pod["metadata"].get("ownerReferences", ())
     return any(owner["kind"] == "DaemonSet" and owner["name"] == daemonset["metadata"]["name"] for owner in owners)
 

@@ -169,9 +169,10 @@ def _alike(changes_of_one: Iterable[Change]) -> Iterator[list[Change]]:
 
 
 def _likeness(change: Change) -> tuple[object, ...]:
-    name = "" if _node(change) else change.ref.name
+    node = _node(change)
+    name = (_stem(change.ref.name, node) if change.ref.kind == "Pod" else "") if node else change.ref.name
     fields = tuple((field.path, repr(field.old), repr(field.new)) for field in visible_fields(change))
-    told = tuple(_on(effect, _node(change), "*") for effect in effects(change))
+    told = tuple(_on(effect, node, "*") for effect in effects(change))
     return change.action, change.ref.type, change.ref.namespace, name, fields, told, change.certain
 
 
@@ -199,8 +200,14 @@ def _title(group: list[Change]) -> str:
     nodes = ranges(_node(each) for each in group)
     if change.ref.kind == "Node":
         return f"Node {nodes}"
-    title = change.ref.name if len(group) == 1 else f"{change.ref.name.partition(f'-{node}')[0]}-*"
+    title = change.ref.name if len(group) == 1 else f"{_stem(change.ref.name, node)}-*"
     return f"{change.ref.kind} {change.ref.namespace}/{title} on {nodes}"
+
+
+def _stem(name: str, node: str) -> str:
+    """Return what the names of alike pods have in common: all before the node, or before what a controller appends."""
+    stem, found, _ = name.partition(f"-{node}")
+    return stem if found else name.rpartition("-")[0]
 
 
 def _node(change: Change) -> str:

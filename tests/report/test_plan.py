@@ -8,7 +8,8 @@ from dataclasses import replace
 from types import ModuleType
 
 from gpu_provision.hosts.result import HostOutcome, HostsResult
-from gpu_provision.model.plan import Action, FieldChange, Plan, ResourceChange
+from gpu_provision.model.cluster import ObjectRef
+from gpu_provision.model.plan import Action, Change, FieldChange, Plan, ResourceChange
 from gpu_provision.report import hosts, plan
 from gpu_provision.report.style import Style, for_terminal
 
@@ -80,6 +81,24 @@ def test_pods_are_named_by_their_node_however_they_are_pinned(samples: ModuleTyp
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
     pinned = replace(samples.validation("t4-9"), manifest={"spec": {"affinity": affinity}})
     assert "on t4-9" in plan.changes(replace(samples.EMPTY_PLAN, changes=(pinned,)))
+
+
+def test_pods_of_one_daemonset_are_one_block(samples: ModuleType) -> None:
+    """Those of another are another block, also if the same changes in them."""
+    changes = [
+        Change(
+            component="driver",
+            action=Action.UPDATE,
+            ref=ObjectRef("v1", "Pod", "gpu", f"driver-{group}-{suffix}"),
+            fields=(FieldChange("metadata.labels.team", None, "ml"),),
+            effects=("no driver restart",),
+            manifest={"spec": {"nodeName": node}},
+        )
+        for group, suffix, node in (("a", "x7k2p", "t4-1"), ("a", "q9z4w", "t4-2"), ("b", "m3n8v", "h100-1"))
+    ]
+    text = plan.changes(replace(samples.EMPTY_PLAN, changes=tuple(changes)))
+    titles = [line.strip() for line in text.splitlines() if "Pod" in line]
+    assert titles == ["~ Pod gpu/driver-a-* on t4-1, t4-2", "~ Pod gpu/driver-b-m3n8v on h100-1"]
 
 
 def test_effects_that_name_their_node_do_not_keep_equal_changes_apart(samples: ModuleType) -> None:

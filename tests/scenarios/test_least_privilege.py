@@ -136,7 +136,9 @@ def test_an_upgrade_restarts_driver_pods_and_drift_is_undone(robot: Robot) -> No
     robot.world.submit({**pod, "spec": {"nodeName": "t4-1", "containers": containers}})
     policy = {"pod_deletion": {"force": True}}
     robot.world.settings(
-        driver={"version": "580.178.04", "upgrade_policy": policy}, device_plugin={"version": "v0.19.3"}
+        driver={"version": "580.178.04", "upgrade_policy": policy},
+        device_plugin={"version": "v0.19.3"},
+        daemonsets={"labels": {"team": "ml"}},
     )
     robot.world.api.patch("clusterrole", "nvidia-driver", patch={"rules": []})
     robot.applies()
