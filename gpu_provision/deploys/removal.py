@@ -10,7 +10,7 @@ from pyinfra import host, logger, state
 from pyinfra.api import FunctionCommand, operation
 from pyinfra.api.exceptions import OperationError
 
-from gpu_provision import library
+import gpu_provision
 from gpu_provision.connectors.cluster import GROUP
 from gpu_provision.deploys.switches import is_set
 from gpu_provision.hosts.barrier import has_failed, hold_back
@@ -45,7 +45,9 @@ def stack_removed() -> Iterator[FunctionCommand]:
     """Remove what is there of the stack, and look for what is left."""
     inventory = load(Path(host.data.gpu_inventory))
     try:
-        found = library.destroy(inventory, crds=is_set(CRDS), evict=is_set(EVICT), dry_run=True)
+        found = gpu_provision.destroy(
+            inventory, cluster_only=True, crds=is_set(CRDS), evict=is_set(EVICT), dry_run=True
+        )
     except ProvisionError as error:
         if not state.is_executing:
             raise OperationError(str(error)) from error
@@ -65,7 +67,7 @@ def _remove(state: Any, host: Any, inventory: Inventory, crds: bool, evict: bool
         host.log(one_line(event.message), log_func=logger.info)
 
     try:
-        findings = library.destroy(inventory, crds=crds, evict=evict, listen=tell).findings
+        findings = gpu_provision.destroy(inventory, cluster_only=True, crds=crds, evict=evict, listen=tell).findings
     except ProvisionError as error:
         return _fail(state, host, error.findings)
     for finding in findings:
