@@ -13,7 +13,7 @@ from gpu_provision.adoption.plan import Adoption
 from gpu_provision.engine.preflight import Judgement
 from gpu_provision.hosts.result import HostsResult
 from gpu_provision.model.drift import Difference, Drift
-from gpu_provision.model.findings import Finding, RunFailed, Severity
+from gpu_provision.model.findings import ExitCode, Finding, RunFailed, Severity
 from gpu_provision.model.history import History
 from gpu_provision.model.plan import Change, Plan
 from gpu_provision.model.progress import RunResult, Status
@@ -311,6 +311,11 @@ class StackVerification(Verification, Shown):
     """
 
     inventory: str
+
+    @property
+    def passed(self) -> bool:
+        """Whether no test failed, and every host and the cluster answered."""
+        return self.exit_code is ExitCode.OK
 
     def text(self, style: Style = PLAIN) -> str:
         """Return what ``gpu-provision verify`` prints on stdout."""
