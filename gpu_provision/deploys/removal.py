@@ -7,7 +7,7 @@ from pyinfra.api import FunctionCommand, operation
 from pyinfra.api.host import Host
 from pyinfra.api.state import State
 
-from gpu_provision import library
+import gpu_provision
 from gpu_provision.connectors.cluster import GROUP
 from gpu_provision.deploys.cluster_host import inventory_path, is_cluster_host
 from gpu_provision.deploys.switches import is_set
@@ -44,7 +44,9 @@ def stack_removed() -> Commands:
     """Remove what is there of the stack, and look for what is left."""
     try:
         inventory = load(inventory_path())
-        found = library.destroy(inventory, crds=is_set(CRDS), evict=is_set(EVICT), dry_run=True)
+        found = gpu_provision.destroy(
+            inventory, cluster_only=True, crds=is_set(CRDS), evict=is_set(EVICT), dry_run=True
+        )
     except ProvisionError as error:
         yield from refuse(*error.findings)
         return
@@ -62,7 +64,7 @@ def _remove(state: State, host: Host, inventory: Inventory, crds: bool, evict: b
         host.log(one_line(event.message), log_func=logger.info)
 
     try:
-        findings = library.destroy(inventory, crds=crds, evict=evict, listen=tell).findings
+        findings = gpu_provision.destroy(inventory, cluster_only=True, crds=crds, evict=evict, listen=tell).findings
     except ProvisionError as error:
         return report(state, host, *error.findings)
     for finding in findings:

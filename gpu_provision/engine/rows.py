@@ -11,6 +11,7 @@ from gpu_provision.model.progress import ComponentStatus, NodeState, NodeStatus,
 from gpu_provision.planning.node_writes import has_startup_taint
 from gpu_provision.planning.states import Key, Situation
 
+_NO_GPU = "no GPU: gets no GPU component"
 _STARTUP_TAINT = "has the startup taint"
 _WORST = (State.FAILED, State.BLOCKED, State.PROGRESSING, State.PENDING, State.READY)
 
@@ -67,17 +68,19 @@ def _component(name: str, own: list[NodeState], seen: Situation) -> ComponentSta
 
 def _node(node: NodeFacts, target: Target | None, pool: str, own: list[NodeState]) -> NodeStatus:
     worst = worst_of(own) if own else None
+    gpu = node.labels.get(labels.GPU_PRODUCT, "") or (target.pool.gpu.model if target and target.pool.gpu else "")
+    gpus = _number(node.labels.get(labels.GPU_COUNT, ""))
     return NodeStatus(
         node=node.name,
         pool=target.pool.name if target else pool,
         os=f"{node.os.id} {node.os.version}" if node.os else "",
-        gpu=node.labels.get(labels.GPU_PRODUCT, "") or (target.pool.gpu.model if target and target.pool.gpu else ""),
-        gpus=_number(node.labels.get(labels.GPU_COUNT, "")),
+        gpu=gpu,
+        gpus=gpus,
         driver=node.labels.get(labels.DRIVER_VERSION, ""),
         driver_on_host=bool(target and target.driver.on_host),
         allocatable=node.gpus_allocatable,
         state=worst.state if worst else State.READY,
-        reason=_reason(node, worst),
+        reason=_reason(node, worst) or ("" if gpu or gpus else _NO_GPU),
     )
 
 

@@ -19,6 +19,16 @@ class State(StrEnum):
     BLOCKED = "blocked"  # something that it requires failed on this node
 
 
+_SIGNS = {
+    State.PENDING: " ",
+    State.PROGRESSING: ".",
+    State.READY: "+",
+    State.FAILED: "!",
+    State.BLOCKED: "-",
+}
+_ON_ITS_WAY = "-required"  # how the steps of a node end that is on its way to another driver
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeState:
     """One component on one node. ``reason`` is short and names the cause: ``ImagePullBackOff: ...``.
@@ -46,13 +56,32 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """Something a run wants to say while it goes: ``component`` on ``node`` is now ``state``; ``step`` as above."""
+    """A message of a run while it goes: ``component`` on ``node`` is now ``state``; ``step`` as above.
+
+    Without a component it is about the run itself: its ``message`` says all. str() is one line, as in a log.
+    """
 
     component: str
     node: str
     state: State
     message: str = ""
     step: str = ""
+
+    def __str__(self) -> str:
+        """Return ``+ driver t4-1 ready`` or ``. driver t4-1 progressing: pulling the image``."""
+        return self.line(self.node, self.word)
+
+    def line(self, nodes: str, word: str) -> str:
+        """Return the line for one node or several; ``word`` is `word`, which may have a color."""
+        about = " ".join(filter(None, (self.component, nodes)))
+        said = "" if self.step and self.message == f"is in {self.step}" else one_line(self.message)
+        return f"{_SIGNS[self.state]} {': '.join(filter(None, (f'{about} {word}' if about else '', said)))}"
+
+    @property
+    def word(self) -> str:
+        """The step, while the node is on its way to another driver; else the state."""
+        is_step = self.state is State.PROGRESSING and self.step.endswith(_ON_ITS_WAY)
+        return self.step if is_step else self.state.value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

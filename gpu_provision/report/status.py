@@ -55,7 +55,7 @@ def components(rows: Iterable[ComponentStatus], style: Style = PLAIN) -> str:
 
 
 def nodes(rows: Iterable[NodeStatus], style: Style = PLAIN) -> str:
-    """Return the table of nodes; one without a GPU says that it gets no component."""
+    """Return the table of nodes."""
     cells = [_node(row, style) for row in rows]
     return table(_NODE_HEADERS, cells, style) if cells else ""
 
@@ -66,7 +66,6 @@ def has_gpu(row: NodeStatus) -> bool:
 
 
 def _node(row: NodeStatus, style: Style) -> tuple[str, ...]:
-    reason = row.reason or ("" if has_gpu(row) else "no GPU: gets no GPU component")
     return (
         row.node,
         row.pool or _NOTHING,
@@ -76,7 +75,7 @@ def _node(row: NodeStatus, style: Style) -> tuple[str, ...]:
         _driver(row),
         _number(row.allocatable),
         style.state(row.state),
-        reason,
+        row.reason,
     )
 
 

@@ -64,10 +64,10 @@ def test_a_place_that_cannot_be_written_is_told_before_anything_is_done(run: Run
 PROGRAM = """
 import sys, time
 from datetime import UTC, datetime
-from gpu_provision import library
 from gpu_provision.cli import main
-from gpu_provision.cli.work import Work
 from gpu_provision.engine import journal
+from gpu_provision.library import cluster_phase
+from gpu_provision.library.work import Work
 from gpu_provision.model.history import Record
 from gpu_provision.model.plan import Plan
 from gpu_provision.model.progress import Event, Evidence, RunResult, State
@@ -84,8 +84,8 @@ def apply(inventory, *, listen, **rest):
     print("waiting", flush=True)
     time.sleep(60)
 
-library.apply = apply
-Work.prepare = lambda *_, **__: None
+cluster_phase.apply = apply
+Work._prepare = lambda *_, **__: None
 main(["apply", "-i", sys.argv[1], "--report", sys.argv[2]])
 """
 

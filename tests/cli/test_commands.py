@@ -10,13 +10,13 @@ import jsonschema
 import pytest
 import yaml
 
-from gpu_provision import library
 from gpu_provision.cli import root
 from gpu_provision.cli.commands import Commands
-from gpu_provision.cli.limits import limited
-from gpu_provision.cli.overrides import with_timeout
 from gpu_provision.hosts.result import HostOutcome, HostsResult
 from gpu_provision.inventory import load
+from gpu_provision.library import cluster_phase
+from gpu_provision.library.overrides import with_timeout
+from gpu_provision.library.selection import nodes_of
 from gpu_provision.model.cluster import ObjectRef
 from gpu_provision.model.findings import ExitCode, Finding, UsageError
 from gpu_provision.model.history import Ending, History, Record
@@ -129,7 +129,7 @@ def test_the_next_command_takes_the_same_part(
 ) -> None:
     """Whoever copies it does what was looked at; a plan file knows what takes part, but not which kubeconfig it was."""
     fakes.hosts = None
-    monkeypatch.setattr(library, "cluster_id", lambda _: "uid")
+    monkeypatch.setattr(cluster_phase, "cluster_id", lambda _: "uid")
     words = ("-i", str(SANDBOX), "--limit", "t4-*", "--target", "driver", "--cluster-only")
     assert (
         f"Next: gpu-provision apply -i {SANDBOX} --limit 't4-*' --target driver --cluster-only\n"
@@ -149,8 +149,9 @@ def test_targets_and_limits_narrow_what_is_planned_and_applied(run: Run, fakes: 
     """Dashes and underscores are the same; hosts and cluster are narrowed to the same nodes."""
     for command in ("plan", "apply"):
         assert run(command, "-i", SANDBOX, "--target", "device-plugin", "--limit", "t4-*").code == ExitCode.OK
-        assert fakes.arguments["targets"] == {"device_plugin"}
-        assert fakes.arguments["limit"] == ("t4-1", "t4-2")
+        part = fakes.arguments["part"]
+        assert part.components & {"device_plugin", "dcgm_exporter"} == {"device_plugin"}
+        assert part.nodes == {"t4-1", "t4-2"}
 
 
 def test_a_failed_host_holds_the_cluster_phase_back(run: Run, fakes: Fakes) -> None:
@@ -237,21 +238,21 @@ def test_a_node_that_still_has_to_be_validated_is_validated_again(run: Run, fake
 )
 def test_limit_takes_names_patterns_and_groups(option: str | None, expected: tuple[str, ...]) -> None:
     """In the inventory's order."""
-    assert limited(load(SANDBOX), option) == expected
+    assert nodes_of(load(SANDBOX), option) == expected
 
 
 def test_limit_takes_a_file(tmp_path: Path) -> None:
     """One a line; comments and blank lines do not count."""
     hosts = tmp_path / "failed.txt"
     hosts.write_text("# from the last run\nt4-2\n\nh100-1\n")
-    assert limited(load(SANDBOX), f"@{hosts}") == ("t4-2", "h100-1")
+    assert nodes_of(load(SANDBOX), f"@{hosts}") == ("t4-2", "h100-1")
 
 
 @pytest.mark.parametrize("option", ["nope", "t4-1,nope", ","])
 def test_a_limit_that_matches_nothing_is_an_error(option: str) -> None:
     """Running nothing and calling it success helps nobody."""
     with pytest.raises(UsageError):
-        limited(load(SANDBOX), option)
+        nodes_of(load(SANDBOX), option)
 
 
 def test_timeout_is_every_components_deadline() -> None:

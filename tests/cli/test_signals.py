@@ -15,7 +15,7 @@ from tests.cli.harness import REPOSITORY, SANDBOX
 
 PROGRAM = """
 import sys, time
-from gpu_provision import library
+import gpu_provision
 from gpu_provision.cli import main
 
 def status(inventory):
@@ -28,7 +28,7 @@ def status(inventory):
     finally:
         print("gave the lock back", file=sys.stderr, flush=True)
 
-library.status = status
+gpu_provision.status = status
 main(["status", "--json", "-i", sys.argv[1]])
 """
 

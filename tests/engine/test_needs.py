@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from gpu_provision import rbac
 from gpu_provision.engine import needs
-from gpu_provision.library import rbac
 from gpu_provision.model.access import Permission
 from gpu_provision.model.cluster import ClusterFacts, NodeFacts, ref_of
 from gpu_provision.model.inventory import Connect, Inventory, OperatingSystem, Reboot

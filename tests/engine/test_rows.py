@@ -17,9 +17,11 @@ TAINT = {"key": NOT_VALIDATED, "effect": "NoSchedule"}
 @pytest.mark.parametrize(
     ("node", "fields", "reason"),
     [
-        pytest.param("cpu-1", {}, "", id="nothing to tell"),
+        pytest.param("cpu-1", {}, "no GPU: gets no GPU component", id="a node without a GPU"),
         pytest.param("cpu-1", {"unschedulable": True}, "cordoned", id="a cordon"),
-        pytest.param("cpu-1", {"taints": ({"key": "team"},)}, "", id="a taint of its user"),
+        pytest.param(
+            "cpu-1", {"taints": ({"key": "team"},)}, "no GPU: gets no GPU component", id="a taint of its user"
+        ),
         pytest.param("cpu-1", {"taints": (TAINT,)}, "has the startup taint", id="a taint that nobody will take off"),
         pytest.param(
             "t4-1",

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from gpu_provision import render
 from gpu_provision.inventory import load
-from gpu_provision.library import render
 from gpu_provision.model.inventory import ClusterTarget, HelperPod, HostPrerequisites, Inventory, Node, Preflight
 from gpu_provision.operator.stack import (
     BACK_TO,

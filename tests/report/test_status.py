@@ -17,12 +17,6 @@ def test_the_tables_read_as_designed(samples: ModuleType, golden: Golden) -> Non
     golden("status", status.text(samples.STATUS))
 
 
-def test_a_node_without_a_gpu_is_listed_and_says_why_it_gets_nothing(samples: ModuleType) -> None:
-    """The proof that such nodes are left alone is in the table."""
-    line = next(line for line in status.text(samples.STATUS).splitlines() if line.startswith("cpu-1"))
-    assert line.endswith("no GPU: gets no GPU component")
-
-
 def test_the_stack_is_ready_when_every_component_and_gpu_node_is(samples: ModuleType) -> None:
     """A node without a GPU does not count."""
     ready = replace(
