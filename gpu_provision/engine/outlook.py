@@ -14,6 +14,7 @@ from gpu_provision.cluster.slim import slim
 from gpu_provision.diagnose import pods as pod_view
 from gpu_provision.engine.reading import Reading
 from gpu_provision.engine.rollout import budgets_of
+from gpu_provision.engine.rollout_states import proofs
 from gpu_provision.engine.rollout_writes import declared_of
 from gpu_provision.model.findings import Finding, Refused, Severity
 from gpu_provision.model.inventory import Inventory
@@ -44,6 +45,7 @@ def with_rollout(cluster: Cluster, reading: Reading, known: Mapping[Key, NodeSta
         seen = _seen(cluster, inventory)
     except Refused as refusal:
         return replace(reading, plan=replace(reading.plan, findings=(*reading.plan.findings, _not_read(refusal))))
+    seen = replace(seen, proofs=proofs(known, without=()))
     found = schedule(observe(declared_of(reading), seen, now=time.time()), policy_of(inventory))
     return replace(reading, plan=reading.plan if found.is_empty else foreseen(reading.plan, found))
 

@@ -28,7 +28,8 @@ from gpu_provision.planning.states import (
     situation,
     states,
 )
-from gpu_provision.planning.upgrades import NO_DRIVER_RESTART, NOT_RUN, OUTDATED, has_installed, is_rolled_out
+from gpu_provision.planning.upgrades import NO_DRIVER_RESTART, OUTDATED, has_installed, is_rolled_out
+from gpu_provision.planning.verdicts import NEVER_RUN
 
 _PER_NODE = frozenset({"Node", "Pod"})
 
@@ -189,7 +190,7 @@ def _validation_changes(seen: Situation, known: Mapping[Key, NodeState]) -> Iter
                 continue
             if state.reason == NO_NODE and not _is_offline(seen):
                 continue
-            told = "" if state.reason in {NO_NODE, NOT_RUN} else state.reason
+            told = "" if state.reason in {NO_NODE, NEVER_RUN} else state.reason
             effect = (f"runs vectorAdd on {node}", *filter(None, (told,)))
             yield Change(
                 component=component,
