@@ -17,6 +17,7 @@ class State(StrEnum):
     READY = "ready"  # runs the declared content; for a validation: it passed
     FAILED = "failed"  # its deadline passed, or its validation failed
     BLOCKED = "blocked"  # something that it requires failed on this node
+    LEAVING = "leaving"  # the node left the inventory, and the stack is still on it
 
 
 _SIGNS = {
@@ -25,6 +26,7 @@ _SIGNS = {
     State.READY: "+",
     State.FAILED: "!",
     State.BLOCKED: "-",
+    State.LEAVING: ".",
 }
 _ON_ITS_WAY = "-required"  # how the steps of a node end that is on its way to another driver
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from gpu_provision.components import labels
@@ -239,10 +239,21 @@ def _what_is_awaited(component: str, node: str, seen: Situation) -> ObjectRef:
 
 def deletions(seen: Situation) -> Iterator[Change]:
     """Yield the deletions of what is no longer wanted, nor in use until something else has taken its place."""
+    for ref, live in _unwanted(seen):
+        if not is_in_use(live, seen.context, seen.pods):
+            yield Change(component=component_of(live), action=Action.DELETE, ref=ref)
+
+
+def emptied(seen: Situation, moved: Collection[str]) -> Iterator[Change]:
+    """Yield the deletions of DaemonSets that serve no node once these nodes have gone over to others, or left."""
+    for ref, live in _unwanted(seen):
+        if is_in_use(live, seen.context, seen.pods) and not is_in_use(live, seen.context, seen.pods, without=moved):
+            yield Change(component=component_of(live), action=Action.DELETE, ref=ref, certain=False)
+
+
+def _unwanted(seen: Situation) -> Iterator[tuple[ObjectRef, Manifest]]:
     wanted = {ref_of(manifest) for manifests in seen.desired.values() for manifest in manifests}
     for ref, live in seen.observed.members.items():
         is_looked_at = seen.context.part.has_component(component_of(live))
-        if not is_looked_at or ref in wanted or live["metadata"].get("deletionTimestamp"):
-            continue
-        if not is_in_use(live, seen.context, seen.pods):
-            yield Change(component=component_of(live), action=Action.DELETE, ref=ref)
+        if is_looked_at and ref not in wanted and not live["metadata"].get("deletionTimestamp"):
+            yield ref, live

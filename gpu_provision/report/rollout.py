@@ -33,9 +33,10 @@ def _heading(schedule: Schedule) -> str:
     nodes, waves = len(schedule.nodes), len(schedule.waves)
     if not nodes:
         return "rollout of the driver"
+    what = "rollout of the driver" if not all(outlook.leaves for outlook in schedule.nodes) else "nodes that leave"
     pods = sum(len(outlook.evicts) for outlook in schedule.nodes)
     leaving = f", {_count(pods, 'pod')} to evict" if pods else ""
-    return f"rollout of the driver: {_count(nodes, 'node')} in {_count(waves, 'wave')}{leaving}"
+    return f"{what}: {_count(nodes, 'node')} in {_count(waves, 'wave')}{leaving}"
 
 
 def lines(schedule: Schedule) -> Iterator[str]:
@@ -191,6 +192,7 @@ def _node_document(outlook: Outlook) -> dict[str, Any]:
     return {
         "node": outlook.node,
         "why": outlook.why,
+        "leaves": outlook.leaves,
         "waits_for": [_pod_document(pod) for pod in outlook.waits_for],
         "evicts": [_pod_document(pod) for pod in outlook.evicts],
         "stays": [_pod_document(pod) for pod in outlook.stays],
