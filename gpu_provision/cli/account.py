@@ -20,6 +20,7 @@ from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Plan
 from gpu_provision.model.progress import Event, RunResult
 from gpu_provision.model.removal import RemovalResult
+from gpu_provision.preflight.judge import left_to_cluster
 from gpu_provision.report import removal as removal_view
 from gpu_provision.report import run as run_view
 from gpu_provision.report.page.story import Outcome, Story, last_states
@@ -68,8 +69,8 @@ class Account:
     def findings(self) -> tuple[Finding, ...]:
         """What went wrong up to now, on hosts and in the cluster, and what a reader should know."""
         on_hosts = (*self.hosts.errors, *self.hosts.findings) if self.hosts else ()
-        in_cluster = [found.findings for found in (self.result, self.removal) if found]
-        return (*on_hosts, *self.known, *self.held_back, *(finding for found in in_cluster for finding in found))
+        in_cluster = tuple(each for found in (self.result, self.removal) if found for each in found.findings)
+        return (*left_to_cluster(on_hosts, in_cluster), *self.known, *self.held_back, *in_cluster)
 
     @property
     def succeeded(self) -> bool:

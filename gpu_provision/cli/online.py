@@ -22,6 +22,7 @@ from gpu_provision.hosts.result import HostsResult
 from gpu_provision.model.findings import ExitCode, Finding, RunFailed, Severity
 from gpu_provision.model.plan import Plan
 from gpu_provision.model.progress import RunResult
+from gpu_provision.preflight.judge import left_to_cluster
 from gpu_provision.report import diff as diff_view
 from gpu_provision.report import findings as findings_view
 from gpu_provision.report import hosts as hosts_view
@@ -98,7 +99,7 @@ def plan(  # noqa: PLR0913 - one argument per option
         out.note(f"{place} was not written: this plan cannot be applied.")
     elif place:
         plan_file.written(place, work, on_cluster, on_hosts, ignored=ignored)
-    if differs and not offline:
+    if differs and not (offline or failed):
         following = hints.command("apply", shlex.quote(str(place)), part=False) if place else hints.command("apply")
         out.hint(f"Next: {following}")
     if failed:
@@ -112,11 +113,12 @@ def _show_plan(work: Work, on_cluster: Plan, on_hosts: HostsResult | None, *, ou
     text = plan_view.text(on_cluster, out.style, on_hosts=on_hosts)
     if diff:
         text = f"{diff_view.text(on_cluster, out.style)}\n\n{text}".lstrip()
-    findings = (*on_cluster.findings, *work.known, *_findings(on_hosts))
+    of_hosts = left_to_cluster(_findings(on_hosts), on_cluster.findings)
+    findings = (*on_cluster.findings, *work.known, *of_hosts)
     parts = {"hosts": _hosts_document(on_hosts), **plan_view.document(on_cluster)}
     out.result(document(work.command, findings, **parts), text)
     if not out.json:
-        write(sys.stderr, findings_view.text((*work.known, *_findings(on_hosts)), out.error_style))
+        write(sys.stderr, findings_view.text((*work.known, *of_hosts), out.error_style))
     return bool(changing) or not on_cluster.is_empty
 
 
