@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from gpu_provision.cluster.client import Cluster
 from gpu_provision.cluster.errors import AlreadyExists
@@ -15,6 +15,7 @@ from gpu_provision.cluster.watching import Mirror, Scope
 from gpu_provision.engine.actions import Step, next_steps
 from gpu_provision.engine.announcing import Announcer
 from gpu_provision.engine.book import Book, reason_of, task_of
+from gpu_provision.engine.crashes import Crashes, Said
 from gpu_provision.engine.live import Live
 from gpu_provision.engine.objects import Objects
 from gpu_provision.engine.reading import Reading
@@ -53,6 +54,7 @@ class Outcome:
         warnings: What did not keep the run from its end.
         back: Where the cluster is to go back to, since the rollout failed and the policy says so.
         told: Findings of a run before this one, whose rollback this is; or why a failed rollout is not rolled back.
+        said: What pods that crashed have said, as it was told while the run waited.
     """
 
     result: RunResult
@@ -63,6 +65,7 @@ class Outcome:
     back: WayBack | None = None
     warnings: tuple[Finding, ...] = ()
     told: tuple[Finding, ...] = ()
+    said: Mapping[Key, Said] = field(default_factory=dict)
 
 
 class Run:
@@ -91,10 +94,12 @@ class Run:
         self._objects = Objects(cluster, reading)
         self._validations = Validations(cluster, reading)
         self._rollout = Rollout(cluster, reading.context.inventory)
+        self._crashes = Crashes(cluster)
         self._steps = Steps(
             cluster,
             self._rollout,
             self._validations,
+            self._crashes,
             rejected=self._settler.rejected,
             on_end=self._wake,
             on_written=self._note,
@@ -169,6 +174,7 @@ class Run:
             back=back,
             warnings=self._validations.warnings,
             told=barred if self._rollout.decision.phase in {Phase.PAUSED, Phase.FAILED} else (),
+            said=self._crashes.said_of(self._states, seen),
         )
 
     def _following(self, what: Sequence[Scope]) -> Mirror:
@@ -246,9 +252,10 @@ class Run:
         self._settler.rejected |= self._objects.rejected | self._validations.failed
         raw = self._standing.states(seen)
         if not self._rollout.is_needed(raw) or (DRIVER, "") in self._settler.rejected:
-            settled = self._settler.settle(raw, now)
+            settled = self._settler.settle(self._crashes.told(raw, seen), now)
             self._show(with_steps(settled, seen))
-            return seen, list(next_steps(seen, settled, stale=left_overs, harvested=self._validations.harvested))
+            steps = next_steps(seen, settled, stale=left_overs, harvested=self._validations.harvested)
+            return seen, [*steps, *self._crashes.unread(raw, seen)]
         return self._roll_out(seen, raw, mirror, left_overs, now)
 
     def _left_overs(self, seen: Situation) -> frozenset[str]:
@@ -272,11 +279,11 @@ class Run:
             seen = replace(seen, observed=replace(seen.observed, passed=dict(self._validations.passed)))
             raw = self._standing.states(seen)
         raw = without_needless_validations(raw | rollout.of_drivers(raw))
-        settled = self._settler.settle(raw, now, untimed=rollout.untimed())
+        settled = self._settler.settle(self._crashes.told(raw, seen), now, untimed=rollout.untimed())
         stale = left_overs | rollout.beside_the_point(seen)
         steps = next_steps(seen, settled, stale=stale, harvested=self._validations.harvested)
         self._show(with_steps(settled | rollout.until_proven(settled), seen, rollout.steps_of_nodes()))
-        return seen, [*rollout.steps(seen, self._settler.rejected), *steps]
+        return seen, [*rollout.steps(seen, self._settler.rejected), *steps, *self._crashes.unread(raw, seen)]
 
     def _show(self, settled: dict[Key, NodeState]) -> None:
         self._announcer.show(settled)
