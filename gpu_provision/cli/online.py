@@ -94,7 +94,7 @@ def plan(  # noqa: PLR0913 - one argument per option
         out.note(f"{place} was not written: this plan cannot be applied.")
     elif place:
         plan_file.written(place, work, found, ignored=ignored)
-    if not (found.is_empty or offline):
+    if found.can_be_applied and not (found.is_empty or offline):
         following = hints.command("apply", shlex.quote(str(place)), part=False) if place else hints.command("apply")
         out.hint(f"Next: {following}")
     if not found.can_be_applied:

@@ -22,6 +22,7 @@ from gpu_provision.planning.compare import FIELD_MANAGER, shows, shows_applied
 _MERGE_PATCH = "application/merge-patch+json"
 _APPLY_PATCH = "application/apply-patch+yaml"
 _METADATA_ALONE = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+_ONE_METADATA_ALONE = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 _CREATED = 201
 _PAGE = 1000  # objects of an answer: of pods some 8 MB, and five times that as dicts
 _LOG_BYTES, _LOG_SECONDS = 1 << 20, 10.0  # of a log; for how long it is asked for: it is evidence, nothing waits for it
@@ -116,6 +117,14 @@ class Cluster(Connection):
             return self.read(ref)
         except NotFound:
             return None
+
+    def exists(self, ref: ObjectRef) -> bool:
+        """Whether an object is there. Its content is not asked for if the server can leave it out, and never kept."""
+        try:
+            self._json("GET", path_of(ref), str(ref), accept=f"{_ONE_METADATA_ALONE},application/json")
+        except NotFound:
+            return False
+        return True
 
     def read(self, ref: ObjectRef) -> Manifest:
         """Return one object. Raises NotFound."""

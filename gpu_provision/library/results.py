@@ -18,6 +18,7 @@ from gpu_provision.model.history import History
 from gpu_provision.model.plan import Change, Plan
 from gpu_provision.model.progress import RunResult, Status
 from gpu_provision.model.removal import RemovalResult
+from gpu_provision.preflight.judge import left_to_cluster
 from gpu_provision.report import adoption as adoption_view
 from gpu_provision.report import drift as drift_view
 from gpu_provision.report import history as history_view
@@ -80,7 +81,8 @@ class StackPlan(Shown):
     @property
     def findings(self) -> tuple[Finding, ...]:
         """Conflicts and warnings, of hosts and of the cluster."""
-        return (*self.cluster.findings, *self.notes, *_of(self.hosts))
+        of_hosts = left_to_cluster(_of(self.hosts), self.cluster.findings)
+        return (*self.cluster.findings, *self.notes, *of_hosts)
 
     @property
     def is_empty(self) -> bool:
@@ -128,7 +130,8 @@ class StackRun(Shown):
     @property
     def findings(self) -> tuple[Finding, ...]:
         """What went wrong on hosts and in the cluster, and what a reader should know although nothing did."""
-        return (*_of(self.hosts), *self.notes, *(self.cluster.findings if self.cluster else ()))
+        in_cluster = self.cluster.findings if self.cluster else ()
+        return (*left_to_cluster(_of(self.hosts), in_cluster), *self.notes, *in_cluster)
 
     @property
     def succeeded(self) -> bool:

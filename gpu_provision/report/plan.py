@@ -57,7 +57,7 @@ def changes(plan: Plan, style: Style = PLAIN) -> str:
 def conflicts(findings: Iterable[Finding], style: Style = PLAIN) -> str:
     """Return conflicts and warnings; an error is marked ``!``, as it keeps something from being applied."""
     lines = []
-    for finding in findings:
+    for finding in findings_view.merged(findings):
         mark = style.paint("red", "!") if finding.severity is Severity.ERROR else style.paint("yellow", "!")
         lines.append(f"{mark} {findings_view.one(finding, style)}")
     return "\n".join(lines)

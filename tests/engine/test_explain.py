@@ -8,6 +8,8 @@ from typing import Any, cast
 import pytest
 
 from gpu_provision.cluster.client import Cluster
+from gpu_provision.diagnose.pods import Crash
+from gpu_provision.engine.crashes import Said
 from gpu_provision.engine.explain import explain
 from gpu_provision.engine.run import Outcome
 from gpu_provision.model.cluster import NodeFacts, ObjectRef
@@ -16,6 +18,7 @@ from gpu_provision.model.history import Record
 from gpu_provision.model.plan import Plan
 from gpu_provision.model.progress import NodeState, RunResult, State
 from gpu_provision.planning.states import Situation
+from gpu_provision.planning.upgrades import OUTDATED
 
 POD: dict[str, Any] = {
     "apiVersion": "v1",
@@ -105,3 +108,28 @@ def test_nodes_that_keep_their_startup_taint_are_told(key: str, told: list[str])
     found = explain(cast("Cluster", None), outcome)
     assert [finding.code for finding in found] == told
     assert all("kubectl taint node t4-1 gpu-provision.io/not-validated-" in finding.fix for finding in found)
+
+
+def test_what_was_told_while_waiting_is_what_is_explained() -> None:
+    """Its log is not read once more."""
+    words = "the driver cannot be built for the kernel that the node runs: ERROR: failed to build for kernel 5"
+    state = NodeState(component="driver", node="t4-1", state=State.FAILED, reason=f"{words} (not ready after 9 s)")
+    said = Said("driver-x", Crash("ctr", 1, "exit 1", is_over=True), ("ERROR: failed to build for kernel 5",))
+    (found,) = explain(cast("Cluster", None), outcome_of(state, said={("driver", "t4-1"): said}))
+    assert (found.code, found.where) == ("GP501", "node t4-1, pod driver-x")
+    assert found.evidence == "ERROR: failed to build for kernel 5 (not ready after 9 s)"
+
+
+def test_pods_that_wait_behind_one_that_failed_are_no_cause() -> None:
+    """A DaemonSet replaces one pod after the other; they are told as what follows."""
+    stuck = NodeState(component="gfd", node="t4-1", state=State.FAILED, reason="gfd: exit 1: no such file")
+    behind = NodeState(component="gfd", node="t4-2", state=State.FAILED, reason=f"{OUTDATED} (not ready after 9 s)")
+    alone = NodeState(component="dcgm", node="t4-2", state=State.FAILED, reason=behind.reason)
+    first, second = explain(cast("Cluster", None), outcome_of(stuck, behind, alone))
+    assert (first.consequence, first.where) == ("gfd waits for it on t4-2", "node t4-1")
+    assert second.what.startswith("dcgm failed on t4-2")
+
+
+def outcome_of(*states: NodeState, **fields: Any) -> Outcome:
+    seen = SimpleNamespace(pods={}, context=SimpleNamespace(targets=()))
+    return Outcome(RunResult(states=states), cast("Situation", seen), cast("Plan", None), Record(id="x"), **fields)

@@ -38,6 +38,15 @@ def test_a_secret_is_read_where_a_driver_depends_on_it() -> None:
     assert {(one.verb, one.resource, one.name) for one in more} == {("get", "secrets", "licence")}
 
 
+def test_whether_a_reference_exists_is_asked_by_its_name() -> None:
+    """Not by a list of all Secrets; no run fails without this right."""
+    stack = with_spec("gfd", image_pull_secrets=("mirror",))
+    more = needs.to_look(stack) - needs.to_look(STACK)
+    assert {(one.verb, one.resource, one.name) for one in more} == {("get", "secrets", "mirror")}
+    assert more <= needs.everything(stack)
+    assert not more & needs.own(stack)
+
+
 def test_processes_on_nodes_are_for_hosts_without_ssh_alone() -> None:
     """The right to run them is that of an administrator of the node, so it is asked for by name and place."""
     real = replace(STACK, cluster=replace(STACK.cluster, sandbox=""))

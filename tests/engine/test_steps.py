@@ -11,6 +11,7 @@ import pytest
 
 from gpu_provision.cluster.errors import AlreadyExists, NotFound, Outdated
 from gpu_provision.engine.actions import RemovePod, StartPod
+from gpu_provision.engine.crashes import Crashes
 from gpu_provision.engine.steps import SEEN_SECONDS, Steps
 from gpu_provision.model.cluster import ObjectRef
 from gpu_provision.model.findings import Finding, Refused, Rejected
@@ -32,7 +33,9 @@ def steps(
     validations: Any = SimpleNamespace(is_due=lambda _: False)
     rollout: Any = None
     told = {} if rejected is None else rejected
-    return Steps(cluster, rollout, validations, rejected=told, on_end=on_end, on_written=lambda _: None)
+    return Steps(
+        cluster, rollout, validations, Crashes(cluster), rejected=told, on_end=on_end, on_written=lambda _: None
+    )
 
 
 @pytest.mark.parametrize("is_there", [False, True])
@@ -47,7 +50,7 @@ def test_a_pod_that_exists_is_shown_to_the_next_look(*, is_there: bool) -> None:
 
     cluster: Any = SimpleNamespace(create=create, get=lambda _: pod)
     rest: Any = None
-    made = Steps(cluster, rest, rest, rejected={}, on_end=lambda: None, on_written=shown.append)
+    made = Steps(cluster, rest, rest, rest, rejected={}, on_end=lambda: None, on_written=shown.append)
     with made:
         made.start(StartPod(_KEY, _STEP.ref, {"kind": "Pod"}, "content.life"), 0.0)
     assert shown == [pod]
