@@ -92,13 +92,13 @@ class Display:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop the heartbeat and take the picture away."""
+        """Stop the heartbeat and take the picture away; one of a run that ends early stays, as nothing replaces it."""
         self._reports.close()
         self._done.set()
         self._thread.join()
         self.tick()
         if self._live:
-            self._write(self._erased())
+            self._write("\n" if error and self._drawn else self._erased())
 
     def _keep_ticking(self) -> None:
         while not self._done.wait(_TICK):

@@ -15,4 +15,5 @@ CODES = {
     "GP510": "Nodes keep their previous driver, since the rollout cannot go on",
     "GP511": "Nodes keep their startup taint, as they are not validated",
     "GP512": "A pod does not tolerate the startup taint of a node",
+    "GP516": "A run is over, and nodes stay cordoned or halfway to another driver",
 }

@@ -16,13 +16,14 @@ from gpu_provision.model.progress import Evidence, NodeState, State
 from gpu_provision.planning import attesting
 from gpu_provision.planning.node_writes import has_startup_taint
 from gpu_provision.planning.upgrades import KEEPS, is_kept
+from gpu_provision.rollout.cordons import left_behind
 
 _LOG_LINES = 30
 _MOST_LOGS = 20  # a fleet-wide failure has one cause; its first twenty pods tell it
 
 
 def explain(cluster: Cluster, outcome: Outcome) -> tuple[Finding, ...]:
-    """Return what went wrong; empty if every component is ready on every node."""
+    """Return what went wrong, and what is left half done; empty if every component is ready on every node."""
     failed = [state for state in outcome.result.states if state.state is State.FAILED]
     symptoms = [_symptom(cluster, outcome, state, read=index < _MOST_LOGS) for index, state in enumerate(failed)]
     states = outcome.result.states
@@ -33,6 +34,7 @@ def explain(cluster: Cluster, outcome: Outcome) -> tuple[Finding, ...]:
         *blocked(elsewhere),
         *unvalidated(states, NOT_VALIDATED),
         *tainted(_tainted(outcome)),
+        *left_behind(outcome.seen.context.facts.nodes, outcome.seen.context.inventory.name),
     )
 
 

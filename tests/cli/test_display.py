@@ -105,6 +105,18 @@ def test_leaving_takes_the_picture_away_and_ends_the_heartbeat() -> None:
     assert stream.screen == []
 
 
+def test_the_picture_of_a_run_that_is_interrupted_stays() -> None:
+    """What was under way is what its reader wants to know; the message comes below."""
+    stream = Terminal()
+    display = Display(stream, live=True, clock=Clock())
+    display(WAITING)
+    with pytest.raises(KeyboardInterrupt), display:
+        raise KeyboardInterrupt
+    stream.write("interrupted")
+    assert stream.screen[-3].endswith("driver coming up 0 s: builds")
+    assert stream.screen[-2:] == ["i coming up", "interrupted"]
+
+
 def test_timestamps_stand_before_every_line() -> None:
     """With -v a log can be compared with a cluster's."""
     stream = io.StringIO()
