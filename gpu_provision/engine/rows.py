@@ -16,7 +16,7 @@ from gpu_provision.planning.upgrades import DRIVER
 from gpu_provision.rollout.cordons import cordoned_by
 
 _STARTUP_TAINT = "has the startup taint"
-_WORST = (State.FAILED, State.BLOCKED, State.PROGRESSING, State.PENDING, State.READY)
+_WORST = (State.FAILED, State.BLOCKED, State.LEAVING, State.PROGRESSING, State.PENDING, State.READY)
 
 
 def component_rows(seen: Situation, settled: Mapping[Key, NodeState]) -> tuple[ComponentStatus, ...]:
@@ -78,7 +78,7 @@ def _versions_of_pools(targets: Iterable[Target]) -> dict[str, str]:
 
 def _node(node: NodeFacts, pool: str, target: Target | None, own: list[NodeState], seen: Situation) -> NodeStatus:
     model = target.pool.gpu.model if target and target.pool.gpu else ""
-    state, reason = _of_target(node, own) if target else _outside(node, pool, seen)
+    state, reason = _of_stack(node, own) if own else _outside(node, pool, seen)
     return NodeStatus(
         node=node.name,
         pool=pool,
@@ -95,11 +95,10 @@ def _node(node: NodeFacts, pool: str, target: Target | None, own: list[NodeState
     )
 
 
-def _of_target(node: NodeFacts, own: list[NodeState]) -> tuple[State, str]:
-    worst = worst_of(own) if own else None
-    if worst and worst.state is not State.READY:
-        return worst.state, f"{worst.component}: {worst.reason}" if worst.reason else ""
-    return _of_kubelet(node, f"{worst.component}: {worst.reason}" if worst and worst.reason else "")
+def _of_stack(node: NodeFacts, own: list[NodeState]) -> tuple[State, str]:
+    worst = worst_of(own)
+    reason = f"{worst.component}: {worst.reason}" if worst.reason else ""
+    return _of_kubelet(node, reason) if worst.state is State.READY else (worst.state, reason)
 
 
 def _of_kubelet(node: NodeFacts, reason: str = "") -> tuple[State, str]:
@@ -111,7 +110,7 @@ def _outside(node: NodeFacts, pool: str, seen: Situation) -> tuple[State | Outsi
     daemons = (name for name, part in seen.parts.items() if part.daemonsets and name != _ON_ALL_NODES)
     left = [name for name in daemons if seen.pods.get((name, node.name))]
     if left or node.labels.get(labels.INVENTORY) == seen.context.inventory.name:
-        return Outside.LEAVING, f"not a GPU node of the inventory; still has {', '.join(left) or 'its labels'}"
+        return State.LEAVING, f"not a GPU node of the inventory; still has {', '.join(left) or 'its labels'}"
     if not pool and (labels.has_gpu(node) or labels.GPU_PRODUCT in node.labels):
         return Outside.UNDECLARED, "not in the inventory"
     return _of_kubelet(node)

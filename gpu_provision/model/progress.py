@@ -18,13 +18,13 @@ class State(StrEnum):
     READY = "ready"  # runs the declared content; for a validation: it passed
     FAILED = "failed"  # its deadline passed, or its validation failed
     BLOCKED = "blocked"  # something that it requires failed on this node
+    LEAVING = "leaving"  # the node left the inventory, and the stack is still on it
 
 
 class Outside(StrEnum):
-    """Where a node stands that is not among the GPU nodes of the inventory."""
+    """Where a node stands that the stack has nothing to do with."""
 
-    LEAVING = "leaving"  # it still has something of the stack, which the next apply takes off
-    UNDECLARED = "undeclared"  # it has a GPU that the stack leaves alone
+    UNDECLARED = "undeclared"  # it has a GPU, and no pool of the inventory claims it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,13 +15,13 @@ _CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "
 _KEY = int.from_bytes(os.urandom(8), "big")
 _MARK = re.compile(rf"\x1b\[{_KEY};(\d+)m")
 _STATE_COLORS: Mapping[State | Outside, str] = {
+    Outside.UNDECLARED: "dim",
     State.PENDING: "dim",
     State.PROGRESSING: "cyan",
     State.READY: "green",
     State.FAILED: "red",
     State.BLOCKED: "yellow",
-    Outside.LEAVING: "yellow",
-    Outside.UNDECLARED: "dim",
+    State.LEAVING: "yellow",
 }
 
 

@@ -114,12 +114,12 @@ def test_a_node_that_left_is_never_ready() -> None:
     """First it still carries the stack; then it has a GPU that nothing looks after."""
     stack = Stack(inventory(nodes=tuple(each for each in NODES if each.name != "t4-1")), labelled())
     row = row_of(stack, "t4-1")
-    assert (row.pool, row.state, row.driver) == ("", Outside.LEAVING, "595.91.07")
+    assert (row.pool, row.state, row.driver) == ("", State.LEAVING, "595.91.07")
     assert "still has driver, toolkit" in row.reason
     stack.pods = {ref: pod for ref, pod in stack.pods.items() if pod["spec"]["nodeName"] != "t4-1"}
     row = row_of(stack, "t4-1")
     assert (row.state, row.driver, row.reason) == (
-        Outside.LEAVING,
+        State.LEAVING,
         "",
         "not a GPU node of the inventory; still has its labels",
     )
@@ -131,7 +131,7 @@ def test_a_node_that_left_is_never_ready() -> None:
 def test_a_node_that_became_a_cpu_node_shows_its_pool_and_leaves() -> None:
     nodes = tuple(replace(each, pool="cpu") if each.name == "t4-1" else each for each in NODES)
     row = row_of(Stack(inventory(nodes=nodes), labelled()), "t4-1")
-    assert (row.pool, row.state) == ("cpu", Outside.LEAVING)
+    assert (row.pool, row.state) == ("cpu", State.LEAVING)
 
 
 def test_a_cordon_is_shown_with_whose_it_is() -> None:

@@ -110,7 +110,7 @@ def test_a_gpu_node_that_nothing_declares_is_not_awaited(samples: ModuleType) ->
     ready = replace(samples.STATUS, components=samples.STATUS.components[1:])
     node = samples.STATUS.nodes[0]
     assert status.is_ready(replace(ready, nodes=(replace(node, state=Outside.UNDECLARED),)))
-    assert not status.is_ready(replace(ready, nodes=(replace(node, state=Outside.LEAVING),)))
+    assert not status.is_ready(replace(ready, nodes=(replace(node, state=State.LEAVING),)))
 
 
 def test_a_cluster_without_the_stack_is_one_sentence(samples: ModuleType) -> None:
