@@ -54,7 +54,9 @@ def drift(  # noqa: PLR0913 - one argument per option
         found = work.drift(on_hosts)
     changed = on_hosts.changed if on_hosts else ()
     told = HostsResult(hosts=changed)
-    text = drift_view.text(found, out.style, hosts=hosts_view.text(told, out.style), changed_hosts=len(changed))
+    text = drift_view.text(
+        found, out.style, hosts=hosts_view.text(told, out.style, done=False), changed_hosts=len(changed)
+    )
     findings = (*found.findings, *(on_hosts.errors if on_hosts else ()))
     parts = {"hosts": hosts_view.document(on_hosts) if on_hosts else [], **drift_view.document(found)}
     out.result(document("drift", findings, **parts), text)

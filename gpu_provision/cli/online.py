@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ import click
 
 from gpu_provision.cli import confirmation, hints, host_phase, options, plan_file
 from gpu_provision.cli.account import Account, page_at
-from gpu_provision.cli.display import shown_on_stderr
+from gpu_provision.cli.display import Shown, shown_on_stderr
 from gpu_provision.cli.inventory_file import loaded
 from gpu_provision.cli.limits import limited
 from gpu_provision.cli.output import Output, write
@@ -29,6 +31,7 @@ from gpu_provision.report import plan as plan_view
 from gpu_provision.report import run as run_view
 from gpu_provision.report import status as status_view
 from gpu_provision.report.documents import document
+from gpu_provision.report.style import Style
 
 
 @click.command()
@@ -199,18 +202,21 @@ def apply(  # noqa: PLR0913 - one argument per option
 
 
 def carried_out(work: Work, out: Output, *, yes: bool, report: str | None) -> ExitCode:
-    """Ask, unless nobody has to be asked, and make hosts and cluster as declared."""
+    """Ask, or else say what changes, and make hosts and cluster as declared."""
     page = page_at(report)
-    if confirmation.is_needed(work.inventory, yes=yes) and not _agreed(work, out):
+    asks = confirmation.is_needed(work.inventory, yes=yes)
+    if asks and not _agreed(work, out):
         out.note("Nothing was changed.")
         return ExitCode.FAILED
     account = Account(inventory=work.inventory, page=page, command=work.command, known=work.known)
     with account.kept(out):
-        with shown_on_stderr(out) as listen:
-            account.hosts = work.prepare(account.heard_by(listen), dry_run=False)
+        with shown_on_stderr(out) as display:
+            listen = account.heard_by(display)
+            account.hosts = work.prepare(listen, dry_run=False)
             ready = not (account.hosts and account.hosts.failed)
             if work.cluster and ready:
-                account.result = _applied(work, account.heard_by(listen), account)
+                announce = _say_nothing if asks else partial(_announced, display, out.error_style)
+                account.result = _applied(work, listen, account, announce)
         account.held_back = host_phase.held_back(account.hosts, cluster_waits=work.cluster)
         account.known += work.put_hosts_on_record(account.hosts)
         _show_run(account, out)
@@ -229,14 +235,29 @@ def _hold(promise: plan_file.Promise, work: Work, out: Output) -> None:
         promise.hold_plan(work.plan(on_hosts))
 
 
-def _applied(work: Work, listen: Listen, account: Account) -> RunResult:
+def _applied(work: Work, listen: Listen, account: Account, announce: Callable[[Plan], None]) -> RunResult:
     """Return how the run ended, also if something failed: what did get done is worth showing."""
+
+    def planned(plan: Plan) -> None:
+        account.plan(plan)
+        announce(plan)
+
     try:
-        return work.apply(listen, account.hosts, planned=account.plan)
+        return work.apply(listen, account.hosts, planned=planned)
     except RunFailed as failure:
         if not isinstance(failure.result, RunResult):
             raise
         return failure.result
+
+
+def _announced(display: Shown, style: Style, plan: Plan) -> None:
+    """Say what changes where no question has shown it: a log of CI has it then."""
+    if not plan.is_empty:
+        display.say(plan_view.announced(plan, style))
+
+
+def _say_nothing(_plan: Plan) -> None:
+    """Leave it at what the question has shown."""
 
 
 def _show_run(account: Account, out: Output) -> None:
@@ -264,7 +285,11 @@ def _agreed(work: Work, out: Output) -> bool:
     with shown_on_stderr(out) as listen:
         on_hosts = work.prepare(listen, dry_run=True)
         on_cluster = work.plan(on_hosts)
-    return confirmation.given() if _show_plan(work, on_cluster, on_hosts, out=out) else True
+    if not _show_plan(work, on_cluster, on_hosts, out=out):
+        return True
+    changed = len(on_hosts.changed) if on_hosts else 0
+    target = confirmation.target(on_cluster.cluster if work.cluster else "", changed)
+    return confirmation.given(f"Apply these changes to {target}?")
 
 
 @click.command()

@@ -12,6 +12,7 @@ from gpu_provision.cli.inventory_file import loaded
 from gpu_provision.cli.limits import limited
 from gpu_provision.cli.output import Output
 from gpu_provision.cli.overrides import with_ignored
+from gpu_provision.cli.work import as_a_look
 from gpu_provision.model.findings import ExitCode
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.report import hosts as hosts_view
@@ -49,7 +50,7 @@ def preflight(  # noqa: PLR0913 - one argument per option
     inventory = without_registry(inventory) if offline else inventory
     names = limited(inventory, limit)
     with shown_on_stderr(out) as listen:
-        found = library.preflight(inventory, limit=names, listen=listen)
+        found = library.preflight(inventory, limit=names, listen=as_a_look(listen))
     out.result(
         document(
             "preflight",

@@ -13,7 +13,7 @@ from gpu_provision.cli.display import shown_on_stderr
 from gpu_provision.cli.inventory_file import loaded
 from gpu_provision.cli.limits import limited
 from gpu_provision.cli.output import Output, write
-from gpu_provision.cli.work import Listen
+from gpu_provision.cli.work import Listen, as_a_look
 from gpu_provision.hosts.result import HostsResult
 from gpu_provision.model.findings import ExitCode, Finding, RunFailed, Severity
 from gpu_provision.model.inventory import Inventory
@@ -127,8 +127,11 @@ def _agreed(wish: Wish, out: Output) -> bool:
     on_cluster, on_hosts = _previewed(wish, out)
     if _show(wish, out, on_cluster, on_hosts, dry_run=True) is not ExitCode.OK:
         return False
-    anything = bool(on_cluster and on_cluster.changes) or bool(on_hosts and on_hosts.changed)
-    return confirmation.given("Remove all of this?") if anything else True
+    changed = len(on_hosts.changed) if on_hosts else 0
+    if not (changed or (on_cluster and on_cluster.changes)):
+        return True
+    target = confirmation.target(on_cluster.cluster if on_cluster else "", changed)
+    return confirmation.given(f"Remove all of this from {target}?")
 
 
 def _looked(wish: Wish) -> RemovalResult:
@@ -163,7 +166,7 @@ def _torn_down(wish: Wish, listen: Listen, *, dry_run: bool) -> HostsResult | No
         return None
     from gpu_provision.hosts.run import teardown
 
-    return teardown(wish.inventory, limit=wish.limit, dry_run=dry_run, listen=listen)
+    return teardown(wish.inventory, limit=wish.limit, dry_run=dry_run, listen=as_a_look(listen) if dry_run else listen)
 
 
 def _show(
@@ -176,7 +179,7 @@ def _show(
     )
     result = on_cluster or RemovalResult(cluster="not asked")
     name = wish.inventory.name
-    parts = [hosts_view.text(on_hosts, out.style)] if on_hosts else []
+    parts = [hosts_view.text(on_hosts, out.style, done=not dry_run)] if on_hosts else []
     parts += [removal_view.text(on_cluster, name, out.style, dry_run=dry_run)] if on_cluster else []
     told = hosts_view.document(on_hosts) if on_hosts else []
     own = removal_view.document(result, name)

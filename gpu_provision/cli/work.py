@@ -13,9 +13,16 @@ from gpu_provision.model.drift import Drift
 from gpu_provision.model.findings import Finding, UsageError
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Plan
-from gpu_provision.model.progress import Event, RunResult
+from gpu_provision.model.progress import Event, RunResult, State
 
 Listen = Callable[[Event], None]
+
+_READING = Event(component="", node="", state=State.PROGRESSING, message="reading hosts")
+
+
+def as_a_look(listen: Listen) -> Listen:
+    """Return a listener for hosts that are only read: none of them makes progress or gets ready, but some may fail."""
+    return lambda event: listen(event if event.state is State.FAILED else _READING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +65,8 @@ class Work:
             from gpu_provision.engine.guard import NodeGuard
 
             guard = NodeGuard(self.inventory)
-        return prepare(self.inventory, limit=self.limit, dry_run=dry_run, listen=listen, guard=guard)
+        heard = as_a_look(listen) if dry_run else listen
+        return prepare(self.inventory, limit=self.limit, dry_run=dry_run, listen=heard, guard=guard)
 
     def _components(self) -> frozenset[str]:
         """Return the targets as component names. Raises UsageError, also before the first host is asked."""
