@@ -23,8 +23,8 @@ _NODE_HEADERS = (
     "nvidia.com/gpu",  # allocatable, under the name that kubectl shows
     "STATE",
 )
-_MOST_OF_REASON = 120
-_POD_OF_KUBELET = re.compile(r" container=\S+ pod=\S+\([0-9a-f-]{36}\)")
+_MOST_OF_REASON = 160
+_BACK_OFF = re.compile(r": back-off \S+ restarting failed container=\S+ pod=\S+\([0-9a-f-]{36}\)")
 _NOTHING = "-"
 
 
@@ -111,8 +111,8 @@ def _driver(row: NodeStatus) -> str:
 
 
 def _short(reason: str) -> str:
-    """Return a reason that fits a table: without the pod that the kubelet names, cut; ``--json`` has all of it."""
-    told = _POD_OF_KUBELET.sub("", reason)
+    """Return a reason that fits a table: without what a kubelet says of back-offs, cut; ``--json`` has all of it."""
+    told = _BACK_OFF.sub("", reason)
     return told if len(told) <= _MOST_OF_REASON else f"{told[: _MOST_OF_REASON - 3]}..."
 
 
