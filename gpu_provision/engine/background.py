@@ -56,7 +56,7 @@ class Background:
         try:
             outcome = self._run.execute()
             self._outcome = self._gone_back(outcome, outcome.back) if outcome.back else outcome
-        except Locked as error:  # whoever holds the lock goes on with what this run has left
+        except Locked as error:  # the run that has the lock goes on with what this one left
             self._error = error
         except ProvisionError as error:
             error.findings = (*error.findings, *self._run.left_behind())

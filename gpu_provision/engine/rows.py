@@ -129,10 +129,15 @@ def _loaded_driver(node: NodeFacts, target: Target | None, seen: Situation) -> s
     if not node.ready:
         return ""
     if target and target.driver.on_host:
-        return target.driver.version or (label if _ready_pod("gfd", node, seen) else "")
+        is_shown = any(_ready_pod(name, node, seen) for name in _NEED_A_DRIVER)
+        return label or target.driver.version if is_shown else ""
     pod = _ready_pod(DRIVER, node, seen)
     version = _version_of_image(pod["spec"]["containers"][0]["image"]) if pod else ""
     return label if pod and label.startswith(version) else version
+
+
+_NEED_A_DRIVER = ("gfd", "validator")
+"""Components whose pods are ready only where a driver is loaded, also one of the host's own."""
 
 
 def _ready_pod(component: str, node: NodeFacts, seen: Situation) -> Manifest | None:

@@ -130,7 +130,7 @@ def text(plan: Plan, style: Style = PLAIN, *, on_hosts: HostsResult | None = Non
 
 
 def announced(plan: Plan, style: Style = PLAIN) -> str:
-    """Return what a run is about to change in the cluster; its findings are told when it is over."""
+    """Return what a run is about to change in the cluster; its findings come when it is over."""
     return "\n\n".join(filter(None, (heading(plan, style), *_in_cluster(plan, style))))
 
 

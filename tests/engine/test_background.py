@@ -74,7 +74,7 @@ class _Broken(_Run):
 
 @pytest.mark.parametrize(("kind", "more"), [(RunFailed, (STAYS,)), (Locked, ())])
 def test_a_run_that_ends_early_says_what_stays_half_done(kind: type[ProvisionError], more: tuple[Finding, ...]) -> None:
-    """But for one whose lock was taken: whoever has it goes on."""
+    """But for one whose lock was taken: the run that has it goes on."""
     nothing: Any = None
     why = Finding(code="GP1", what="the API server is gone")
     run = Background(nothing, nothing, nothing, 0, make=lambda *_, **__: _Broken(kind(why)))

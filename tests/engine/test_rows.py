@@ -95,8 +95,10 @@ def test_a_driver_of_the_host_is_as_read_or_as_labelled_now() -> None:
     chosen = with_spec("driver", enabled=False)
     stack = Stack(chosen, with_label(labelled(chosen=chosen), "t4-1", **STALE))
     assert loaded(stack) == "580.126.20"
-    stack.remove(stack.pod("gfd", "t4-1"))
-    assert loaded(stack) == "", "nothing looks at the driver now"
+    for component in ("gfd", "validator"):
+        assert loaded(stack)
+        stack.remove(stack.pod(component, "t4-1"))
+    assert loaded(stack) == "", "nothing that needs a driver is ready"
 
 
 def test_versions_are_those_of_the_pools_where_they_differ() -> None:
