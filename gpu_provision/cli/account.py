@@ -16,12 +16,13 @@ from gpu_provision.cli.output import Output
 from gpu_provision.engine.timeline import Timeline
 from gpu_provision.hosts.result import HostsResult
 from gpu_provision.library.codes import USAGE
-from gpu_provision.model.findings import Finding, ProvisionError, UsageError
+from gpu_provision.model.findings import Finding, ProvisionError, UsageError, left_with
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Plan
 from gpu_provision.model.progress import Event, RunResult
 from gpu_provision.model.removal import RemovalResult
 from gpu_provision.report import removal as removal_view
+from gpu_provision.report.names import ranges
 from gpu_provision.report.page.story import Outcome, Story, last_states
 
 if TYPE_CHECKING:
@@ -90,7 +91,10 @@ class Account:
         try:
             yield
         except BaseException as error:
-            outcome = Outcome.INTERRUPTED if isinstance(error, KeyboardInterrupt) else Outcome.FAILED
+            is_interrupt = isinstance(error, KeyboardInterrupt)
+            if is_interrupt and self.hosts and self.hosts.changed:
+                error.add_note(f"hosts changed before: {ranges(host.name for host in self.hosts.changed)}")
+            outcome = Outcome.INTERRUPTED if is_interrupt else Outcome.FAILED
             with contextlib.suppress(Exception):  # what is on its way matters more
                 self._write(outcome, out, _why(error))
             raise
@@ -155,11 +159,11 @@ class Account:
 
 
 def _why(error: BaseException) -> tuple[Finding, ...]:
-    """Return why a run ended early; an interruption needs no reason."""
+    """Return why a run ended early, and what an interrupted one left behind."""
     if isinstance(error, ProvisionError):
         return error.findings
     if isinstance(error, KeyboardInterrupt):
-        return ()
+        return left_with(error)
     return (Finding(code=codes.INTERNAL, what=f"a mistake in gpu-provision itself: {type(error).__name__}"),)
 
 

@@ -64,7 +64,7 @@ def adopt(  # noqa: PLR0913 - one argument per option
         return _show(found, out, None)
     if not yes:
         _tell(found, out)
-        if not confirmation.given():
+        if not confirmation.given(f"Apply these changes to {confirmation.target(found.cluster)}?"):
             out.note("Nothing was changed.")
             return ExitCode.FAILED
     out.note(f"What is there now is kept in {adoption_backup.keep(found)}")

@@ -20,6 +20,7 @@ from gpu_provision.model.findings import ExitCode
 from gpu_provision.model.plan import Plan
 from gpu_provision.report import diff as diff_view
 from gpu_provision.report import findings as findings_view
+from gpu_provision.report import plan as plan_view
 
 if TYPE_CHECKING:
     from gpu_provision.library.results import StackPlan
@@ -188,21 +189,25 @@ def apply(  # noqa: PLR0913 - one argument per option
 def carried_out(
     work: Work, out: Output, *, yes: bool, report: str | None, promise: plan_file.Promise | None = None
 ) -> ExitCode:
-    """Ask, unless nobody has to be asked, and make hosts and cluster as declared."""
+    """Ask, or else say what changes, and make hosts and cluster as declared."""
     page = page_at(report)
-    if confirmation.is_needed(work.inventory, yes=yes) and not _agreed(work, out):
+    asks = confirmation.is_needed(work.inventory, yes=yes)
+    if asks and not _agreed(work, out):
         out.note("Nothing was changed.")
         return ExitCode.FAILED
     account = Account(inventory=work.inventory, page=page, command=work.command, known=work.known)
 
-    def planned(plan: Plan) -> None:
-        account.plan = plan
-        if promise:
-            promise.hold_plan(plan)
-
     with account.kept(out):
-        with shown_on_stderr(out) as listen:
-            run = work.carry_out(account.heard_by(listen), prepared=account.prepared, planned=planned)
+        with shown_on_stderr(out) as display:
+
+            def planned(plan: Plan) -> None:
+                account.plan = plan
+                if promise:
+                    promise.hold_plan(plan)
+                if not (asks or plan.is_empty):
+                    display.say(plan_view.announced(plan, out.error_style))
+
+            run = work.carry_out(account.heard_by(display), prepared=account.prepared, planned=planned)
         account.run = run
         out.result(run.document(), run.text(out.style))
         if not out.json:
@@ -228,7 +233,11 @@ def _agreed(work: Work, out: Output) -> bool:
     with shown_on_stderr(out) as listen:
         found = work.plan(listen)
     _show_plan(found, out)
-    return found.is_empty or confirmation.given()
+    if found.is_empty:
+        return True
+    changed = len(found.hosts.changed) if found.hosts else 0
+    target = confirmation.target(found.cluster.cluster if work.cluster else "", changed)
+    return confirmation.given(f"Apply these changes to {target}?")
 
 
 @click.command()

@@ -101,7 +101,11 @@ def _agreed(removal: Removal, out: Output) -> bool:
     found = _previewed(removal, out)
     if _shown(found, out) is not ExitCode.OK:
         return False
-    return found.is_empty or confirmation.given("Remove all of this?")
+    if found.is_empty:
+        return True
+    changed = len(found.hosts.changed) if found.hosts else 0
+    target = confirmation.target(found.cluster.cluster if found.cluster else "", changed)
+    return confirmation.given(f"Remove all of this from {target}?")
 
 
 def _shown(found: StackRemoval, out: Output) -> ExitCode:

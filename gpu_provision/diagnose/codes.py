@@ -17,4 +17,5 @@ CODES = {
     "GP513": "Nodes that left the inventory keep the stack",
     "GP515": "The stack's pods do not tolerate a taint of a node",
     "GP516": "CUDA is not initialized, as the fabric of the node's GPUs is not up",
+    "GP517": "A run is over, and nodes stay cordoned or halfway to another driver",
 }

@@ -17,10 +17,11 @@ from gpu_provision.model.progress import Evidence, NodeState, State
 from gpu_provision.planning import attesting
 from gpu_provision.planning.node_writes import has_startup_taint
 from gpu_provision.planning.upgrades import KEEPS, OUTDATED, STAYS, is_kept
+from gpu_provision.rollout.cordons import left_behind
 
 
 def explain(cluster: Cluster, outcome: Outcome) -> tuple[Finding, ...]:
-    """Return what went wrong; empty if every component is ready on every node."""
+    """Return what went wrong, and what is left half done; empty if every component is ready on every node."""
     states = outcome.result.states
     staying_there = [state for state in states if state.reason.startswith(STAYS)]
     failed = [state for state in states if state.state is State.FAILED and state not in staying_there]
@@ -35,6 +36,7 @@ def explain(cluster: Cluster, outcome: Outcome) -> tuple[Finding, ...]:
         *staying(staying_there, STAYS),
         *unvalidated(states, NOT_VALIDATED),
         *tainted(_tainted(outcome)),
+        *left_behind(outcome.seen.context.facts.nodes, outcome.seen.context.inventory.name),
     )
 
 

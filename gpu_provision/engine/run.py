@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 
 from gpu_provision.cluster.client import Cluster
 from gpu_provision.cluster.errors import AlreadyExists
+from gpu_provision.cluster.facts import node_facts
 from gpu_provision.cluster.lock import WriteLock
+from gpu_provision.cluster.observe import NODE
 from gpu_provision.cluster.slim import slim
 from gpu_provision.cluster.watching import Mirror, Scope
 from gpu_provision.diagnose.pods import node_of
@@ -38,6 +40,7 @@ from gpu_provision.planning.plan import deletions
 from gpu_provision.planning.regrouping import FOLLOWS_NODES
 from gpu_provision.planning.states import Key, Situation
 from gpu_provision.planning.upgrades import DRIVER, without_needless_validations
+from gpu_provision.rollout.cordons import left_behind
 from gpu_provision.rollout.machine import Phase
 
 Listen = Callable[[Event], None]
@@ -126,6 +129,11 @@ class Run:
     def going_on(self) -> str:
         """Nothing: it is this process that takes the steps."""
         return ""
+
+    def left_behind(self) -> tuple[Finding, ...]:
+        """Return warnings about nodes that stay cordoned or halfway, as last seen or written; sends no request."""
+        nodes = self._mirror.of(NODE).values() if self._mirror else ()
+        return left_behind(map(node_facts, nodes), self._reading.context.inventory.name)
 
     def cancel(self) -> None:
         """End the run after the current step, with the lock given back; may be called from any thread."""

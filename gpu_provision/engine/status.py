@@ -33,6 +33,7 @@ def status(cluster: Cluster, reading: Reading) -> Status:
         nodes=node_rows(seen, settled),
         evidence=tuple(evidence(cluster, seen)),
         lock=reading.observed.lock,
+        installed=reading.observed.is_installed,
     )
 
 

@@ -49,7 +49,7 @@ class Steps:
         Args:
             rejected: Told why the API server refused a step for good.
             on_end: Called from another thread when something has ended.
-            on_written: Called from another thread with a pod that is there, in case its watch lags.
+            on_written: Called from another thread with a pod or node as it is there, in case its watch lags.
         """
         self._cluster, self._rollout, self._validations, self._crashes = cluster, rollout, validations, crashes
         self._rejected, self._on_end, self._on_written = rejected, on_end, on_written
@@ -126,7 +126,7 @@ class Steps:
             case RemovePod():
                 self._cluster.delete(step.ref, uid=step.uid)
             case MoveNode():
-                self._rollout.move(step)
+                self._on_written(self._rollout.move(step))
             case EvictPod():
                 self._rollout.evict(step)
             case HarvestPod():

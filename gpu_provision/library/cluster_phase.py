@@ -28,8 +28,16 @@ NO_HOSTS = HostsResult()
 _Result = TypeVar("_Result", RunResult, RemovalResult)
 
 
+_READING = Event(component="", node="", state=State.PROGRESSING, message="reading hosts")
+
+
 def ignore(_value: object) -> None:
     """Listen to nothing."""
+
+
+def as_a_look(listen: Listen) -> Listen:
+    """Return a listener for hosts that are only read: none of them makes progress or gets ready, but some may fail."""
+    return lambda event: listen(event if event.state is State.FAILED else _READING)
 
 
 def plan_offline(inventory: Inventory, part: Part) -> Plan:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from gpu_provision.hosts.result import HostsResult
 from gpu_provision.library import cluster_phase
-from gpu_provision.library.cluster_phase import Listen, ignore
+from gpu_provision.library.cluster_phase import Listen, as_a_look, ignore
 from gpu_provision.library.results import StackRemoval
 from gpu_provision.library.work import has_host_phase
 from gpu_provision.model.findings import Finding, RunFailed
@@ -89,7 +89,8 @@ class Removal:
             return None
         from gpu_provision.hosts.run import teardown
 
-        return teardown(self.inventory, limit=self.limit, dry_run=dry_run, listen=listen)
+        heard = as_a_look(listen) if dry_run else listen
+        return teardown(self.inventory, limit=self.limit, dry_run=dry_run, listen=heard)
 
     def _held_back(self) -> tuple[Finding, ...]:
         return (telling.hosts_held_back(),) if self._has_hosts else ()

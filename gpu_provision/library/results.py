@@ -192,7 +192,7 @@ class StackRemoval(Shown):
 
     def text(self, style: Style = PLAIN) -> str:
         """Return what ``gpu-provision destroy`` prints on stdout."""
-        on_hosts = hosts_view.text(self.hosts, style) if self.hosts else ""
+        on_hosts = hosts_view.text(self.hosts, style, done=not self.dry_run) if self.hosts else ""
         in_cluster = ""
         if self.cluster:
             in_cluster = removal_view.text(self.cluster, self.inventory, style, dry_run=self.dry_run)
@@ -238,7 +238,7 @@ class StackDrift(Shown):
     def text(self, style: Style = PLAIN) -> str:
         """Return what ``gpu-provision drift`` prints on stdout: one line if nothing differs."""
         changed = self.hosts.changed if self.hosts else ()
-        told = hosts_view.text(HostsResult(hosts=changed), style)
+        told = hosts_view.text(HostsResult(hosts=changed), style, done=False)
         return drift_view.text(self.cluster, style, hosts=told, changed_hosts=len(changed))
 
     def document(self) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from gpu_provision.library import codes
-from gpu_provision.library.cluster_phase import ignore
+from gpu_provision.library.cluster_phase import as_a_look, ignore
 from gpu_provision.library.overrides import with_ignored
 from gpu_provision.library.results import StackDrift, StackPreflight, StackStatus, StackVerification
 from gpu_provision.library.selection import nodes_of
@@ -84,7 +84,7 @@ def preflight(
     wanted = with_ignored(inventory, ignored)
     if offline:
         wanted = replace(wanted, preflight=replace(wanted.preflight, registry=False))
-    found = engine.preflight(wanted, limit=nodes_of(inventory, limit), listen=listen or ignore)
+    found = engine.preflight(wanted, limit=nodes_of(inventory, limit), listen=as_a_look(listen or ignore))
     return StackPreflight.copy_of(found, inventory=inventory.name)
 
 

@@ -9,7 +9,7 @@ from typing import TypedDict
 from gpu_provision.hosts.codes import HOST_FAILED
 from gpu_provision.hosts.result import HostsResult
 from gpu_provision.library import cluster_phase, codes
-from gpu_provision.library.cluster_phase import NO_HOSTS, Listen, ignore
+from gpu_provision.library.cluster_phase import NO_HOSTS, Listen, as_a_look, ignore
 from gpu_provision.library.results import StackDrift, StackPlan, StackRun
 from gpu_provision.library.selection import Words, components_of
 from gpu_provision.model.drift import Drift
@@ -139,7 +139,8 @@ class Work:
             from gpu_provision.engine.guard import NodeGuard
 
             guard = NodeGuard(self.inventory)
-        return prepare(self.inventory, limit=self.limit, dry_run=dry_run, listen=listen, guard=guard)
+        heard = as_a_look(listen) if dry_run else listen
+        return prepare(self.inventory, limit=self.limit, dry_run=dry_run, listen=heard, guard=guard)
 
     def _plan(self, on_hosts: HostsResult | None, part: Part, *, offline: bool) -> Plan:
         if not self.cluster:

@@ -198,7 +198,7 @@ def shared_problem(manifest: Manifest, seen: Situation) -> str:
 def _not_ready(manifest: Manifest, live: Manifest | None) -> str:
     ref = ref_of(manifest)
     if live is None:
-        return f"{ref} does not exist"
+        return f"{ref} is missing from the stack"
     match manifest["kind"]:
         case "Deployment":
             return _deployment_reason(ref, live)

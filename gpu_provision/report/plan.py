@@ -118,18 +118,27 @@ def _is_node_by_node(change: Change) -> bool:
 
 def text(plan: Plan, style: Style = PLAIN, *, on_hosts: HostsResult | None = None) -> str:
     """Return the whole plan, that of the hosts before that of the cluster."""
-    hosts = hosts_view.text(on_hosts, style) if on_hosts else ""
+    hosts = hosts_view.text(on_hosts, style, done=False) if on_hosts else ""
     changed = on_hosts.changed if on_hosts else ()
     body = [
         heading(plan, style),
         f"{style.bold('hosts')}\n{indented(hosts)}" if hosts else "",
-        changes(plan, style),
-        rollout_view.text(plan.rollout, style) if plan.rollout else "",
-        resource(plan.resource, style),
+        *_in_cluster(plan, style),
         conflicts(plan.findings, style),
         style.bold(closing(plan, hosts=len(changed), reboots=sum(map(hosts_view.is_rebooted, changed)))),
     ]
     return "\n\n".join(part for part in body if part)
+
+
+def announced(plan: Plan, style: Style = PLAIN) -> str:
+    """Return what a run is about to change in the cluster; its findings come when it is over."""
+    return "\n\n".join(filter(None, (heading(plan, style), *_in_cluster(plan, style))))
+
+
+def _in_cluster(plan: Plan, style: Style) -> Iterator[str]:
+    yield changes(plan, style)
+    yield rollout_view.text(plan.rollout, style) if plan.rollout else ""
+    yield resource(plan.resource, style)
 
 
 def document(plan: Plan) -> dict[str, Any]:

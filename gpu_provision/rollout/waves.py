@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from math import inf
 
+from gpu_provision.components import labels
 from gpu_provision.model.rollout import Leaving, Outlook, Schedule, Wave
 from gpu_provision.model.upgrade import UpgradePolicy
 from gpu_provision.rollout import machine, needs, pods, slots, states
@@ -44,9 +45,15 @@ def schedule(snapshot: Snapshot, policy: Policy) -> Schedule:
             return Schedule(
                 under_way=under_way,
                 waves=tuple(waves),
-                skipped=tuple({**decision.failures, **decision.waits}.items()),
+                skipped=tuple(_skipped(seen, decision)),
                 stop_after=policy.fleet.stop_after_failures,
             )
+
+
+def _skipped(seen: Snapshot, decision: Decision) -> Iterator[tuple[str, str]]:
+    """Yield the nodes that do not start, with the reason; a node that gets its first driver waits for nothing."""
+    new = {node.name for node in seen.nodes if node.driver is None and labels.DRIVER_GROUP not in node.labels}
+    yield from ((node, why) for node, why in {**decision.failures, **decision.waits}.items() if node not in new)
 
 
 def _opening(snapshot: Snapshot, seen: Snapshot) -> float | None:

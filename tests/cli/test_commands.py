@@ -10,17 +10,19 @@ import jsonschema
 import pytest
 import yaml
 
-from gpu_provision.cli import root
+from gpu_provision.cli import confirmation, root
 from gpu_provision.cli.commands import Commands
 from gpu_provision.hosts.result import HostOutcome, HostsResult
 from gpu_provision.inventory import load
 from gpu_provision.library import cluster_phase
+from gpu_provision.library.cluster_phase import as_a_look
 from gpu_provision.library.overrides import with_timeout
 from gpu_provision.library.selection import nodes_of
 from gpu_provision.model.cluster import ObjectRef
 from gpu_provision.model.findings import ExitCode, Finding, UsageError
 from gpu_provision.model.history import Ending, History, Record
 from gpu_provision.model.plan import Action, Change
+from gpu_provision.model.progress import Event, State
 from gpu_provision.report.documents import output_schema
 from tests.cli.harness import PROD, SANDBOX, Fakes, Run, plan_of
 
@@ -324,3 +326,48 @@ def test_the_list_of_commands_names_what_is_there_in_a_line_each(run: Run, words
     for name, command in group.elsewhere.items():
         assert group.get_command(click.Context(group), name) is not None
         assert f"  {name:{longest}}  {command.summary}" in listed
+
+
+def test_a_run_that_asks_nobody_says_what_it_changes(run: Run, fakes: Fakes) -> None:
+    """On stderr, for the log of a CI job; not with --quiet, nor if there is nothing."""
+    assert "+ ConfigMap gpu-operator-resources/x" in run("apply", "-y", "-i", PROD).err
+    assert "ConfigMap" not in run("apply", "-y", "-q", "-i", PROD).err
+    fakes.plan = plan_of()
+    assert "Inventory" not in run("apply", "-y", "-i", PROD).err
+
+
+@pytest.mark.parametrize(
+    ("words", "question"),
+    [
+        (["apply"], "Apply these changes to cluster sandbox and 1 host?"),
+        (["apply", "--hosts-only"], "Apply these changes to 1 host?"),
+        (["apply", "--cluster-only"], "Apply these changes to cluster sandbox?"),
+        (["destroy", "--hosts-only"], "Remove all of this from 1 host?"),
+    ],
+)
+def test_a_question_names_what_is_changed(
+    run: Run, fakes: Fakes, monkeypatch: pytest.MonkeyPatch, words: list[str], question: str
+) -> None:
+    """The plan's heading is a screen above by then, and is not shown again by the run."""
+    asked: list[str] = []
+    fakes.hosts = _hosts(HostOutcome(name="t4-1", changes=("load ipmi_msghandler",), gpus=1))
+    if "--cluster-only" in words:
+        fakes.hosts = None
+    monkeypatch.setattr(confirmation, "require_terminal", lambda *_, **__: None)
+    monkeypatch.setattr(confirmation, "given", lambda text: bool(asked.append(text)) or True)
+    ran = run(*words, "-i", PROD)
+    assert asked == [question]
+    assert "Inventory" not in ran.err
+
+
+def test_hosts_that_are_only_read_make_no_progress() -> None:
+    """A plan that calls a host ready, of which it has just said that it is not, is not believed again."""
+    heard: list[Event] = []
+    listen = as_a_look(heard.append)
+    for state in (State.PROGRESSING, State.READY, State.FAILED):
+        listen(Event(component="host_prerequisites", node="t4-1", state=state, message="x"))
+    assert [(event.component, event.state) for event in heard] == [
+        ("", State.PROGRESSING),
+        ("", State.PROGRESSING),
+        ("host_prerequisites", State.FAILED),
+    ]

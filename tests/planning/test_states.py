@@ -42,7 +42,7 @@ def test_nothing_exists_in_an_empty_cluster() -> None:
     stack.members, stack.pods, stack.passed = {}, {}, {}
     found = states(stack.situation)
     assert found["driver", ""].state is State.PENDING
-    assert "does not exist" in found["driver", ""].reason
+    assert "is missing" in found["driver", ""].reason
     assert found["driver", "t4-1"].reason == "no pod on this node yet"
     assert found["node_labels", "t4-1"].reason == TO_BE_LABELLED
     assert found["driver_validation", "t4-1"].reason == NEVER_RUN
@@ -229,7 +229,7 @@ def test_an_object_that_somebody_deleted_is_missed() -> None:
     stack = Stack()
     ref = ref_of(stack.daemonset("gfd"))
     del stack.members[ref]
-    assert state(stack, "gfd", "").reason == f"{ref} does not exist"
+    assert state(stack, "gfd", "").reason == f"{ref} is missing from the stack"
 
 
 def test_a_taint_that_keeps_pods_off_is_the_reason() -> None:

@@ -163,3 +163,12 @@ def _without_escapes(text: str) -> str:
     for code in ("0", "1", "2", "31", "32", "33", "36"):
         text = text.replace(f"\x1b[{code}m", "")
     return text
+
+
+def test_a_run_announces_its_changes_without_what_a_plan_ends_with(samples: ModuleType) -> None:
+    """Its findings come at its end; that nothing was changed would be a lie."""
+    text = plan.announced(samples.PLAN)
+    assert text.startswith("Inventory prod, release 26.7.0")
+    assert "- DaemonSet gpu-operator-resources/nvidia-mig-manager" in text
+    assert "GP304" not in text
+    assert "Nothing was changed" not in text
