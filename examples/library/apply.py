@@ -5,4 +5,4 @@ import gpu_provision
 inventory = gpu_provision.load("inventories/sandbox.yaml")
 run = gpu_provision.apply(inventory, listen=print)
 print(run)
-print(f"{len(run.hosts.changed)} hosts and {run.changed} objects changed, {len(run.cluster.evidence)} validations")
+print(f"{len(run.hosts.changed)} hosts and {run.changed} objects changed, {len(run.evidence)} validations")

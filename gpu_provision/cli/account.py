@@ -14,7 +14,7 @@ from gpu_provision import files
 from gpu_provision.cli import codes
 from gpu_provision.cli.output import Output
 from gpu_provision.engine.timeline import Timeline
-from gpu_provision.hosts.result import HostsResult
+from gpu_provision.hosts.result import NO_HOSTS, HostsResult
 from gpu_provision.library.codes import USAGE
 from gpu_provision.model.findings import Finding, ProvisionError, UsageError, left_with
 from gpu_provision.model.inventory import Inventory
@@ -40,7 +40,7 @@ class Account:
     Attributes:
         page: Where the page goes; None for none.
         known: What a reader should know besides.
-        hosts: How the host phase ended; None before, or if there was none.
+        hosts: How the host phase ended; empty before, or if there was none.
         removal: How the cluster phase of destroy ended.
         plan: What is going to be changed in the cluster.
         run: How all of it ended.
@@ -50,14 +50,14 @@ class Account:
     page: Path | None
     command: str
     known: tuple[Finding, ...] = ()
-    hosts: HostsResult | None = None
+    hosts: HostsResult = NO_HOSTS
     removal: RemovalResult | None = None
     plan: Plan | None = None
     run: StackRun | StackRemoval | None = None
     _began: datetime = field(default_factory=lambda: datetime.now(UTC))
     _timeline: Timeline = field(default_factory=lambda: Timeline(time.monotonic()))
 
-    def prepared(self, hosts: HostsResult | None) -> None:
+    def prepared(self, hosts: HostsResult) -> None:
         """Take down how the host phase ended."""
         self.hosts = hosts
 
@@ -79,8 +79,7 @@ class Account:
         """What went wrong up to now, on hosts and in the cluster, and what a reader should know."""
         if self.run:
             return self.run.findings
-        on_hosts = (*self.hosts.errors, *self.hosts.findings) if self.hosts else ()
-        return (*on_hosts, *self.known, *(self.removal.findings if self.removal else ()))
+        return (*self.hosts.all_findings, *self.known, *(self.removal.findings if self.removal else ()))
 
     @contextlib.contextmanager
     def kept(self, out: Output) -> Iterator[None]:

@@ -235,7 +235,7 @@ def _agreed(work: Work, out: Output) -> bool:
     _show_plan(found, out)
     if found.is_empty:
         return True
-    changed = len(found.hosts.changed) if found.hosts else 0
+    changed = len(found.hosts.changed)
     target = confirmation.target(found.cluster.cluster if work.cluster else "", changed)
     return confirmation.given(f"Apply these changes to {target}?")
 

@@ -103,7 +103,7 @@ def _agreed(removal: Removal, out: Output) -> bool:
         return False
     if found.is_empty:
         return True
-    changed = len(found.hosts.changed) if found.hosts else 0
+    changed = len(found.hosts.changed)
     target = confirmation.target(found.cluster.cluster if found.cluster else "", changed)
     return confirmation.given(f"Remove all of this from {target}?")
 

@@ -22,9 +22,6 @@ from gpu_provision.planning.prepare import findings, prepare
 
 Listen = Callable[[Event], None]
 
-NO_HOSTS = HostsResult()
-"""No host was read."""
-
 _Result = TypeVar("_Result", RunResult, RemovalResult)
 
 

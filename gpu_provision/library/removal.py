@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from gpu_provision.hosts.result import HostsResult
+from gpu_provision.hosts.result import NO_HOSTS, HostsResult
 from gpu_provision.library import cluster_phase
 from gpu_provision.library.cluster_phase import Listen, as_a_look, ignore
 from gpu_provision.library.results import StackRemoval
@@ -54,7 +54,7 @@ class Removal:
         in_cluster = self._gone(listen) if self._has_cluster else None
         removed(in_cluster)
         is_clear = in_cluster is None or removal_view.succeeded(in_cluster)
-        on_hosts = self._of_hosts(listen, dry_run=False) if is_clear else None
+        on_hosts = self._of_hosts(listen, dry_run=False) if is_clear else NO_HOSTS
         return StackRemoval(
             inventory=self.inventory.name,
             dry_run=False,
@@ -84,9 +84,9 @@ class Removal:
             self.inventory, crds=self.crds, evict=self.evict, timeout=self.timeout, dry_run=dry_run, listen=listen
         )
 
-    def _of_hosts(self, listen: Listen, *, dry_run: bool) -> HostsResult | None:
+    def _of_hosts(self, listen: Listen, *, dry_run: bool) -> HostsResult:
         if not self._has_hosts:
-            return None
+            return NO_HOSTS
         from gpu_provision.hosts.run import teardown
 
         heard = as_a_look(listen) if dry_run else listen

@@ -1,6 +1,6 @@
 """What the verbs return: values that print as the commands do, and have the same JSON.
 
-``hosts`` is None where the hosts took no part; ``cluster`` is None where the cluster took none, or was not reached.
+``hosts`` is empty where the hosts took no part; ``cluster`` is None where the cluster took none, or was not reached.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import Any, Self, TypeVar
 
 from gpu_provision.adoption.plan import Adoption
 from gpu_provision.engine.preflight import Judgement
-from gpu_provision.hosts.result import HostsResult
+from gpu_provision.hosts.result import NO_HOSTS, HostsResult
 from gpu_provision.model.drift import Difference, Drift
 from gpu_provision.model.findings import ExitCode, Finding, RunFailed, Severity
 from gpu_provision.model.history import History
 from gpu_provision.model.plan import Change, Plan
-from gpu_provision.model.progress import RunResult, Status
+from gpu_provision.model.progress import Evidence, RunResult, Status
 from gpu_provision.model.removal import RemovalResult
 from gpu_provision.preflight.judge import left_to_cluster
 from gpu_provision.report import adoption as adoption_view
@@ -69,7 +69,7 @@ class StackPlan(Shown):
     """
 
     cluster: Plan
-    hosts: HostsResult | None = None
+    hosts: HostsResult = NO_HOSTS
     notes: tuple[Finding, ...] = ()
     command: str = "plan"
 
@@ -81,18 +81,18 @@ class StackPlan(Shown):
     @property
     def findings(self) -> tuple[Finding, ...]:
         """Conflicts and warnings, of hosts and of the cluster."""
-        of_hosts = left_to_cluster(_of(self.hosts), self.cluster.findings)
+        of_hosts = left_to_cluster(self.hosts.all_findings, self.cluster.findings)
         return (*self.cluster.findings, *self.notes, *of_hosts)
 
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to do, on hosts and in the cluster."""
-        return self.cluster.is_empty and not (self.hosts and self.hosts.changed)
+        return self.cluster.is_empty and not self.hosts.changed
 
     @property
     def can_be_applied(self) -> bool:
         """Whether neither a conflict in the cluster nor a host stands against an apply."""
-        return not (_any_error(self.cluster.findings) or (self.hosts and self.hosts.failed))
+        return not (_any_error(self.cluster.findings) or self.hosts.failed)
 
     def text(self, style: Style = PLAIN) -> str:
         """Return what ``gpu-provision plan`` prints on stdout."""
@@ -101,7 +101,7 @@ class StackPlan(Shown):
     def document(self) -> dict[str, Any]:
         """Return the document of ``gpu-provision plan --json``."""
         own = plan_view.document(self.cluster)
-        return document(self.command, self.findings, hosts=_document_of(self.hosts), **own)
+        return document(self.command, self.findings, hosts=hosts_view.document(self.hosts), **own)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +117,7 @@ class StackRun(Shown):
     """
 
     inventory: str
-    hosts: HostsResult | None = None
+    hosts: HostsResult = NO_HOSTS
     cluster: RunResult | None = None
     notes: tuple[Finding, ...] = ()
     command: str = "apply"
@@ -128,27 +128,32 @@ class StackRun(Shown):
         return self.cluster.changed if self.cluster else 0
 
     @property
+    def evidence(self) -> tuple[Evidence, ...]:
+        """What the validations printed."""
+        return self.cluster.evidence if self.cluster else ()
+
+    @property
     def findings(self) -> tuple[Finding, ...]:
         """What went wrong on hosts and in the cluster, and what a reader should know although nothing did."""
         in_cluster = self.cluster.findings if self.cluster else ()
-        return (*left_to_cluster(_of(self.hosts), in_cluster), *self.notes, *in_cluster)
+        return (*left_to_cluster(self.hosts.all_findings, in_cluster), *self.notes, *in_cluster)
 
     @property
     def succeeded(self) -> bool:
         """Whether hosts and cluster are as declared, as far as they took part."""
-        on_hosts = not (self.hosts and self.hosts.failed)
-        return on_hosts and not _any_error(self.notes) and (self.cluster is None or run_view.succeeded(self.cluster))
+        in_cluster = self.cluster is None or run_view.succeeded(self.cluster)
+        return in_cluster and not (self.hosts.failed or _any_error(self.notes))
 
     def text(self, style: Style = PLAIN) -> str:
         """Return what ``gpu-provision apply`` prints on stdout."""
-        on_hosts = hosts_view.text(self.hosts, style) if self.hosts else ""
+        on_hosts = hosts_view.text(self.hosts, style)
         in_cluster = run_view.text(self.cluster, style) if self.cluster else ""
         return "\n\n".join(filter(None, (on_hosts, in_cluster)))
 
     def document(self) -> dict[str, Any]:
         """Return the document of ``gpu-provision apply --json``."""
         own = run_view.document(self.cluster or RunResult())
-        hosts = _document_of(self.hosts)
+        hosts = hosts_view.document(self.hosts)
         return document(self.command, self.findings, inventory=self.inventory, hosts=hosts, **own)
 
 
@@ -159,14 +164,14 @@ class StackRemoval(Shown):
     Attributes:
         inventory: Name of the inventory.
         dry_run: Whether it only says what would go.
-        hosts: The hosts; None also if the cluster still needs them.
+        hosts: The hosts; empty also if the cluster still needs them.
         cluster: What of the cluster went or would go.
         notes: Why a half was held back.
     """
 
     inventory: str
     dry_run: bool
-    hosts: HostsResult | None = None
+    hosts: HostsResult = NO_HOSTS
     cluster: RemovalResult | None = None
     notes: tuple[Finding, ...] = ()
 
@@ -178,21 +183,21 @@ class StackRemoval(Shown):
     @property
     def findings(self) -> tuple[Finding, ...]:
         """What is left over, what stays and why."""
-        return (*(self.cluster.findings if self.cluster else ()), *self.notes, *_of(self.hosts))
+        return (*(self.cluster.findings if self.cluster else ()), *self.notes, *self.hosts.all_findings)
 
     @property
     def is_empty(self) -> bool:
         """Whether there was nothing to remove."""
-        return not (self.changes or (self.hosts and self.hosts.changed))
+        return not (self.changes or self.hosts.changed)
 
     @property
     def succeeded(self) -> bool:
         """Whether nothing is left that should have gone; of a dry run, whether nothing stands against it."""
-        return not (_any_error(self.findings) or (self.hosts and self.hosts.failed))
+        return not (_any_error(self.findings) or self.hosts.failed)
 
     def text(self, style: Style = PLAIN) -> str:
         """Return what ``gpu-provision destroy`` prints on stdout."""
-        on_hosts = hosts_view.text(self.hosts, style, done=not self.dry_run) if self.hosts else ""
+        on_hosts = hosts_view.text(self.hosts, style, done=not self.dry_run)
         in_cluster = ""
         if self.cluster:
             in_cluster = removal_view.text(self.cluster, self.inventory, style, dry_run=self.dry_run)
@@ -201,7 +206,7 @@ class StackRemoval(Shown):
     def document(self) -> dict[str, Any]:
         """Return the document of ``gpu-provision destroy --json``."""
         own = removal_view.document(self.cluster or RemovalResult(cluster="not asked"), self.inventory)
-        told = {"inventory": self.inventory, "dry_run": self.dry_run, "hosts": _document_of(self.hosts)}
+        told = {"inventory": self.inventory, "dry_run": self.dry_run, "hosts": hosts_view.document(self.hosts)}
         return document("destroy", self.findings, **told, **own)
 
 
@@ -218,7 +223,7 @@ class StackDrift(Shown):
     """
 
     cluster: Drift
-    hosts: HostsResult | None = None
+    hosts: HostsResult = NO_HOSTS
 
     @property
     def differences(self) -> tuple[Difference, ...]:
@@ -228,22 +233,24 @@ class StackDrift(Shown):
     @property
     def findings(self) -> tuple[Finding, ...]:
         """What could not be read, and what a reader should know."""
-        return (*self.cluster.findings, *(self.hosts.errors if self.hosts else ()))
+        return (*self.cluster.findings, *self.hosts.errors)
 
     @property
     def is_worth_a_look(self) -> bool:
         """Whether anything differs besides what is declared and not applied yet."""
-        return self.cluster.is_worth_a_look or bool(self.hosts and self.hosts.changed)
+        return self.cluster.is_worth_a_look or bool(self.hosts.changed)
 
     def text(self, style: Style = PLAIN) -> str:
         """Return what ``gpu-provision drift`` prints on stdout: one line if nothing differs."""
-        changed = self.hosts.changed if self.hosts else ()
+        changed = self.hosts.changed
         told = hosts_view.text(HostsResult(hosts=changed), style, done=False)
         return drift_view.text(self.cluster, style, hosts=told, changed_hosts=len(changed))
 
     def document(self) -> dict[str, Any]:
         """Return the document of ``gpu-provision drift --json``."""
-        return document("drift", self.findings, hosts=_document_of(self.hosts), **drift_view.document(self.cluster))
+        return document(
+            "drift", self.findings, hosts=hosts_view.document(self.hosts), **drift_view.document(self.cluster)
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -302,7 +309,7 @@ class StackPreflight(Judgement, Shown):
 
     def document(self) -> dict[str, Any]:
         """Return the document of ``gpu-provision preflight --json``."""
-        return document("preflight", self.findings, inventory=self.inventory, hosts=_document_of(self.hosts))
+        return document("preflight", self.findings, inventory=self.inventory, hosts=hosts_view.document(self.hosts))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -350,14 +357,6 @@ def unless_failed(result: _Result) -> _Result:
     failure = RunFailed(*result.findings)
     failure.result = result
     raise failure
-
-
-def _of(on_hosts: HostsResult | None) -> tuple[Finding, ...]:
-    return (*on_hosts.errors, *on_hosts.findings) if on_hosts else ()
-
-
-def _document_of(on_hosts: HostsResult | None) -> list[dict[str, Any]]:
-    return hosts_view.document(on_hosts) if on_hosts else []
 
 
 def _any_error(findings: tuple[Finding, ...]) -> bool:

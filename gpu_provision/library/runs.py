@@ -80,8 +80,8 @@ def apply(  # noqa: PLR0913 - the options of the command
     It does what ``gpu-provision apply --yes`` does: hosts first, and the cluster if no host failed. What is as declared
     already costs no write. It may be called from any thread, in a notebook, and from a script without a ``__main__``
     guard: pyinfra runs in a process of its own, which does not import the caller's program. It sets no signal handler:
-    Ctrl-C raises KeyboardInterrupt in the main thread, the run ends its step, gives the lock back, and its notes say
-    what was done. In a thread of the caller's own it goes on to its end. In asyncio call it by ``asyncio.to_thread``.
+    on Ctrl-C the main thread gets KeyboardInterrupt, the run ends its step and releases the lock, and the exception's
+    notes name what was done on hosts. In another thread a run goes on to its end. In asyncio: ``asyncio.to_thread``.
 
     Args:
         inventory: From `load`.

@@ -30,7 +30,7 @@ def nodes_of(inventory: Inventory, limit: Words | None) -> tuple[str, ...]:
     """
     if limit is None:
         return ()
-    words = tuple(_read(split(limit))) or ("",)
+    words = _any_of(_read(split(limit)), "--limit")
     if problems := [_unmatched(word, inventory) for word in words if not _any(inventory, word)]:
         raise UsageError(*problems)
     return tuple(node.name for node in inventory.nodes if any(_means(inventory, word, node) for word in words))
@@ -44,10 +44,20 @@ def components_of(targets: Words | None, components: Iterable[str]) -> frozenset
     if targets is None:
         return frozenset()
     names = tuple(components)
-    wanted = {target.replace("-", "_") for target in split(targets)} or {""}
+    wanted = {target.replace("-", "_") for target in _any_of(split(targets), "--target")}
     if problems := [_unknown(target, names) for target in sorted(wanted - set(names))]:
         raise UsageError(*problems)
     return frozenset(wanted)
+
+
+def _any_of(words: Iterable[str], option: str) -> tuple[str, ...]:
+    """Return the words. Raises UsageError if there is none."""
+    if found := tuple(words):
+        return found
+    fix = "leave it out for all, or name what is meant"
+    raise UsageError(
+        Finding(code=codes.NOTHING_MATCHES, where=option, what="it names nothing, which is not all", fix=fix)
+    )
 
 
 def _unknown(target: str, names: Sequence[str]) -> Finding:

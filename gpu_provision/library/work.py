@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TypedDict
 
 from gpu_provision.hosts.codes import HOST_FAILED
-from gpu_provision.hosts.result import HostsResult
+from gpu_provision.hosts.result import NO_HOSTS, HostsResult
 from gpu_provision.library import cluster_phase, codes
-from gpu_provision.library.cluster_phase import NO_HOSTS, Listen, as_a_look, ignore
+from gpu_provision.library.cluster_phase import Listen, as_a_look, ignore
 from gpu_provision.library.results import StackDrift, StackPlan, StackRun
 from gpu_provision.library.selection import Words, components_of
 from gpu_provision.model.drift import Drift
@@ -67,7 +67,7 @@ class Work:
     def plan(self, listen: Listen, *, offline: bool = False) -> StackPlan:
         """Return what `carry_out` would change; nothing is written."""
         part = self._part()
-        on_hosts = None if offline else self._prepare(listen, dry_run=True)
+        on_hosts = NO_HOSTS if offline else self._prepare(listen, dry_run=True)
         return StackPlan(
             hosts=on_hosts,
             cluster=self._plan(on_hosts, part, offline=offline),
@@ -79,7 +79,7 @@ class Work:
         self,
         listen: Listen,
         *,
-        prepared: Callable[[HostsResult | None], None] = ignore,
+        prepared: Callable[[HostsResult], None] = ignore,
         planned: Callable[[Plan], None] = ignore,
     ) -> StackRun:
         """Make hosts and cluster as declared, and return how that ended, also if something failed.
@@ -128,10 +128,10 @@ class Work:
 
         return part_of(self.inventory, components_of(self.targets, requirements(self.inventory)), self.limit)
 
-    def _prepare(self, listen: Listen, *, dry_run: bool) -> HostsResult | None:
-        """Make the hosts as declared, or only look with ``dry_run``; None if they take no part."""
+    def _prepare(self, listen: Listen, *, dry_run: bool) -> HostsResult:
+        """Make the hosts as declared, or only look with ``dry_run``; none if they take no part."""
         if not (self.hosts and has_host_phase(self.inventory)):
-            return None
+            return NO_HOSTS
         from gpu_provision.hosts.run import prepare
 
         guard = None
@@ -142,19 +142,17 @@ class Work:
         heard = as_a_look(listen) if dry_run else listen
         return prepare(self.inventory, limit=self.limit, dry_run=dry_run, listen=heard, guard=guard)
 
-    def _plan(self, on_hosts: HostsResult | None, part: Part, *, offline: bool) -> Plan:
+    def _plan(self, on_hosts: HostsResult, part: Part, *, offline: bool) -> Plan:
         if not self.cluster:
             return self._nothing()
         if offline:
             return cluster_phase.plan_offline(self.inventory, part)
-        return cluster_phase.plan(self.inventory, on_hosts=on_hosts or NO_HOSTS, part=part, take_over=self.take_over)
+        return cluster_phase.plan(self.inventory, on_hosts=on_hosts, part=part, take_over=self.take_over)
 
-    def _apply(
-        self, on_hosts: HostsResult | None, part: Part, planned: Callable[[Plan], None], listen: Listen
-    ) -> RunResult:
+    def _apply(self, on_hosts: HostsResult, part: Part, planned: Callable[[Plan], None], listen: Listen) -> RunResult:
         return cluster_phase.apply(
             self.inventory,
-            on_hosts=on_hosts or NO_HOSTS,
+            on_hosts=on_hosts,
             back_to=self.back_to,
             part=part,
             take_over=self.take_over,
@@ -163,20 +161,20 @@ class Work:
             listen=listen,
         )
 
-    def _drift(self, on_hosts: HostsResult | None) -> Drift:
+    def _drift(self, on_hosts: HostsResult) -> Drift:
         if not self.cluster:
             nothing = self._nothing()
             return Drift(inventory=nothing.inventory, release=nothing.release, cluster=nothing.cluster, differences=())
-        return cluster_phase.drift(self.inventory, on_hosts=on_hosts or NO_HOSTS)
+        return cluster_phase.drift(self.inventory, on_hosts=on_hosts)
 
-    def _run(self, on_hosts: HostsResult | None, in_cluster: RunResult | None, notes: tuple[Finding, ...]) -> StackRun:
+    def _run(self, on_hosts: HostsResult, in_cluster: RunResult | None, notes: tuple[Finding, ...]) -> StackRun:
         return StackRun(
             inventory=self.inventory.name, hosts=on_hosts, cluster=in_cluster, notes=notes, command=self.command
         )
 
-    def _recorded(self, on_hosts: HostsResult | None) -> tuple[Finding, ...]:
+    def _recorded(self, on_hosts: HostsResult) -> tuple[Finding, ...]:
         """Put a run on record that leaves the cluster alone; return a warning about what kept it from being there."""
-        if self.cluster or on_hosts is None or not on_hosts.changed:
+        if self.cluster or not on_hosts.changed:
             return ()
         from gpu_provision.engine.host_changes import put_alone_on_record
 
@@ -198,9 +196,9 @@ def has_host_phase(inventory: Inventory) -> bool:
     return any(inventory.prerequisites_of(node).enabled for node in inventory.nodes)
 
 
-def _held_back(on_hosts: HostsResult | None) -> tuple[Finding, ...]:
+def _held_back(on_hosts: HostsResult) -> tuple[Finding, ...]:
     """Return that hosts which are not as declared hold back the cluster phase; nothing if all are."""
-    if not (on_hosts and on_hosts.failed):
+    if not on_hosts.failed:
         return ()
     finding = Finding(
         code=HOST_FAILED,

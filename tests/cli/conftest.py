@@ -73,7 +73,7 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> Fakes:
         return answer(fakes.plan)
 
     monkeypatch.setattr(hosts_run, "teardown", teardown)
-    monkeypatch.setattr(Work, "_prepare", lambda *_, **__: fakes.hosts)
+    monkeypatch.setattr(Work, "_prepare", lambda *_, **__: fakes.hosts or HostsResult())
     monkeypatch.setattr(cluster_phase, "plan", plan)
     monkeypatch.setattr(cluster_phase, "apply", apply)
     monkeypatch.setattr(cluster_phase, "destroy", lambda *_, **__: answer(fakes.removal))

@@ -81,6 +81,7 @@ import sys, time
 from datetime import UTC, datetime
 from gpu_provision.cli import main
 from gpu_provision.engine import journal
+from gpu_provision.hosts.result import NO_HOSTS
 from gpu_provision.library import cluster_phase
 from gpu_provision.library.work import Work
 from gpu_provision.model.history import Record
@@ -100,7 +101,7 @@ def apply(inventory, *, listen, **rest):
     time.sleep(60)
 
 cluster_phase.apply = apply
-Work._prepare = lambda *_, **__: None
+Work._prepare = lambda *_, **__: NO_HOSTS
 main(["apply", "-i", sys.argv[1], "--report", sys.argv[2]])
 """
 

@@ -7,13 +7,15 @@ import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pyinfra
 import pytest
+from gevent import GreenletExit
 from pyinfra.api.inventory import Inventory
-from pyinfra.api.state import State
+from pyinfra.api.state import State, StateStage
 from pyinfra.context import ctx_host, ctx_state
 
-from gpu_provision.deploys.cluster_host import inventory_path, is_cluster_host
-from gpu_provision.model.findings import UsageError
+from gpu_provision.deploys import gpu_stack
+from gpu_provision.deploys.cluster_host import is_cluster_host
 
 Pyinfra = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -51,10 +53,17 @@ def test_limit_without_the_cluster_host_is_said_once(state: State, caplog: pytes
     assert caplog.messages == [said]
 
 
-def test_cluster_host_without_an_inventory_file_fails(state: State) -> None:
-    """The finding names the host, and what its data should have."""
-    with ctx_host.use(state.inventory.get_host(CLUSTER)), pytest.raises(UsageError) as failed:
-        inventory_path()
-    (finding,) = failed.value.findings
-    assert (finding.code, finding.where) == ("GP619", CLUSTER)
-    assert '"gpu_inventory": ' in finding.fix
+def test_cluster_host_that_cannot_be_planned_leaves_the_run(
+    state: State, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Such as without the path of an inventory file; pyinfra's command ends a greenlet of a host, and no other."""
+    monkeypatch.setattr(pyinfra, "is_cli", True)
+    state.set_stage(StateStage.Prepare)
+    cluster = state.inventory.get_host(CLUSTER)
+    state.active_hosts = set(state.inventory)
+    with caplog.at_level(logging.ERROR, "pyinfra"), ctx_host.use(cluster), pytest.raises(GreenletExit):
+        gpu_stack()
+    assert state.failed_hosts == {cluster}
+    assert [host.name for host in state.active_hosts] == ["@local"]
+    assert f"GP619 {CLUSTER}: the data of the cluster host has no gpu_inventory" in caplog.messages[0]
+    assert '"gpu_inventory": ' in caplog.messages[1]

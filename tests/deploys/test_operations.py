@@ -23,9 +23,9 @@ if facts.gpus:
     kernel_modules(name="IPMI", modules=["ipmi-msghandler"], _sudo=True)
     nouveau(name="No nouveau", _sudo=True)
     packages_held(name="Kernel and driver stay", _sudo=True)
-    runtime_imports(name="Drop-ins", pattern="/etc/containerd/conf.d/*.toml", _sudo=True)
+    runtime_imports(name="Drop-ins", pattern="/etc/containerd/site.d/*.toml", _sudo=True)
 """
-CHANGED = ("IPMI", "No nouveau", "Kernel and driver stay")
+NAMES = ("IPMI", "No nouveau", "Kernel and driver stay", "Drop-ins")
 
 
 @pytest.fixture
@@ -46,12 +46,13 @@ def test_operations_change_a_host_once(alone: Callable[..., subprocess.Completed
     root = sandbox / "driver-1"
     plan = alone("--dry")
     assert plan.returncode == 0, plan.stdout
-    assert [name for name in CHANGED if re.search(rf"{name}\s+1 \(@sandbox/driver-1\)", plan.stdout)] == list(CHANGED)
+    assert [name for name in NAMES if re.search(rf"{name}\s+1 \(@sandbox/driver-1\)", plan.stdout)] == list(NAMES)
     assert not (root / "etc/modules-load.d/gpu-provision.conf").exists()
     first, second = alone("-y").stdout, alone("-y").stdout
-    assert [results(first, name) for name in CHANGED] == [[("1", "1", "-", "-")]] * 3
-    assert [results(second, name) for name in (*CHANGED, "Drop-ins")] == [[("1", "-", "-", "1")]] * 4
+    assert [results(first, name) for name in NAMES] == [[("1", "1", "-", "-")]] * 4
+    assert [results(second, name) for name in NAMES] == [[("1", "-", "-", "1")]] * 4
     assert "ipmi_msghandler" in (root / "etc/modules-load.d/gpu-provision.conf").read_text()
+    assert "/etc/containerd/site.d/*.toml" in (root / "etc/containerd/config.toml").read_text()
 
 
 def test_fact_is_printed_as_json(pyinfra: Pyinfra) -> None:
