@@ -43,8 +43,8 @@ _NAMES = {
         "ClusterTarget Connect Drain Gpu HelperPod HostPrerequisites Inventory Node NodePool OperatingSystem "
         "Preflight Reboot Ssh"
     ),
-    "model.plan": "Action Change FieldChange Plan ResourceChange",
-    "model.progress": "ComponentStatus Event Evidence Lock NodeState NodeStatus RunResult State Status Transition",
+    "model.plan": "Action Change Departure FieldChange Plan ResourceChange",
+    "model.progress": "ComponentStatus Event Evidence Lock NodeState NodeStatus Outside RunResult State Status Transition",
     "model.removal": "RemovalResult",
     "model.rollout": "Leaving Outlook Schedule Wave",
     "model.specs": (

@@ -74,6 +74,7 @@ from gpu_provision.model.inventory import Reboot as Reboot
 from gpu_provision.model.inventory import Ssh as Ssh
 from gpu_provision.model.plan import Action as Action
 from gpu_provision.model.plan import Change as Change
+from gpu_provision.model.plan import Departure as Departure
 from gpu_provision.model.plan import FieldChange as FieldChange
 from gpu_provision.model.plan import Plan as Plan
 from gpu_provision.model.plan import ResourceChange as ResourceChange
@@ -83,6 +84,7 @@ from gpu_provision.model.progress import Evidence as Evidence
 from gpu_provision.model.progress import Lock as Lock
 from gpu_provision.model.progress import NodeState as NodeState
 from gpu_provision.model.progress import NodeStatus as NodeStatus
+from gpu_provision.model.progress import Outside as Outside
 from gpu_provision.model.progress import RunResult as RunResult
 from gpu_provision.model.progress import State as State
 from gpu_provision.model.progress import Status as Status

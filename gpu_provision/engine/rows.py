@@ -11,7 +11,7 @@ from gpu_provision.diagnose import pods as pod_view
 from gpu_provision.model.cluster import Manifest, NodeFacts, Target
 from gpu_provision.model.progress import ComponentStatus, NodeState, NodeStatus, Outside, State
 from gpu_provision.planning.node_writes import has_startup_taint
-from gpu_provision.planning.states import Key, Situation
+from gpu_provision.planning.states import LEFT, Key, Situation
 from gpu_provision.planning.upgrades import DRIVER
 from gpu_provision.rollout.cordons import cordoned_by
 
@@ -81,7 +81,7 @@ def _node(node: NodeFacts, pool: str, target: Target | None, own: list[NodeState
     model = target.pool.gpu.model if target and target.pool.gpu else ""
     gpu = node.labels.get(labels.GPU_PRODUCT, "") or model
     gpus = _number(node.labels.get(labels.GPU_COUNT, ""))
-    state, reason = _of_stack(node, own) if own else _outside(node, pool, seen)
+    state, reason = _of_stack(node, own, seen) if own else _outside(node, pool, seen)
     told = "; ".join(filter(None, (reason, _STARTUP_TAINT if has_startup_taint(node) else "")))
     return NodeStatus(
         node=node.name,
@@ -99,8 +99,10 @@ def _node(node: NodeFacts, pool: str, target: Target | None, own: list[NodeState
     )
 
 
-def _of_stack(node: NodeFacts, own: list[NodeState]) -> tuple[State, str]:
+def _of_stack(node: NodeFacts, own: list[NodeState], seen: Situation) -> tuple[State, str]:
     worst = worst_of(own)
+    if worst.state is State.LEAVING:
+        return worst.state, f"{worst.reason}; still has {', '.join(_left_on(node, seen)) or 'its labels'}"
     reason = f"{worst.component}: {worst.reason}" if worst.reason else ""
     return _of_kubelet(node, reason) if worst.state is State.READY else (worst.state, reason)
 
@@ -111,13 +113,17 @@ def _of_kubelet(node: NodeFacts, reason: str = "") -> tuple[State, str]:
 
 def _outside(node: NodeFacts, pool: str, seen: Situation) -> tuple[State | Outside, str]:
     """Return where a node stands that gets no GPU component."""
-    daemons = (name for name, part in seen.parts.items() if part.daemonsets and name != _ON_ALL_NODES)
-    left = [name for name in daemons if seen.pods.get((name, node.name))]
-    if left or node.labels.get(labels.INVENTORY) == seen.context.inventory.name:
-        return State.LEAVING, f"not a GPU node of the inventory; still has {', '.join(left) or 'its labels'}"
+    if left := _left_on(node, seen):
+        return State.LEAVING, f"{LEFT}; still has {', '.join(left)}"
     if not pool and (labels.has_gpu(node) or labels.GPU_PRODUCT in node.labels):
         return Outside.UNDECLARED, "not in the inventory"
     return _of_kubelet(node)
+
+
+def _left_on(node: NodeFacts, seen: Situation) -> list[str]:
+    """Return the components with pods on a node that is to have none."""
+    daemons = (name for name, part in seen.parts.items() if part.daemonsets and name != _ON_ALL_NODES)
+    return [name for name in daemons if seen.pods.get((name, node.name))]
 
 
 _ON_ALL_NODES = "nfd"

@@ -152,5 +152,5 @@ def test_pods_that_wait_behind_one_that_failed_are_no_cause() -> None:
 
 
 def outcome_of(*states: NodeState, **fields: Any) -> Outcome:
-    seen = SimpleNamespace(pods={}, context=SimpleNamespace(targets=()))
+    seen = SimpleNamespace(pods={}, context=context())
     return Outcome(RunResult(states=states), cast("Situation", seen), cast("Plan", None), Record(id="x"), **fields)

@@ -127,7 +127,7 @@ def test_a_node_that_left_is_never_ready() -> None:
     assert (row.state, row.driver, row.reason) == (
         State.LEAVING,
         "",
-        "not a GPU node of the inventory; still has its labels",
+        "no longer in the inventory; still has its labels",
     )
     gone = Stack(stack.inventory, with_label(fleet(), "t4-1", **STALE))
     row = row_of(gone, "t4-1")

@@ -64,7 +64,7 @@ def test_a_node_that_was_moved_is_shown_to_the_next_look() -> None:
     shown, node = list[Any](), {"metadata": {"name": "t4-1", "resourceVersion": "8"}}
     rollout: Any = SimpleNamespace(move=lambda _: node)
     rest: Any = None
-    made = Steps(rest, rollout, rest, rejected={}, on_end=lambda: None, on_written=shown.append)
+    made = Steps(rest, rollout, rest, rest, rejected={}, on_end=lambda: None, on_written=shown.append)
     move = Move(node="t4-1", revision="7", to=UpgradeState.CORDON_REQUIRED)
     with made:
         made.start(MoveNode(("driver", "t4-1"), ObjectRef("v1", "Node", "", "t4-1"), move), 0.0)

@@ -43,7 +43,7 @@ def infra_repo(tmp_path: Path) -> Iterator[Reader]:
     """Somebody with the package, and with the example in an empty folder."""
     made = Reader(tmp_path, example="infra-repo")
     yield made
-    made.run("gpu-provision sandbox down --fleet inventories/machines.yaml")
+    made.run("gpu-provision sandbox down --fleet machines.yaml")
 
 
 def test_the_infrastructure_repository_works_both_ways(infra_repo: Reader) -> None:
