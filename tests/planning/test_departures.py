@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from gpu_provision.components import labels
-from gpu_provision.model.cluster import ref_of
+from gpu_provision.engine.rollout_writes import without_driver
+from gpu_provision.model.cluster import Basis, DriverChoice, ref_of
 from gpu_provision.model.part import Part
 from gpu_provision.model.plan import Action, Change, Departure, Plan
 from gpu_provision.model.progress import State
@@ -115,3 +116,18 @@ def test_a_node_that_the_cluster_lost_as_well_is_no_matter() -> None:
     nodes = tuple(node for node in stack.context.facts.nodes if node.name != "t4-1")
     stack.context = replace(stack.context, facts=replace(stack.context.facts, nodes=nodes))
     assert ("node_labels", "t4-1") not in states(stack.situation)
+
+
+@pytest.mark.parametrize(("step", "expected"), [("pod-deletion-required", True), ("upgrade-done", False)])
+def test_a_rollout_that_a_host_driver_ended_is_taken_back(step: str, *, expected: bool) -> None:
+    """The node has left and come back meanwhile, or its driver was installed on the host."""
+    stack = Stack()
+    (target,) = (target for target in stack.context.targets if target.name == "t4-1")
+    assert target.facts
+    facts = replace(target.facts, labels={**target.facts.labels, upgrade.STATE: step})
+    own = replace(target, facts=facts, driver=DriverChoice(on_host=True, basis=Basis.READ), driver_group="")
+    others = (each for each in stack.context.targets if each is not target)
+    stack.context = replace(stack.context, targets=(*others, own))
+    seen = stack.situation
+    assert calls_for_rollout(states(seen)) is expected
+    assert ("t4-1" in without_driver(seen)) is expected
