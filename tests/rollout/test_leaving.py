@@ -203,3 +203,15 @@ def test_a_node_that_comes_back_with_its_own_driver_is_given_back() -> None:
     assert isinstance(move, Move)
     assert (move.to, move.cordon) == (UpgradeState.UNKNOWN, Cordon.LIFT)
     assert dict(move.annotations) == dict.fromkeys(marks)
+
+
+def test_a_node_that_goes_at_once_counts_nowhere() -> None:
+    """Somebody has cordoned it, and it is about to be no part of the fleet: no upgrade waits for that."""
+    idle = leaving()
+    idle.cordoned_by, idle.is_foreign = "kubectl-cordon", True
+    found = world(idle, Machine(name="node-2"), fleet=RolloutPolicy(max_unavailable=1))
+    planned = schedule(found.snapshot(), found.policy)
+    assert [outlook.node for outlook in planned.nodes] == ["node-2"]
+    found.run()
+    assert found.restarts == ["node-2"]
+    assert idle.cordoned_by == "kubectl-cordon"
