@@ -34,7 +34,7 @@ What is printed, in an order in which it can be applied:
 - a Role of that name in each of the stack's namespaces, for everything that is written there.
 
 There is no wildcard, no `escalate`, no `bind` and no `impersonate`. Secrets can be read only if the inventory names
-them, by name: GP210 tells that one is missing. The roles are no members of the stack: no run changes or removes them,
+them, by name: GP210 reports a missing one. The roles are no members of the stack: no run changes or removes them,
 and the account cannot change its own rights.
 
 ## How exact it is

@@ -224,8 +224,8 @@ def test_an_absurd_stack_gets_twenty_findings_and_a_count() -> None:
     assert "500 findings" in last.what
 
 
-def test_warnings_of_the_loader_are_told_once() -> None:
-    """The controller tells those of a stack; a plan those of a file."""
+def test_warnings_of_the_loader_are_reported_once() -> None:
+    """The controller reports those of a stack, a plan those of a file."""
     inventory, findings = inventory_of(a_stack(driver={"version": "595.91.99"}))
     assert [finding.code for finding in findings] == ["GP133"]
     assert inventory is not None

@@ -160,7 +160,7 @@ _OF_CLUSTER = "namespaces,clusterroles,clusterrolebindings,runtimeclasses,custom
 
 
 def test_a_failure_in_any_namespace_is_explained_from_its_log(robot: Robot) -> None:
-    """A signal has ended the containers, so that it can also be an Event that tells why."""
+    """A signal has ended the containers, so the reason may be in an Event, too."""
     fault = {"fault": "crash-loop", "node": "t4-1", "message": "no PCI bus", "exit_code": 143}
     robot.world.fault({**fault, "image": "node-feature-discovery"}, {**fault, "image": "dcgm-exporter"})
     robot.world.until(lambda: robot.applies("--timeout", "3", check=False).text.count("no PCI bus") > 1)
