@@ -44,7 +44,9 @@ _NAMES = {
         "Preflight Reboot Ssh"
     ),
     "model.plan": "Action Change Departure FieldChange Plan ResourceChange",
-    "model.progress": "ComponentStatus Event Evidence Lock NodeState NodeStatus Outside RunResult State Status Transition",
+    "model.progress": (
+        "ComponentStatus Event Evidence Lock NodeState NodeStatus Outside RunResult State Status Transition"
+    ),
     "model.removal": "RemovalResult",
     "model.rollout": "Leaving Outlook Schedule Wave",
     "model.specs": (

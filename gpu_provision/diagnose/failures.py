@@ -29,6 +29,7 @@ class _Cause(NamedTuple):
     Attributes:
         component: Empty where the cause is seen in words that do not depend on the component.
         unknown: The reason, where the remedy knows no cause.
+        seen: The words, where it knows one.
     """
 
     component: str
@@ -53,7 +54,7 @@ def failures(symptoms: Iterable[Symptom], followers: Iterable[NodeState] = ()) -
 
     Args:
         symptoms: Of failed states.
-        followers: What is not ready because of these; each is told with the first finding that it can be due to.
+        followers: What is not ready because of these; the first finding that can be the cause names it.
     """
     by_component: dict[_Cause, list[Symptom]] = {}
     for symptom in symptoms:
@@ -74,15 +75,20 @@ def _seen(symptom: Symptom) -> str:
 
 
 def _by_cause(followers: Iterable[NodeState], causes: Sequence[Sequence[Symptom]]) -> dict[int, list[NodeState]]:
-    """Return which followers are told with which cause: one on their node, or of their component, or of all nodes."""
+    """Return the followers of each cause.
+
+    What is blocked follows the first cause on its node, or of all nodes. What failed itself waits behind another pod of
+    its component.
+    """
     due: dict[int, list[NodeState]] = {index: [] for index in range(len(causes))}
+    nodes = [frozenset(symptom.state.node for symptom in symptoms) for symptoms in causes]
+    components = [frozenset(symptom.state.component for symptom in symptoms) for symptoms in causes]
     for state in followers if causes else ():
-        near = (
-            index
-            for index, symptoms in enumerate(causes)
-            if any(each.state.node in {"", state.node} or each.state.component == state.component for each in symptoms)
-        )
-        due[next(near, 0)].append(state)
+        if state.state is State.FAILED:
+            near = [index for index, found in enumerate(components) if state.component in found]
+        else:
+            near = [index for place in (state.node, "") for index, found in enumerate(nodes) if place in found]
+        due[near[0] if near else 0].append(state)
     return due
 
 

@@ -19,7 +19,7 @@ class Crash(NamedTuple):
     Attributes:
         restarts: How often the container has been started again.
         end: ``exit 1`` or ``OOMKilled``.
-        is_over: Whether the container has been started again since, so that its previous log tells why.
+        is_over: Whether the container has been started again since, so that the reason is in its previous log.
     """
 
     container: str

@@ -44,8 +44,8 @@ _FACTS = ClusterFacts(resources=frozenset({SERVICE_MONITORS}))  # all that a com
 
 def everything(inventory: Inventory) -> frozenset[Permission]:
     """Return what an account needs for every command on this inventory, whatever the state of the cluster."""
-    beside = (*to_see_claims(inventory), *to_find_references(inventory))
-    return own(inventory) | passed_on(inventory) | frozenset(beside)
+    optional = (*to_see_claims(inventory), *to_find_references(inventory))
+    return own(inventory) | passed_on(inventory) | frozenset(optional)
 
 
 def own(inventory: Inventory) -> frozenset[Permission]:
@@ -72,8 +72,8 @@ def passed_on(inventory: Inventory) -> frozenset[Permission]:
 def to_look(inventory: Inventory) -> frozenset[Permission]:
     """Return what an account needs for ``status``, ``history`` and a ``plan`` without the server's word."""
     history = permissions(history_ref(inventory), "get")
-    beside = (*to_see_claims(inventory), *to_find_references(inventory))
-    return frozenset((*to_read(inventory, MEMBER_KINDS), *_to_read_logs(inventory), *history, *beside))
+    optional = (*to_see_claims(inventory), *to_find_references(inventory))
+    return frozenset((*to_read(inventory, MEMBER_KINDS), *_to_read_logs(inventory), *history, *optional))
 
 
 def to_read(inventory: Inventory, kinds: Iterable[Kind]) -> Iterator[Permission]:
@@ -112,7 +112,7 @@ _RESOURCE_CLAIMS = Permission("list", "resource.k8s.io", "resourceclaims")
 
 
 def to_find_references(inventory: Inventory) -> Iterator[Permission]:
-    """Yield what tells whether ConfigMaps and Secrets exist that pods refer to. No run fails without."""
+    """Yield what it takes to see whether the ConfigMaps and Secrets exist that pods refer to. No run fails without."""
     for reference in references(prepare(inventory, _FACTS)[1]):
         yield from permissions(reference.ref, "get")
 

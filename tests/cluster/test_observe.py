@@ -62,7 +62,7 @@ REFERRED = (("ConfigMap", "read-before"), ("Secret", "there"), ("Secret", "nowhe
 
 
 def _refusing(cluster: Cluster) -> Cluster:
-    """Return a cluster on which nobody may look at single objects."""
+    """Return a cluster that refuses to show single objects."""
 
     def exists(ref: ObjectRef) -> bool:
         raise Refused(Finding(code="GP303", what=f"may not get {ref}"))

@@ -28,5 +28,5 @@ TEAM = {"key": "team", "value": "ml", "effect": "NoSchedule"}
     ],
 )
 def test_a_taint_is_tolerated_as_the_scheduler_says(taint: Any, toleration: Any, told: str) -> None:
-    """What Kubernetes taints a node with is told as the node's own condition."""
+    """Kubernetes' own taints repeat conditions of the node, which are its reason."""
     assert untolerated([taint], [toleration] if toleration else []) == told

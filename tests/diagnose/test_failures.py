@@ -35,7 +35,7 @@ def test_different_causes_are_different_findings() -> None:
     assert len(failures([Symptom(pull, "p", ()), Symptom(crash, "q", ())])) == 2
 
 
-def test_what_follows_is_told_with_its_cause() -> None:
+def test_what_follows_is_a_consequence_of_its_cause() -> None:
     """It needs no mending of its own."""
     symptoms = [Symptom(state("driver", node, reason="ImagePullBackOff"), "p", ()) for node in ("a", "b")]
     blocked = [state(name, node, State.BLOCKED, "needs driver") for node in ("a", "b") for name in ("toolkit", "gfd")]
@@ -43,6 +43,16 @@ def test_what_follows_is_told_with_its_cause() -> None:
     (finding,) = failures(symptoms, [*blocked, behind])
     assert finding.consequence == "toolkit, gfd wait for it on a, b; driver waits for it on c"
     assert failures([], blocked) == ()
+
+
+def test_what_follows_belongs_to_the_cause_on_its_node() -> None:
+    """Not with one that its component has elsewhere."""
+    symptoms = [
+        Symptom(state("toolkit", "a", reason="ImagePullBackOff"), "p", ()),
+        Symptom(state("driver", "b", reason="nouveau holds the GPU"), "q", ()),
+    ]
+    first, second = failures(symptoms, [state("toolkit", "b", State.BLOCKED)])
+    assert (first.consequence, second.consequence) == ("", "toolkit waits for it on b")
 
 
 NO_CONFIG = 'FailedMount: MountVolume.SetUp failed for volume "c" : configmap "time-slicing" not found'

@@ -57,13 +57,13 @@ def waiting(*nodes: str, reason: str = WAITS, state: State = State.PROGRESSING) 
 
 
 def look(crashes: Crashes, seen: Situation, states: dict[Key, NodeState]) -> list[str]:
-    """Return the reasons after everything that is to be read has been read."""
+    """Read all that is unread, and return the reasons."""
     for step in [*crashes.unread(states, seen)]:
         crashes.read(step)
     return [state.reason for state in crashes.told(states, seen).values()]
 
 
-def test_a_crash_is_told_by_its_log_and_the_log_read_once_for_each_restart() -> None:
+def test_the_log_of_a_crash_is_read_once_for_each_restart() -> None:
     """The words stay while the container runs again, and until it has failed again."""
     logs = Logs(*BUILD)
     crashes, states = Crashes(cast("Cluster", logs)), waiting("a")

@@ -142,7 +142,7 @@ def test_what_was_told_while_waiting_is_what_is_explained() -> None:
 
 
 def test_pods_that_wait_behind_one_that_failed_are_no_cause() -> None:
-    """A DaemonSet replaces one pod after the other; they are told as what follows."""
+    """A DaemonSet replaces one pod after the other; these pods are a consequence."""
     stuck = NodeState(component="gfd", node="t4-1", state=State.FAILED, reason="gfd: exit 1: no such file")
     behind = NodeState(component="gfd", node="t4-2", state=State.FAILED, reason=f"{OUTDATED} (not ready after 9 s)")
     alone = NodeState(component="dcgm", node="t4-2", state=State.FAILED, reason=behind.reason)

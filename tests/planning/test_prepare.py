@@ -43,7 +43,7 @@ def test_equal_inputs_make_equal_manifests() -> None:
 
 
 def test_warnings_about_the_file_are_findings_of_the_plan() -> None:
-    """A typo in a version is to be seen where it matters, not by ``validate`` alone."""
+    """A plan shows a typo in a version, not ``validate`` alone."""
     warning = Finding(code="GP133", what="no release recommends driver 595.91.99", severity=Severity.WARNING)
     known, _ = prepare(inventory(warnings=(warning,)), fleet())
     assert warning in findings(known)

@@ -45,7 +45,7 @@ BUILD = (
 )
 
 
-def test_the_cause_of_a_crash_is_told_while_a_run_waits(new_world: Make) -> None:
+def test_a_waiting_run_shows_the_cause_of_a_crash(new_world: Make) -> None:
     """It is that of the failure in the end; a driver has 20 minutes by default. The log is read once for a restart."""
     world = new_world(faults=[{"fault": "driver-build-fails", "node": "t4-2"}])
     world.settings(driver={"timeout": 6})

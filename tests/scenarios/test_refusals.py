@@ -86,7 +86,7 @@ def test_a_second_stack_over_the_same_objects_is_refused(world: World) -> None:
     world.edit(lambda text: text.replace("name: other\n", name))
 
 
-def test_a_missing_config_map_is_told_before_a_component_goes_down(world: World) -> None:
+def test_a_missing_config_map_is_found_before_any_write(world: World) -> None:
     """Two components refer to it. A version that no release has is a warning of the plan as well."""
     before, text = len(world.writes()), world.inventory.read_text()
     world.settings(device_plugin={"config_name": "sharing", "version": "v0.99.1"})
