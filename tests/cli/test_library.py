@@ -89,7 +89,8 @@ def test_a_plan_that_cannot_be_applied_still_says_what_hosts_did(fakes: Fakes, i
     fakes.hosts, fakes.result = CHANGED, RunFailed(CONFLICT)
     with pytest.raises(RunFailed) as caught:
         gpu_provision.apply(inventory)
-    assert (caught.value.result.hosts, caught.value.findings) == (CHANGED, (CONFLICT,))
+    result = caught.value.result
+    assert (result.hosts, result.findings, result.succeeded) == (CHANGED, (CONFLICT,), False)
 
 
 def test_a_failed_run_has_its_result(fakes: Fakes, inventory: Inventory) -> None:
