@@ -28,7 +28,7 @@ from tests.cli.harness import CHANGE, SANDBOX, Fakes, Run, plan_of
 
 CHANGED = HostsResult(hosts=(HostOutcome(name="t4-1", changes=("nouveau blacklisted",), gpus=1),))
 AWAY = HostsResult(hosts=(HostOutcome(name="t4-2", failed=True, errors=(Finding(code="GP685", what="away"),)),))
-CONFLICT = Finding(code="GP304", what="a field of somebody else")
+CONFLICT = Finding(code="GP304", what="a field of another manager")
 READY = NodeState(component="driver", node="t4-1", state=State.READY)
 COMMANDS: dict[str, dict[str, Any]] = {
     "plan": {},
