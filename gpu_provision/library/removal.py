@@ -19,7 +19,7 @@ from gpu_provision.report import removal as removal_view
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Removal:
-    """What is to be removed, and under which terms.
+    """The part of a stack that a removal takes off, and the terms.
 
     Attributes:
         limit: Names of the hosts; empty for all. With any, the cluster is left out.

@@ -215,7 +215,7 @@ def revalidate(inventory: Inventory, *, listen: Callable[[Event], None] | None =
 
 
 def _is_in_the_way(change: Change) -> bool:
-    """Whether something is to be changed that does not follow from a validation that passes."""
+    """Whether a change does not follow from a validation that passes."""
     from gpu_provision.components import startup_taint
 
     return change.action in _CHANGING and change.component != startup_taint.NAME

@@ -102,7 +102,7 @@ class Work:
             in_cluster = self._apply(on_hosts, part, planned, listen) if self.cluster and not held_back else None
         except RunFailed as failure:
             if not isinstance(failure.result, RunResult):
-                failure.result = self._run(on_hosts, None, self.known)
+                failure.result = self._run(on_hosts, None, (*self.known, *failure.findings))
                 raise
             in_cluster = failure.result
         return self._run(on_hosts, in_cluster, (*self.known, *self._recorded(on_hosts), *held_back))

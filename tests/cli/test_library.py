@@ -28,7 +28,7 @@ from tests.cli.harness import CHANGE, SANDBOX, Fakes, Run, plan_of
 
 CHANGED = HostsResult(hosts=(HostOutcome(name="t4-1", changes=("nouveau blacklisted",), gpus=1),))
 AWAY = HostsResult(hosts=(HostOutcome(name="t4-2", failed=True, errors=(Finding(code="GP685", what="away"),)),))
-CONFLICT = Finding(code="GP304", what="a field of somebody else")
+CONFLICT = Finding(code="GP304", what="a field of another manager")
 READY = NodeState(component="driver", node="t4-1", state=State.READY)
 COMMANDS: dict[str, dict[str, Any]] = {
     "plan": {},
@@ -89,7 +89,8 @@ def test_a_plan_that_cannot_be_applied_still_says_what_hosts_did(fakes: Fakes, i
     fakes.hosts, fakes.result = CHANGED, RunFailed(CONFLICT)
     with pytest.raises(RunFailed) as caught:
         gpu_provision.apply(inventory)
-    assert (caught.value.result.hosts, caught.value.findings) == (CHANGED, (CONFLICT,))
+    result = caught.value.result
+    assert (result.hosts, result.findings, result.succeeded) == (CHANGED, (CONFLICT,), False)
 
 
 def test_a_failed_run_has_its_result(fakes: Fakes, inventory: Inventory) -> None:
@@ -152,3 +153,9 @@ def test_a_plan_with_hosts_to_change_is_not_empty(fakes: Fakes, inventory: Inven
     fakes.drift = replace(fakes.drift, findings=(CONFLICT,))
     found = gpu_provision.drift(inventory)
     assert (found.is_worth_a_look, found.findings, isinstance(found.cluster, Drift)) == (True, (CONFLICT,), True)
+
+
+@pytest.mark.parametrize("verb", [gpu_provision.plan, gpu_provision.apply, gpu_provision.drift, gpu_provision.destroy])
+def test_a_result_shows_both_halves(verb: Callable[..., object], fakes: Fakes, inventory: Inventory) -> None:
+    fakes.hosts = CHANGED
+    assert "nouveau blacklisted" in str(verb(inventory))

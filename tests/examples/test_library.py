@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from gpu_provision import check
 from gpu_provision.hosts import run
 from tests.documents import CHECKOUT, Reader
 from tests.hosts.warm import Forge
@@ -40,6 +41,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 def test_the_page_has_every_example_once() -> None:
     assert sorted(step["file"] for step in STEPS) == sorted(path.name for path in EXAMPLES.iterdir() if path.is_file())
+
+
+def test_the_pages_own_inventory_is_valid(tmp_path: Path) -> None:
+    path = tmp_path / "lab.yaml"
+    path.write_text(PAGE.partition("```yaml\n")[2].partition("```")[0], encoding="utf-8")
+    assert check(path).all == ()
 
 
 @pytest.mark.parametrize("step", STEPS, ids=lambda step: step["file"])

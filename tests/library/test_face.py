@@ -58,7 +58,7 @@ def test_the_verbs_are_there() -> None:
 
 
 def test_every_type_of_a_signature_is_exported() -> None:
-    """Down to the fields of fields: a program names each type without knowing a module of ours."""
+    """Down to the fields of fields: a program can name each type without knowing its module."""
     unnamed = {kind for kind in reached() if getattr(gpu_provision, kind.__name__, None) is not kind}
     assert {kind.__qualname__ for kind in unnamed} == set()
 
