@@ -14,6 +14,7 @@ from gpu_provision.planning import attesting
 from gpu_provision.planning.membership import digest_of
 from gpu_provision.planning.node_writes import NodeWrite, node_write, other_taints
 from gpu_provision.planning.states import Key, Situation
+from gpu_provision.planning.superseded import is_of, superseded
 from gpu_provision.planning.upgrades import DRIVER, NOT_RUN
 from gpu_provision.rollout.actions import Evict, Move
 from gpu_provision.rollout.observe import DRIVER_POD
@@ -153,11 +154,12 @@ def _label(key: Key, node: NodeFacts, write: NodeWrite) -> LabelNode:
 def _validation_steps(
     seen: Situation, settled: Mapping[Key, NodeState], stale: Collection[str], harvested: Collection[str]
 ) -> Iterator[Step]:
-    yield from _superseded(seen)
-    for component in filter(_VALIDATIONS.__contains__, seen.parts):
+    for key, pod in superseded(seen):
+        yield from _removal(key, pod)
+    for component in filter(attesting.VALIDATIONS.__contains__, seen.parts):
         for node, manifest in seen.parts[component].single.items():
             key = (component, node)
-            live = next((pod for pod in seen.pods.get(key, ()) if _is_of(manifest, pod)), None)
+            live = next((pod for pod in seen.pods.get(key, ()) if is_of(manifest, pod)), None)
             state = settled.get(key)
             if live is not None and (live["metadata"]["uid"] in stale or pod_view.was_turned_away(live)):
                 yield from _removal(key, live)
@@ -177,23 +179,6 @@ def _start(key: Key, manifest: Manifest, seen: Situation) -> StartPod:
     return StartPod(key, ref_of(manifest), manifest, driver)
 
 
-def _superseded(seen: Situation) -> Iterator[Step]:
-    """Validations of content that is no longer wanted there."""
-    for key in (key for key in seen.pods if key[0] in _VALIDATIONS):
-        part = seen.parts.get(key[0])
-        wanted = part.single.get(key[1]) if part else None
-        for pod in seen.pods[key]:
-            if not (wanted and _is_of(wanted, pod)) and seen.context.part.has(*key):
-                yield from _removal(key, pod)
-
-
-def _is_of(manifest: Manifest, pod: Manifest) -> bool:
-    """Whether a validation pod is of this content, which its name tells."""
-    ours, theirs = manifest["metadata"], pod["metadata"]
-    return bool(ours["name"] == theirs["name"] and ours["namespace"] == theirs["namespace"])
-
-
-_VALIDATIONS = frozenset({"driver_validation", "device_plugin_validation"})
 _SETTLED = frozenset({State.READY, State.FAILED, State.BLOCKED})  # labels that are ready are as wanted
 
 

@@ -69,7 +69,7 @@ def planned(
     draft = plan_of(seen, known, findings(seen.context))
     answered, refused = confirmed(cluster, draft, seen)
     reading = Reading(seen.context, desired, seen.observed, answered, revalidate, refused)
-    return with_rollout(cluster, reading, known)
+    return with_rollout(cluster, reading, seen, known)
 
 
 def _unvalidated(observed: Observed, desired: Desired, part: Part) -> Observed:

@@ -151,7 +151,7 @@ class Run:
             back, barred = way_back(self._reading, self._book.earlier, self._book.record)
             self._rollout.previous = back.name if back else ""
             self._objects.apply(changes)
-            self._objects.prune(changes)
+            self._objects.prune(change for change in changes if change.certain)
             with self._live.mirror if self._live else self._following(scopes(inventory)) as mirror:
                 self._mirror = mirror
                 self._await_what_was_written(mirror)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from gpu_provision.components import labels
@@ -27,7 +27,8 @@ from gpu_provision.planning.states import (
     situation,
     states,
 )
-from gpu_provision.planning.upgrades import NOT_RUN, OUTDATED, has_installed, is_rolled_out
+from gpu_provision.planning.superseded import superseded
+from gpu_provision.planning.upgrades import DRIVER, NOT_RUN, OUTDATED, has_installed, is_rolled_out
 
 NO_DRIVER_RESTART = "no driver restart"
 """Effect of a change of a driver's DaemonSet on which no installation depends."""
@@ -44,23 +45,32 @@ def plan(context: Context, desired: Desired, observed: Observed, findings: tuple
 def plan_of(seen: Situation, known: Mapping[Key, NodeState], findings: tuple[Finding, ...] = ()) -> Plan:
     """Return the plan of a situation; ``known`` is where everything stands in it."""
     inventory = seen.context.inventory
-    objects = tuple(_object_changes(seen))
+    objects, nodes = tuple(_object_changes(seen)), tuple(_node_changes(seen, known))
+    validations = tuple(_validation_changes(seen, known))
     changes = (
         *objects,
-        *_node_changes(seen, known),
-        *_validation_changes(seen, known),
+        *nodes,
+        *validations,
         *_waits(seen, known, frozenset(change.component for change in objects)),
+        *deletions(seen),
+        *emptied(seen, {change.ref.name for change in nodes if change.nodes}),
+        *_superseded(seen, {key_of_pod(change) for change in validations}),
     )
-    order = {component: position for position, component in enumerate(seen.desired)}
-    ranked = sorted(changes, key=lambda change: order[change.component])
     return Plan(
         inventory=inventory.name,
         release=inventory.release,
         cluster=seen.observed.cluster,
         components=tuple(seen.desired),
-        changes=(*ranked, *deletions(seen)),
+        changes=in_order(changes, tuple(seen.desired)),
         findings=findings,
     )
+
+
+def in_order(changes: Iterable[Change], components: Sequence[str]) -> tuple[Change, ...]:
+    """Return changes in the order of their components; deletions come last, as they are."""
+    places = {component: place for place, component in enumerate(components)}
+    last = len(places)
+    return tuple(sorted(changes, key=lambda each: last if each.action is Action.DELETE else places[each.component]))
 
 
 def _object_changes(seen: Situation) -> Iterator[Change]:
@@ -137,7 +147,7 @@ def _node_changes(seen: Situation, known: Mapping[Key, NodeState]) -> Iterator[C
                 continue
             write = node_write(manifest, node, seen.context.inventory)
             if not write.is_empty:
-                yield _node_change(component, manifest, node, write)
+                yield node_change(component, manifest, node, write, seen)
 
 
 def _not_told(known: Mapping[Key, NodeState]) -> frozenset[Key]:
@@ -150,9 +160,10 @@ def _is_offline(seen: Situation) -> bool:
     return not seen.observed.facts.version
 
 
-def _node_change(component: str, manifest: Manifest, node: NodeFacts, write: NodeWrite) -> Change:
+def node_change(component: str, manifest: Manifest, node: NodeFacts, write: NodeWrite, seen: Situation) -> Change:
+    """Return the change that writes labels of a node, and takes its startup taint off."""
     fields = tuple(
-        FieldChange(f'metadata.labels."{key}"', node.labels.get(key), value)
+        FieldChange(label_path(key), node.labels.get(key), value)
         for key, value in sorted(write.labels.items())
     )
     if write.frees:
@@ -162,10 +173,22 @@ def _node_change(component: str, manifest: Manifest, node: NodeFacts, write: Nod
         action=Action.UPDATE,
         ref=ref_of(manifest),
         fields=fields,
+        nodes=_restarting(node, write.labels, seen),
         effects=_driver_effects(node, write.labels),
         certain=labels.nfd_has_spoken(node.labels),
         manifest=manifest,
     )
+
+
+def label_path(key: str) -> str:
+    """Return the path of a label in a plan."""
+    return f'metadata.labels."{key}"'
+
+
+def _restarting(node: NodeFacts, changed: Mapping[str, str | None], seen: Situation) -> tuple[str, ...]:
+    """Return the node if its pods restart, since another DaemonSet starts its driver from now on."""
+    moves = changed.get(labels.DRIVER_GROUP) and labels.DRIVER_GROUP in node.labels
+    return (node.name,) if moves and seen.pods.get((DRIVER, node.name)) else ()
 
 
 def _effect_of_taint(node: NodeFacts) -> str:
@@ -191,14 +214,25 @@ def _validation_changes(seen: Situation, known: Mapping[Key, NodeState]) -> Iter
             if state.reason == NO_NODE and not _is_offline(seen):
                 continue
             told = "" if state.reason in {NO_NODE, NOT_RUN} else state.reason
-            effect = (f"runs vectorAdd on {node}", *filter(None, (told,)))
-            yield Change(
-                component=component,
-                action=Action.RUN,
-                ref=ref_of(manifest),
-                effects=effect,
-                manifest=manifest,
-            )
+            yield validation_change(component, manifest, told)
+
+
+def validation_change(component: str, manifest: Manifest, told: str = "") -> Change:
+    """Return the change that runs a validation; ``told`` says more of why."""
+    effects = (f"runs vectorAdd on {pod_view.node_of(manifest)}", *filter(None, (told,)))
+    return Change(component=component, action=Action.RUN, ref=ref_of(manifest), effects=effects, manifest=manifest)
+
+
+def key_of_pod(change: Change) -> Key:
+    """Return component and node of a change to one pod."""
+    return change.component, pod_view.node_of(change.manifest) if change.manifest else ""
+
+
+def _superseded(seen: Situation, running: Collection[Key]) -> Iterator[Change]:
+    """Yield the deletions of validation pods in whose place none is run."""
+    for key, pod in superseded(seen):
+        if key not in running:
+            yield Change(component=key[0], action=Action.DELETE, ref=ref_of(pod))
 
 
 def _waits(seen: Situation, known: Mapping[Key, NodeState], changing: frozenset[str]) -> Iterator[Change]:
@@ -239,10 +273,21 @@ def _what_is_awaited(component: str, node: str, seen: Situation) -> ObjectRef:
 
 def deletions(seen: Situation) -> Iterator[Change]:
     """Yield the deletions of what is no longer wanted, nor in use until something else has taken its place."""
+    for ref, live in _unwanted(seen):
+        if not is_in_use(live, seen.context, seen.pods):
+            yield Change(component=component_of(live), action=Action.DELETE, ref=ref)
+
+
+def emptied(seen: Situation, moved: Collection[str]) -> Iterator[Change]:
+    """Yield the deletions of driver DaemonSets that serve no node once these nodes have gone over to others."""
+    for ref, live in _unwanted(seen):
+        if is_in_use(live, seen.context, seen.pods) and not is_in_use(live, seen.context, seen.pods, without=moved):
+            yield Change(component=component_of(live), action=Action.DELETE, ref=ref, certain=False)
+
+
+def _unwanted(seen: Situation) -> Iterator[tuple[ObjectRef, Manifest]]:
     wanted = {ref_of(manifest) for manifests in seen.desired.values() for manifest in manifests}
     for ref, live in seen.observed.members.items():
         is_looked_at = seen.context.part.has_component(component_of(live))
-        if not is_looked_at or ref in wanted or live["metadata"].get("deletionTimestamp"):
-            continue
-        if not is_in_use(live, seen.context, seen.pods):
-            yield Change(component=component_of(live), action=Action.DELETE, ref=ref)
+        if is_looked_at and ref not in wanted and not live["metadata"].get("deletionTimestamp"):
+            yield ref, live

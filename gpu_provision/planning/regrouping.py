@@ -5,7 +5,7 @@ A node goes over with its label, upon which the controllers end one pod and star
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from gpu_provision.components import labels
 from gpu_provision.model.cluster import Context, Manifest, Target
@@ -53,11 +53,16 @@ def _in_group(manifest: Manifest, stay: Mapping[str, str]) -> Manifest:
     return {**manifest, "metadata": {**metadata, "labels": marks}}
 
 
-def is_in_use(live: Manifest, context: Context, pods: Pods) -> bool:
-    """Whether an object is a driver DaemonSet with pods on nodes that get their driver from another one by and by."""
+def is_in_use(live: Manifest, context: Context, pods: Pods, *, without: Collection[str] = ()) -> bool:
+    """Return whether an object is a driver DaemonSet with pods on nodes that get their driver from another one later.
+
+    Args:
+        without: Nodes that have gone over by then.
+    """
     if live["kind"] != "DaemonSet" or component_of(live) != DRIVER:
         return False
-    served = (pods.get((DRIVER, target.name), ()) for target in context.targets if target.driver_group)
+    staying_there = (target.name for target in context.targets if target.driver_group and target.name not in without)
+    served = (pods.get((DRIVER, name), ()) for name in staying_there)
     return any(_stays(pod) and _is_of(pod, live) for found in served for pod in found)
 
 

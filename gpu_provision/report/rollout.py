@@ -18,6 +18,7 @@ from gpu_provision.report.style import PLAIN, Style
 _MOST = 12  # lines of one kind
 _FEW = 6  # waves that are told one by one
 _COMES_BACK = "; it tolerates cordons, so it may come back and keep the new driver from starting"
+_RESTARTS = "; the stack's other pods on a node restart with its driver"
 _Item = TypeVar("_Item")
 _Key = TypeVar("_Key", bound=Hashable)
 _Placed = tuple[str, Leaving]
@@ -35,7 +36,7 @@ def _heading(schedule: Schedule) -> str:
         return "rollout of the driver"
     pods = sum(len(outlook.evicts) for outlook in schedule.nodes)
     leaving = f", {_count(pods, 'pod')} to evict" if pods else ""
-    return f"rollout of the driver: {_count(nodes, 'node')} in {_count(waves, 'wave')}{leaving}"
+    return f"rollout of the driver: {_count(nodes, 'node')} in {_count(waves, 'wave')}{leaving}{_RESTARTS}"
 
 
 def lines(schedule: Schedule) -> Iterator[str]:
@@ -50,6 +51,8 @@ def lines(schedule: Schedule) -> Iterator[str]:
     yield from _short(_stays(schedule.nodes))
     yield from _short(_cordons(schedule.nodes))
     yield from _short(_skipped(schedule.skipped))
+    if schedule.marked:
+        yield f"keeps its driver, and gets its state of upgrades written: {ranges(schedule.marked)}"
 
 
 def _short(found: Iterable[str]) -> Iterator[str]:
@@ -174,6 +177,7 @@ def document(schedule: Schedule) -> dict[str, Any]:
         "under_way": list(schedule.under_way),
         "waves": [_wave_document(wave) for wave in schedule.waves],
         "skipped": [{"node": node, "reason": reason} for node, reason in schedule.skipped],
+        "marked": list(schedule.marked),
         "stop_after": schedule.stop_after,
     }
 
