@@ -1,4 +1,4 @@
-"""Validations on record: which content passed on which node, kept in the cluster so that any machine can resume."""
+"""Validations on record: what passed on which node, kept in the cluster so that any machine can resume."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gpu_provision.model.inventory import Inventory
 _MANAGER = "gpu-provision-records"
 
 Passed = Mapping[tuple[str, str], str]
-"""(component, node) -> digest of the content whose validation passed."""
+"""(component, node) -> the verdict, see `gpu_provision.planning.verdicts`."""
 
 
 def record_ref(inventory: Inventory) -> ObjectRef:
@@ -46,7 +46,7 @@ def write(cluster: Cluster, inventory: Inventory, passed: Passed) -> None:
 
 
 def record(inventory: Inventory, passed: Passed) -> Manifest:
-    """Return the record's manifest: a key per node, 40 bytes per validation."""
+    """Return the record's manifest: a key per node, up to 85 bytes per validation."""
     by_node: dict[str, dict[str, str]] = {}
     for (component, node), digest in sorted(passed.items()):
         by_node.setdefault(node, {})[component] = digest

@@ -49,14 +49,13 @@ def vector_add(context: Context, name: str, **fields: Any) -> dict[str, Any]:
 def pod(context: Context, target: Target, app: str, spec: Mapping[str, Any], validated: Mapping[str, Any]) -> Manifest:
     """Return the pod that validates ``target``: another one whenever what it proves has changed.
 
-    That is the pod itself, ``validated``, the machine and its boot (kernel modules and device files go with
-    it), and the number of GPUs that the inventory expects.
+    That is the pod itself, ``validated``, and the number of GPUs that the inventory expects. For which boot and which
+    pods of the stack it passed, a verdict says besides; see `gpu_provision.planning.verdicts`.
     """
-    facts, gpu = target.facts, target.pool.gpu
+    gpu = target.pool.gpu
     content = {
         "spec": spec,
         "validated": validated,
-        "node": [facts.uid, facts.boot_id] if facts else [],
         "gpus": gpu.count if gpu else 0,
     }
     name = digest(content)

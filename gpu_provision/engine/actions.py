@@ -11,13 +11,11 @@ from gpu_provision.diagnose import pods as pod_view
 from gpu_provision.model.cluster import Manifest, NodeFacts, ObjectRef, ref_of
 from gpu_provision.model.progress import NodeState, State
 from gpu_provision.planning import attesting
-from gpu_provision.planning.membership import digest_of
 from gpu_provision.planning.node_writes import NodeWrite, node_write, other_taints
 from gpu_provision.planning.states import Key, Situation
 from gpu_provision.planning.superseded import is_of, superseded
-from gpu_provision.planning.upgrades import DRIVER, NOT_RUN
+from gpu_provision.planning.verdicts import NOT_RUN, VALIDATIONS, started_for, verdict_of, wanted_verdict
 from gpu_provision.rollout.actions import Evict, Move
-from gpu_provision.rollout.observe import DRIVER_POD
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +47,12 @@ class LabelNode:
 
 @dataclass(frozen=True, slots=True)
 class StartPod:
-    """Start one validation pod.
-
-    ``driver`` is the uid of the driver pod for which it will speak; empty if the node has none of ours.
-    """
+    """Start one validation pod, which names the life in ``verdict``; see `gpu_provision.planning.verdicts`."""
 
     key: Key
     ref: ObjectRef
     manifest: Manifest = field(compare=False)  # its name holds the digest of its content
-    driver: str = ""
+    verdict: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +65,7 @@ class HarvestPod:
     key: Key
     ref: ObjectRef
     uid: str
-    digest: str
+    verdict: str
     container: str
     passed: bool
     cause: str
@@ -78,7 +73,7 @@ class HarvestPod:
 
 @dataclass(frozen=True, slots=True)
 class RemovePod:
-    """Delete a pod: a validation of other content, or a driver pod that is to start anew."""
+    """Delete a pod: a validation of other content or of another life, or a driver pod that is to start anew."""
 
     key: Key
     ref: ObjectRef
@@ -113,7 +108,7 @@ def next_steps(
     """Yield everything that can be done now, but for what a rollout of the driver does.
 
     Args:
-        stale: Uids of validation pods that do not count: an earlier run left them, or they speak for another driver.
+        stale: Uids of validation pods that do not count, since an earlier run left them.
         harvested: Uids of validation pods whose result has been taken.
     """
     yield from _label_steps(seen, settled)
@@ -156,27 +151,25 @@ def _validation_steps(
 ) -> Iterator[Step]:
     for key, pod in superseded(seen):
         yield from _removal(key, pod)
-    for component in filter(attesting.VALIDATIONS.__contains__, seen.parts):
+    targets = {target.name: target for target in seen.context.targets}
+    for component in filter(VALIDATIONS.__contains__, seen.parts):
         for node, manifest in seen.parts[component].single.items():
             key = (component, node)
-            live = next((pod for pod in seen.pods.get(key, ()) if is_of(manifest, pod)), None)
             state = settled.get(key)
-            if live is not None and (live["metadata"]["uid"] in stale or pod_view.was_turned_away(live)):
+            if state and state.state is State.READY and not state.reason:
+                continue  # it has passed
+            wanted = wanted_verdict(component, targets[node], manifest, seen.pods)
+            live = next((pod for pod in seen.pods.get(key, ()) if is_of(manifest, pod)), None)
+            if live is not None and (verdict_of(live) != wanted or _is_void(live, stale)):
                 yield from _removal(key, live)
             elif live is not None and live["metadata"]["uid"] not in harvested:
                 yield from _harvest(key, live, seen)
-            elif state and state.state is State.PENDING and state.reason == NOT_RUN:
-                yield _start(key, manifest, seen)
+            elif state and state.state is State.PENDING and state.reason.startswith(NOT_RUN):
+                yield StartPod(key, ref_of(manifest), started_for(wanted, manifest), wanted)
 
 
-def _start(key: Key, manifest: Manifest, seen: Situation) -> StartPod:
-    """Start a validation that names the driver pod that it finds; a rollout takes it as proof of that one only."""
-    pods = (pod["metadata"] for pod in seen.pods.get((DRIVER, key[1]), ()))
-    driver = next((pod["uid"] for pod in pods if not pod.get("deletionTimestamp")), "")
-    if driver:
-        metadata = manifest["metadata"]
-        manifest = {**manifest, "metadata": {**metadata, "labels": {**metadata["labels"], DRIVER_POD: driver}}}
-    return StartPod(key, ref_of(manifest), manifest, driver)
+def _is_void(pod: Manifest, stale: Collection[str]) -> bool:
+    return pod["metadata"]["uid"] in stale or pod_view.was_turned_away(pod)
 
 
 _SETTLED = frozenset({State.READY, State.FAILED, State.BLOCKED})  # labels that are ready are as wanted
@@ -189,9 +182,9 @@ def _removal(key: Key, pod: Manifest) -> Iterator[Step]:
 
 def _harvest(key: Key, pod: Manifest, seen: Situation) -> Iterator[Step]:
     ended = pod_view.phase(pod) in {"Succeeded", "Failed"}
-    if not ended or seen.observed.passed.get(key) == digest_of(pod):
+    if not ended or seen.observed.passed.get(key) == verdict_of(pod):
         return
     container = pod["spec"]["containers"][0]["name"]
     passed = pod_view.phase(pod) == "Succeeded"
     cause = "" if passed else pod_view.cause(pod)
-    yield HarvestPod(key, ref_of(pod), pod["metadata"]["uid"], digest_of(pod), container, passed, cause)
+    yield HarvestPod(key, ref_of(pod), pod["metadata"]["uid"], verdict_of(pod), container, passed, cause)

@@ -13,6 +13,7 @@ from gpu_provision.cluster.resource_claims import ResourceClaims
 from gpu_provision.cluster.slim import slim
 from gpu_provision.engine.reading import Reading
 from gpu_provision.engine.rollout import budgets_of
+from gpu_provision.engine.rollout_states import proofs
 from gpu_provision.engine.rollout_writes import declared_of
 from gpu_provision.model.findings import Finding, Refused, Severity
 from gpu_provision.model.inventory import Inventory
@@ -44,6 +45,7 @@ def with_rollout(cluster: Cluster, reading: Reading, situation: Situation, known
         seen = _seen(cluster, inventory)
     except Refused as refusal:
         return replace(reading, plan=replace(reading.plan, findings=(*reading.plan.findings, _not_read(refusal))))
+    seen = replace(seen, proofs=proofs(known, without=()))
     snapshot = observe(declared_of(reading), seen, now=time.time())
     found = schedule(snapshot, policy_of(inventory))
     if found.is_empty:

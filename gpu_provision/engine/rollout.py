@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from itertools import chain
 from typing import assert_never
@@ -15,7 +15,6 @@ from gpu_provision.cluster.observe import NODE, POD
 from gpu_provision.cluster.resource_claims import ResourceClaims
 from gpu_provision.cluster.watching import Mirror, Scope
 from gpu_provision.components import labels
-from gpu_provision.diagnose import pods as pod_view
 from gpu_provision.engine import rollout_states
 from gpu_provision.engine.actions import EvictPod, LabelNode, MoveNode, RemovePod, Step
 from gpu_provision.engine.rollout_states import Word, of_driver, word
@@ -25,19 +24,15 @@ from gpu_provision.engine.turns import Turns
 from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, ref_of
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.progress import NodeState
-from gpu_provision.planning.membership import component_of
 from gpu_provision.planning.states import Key, Situation
 from gpu_provision.planning.upgrades import DRIVER, calls_for_rollout
 from gpu_provision.rollout import states as upgrade
 from gpu_provision.rollout.actions import Evict, Move, Restart, RollBack, Validate
 from gpu_provision.rollout.machine import Decision, Phase, again, decide
-from gpu_provision.rollout.observe import DRIVER_POD, Declared, Seen
+from gpu_provision.rollout.observe import Declared, Seen
 from gpu_provision.rollout.policy import evicts, policy_of
-from gpu_provision.rollout.snapshot import Node, Snapshot
+from gpu_provision.rollout.snapshot import Node, Proof, Snapshot
 from gpu_provision.rollout.strides import lengthened
-
-VALIDATION = "driver_validation"
-"""The component that proves a driver."""
 
 
 def budgets_of(cluster: Cluster) -> Kind:
@@ -76,18 +71,20 @@ class Rollout:
         """Whether there is something to roll out, or has been in this run."""
         return self.snapshot is not None or calls_for_rollout(raw)
 
-    def look(self, seen: Situation, mirror: Mirror, *, without: Collection[str], writing: Mapping[str, Move]) -> None:
+    def look(
+        self, seen: Situation, mirror: Mirror, *, proofs: Mapping[str, Proof], writing: Mapping[str, Move]
+    ) -> None:
         """Decide anew.
 
         Args:
-            without: Uids of validation pods that do not count.
+            proofs: See `rollout_states.proofs`.
             writing: Node -> the move that is being written to it.
         """
         is_first = self.snapshot is None
         if is_first:
             mirror.follow(self._others)
             self._follow_budgets(mirror)
-        snapshot = self._observed(seen, mirror, without)
+        snapshot = self._observed(seen, mirror, proofs)
         chances = again(snapshot) if is_first else ()  # a new run is another chance for whatever failed
         self.snapshot = snapshot
         if chances:
@@ -103,20 +100,18 @@ class Rollout:
             self._evictor.version = self._budgets.kind.api_version
             mirror.follow(self._budgets)
 
-    def _observed(self, seen: Situation, mirror: Mirror, without: Collection[str]) -> Snapshot:
-        own: Iterable[Manifest] = seen.observed.pods.values()
-        if without:
-            own = (pod for pod in own if pod["metadata"]["uid"] not in without)
+    def _observed(self, seen: Situation, mirror: Mirror, proofs: Mapping[str, Proof]) -> Snapshot:
         others = mirror.of(self._others).values()
         budgets = mirror.of(self._budgets).values() if self._budgets else ()
         versions = sorted(item["metadata"]["resourceVersion"] for item in budgets)
         self._budgets_seen = hashlib.sha256(" ".join(versions).encode()).hexdigest()
         live = Seen(
             nodes=[self._node(node) for node in mirror.of(NODE).values()],
-            pods=chain(own, others),
+            pods=chain(seen.observed.pods.values(), others),
             budgets=budgets,
             claims=self._claims.of(others),
             refusals=self._evictor.refusals,
+            proofs=proofs,
         )
         return self._sight.observe(self._wanted(seen), live, now=time.time(), previous=self.previous)
 
@@ -180,24 +175,9 @@ class Rollout:
                 case Restart():
                     yield from _restart(key, action, seen)
                 case Validate():
-                    pass  # the validation of the run is the proof; see `unproven`
+                    pass  # the run validates what is new in any case
                 case _:
                     assert_never(action)
-
-    def unproven(self) -> dict[str, str]:
-        """Return the nodes whose driver has to prove itself now, with the uid of its pod."""
-        return {action.node: action.driver for action in self.decision.actions if isinstance(action, Validate)}
-
-    def beside_the_point(self, seen: Situation) -> frozenset[str]:
-        """Return uids of validation pods that speak for an earlier driver pod than the one that has to prove itself."""
-        unproven = self.unproven()
-        return frozenset(
-            pod["metadata"]["uid"]
-            for pod in seen.observed.pods.values()
-            if unproven and component_of(pod) == VALIDATION
-            if pod["metadata"]["labels"].get(DRIVER_POD) != unproven.get(node := pod_view.node_of(pod))
-            if node in unproven
-        )
 
     def seconds(self) -> float:
         """Return in how many seconds to look again although nothing has happened."""

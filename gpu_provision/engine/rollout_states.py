@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import NamedTuple, assert_never
 
@@ -12,9 +12,10 @@ from gpu_provision.planning.upgrades import AT_WORK, DRIVER, KEEPS, is_kept
 from gpu_provision.rollout import needs
 from gpu_provision.rollout import states as upgrade
 from gpu_provision.rollout.machine import Decision, Phase
-from gpu_provision.rollout.snapshot import Node, Snapshot
+from gpu_provision.rollout.snapshot import Node, Proof, Snapshot
 from gpu_provision.rollout.states import EARLY, LATE, UpgradeState
 
+_VALIDATION = "driver_validation"
 _REST = frozenset({UpgradeState.UNKNOWN, UpgradeState.DONE})
 
 
@@ -37,6 +38,26 @@ def of_driver(node: Node, said: Word, raw: NodeState) -> NodeState:
     A driver that has yet to prove itself is ready here, since its proof requires that; see `until_proven`.
     """
     return replace(_state(node, said, raw), step=node.labels.get(upgrade.STATE, ""))
+
+
+def proofs(raw: Mapping[Key, NodeState], without: Collection[str]) -> dict[str, Proof]:
+    """Return what validation says of the driver that each node has now; nothing where it has not ended.
+
+    Args:
+        raw: Where everything stands.
+        without: Nodes whose validation failed in an earlier run; this one repeats it.
+    """
+    found = ((node, state) for (component, node), state in raw.items() if component == _VALIDATION and node)
+    ended = ((node, state) for node, state in found if _has_passed(state) or state.state is State.FAILED)
+    return {
+        node: Proof(passed=_has_passed(state), reason=state.reason)
+        for node, state in ended
+        if _has_passed(state) or node not in without
+    }
+
+
+def _has_passed(state: NodeState) -> bool:
+    return state.state is State.READY and not state.reason
 
 
 def until_proven(snapshot: Snapshot, decision: Decision, settled: Mapping[Key, NodeState]) -> dict[Key, NodeState]:

@@ -5,20 +5,22 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from gpu_provision.cluster.client import Cluster
 from gpu_provision.cluster.errors import AlreadyExists
 from gpu_provision.cluster.lock import WriteLock
 from gpu_provision.cluster.slim import slim
 from gpu_provision.cluster.watching import Mirror, Scope
+from gpu_provision.diagnose.pods import node_of
 from gpu_provision.engine.actions import Step, next_steps
 from gpu_provision.engine.announcing import Announcer
 from gpu_provision.engine.book import Book, reason_of, task_of
 from gpu_provision.engine.live import Live
 from gpu_provision.engine.objects import Objects
 from gpu_provision.engine.reading import Reading
-from gpu_provision.engine.rollout import VALIDATION, Rollout
+from gpu_provision.engine.rollout import Rollout
+from gpu_provision.engine.rollout_states import proofs
 from gpu_provision.engine.settle import SETTLED, settler_of
 from gpu_provision.engine.standing import Standing
 from gpu_provision.engine.steps import SEEN_SECONDS, Steps
@@ -243,8 +245,8 @@ class Run:
     def _look(self, mirror: Mirror, left_overs: frozenset[str], now: float) -> tuple[Situation, list[Step]]:
         seen = self._view.look(mirror, self._objects.members, self._validations.passed)
         self._objects.follow(seen.desired, seen.observed.members)
-        self._settler.rejected |= self._objects.rejected | self._validations.failed
-        raw = self._standing.states(seen)
+        self._settler.rejected |= self._objects.rejected
+        raw = self._validations.worded(self._standing.states(seen))
         if not self._rollout.is_needed(raw) or (DRIVER, "") in self._settler.rejected:
             settled = self._settler.settle(raw, now)
             self._show(with_steps(settled, seen))
@@ -265,16 +267,11 @@ class Run:
         self, seen: Situation, raw: dict[Key, NodeState], mirror: Mirror, left_overs: frozenset[str], now: float
     ) -> tuple[Situation, list[Step]]:
         rollout = self._rollout
-        rollout.look(seen, mirror, without=left_overs, writing=self._steps.moving)
-        if self._validations.demand(proofs := {(VALIDATION, node) for node in rollout.unproven()}):
-            for key in proofs:
-                self._settler.rejected.pop(key, None)
-            seen = replace(seen, observed=replace(seen.observed, passed=dict(self._validations.passed)))
-            raw = self._standing.states(seen)
+        repeated = {node_of(pod) for pod in seen.observed.pods.values() if pod["metadata"]["uid"] in left_overs}
+        rollout.look(seen, mirror, proofs=proofs(raw, without=repeated), writing=self._steps.moving)
         raw = without_needless_validations(raw | rollout.of_drivers(raw))
         settled = self._settler.settle(raw, now, untimed=rollout.untimed())
-        stale = left_overs | rollout.beside_the_point(seen)
-        steps = next_steps(seen, settled, stale=stale, harvested=self._validations.harvested)
+        steps = next_steps(seen, settled, stale=left_overs, harvested=self._validations.harvested)
         self._show(with_steps(settled | rollout.until_proven(settled), seen, rollout.steps_of_nodes()))
         return seen, [*rollout.steps(seen, self._settler.rejected), *steps]
 

@@ -10,7 +10,7 @@ from gpu_provision.diagnose.pods import node_of
 from gpu_provision.engine.groups import Groups
 from gpu_provision.model.cluster import Manifest
 from gpu_provision.rollout.observe import Declared, Seen, fleet_digest, node_from
-from gpu_provision.rollout.snapshot import Node, Snapshot
+from gpu_provision.rollout.snapshot import Node, Proof, Snapshot
 from gpu_provision.rollout.workloads import budgets_of, claims_of
 
 _Objects = dict[int, Manifest]
@@ -33,6 +33,7 @@ class Sight:
     _budgets: _Objects = field(default_factory=dict)
     _claims: _Objects | None = field(default_factory=dict)
     _refusals: dict[str, str] = field(default_factory=dict)
+    _proofs: dict[str, Proof] = field(default_factory=dict)
     _known: dict[str, _Known] = field(default_factory=dict)
     _templates: list[Manifest] = field(default_factory=list)
     _target: str = ""
@@ -44,9 +45,11 @@ class Sight:
             *self._pods.update(seen.pods),
             *self._where_budgets_changed(budgets),
             *self._where_answers_changed(seen.refusals),
+            *(name for name, _ in self._proofs.items() ^ seen.proofs.items()),
             *(self._pods.members if _identities(claims) != _identities(self._claims) else ()),
         }
-        self._budgets, self._claims, self._refusals = budgets, claims, dict(seen.refusals)
+        self._budgets, self._claims = budgets, claims
+        self._refusals, self._proofs = dict(seen.refusals), dict(seen.proofs)
         for name in changed:
             self._known.pop(name, None)
         target = self._target_of(declared)
@@ -80,7 +83,7 @@ class Sight:
         live = {node["metadata"]["name"]: node for node in seen.nodes}
         there = self._pods.members
         claims = claims_of(None if self._claims is None else self._claims.values())
-        rules = (budgets_of(self._budgets.values()), claims, self._refusals)
+        rules = (budgets_of(self._budgets.values()), claims, self._refusals, self._proofs)
         for name, wish in sorted(declared.items(), key=lambda item: item[1].position):
             if name not in live:
                 continue

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 from gpu_provision.cluster import codes, records
@@ -10,7 +10,7 @@ from gpu_provision.cluster.client import Cluster
 from gpu_provision.engine.actions import HarvestPod
 from gpu_provision.engine.reading import Reading
 from gpu_provision.model.findings import Finding, ProvisionError, Severity
-from gpu_provision.model.progress import Evidence
+from gpu_provision.model.progress import Evidence, NodeState, State
 from gpu_provision.planning.states import Key
 
 _PAUSE_SECONDS = 2.0
@@ -20,7 +20,7 @@ class Validations:
     """Takes the results of validation pods and keeps them on record.
 
     Attributes:
-        passed: (component, node) -> digest of the content that passed.
+        passed: (component, node) -> the verdict, see `gpu_provision.planning.verdicts`.
         failed: (component, node) -> what the pod said last.
         evidence: (component, node) -> what the pod printed.
         harvested: Uids of pods whose result has been taken.
@@ -49,18 +49,18 @@ class Validations:
             component=component, node=node, pod=step.ref.name, passed=step.passed, lines=lines
         )
         if step.passed:
-            self.passed[step.key] = step.digest
+            self.passed[step.key] = step.verdict
         else:
             said = next((line for line in reversed(lines) if line.strip()), "no output")
             self.failed[step.key] = f"the validation failed: {said}"
 
-    def demand(self, keys: Iterable[Key]) -> bool:
-        """Forget what is known of validations, since the driver there has to prove itself anew; say whether it was."""
-        known = [key for key in keys if key in self.passed or key in self.failed]
-        for key in known:
-            self.passed.pop(key, None)
-            self.failed.pop(key, None)
-        return bool(known)
+    def worded(self, states: Mapping[Key, NodeState]) -> dict[Key, NodeState]:
+        """Return the states, with what failed validations have printed as the reason."""
+        said = ((key, states[key], reason) for key, reason in self.failed.items() if key in states)
+        return {
+            **states,
+            **{key: replace(state, reason=reason) for key, state, reason in said if state.state is State.FAILED},
+        }
 
     def _log(self, step: HarvestPod) -> tuple[str, ...]:
         try:

@@ -152,7 +152,7 @@ def _relevant(facts: NodeFacts) -> tuple[object, ...]:
         for key, value in sorted(facts.labels.items())
         if not key.startswith(_IRRELEVANT) or key.startswith(_RELEVANT)
     )
-    return facts.name, facts.uid, facts.boot_id, facts.os, kept
+    return facts.name, facts.os, kept
 
 
 def _name(item: Manifest) -> str:

@@ -1,7 +1,7 @@
 """When a node is told to be validated: its startup taint goes, its label names what passed. Pure.
 
-The label holds as long as what was validated runs: a node that waits for another driver keeps it until that one comes.
-From then on it is gone until the validations of the new content have passed.
+The label holds for the life in which it was earned, see `planning.verdicts`: it goes with a reboot, or with a pod that
+is replaced, until the validations have passed. A node that waits for another driver keeps it until that one comes.
 """
 
 from __future__ import annotations
@@ -13,18 +13,21 @@ from gpu_provision.components import labels, startup_taint
 from gpu_provision.diagnose import pods as pod_view
 from gpu_provision.model.cluster import Context, Manifest, Target, ref_of
 from gpu_provision.model.progress import NodeState, State
-from gpu_provision.planning.membership import digest_of
 from gpu_provision.planning.observed import Observed
-from gpu_provision.planning.upgrades import DRIVER, NOT_RUN, NOT_VALIDATED, has_installed, is_kept
+from gpu_provision.planning.upgrades import DRIVER, NOT_VALIDATED, has_installed, is_kept
+from gpu_provision.planning.verdicts import (
+    NEVER_RUN,
+    VALIDATIONS,
+    life_in,
+    life_named_by,
+    life_of,
+    same_driver,
+)
 
 NAME = startup_taint.NAME
 
 TO_BE_TOLD = "its label is to be written"
 """Reason of the state of a node that is validated, and does not say so yet."""
-
-VALIDATIONS = ("driver_validation", "device_plugin_validation")
-_REPLACED = ("toolkit", "device_plugin")
-"""Components whose pods are replaced a few at a time, besides the driver."""
 
 Desired = Mapping[str, Sequence[Manifest]]
 Pods = Mapping[tuple[str, str], tuple[Manifest, ...]]
@@ -65,8 +68,8 @@ def _waits(found: Mapping[str, NodeState]) -> str:
     driver = found.get(DRIVER)
     # A driver that is only configured otherwise is validated without another validation.
     missing = not proofs or (driver is not None and driver.state is not State.READY)
-    waits = (proof.reason or NOT_RUN for proof in proofs if proof.state is not State.READY)
-    return next(waits, NOT_RUN if missing else "")
+    waits = (proof.reason or NEVER_RUN for proof in proofs if proof.state is not State.READY)
+    return next(waits, NEVER_RUN if missing else "")
 
 
 def _state(target: Target, state: State, reason: str) -> NodeState:
@@ -85,29 +88,26 @@ def _holds(target: Target, parts: Parts, observed: Observed, pods: Pods) -> bool
     if NAME not in parts or target.name not in parts[NAME].single:
         return False  # validations do not run there any more
     proofs = {name: parts[name].single.get(target.name) for name in VALIDATIONS if name in parts}
-    if all(_has_passed(name, target, proof, observed) for name, proof in proofs.items() if proof):
-        return True
-    return _runs_earlier_content(target, parts, pods)
+    waits = _waits_for_driver(target, parts, pods)
+    return all(_stands(name, target, proof, observed, pods, waits=waits) for name, proof in proofs.items() if proof)
 
 
-def _has_passed(component: str, target: Target, proof: Manifest, observed: Observed) -> bool:
-    """Whether a validation has passed, on record or not yet."""
-    if observed.passed.get((component, target.name)) == digest_of(proof):
-        return True
-    pod = observed.pods.get(ref_of(proof))
-    return pod is not None and pod_view.phase(pod) == "Succeeded"
+def _stands(  # noqa: PLR0913 - all that it is read off
+    component: str, target: Target, proof: Manifest, observed: Observed, pods: Pods, *, waits: bool
+) -> bool:
+    """Whether a validation has passed in this life of the node's stack, of whichever content."""
+    life, pod = life_of(component, target, pods), observed.pods.get(ref_of(proof))
+    if pod is not None and life_named_by(pod) == life and pod_view.has_ended(pod):
+        return pod_view.phase(pod) == "Succeeded"
+    passed_in = life_in(observed.passed.get((component, target.name), ""))
+    return passed_in == life or (waits and same_driver(passed_in, life))
 
 
-def _runs_earlier_content(target: Target, parts: Parts, pods: Pods) -> bool:
-    """Whether all that is replaced on a node is still to be replaced: the driver, or what comes after it."""
-    drivers = [pod for pod in pods.get((DRIVER, target.name), ()) if not _goes(pod)]
+def _waits_for_driver(target: Target, parts: Parts, pods: Pods) -> bool:
+    """Whether the driver is still to be replaced. Its validation waits for that, whatever else is replaced before."""
     wanted = _wanted_driver(target, parts)
-    if wanted is not None:
-        if any(not has_installed(pod, wanted) for pod in drivers):
-            return True
-        if not any(map(pod_view.is_ready, drivers)):
-            return False
-    return any(_is_outdated(component, target, parts, pods) for component in _REPLACED if component in parts)
+    drivers = (pod for pod in pods.get((DRIVER, target.name), ()) if not _goes(pod))
+    return wanted is not None and any(not has_installed(pod, wanted) for pod in drivers)
 
 
 def _goes(pod: Manifest) -> bool:
@@ -118,12 +118,6 @@ def _wanted_driver(target: Target, parts: Parts) -> Manifest | None:
     daemonsets = parts[DRIVER].daemonsets if DRIVER in parts else ()
     groups = ((each, each["spec"]["template"]["spec"]["nodeSelector"].get(labels.DRIVER_GROUP)) for each in daemonsets)
     return next((each for each, group in groups if group == target.driver_group), None)
-
-
-def _is_outdated(component: str, target: Target, parts: Parts, pods: Pods) -> bool:
-    contents = {digest_of(each["spec"]["template"]) for each in parts[component].daemonsets}
-    there = (pod for pod in pods.get((component, target.name), ()) if not _goes(pod))
-    return any(digest_of(pod) not in contents for pod in there)
 
 
 def without_labels(desired: Desired, nodes: frozenset[str]) -> Desired:

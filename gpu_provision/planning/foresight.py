@@ -20,10 +20,9 @@ from gpu_provision.planning.plan import (
 )
 from gpu_provision.planning.states import Situation
 from gpu_provision.planning.upgrades import DRIVER
+from gpu_provision.planning.verdicts import VALIDATIONS
 
 _NODE_LABELS = "node_labels"
-_PROOF = "driver_validation"
-"""The validation that a rollout runs on each node whose driver it has replaced."""
 
 
 def foreseen(plan: Plan, found: Schedule, seen: Situation, *, proven: Collection[str] = ()) -> Plan:
@@ -75,12 +74,12 @@ def _about(change: Change) -> str:
 
 
 def _proofs(changes: Iterable[Change], nodes: Collection[str], seen: Situation) -> Iterator[Change]:
-    """Yield the validations of drivers that prove themselves, also with content that has passed before."""
+    """Yield the validations that run again, also of content that has passed: all of them stand on the driver's pod."""
     running = {key_of_pod(change) for change in changes if change.action is Action.RUN}
-    single = seen.parts[_PROOF].single if _PROOF in seen.parts else {}
-    for node in sorted(nodes):
-        if node in single and (_PROOF, node) not in running:
-            yield validation_change(_PROOF, single[node])
+    for component in filter(VALIDATIONS.__contains__, seen.parts):
+        for node, manifest in seen.parts[component].single.items():
+            if node in nodes and (component, node) not in running:
+                yield validation_change(component, manifest)
 
 
 def _with_groups(changes: Iterable[Change], going: Collection[str], seen: Situation) -> Iterator[Change]:

@@ -19,7 +19,7 @@ class Observed:
         members: Live objects that carry our membership, by reference.
         namespaces: Names of existing namespaces.
         pods: Pods of our components, by reference; validation pods included.
-        passed: Validations on record: (component, node) -> digest of the content that passed.
+        passed: Validations on record: (component, node) -> the verdict, see `gpu_provision.planning.verdicts`.
         lock: Who writes right now; None if nobody does.
         lock_version: Version of the lock's object; it changes with everybody who takes, renews or gives it back.
     """

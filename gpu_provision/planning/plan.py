@@ -28,7 +28,8 @@ from gpu_provision.planning.states import (
     states,
 )
 from gpu_provision.planning.superseded import superseded
-from gpu_provision.planning.upgrades import DRIVER, NOT_RUN, OUTDATED, has_installed, is_rolled_out
+from gpu_provision.planning.upgrades import DRIVER, OUTDATED, has_installed, is_kept, is_rolled_out
+from gpu_provision.planning.verdicts import NEVER_RUN, VALIDATIONS
 
 NO_DRIVER_RESTART = "no driver restart"
 """Effect of a change of a driver's DaemonSet on which no installation depends."""
@@ -46,14 +47,15 @@ def plan_of(seen: Situation, known: Mapping[Key, NodeState], findings: tuple[Fin
     """Return the plan of a situation; ``known`` is where everything stands in it."""
     inventory = seen.context.inventory
     objects, nodes = tuple(_object_changes(seen)), tuple(_node_changes(seen, known))
-    validations = tuple(_validation_changes(seen, known))
+    moving = {change.ref.name for change in nodes if change.nodes}
+    validations = tuple(_validation_changes(seen, known, moving))
     changes = (
         *objects,
         *nodes,
         *validations,
         *_waits(seen, known, frozenset(change.component for change in objects)),
         *deletions(seen),
-        *emptied(seen, {change.ref.name for change in nodes if change.nodes}),
+        *emptied(seen, moving),
         *_superseded(seen, {key_of_pod(change) for change in validations}),
     )
     return Plan(
@@ -163,8 +165,7 @@ def _is_offline(seen: Situation) -> bool:
 def node_change(component: str, manifest: Manifest, node: NodeFacts, write: NodeWrite, seen: Situation) -> Change:
     """Return the change that writes labels of a node, and takes its startup taint off."""
     fields = tuple(
-        FieldChange(label_path(key), node.labels.get(key), value)
-        for key, value in sorted(write.labels.items())
+        FieldChange(label_path(key), node.labels.get(key), value) for key, value in sorted(write.labels.items())
     )
     if write.frees:
         fields += (FieldChange(f"spec.taints[{labels.NOT_VALIDATED}]", _effect_of_taint(node), None),)
@@ -204,17 +205,29 @@ def _driver_effects(node: NodeFacts, changed: Mapping[str, str | None]) -> tuple
     return (f"host driver {version} on {node.name}" if version else f"driver container on {node.name}",)
 
 
-def _validation_changes(seen: Situation, known: Mapping[Key, NodeState]) -> Iterator[Change]:
+def _validation_changes(seen: Situation, known: Mapping[Key, NodeState], moving: Collection[str]) -> Iterator[Change]:
     for component, manifests in seen.desired.items():
         for manifest in (manifest for manifest in manifests if manifest["kind"] == "Pod"):
             node = pod_view.node_of(manifest)
             state = known.get((component, node))
-            if state is None or state.state is State.READY:
+            if state is None:
+                continue
+            if state.state is State.READY:
+                if node in moving or _is_undone(component, node, known):
+                    yield validation_change(component, manifest)
                 continue
             if state.reason == NO_NODE and not _is_offline(seen):
                 continue
-            told = "" if state.reason in {NO_NODE, NOT_RUN} else state.reason
+            told = "" if state.reason in {NO_NODE, NEVER_RUN} else state.reason
             yield validation_change(component, manifest, told)
+
+
+def _is_undone(component: str, node: str, known: Mapping[Key, NodeState]) -> bool:
+    """Whether a validation that has passed runs again, since pods that it stands on are replaced by controllers."""
+    stands_on = (known.get((name, node)) for name in VALIDATIONS[component])
+    return not is_kept(known.get((DRIVER, node))) and any(
+        state is not None and state.component != DRIVER and state.reason == OUTDATED for state in stands_on
+    )
 
 
 def validation_change(component: str, manifest: Manifest, told: str = "") -> Change:

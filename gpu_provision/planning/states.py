@@ -16,7 +16,6 @@ from gpu_provision.planning.observed import Observed
 from gpu_provision.planning.regrouping import staying, without_regrouping
 from gpu_provision.planning.upgrades import (
     DRIVER,
-    NOT_RUN,
     OUTDATED,
     has_installed,
     is_kept,
@@ -24,6 +23,7 @@ from gpu_provision.planning.upgrades import (
     put_off,
     with_upgrade,
 )
+from gpu_provision.planning.verdicts import verdict_of, wanted_verdict, why_void
 
 Desired = Mapping[str, Sequence[Manifest]]
 """Component name -> its manifests, in dependency order, marked as members."""
@@ -236,11 +236,13 @@ def _validation_state(component: str, target: Target, manifest: Manifest, seen: 
     problem = count_problem(target, seen.context) if component == "device_plugin_validation" else ""
     if problem:
         return _state(component, target, State.PENDING, problem)
-    if seen.observed.passed.get((component, target.name)) == digest_of(manifest):
+    wanted = wanted_verdict(component, target, manifest, seen.pods)
+    recorded = seen.observed.passed.get((component, target.name), "")
+    if recorded == wanted:
         return _state(component, target, State.READY)
     pod = seen.observed.pods.get(ref_of(manifest))
-    if pod is None:
-        return _state(component, target, State.PENDING, NOT_RUN)
+    if pod is None or verdict_of(pod) != wanted:
+        return _state(component, target, State.PENDING, why_void(component, recorded, wanted))
     return _state(component, target, *_of_validation_pod(pod))
 
 

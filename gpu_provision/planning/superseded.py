@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpu_provision.model.cluster import Manifest
-from gpu_provision.planning.attesting import VALIDATIONS
 from gpu_provision.planning.states import Key, Situation
+from gpu_provision.planning.verdicts import VALIDATIONS
 
 
 def superseded(seen: Situation) -> Iterator[tuple[Key, Manifest]]:

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from gpu_provision.model.cluster import Manifest, Target
 from gpu_provision.model.progress import NodeState, State
+from gpu_provision.planning.verdicts import NOT_RUN
 from gpu_provision.rollout import states as upgrade
 from gpu_provision.rollout.observe import installation
 from gpu_provision.rollout.states import EARLY, LATE, UpgradeState
@@ -25,9 +26,6 @@ KEEPS = "keeps the previous content"
 
 AT_WORK = "its upgrade is not over"
 """Beginning of the reason of a driver on a node that a rollout has left in the middle, or that asks for one."""
-
-NOT_RUN = "has not run for this content"
-"""Reason of the state of a validation that is still to be started."""
 
 NOT_VALIDATED = f"not validated: the driver {KEEPS}"
 """Reason of a validation of content that its node has not got."""
@@ -105,7 +103,7 @@ def is_kept(state: NodeState | None) -> bool:
 
 def put_off(state: NodeState, driver: NodeState | None) -> NodeState:
     """Return the state of a validation, put off where the driver that it is to prove is not there; others as is."""
-    is_needless = state.reason == NOT_RUN and is_kept(driver)
+    is_needless = state.reason.startswith(NOT_RUN) and is_kept(driver)
     return replace(state, state=State.READY, reason=NOT_VALIDATED) if is_needless else state
 
 

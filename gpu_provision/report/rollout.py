@@ -51,8 +51,9 @@ def lines(schedule: Schedule) -> Iterator[str]:
     yield from _short(_stays(schedule.nodes))
     yield from _short(_cordons(schedule.nodes))
     yield from _short(_skipped(schedule.skipped))
-    if schedule.marked:
-        yield f"keeps its driver, and gets its state of upgrades written: {ranges(schedule.marked)}"
+    skipped = dict(schedule.skipped)
+    if marked := [node for node in schedule.marked if node not in skipped]:
+        yield f"driver stays, state of upgrades is written: {ranges(marked)}"
 
 
 def _short(found: Iterable[str]) -> Iterator[str]:

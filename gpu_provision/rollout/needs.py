@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpu_provision.components import labels
 from gpu_provision.rollout import states
-from gpu_provision.rollout.snapshot import Node, Proof
+from gpu_provision.rollout.snapshot import Node
 from gpu_provision.rollout.states import EARLY, LATE, UpgradeState
 
 _CORDONED_BY_THE_REFERENCE = (EARLY | LATE | {UpgradeState.FAILED}) - {UpgradeState.CORDON_REQUIRED}
@@ -46,16 +46,9 @@ def is_untouched(node: Node) -> bool:
     return node.driver is not None and node.driver.uid == node.annotations.get(states.BEGAN_WITH)
 
 
-def proof(node: Node) -> Proof | None:
-    """Return what validation said of the driver pod that is there now; None if it has not spoken yet."""
-    if node.proof is None or node.driver is None or node.proof.driver != node.driver.uid:
-        return None
-    return node.proof
-
-
 def disproof(node: Node) -> str:
     """Say what validation found wrong with the driver pod that is there now; empty if nothing, or not yet."""
-    found = proof(node)
+    found = node.proof
     if found is None:
         return ""
     if not found.passed:
@@ -67,7 +60,7 @@ def disproof(node: Node) -> str:
 
 def is_proven(node: Node) -> bool:
     """Whether exactly the wanted driver has been shown to work in the pod that is there now."""
-    return is_current(node) and proof(node) is not None and not disproof(node)
+    return is_current(node) and node.proof is not None and not disproof(node)
 
 
 def is_well(node: Node) -> bool:

@@ -13,12 +13,9 @@ from gpu_provision.model.cluster import Manifest
 from gpu_provision.rollout.snapshot import DriverPod, Node, Pod, Proof, Snapshot, Use, Wanted
 from gpu_provision.rollout.workloads import PodBudget, budgets_of, claims_of, is_ours, pod_of
 
-DRIVER_POD = "gpu-provision.io/driver-pod"
-"""Label of a validation pod: uid of the driver pod that it speaks for."""
-
 _INSTALLATION = "DRIVER_CONFIG_DIGEST"
 _MANAGER = "k8s-driver-manager"
-_DRIVER, _VALIDATION = "driver", "driver_validation"
+_DRIVER = "driver"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +49,7 @@ class Seen:
         budgets: PodDisruptionBudgets.
         claims: ResourceClaims; None if pods have some, and nobody could look at them.
         refusals: Uid of a pod -> what the API server last answered to its eviction.
+        proofs: Node -> what validation says of the driver that is there now.
     """
 
     nodes: Iterable[Manifest]
@@ -59,6 +57,7 @@ class Seen:
     budgets: Iterable[Manifest] = ()
     claims: Iterable[Manifest] | None = ()
     refusals: Mapping[str, str] = field(default_factory=dict)
+    proofs: Mapping[str, Proof] = field(default_factory=dict)
 
 
 def observe(declared: Mapping[str, Declared], seen: Seen, *, now: float, previous: str = "") -> Snapshot:
@@ -68,7 +67,7 @@ def observe(declared: Mapping[str, Declared], seen: Seen, *, now: float, previou
     known = {node["metadata"]["name"]: node for node in seen.nodes}
     target = fleet_digest(declared)
     nodes = tuple(
-        node_from(known[name], wish, pods.get(name, ()), budgets, claims, seen.refusals)
+        node_from(known[name], wish, pods.get(name, ()), budgets, claims, seen.refusals, seen.proofs)
         for name, wish in sorted(declared.items(), key=lambda item: item[1].position)
         if name in known
     )
@@ -106,16 +105,19 @@ def node_from(  # noqa: PLR0913, PLR0917 - all that a node is read off
     budgets: Iterable[PodBudget],
     claims: Collection[tuple[str, str]] | None,
     refusals: Mapping[str, str],
+    proofs: Mapping[str, Proof],
 ) -> Node:
     """Return one node as rollouts see it; ``pods`` are those on it, ours and those of others, in any order."""
     there = sorted(pods, key=lambda pod: (pod["metadata"].get("namespace", ""), pod["metadata"]["name"]))
     others = (pod_of(pod, budgets=budgets, claims=claims, refusals=refusals) for pod in there if not is_ours(pod))
-    return _node(node, wish, tuple(filter(is_ours, there)), tuple(others))
+    proof = proofs.get(node["metadata"]["name"])
+    return _node(node, wish, tuple(filter(is_ours, there)), tuple(others), proof)
 
 
-def _node(node: Manifest, wish: Declared, ours: Sequence[Manifest], others: tuple[Pod, ...]) -> Node:
+def _node(
+    node: Manifest, wish: Declared, ours: Sequence[Manifest], others: tuple[Pod, ...], proof: Proof | None
+) -> Node:
     metadata, spec = node["metadata"], node.get("spec") or {}
-    driver = _driver(ours, others)
     return Node(
         name=metadata["name"],
         domain=wish.domain,
@@ -127,8 +129,8 @@ def _node(node: Manifest, wish: Declared, ours: Sequence[Manifest], others: tupl
         is_cordoned=bool(spec.get("unschedulable")),
         cordoned_by=_manager_of_cordon(metadata),
         is_ready=_is_ready(node),
-        driver=driver,
-        proof=_proof(ours, driver),
+        driver=_driver(ours, others),
+        proof=proof,
         pods=others,
         left_out=wish.left_out,
         is_template_observed=wish.is_template_observed,
@@ -183,13 +185,3 @@ def _is_held_up(driver: Manifest, others: Iterable[Pod]) -> bool:
     manager = next((each for each in _unready(driver) if each["name"] == _MANAGER), {})
     gave_up = manager.get("restartCount", 0) > 0 or (manager.get("state") or {}).get("terminated", {}).get("exitCode")
     return bool(gave_up) and any(pod.use is not Use.NONE and not pod.is_over for pod in others)
-
-
-def _proof(own: Iterable[Manifest], driver: DriverPod | None) -> Proof | None:
-    """Return what the validation of this driver pod said; those of earlier ones may still lie about."""
-    for pod in _of(_VALIDATION, own):
-        ended = pod_view.phase(pod) in {"Succeeded", "Failed"} and not pod_view.was_turned_away(pod)
-        if ended and driver is not None and pod["metadata"]["labels"].get(DRIVER_POD) == driver.uid:
-            passed = pod_view.phase(pod) == "Succeeded"
-            return Proof(driver=driver.uid, passed=passed, reason="" if passed else pod_view.cause(pod))
-    return None

@@ -87,15 +87,13 @@ class DriverPod:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
-    """What the validation of one driver pod showed.
+    """What validation showed of the driver pod that is there now.
 
     Attributes:
-        driver: Uid of the driver pod that was loaded while it ran.
         version: Version of the driver as the validation saw it; empty if it did not look.
         reason: Why it failed.
     """
 
-    driver: str
     passed: bool
     version: str = ""
     reason: str = ""

@@ -126,8 +126,7 @@ CHANGES = {
     "validator": (changed_spec("validator", image=image("validator")), {DRIVER, PLUGIN}),
     "plugin": (changed_spec("device_plugin", image=image("device_plugin")), {PLUGIN}),
     "exporter": (changed_spec("dcgm_exporter", image=image("dcgm_exporter")), set()),
-    "machine": (changed_node(uid="another"), {DRIVER, PLUGIN}),
-    "boot": (changed_node(boot_id="another"), {DRIVER, PLUGIN}),
+    "machine": (changed_node(uid="another", boot_id="another"), set()),  # a verdict's life tells, see test_verdicts
     "kernel": (changed_node(kernel="another"), set()),
     "count": (other_count, {DRIVER, PLUGIN}),
 }

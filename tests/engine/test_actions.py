@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from gpu_provision.components import labels
 from gpu_provision.engine.actions import HarvestPod, LabelNode, RemovePod, StartPod, Step, next_steps
 from gpu_provision.model.cluster import ClusterFacts, Manifest
@@ -13,7 +15,6 @@ from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.progress import NodeState, State
 from gpu_provision.model.specs import StartupTaintSpec
 from gpu_provision.planning.states import Key, states
-from gpu_provision.rollout.observe import DRIVER_POD
 from tests.components.builders import fleet, inventory, specs
 from tests.planning.builders import Stack, labelled, outdated, terminating, validation_pod, with_node
 
@@ -60,9 +61,7 @@ def test_a_validation_is_started_then_harvested_then_done() -> None:
     manifest = forgotten(stack)
     (start,) = steps(stack)
     assert isinstance(start, StartPod)
-    assert start.driver == "uid-of-nvidia-driver-daemonset-ubuntu22.04-t4-1"
-    marks = {**manifest["metadata"]["labels"], DRIVER_POD: start.driver}
-    assert start.manifest == {**manifest, "metadata": {**manifest["metadata"], "labels": marks}}
+    assert start.manifest == manifest
     stack.put(validation_pod(manifest, "Running"))
     assert steps(stack) == []
     stack.put(validation_pod(manifest, "Succeeded"))
@@ -70,6 +69,29 @@ def test_a_validation_is_started_then_harvested_then_done() -> None:
     assert isinstance(harvest, HarvestPod)
     assert harvest.passed
     assert steps(stack, harvested=frozenset({harvest.uid})) == []
+
+
+def of_driver(stack: Stack) -> list[Step]:
+    return [step for step in steps(stack) if step.key[0] == "driver_validation"]
+
+
+@pytest.mark.parametrize("phase", ["Running", "Succeeded", "Failed"])
+def test_a_validation_of_another_life_makes_room_for_one_of_today(phase: str) -> None:
+    """Such as of a driver pod that was deleted since. Both have one name, so one has to be gone first."""
+    stack = Stack()
+    old = validation_pod(forgotten(stack), phase)
+    stack.put(old)
+    driver = stack.pod("driver", "t4-1")
+    stack.put({**driver, "metadata": {**driver["metadata"], "uid": "another"}})
+    (step,) = of_driver(stack)
+    assert isinstance(step, RemovePod)
+    assert step.ref.name == old["metadata"]["name"]
+    stack.put(terminating(old))
+    assert of_driver(stack) == []
+    stack.remove(old)
+    (step,) = of_driver(stack)
+    assert isinstance(step, StartPod)
+    assert step.manifest["metadata"]["labels"][labels.LIFE] != old["metadata"]["labels"][labels.LIFE]
 
 
 def test_a_validation_waits_until_its_requirements_are_ready() -> None:

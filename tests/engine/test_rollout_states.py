@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from gpu_provision.engine.rollout_states import of_driver, until_proven, untimed, word
+from gpu_provision.engine.rollout_states import of_driver, proofs, until_proven, untimed, word
 from gpu_provision.model.progress import NodeState, State
 from gpu_provision.planning.upgrades import AT_WORK, KEEPS, OUTDATED
 from gpu_provision.rollout.machine import Decision, Phase
-from gpu_provision.rollout.snapshot import DriverPod, Node, Snapshot, Wanted
+from gpu_provision.rollout.snapshot import DriverPod, Node, Proof, Snapshot, Wanted
 from gpu_provision.rollout.states import STATE
 
 KEY = ("driver", "n1")
@@ -67,6 +67,29 @@ def test_a_failure_is_told_with_its_reason_once_it_is_final() -> None:
 def test_a_node_that_is_over_with_it_does_not_wait_for_the_watch_to_show_that() -> None:
     stale = (State.PROGRESSING, f"{AT_WORK}: uncordon-required")
     assert state(fleet("upgrade-done", NEW), Phase.DONE, stale) == (State.READY, "")
+
+
+@pytest.mark.parametrize(
+    ("component", "found", "proof"),
+    [
+        ("driver_validation", (State.READY, ""), Proof(passed=True)),
+        ("driver_validation", (State.FAILED, "exit 1"), Proof(passed=False, reason="exit 1")),
+        ("driver_validation", (State.READY, f"not validated: the driver {KEEPS}"), None),
+        ("driver_validation", (State.PENDING, "has not run since the node booted"), None),
+        ("device_plugin_validation", (State.READY, ""), None),
+    ],
+)
+def test_the_validation_of_a_driver_is_its_proof_once_it_has_ended(
+    component: str, found: tuple[State, str], proof: Proof | None
+) -> None:
+    raw = {(component, "n1"): NodeState(component=component, node="n1", state=found[0], reason=found[1])}
+    assert proofs(raw, without=()).get("n1") == proof
+
+
+def test_a_failure_of_an_earlier_run_disproves_nothing() -> None:
+    """This run repeats the validation."""
+    failed = NodeState(component="driver_validation", node="n1", state=State.FAILED, reason="exit 1")
+    assert proofs({("driver_validation", "n1"): failed}, without={"n1"}) == {}
 
 
 def test_a_driver_is_not_done_before_its_node_is_given_back() -> None:

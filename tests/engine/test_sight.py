@@ -9,6 +9,7 @@ import pytest
 
 from gpu_provision.engine.sight import Sight
 from gpu_provision.rollout.observe import Declared, Seen, observe
+from gpu_provision.rollout.snapshot import Proof
 
 STACK, COMPONENT = "gpu-provision.io/stack", "gpu-provision.io/component"
 NODES, SPACES = ("n1", "n2", "n3", ""), ("a", "b")
@@ -26,6 +27,7 @@ class Cluster:
         self.budgets: dict[str, dict[str, Any]] = {}
         self.claims: dict[str, dict[str, Any]] = {}
         self.refusals: dict[str, str] = {}
+        self.proofs: dict[str, Proof] = {}
         self.declared = {name: self.wish(place) for place, name in enumerate(("n2", "n1", "n3"))}
 
     def some(self, *things: Any) -> Any:
@@ -80,6 +82,8 @@ class Cluster:
             del objects[name]
         if self.happens(3):
             self.refusals[f"uid-p{self.fate.randrange(12)}"] = self.some("not now", "never")
+        if self.happens(3):
+            self.proofs[self.some(*NODES[:3])] = Proof(passed=self.happens(2))
         if self.happens(4):
             self.declared[self.some(*NODES[:3])] = self.wish(self.fate.randrange(9))
 
@@ -87,12 +91,13 @@ class Cluster:
         """Return everything."""
         found = (list(objects.values()) for objects in (self.nodes, self.pods, self.budgets, self.claims))
         nodes, pods, budgets, claims = found
-        return Seen(nodes=nodes, pods=pods, budgets=budgets, claims=claims, refusals=self.refusals)
+        said = {"refusals": self.refusals, "proofs": self.proofs}
+        return Seen(nodes=nodes, pods=pods, budgets=budgets, claims=claims, **said)
 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_whatever_has_changed_is_seen(seed: int) -> None:
-    """Nodes, pods that come, go and move, budgets, claims, answers to evictions, and what is wanted."""
+    """Nodes, pods that come, go and move, budgets, claims, answers to evictions, proofs, and what is wanted."""
     cluster, sight = Cluster(seed), Sight()
     for now in range(150):
         again = sight.observe(cluster.declared, cluster.seen(), now=now, previous="before")

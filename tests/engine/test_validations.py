@@ -13,6 +13,7 @@ from gpu_provision.engine.actions import HarvestPod
 from gpu_provision.engine.validations import Validations
 from gpu_provision.model.cluster import ObjectRef
 from gpu_provision.model.findings import Finding, Severity
+from gpu_provision.model.progress import NodeState, State
 
 _KEY = ("driver_validation", "t4-1")
 _CAUSE = "cuda-validation: exit 128 (unresolvable CDI devices)"
@@ -29,9 +30,13 @@ def unmade(log: Callable[..., tuple[str, ...]]) -> Validations:
     return Validations(cluster, reading)
 
 
+def failed(component: str, state: State) -> NodeState:
+    return NodeState(component=component, node="t4-1", state=state, reason=_CAUSE)
+
+
 def ended(name: str, *, passed: bool) -> HarvestPod:
     pod = ObjectRef("v1", "Pod", "operands", name)
-    return HarvestPod(_KEY, pod, name, "digest", "main", passed, "" if passed else _CAUSE)
+    return HarvestPod(_KEY, pod, name, "content.life", "main", passed, "" if passed else _CAUSE)
 
 
 def harvested(printed: tuple[str, ...], *, passed: bool) -> Validations:
@@ -52,7 +57,7 @@ def test_logs_that_cannot_be_read_are_one_warning() -> None:
     assert made.warnings == ()
     for name in ("one", "two"):
         made.harvest(ended(name, passed=True))
-    assert made.passed == {_KEY: "digest"}
+    assert made.passed == {_KEY: "content.life"}
     [warning] = made.warnings
     assert (warning.code, warning.severity, warning.evidence) == ("GP315", Severity.WARNING, evidence)
     assert warning.what == "the log of 2 pods cannot be read"
@@ -71,5 +76,15 @@ def test_a_failed_validation_is_told_by_its_last_line_or_by_its_status_if_it_nev
 
 def test_a_validation_that_passed_keeps_what_it_printed() -> None:
     made = harvested(("Test PASSED",), passed=True)
-    assert made.passed == {_KEY: "digest"}
+    assert made.passed == {_KEY: "content.life"}
     assert made.evidence[_KEY].lines == ("Test PASSED",)
+
+
+@pytest.mark.parametrize("now", [State.FAILED, State.PENDING, State.READY])
+def test_what_a_validation_printed_is_the_reason_while_it_has_failed(now: State) -> None:
+    """Once it is to run again, as its driver was replaced, the failure is of the past."""
+    made = harvested(("no device",), passed=False)
+    other = ("toolkit", "t4-1")
+    found = made.worded({_KEY: failed(_KEY[0], now), other: failed("toolkit", State.FAILED)})
+    assert found[_KEY].reason == ("the validation failed: no device" if now is State.FAILED else _CAUSE)
+    assert found[other].reason == _CAUSE

@@ -10,10 +10,10 @@ from gpu_provision.components.labels import COMPONENT, DIGEST
 from gpu_provision.diagnose.pods import node_of
 from gpu_provision.model.cluster import ClusterFacts, Context, Manifest, NodeFacts, ref_of
 from gpu_provision.model.inventory import Inventory
-from gpu_provision.planning.membership import digest_of
 from gpu_provision.planning.observed import Observed
 from gpu_provision.planning.prepare import prepare
-from gpu_provision.planning.states import Desired, Situation, selects, situation
+from gpu_provision.planning.states import Desired, Situation, key_of, selects, situation
+from gpu_provision.planning.verdicts import started_for, verdict_of, wanted_verdict
 from tests.components.builders import fleet, inventory
 
 GPU_NODES = ("h100-1", "t4-1", "t4-2")
@@ -117,7 +117,7 @@ class Stack:
         self.members = {ref_of(item): live(item) for item in manifests if item["kind"] not in {"Node", "Pod"}}
         self.pods = {ref_of(pod): pod for pod in self._daemon_pods(given.nodes)}
         self.passed = {
-            (component, node_of(pod)): digest_of(pod)
+            (component, node_of(pod)): verdict_of(pod)
             for component in self.desired
             for pod in self.validations(component)
         }
@@ -130,8 +130,16 @@ class Stack:
                         yield daemon_pod(item, node.name)
 
     def validations(self, component: str) -> list[Manifest]:
-        """Return the manifests of a component's validation pods."""
-        return [item for item in self.desired[component] if item["kind"] == "Pod"]
+        """Return a component's validation pods as a run would start them now."""
+        targets = {target.name: target for target in self.context.targets}
+        pods: dict[tuple[str, str], tuple[Manifest, ...]] = {}
+        for pod in self.pods.values():
+            pods[key_of(pod)] = (*pods.get(key_of(pod), ()), pod)
+        return [
+            started_for(wanted_verdict(component, targets[node_of(item)], item, pods), item)
+            for item in self.desired[component]
+            if item["kind"] == "Pod"
+        ]
 
     def daemonset(self, component: str, node: str = "t4-1") -> Manifest:
         """Return the DaemonSet of a component that serves a node."""

@@ -16,7 +16,7 @@ from gpu_provision.model.specs import StartupTaintSpec
 from gpu_provision.planning.attesting import NAME, TO_BE_TOLD
 from gpu_provision.planning.plan import plan
 from gpu_provision.planning.states import states
-from gpu_provision.planning.upgrades import NOT_RUN
+from gpu_provision.planning.verdicts import NEVER_RUN
 from tests.components.builders import inventory, specs
 from tests.planning.builders import (
     Stack,
@@ -107,7 +107,7 @@ def test_a_taint_that_comes_back_to_a_validated_node_goes_again() -> None:
 def test_nothing_is_said_while_any_validation_is_to_run(missing: str) -> None:
     made = stack(told=False, tainted=True)
     forget(made, missing)
-    assert (state(made).state, state(made).reason) == (State.PENDING, NOT_RUN)
+    assert (state(made).state, state(made).reason) == (State.PENDING, NEVER_RUN)
 
 
 def test_a_validation_that_waits_for_a_gpu_tells_why() -> None:
@@ -123,7 +123,7 @@ def test_a_driver_that_is_not_ready_says_nothing_of_the_node() -> None:
     """Such as one that is only configured otherwise, or in the middle of its rollout."""
     made = stack(told=False)
     made.put(outdated(made.pod("driver", NODE)))
-    assert (state(made).state, state(made).reason) == (State.PENDING, NOT_RUN)
+    assert (state(made).state, state(made).reason) == (State.PENDING, NEVER_RUN)
 
 
 def reboot(made: Stack) -> None:
@@ -146,16 +146,44 @@ def restarted(made: Stack) -> None:
     made.put(relabelled(made.pod("toolkit", NODE)))
 
 
+def edited(made: Stack) -> None:
+    """What has passed is of the content before an edit of the inventory, which has replaced nothing yet."""
+    key = DRIVER_PROOF, NODE
+    made.passed[key] = f"earlier-content.{made.passed[key].partition('.')[2]}"
+
+
 def waiting(made: Stack) -> None:
     """The node's turn in the rollout is still to come."""
-    forget(made)
+    edited(made)
     made.put(outdated(made.pod("driver", NODE)))
+
+
+def waiting_longer(made: Stack) -> None:
+    """The toolkit has been replaced, the driver is still to follow."""
+    waiting(made)
+    another(made, "toolkit")
+
+
+def waiting_rebooted(made: Stack) -> None:
+    """The machine has rebooted while it waits."""
+    waiting(made)
+    boot = next(each for each in made.context.facts.nodes if each.name == NODE)
+    again = {target.name: target for target in made.context.targets}[NODE]
+    changed = replace(again, facts=replace(boot, boot_id="another"))
+    targets = tuple(changed if each.name == NODE else each for each in made.context.targets)
+    made.context = replace(made.context, targets=targets)
 
 
 def behind(made: Stack) -> None:
     """The toolkit's pods are replaced one after the other."""
-    forget(made)
+    edited(made)
     made.put(relabelled(made.pod("toolkit", NODE)))
+
+
+def another(made: Stack, component: str) -> None:
+    """A pod was replaced by another one of the same content."""
+    pod = made.pod(component, NODE)
+    made.put({**pod, "metadata": {**pod["metadata"], "uid": "another"}})
 
 
 def failed(made: Stack) -> None:
@@ -168,7 +196,7 @@ def unrecorded(made: Stack) -> None:
     made.put(validation_pod(forget(made), "Succeeded"))
 
 
-@pytest.mark.parametrize("happens", [reboot, replaced, restarted, failed])
+@pytest.mark.parametrize("happens", [reboot, replaced, restarted, failed, waiting_rebooted])
 def test_a_label_goes_as_soon_as_what_it_says_does_not_run_any_more(happens: Any) -> None:
     made = stack()
     happens(made)
@@ -177,13 +205,21 @@ def test_a_label_goes_as_soon_as_what_it_says_does_not_run_any_more(happens: Any
     assert label_for_now(made, "t4-2") is ...
 
 
-@pytest.mark.parametrize("happens", [waiting, behind, unrecorded])
+@pytest.mark.parametrize("happens", [waiting, waiting_longer, behind, unrecorded])
 def test_a_label_stays_while_what_was_validated_runs(happens: Any) -> None:
     """Else every node of a fleet would lose it at once, and get it back only with the end of a rollout."""
     made = stack()
     happens(made)
     assert label_for_now(made) is ...
     assert states(made.situation)["node_labels", NODE].state is State.READY
+
+
+@pytest.mark.parametrize("component", ["driver", "toolkit", "device_plugin"])
+def test_a_label_goes_with_a_pod_of_the_same_content(component: str) -> None:
+    """A user has deleted it, or its node was out of the inventory for a while."""
+    made = stack()
+    another(made, component)
+    assert label_for_now(made) is None
 
 
 def test_a_node_that_keeps_its_driver_keeps_its_label_and_needs_no_write() -> None:

@@ -10,7 +10,8 @@ import pytest
 from gpu_provision.model.cluster import Manifest, ref_of
 from gpu_provision.model.progress import NodeState, State
 from gpu_provision.planning.states import NO_NODE, TO_BE_LABELLED, states
-from gpu_provision.planning.upgrades import NOT_RUN, OUTDATED
+from gpu_provision.planning.upgrades import OUTDATED
+from gpu_provision.planning.verdicts import NEVER_RUN
 from tests.components.builders import UBUNTU_22, fleet, nfd_labels, with_spec
 from tests.planning.builders import (
     GPU_NODES,
@@ -44,7 +45,7 @@ def test_nothing_exists_in_an_empty_cluster() -> None:
     assert "does not exist" in found["driver", ""].reason
     assert found["driver", "t4-1"].reason == "no pod on this node yet"
     assert found["node_labels", "t4-1"].reason == TO_BE_LABELLED
-    assert found["driver_validation", "t4-1"].reason == NOT_RUN
+    assert found["driver_validation", "t4-1"].reason == NEVER_RUN
 
 
 def test_a_node_that_has_not_joined_fails_once_and_all_else_waits() -> None:
@@ -190,8 +191,8 @@ def test_a_failed_validation_that_is_being_removed_is_no_verdict() -> None:
 
 def test_what_passed_for_other_content_has_not_run() -> None:
     stack = Stack()
-    stack.passed["driver_validation", "t4-1"] = "of-other-content"
-    assert state(stack, "driver_validation").reason == NOT_RUN
+    stack.passed["driver_validation", "t4-1"] = "other-content.of-a-life"
+    assert state(stack, "driver_validation").reason == NEVER_RUN
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from gpu_provision.rollout import states
-from gpu_provision.rollout.observe import DRIVER_POD, Declared, Seen, fleet_digest, installation, observe
-from gpu_provision.rollout.snapshot import DriverPod, Node, Proof, Wanted
+from gpu_provision.rollout.observe import Declared, Seen, fleet_digest, installation, observe
+from gpu_provision.rollout.snapshot import DriverPod, Node, Wanted
 from gpu_provision.rollout.states import UpgradeState
 
 READY = {"conditions": [{"type": "Ready", "status": "True"}], "phase": "Running"}
@@ -118,23 +118,6 @@ def test_a_driver_is_held_up_by_gpu_pods_once_its_manager_has_given_up(resource:
     driver = seen_node(ours("driver", status=status), work(**{resource: "1"})).driver
     assert driver is not None
     assert driver.is_held_up is held_up
-
-
-def test_a_proof_speaks_for_the_driver_pod_that_it_names() -> None:
-    """A validation of an earlier driver proves nothing about this one."""
-
-    def proof(phase: str, **status: Any) -> Proof | None:
-        pod = ours("driver_validation", labels={DRIVER_POD: "driver-1"}, status={"phase": phase, **status})
-        earlier = ours("driver_validation", labels={DRIVER_POD: "driver-0"}, status={"phase": "Failed"})
-        return seen_node(earlier, pod, ours("driver")).proof
-
-    assert proof("Succeeded") == Proof(driver="driver-1", passed=True)
-    assert proof("Running") is None
-    broken = proof("Failed", containerStatuses=[{"name": "cuda", "state": {"terminated": {"exitCode": 1}}}])
-    assert broken == Proof(driver="driver-1", passed=False, reason="cuda: exit 1")
-    assert proof("Failed", reason="Evicted") is None, "the node ended it, for reasons of its own"
-    nameless = ours("driver_validation", status={"phase": "Succeeded"})
-    assert seen_node(nameless, ours("driver")).proof is None
 
 
 def test_pods_of_others_are_in_the_way_and_ours_are_not() -> None:

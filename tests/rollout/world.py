@@ -202,9 +202,9 @@ class World:
     def _verdict(self, machine: Machine, driver: Driver) -> Proof:
         is_new = driver.digest == NEW
         if (is_new and machine.trouble is Trouble.DISPROVEN) or machine.trouble is Trouble.ALWAYS:
-            return Proof(driver=driver.uid, passed=False, reason="vectorAdd found no device")
+            return Proof(passed=False, reason="vectorAdd found no device")
         other = "390" if is_new and machine.trouble is Trouble.WRONG_VERSION else driver.digest
-        return Proof(driver=driver.uid, passed=True, version=other)
+        return Proof(passed=True, version=other)
 
     def is_proven(self, machine: Machine) -> bool:
         """Whether the driver that a machine has now is the wanted one and has shown that it works."""

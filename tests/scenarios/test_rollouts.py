@@ -10,6 +10,8 @@ import pytest
 import yaml
 
 from gpu_provision.cluster.client import Cluster, connect
+from gpu_provision.components.labels import LIFE
+from gpu_provision.components.objects import digest
 from gpu_provision.engine.reader import read
 from gpu_provision.engine.run import Run
 from gpu_provision.inventory import load
@@ -18,7 +20,6 @@ from gpu_provision.model.progress import Event, RunResult, State
 from gpu_provision.planning.upgrades import KEEPS
 from gpu_provision.report.lanes import Doing, lanes_of
 from gpu_provision.rollout import states
-from gpu_provision.rollout.observe import DRIVER_POD
 from tests.scenarios.world import World
 
 OPERANDS = "gpu-operator-resources"
@@ -237,10 +238,14 @@ def emptied(world: World) -> list[Event]:
 
 
 def proofs(world: World) -> dict[str, str]:
-    """Return the uid of the driver pod that the last validation of each node speaks for."""
+    """Return the uid of each node's driver pod, or nothing where the last validation there names another one."""
+    drivers, found = uids(world), dict[str, str]()
     pods = world.json("pods", "-n", OPERANDS, "-l", "app=nvidia-driver-validation")["items"]
     assert {pod["status"]["phase"] for pod in pods} == {"Succeeded"}
-    return {pod["spec"]["nodeName"]: pod["metadata"]["labels"][DRIVER_POD] for pod in pods}
+    for pod in pods:
+        node, (_, life, _) = pod["spec"]["nodeName"], pod["metadata"]["labels"][LIFE].split("-")
+        found[node] = drivers[node] if life == digest(((drivers[node], 0),), len(life)) else ""
+    return found
 
 
 class Mortal(Cluster):

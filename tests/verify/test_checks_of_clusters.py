@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from gpu_provision.cluster.errors import NotFound, Unavailable
+from gpu_provision.components.labels import COMPONENT
 from gpu_provision.inventory import load
 from gpu_provision.model.findings import Finding, ProvisionError, Refused
 from gpu_provision.model.inventory import Inventory
@@ -32,8 +33,10 @@ class Answering(GpuCluster):
         super().__init__(None, namespace="gpu-operator-resources")
         self.answers = answers
 
-    def get(self, path: str, **_: str) -> Any:
-        """Answer."""
+    def get(self, path: str, labelSelector: str = "", **_: str) -> Any:  # noqa: N803 - a parameter of the API
+        """Answer; pods of the driver and the toolkit there are none."""
+        if COMPONENT in labelSelector:
+            return {"items": []}
         answer = self.answers.get(path, NotFound(Finding(code="GP305", what="not found")))
         if isinstance(answer, ProvisionError):
             raise answer
@@ -244,10 +247,14 @@ def test_vector_add_passed_by_its_pod(node: DeclaredNode, inventory: Inventory) 
 
 
 def test_vector_add_passed_by_its_record(node: DeclaredNode, inventory: Inventory) -> None:
-    """Pods of the past may be gone; a record of other content, or a damaged one, is none."""
-    digest = contents.declared_digest(inventory, [live()], "driver_validation", "good-1")
-    check_vector_add(node, inventory, validated([], f'{{"driver_validation": "{digest}"}}'))
-    for record in ('{"driver_validation": "another"}', "{}", "no JSON", "[]"):
+    """Pods of the past may be gone; a record of other content or of another life, or a damaged one, is none."""
+    verdict = contents.declared_verdict(inventory, validated([], ""), "driver_validation", "good-1")
+    content = verdict.partition(".")[0]
+    check_vector_add(node, inventory, validated([], f'{{"driver_validation": "{verdict}"}}'))
+    for told in ("another", content, f"{content}.another"):
+        with pytest.raises(AssertionError, match="has not passed with the declared content"):
+            check_vector_add(node, inventory, validated([], f'{{"driver_validation": "{told}"}}'))
+    for record in ("{}", "no JSON", "[]"):
         with pytest.raises(AssertionError, match="has not passed with the declared content"):
             check_vector_add(node, inventory, validated([], record))
 

@@ -8,13 +8,13 @@ import pytest
 
 from gpu_provision.cluster.errors import NotFound, Unavailable
 from gpu_provision.components.driver_choice import choose
-from gpu_provision.components.labels import DIGEST, DRIVER_VERSION, GPU_PRESENT, INVENTORY
+from gpu_provision.components.labels import DIGEST, DRIVER_VERSION, GPU_PRESENT, INVENTORY, LIFE
 from gpu_provision.model.cluster import Manifest
 from gpu_provision.model.findings import Refused, Rejected
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.planning.membership import PART_OF, applyset_id
 from gpu_provision.verify.cluster import GpuCluster
-from gpu_provision.verify.contents import declared_digest, recorded_digest
+from gpu_provision.verify.contents import declared_verdict, recorded_verdict
 from gpu_provision.verify.nodes import DeclaredNode
 
 _NO_SUCH_PATH = "could not find the requested resource"  # the API server's own word, not the exporter's
@@ -124,15 +124,16 @@ def _incomplete(daemonset: Manifest) -> str:
 
 
 def _require_passed(component: str, node: DeclaredNode, inventory: Inventory, cluster: GpuCluster) -> None:
-    digest = declared_digest(inventory, cluster.nodes(), component, node.name)
-    if not digest:
+    verdict = declared_verdict(inventory, cluster, component, node.name)
+    if not verdict:
         pytest.skip("a label of the node keeps validations away")
-    pods = cluster.pods(node=node.name, labels={DIGEST: digest})
+    content, _, life = verdict.partition(".")
+    pods = cluster.pods(node=node.name, labels={DIGEST: content, LIFE: life})
     if pods:
         _require_success(pods[0], cluster)
         return
-    recorded = recorded_digest(inventory, cluster, component, node.name)
-    assert recorded == digest, "it has not passed with the declared content: run gpu-provision apply"
+    recorded = recorded_verdict(inventory, cluster, component, node.name)
+    assert recorded == verdict, "it has not passed with the declared content and today's pods: run gpu-provision apply"
 
 
 def _require_success(pod: Manifest, cluster: GpuCluster) -> None:
