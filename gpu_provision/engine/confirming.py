@@ -37,7 +37,7 @@ def confirmed(cluster: Cluster, draft: Plan, seen: Situation) -> tuple[Plan, str
         elif answer.fields:
             manifest = answer.manifest or {}
             undone = tuple(f"undoes an edit by {manager}" for manager in answer.takes_back_from)
-            done = effects(manifest, answer.fields, seen.pods)
+            done = effects(manifest, answer.fields, seen)
             changes.append(replace(answer, nodes=done.nodes, effects=(*undone, *done.effects)))
     return replace(draft, changes=tuple(changes), findings=tuple(problems)), next(iter(refusals), "")
 

@@ -23,6 +23,7 @@ from gpu_provision.planning.states import (
     Desired,
     Key,
     Situation,
+    selects,
     shared_problem,
     situation,
     states,
@@ -91,7 +92,7 @@ def object_change(component: str, manifest: Manifest, seen: Situation) -> Iterat
         return
     fields = differences(manifest, live)
     if fields:
-        done = effects(manifest, fields, seen.pods)
+        done = effects(manifest, fields, seen)
         yield Change(
             component=component,
             action=Action.UPDATE,
@@ -110,19 +111,25 @@ class Effects(NamedTuple):
     effects: tuple[str, ...] = ()
 
 
-def effects(manifest: Manifest, fields: tuple[FieldChange, ...], pods: Mapping[Key, tuple[Manifest, ...]]) -> Effects:
+def effects(manifest: Manifest, fields: tuple[FieldChange, ...], seen: Situation) -> Effects:
     """Say where a change of these fields restarts running pods. A driver restarts for another installation alone."""
     if not any(change.path.startswith("spec.template") for change in fields):
         return Effects()
-    found = [(node, pod) for node, pod in _pods_of(component_of(manifest), pods) if _owned_by(pod, manifest)]
+    found = [*_pods_of(manifest, seen)]
     if not found or not is_rolled_out(manifest):
         return Effects(_sorted(node for node, _ in found))
     outdated = _sorted(node for node, pod in found if not has_installed(pod, manifest))
     return Effects(outdated, () if outdated else (NO_DRIVER_RESTART,))
 
 
-def _pods_of(component: str, pods: Mapping[Key, tuple[Manifest, ...]]) -> Iterator[tuple[str, Manifest]]:
-    return ((node, pod) for (name, node), found in pods.items() if name == component for pod in found)
+def _pods_of(manifest: Manifest, seen: Situation) -> Iterator[tuple[str, Manifest]]:
+    """Yield the pods of a workload with their nodes, but for those of a DaemonSet on nodes that it leaves."""
+    component, is_daemon = component_of(manifest), manifest["kind"] == "DaemonSet"
+    facts = {node.name: node.labels for node in seen.observed.facts.nodes} if is_daemon else {}
+    for (name, node), found in seen.pods.items():
+        if name == component:
+            stays = not is_daemon or selects(manifest, {**facts.get(node, {}), **seen.node_labels.get(node, {})})
+            yield from ((node, pod) for pod in found if stays and _owned_by(pod, manifest))
 
 
 def _sorted(nodes: Iterable[str]) -> tuple[str, ...]:

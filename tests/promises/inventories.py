@@ -7,9 +7,9 @@ inventory that comes out can be made true on `FLEET`.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 Document = dict[str, Any]
 
@@ -26,7 +26,7 @@ FLEET: dict[str, Any] = {
         {"name": "late-1", "gpu": _T4, "taints": [{"key": "gpu-provision.io/not-validated", "effect": "NoSchedule"}]},
         {"name": "own-1", "gpu": _T4, "host": {"driver": OWN_DRIVER}},
     ],
-    "timings": {"speed": 500},
+    "timings": {"speed": 100},
 }
 """A machine per way of being different: nouveau loaded, selected by a label, tainted at its start, its own driver."""
 
@@ -44,19 +44,18 @@ FIRST: Document = {
 }
 """Where each chain begins, before any edit."""
 
-GIVEN: tuple[dict[str, Any], ...] = (
-    {"kind": "ConfigMap", "name": "packages", "data": {"extra.list": "deb http://packages.example.com stable main"}},
-    {"kind": "ConfigMap", "name": "modules", "data": {"nvidia.conf": "NVreg_OpenRmEnableUnsupportedGpus=1"}},
-    {"kind": "ConfigMap", "name": "sharing", "data": {"whole": "version: v1\n"}},
-    {"kind": "ConfigMap", "name": "metrics", "data": {"dcgm-metrics.csv": "DCGM_FI_DEV_GPU_TEMP, gauge, temperature\n"}},
-)
-"""What inventories name, and users make."""
+GIVEN: Mapping[str, Mapping[str, str]] = {
+    "packages": {"extra.list": "deb http://packages.example.com stable main"},
+    "modules": {"nvidia.conf": "NVreg_OpenRmEnableUnsupportedGpus=1"},
+    "sharing": {"whole": "version: v1"},
+    "metrics": {"dcgm-metrics.csv": "DCGM_FI_DEV_GPU_TEMP, gauge, temperature"},
+}
+"""ConfigMaps that inventories name, and users make."""
 
 _REMOVED = None
 _DRIVERS = (_REMOVED, "580.95.05", "580.105.08", "570.195.03")
 _SETTINGS: Mapping[str, tuple[Any, ...]] = {
     "release": ("26.7.0", "25.10.1"),
-    "operator.runtime_class": (_REMOVED, "nvidia-gpu"),
     "cdi.enabled": (True, False),
     "mig.strategy": ("single", "mixed", "none"),
     "nfd.version": (_REMOVED, "v0.17.3"),
@@ -75,7 +74,7 @@ _SETTINGS: Mapping[str, tuple[Any, ...]] = {
     "rollout.order": (_REMOVED, "listed", "idle_first"),
     "pools.other.driver.version": _DRIVERS,
     "pools.other.driver.env": (_REMOVED, {"BUILD": "elsewhere"}),
-    "pools.own.driver.enabled": ("auto", False),
+    "pools.own.driver.version": _DRIVERS,
     "pools.other.node_selector": (_REMOVED, {"fleet": "spare"}),
     "pools.t4.labels": (_REMOVED, {"example.com/team": "vision"}, {"example.com/team": "speech"}),
     "pools.other.labels": (_REMOVED, {"example.com/rack": "7"}),
@@ -100,6 +99,9 @@ _SETTINGS: Mapping[str, tuple[Any, ...]] = {
     "daemonsets.priority_class_name": (_REMOVED, "system-cluster-critical"),
     "daemonsets.max_unavailable": (_REMOVED, 2),
     "startup_taint.enabled": (False, True),
+}
+"""Path of a setting -> the values that it takes turns in; a value that stands twice comes twice as often."""
+_OF_HOSTS: Mapping[str, tuple[Any, ...]] = {
     "host_prerequisites.kernel_modules": (_REMOVED, ["ipmi_msghandler", "ipmi_devintf"], []),
     "host_prerequisites.blacklist_nouveau": (True, False),
     "host_prerequisites.hold_packages": (False, True),
@@ -113,44 +115,62 @@ _SETTINGS: Mapping[str, tuple[Any, ...]] = {
     "host_prerequisites.enabled": (True, True, False),
     "pools.other.host_prerequisites": (_REMOVED, {"hugepages": {"2Mi": 8}, "hold_packages": True}),
 }
-"""Path of a setting -> the values that it takes turns in; a value that stands twice comes twice as often."""
+"""The same of what the host phase does."""
 
 _POOLS = ("t4", "other", "own")
+_MOVING = ("t4-1", "t4-2", "spare-1", "late-1")
+_HOSTS_EVERY = 3
 
 
-def chain(seed: int, length: int) -> Iterator[Document]:
-    """Yield a number of inventories, each an edit of the one before; equal seeds give equal chains."""
-    random, document = Random(seed), copy.deepcopy(FIRST)
-    yield _edited(document, random, random.randint(0, 8))
-    for _ in range(length - 1):
-        yield _edited(document, random, random.randint(1, 4))
+class Step(NamedTuple):
+    """One inventory of a chain, and whether hosts take part in what is done with it."""
+
+    inventory: Document
+    hosts: bool
 
 
-def _edited(document: Document, random: Random, times: int) -> Document:
-    """Edit a document in place, and return what it is like now."""
-    for _ in range(times):
-        before = copy.deepcopy(document)
-        while document == before:
-            random.choice((_set, _set, _set, _move))(document, random)
-    return copy.deepcopy(document)
+def chain(seed: int, length: int) -> Iterator[Step]:
+    """Yield a number of inventories, each an edit of the one before; equal seeds give equal chains.
+
+    Settings of hosts, and a machine of which only its host tells that it has a driver, change in every third one.
+    """
+    random, document = Random(seed), copy.deepcopy(FIRST)  # noqa: S311 - inventories, no secrets
+    for number in range(length):
+        hosts = number % _HOSTS_EVERY == 0
+        for _ in range(random.randint(1, 4)):
+            _edit(document, random, hosts=hosts)
+        yield Step(copy.deepcopy(document), hosts)
 
 
-def _set(document: Document, random: Random) -> None:
-    path = random.choice(tuple(_SETTINGS))
+def _edit(document: Document, random: Random, *, hosts: bool) -> None:
+    """Change something in a document."""
+    before = copy.deepcopy(document)
+    while document == before:
+        match random.randint(1, 4):
+            case 1:
+                _move(document, random, (*_MOVING, "own-1") if hosts else _MOVING)
+            case 2 if hosts:
+                _set(document, random, _OF_HOSTS)
+            case _:
+                _set(document, random, _SETTINGS)
+
+
+def _set(document: Document, random: Random, settings: Mapping[str, tuple[Any, ...]]) -> None:
+    path = random.choice(tuple(settings))
     *above, last = path.split(".")
     place = document
     for key in above:
         place = place.setdefault(key, {})
-    value = random.choice(_SETTINGS[path])
+    value = random.choice(settings[path])
     if value is _REMOVED:
         place.pop(last, None)
     else:
         place[last] = copy.deepcopy(value)
 
 
-def _move(document: Document, random: Random) -> None:
+def _move(document: Document, random: Random, names: tuple[str, ...]) -> None:
     """Let a node come, go, move to another pool, or have another label."""
-    name = random.choice(("t4-1", "t4-2", "spare-1", "late-1", "own-1"))
+    name = random.choice(names)
     others = [node for node in document["nodes"] if node["name"] != name]
     pool = "own" if name == "own-1" else random.choice(_POOLS)
     node = {"name": name, "pool": pool, **random.choice(({}, {}, {"labels": {"example.com/slot": "1"}}))}
@@ -158,4 +178,19 @@ def _move(document: Document, random: Random) -> None:
     document["nodes"] = sorted(others if is_away else [*others, node], key=lambda each: str(each["name"]))
 
 
-Edit = Callable[[Document, Random], None]
+def edits(before: Document, after: Document) -> Iterator[str]:
+    """Yield the settings and nodes that differ between two inventories."""
+    old, new = dict(_flat(before)), dict(_flat(after))
+    yield from (
+        f"{key}: {old.get(key)} -> {new.get(key)}" for key in sorted({*old, *new}) if old.get(key) != new.get(key)
+    )
+
+
+def _flat(document: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    if path == "nodes":
+        yield from ((f"node {node['name']}", node) for node in document)
+    elif isinstance(document, dict):
+        for key, value in document.items():
+            yield from _flat(value, f"{path}.{key}".lstrip("."))
+    else:
+        yield path, document

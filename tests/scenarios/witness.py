@@ -73,7 +73,10 @@ class Witness:
         server = Server("any", self.world.kubeconfig, self.world.folder, credentials(self.world.kubeconfig))
         version = ""
         while not self._is_closed:
-            with contextlib.suppress(OSError, AssertionError), server.watch(f"{path}?resourceVersion={version}") as seen:
+            with (
+                contextlib.suppress(OSError, AssertionError),
+                server.watch(f"{path}?resourceVersion={version}") as seen,
+            ):
                 for event in seen:
                     version = event.object["metadata"]["resourceVersion"]
                     with self._news:
