@@ -246,9 +246,9 @@ class Run:
         seen = self._view.look(mirror, self._objects.members, self._validations.passed)
         self._objects.follow(seen.desired, seen.observed.members)
         self._settler.rejected |= self._objects.rejected
-        raw = self._validations.worded(self._standing.states(seen))
+        raw = self._standing.states(seen)
         if not self._rollout.is_needed(raw) or (DRIVER, "") in self._settler.rejected:
-            settled = self._settler.settle(raw, now)
+            settled = self._settler.settle(self._validations.worded(raw), now)
             self._show(with_steps(settled, seen))
             return seen, list(next_steps(seen, settled, stale=left_overs, harvested=self._validations.harvested))
         return self._roll_out(seen, raw, mirror, left_overs, now)
@@ -270,7 +270,7 @@ class Run:
         repeated = {node_of(pod) for pod in seen.observed.pods.values() if pod["metadata"]["uid"] in left_overs}
         rollout.look(seen, mirror, proofs=proofs(raw, without=repeated), writing=self._steps.moving)
         raw = without_needless_validations(raw | rollout.of_drivers(raw))
-        settled = self._settler.settle(raw, now, untimed=rollout.untimed())
+        settled = self._settler.settle(self._validations.worded(raw), now, untimed=rollout.untimed())
         steps = next_steps(seen, settled, stale=left_overs, harvested=self._validations.harvested)
         self._show(with_steps(settled | rollout.until_proven(settled), seen, rollout.steps_of_nodes()))
         return seen, [*rollout.steps(seen, self._settler.rejected), *steps]

@@ -56,11 +56,9 @@ class Validations:
 
     def worded(self, states: Mapping[Key, NodeState]) -> dict[Key, NodeState]:
         """Return the states, with what failed validations have printed as the reason."""
-        said = ((key, states[key], reason) for key, reason in self.failed.items() if key in states)
-        return {
-            **states,
-            **{key: replace(state, reason=reason) for key, state, reason in said if state.state is State.FAILED},
-        }
+        failed = dict(self.failed)  # a copy: pods are harvested in other threads
+        told = {key: state for key in failed if (state := states.get(key)) and state.state is State.FAILED}
+        return {**states, **{key: replace(state, reason=failed[key]) for key, state in told.items()}}
 
     def _log(self, step: HarvestPod) -> tuple[str, ...]:
         try:

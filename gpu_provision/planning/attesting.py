@@ -88,19 +88,20 @@ def _holds(target: Target, parts: Parts, observed: Observed, pods: Pods) -> bool
     if NAME not in parts or target.name not in parts[NAME].single:
         return False  # validations do not run there any more
     proofs = {name: parts[name].single.get(target.name) for name in VALIDATIONS if name in parts}
-    waits = _waits_for_driver(target, parts, pods)
-    return all(_stands(name, target, proof, observed, pods, waits=waits) for name, proof in proofs.items() if proof)
+    lives = {name: life_of(name, target, pods) for name in proofs}
+    passed = {name: _passed_in(name, target, proof, observed, lives[name]) for name, proof in proofs.items() if proof}
+    if all(passed[name] == lives[name] for name in passed):
+        return True
+    is_of_driver = all(same_driver(passed[name], lives[name]) for name in passed)
+    return is_of_driver and _waits_for_driver(target, parts, pods)
 
 
-def _stands(  # noqa: PLR0913 - all that it is read off
-    component: str, target: Target, proof: Manifest, observed: Observed, pods: Pods, *, waits: bool
-) -> bool:
-    """Whether a validation has passed in this life of the node's stack, of whichever content."""
-    life, pod = life_of(component, target, pods), observed.pods.get(ref_of(proof))
+def _passed_in(component: str, target: Target, proof: Manifest, observed: Observed, life: str) -> str:
+    """Return the life in which a validation has passed last, of whichever content; empty if it has failed since."""
+    pod = observed.pods.get(ref_of(proof))
     if pod is not None and life_named_by(pod) == life and pod_view.has_ended(pod):
-        return pod_view.phase(pod) == "Succeeded"
-    passed_in = life_in(observed.passed.get((component, target.name), ""))
-    return passed_in == life or (waits and same_driver(passed_in, life))
+        return life if pod_view.phase(pod) == "Succeeded" else ""
+    return life_in(observed.passed.get((component, target.name), ""))
 
 
 def _waits_for_driver(target: Target, parts: Parts, pods: Pods) -> bool:

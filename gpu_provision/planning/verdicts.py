@@ -24,7 +24,7 @@ NOT_RUN = "has not run"
 """Beginning of the reason of the state of a validation that is still to be started."""
 
 NEVER_RUN = f"{NOT_RUN} for this content"
-_NO_LIFE = f"{NOT_RUN} since an earlier version, which did not record for which pods it ran"
+_NO_LIFE = f"{NOT_RUN} since an earlier version of gpu-provision, which recorded neither boot nor pods"
 _SINCE = {
     "": "the node booted",
     "driver": "the driver pod was replaced or restarted",

@@ -7,6 +7,7 @@ import json
 import signal
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -128,6 +129,7 @@ def test_a_stack_is_brought_up_held_and_taken_away_again(home: Callable[..., Hom
     exporter = ("daemonset/nvidia-dcgm-exporter", "-n", OPERANDS)
     _have_an_edit_undone(world)
     world.until(lambda: world.json(*exporter)["status"]["numberReady"] == 3)
+    _have_a_driver_proven_again(world)
     made.until("Ready")
 
     lists = [each.path for each in world.requests()[asked:] if each.verb == "GET" and "watch=true" not in each.query]
@@ -147,6 +149,24 @@ def test_a_stack_is_brought_up_held_and_taken_away_again(home: Callable[..., Hom
 
     world.api.delete("gpustack", "main")
     assert _without_nfds_definitions(dump(world)) == before
+
+
+def _have_a_driver_proven_again(world: World) -> None:
+    """Delete the pod of a driver: vectorAdd runs once more on its node, and on no other one."""
+    before = {app: pods(world, app) for app in ("nvidia-driver-validation", "nvidia-device-plugin-validation")}
+    drivers = world.json("pods", "-n", OPERANDS, "-l", "app=nvidia-driver-daemonset")["items"]
+    name = next(pod["metadata"]["name"] for pod in drivers if pod["spec"]["nodeName"] == "t4-1")
+    world.api.delete("pod", "-n", OPERANDS, name)
+    for app, proofs in before.items():
+        after = world.until(partial(_others, world, app, proofs))
+        (changed,) = (name for name in proofs if after[name] != proofs[name])
+        assert "-t4-1-" in changed
+
+
+def _others(world: World, app: str, before: dict[str, str]) -> dict[str, str]:
+    """Return the pods of an operand once they are complete and not all the same as before."""
+    found = pods(world, app)
+    return found if found.keys() == before.keys() and found != before else {}
 
 
 def _without_nfds_definitions(found: dict[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import subprocess
 import sys
@@ -116,23 +117,32 @@ def stack(revive: Revive) -> Revived:
     return revive("operator/at-rest", "operator/inventory.yaml")
 
 
-def test_a_cluster_of_the_earlier_version_is_as_declared(provisioned: Revived) -> None:
-    provisioned.until(lambda: provisioned.cli("status", "-i", str(provisioned.inventory)).code == 0)
-    assert "as declared" in provisioned.on_cluster("plan", "--detailed-exitcode").out
-    assert "No changes" in provisioned.on_cluster("apply", "--yes").out
-    assert "No drift" in provisioned.on_cluster("drift", "--detailed-exitcode").out
-    assert provisioned.writes() == []
-
-
 def test_the_history_of_the_earlier_version_is_read(provisioned: Revived) -> None:
     assert provisioned.runs() == [(number, "succeeded", "", 0) for number in (1, 2, 3)]
     shown = provisioned.cli("history", "show", "2", "--text", "-i", str(provisioned.inventory), check=True).out
     assert shown == (DATA / "command-line" / "run-2.yaml").read_text()
 
 
+def test_a_cluster_of_the_earlier_version_lacks_its_validations_alone(provisioned: Revived) -> None:
+    """Its record says neither in which boot they ran nor for which pods: they run once more, and no driver restarts."""
+    drivers = provisioned.drivers()
+    assert "0 to create, 0 to update, 0 to delete, 6 to validate" in provisioned.on_cluster("plan").out
+    provisioned.on_cluster("apply", "--yes")
+    assert provisioned.drivers() == drivers
+    written = {each.path.partition("/namespaces/")[2] for each in provisioned.writes()}
+    assert {path for path in written if not _OWN.search(path)} == set()
+    assert "as declared" in provisioned.on_cluster("plan", "--detailed-exitcode").out
+    assert "No changes" in provisioned.on_cluster("apply", "--yes").out
+    assert "No drift" in provisioned.on_cluster("drift", "--detailed-exitcode").out
+
+
+_OWN = re.compile(r"/pods(/nvidia-[a-z-]+-validation-[^/]+)?$|/leases|/configmaps(/sandbox-(validations|history))?$")
+"""Validation pods and what a run writes for itself."""
+
+
 def test_a_rollback_goes_to_a_run_of_the_earlier_version(provisioned: Revived) -> None:
     provisioned.cli("rollback", "1", "--yes", "--cluster-only", "-i", str(provisioned.inventory), check=True)
-    assert provisioned.runs()[3:] == [(4, "succeeded", "", 1)]
+    assert provisioned.runs()[-1][1:] == ("succeeded", "", 1)
     provisioned.take("command-line/run-1.yaml")
     assert "as declared" in provisioned.on_cluster("plan", "--detailed-exitcode").out
 
@@ -166,18 +176,21 @@ def _marks(metadata: dict[str, Any], prefix: str = "") -> set[str]:
     return {*metadata.get(f"{prefix}labels", ()), *metadata.get(f"{prefix}annotations", ())}
 
 
-def test_a_stack_of_the_earlier_version_is_as_declared(stack: Revived) -> None:
+def test_a_stack_of_the_earlier_version_lacks_its_validations_alone(stack: Revived) -> None:
     """With its resource, and without it: it can be released although no controller works."""
-    assert "says so already" in stack.on_cluster("plan", "--detailed-exitcode").out
+    lacks = "0 to create, 0 to update, 0 to delete, 4 to validate"
+    plan = stack.on_cluster("plan").out
+    assert "says so already" in plan
+    assert lacks in plan
     stack.operator("release", "sandbox")
     assert not stack.api.exists("gpustack", "sandbox")
-    assert "as declared" in stack.on_cluster("plan", "--detailed-exitcode").out
+    assert lacks in stack.on_cluster("plan").out
     assert stack.runs() == [(1, "succeeded", "resource", 0)]
 
 
 @pytest.mark.real  # for the time it takes
 def test_an_operator_of_the_earlier_version_is_replaced(stack: Revived) -> None:
-    """The controller writes no object of the stack but one that was edited meanwhile."""
+    """The controller validates anew, and writes no object of the stack but one that was edited meanwhile."""
     stack.operator("install", "--image", IMAGE)
     begun = len(stack.writes())
     stack.controller()
@@ -185,9 +198,9 @@ def test_an_operator_of_the_earlier_version_is_replaced(stack: Revived) -> None:
     stack.until(lambda: "busybox:1" not in str(stack.json("daemonset", EXPORTER, "-n", OPERANDS)["spec"]))
     stack.until(stack.is_ready)
     written = {each.path for each in stack.writes()[begun:] if f"/namespaces/{OPERANDS}/" in each.path}
-    rest = {path for path in written if not path.endswith("-history") and "/leases/" not in path}
+    rest = {path for path in written if not _OWN.search(path)}
     assert {path.rpartition("/")[2] for path in rest} == {EXPORTER}
-    assert [run[:3] for run in stack.runs()] == [(number, "succeeded", "resource") for number in (1, 2)]
+    assert {run[1:3] for run in stack.runs()} == {("succeeded", "resource")}
 
 
 @pytest.mark.real
@@ -265,7 +278,7 @@ APPLY = "apply", "--yes", "--cluster-only"
 
 @pytest.mark.real
 def test_runs_of_both_versions_exclude_each_other(revive: Revive, sides: Sides) -> None:
-    """The second one ends with 75, names the first one, and has written nothing."""
+    """The second one ends with 75, names the first one, and has written nothing. Each wants validations of its own."""
     world = revive("command-line", _LAST)
     world.settings(device_plugin={"version": PLUGINS[0]})
     first, second = sides(world)
@@ -278,12 +291,15 @@ def test_runs_of_both_versions_exclude_each_other(revive: Revive, sides: Sides) 
     text, _ = run.communicate(timeout=300)
     assert run.returncode == 0, text
     assert world.writers() == {first.user}
-    assert "as declared" in world.run(*second.words("plan", "--cluster-only")).out
+    assert "0 to create, 0 to update, 0 to delete" in world.run(*second.words("plan", "--cluster-only")).out
 
 
 @pytest.mark.real
 def test_a_controller_excludes_commands_of_the_other_version(stack: Revived, sides: Sides) -> None:
-    """While its run writes, no other run begins, its lock is not taken away, and an apply waits for it."""
+    """While its run writes, no other run begins, its lock is not taken away, and an apply waits for it.
+
+    The present version says in the end what it would still do: a controller of the earlier one validates otherwise.
+    """
     stack.settings(device_plugin={"version": PLUGINS[0]})
     first, second = sides(stack)
     stack.controller(first)
@@ -296,7 +312,7 @@ def test_a_controller_excludes_commands_of_the_other_version(stack: Revived, sid
     apply = stack.start(*second.words(*APPLY))
     stack.fault()
     text, _ = apply.communicate(timeout=300)
-    assert apply.returncode == 0, text
+    assert apply.returncode == 0 or "this version of gpu-provision would still change it" in text, text
     stack.until(stack.is_ready)
     assert stack.writers() == {first.user}, [each for each in stack.writes() if each.user != first.user]
 
