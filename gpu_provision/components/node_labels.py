@@ -69,9 +69,8 @@ def manifests(spec: NodeLabelsSpec, context: Context) -> list[Manifest]:
     for name, target in by_name.items():
         # What the inventory declares itself wins, so that it can say false to an operand, too.
         wanted[name] = _of_target(spec, target, wanted[name]) | wanted[name]
-    for node in context.facts.nodes:
-        if _is_left_over(spec, node, by_name):
-            wanted[node.name] = _taken_back(node) | wanted.get(node.name, {})
+    for node in leaving(context):
+        wanted[node.name] = _taken_back(node) | wanted.get(node.name, {})
     partial = (_node(name, wanted[name], live.get(name, {})) for name in sorted(wanted))
     return [node for node in partial if node["metadata"]["labels"]]
 
@@ -136,9 +135,11 @@ def _without_operands(live: Mapping[str, str]) -> dict[str, str | None]:
     return dict.fromkeys(key for key in present if key != labels.DEPLOY_OPERANDS)
 
 
-def _is_left_over(spec: NodeLabelsSpec, node: NodeFacts, by_name: Mapping[str, Target]) -> bool:
-    """Whether this inventory labelled the node before, and no longer has it among its GPU nodes."""
-    return node.labels.get(labels.INVENTORY) == spec.inventory and node.name not in by_name
+def leaving(context: Context) -> tuple[NodeFacts, ...]:
+    """Return the nodes that this inventory has labelled, and no longer has among its GPU nodes."""
+    mark, kept = context.inventory.name, {target.name for target in (*context.targets, *context.others)}
+    marked = (node for node in context.facts.nodes if node.labels.get(labels.INVENTORY) == mark)
+    return tuple(node for node in marked if node.name not in kept)
 
 
 def _taken_back(node: NodeFacts) -> dict[str, str | None]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from gpu_provision.components import codes
 from gpu_provision.components.driver_choice import choose
-from gpu_provision.components.labels import DEPLOY_DRIVER, NFD_OS_ID, NFD_OS_VERSION, PRE_INSTALLED, has_gpu
+from gpu_provision.components.labels import DEPLOY_DRIVER, INVENTORY, NFD_OS_ID, NFD_OS_VERSION, PRE_INSTALLED, has_gpu
 from gpu_provision.components.objects import digest
 from gpu_provision.model.cluster import Basis, ClusterFacts, Context, DriverChoice, NodeFacts, Target
 from gpu_provision.model.findings import Finding, Severity
@@ -62,9 +62,10 @@ def problems(context: Context) -> tuple[Finding, ...]:
         for node in facts.nodes
         if node.name not in listed and len(pools := _selecting(inventory.pools.values(), node)) > 1
     }
+    leaving = {node.name for node in facts.nodes if node.labels.get(INVENTORY) == inventory.name}
     return (
         *(_contested(name, pools) for name, pools in sorted(contested.items())),
-        *(_unclaimed(name) for name in unclaimed(inventory, facts) if name not in contested),
+        *(_unclaimed(name) for name in unclaimed(inventory, facts) if name not in {*contested, *leaving}),
         *(_differs(target) for target in context.targets if _os_differs(target)),
         *_guessed(context),
     )

@@ -15,4 +15,5 @@ CODES = {
     "GP510": "Nodes keep their previous driver, since the rollout cannot go on",
     "GP511": "Nodes keep their startup taint, as they are not validated",
     "GP512": "A pod does not tolerate the startup taint of a node",
+    "GP513": "Nodes that left the inventory keep the stack",
 }

@@ -137,6 +137,32 @@ def _held(why: str, nodes: Sequence[str]) -> Finding:
     )
 
 
+def staying(states: Iterable[NodeState], reason: str) -> tuple[Finding, ...]:
+    """Return which nodes left the inventory and keep the stack, which ``reason`` begins: one finding per cause.
+
+    A ready one does as its policy says, which fails no run.
+    """
+    alike: dict[tuple[State, str], list[str]] = {}
+    for state in states:
+        if state.reason.startswith(reason):
+            alike.setdefault((state.state, state.reason.removeprefix(f"{reason}: ")), []).append(state.node)
+    return tuple(_stays(state, why, _names(nodes)) for (state, why), nodes in alike.items())
+
+
+def _stays(state: State, why: str, nodes: str) -> Finding:
+    cordoned = "; the next run goes on from there, and until then the node stays cordoned"
+    return Finding(
+        code="GP513",
+        what=f"the stack was not taken off {nodes}, which is no longer in the inventory",
+        where=f"node {nodes}",
+        evidence=why,
+        consequence=f"labels, driver and pods of the stack stay there{cordoned if state is State.FAILED else ''}",
+        fix="delete the pods that are named here (kubectl delete pod -n NAMESPACE NAME), or change what is named under "
+        "driver.upgrade_policy or rollout; then run again",
+        severity=Severity.WARNING if state is State.READY else Severity.ERROR,
+    )
+
+
 def blocked(states: Iterable[NodeState]) -> tuple[Finding, ...]:
     """Return what could not go on: one finding per set of components, with the nodes that they are blocked on."""
     by_node: dict[str, list[NodeState]] = {}

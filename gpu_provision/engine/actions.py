@@ -6,13 +6,13 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpu_provision.components import labels
+from gpu_provision.components import labels, node_labels
 from gpu_provision.diagnose import pods as pod_view
 from gpu_provision.model.cluster import Manifest, NodeFacts, ObjectRef, ref_of
 from gpu_provision.model.progress import NodeState, State
 from gpu_provision.planning import attesting
 from gpu_provision.planning.node_writes import NodeWrite, node_write, other_taints
-from gpu_provision.planning.states import Key, Situation
+from gpu_provision.planning.states import TO_BE_LABELLED, Key, Situation
 from gpu_provision.planning.superseded import is_of, superseded
 from gpu_provision.planning.verdicts import NOT_RUN, VALIDATIONS, started_for, verdict_of, wanted_verdict
 from gpu_provision.rollout.actions import Evict, Move
@@ -119,11 +119,14 @@ def next_steps(
 def _label_steps(seen: Situation, settled: Mapping[Key, NodeState]) -> Iterator[Step]:
     facts = {node.name: node for node in seen.observed.facts.nodes}
     targets = {target.name for target in seen.context.targets}
+    leaving = {node.name for node in node_labels.leaving(seen.context)}
     for manifest in seen.desired.get("node_labels", ()):
         key = ("node_labels", manifest["metadata"]["name"])
         state, node = settled.get(key), facts.get(key[1])
         if node is None or (state is not None and state.state in _SETTLED):
             continue
+        if node.name in leaving and (state is None or state.reason != TO_BE_LABELLED):
+            continue  # the rollout has it
         write = node_write(manifest, node, seen.context.inventory)
         if node.name in targets and not labels.nfd_has_spoken(node.labels):
             write = NodeWrite({}, write.frees)  # the taint may be what keeps Node Feature Discovery off
@@ -172,7 +175,7 @@ def _is_void(pod: Manifest, stale: Collection[str]) -> bool:
     return pod["metadata"]["uid"] in stale or pod_view.was_turned_away(pod)
 
 
-_SETTLED = frozenset({State.READY, State.FAILED, State.BLOCKED})  # labels that are ready are as wanted
+_SETTLED = frozenset({State.READY, State.FAILED, State.BLOCKED, State.LEAVING})  # labels that are ready are as wanted
 
 
 def _removal(key: Key, pod: Manifest) -> Iterator[Step]:

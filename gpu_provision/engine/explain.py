@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from gpu_provision.cluster.client import Cluster
 from gpu_provision.diagnose import pods as pod_view
 from gpu_provision.diagnose.events import telling
-from gpu_provision.diagnose.failures import Symptom, blocked, failures, kept, tainted, unvalidated
+from gpu_provision.diagnose.failures import Symptom, blocked, failures, kept, staying, tainted, unvalidated
 from gpu_provision.engine.run import Outcome
 from gpu_provision.engine.settle import NOT_VALIDATED
 from gpu_provision.model.cluster import Manifest, ref_of
@@ -15,7 +15,7 @@ from gpu_provision.model.findings import Finding, ProvisionError
 from gpu_provision.model.progress import Evidence, NodeState, State
 from gpu_provision.planning import attesting
 from gpu_provision.planning.node_writes import has_startup_taint
-from gpu_provision.planning.upgrades import KEEPS, is_kept
+from gpu_provision.planning.upgrades import KEEPS, STAYS, is_kept
 
 _LOG_LINES = 30
 _MOST_LOGS = 20  # a fleet-wide failure has one cause; its first twenty pods tell it
@@ -23,13 +23,15 @@ _MOST_LOGS = 20  # a fleet-wide failure has one cause; its first twenty pods tel
 
 def explain(cluster: Cluster, outcome: Outcome) -> tuple[Finding, ...]:
     """Return what went wrong; empty if every component is ready on every node."""
-    failed = [state for state in outcome.result.states if state.state is State.FAILED]
-    symptoms = [_symptom(cluster, outcome, state, read=index < _MOST_LOGS) for index, state in enumerate(failed)]
     states = outcome.result.states
-    elsewhere = (state for state in states if not is_kept(state))
+    staying_there = [state for state in states if state.reason.startswith(STAYS)]
+    failed = [state for state in states if state.state is State.FAILED and state not in staying_there]
+    symptoms = [_symptom(cluster, outcome, state, read=index < _MOST_LOGS) for index, state in enumerate(failed)]
+    elsewhere = (state for state in states if not (is_kept(state) or state in staying_there))
     return (
         *failures(symptoms),
         *kept(states, KEEPS),
+        *staying(staying_there, STAYS),
         *blocked(elsewhere),
         *unvalidated(states, NOT_VALIDATED),
         *tainted(_tainted(outcome)),

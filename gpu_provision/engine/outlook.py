@@ -14,21 +14,23 @@ from gpu_provision.cluster.slim import slim
 from gpu_provision.engine.reading import Reading
 from gpu_provision.engine.rollout import budgets_of
 from gpu_provision.engine.rollout_states import proofs
-from gpu_provision.engine.rollout_writes import declared_of
+from gpu_provision.engine.rollout_writes import declared_of, without_driver
 from gpu_provision.model.findings import Finding, Refused, Severity
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.progress import NodeState
+from gpu_provision.model.rollout import Schedule
+from gpu_provision.planning.departures import with_departures
 from gpu_provision.planning.foresight import foreseen
 from gpu_provision.planning.states import Key, Situation
 from gpu_provision.planning.upgrades import DRIVER, calls_for_rollout, is_kept
-from gpu_provision.rollout import needs
+from gpu_provision.rollout import leaving, needs
 from gpu_provision.rollout.observe import Seen, observe
 from gpu_provision.rollout.policy import evicts, policy_of
 from gpu_provision.rollout.waves import schedule
 
 
 def with_rollout(cluster: Cluster, reading: Reading, situation: Situation, known: Mapping[Key, NodeState]) -> Reading:
-    """Return a reading whose plan says how drivers are replaced.
+    """Return a reading whose plan says how drivers are replaced, and how nodes leave.
 
     Where none is, the cluster is not asked. Where one is, that costs a fixed number of requests: nodes, all pods,
     PodDisruptionBudgets, and ResourceClaims if any pod has one. Whoever may not read the first three gets the plan
@@ -44,14 +46,21 @@ def with_rollout(cluster: Cluster, reading: Reading, situation: Situation, known
     try:
         seen = _seen(cluster, inventory)
     except Refused as refusal:
-        return replace(reading, plan=replace(reading.plan, findings=(*reading.plan.findings, _not_read(refusal))))
+        plan = replace(reading.plan, findings=(*reading.plan.findings, _not_read(refusal)))
+        return replace(reading, plan=with_departures(plan, situation, Schedule()))
     seen = replace(seen, proofs=proofs(known, without=()))
-    snapshot = observe(declared_of(reading), seen, now=time.time())
+    snapshot = observe(declared_of(reading) | without_driver(situation), seen, now=time.time())
     found = schedule(snapshot, policy_of(inventory))
-    if found.is_empty:
-        return reading
-    proven = {node.name for node in snapshot.nodes if node.is_under_way and needs.is_proven(node)}
-    return replace(reading, plan=foreseen(reading.plan, found, situation, proven=proven))
+    plan = reading.plan
+    if not found.is_empty:
+        proven = {node.name for node in snapshot.nodes if node.is_under_way and needs.is_proven(node)}
+        plan = foreseen(plan, found, situation, proven=proven)
+    users = {
+        node.name: tuple(f"{pod.namespace}/{pod.name}" for pod in leaving.users(node))
+        for node in snapshot.nodes
+        if node.is_leaving
+    }
+    return replace(reading, plan=with_departures(plan, situation, plan.rollout or found, users))
 
 
 def _is_due(reading: Reading, known: Mapping[Key, NodeState]) -> bool:

@@ -14,20 +14,20 @@ from gpu_provision.cluster.evictions import Evictor
 from gpu_provision.cluster.observe import NODE, POD
 from gpu_provision.cluster.resource_claims import ResourceClaims
 from gpu_provision.cluster.watching import Mirror, Scope
-from gpu_provision.components import labels
+from gpu_provision.components import labels, node_labels
 from gpu_provision.engine import rollout_states
 from gpu_provision.engine.actions import EvictPod, LabelNode, MoveNode, RemovePod, Step
-from gpu_provision.engine.rollout_states import Word, of_driver, word
-from gpu_provision.engine.rollout_writes import declared_of, patch_of, unobserved_groups
+from gpu_provision.engine.rollout_states import Word, of_driver, of_leaving, word
+from gpu_provision.engine.rollout_writes import declared_of, patch_of, taken_back, unobserved_groups, without_driver
 from gpu_provision.engine.sight import Sight
 from gpu_provision.engine.turns import Turns
 from gpu_provision.model.cluster import Kind, Manifest, NodeFacts, ObjectRef, ref_of
 from gpu_provision.model.inventory import Inventory
-from gpu_provision.model.progress import NodeState
+from gpu_provision.model.progress import NodeState, State
 from gpu_provision.planning.states import Key, Situation, selects
 from gpu_provision.planning.upgrades import DRIVER, calls_for_rollout
 from gpu_provision.rollout import states as upgrade
-from gpu_provision.rollout.actions import Evict, Move, Restart, RollBack, Validate
+from gpu_provision.rollout.actions import Evict, Move, Restart, RollBack, TakeOff, Validate
 from gpu_provision.rollout.machine import Decision, Phase, again, decide
 from gpu_provision.rollout.observe import Declared, Seen
 from gpu_provision.rollout.policy import evicts, policy_of
@@ -116,12 +116,15 @@ class Rollout:
         return self._sight.observe(self._wanted(seen), live, now=time.time(), previous=self.previous)
 
     def _wanted(self, seen: Situation) -> dict[str, Declared]:
-        """Return the driver that every node is to have, which changes with manifests and observed generations."""
+        """Return the driver that every node is to have, which changes with manifests and observed generations.
+
+        A node that left the inventory is to have none.
+        """
         (before, known, declared), unobserved = self._declared, unobserved_groups(seen)
         if not declared or before is not seen.desired.get(DRIVER) or known != unobserved:
             declared = declared_of(seen)
         self._declared = seen.desired.get(DRIVER), unobserved, declared
-        return declared
+        return declared | without_driver(seen)
 
     @property
     def goes_back(self) -> bool:
@@ -148,6 +151,15 @@ class Rollout:
             self._drivers[node.name] = known if known and is_alike else (basis, of_driver(*basis))
         return {(DRIVER, name): found for name, (_, found) in self._drivers.items()}
 
+    def of_leaving(self, settled: Mapping[Key, NodeState]) -> dict[Key, NodeState]:
+        """Return the states of nodes that leave, but for those of which the API server has refused something."""
+        nodes = {_key(node): node for node in self.snapshot.nodes if node.is_leaving} if self.snapshot else {}
+        return {
+            key: of_leaving(node, word(self.decision, node.name), state, self._policy.domains[node.domain].policy)
+            for key, node in nodes.items()
+            if (state := settled.get(key)) is not None and state.state is State.LEAVING
+        }
+
     def until_proven(self, settled: Mapping[Key, NodeState]) -> dict[Key, NodeState]:
         """See `rollout_states.until_proven`."""
         return rollout_states.until_proven(self.snapshot, self.decision, settled) if self.snapshot else {}
@@ -163,8 +175,9 @@ class Rollout:
 
     def steps(self, seen: Situation, rejected: Collection[Key]) -> Iterator[Step]:
         """Yield what is to be done now; nothing on a node of which the API server has refused something for good."""
+        keys = {node.name: _key(node) for node in self.snapshot.nodes} if self.snapshot else {}
         for action in self.decision.actions:
-            if isinstance(action, RollBack) or (key := (DRIVER, action.node)) in rejected:
+            if isinstance(action, RollBack) or (key := keys[action.node]) in rejected:
                 continue
             match action:
                 case Move():
@@ -174,6 +187,8 @@ class Rollout:
                     yield EvictPod(key, pod, action, self._budgets_seen)
                 case Restart():
                     yield from _restart(key, action, seen)
+                case TakeOff():
+                    yield from _take_off(key, action, seen)
                 case Validate():
                     pass  # the run validates what is new in any case
                 case _:
@@ -191,6 +206,17 @@ class Rollout:
     def evict(self, step: EvictPod) -> None:
         """Ask for an eviction; a refusal is what the node then waits for. Raises NotFound, Outdated: it is gone."""
         self._evictor.ask(step.ref, step.evict.uid)
+
+
+def _key(node: Node) -> Key:
+    """Return what a node's rollout is about: its driver, or the labels that it loses."""
+    return (node_labels.NAME if node.is_leaving else DRIVER), node.name
+
+
+def _take_off(key: Key, action: TakeOff, seen: Situation) -> Iterator[LabelNode]:
+    facts = next((node for node in node_labels.leaving(seen.context) if node.name == action.node), None)
+    if facts and (changes := taken_back(facts, seen)):
+        yield LabelNode(key, ObjectRef("v1", "Node", "", facts.name), facts.uid, tuple(sorted(changes.items())))
 
 
 def _restart(key: Key, action: Restart, seen: Situation) -> Iterator[LabelNode | RemovePod]:

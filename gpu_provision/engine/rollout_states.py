@@ -7,10 +7,12 @@ from dataclasses import replace
 from typing import NamedTuple, assert_never
 
 from gpu_provision.model.progress import NodeState, State
-from gpu_provision.planning.states import Key
-from gpu_provision.planning.upgrades import AT_WORK, DRIVER, KEEPS, is_kept
+from gpu_provision.model.upgrade import UpgradePolicy
+from gpu_provision.planning.states import TO_BE_LABELLED, Key
+from gpu_provision.planning.upgrades import AT_WORK, DRIVER, KEEPS, STAYS, is_kept
 from gpu_provision.rollout import needs
 from gpu_provision.rollout import states as upgrade
+from gpu_provision.rollout.leaving import is_free
 from gpu_provision.rollout.machine import Decision, Phase
 from gpu_provision.rollout.snapshot import Node, Proof, Snapshot
 from gpu_provision.rollout.states import EARLY, LATE, UpgradeState
@@ -38,6 +40,22 @@ def of_driver(node: Node, said: Word, raw: NodeState) -> NodeState:
     A driver that has yet to prove itself is ready here, since its proof requires that; see `until_proven`.
     """
     return replace(_state(node, said, raw), step=node.labels.get(upgrade.STATE, ""))
+
+
+def of_leaving(node: Node, said: Word, raw: NodeState, policy: UpgradePolicy) -> NodeState:
+    """Return the state of a node that leaves: with its labels to be written once nothing on it would suffer."""
+    step = node.labels.get(upgrade.STATE, "")
+    if node.state is UpgradeState.FAILED and said.failure is not None:
+        return replace(raw, state=State.FAILED, reason=f"{STAYS}: {said.failure}", step=step)
+    if node.state in EARLY | LATE | {UpgradeState.FAILED}:
+        return _progressing(raw, node, said, step=step)
+    if is_free(node) and not needs.is_marked(node):
+        return replace(raw, state=State.PROGRESSING, reason=TO_BE_LABELLED)
+    if not policy.auto_upgrade or node.labels.get(upgrade.SKIP) == "true" or said.phase is Phase.CLOSED:
+        return replace(raw, state=State.READY, reason=f"{STAYS}: {said.waits}")
+    if said.phase in {Phase.PAUSED, Phase.HELD}:
+        return replace(raw, state=State.BLOCKED, reason=f"{STAYS}: {said.waits}")
+    return replace(raw, state=State.PROGRESSING, reason=f"waits: {said.waits}" if said.waits else "is about to leave")
 
 
 def proofs(raw: Mapping[Key, NodeState], without: Collection[str]) -> dict[str, Proof]:
@@ -113,9 +131,9 @@ def _waiting(node: Node, said: Word, raw: NodeState) -> NodeState:
             assert_never(said.phase)
 
 
-def _progressing(state: NodeState, node: Node, said: Word) -> NodeState:
+def _progressing(state: NodeState, node: Node, said: Word, *, step: str = "") -> NodeState:
     reason = said.waits or f"is in {node.state.value}"
-    return replace(state, state=State.PROGRESSING, reason=reason)
+    return replace(state, state=State.PROGRESSING, reason=reason, step=step)
 
 
 def _serves(node: Node) -> bool:

@@ -12,7 +12,7 @@ from gpu_provision.planning.node_writes import has_startup_taint
 from gpu_provision.planning.states import Key, Situation
 
 _STARTUP_TAINT = "has the startup taint"
-_WORST = (State.FAILED, State.BLOCKED, State.PROGRESSING, State.PENDING, State.READY)
+_WORST = (State.FAILED, State.BLOCKED, State.LEAVING, State.PROGRESSING, State.PENDING, State.READY)
 
 
 def component_rows(seen: Situation, settled: Mapping[Key, NodeState]) -> tuple[ComponentStatus, ...]:

@@ -34,6 +34,7 @@ from gpu_provision.model.history import Ending, Record
 from gpu_provision.model.plan import Action, Change, Plan
 from gpu_provision.model.progress import Event, NodeState, RunResult, State
 from gpu_provision.planning.plan import deletions
+from gpu_provision.planning.regrouping import FOLLOWS_NODES
 from gpu_provision.planning.states import Key, Situation
 from gpu_provision.planning.upgrades import DRIVER, without_needless_validations
 from gpu_provision.rollout.machine import Phase
@@ -158,7 +159,7 @@ class Run:
                 self._mirror = mirror
                 self._await_what_was_written(mirror)
                 seen = self._follow(mirror, lock)
-            self._objects.prune(change for change in deletions(seen) if change.component == DRIVER)  # out of use by now
+            self._objects.prune(change for change in deletions(seen) if change.component in FOLLOWS_NODES)
             self._validations.record(time.monotonic())
             back = back if self._rollout.goes_back else None
             self._book.end(self._ending(), changed=self._changed, reason=self._reason(back))
@@ -271,6 +272,7 @@ class Run:
         rollout.look(seen, mirror, proofs=proofs(raw, without=repeated), writing=self._steps.moving)
         raw = without_needless_validations(raw | rollout.of_drivers(raw))
         settled = self._settler.settle(self._validations.worded(raw), now, untimed=rollout.untimed())
+        settled |= rollout.of_leaving(settled)
         steps = next_steps(seen, settled, stale=left_overs, harvested=self._validations.harvested)
         self._show(with_steps(settled | rollout.until_proven(settled), seen, rollout.steps_of_nodes()))
         return seen, [*rollout.steps(seen, self._settler.rejected), *steps]

@@ -17,7 +17,7 @@ from gpu_provision.model.progress import NodeState, State
 from gpu_provision.planning.states import NOT_RECORDED, Key
 from gpu_provision.planning.upgrades import is_kept
 
-SETTLED = frozenset({State.READY, State.FAILED, State.BLOCKED})
+SETTLED = frozenset({State.READY, State.FAILED, State.BLOCKED, State.LEAVING})
 _BROKEN = frozenset({State.FAILED, State.BLOCKED})
 
 

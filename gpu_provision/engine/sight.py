@@ -74,7 +74,7 @@ class Sight:
                 yield name
 
     def _target_of(self, declared: Mapping[str, Declared]) -> str:
-        templates = [wish.template for wish in declared.values()]
+        templates = [wish.template for wish in declared.values() if wish.template is not None]
         if not self._target or templates != self._templates:
             self._templates, self._target = templates, fleet_digest(declared)
         return self._target

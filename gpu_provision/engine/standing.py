@@ -9,7 +9,16 @@ from typing import NamedTuple
 
 from gpu_provision.model.cluster import Manifest, Target
 from gpu_provision.model.progress import NodeState, State
-from gpu_provision.planning.states import Desired, Key, PerNode, Situation, joined, shared_state, states_of
+from gpu_provision.planning.states import (
+    Desired,
+    Key,
+    PerNode,
+    Situation,
+    joined,
+    shared_state,
+    states_of,
+    states_of_leaving,
+)
 
 
 class _Basis(NamedTuple):
@@ -59,7 +68,7 @@ class Standing:
             self._all |= {(component, name): state for name in new for component, state in new[name].items()}
         else:
             self._all = joined(seen, self._on_nodes)
-        return dict(self._all)
+        return self._all | states_of_leaving(seen)
 
 
 def _basis_of(seen: Situation) -> _Basis:

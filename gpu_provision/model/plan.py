@@ -34,6 +34,19 @@ class FieldChange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Departure:
+    """What a node that left the inventory loses.
+
+    Attributes:
+        pods: How many pods of the stack end there.
+        users: Pods of others that lose a GPU, as ``namespace/name``; None if they could not be read.
+    """
+
+    pods: int
+    users: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
     """One object that is not as declared.
 
@@ -45,6 +58,7 @@ class Change:
         takes_back_from: Field managers of hand edits that this change undoes, such as ``kubectl-edit``.
         certain: False if it depends on what an earlier change brings about ("may" instead of "will").
         manifest: The object to apply; None for delete and wait.
+        departure: Of a Node that left the inventory: what it loses with its labels.
     """
 
     component: str
@@ -56,6 +70,7 @@ class Change:
     takes_back_from: tuple[str, ...] = ()
     certain: bool = True
     manifest: Manifest | None = None
+    departure: Departure | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,6 +17,7 @@ class State(StrEnum):
     READY = "ready"  # runs the declared content; for a validation: it passed
     FAILED = "failed"  # its deadline passed, or its validation failed
     BLOCKED = "blocked"  # something that it requires failed on this node
+    LEAVING = "leaving"  # the node left the inventory, and the stack is still on it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,7 +33,8 @@ class Outlook:
     """What the upgrade means for one node.
 
     Attributes:
-        why: Why its driver is replaced.
+        why: Why its driver is replaced, or goes.
+        leaves: Whether the node left the inventory, so that nothing takes the driver's place.
         waits_for: Jobs that may end by themselves first.
         evicts: Pods that are evicted, those of a drain that may follow among them.
         stays: Pods that stay although they may use the driver.
@@ -42,6 +43,7 @@ class Outlook:
 
     node: str
     why: str
+    leaves: bool = False
     waits_for: tuple[Leaving, ...] = ()
     evicts: tuple[Leaving, ...] = ()
     stays: tuple[Leaving, ...] = ()

@@ -212,7 +212,7 @@ def _state(state: NodeState) -> str:
 
 def _awaited(states: Iterable[NodeState]) -> str:
     """Say how many are not ready, and what the first one waits for."""
-    waiting = [state for state in states if state.state in {State.PENDING, State.PROGRESSING}]
+    waiting = [state for state in states if state.state in {State.PENDING, State.PROGRESSING, State.LEAVING}]
     if not waiting:
         return ""
     first = next((state for state in waiting if state.state is State.PROGRESSING), waiting[0])

@@ -299,7 +299,7 @@ def deletions(seen: Situation) -> Iterator[Change]:
 
 
 def emptied(seen: Situation, moved: Collection[str]) -> Iterator[Change]:
-    """Yield the deletions of driver DaemonSets that serve no node once these nodes have gone over to others."""
+    """Yield the deletions of DaemonSets that serve no node once these nodes have gone over to others, or left."""
     for ref, live in _unwanted(seen):
         if is_in_use(live, seen.context, seen.pods) and not is_in_use(live, seen.context, seen.pods, without=moved):
             yield Change(component=component_of(live), action=Action.DELETE, ref=ref, certain=False)

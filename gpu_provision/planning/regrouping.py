@@ -8,9 +8,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from gpu_provision.components import labels
+from gpu_provision.components.node_labels import leaving
 from gpu_provision.model.cluster import Context, Manifest, Target
 from gpu_provision.planning.membership import component_of
 from gpu_provision.planning.upgrades import DRIVER, has_installed
+
+FOLLOWS_NODES = frozenset({DRIVER, "toolkit"})
+"""Components that have DaemonSets for some nodes only, so that one goes with the last of these nodes."""
 
 Desired = Mapping[str, Sequence[Manifest]]
 Pods = Mapping[tuple[str, str], tuple[Manifest, ...]]
@@ -54,15 +58,17 @@ def _in_group(manifest: Manifest, stay: Mapping[str, str]) -> Manifest:
 
 
 def is_in_use(live: Manifest, context: Context, pods: Pods, *, without: Collection[str] = ()) -> bool:
-    """Return whether an object is a driver DaemonSet with pods on nodes that get their driver from another one later.
+    """Return whether an object is a DaemonSet that nodes do without later: with another one's driver, or with none.
 
     Args:
-        without: Nodes that have gone over by then.
+        without: Nodes that have gone over, or left, by then.
     """
-    if live["kind"] != "DaemonSet" or component_of(live) != DRIVER:
+    component = component_of(live)
+    if live["kind"] != "DaemonSet" or component not in FOLLOWS_NODES:
         return False
-    staying_there = (target.name for target in context.targets if target.driver_group and target.name not in without)
-    served = (pods.get((DRIVER, name), ()) for name in staying_there)
+    going_over = context.targets if component == DRIVER else ()
+    names = {target.name for target in going_over if target.driver_group} | {node.name for node in leaving(context)}
+    served = (pods.get((component, name), ()) for name in names.difference(without))
     return any(_stays(pod) and _is_of(pod, live) for found in served for pod in found)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from gpu_provision.components import labels
+from gpu_provision.components import labels, node_labels
 from gpu_provision.diagnose import pods as pod_view
 from gpu_provision.model.cluster import Context, Manifest, ObjectRef, Target, ref_of
 from gpu_provision.model.progress import NodeState, State
@@ -15,12 +15,15 @@ from gpu_provision.planning.node_writes import node_write
 from gpu_provision.planning.observed import Observed
 from gpu_provision.planning.regrouping import staying, without_regrouping
 from gpu_provision.planning.upgrades import (
+    AT_WORK,
     DRIVER,
     OUTDATED,
     has_installed,
     is_kept,
     is_rolled_out,
+    lost_its_rollout,
     put_off,
+    upgrade_of,
     with_upgrade,
 )
 from gpu_provision.planning.verdicts import verdict_of, wanted_verdict, why_void
@@ -36,6 +39,9 @@ TO_BE_LABELLED = "labels are to be written"
 
 NOT_RECORDED = "passed, not recorded yet"
 """Reason of the state of a validation that has passed, and whose result we are still to take: no fault of the node."""
+
+LEFT = "no longer in the inventory"
+"""Beginning of the reason of the state of a node that left the inventory, and that the stack has yet to leave."""
 
 NO_NODE = "the cluster has no node of this name"
 """Reason of every state on a node that has not joined the cluster."""
@@ -79,7 +85,7 @@ def situation(
         pods: Those observed, if they are by their key already.
         parts: Of ``desired``, if that is known already.
     """
-    node_labels = {item["metadata"]["name"]: item["metadata"]["labels"] for item in desired.get("node_labels", ())}
+    wanted = {item["metadata"]["name"]: item["metadata"]["labels"] for item in desired.get("node_labels", ())}
     by_key = _by_key(observed.pods.values()) if pods is None else pods
     known = per_node(desired) if parts is None else parts
     if stay := staying(context.targets, desired, by_key):
@@ -88,7 +94,7 @@ def situation(
     if expired := attesting.expired(context, desired, known, observed, by_key):
         desired = attesting.without_labels(desired, expired)
         known = {**known, "node_labels": _on_nodes(desired["node_labels"])}
-    return Situation(context, desired, observed, by_key, node_labels, known)
+    return Situation(context, desired, observed, by_key, wanted, known)
 
 
 def _by_key(pods: Iterable[Manifest]) -> dict[Key, tuple[Manifest, ...]]:
@@ -105,7 +111,8 @@ def key_of(pod: Manifest) -> Key:
 
 def states(seen: Situation) -> dict[Key, NodeState]:
     """Return the state of every component as a whole (node ``""``) and on every node that it concerns."""
-    return joined(seen, {target.name: states_of(target, seen) for target in seen.context.targets})
+    on_nodes = {target.name: states_of(target, seen) for target in seen.context.targets}
+    return joined(seen, on_nodes) | states_of_leaving(seen)
 
 
 def joined(seen: Situation, on_nodes: Mapping[str, Mapping[str, NodeState]]) -> dict[Key, NodeState]:
@@ -117,6 +124,17 @@ def joined(seen: Situation, on_nodes: Mapping[str, Mapping[str, NodeState]]) -> 
             if component in standing:
                 found[component, node] = standing[component]
     return found
+
+
+def states_of_leaving(seen: Situation) -> dict[Key, NodeState]:
+    """Return the states of nodes that left the inventory. Whether pods of others use their GPUs is not known here."""
+    return {
+        (node_labels.NAME, node.name): NodeState(
+            component=node_labels.NAME, node=node.name, state=State.LEAVING, reason=": ".join((LEFT, *upgrade_of(node)))
+        )
+        for node in node_labels.leaving(seen.context)
+        if node.name in seen.node_labels
+    }
 
 
 def per_node(desired: Desired) -> dict[str, PerNode]:
@@ -224,6 +242,8 @@ def _is_written(target: Target, manifest: Manifest, seen: Situation) -> bool:
 def _label_state(component: str, target: Target, manifest: Manifest, seen: Situation) -> NodeState:
     facts = target.facts
     if facts is None or _is_written(target, manifest, seen):
+        if lost_its_rollout(target):
+            return _state(component, target, State.PROGRESSING, f"{AT_WORK}: the node has a driver of its own")
         gone = facts is not None and labels.nfd_has_spoken(facts.labels) and not labels.has_gpu(facts.labels)
         reason = f"the inventory declares a GPU ({_gpu_text(target)}), but NFD sees no NVIDIA device on the PCI bus"
         return _state(component, target, *((State.PROGRESSING, reason) if gone else (State.READY, "")))

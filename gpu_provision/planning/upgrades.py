@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from gpu_provision.model.cluster import Manifest, Target
+from gpu_provision.model.cluster import Manifest, NodeFacts, Target
 from gpu_provision.model.progress import NodeState, State
 from gpu_provision.planning.verdicts import NOT_RUN
 from gpu_provision.rollout import states as upgrade
@@ -24,6 +24,9 @@ OUTDATED = "the pod still runs the previous content"
 KEEPS = "keeps the previous content"
 """Beginning of the reason of a driver that is not replaced in this run. It does its work all the same."""
 
+STAYS = "keeps the stack"
+"""Beginning of the reason of a node that left the inventory, and that this run does not take the stack off."""
+
 AT_WORK = "its upgrade is not over"
 """Beginning of the reason of a driver on a node that a rollout has left in the middle, or that asks for one."""
 
@@ -31,6 +34,7 @@ NOT_VALIDATED = f"not validated: the driver {KEEPS}"
 """Reason of a validation of content that its node has not got."""
 
 _UNDER_WAY = EARLY | LATE
+_UNFINISHED = _UNDER_WAY | {UpgradeState.UPGRADE_REQUIRED, UpgradeState.FAILED}
 _FAILED = f"{AT_WORK}: {UpgradeState.FAILED.value}"
 
 
@@ -79,20 +83,34 @@ def _at_work(target: Target, *, is_kept: bool) -> str:
     return "it asks for one" if asked and not is_kept else ""
 
 
+def upgrade_of(node: NodeFacts) -> tuple[str, ...]:
+    """Return the state that a rollout has written on a node that it has not finished, and why it failed."""
+    found = node.labels.get(upgrade.STATE, "")
+    if upgrade.state_named(found) not in _UNFINISHED:
+        return ()
+    return tuple(filter(None, (found, node.annotations.get(upgrade.REASON, ""))))
+
+
+def lost_its_rollout(target: Target) -> bool:
+    """Whether a rollout began with a node that has a driver of its own now, so that no driver of the stack comes."""
+    return target.driver.on_host and target.facts is not None and bool(upgrade_of(target.facts))
+
+
 def at_rest(state: NodeState) -> NodeState:
     """Return the state of a driver while no run is at work: an upgrade that failed goes on when one begins."""
     return replace(state, state=State.FAILED) if state.reason.startswith(_FAILED) else state
 
 
 def calls_for_rollout(found: Mapping[tuple[str, str], NodeState]) -> bool:
-    """Whether there is something to roll out: a driver to replace, or what a rollout left in the middle."""
+    """Whether there is something to roll out: see `to_roll_out`."""
     return any(True for _ in to_roll_out(found))
 
 
 def to_roll_out(found: Mapping[tuple[str, str], NodeState]) -> Iterator[str]:
-    """Yield the nodes whose driver is to be replaced, or that a rollout left in the middle."""
+    """Yield the nodes whose driver is to be replaced, that leave, or that a rollout left in the middle."""
     for (component, node), state in found.items():
-        if component == DRIVER and node and (state.reason == OUTDATED or state.reason.startswith(AT_WORK)):
+        is_outdated = component == DRIVER and node and state.reason == OUTDATED
+        if is_outdated or state.reason.startswith(AT_WORK) or state.state is State.LEAVING:
             yield node
 
 

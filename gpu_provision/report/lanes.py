@@ -50,11 +50,12 @@ _OF_STEP = {
 _OF_STATE = {
     State.FAILED: Doing.FAILED,
     State.PROGRESSING: Doing.COMES_UP,
+    State.LEAVING: Doing.WAITS,
     State.BLOCKED: Doing.BLOCKED,
     State.PENDING: Doing.WAITS,
     State.READY: Doing.READY,
 }
-_FIRST = (State.FAILED, State.PROGRESSING, State.BLOCKED, State.PENDING, State.READY)
+_FIRST = (State.FAILED, State.PROGRESSING, State.BLOCKED, State.LEAVING, State.PENDING, State.READY)
 _OVER = frozenset({State.READY, State.FAILED})
 _ENDS_BADLY = frozenset({State.BLOCKED, State.FAILED})
 _VALIDATION = "validation"

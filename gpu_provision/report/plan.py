@@ -8,7 +8,7 @@ from typing import Any
 
 from gpu_provision.hosts.result import HostsResult
 from gpu_provision.model.findings import Finding, Severity
-from gpu_provision.model.plan import Action, Change, Plan, ResourceChange
+from gpu_provision.model.plan import Action, Change, Departure, Plan, ResourceChange
 from gpu_provision.report import findings as findings_view
 from gpu_provision.report import hosts as hosts_view
 from gpu_provision.report import rollout as rollout_view
@@ -24,6 +24,7 @@ SIGNS = {
     Action.RUN: (">", "cyan"),
     Action.WAIT: (".", "dim"),
 }
+_FEW = 3  # pods that are named
 _MAY = "  (may)"
 _MAY_MEANS = "(may): only if what comes before it goes well"
 _COUNTED = {
@@ -74,7 +75,7 @@ def closing(plan: Plan, *, hosts: int = 0, reboots: int = 0) -> str:
     parts += [
         f"{counts[action]} {word}" for action, word in _COUNTED.items() if counts[action] or action in _ALWAYS_COUNTED
     ]
-    drivers = len(plan.rollout.nodes) if plan.rollout else 0
+    drivers = sum(not outlook.leaves for outlook in plan.rollout.nodes) if plan.rollout else 0
     parts += [f"{drivers} driver{'' if drivers == 1 else 's'} to replace"] if drivers else []
     parts += [f"{problems} conflict{'' if problems == 1 else 's'}"] if problems else []
     return f"Plan: {', '.join(parts)}. Nothing was changed."
@@ -171,6 +172,8 @@ def _alike(changes_of_one: Iterable[Change]) -> Iterator[list[Change]]:
 def _likeness(change: Change) -> tuple[object, ...]:
     name = "" if _node(change) else change.ref.name
     fields = tuple((field.path, repr(field.old), repr(field.new)) for field in visible_fields(change))
+    if change.departure:
+        return change.certain, change.departure.users is None, bool(change.departure.users)
     told = tuple(_on(effect, _node(change), "*") for effect in effects(change))
     return change.action, change.ref.type, change.ref.namespace, name, fields, told, change.certain
 
@@ -184,6 +187,8 @@ def _group(group: list[Change], style: Style) -> Iterator[str]:
     change = group[0]
     sign, color = SIGNS[change.action]
     yield f"{style.paint(color, sign)} {_title(group)}{'' if change.certain else _MAY}"
+    if change.departure:
+        return
     for field in visible_fields(change):
         yield f"    {field_line(change.ref.kind, field)}"
     nodes = ranges(_node(each) for each in group)
@@ -197,10 +202,27 @@ def _title(group: list[Change]) -> str:
     if not node:
         return str(change.ref)
     nodes = ranges(_node(each) for each in group)
+    if change.departure:
+        return _departure([each.departure for each in group if each.departure], nodes)
     if change.ref.kind == "Node":
         return f"Node {nodes}"
     title = change.ref.name if len(group) == 1 else f"{change.ref.name.partition(f'-{node}')[0]}-*"
     return f"{change.ref.kind} {change.ref.namespace}/{title} on {nodes}"
+
+
+def _departure(group: list[Departure], nodes: str) -> str:
+    """Return in one line what nodes that left the inventory lose; their labels are in the diff and in JSON."""
+    pods, users = sum(each.pods for each in group), [user for each in group for user in each.users or ()]
+    which, whose = ("node", "it") if len(group) == 1 else ("nodes", "them")
+    named = f" ({', '.join(users[:_FEW])}{f' and {len(users) - _FEW} more' if users[_FEW:] else ''})" if users else ""
+    using = f"{_count(len(users), 'GPU pod')} {'uses' if len(users) == 1 else 'use'} {whose}{named}"
+    told = [f"{_count(pods, 'pod')} {'goes' if pods == 1 else 'go'}"]
+    told += [using if users else f"no GPU pod uses {whose}"] if group[0].users is not None else []
+    return f"takes the GPU stack off {which} {nodes}: {', '.join(told)}"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _node(change: Change) -> str:
@@ -231,4 +253,11 @@ def change_document(change: Change) -> dict[str, Any]:
         "nodes": list(change.nodes),
         "effects": list(effects(change)),
         "certain": change.certain,
+        "departure": _departure_document(change.departure),
     }
+
+
+def _departure_document(departure: Departure | None) -> dict[str, Any] | None:
+    if departure is None:
+        return None
+    return {"pods": departure.pods, "users": None if departure.users is None else list(departure.users)}

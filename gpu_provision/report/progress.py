@@ -22,6 +22,7 @@ _SIGNS = {
     State.READY: "+",
     State.FAILED: "!",
     State.BLOCKED: "-",
+    State.LEAVING: ".",
 }
 SETTLED = frozenset({State.READY, State.FAILED, State.BLOCKED})
 _MOST_REASONS = 3

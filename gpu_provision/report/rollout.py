@@ -18,6 +18,7 @@ from gpu_provision.report.style import PLAIN, Style
 _MOST = 12  # lines of one kind
 _FEW = 6  # waves that are told one by one
 _COMES_BACK = "; it tolerates cordons, so it may come back and keep the new driver from starting"
+_OF_DRIVERS = "rollout of the driver"
 _RESTARTS = "; the stack's other pods on a node restart with its driver"
 _Item = TypeVar("_Item")
 _Key = TypeVar("_Key", bound=Hashable)
@@ -33,10 +34,12 @@ def text(schedule: Schedule, style: Style = PLAIN) -> str:
 def _heading(schedule: Schedule) -> str:
     nodes, waves = len(schedule.nodes), len(schedule.waves)
     if not nodes:
-        return "rollout of the driver"
+        return _OF_DRIVERS
+    what = _OF_DRIVERS if not all(outlook.leaves for outlook in schedule.nodes) else "nodes that leave"
     pods = sum(len(outlook.evicts) for outlook in schedule.nodes)
     leaving = f", {_count(pods, 'pod')} to evict" if pods else ""
-    return f"rollout of the driver: {_count(nodes, 'node')} in {_count(waves, 'wave')}{leaving}{_RESTARTS}"
+    restarts = _RESTARTS if what == _OF_DRIVERS else ""
+    return f"{what}: {_count(nodes, 'node')} in {_count(waves, 'wave')}{leaving}{restarts}"
 
 
 def lines(schedule: Schedule) -> Iterator[str]:
@@ -196,6 +199,7 @@ def _node_document(outlook: Outlook) -> dict[str, Any]:
     return {
         "node": outlook.node,
         "why": outlook.why,
+        "leaves": outlook.leaves,
         "waits_for": [_pod_document(pod) for pod in outlook.waits_for],
         "evicts": [_pod_document(pod) for pod in outlook.evicts],
         "stays": [_pod_document(pod) for pod in outlook.stays],

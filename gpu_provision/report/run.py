@@ -72,7 +72,7 @@ def _row(component: str, states: list[NodeState], style: Style) -> tuple[str, st
     return component, f"{ready}/{len(counted)}", style.state(worst), "; ".join(_reasons(states))
 
 
-_WORSE = (State.READY, State.PENDING, State.PROGRESSING, State.BLOCKED, State.FAILED)
+_WORSE = (State.READY, State.PENDING, State.PROGRESSING, State.LEAVING, State.BLOCKED, State.FAILED)
 
 
 def _reasons(states: Iterable[NodeState]) -> Iterator[str]:

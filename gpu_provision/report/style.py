@@ -20,6 +20,7 @@ _STATE_COLORS = {
     State.READY: "green",
     State.FAILED: "red",
     State.BLOCKED: "yellow",
+    State.LEAVING: "yellow",
 }
 
 

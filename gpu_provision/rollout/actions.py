@@ -70,7 +70,14 @@ class RollBack:
     reason: str
 
 
-Action = Move | Evict | Restart | Validate | RollBack
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TakeOff:
+    """Take the stack's labels off a node, but for its mark; the stack's pods there then end."""
+
+    node: str
+
+
+Action = Move | Evict | Restart | Validate | RollBack | TakeOff
 
 
 def move(
@@ -103,10 +110,10 @@ def _failure(node: Node, reason: str) -> dict[str, str | None]:
     return {states.REASON: reason, states.FAILED_IN: node.state.value, states.FAILED_WITH: pod}
 
 
-def released(node: Node, cordon: Cordon) -> Move:
+def released(node: Node, cordon: Cordon, reason: str) -> Move:
     """Return the move that takes everything back that a rollout has written on a node."""
     notes: dict[str, str | None] = dict.fromkeys(states.ALL_ANNOTATIONS)
-    return replace(written(node, UpgradeState.UNKNOWN, notes, reason="auto_upgrade is off"), cordon=cordon)
+    return replace(written(node, UpgradeState.UNKNOWN, notes, reason=reason), cordon=cordon)
 
 
 def written(node: Node, to: UpgradeState, notes: Mapping[str, str | None], *, reason: str) -> Move:

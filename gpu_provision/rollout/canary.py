@@ -73,7 +73,8 @@ def _after(chosen: Sequence[Node], canary: Canary, now: float) -> Stage:
 def _chosen(snapshot: Snapshot, canary: Canary | None) -> tuple[Node, ...]:
     if canary is None or snapshot.is_rolling_back:
         return ()
-    return tuple(node for node in snapshot.nodes if node.annotations.get(states.CANARY) == snapshot.target)
+    staying = (node for node in snapshot.nodes if not node.is_leaving)
+    return tuple(node for node in staying if node.annotations.get(states.CANARY) == snapshot.target)
 
 
 def _soaked_at(chosen: Sequence[Node], canary: Canary) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpu_provision.rollout import needs, states
 from gpu_provision.rollout.actions import Move, move
-from gpu_provision.rollout.snapshot import Node
+from gpu_provision.rollout.snapshot import NOTHING, Node
 from gpu_provision.rollout.states import UpgradeState
 from gpu_provision.rollout.turn import RESTS, Turn, cordoned, do, fail, to
 
@@ -43,6 +43,11 @@ def _has_news(node: Node) -> bool:
 
 
 def again(node: Node, now: float) -> Move:
-    """Return the move that has a failed node tried once more, from the beginning."""
+    """Return the move that has a failed node tried once more, from the beginning.
+
+    One that could not leave, and is in the inventory again, has the driver that it has always had.
+    """
+    if node.annotations.get(states.TARGET) == NOTHING.digest and needs.is_untouched(node) and not needs.why(node):
+        return move(node, UpgradeState.UNCORDON_REQUIRED, now, reason="is in the inventory again")
     began_with = node.driver.uid if node.driver else None
     return move(node, UpgradeState.UPGRADE_REQUIRED, now, reason="once more", also={states.BEGAN_WITH: began_with})

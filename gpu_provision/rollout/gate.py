@@ -40,9 +40,9 @@ class Gate:
 
 
 def gate(snapshot: Snapshot, policy: Policy, candidates: Sequence[Node]) -> Gate:
-    """Return who of the candidates, which are in order, may start."""
-    fleet = policy.fleet
-    stage = canary.stage(snapshot, fleet.canary, candidates)
+    """Return who of the candidates, which are in order, may start. A node that leaves shows nothing as a canary."""
+    fleet, leaving = policy.fleet, tuple(node for node in candidates if node.is_leaving)
+    stage = canary.stage(snapshot, fleet.canary, [node for node in candidates if not node.is_leaving])
     broken = failed(snapshot)
     if stage.failed or len(broken) >= fleet.stop_after_failures:
         return Gate(Barrier.FAILURES, stage.waits or f"the rollout stopped: {', '.join(broken)} failed")
@@ -50,7 +50,7 @@ def gate(snapshot: Snapshot, policy: Policy, candidates: Sequence[Node]) -> Gate
         opening = window.next_opening(fleet.maintenance_window, snapshot.now)
         return Gate(Barrier.WINDOW, "the maintenance window is closed", opening)
     if stage.waits:
-        return Gate(Barrier.CANARIES, stage.waits, stage.until, stage.canaries, as_canaries=True)
+        return Gate(Barrier.CANARIES, stage.waits, stage.until, (*leaving, *stage.canaries), as_canaries=True)
     return Gate(Barrier.NOTHING, open_to=tuple(candidates))
 
 
@@ -60,5 +60,6 @@ def failed(snapshot: Snapshot) -> tuple[str, ...]:
         node.name
         for node in snapshot.nodes
         if node.state is UpgradeState.FAILED and not node.left_out  # a new run is a new chance
+        if not node.is_leaving  # which says nothing about a driver
         if node.annotations.get(states.TARGET, node.wanted.digest) == node.wanted.digest
     )

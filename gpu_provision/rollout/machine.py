@@ -90,7 +90,7 @@ def decide(
     mark = snapshot.target if opened.as_canaries else None
     actions = (
         *(action for found in turns.values() for action in found.actions),
-        *(starting.started(node, snapshot.now, mark) for node in granted.nodes),
+        *(starting.started(node, snapshot.now, None if node.is_leaving else mark) for node in granted.nodes),
         *(() if writing else _roll_back(snapshot, policy, opened)),  # it ends the run: what is on its way arrives first
     )
     waits = {name: found.waits for name, found in turns.items() if found.waits} | dict(granted.waits)

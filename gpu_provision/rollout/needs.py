@@ -29,7 +29,9 @@ def must_restart(node: Node) -> bool:
 
 
 def why(node: Node) -> str:
-    """Say why a node has to be emptied and its driver brought up anew; empty if it has not."""
+    """Say why a node has to be emptied, before its driver is brought up again or goes; empty if it has not."""
+    if node.is_leaving:
+        return "no longer in the inventory"
     if node.driver is None:
         return ""
     if not is_current(node):
@@ -67,6 +69,11 @@ def is_well(node: Node) -> bool:
     """Whether the node does its work with the wanted driver, as far as can be seen."""
     ready = node.driver is not None and node.driver.is_ready and not node.driver.is_terminating
     return node.is_ready and ready and is_current(node) and not disproof(node)
+
+
+def is_marked(node: Node) -> bool:
+    """Whether a rollout has written anything on a node."""
+    return states.STATE in node.labels or any(key in node.annotations for key in states.ALL_ANNOTATIONS)
 
 
 def owns_cordon(node: Node) -> bool:

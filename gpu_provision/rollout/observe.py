@@ -10,7 +10,7 @@ from typing import Any
 from gpu_provision.components import labels
 from gpu_provision.diagnose import pods as pod_view
 from gpu_provision.model.cluster import Manifest
-from gpu_provision.rollout.snapshot import DriverPod, Node, Pod, Proof, Snapshot, Use, Wanted
+from gpu_provision.rollout.snapshot import NOTHING, DriverPod, Node, Pod, Proof, Snapshot, Stack, Use, Wanted
 from gpu_provision.rollout.workloads import PodBudget, budgets_of, claims_of, is_ours, pod_of
 
 _INSTALLATION = "DRIVER_CONFIG_DIGEST"
@@ -25,18 +25,20 @@ class Declared:
     Attributes:
         domain: See `rollout.policy.domain_of`.
         position: Its place in the inventory.
-        template: Pod template of its driver DaemonSet.
+        template: Pod template of its driver DaemonSet; None for a node that is to have no driver of the stack.
         version: The driver's version.
         left_out: See `rollout.snapshot.Node`.
         is_template_observed: The same.
+        stack: The same.
     """
 
     domain: str
     position: int
-    template: Manifest
+    template: Manifest | None
     version: str = ""
     left_out: str = ""
     is_template_observed: bool = True
+    stack: Stack = Stack.STAYS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +78,7 @@ def observe(declared: Mapping[str, Declared], seen: Seen, *, now: float, previou
 
 def fleet_digest(declared: Mapping[str, Declared]) -> str:
     """Return a name for the wanted drivers of all nodes together."""
-    text = "\n".join(sorted({installation(wish.template) for wish in declared.values()}))
+    text = "\n".join(sorted({installation(wish.template) for wish in declared.values() if wish.template}))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -121,7 +123,7 @@ def _node(
     return Node(
         name=metadata["name"],
         domain=wish.domain,
-        wanted=Wanted(installation(wish.template), wish.version),
+        wanted=Wanted(installation(wish.template), wish.version) if wish.template else NOTHING,
         position=wish.position,
         revision=metadata["resourceVersion"],
         labels=metadata.get("labels") or {},
@@ -134,6 +136,7 @@ def _node(
         pods=others,
         left_out=wish.left_out,
         is_template_observed=wish.is_template_observed,
+        stack=wish.stack,
     )
 
 

@@ -18,9 +18,9 @@ def policy_of(inventory: Inventory) -> Policy:
 
 
 def evicts(inventory: Inventory) -> bool:
-    """Whether drivers of some nodes are replaced by themselves, so that GPU work may have to leave."""
+    """Whether runs evict GPU pods: where they replace drivers, or take the stack off nodes that left the inventory."""
     drivers = (inventory.specs.driver, *(pool.driver for pool in inventory.pools.values()))
-    return any(each.enabled and each.upgrade_policy.auto_upgrade for each in drivers)
+    return any(each.upgrade_policy.auto_upgrade for each in drivers)
 
 
 def domain_of(pool: NodePool) -> str:

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from gpu_provision.rollout import limits
+from gpu_provision.rollout import leaving, limits
 from gpu_provision.rollout.gate import Gate
 from gpu_provision.rollout.limits import Budget
 from gpu_provision.rollout.snapshot import Node, Policy, Snapshot
@@ -84,12 +84,12 @@ def _round(
 
 
 def _budgets(snapshot: Snapshot, policy: Policy) -> tuple[Budget, dict[str, Budget]]:
+    """Return what the fleet and each domain have left. A node that leaves at once counts nowhere."""
     shared = policy.fleet
-    fleet = limits.budget(
-        FLEET, snapshot.nodes, parallel=shared.max_parallel_upgrades, unavailable=shared.max_unavailable
-    )
+    nodes = [node for node in snapshot.nodes if not (node.is_leaving and leaving.is_free(node))]
+    fleet = limits.budget(FLEET, nodes, parallel=shared.max_parallel_upgrades, unavailable=shared.max_unavailable)
     members: dict[str, list[Node]] = {name: [] for name in policy.domains}
-    for node in snapshot.nodes:
+    for node in nodes:
         members[node.domain].append(node)
     own = {
         name: limits.budget(

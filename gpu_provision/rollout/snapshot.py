@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
+from enum import Enum, StrEnum
 
 from gpu_provision.model.upgrade import RolloutPolicy, UpgradePolicy
 from gpu_provision.rollout import states
@@ -107,9 +107,22 @@ class Wanted:
     version: str = ""
 
 
+NOTHING = Wanted("none")
+"""What a node is to have that left the inventory, or that has a driver of its own."""
+
+
+class Stack(Enum):
+    """Whether a node keeps the stack, and how far it is off one that left the inventory."""
+
+    STAYS = "the node is in the inventory"
+    LABELLED = "the node has the stack's labels"
+    ENDING = "the labels are off, and pods of the stack have yet to end"
+    BARE = "nothing but the stack's mark is left"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """One node with a driver of ours.
+    """One node with the stack's driver, or one that left the inventory.
 
     Attributes:
         domain: Names the nodes that share limits; a key of ``Policy.domains``.
@@ -120,6 +133,7 @@ class Node:
         left_out: Why this run leaves it alone, whatever state it is in; empty if it does not. Limits count it.
         is_template_observed: Whether the DaemonSet controller has observed the wanted template. Until then it replaces
             a deleted driver pod by the same one.
+        stack: How far the stack is off it, if it left the inventory.
         state: Where it stands, as its label says.
     """
 
@@ -138,6 +152,7 @@ class Node:
     pods: tuple[Pod, ...] = ()
     left_out: str = ""
     is_template_observed: bool = True
+    stack: Stack = Stack.STAYS
     state: UpgradeState = field(init=False, repr=False, compare=False)  # kept: it is asked for a dozen times a look
 
     def __post_init__(self) -> None:
@@ -148,6 +163,11 @@ class Node:
     def is_under_way(self) -> bool:
         """Whether this run is in the middle of its upgrade."""
         return self.state in states.EARLY | states.LATE and not self.left_out
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether it left the inventory, and the stack is to go."""
+        return self.stack is not Stack.STAYS
 
     def says(self, annotation: str) -> bool:
         """Whether an annotation is ``true``."""

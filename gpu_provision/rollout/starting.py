@@ -16,7 +16,7 @@ def idle(node: Node, now: float) -> Turn:
     if missing := _not_comparable(node):
         return Turn(waits=missing)
     if reason := needs.why(node):
-        return do(_required_by(node, now, reason))
+        return do(required_by(node, now, reason))
     if node.state is UpgradeState.DONE:
         return RESTS
     is_ready = node.driver is not None and node.driver.is_ready
@@ -36,11 +36,12 @@ def _not_comparable(node: Node) -> str:
 def _resumed(node: Node, now: float) -> Turn:
     """Go on with a node whose label somebody removed in the middle of its upgrade."""
     if reason := needs.why(node):
-        return do(_required_by(node, now, reason))
+        return do(required_by(node, now, reason))
     return to(node, UpgradeState.POD_RESTART_REQUIRED, now, "the label went, the cordon stayed")
 
 
-def _required_by(node: Node, now: float, reason: str) -> Move:
+def required_by(node: Node, now: float, reason: str) -> Move:
+    """Return the move with which a node joins those that wait for a slot."""
     began_with = {states.BEGAN_WITH: node.driver.uid if node.driver else None}
     return move(node, UpgradeState.UPGRADE_REQUIRED, now, reason=reason, also=began_with)
 
@@ -53,11 +54,11 @@ def required(node: Node, domain: Domain, now: float) -> Turn:
         return do(_adopted(node, now, node.driver.uid))
     if not needs.why(node):
         return _not_required(node, now)
-    held = _held(node, domain)
-    return Turn(waits=held, is_candidate=not held)
+    obstacle = held(node, domain)
+    return Turn(waits=obstacle, is_candidate=not obstacle)
 
 
-def _held(node: Node, domain: Domain) -> str:
+def held(node: Node, domain: Domain) -> str:
     """Say why a node cannot start whatever slots there are; better to leave it at work than to fail half way."""
     if node.labels.get(states.SKIP) == "true":
         return f"is left out by the label {states.SKIP}"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import inf
 
-from gpu_provision.rollout import states
-from gpu_provision.rollout.actions import Action, Cordon, Move, Validate, move
+from gpu_provision.rollout import needs, states
+from gpu_provision.rollout.actions import Action, Cordon, Move, Validate, move, released
 from gpu_provision.rollout.snapshot import Node
 from gpu_provision.rollout.states import UpgradeState
 
@@ -50,6 +50,12 @@ def cordoned(node: Node, state: UpgradeState, now: float, reason: str) -> Move:
     """Return the move that cordons a node and marks the cordon as ours."""
     marks = {states.CORDONED: states.MANAGER, states.WAS_CORDONED: None, states.CORDONED_BY: None}
     return replace(move(node, state, now, reason=reason, also=marks), cordon=Cordon.SET)
+
+
+def given_back(node: Node, reason: str) -> Turn:
+    """Take back all that a rollout has written on a node, and its cordon if a rollout set it; else rest."""
+    cordon = Cordon.LIFT if needs.owns_cordon(node) else Cordon.KEEP
+    return do(released(node, cordon, reason)) if needs.is_marked(node) else RESTS
 
 
 def deadline(node: Node, seconds: int) -> float:

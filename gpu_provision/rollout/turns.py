@@ -4,27 +4,33 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from gpu_provision.rollout import emptying, failing, needs, replacing, starting, states
-from gpu_provision.rollout.actions import Cordon, move, released, written
-from gpu_provision.rollout.snapshot import Domain, Node
+from gpu_provision.rollout import emptying, failing, leaving, needs, pods, replacing, starting, states
+from gpu_provision.rollout.actions import move, written
+from gpu_provision.rollout.snapshot import NOTHING, Domain, Node
 from gpu_provision.rollout.states import EARLY, ELSEWHERE, LATE, UNDER_WAY, UpgradeState
-from gpu_provision.rollout.turn import RESTS, Turn, cordoned, do
+from gpu_provision.rollout.turn import RESTS, Turn, cordoned, do, given_back
 
 _STAYS_CORDONED = (EARLY | LATE) - {UpgradeState.CORDON_REQUIRED, UpgradeState.UNCORDON_REQUIRED}
 
 
-def turn(node: Node, domain: Domain, now: float, *, is_soaking: bool = False) -> Turn:
+def turn(  # noqa: PLR0911 - one case after the other
+    node: Node, domain: Domain, now: float, *, is_soaking: bool = False
+) -> Turn:
     """Return what a node does next. ``is_soaking``: it is a canary that has to stay well."""
     if node.left_out:
         return Turn(waits=node.left_out if needs.why(node) or node.state in UNDER_WAY else "")
     if node.state in ELSEWHERE:
         return Turn(waits=f"{states.STATE} is {node.labels[states.STATE]}, which is in other hands")
+    if node.wanted == NOTHING and leaving.is_free(node):
+        return given_back(node, needs.why(node) or "has a driver of its own")
     if not domain.policy.auto_upgrade and node.state not in LATE:
-        return _given_back(node)
+        return _kept(node)
     if found := _repaired(node, now):
         return found
     if is_soaking and not needs.is_well(node):
         return failing.soaking(node, now)
+    if node.is_leaving and node.state not in EARLY:
+        return leaving.turn(node, domain, now)
     return _by_state(node, domain, now)
 
 
@@ -56,13 +62,14 @@ def _by_state(node: Node, domain: Domain, now: float) -> Turn:  # noqa: C901, PL
             assert_never(node.state)
 
 
-def _given_back(node: Node) -> Turn:
-    """Take everything back that a rollout wrote. Only a cordon of ours is lifted; the reference leaves all of them."""
-    marked = states.STATE in node.labels or any(key in node.annotations for key in states.ALL_ANNOTATIONS)
-    if not marked:
-        reason = needs.why(node)
-        return Turn(waits=f"{reason}, but auto_upgrade is off") if reason else RESTS
-    return do(released(node, Cordon.LIFT if needs.owns_cordon(node) else Cordon.KEEP))
+def _kept(node: Node) -> Turn:
+    """Leave the driver alone, and take everything back that a rollout wrote; the reference leaves all cordons."""
+    if (found := given_back(node, "auto_upgrade is off")).actions:
+        return found
+    if node.is_leaving:
+        return Turn(waits=f"auto_upgrade is off, and pods use its GPUs: {pods.named(leaving.users(node))}")
+    reason = needs.why(node)
+    return Turn(waits=f"{reason}, but auto_upgrade is off") if reason else RESTS
 
 
 def _repaired(node: Node, now: float) -> Turn | None:

@@ -1,7 +1,8 @@
 """What a rollout is going to do, before it does it: the order of nodes, who is evicted, who is in the way. Pure.
 
 The machine itself is asked, again and again, with every node that it starts taken as done: a plan made otherwise could
-promise another order than the one that comes. Once nothing but slots is in the way, those are handed out to the end.
+promise another order than the one that comes. Once nothing but slots is in the way, those are handed out to the end,
+unless a node leaves, as limits are then of a smaller fleet.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from gpu_provision.model.upgrade import UpgradePolicy
 from gpu_provision.rollout import machine, needs, pods, slots, states
 from gpu_provision.rollout.actions import Move, applied
 from gpu_provision.rollout.machine import Decision
-from gpu_provision.rollout.snapshot import DriverPod, Node, Pod, Policy, Snapshot, Use
+from gpu_provision.rollout.snapshot import DriverPod, Node, Pod, Policy, Snapshot, Stack, Use
 from gpu_provision.rollout.states import UpgradeState
 
 
@@ -32,7 +33,7 @@ def schedule(snapshot: Snapshot, policy: Policy) -> Schedule:
         seen, decision, written = _with_books_open(seen, policy)
         marked |= written
         started = _started(decision)
-        if decision.queue and started:
+        if decision.queue and started and not any(node.is_leaving for node in decision.queue):
             coming = tuple(_one_after_the_other(seen, policy, decision.queue, _opening(snapshot, seen)))
             waves += coming
             seen = _done(seen, (outlook.node for wave in coming for outlook in wave.nodes))
@@ -102,7 +103,10 @@ def _done(seen: Snapshot, names: Iterable[str], moves: Mapping[str, Move] | None
 
 
 def _upgraded(node: Node, now: float) -> Node:
-    """Return a node as it is after an upgrade without trouble."""
+    """Return a node as it is after an upgrade without trouble; one that leaves, without anything of the stack."""
+    if node.is_leaving:
+        uncordoned = node.is_cordoned and not needs.owns_cordon(node)
+        return replace(node, labels={}, annotations={}, is_cordoned=uncordoned, pods=(), stack=Stack.BARE)
     kept = {key: value for key, value in node.annotations.items() if key not in states.MEMORY}
     for key in (states.REQUESTED, states.SAFE_LOAD):
         kept.pop(key, None)
@@ -153,6 +157,7 @@ def _outlook(node: Node, policy: Policy, narrow: frozenset[tuple[str, str]]) -> 
     return Outlook(
         node=node.name,
         why=needs.why(node),
+        leaves=node.is_leaving,
         waits_for=tuple(_leaving(pod, certain=False) for pod in jobs),
         evicts=tuple(_evictions(node, rules, jobs, narrow)),
         stays=tuple(_leaving(pod) for pod in pods.suspects(node)),

@@ -14,7 +14,7 @@ from gpu_provision.model.cluster import ClusterFacts, Manifest
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.progress import NodeState, State
 from gpu_provision.model.specs import StartupTaintSpec
-from gpu_provision.planning.states import Key, states
+from gpu_provision.planning.states import TO_BE_LABELLED, Key, states
 from tests.components.builders import fleet, inventory, specs
 from tests.planning.builders import Stack, labelled, outdated, terminating, validation_pod, with_node
 
@@ -42,18 +42,25 @@ def test_nodes_are_labelled_once_node_feature_discovery_has_spoken() -> None:
     assert (labels.GPU_PRESENT, "true") in found[0].labels
 
 
-def test_a_refused_label_is_not_tried_again() -> None:
-    """Neither on a GPU node nor on one that has no state of its own."""
+def test_labels_of_a_node_that_left_go_when_its_rollout_says_so() -> None:
+    """And are not tried again once they are refused."""
     left = {labels.INVENTORY: "sandbox", labels.GPU_PRESENT: "true"}
     facts = labelled()
     node = next(node for node in facts.nodes if node.name == "cpu-1")
     stack = Stack(facts=with_node(facts, "cpu-1", labels={**node.labels, **left}))
-    (step,) = steps(stack)
+    state = states(stack.situation)["node_labels", "cpu-1"]
+    assert steps(stack) == [], "whether pods of others use its GPU is not known"
+    assert _steps_with(stack, replace(state, state=State.PROGRESSING, reason="pods to go: default/train")) == []
+    (step,) = _steps_with(stack, replace(state, state=State.PROGRESSING, reason=TO_BE_LABELLED))
     assert isinstance(step, LabelNode)
     assert step.ref.name == "cpu-1"
-    failed = NodeState(component="node_labels", node="cpu-1", state=State.FAILED, reason="denied")
-    settled = states(stack.situation) | {("node_labels", "cpu-1"): failed}
-    assert list(next_steps(stack.situation, settled, stale=(), harvested=())) == []
+    assert dict(step.labels) == dict.fromkeys(left)
+    assert _steps_with(stack, replace(state, state=State.FAILED, reason="denied")) == []
+
+
+def _steps_with(stack: Stack, state: NodeState) -> list[Step]:
+    settled = states(stack.situation) | {(state.component, state.node): state}
+    return list(next_steps(stack.situation, settled, stale=(), harvested=()))
 
 
 def test_a_validation_is_started_then_harvested_then_done() -> None:

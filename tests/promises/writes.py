@@ -153,9 +153,13 @@ def _to(what: str, ref: Document) -> Write:
 
 
 def rolled_out(plan: Document) -> frozenset[str]:
-    """Return the nodes whose drivers a plan replaces."""
+    """Return the nodes whose drivers a plan replaces, without those that leave."""
+    return frozenset(node["node"] for node in _taken(plan) if not node["leaves"])
+
+
+def _taken(plan: Document) -> list[Document]:
     waves = plan["rollout"]["waves"] if plan["rollout"] else ()
-    return frozenset(node["node"] for wave in waves for node in wave["nodes"])
+    return [node for wave in waves for node in wave["nodes"]]
 
 
 def moved(plan: Document) -> frozenset[str]:
@@ -166,9 +170,9 @@ def moved(plan: Document) -> frozenset[str]:
 
 def _of_rollout(plan: Document) -> Iterator[Write]:
     """Yield the writes of a rollout: the state of each node, its cordon with it; evictions; and its driver pod."""
-    rollout = plan["rollout"] or {"waves": (), "under_way": (), "marked": ()}
-    nodes = rolled_out(plan)
-    yield from (Write("write", "nodes", "", node) for node in (*nodes, *rollout["under_way"], *rollout["marked"]))
-    yield from (Write("delete", _DRIVER, "", node) for node in nodes - moved(plan))
-    going = (pod for wave in rollout["waves"] for node in wave["nodes"] for pod in node["evicts"] if pod["certain"])
+    rollout = plan["rollout"] or {"under_way": (), "marked": ()}
+    names = (*(node["node"] for node in _taken(plan)), *rollout["under_way"], *rollout["marked"])
+    yield from (Write("write", "nodes", "", node) for node in names)
+    yield from (Write("delete", _DRIVER, "", node) for node in rolled_out(plan) - moved(plan))
+    going = (pod for node in _taken(plan) for pod in node["evicts"] if pod["certain"])
     yield from (Write("evict", "pods", pod["namespace"], pod["name"]) for pod in going)

@@ -57,6 +57,7 @@ def machines(draw: some.DrawFn, *, troubles: tuple[Trouble, ...] = tuple(Trouble
                 work=work,
                 is_ready=draw(some.sampled_from([True, True, True, True, False])),
                 has_taint=draw(some.sampled_from([False, False, False, False, True])),
+                leaves=draw(some.sampled_from([False, False, False, False, True])),
                 is_foreign=is_foreign,
                 cordoned_by="kubectl-cordon" if is_foreign else "",
             )
@@ -143,6 +144,8 @@ MISHAPS = (
     "new work",
     "killed",
     "back to the old content",
+    "leaves the inventory",
+    "comes back to the inventory",
 )
 
 mishaps = some.lists(
@@ -156,6 +159,8 @@ def befall(world: World, mishap: Mishap) -> None:  # noqa: C901, PLR0912 - one c
     names = list(world.machines)
     machine = world.machines[names[mishap.node % len(names)]]
     machine.revision += 1
+    if machine.is_forgotten and mishap.what != "comes back to the inventory":
+        return  # no node of the stack
     match mishap.what:
         case "cordoned":
             if not machine.cordoned_by:  # kubectl says that it is cordoned already, and writes nothing
@@ -177,6 +182,10 @@ def befall(world: World, mishap: Mishap) -> None:  # noqa: C901, PLR0912 - one c
                 machine.driver.gone = min(machine.driver.gone, world.now + 1)
         case "new work":
             machine.work.append(Work(name=f"work-{len(machine.work)}"))  # with nodeName: no cordon keeps it away
+        case "leaves the inventory":
+            machine.leaves = True
+        case "comes back to the inventory":
+            machine.leaves, machine.has_labels, machine.is_forgotten = False, True, False
         case "back to the old content":
             world.content, world.previous = "550", ""
         case _:

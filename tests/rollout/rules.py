@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 
 from gpu_provision.model.upgrade import UpgradePolicy
 from gpu_provision.rollout import states
-from gpu_provision.rollout.actions import Action, Cordon, Evict, Move, Restart, RollBack
+from gpu_provision.rollout.actions import Action, Cordon, Evict, Move, Restart, RollBack, TakeOff
 from gpu_provision.rollout.machine import Decision, Phase
 from gpu_provision.rollout.snapshot import Node, Pod, Snapshot, Use
 from gpu_provision.rollout.states import UpgradeState
@@ -59,6 +59,8 @@ class Rules:
                     self._eviction(nodes[action.node], action)
                 case Restart():
                     self._restart(nodes[action.node])
+                case TakeOff():
+                    self._take_off(nodes[action.node])
                 case Move():
                     self._move(nodes[action.node], action)
         self.started += fresh
@@ -125,9 +127,11 @@ class Rules:
 
     def _canaries_first(self, seen: Snapshot, nodes: dict[str, Node], fresh: list[str]) -> None:
         canary = self.world.policy.fleet.canary
+        fresh = [name for name in fresh if not self.world.machines[name].leaves]
         if canary is None or seen.is_rolling_back or not fresh:
             return
-        chosen = [node for node in seen.nodes if node.annotations.get(states.CANARY) == seen.target]
+        marked_nodes = [node for node in seen.nodes if node.annotations.get(states.CANARY) == seen.target]
+        chosen = [node for node in marked_nodes if not self.world.machines[node.name].leaves]
         assert all(node.state is not UpgradeState.FAILED for node in chosen), "a failed canary touches no other node"
         marked = {
             action.node: dict(action.annotations).get(states.CANARY)
@@ -167,9 +171,22 @@ class Rules:
         assert not [pod for pod in node.pods if uses_gpu(pod)], "GPU work loses its driver"
         assert node.is_cordoned
 
+    def _take_off(self, node: Node) -> None:
+        machine = self.world.machines[node.name]
+        assert machine.leaves
+        assert node.state is UpgradeState.POD_RESTART_REQUIRED, "not the time to take the stack off"
+        assert not self.world.users(machine), "GPU work loses its driver"
+        assert node.is_cordoned
+
     def _move(self, node: Node, action: Move) -> None:
         machine = self.world.machines[node.name]
-        if node.state is UpgradeState.FAILED:
+        if machine.leaves:
+            no_stack = not machine.has_labels and machine.driver is None
+            is_over = action.to is UpgradeState.UNKNOWN
+            given_up = not self.world.policy.domains[node.domain].policy.auto_upgrade
+            assert not is_over or no_stack or given_up or node.state not in ACTIVE, "given back with the stack on it"
+            assert action.to not in {UpgradeState.VALIDATION_REQUIRED, UpgradeState.DONE}, "nothing is to be proven"
+        elif node.state is UpgradeState.FAILED:
             allowed = {UpgradeState.FAILED, UpgradeState.VALIDATION_REQUIRED, UpgradeState.UPGRADE_REQUIRED}
             given_up = not self.world.policy.domains[node.domain].policy.auto_upgrade
             assert given_up or action.to in allowed, "validation is never skipped on recovery"
@@ -191,7 +208,8 @@ def is_away(node: Node) -> bool:
 
 def failed_now(node: Node) -> bool:
     """Whether a node failed on its way to what is wanted now."""
-    return node.state is UpgradeState.FAILED and node.annotations.get(states.TARGET) == node.wanted.digest
+    is_failed = node.state is UpgradeState.FAILED and not node.is_leaving
+    return is_failed and node.annotations.get(states.TARGET) == node.wanted.digest
 
 
 def uses_gpu(pod: Pod) -> bool:
@@ -212,7 +230,8 @@ def judge_the_end(world: World, decision: Decision) -> None:
     reasons = {name for name, machine in world.machines.items() if machine.state is UpgradeState.FAILED}
     assert set(decision.failures) == reasons
     if decision.phase is Phase.DONE:
-        upgraded = [each for each in world.machines.values() if world.policy.domains[each.domain].policy.auto_upgrade]
+        staying = [machine for machine in world.machines.values() if not machine.leaves]
+        upgraded = [each for each in staying if world.policy.domains[each.domain].policy.auto_upgrade]
         assert all(machine.state is UpgradeState.DONE for machine in upgraded)
 
 
@@ -220,7 +239,10 @@ def _judge_one(world: World, machine: Machine, policy: UpgradePolicy, decision: 
     waits = decision.waits.get(machine.name, "")
     if machine.is_foreign:
         assert machine.cordoned_by, "somebody wants it cordoned"
-    if not policy.auto_upgrade and machine.state not in ACTIVE:
+    if machine.is_forgotten:
+        assert not {states.STATE, *states.ALL_ANNOTATIONS} & {*machine.labels, *machine.annotations}, "marks stayed"
+        assert machine.is_foreign or not machine.cordoned_by, "our cordon stayed"
+    elif not policy.auto_upgrade and machine.state not in ACTIVE:
         assert not set(machine.annotations) & set(states.ALL_ANNOTATIONS)
         assert machine.is_foreign or not machine.cordoned_by
     elif machine.state is UpgradeState.DONE:

@@ -116,7 +116,12 @@ def test_writes_that_take_their_time_change_nothing_but_the_time(
 def ends(world: World) -> dict[str, tuple[object, ...]]:
     """Return what a rollout has made of each node."""
     return {
-        name: (machine.state, machine.cordoned_by, machine.driver.digest if machine.driver else None)
+        name: (
+            machine.is_forgotten,
+            machine.state,
+            machine.cordoned_by,
+            machine.driver.digest if machine.driver else None,
+        )
         for name, machine in world.machines.items()
     }
 
@@ -132,7 +137,7 @@ def test_a_failed_canary_touches_no_other_node(
     world = World(fleet, replace(policy, fleet=patient), previous="")
     rules = Rules(world)
     for machine in fleet:
-        machine.trouble = trouble
+        machine.trouble, machine.leaves = trouble, False
     world.run()
     count = patient.canary.nodes if patient.canary and patient.canary.nodes else len(fleet)
     assert len(set(rules.started)) <= count

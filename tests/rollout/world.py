@@ -14,9 +14,21 @@ from enum import StrEnum
 import pytest
 
 from gpu_provision.rollout import states
-from gpu_provision.rollout.actions import Action, Cordon, Evict, Move, Restart, RollBack, Validate
+from gpu_provision.rollout.actions import Action, Cordon, Evict, Move, Restart, RollBack, TakeOff, Validate
 from gpu_provision.rollout.machine import Decision, decide
-from gpu_provision.rollout.snapshot import Budget, DriverPod, Node, Pod, Policy, Proof, Snapshot, Use, Wanted
+from gpu_provision.rollout.snapshot import (
+    NOTHING,
+    Budget,
+    DriverPod,
+    Node,
+    Pod,
+    Policy,
+    Proof,
+    Snapshot,
+    Stack,
+    Use,
+    Wanted,
+)
 from gpu_provision.rollout.states import UpgradeState
 from gpu_provision.rollout.strides import lengthened
 
@@ -89,6 +101,9 @@ class Machine:
     is_foreign: bool = False  # somebody wants it cordoned
     left_out: str = ""  # of this run
     is_template_observed: bool = True
+    leaves: bool = False  # the inventory
+    has_labels: bool = True  # of the stack
+    is_forgotten: bool = False  # the stack's mark is off as well
 
     @property
     def state(self) -> UpgradeState:
@@ -125,7 +140,8 @@ class World:
 
     def snapshot(self) -> Snapshot:
         """Look at everything."""
-        nodes = tuple(self._node(machine, place) for place, machine in enumerate(self.machines.values()))
+        known = (machine for machine in self.machines.values() if not machine.is_forgotten)
+        nodes = tuple(self._node(machine, place) for place, machine in enumerate(known))
         target, previous = f"fleet-{self.content}", f"fleet-{self.previous}" if self.previous else ""
         rolling_back = self.is_rolling_back
         return Snapshot(now=self.now, target=target, previous=previous, nodes=nodes, is_rolling_back=rolling_back)
@@ -134,7 +150,7 @@ class World:
         return Node(
             name=machine.name,
             domain=machine.domain,
-            wanted=Wanted(self.content, self.content),
+            wanted=NOTHING if machine.leaves else Wanted(self.content, self.content),
             position=place,
             revision=str(machine.revision),
             labels=dict(machine.labels),
@@ -147,7 +163,14 @@ class World:
             pods=tuple(self._pod(machine, work) for work in machine.work if self.now < work.gone),
             left_out=machine.left_out,
             is_template_observed=machine.is_template_observed,
+            stack=self._stack(machine) if machine.leaves else Stack.STAYS,
         )
+
+    @staticmethod
+    def _stack(machine: Machine) -> Stack:
+        if machine.has_labels:
+            return Stack.LABELLED
+        return Stack.ENDING if machine.driver else Stack.BARE
 
     def _pod(self, machine: Machine, work: Work) -> Pod:
         blocked = self.now < work.blocked_until
@@ -225,6 +248,8 @@ class World:
                 return self._restart(self.machines[action.node], action.uid)
             case Validate():
                 return self._validate(self.machines[action.node], action.driver)
+            case TakeOff():
+                return self._take_off(self.machines[action.node])
             case RollBack():
                 assert self.previous
                 assert not self.is_rolling_back, "a rollback is not rolled back"
@@ -272,6 +297,15 @@ class World:
         driver.gone = self.now + GRACE
         return True
 
+    def _take_off(self, machine: Machine) -> bool:
+        if not machine.has_labels:
+            return False
+        machine.has_labels = False
+        machine.revision += 1
+        if machine.driver is not None:
+            machine.driver.gone = min(machine.driver.gone, self.now + GRACE)
+        return True
+
     def _validate(self, machine: Machine, uid: str) -> bool:
         if machine.driver is None or machine.driver.uid != uid or uid in machine.proofs:
             return False
@@ -286,8 +320,26 @@ class World:
         for machine in self.machines.values():
             if machine.driver is not None and self.now >= machine.driver.gone:
                 machine.driver = None
-            if machine.driver is None and not machine.has_taint and machine.is_ready:
+            if machine.driver is None and not machine.has_taint and machine.is_ready and machine.has_labels:
                 machine.driver = self._new_driver(self.content, self.now)
+            if machine.leaves and not machine.is_forgotten and self._is_free(machine):
+                self._take_off(machine)
+                machine.is_forgotten = True
+
+    def _is_free(self, machine: Machine) -> bool:
+        """Whether a run takes the labels off: no rollout has its marks there, and no work would lose its GPU."""
+        marks = {states.STATE, *states.ALL_ANNOTATIONS} & {*machine.labels, *machine.annotations}
+        return not marks and not (machine.has_labels and self.users(machine))
+
+    def users(self, machine: Machine) -> list[Work]:
+        """Return the work on a machine that would lose its GPU with the driver."""
+        sure, unknown = {Use.REQUEST, Use.CLAIM}, {Use.NONE, Use.SOME_CLAIM}
+        return [
+            work
+            for work in machine.work
+            if work.is_alive(self.now) and work.use not in unknown and (work.use in sure or not work.is_daemon)
+            if machine.is_ready or work.gone == math.inf
+        ]
 
     def _next_event(self, until: float) -> float:
         moments = [until]
