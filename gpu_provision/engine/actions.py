@@ -74,7 +74,7 @@ class HarvestPod:
 
 @dataclass(frozen=True, slots=True)
 class RemovePod:
-    """Delete a pod: a validation of other content or of another life, or a driver pod that is to start anew."""
+    """Delete a pod: a validation of other content or of another life, or a driver pod that starts over."""
 
     key: Key
     ref: ObjectRef

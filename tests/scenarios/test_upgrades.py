@@ -190,7 +190,7 @@ def test_a_stack_of_the_earlier_version_lacks_its_validations_alone(stack: Reviv
 
 @pytest.mark.real  # for the time it takes
 def test_an_operator_of_the_earlier_version_is_replaced(stack: Revived) -> None:
-    """The controller validates anew, and writes no object of the stack but one that was edited meanwhile."""
+    """The controller validates again, and writes no object of the stack but one that was edited meanwhile."""
     stack.operator("install", "--image", IMAGE)
     begun = len(stack.writes())
     stack.controller()

@@ -109,8 +109,8 @@ class Sequence:
         node = self.world.json("node", name)
         self.world.api.delete("node", name)
         labels = {key: value for key, value in node["metadata"]["labels"].items() if key.startswith(_KUBELETS)}
-        anew = {"metadata": {"name": name, "labels": labels}, "spec": {}, "status": node["status"]}
-        self.world.api.create([{"apiVersion": "v1", "kind": "Node", **anew}], manager="kubelet")
+        another = {"metadata": {"name": name, "labels": labels}, "spec": {}, "status": node["status"]}
+        self.world.api.create([{"apiVersion": "v1", "kind": "Node", **another}], manager="kubelet")
         return name
 
     def apply(self, writes: int) -> bool:

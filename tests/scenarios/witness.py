@@ -33,7 +33,7 @@ class _Seen:
 
     Attributes:
         born: Version of the cluster when it was created.
-        renewed: The same, when it last began anew: when it was created, restarted or booted.
+        renewed: The same, when it last began: when it was created, restarted or booted.
         count: Restarts of a pod's first container, or the boot of a node.
         is_there: Whether it exists, and stays.
         passed: Whether a pod has succeeded.
