@@ -14,7 +14,7 @@ from gpu_provision.planning import attesting
 from gpu_provision.planning.node_writes import NodeWrite, node_write, other_taints
 from gpu_provision.planning.states import TO_BE_LABELLED, Key, Situation
 from gpu_provision.planning.superseded import is_of, superseded
-from gpu_provision.planning.upgrades import NOT_VALIDATED
+from gpu_provision.planning.upgrades import DRIVER, is_kept
 from gpu_provision.planning.verdicts import NOT_RUN, VALIDATIONS, started_for, verdict_of, wanted_verdict
 from gpu_provision.rollout.actions import Evict, Move
 
@@ -160,10 +160,12 @@ def _validation_steps(
         for node, manifest in seen.parts[component].single.items():
             key = (component, node)
             state = settled.get(key)
-            if state and state.state is State.READY and state.reason in {"", NOT_VALIDATED}:
-                continue  # it has passed, or none runs in its place
+            if state and state.state is State.READY and not state.reason:
+                continue  # it has passed
             wanted = wanted_verdict(component, targets[node], manifest, seen.pods)
             live = next((pod for pod in seen.pods.get(key, ()) if is_of(manifest, pod)), None)
+            if live is not None and verdict_of(live) != wanted and is_kept(settled.get((DRIVER, node))):
+                continue  # none runs in its place
             if live is not None and (verdict_of(live) != wanted or _is_void(live, stale)):
                 yield from _removal(key, live)
             elif live is not None and live["metadata"]["uid"] not in harvested:

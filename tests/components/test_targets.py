@@ -7,7 +7,7 @@ from dataclasses import replace
 import builders
 import pytest
 
-from gpu_provision.components.labels import DRIVER_GROUP
+from gpu_provision.components.labels import DRIVER_GROUP, INVENTORY
 from gpu_provision.components.targets import context, dns_label, driver_group, problems, targets, unclaimed
 from gpu_provision.model.cluster import Basis, ClusterFacts, DriverChoice
 from gpu_provision.model.findings import Severity
@@ -118,6 +118,9 @@ def test_a_gpu_node_that_nobody_claims_is_left_alone_and_named() -> None:
     assert unclaimed(builders.inventory(), facts) == ("stranger",)
     (finding,) = problems(context(builders.inventory(), facts))
     assert (finding.code, finding.severity) == ("GP405", Severity.WARNING)
+    left = builders.node("stranger", labels={**builders.nfd_labels(), INVENTORY: "sandbox"})
+    facts = ClusterFacts(nodes=(left,))
+    assert not problems(context(builders.inventory(), facts)), "it is not left alone: the stack leaves it"
 
 
 def test_a_gpu_in_a_pool_without_gpus_is_claimed() -> None:

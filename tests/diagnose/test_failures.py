@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpu_provision.diagnose.failures import Symptom, blocked, failures, unvalidated
+from gpu_provision.diagnose.failures import Symptom, blocked, failures, staying, unvalidated
 from gpu_provision.model.findings import Severity
 from gpu_provision.model.progress import NodeState, State
 
@@ -48,3 +48,18 @@ def test_validations_that_were_put_off_are_one_warning() -> None:
     (finding,) = unvalidated([*busy, state("gfd", "c", State.READY, "")], "busy")
     assert "a, b" in finding.what
     assert unvalidated([], "busy") == ()
+
+
+def test_nodes_that_keep_the_stack_for_one_reason_are_one_finding() -> None:
+    """One that does as its policy says is a warning; one that failed stays cordoned."""
+    blocked_ones = [state("node_labels", node, State.BLOCKED, "keeps: default/bare has no controller") for node in "ab"]
+    by_policy = state("node_labels", "c", State.READY, "keeps: auto_upgrade is off")
+    late = state("node_labels", "d", State.FAILED, "keeps: not gone after 300 s")
+    found = staying([*blocked_ones, by_policy, late, state("node_labels", "e", State.READY, "")], "keeps")
+    assert [(item.code, item.where, item.severity) for item in found] == [
+        ("GP513", "node a, b", Severity.ERROR),
+        ("GP513", "node c", Severity.WARNING),
+        ("GP513", "node d", Severity.ERROR),
+    ]
+    assert found[0].evidence == "default/bare has no controller"
+    assert ["cordoned" in (item.consequence or "") for item in found] == [False, False, True]

@@ -10,12 +10,12 @@ import pytest
 
 from gpu_provision.components import labels
 from gpu_provision.engine.actions import HarvestPod, LabelNode, RemovePod, StartPod, Step, next_steps
-from gpu_provision.model.cluster import ClusterFacts, Manifest
+from gpu_provision.model.cluster import ClusterFacts, Manifest, ref_of
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.progress import NodeState, State
 from gpu_provision.model.specs import StartupTaintSpec
 from gpu_provision.planning.states import TO_BE_LABELLED, Key, states
-from gpu_provision.planning.upgrades import NOT_VALIDATED
+from gpu_provision.planning.upgrades import KEEPS
 from tests.components.builders import fleet, inventory, specs
 from tests.planning.builders import Stack, labelled, outdated, terminating, validation_pod, with_node
 
@@ -107,13 +107,13 @@ def test_a_validation_that_is_put_off_leaves_the_one_before_it_alone() -> None:
     stack = Stack()
     pod = validation_pod(forgotten(stack), "Succeeded")
     stack.put(pod)
-    plugin = stack.pod("toolkit", "t4-1")
-    stack.put({**plugin, "metadata": {**plugin["metadata"], "uid": "another"}})
-    key = ("driver_validation", "t4-1")
-    put_off = NodeState(component=key[0], node=key[1], state=State.READY, reason=NOT_VALIDATED)
-    settled = states(stack.situation) | {key: put_off}
-    found = next_steps(stack.situation, settled, stale=(), harvested=())
-    assert [step for step in found if step.key == key] == []
+    toolkit = stack.pod("toolkit", "t4-1")
+    stack.put({**toolkit, "metadata": {**toolkit["metadata"], "uid": "another"}})
+    kept = NodeState(component="driver", node="t4-1", state=State.READY, reason=f"{KEEPS}: auto_upgrade is off")
+    settled = states(stack.situation) | {("driver", "t4-1"): kept}
+    assert not [
+        step for step in next_steps(stack.situation, settled, stale=(), harvested=()) if step.ref == ref_of(pod)
+    ]
 
 
 def test_a_validation_waits_until_its_requirements_are_ready() -> None:

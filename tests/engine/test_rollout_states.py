@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 
-from gpu_provision.engine.rollout_states import of_driver, proofs, until_proven, untimed, word
+from gpu_provision.engine.rollout_states import of_driver, of_leaving, proofs, until_proven, untimed, word
 from gpu_provision.model.progress import NodeState, State
-from gpu_provision.planning.upgrades import AT_WORK, KEEPS, OUTDATED
+from gpu_provision.model.upgrade import UpgradePolicy
+from gpu_provision.planning.states import TO_BE_LABELLED
+from gpu_provision.planning.upgrades import AT_WORK, KEEPS, OUTDATED, STAYS
 from gpu_provision.rollout.machine import Decision, Phase
-from gpu_provision.rollout.snapshot import DriverPod, Node, Proof, Snapshot, Wanted
-from gpu_provision.rollout.states import STATE
+from gpu_provision.rollout.snapshot import NOTHING, DriverPod, Node, Pod, Proof, Snapshot, Stack, Use, Wanted
+from gpu_provision.rollout.states import SKIP, STATE
 
 KEY = ("driver", "n1")
 OLD = DriverPod(uid="1", digest="old", is_ready=True)
@@ -113,3 +115,41 @@ def test_a_driver_is_not_done_before_its_node_is_given_back() -> None:
 def test_the_rollout_keeps_the_time_of_what_it_replaces(label: str, driver: DriverPod, *, expected: bool) -> None:
     """A driver that starts by itself has the deadline of every component."""
     assert (KEY in untimed(fleet(label, driver))) is expected
+
+
+TRAIN = Pod(namespace="default", name="train", uid="3", use=Use.REQUEST)
+FAILURES = {"failures": {"n1": "not gone"}}
+
+
+@pytest.mark.parametrize(
+    ("labels", "pods", "phase", "told", "auto_upgrade", "expected"),
+    [
+        ({}, (), Phase.DONE, {}, True, (State.PROGRESSING, TO_BE_LABELLED)),
+        ({}, (), Phase.DONE, {}, False, (State.PROGRESSING, TO_BE_LABELLED)),
+        ({STATE: "upgrade-done"}, (), Phase.ROLLING, {}, True, (State.PROGRESSING, "is about to leave")),
+        ({}, (TRAIN,), Phase.ROLLING, {}, True, (State.PROGRESSING, "is about to leave")),
+        ({}, (TRAIN,), Phase.ROLLING, WAITS, True, (State.PROGRESSING, "waits: why not")),
+        ({}, (TRAIN,), Phase.HELD, WAITS, True, (State.BLOCKED, f"{STAYS}: why not")),
+        ({}, (TRAIN,), Phase.PAUSED, WAITS, True, (State.BLOCKED, f"{STAYS}: why not")),
+        ({}, (TRAIN,), Phase.CLOSED, WAITS, True, (State.READY, f"{STAYS}: why not")),
+        ({}, (TRAIN,), Phase.HELD, WAITS, False, (State.READY, f"{STAYS}: why not")),
+        ({SKIP: "true"}, (TRAIN,), Phase.HELD, WAITS, True, (State.READY, f"{STAYS}: why not")),
+        ({STATE: "pod-deletion-required"}, (TRAIN,), Phase.ROLLING, WAITS, True, (State.PROGRESSING, "why not")),
+        ({STATE: "pod-restart-required"}, (), Phase.ROLLING, WAITS, True, (State.PROGRESSING, "why not")),
+        ({STATE: "upgrade-failed"}, (TRAIN,), Phase.FAILED, FAILURES, True, (State.FAILED, f"{STAYS}: not gone")),
+    ],
+)
+def test_a_node_that_leaves_stands_where_its_rollout_stands(  # noqa: PLR0913, PLR0917 - a table
+    labels: dict[str, str],
+    pods: tuple[Pod, ...],
+    phase: Phase,
+    told: dict[str, Any],
+    auto_upgrade: bool,  # noqa: FBT001 - a column
+    expected: tuple[State, str],
+) -> None:
+    """Its labels are to be written only while no pod would lose a GPU, and after the marks of its rollout."""
+    node = Node(name="n1", domain="d", wanted=NOTHING, labels=labels, pods=pods, stack=Stack.LABELLED)
+    raw = NodeState(component="node_labels", node="n1", state=State.LEAVING)
+    policy = UpgradePolicy(auto_upgrade=auto_upgrade)
+    found = of_leaving(node, word(Decision(phase=phase, **told), "n1"), raw, policy)
+    assert (found.state, found.reason) == expected

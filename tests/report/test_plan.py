@@ -7,8 +7,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from types import ModuleType
 
+import pytest
+
 from gpu_provision.hosts.result import HostOutcome, HostsResult
-from gpu_provision.model.plan import Action, FieldChange, Plan, ResourceChange
+from gpu_provision.model.cluster import ObjectRef
+from gpu_provision.model.plan import Action, Change, Departure, FieldChange, Plan, ResourceChange
+from gpu_provision.model.rollout import Leaving, Outlook, Schedule, Wave
 from gpu_provision.report import hosts, plan
 from gpu_provision.report.style import Style, for_terminal
 
@@ -88,6 +92,43 @@ def test_effects_that_name_their_node_do_not_keep_equal_changes_apart(samples: M
     text = plan.changes(replace(samples.EMPTY_PLAN, changes=tuple(runs)))
     assert text.count("vectorAdd") == 1
     assert "runs vectorAdd on t4-1, t4-2" in text
+
+
+def departure(node: str, *users: str, pods: int = 6, read: bool = True) -> Change:
+    ref, fields = ObjectRef("v1", "Node", "", node), (FieldChange('metadata.labels."a"', f"of {node}", None),)
+    left = Departure(pods=pods, users=users if read else None)
+    return Change(component="node_labels", action=Action.UPDATE, ref=ref, fields=fields, departure=left)
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ([departure("t4-1")], "takes the GPU stack off node t4-1: 6 pods go, no GPU pod uses it"),
+        ([departure("t4-1", pods=1, read=False)], "takes the GPU stack off node t4-1: 1 pod goes"),
+        (
+            [departure("t4-1", "default/train")],
+            "takes the GPU stack off node t4-1: 6 pods go, 1 GPU pod uses it (default/train)",
+        ),
+        (
+            [departure(f"gpu-{number}", f"ml/{number}") for number in range(1, 6)],
+            "takes the GPU stack off nodes gpu-1..5: 30 pods go, 5 GPU pods use them (ml/1, ml/2, ml/3 and 2 more)",
+        ),
+    ],
+)
+def test_nodes_that_leave_are_one_line(samples: ModuleType, changes: list[Change], expected: str) -> None:
+    """Labels are in the diff and in JSON."""
+    drawn = replace(samples.EMPTY_PLAN, changes=tuple(changes), components=("node_labels",))
+    assert plan.changes(drawn).splitlines() == ["node_labels", f"  ~ {expected}"]
+    assert plan.document(drawn)["changes"][0]["fields"][0]["path"] == 'metadata.labels."a"'
+
+
+def test_a_node_that_leaves_has_no_driver_to_replace(samples: ModuleType) -> None:
+    train = Leaving(namespace="default", name="train", use="requests GPUs")
+    outlook = Outlook(node="t4-1", why="no longer in the inventory", leaves=True, evicts=(train,))
+    rollout = Schedule(waves=(Wave(nodes=(outlook,)),))
+    told = plan.text(replace(samples.EMPTY_PLAN, changes=(departure("t4-1"),), rollout=rollout))
+    assert "nodes that leave: 1 node in 1 wave, 1 pod to evict" in told
+    assert "driver" not in told.rpartition("Plan: ")[2]
 
 
 def test_the_summary_counts_every_action(samples: ModuleType) -> None:

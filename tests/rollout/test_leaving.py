@@ -8,10 +8,11 @@ import pytest
 
 from gpu_provision.model.upgrade import Canary, PodDeletion, RolloutPolicy, UpgradePolicy
 from gpu_provision.rollout import states
-from gpu_provision.rollout.actions import Move, TakeOff
+from gpu_provision.rollout.actions import Cordon, Move, TakeOff
 from gpu_provision.rollout.machine import again
-from gpu_provision.rollout.snapshot import Domain, Policy, Use
+from gpu_provision.rollout.snapshot import NOTHING, Domain, Node, Policy, Use
 from gpu_provision.rollout.states import UpgradeState
+from gpu_provision.rollout.turns import turn
 from gpu_provision.rollout.waves import schedule
 from tests.rollout.rules import Rules, judge_the_end
 from tests.rollout.world import BEGINNING, NEW, Machine, Work, World
@@ -191,3 +192,26 @@ def test_the_plan_has_nodes_that_leave_in_their_waves() -> None:
     assert waves == [[("node-1", True)], [("node-3", False)]]
     assert [pod.name for pod in planned.nodes[0].evicts] == ["train"]
     assert not planned.skipped
+
+
+def test_a_node_that_comes_back_with_its_own_driver_is_given_back() -> None:
+    """No driver of the stack comes to it that could prove itself: what the rollout wrote goes, and its cordon."""
+    marks = {states.CORDONED: states.MANAGER, states.TARGET: NOTHING.digest}
+    labels = {states.STATE: "pod-deletion-required"}
+    node = Node(name="n", domain="d", wanted=NOTHING, labels=labels, annotations=marks, is_cordoned=True)
+    (move,) = turn(node, Domain(), BEGINNING).actions
+    assert isinstance(move, Move)
+    assert (move.to, move.cordon) == (UpgradeState.UNKNOWN, Cordon.LIFT)
+    assert dict(move.annotations) == dict.fromkeys(marks)
+
+
+def test_a_node_that_goes_at_once_counts_nowhere() -> None:
+    """Somebody has cordoned it, and it is about to be no part of the fleet: no upgrade waits for that."""
+    idle = leaving()
+    idle.cordoned_by, idle.is_foreign = "kubectl-cordon", True
+    found = world(idle, Machine(name="node-2"), fleet=RolloutPolicy(max_unavailable=1))
+    planned = schedule(found.snapshot(), found.policy)
+    assert [outlook.node for outlook in planned.nodes] == ["node-2"]
+    found.run()
+    assert found.restarts == ["node-2"]
+    assert idle.cordoned_by == "kubectl-cordon"
