@@ -14,6 +14,8 @@ from gpu_provision.model.progress import NodeState, State
 from gpu_provision.planning import attesting
 from gpu_provision.planning.node_writes import NodeWrite, node_write, other_taints
 from gpu_provision.planning.states import TO_BE_LABELLED, Key, Situation
+from gpu_provision.planning.superseded import is_of, superseded
+from gpu_provision.planning.upgrades import DRIVER, is_kept
 from gpu_provision.planning.verdicts import NOT_RUN, VALIDATIONS, started_for, verdict_of, wanted_verdict
 from gpu_provision.rollout.actions import Evict, Move
 
@@ -162,7 +164,8 @@ def _label(key: Key, node: NodeFacts, write: NodeWrite) -> LabelNode:
 def _validation_steps(
     seen: Situation, settled: Mapping[Key, NodeState], stale: Collection[str], harvested: Collection[str]
 ) -> Iterator[Step]:
-    yield from _superseded(seen)
+    for key, pod in superseded(seen):
+        yield from _removal(key, pod)
     targets = {target.name: target for target in seen.context.targets}
     for component in filter(VALIDATIONS.__contains__, seen.parts):
         for node, manifest in seen.parts[component].single.items():
@@ -171,7 +174,9 @@ def _validation_steps(
             if state and state.state is State.READY and not state.reason:
                 continue  # it has passed
             wanted = wanted_verdict(component, targets[node], manifest, seen.pods)
-            live = next((pod for pod in seen.pods.get(key, ()) if _is_of(manifest, pod)), None)
+            live = next((pod for pod in seen.pods.get(key, ()) if is_of(manifest, pod)), None)
+            if live is not None and verdict_of(live) != wanted and is_kept(settled.get((DRIVER, node))):
+                continue  # none runs in its place
             if live is not None and (verdict_of(live) != wanted or _is_void(live, stale)):
                 yield from _removal(key, live)
             elif live is not None and live["metadata"]["uid"] not in harvested:
@@ -182,22 +187,6 @@ def _validation_steps(
 
 def _is_void(pod: Manifest, stale: Collection[str]) -> bool:
     return pod["metadata"]["uid"] in stale or pod_view.was_turned_away(pod)
-
-
-def _superseded(seen: Situation) -> Iterator[Step]:
-    """Validations of content that is no longer wanted there."""
-    for key in (key for key in seen.pods if key[0] in VALIDATIONS):
-        part = seen.parts.get(key[0])
-        wanted = part.single.get(key[1]) if part else None
-        for pod in seen.pods[key]:
-            if not (wanted and _is_of(wanted, pod)) and seen.context.part.has(*key):
-                yield from _removal(key, pod)
-
-
-def _is_of(manifest: Manifest, pod: Manifest) -> bool:
-    """Whether a validation pod is of this content, which its name tells."""
-    ours, theirs = manifest["metadata"], pod["metadata"]
-    return bool(ours["name"] == theirs["name"] and ours["namespace"] == theirs["namespace"])
 
 
 _SETTLED = frozenset({State.READY, State.FAILED, State.BLOCKED, State.LEAVING})  # labels that are ready are as wanted

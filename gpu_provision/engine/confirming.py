@@ -49,7 +49,7 @@ def confirmed(cluster: Cluster, draft: Plan, seen: Situation) -> tuple[Plan, str
         elif answer.fields:
             manifest = answer.manifest or {}
             undone = tuple(f"undoes an edit by {manager}" for manager in answer.takes_back_from)
-            done = effects(manifest, answer.fields, seen.pods)
+            done = effects(manifest, answer.fields, seen)
             changes.append(replace(answer, nodes=done.nodes, effects=(*undone, *done.effects)))
     problems += [_taken(owners[set_id], refs, seen.context.inventory) for set_id, refs in taken.items()]
     return replace(draft, changes=tuple(changes), findings=tuple(problems)), next(iter(refusals), "")

@@ -67,7 +67,7 @@ class Objects:
 
         The rights to delete there can go with the namespace.
         """
-        doomed = [change for change in changes if change.action is Action.DELETE]
+        doomed = [each for each in changes if each.action is Action.DELETE and each.ref.kind not in _PER_NODE]
         for last in (False, True):
             self._each(self._delete, [change for change in doomed if (change.ref.kind == "Namespace") is last])
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 from gpu_provision.cluster.client import Cluster
@@ -11,20 +11,19 @@ from gpu_provision.cluster.observe import NODE, POD
 from gpu_provision.cluster.pool import RequestPool
 from gpu_provision.cluster.resource_claims import ResourceClaims
 from gpu_provision.cluster.slim import slim
-from gpu_provision.diagnose import pods as pod_view
 from gpu_provision.engine.reading import Reading
 from gpu_provision.engine.rollout import budgets_of
 from gpu_provision.engine.rollout_states import proofs
 from gpu_provision.engine.rollout_writes import declared_of, without_driver
 from gpu_provision.model.findings import Finding, Refused, Severity
 from gpu_provision.model.inventory import Inventory
-from gpu_provision.model.plan import Action, Change, Plan
 from gpu_provision.model.progress import NodeState
 from gpu_provision.model.rollout import Schedule
 from gpu_provision.planning.departures import with_departures
+from gpu_provision.planning.foresight import foreseen
 from gpu_provision.planning.states import Key, Situation
-from gpu_provision.planning.upgrades import DRIVER, NO_DRIVER_RESTART, calls_for_rollout, is_kept
-from gpu_provision.rollout import leaving
+from gpu_provision.planning.upgrades import DRIVER, calls_for_rollout, is_kept
+from gpu_provision.rollout import leaving, needs
 from gpu_provision.rollout.observe import Seen, observe
 from gpu_provision.rollout.policy import evicts, policy_of
 from gpu_provision.rollout.waves import schedule
@@ -52,37 +51,16 @@ def with_rollout(cluster: Cluster, reading: Reading, situation: Situation, known
     seen = replace(seen, proofs=proofs(known, without=()))
     snapshot = observe(declared_of(reading) | without_driver(situation), seen, now=time.time())
     found = schedule(snapshot, policy_of(inventory))
-    plan = reading.plan if found.is_empty else foreseen(reading.plan, found)
+    plan = reading.plan
+    if not found.is_empty:
+        proven = {node.name for node in snapshot.nodes if node.is_under_way and needs.is_proven(node)}
+        plan = foreseen(plan, found, situation, proven=proven)
     users = {
         node.name: tuple(f"{pod.namespace}/{pod.name}" for pod in leaving.users(node))
         for node in snapshot.nodes
         if node.is_leaving
     }
-    return replace(reading, plan=with_departures(plan, situation, found, users))
-
-
-def foreseen(plan: Plan, found: Schedule) -> Plan:
-    """Return a plan with its rollout, and with what follows from it for its changes.
-
-    What comes after a driver that is replaced later, or perhaps never, is not certain; where no driver is replaced, no
-    pod of it restarts.
-    """
-    kept = {node for node, _ in found.skipped}
-    later = {outlook.node for wave in found.waves[1:] for outlook in wave.nodes} | kept
-    return replace(plan, rollout=found, changes=tuple(_foreseen(change, later, kept) for change in plan.changes))
-
-
-def _foreseen(change: Change, later: Collection[str], kept: Collection[str]) -> Change:
-    if change.action is Action.RUN and _node_of(change) in later:
-        return replace(change, certain=False)
-    if change.component != DRIVER or change.action is not Action.UPDATE or not change.nodes:
-        return change
-    nodes = tuple(node for node in change.nodes if node not in kept)
-    return replace(change, nodes=nodes, effects=change.effects if nodes else (*change.effects, NO_DRIVER_RESTART))
-
-
-def _node_of(change: Change) -> str:
-    return pod_view.node_of(change.manifest) if change.manifest else ""
+    return replace(reading, plan=with_departures(plan, situation, plan.rollout or found, users))
 
 
 def _is_due(reading: Reading, known: Mapping[Key, NodeState]) -> bool:

@@ -21,10 +21,10 @@ from gpu_provision.engine.rollout_states import Word, of_driver, of_leaving, wor
 from gpu_provision.engine.rollout_writes import declared_of, patch_of, taken_back, unobserved_groups, without_driver
 from gpu_provision.engine.sight import Sight
 from gpu_provision.engine.turns import Turns
-from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, ref_of
+from gpu_provision.model.cluster import Kind, Manifest, NodeFacts, ObjectRef, ref_of
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.progress import NodeState, State
-from gpu_provision.planning.states import Key, Situation
+from gpu_provision.planning.states import Key, Situation, selects
 from gpu_provision.planning.upgrades import DRIVER, calls_for_rollout
 from gpu_provision.rollout import states as upgrade
 from gpu_provision.rollout.actions import Evict, Move, Restart, RollBack, TakeOff, Validate
@@ -216,4 +216,11 @@ def _restart(key: Key, action: Restart, seen: Situation) -> Iterator[LabelNode |
         yield LabelNode(key, ObjectRef("v1", "Node", "", action.node), facts.uid, ((labels.DRIVER_GROUP, group),))
         return
     pods = (pod for pod in seen.pods.get(key, ()) if pod["metadata"]["uid"] == action.uid)
-    yield from (RemovePod(key, ref_of(pod), action.uid) for pod in pods)
+    yield from (RemovePod(key, ref_of(pod), action.uid) for pod in pods if not (facts and _ends(pod, facts, seen)))
+
+
+def _ends(pod: Manifest, node: NodeFacts, seen: Situation) -> bool:
+    """Whether a controller ends a pod, since its DaemonSet does not select the node any more."""
+    owners = {each["uid"] for each in pod["metadata"].get("ownerReferences", ())}
+    live = (each for ref, each in seen.observed.members.items() if ref.kind == "DaemonSet")
+    return any(each["metadata"].get("uid") in owners and not selects(each, node.labels) for each in live)

@@ -71,12 +71,14 @@ class Schedule:
     Attributes:
         under_way: Nodes that an earlier run left in the middle; they are finished first.
         skipped: Node and why its driver is not replaced.
+        marked: Nodes that keep their driver, and whose label and annotations of upgrades are written or removed.
         stop_after: So many failed nodes, and no further one starts.
     """
 
     under_way: tuple[str, ...] = ()
     waves: tuple[Wave, ...] = ()
     skipped: tuple[tuple[str, str], ...] = ()
+    marked: tuple[str, ...] = ()
     stop_after: int = 1
 
     @property
@@ -86,5 +88,5 @@ class Schedule:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no driver is to be replaced anywhere."""
-        return not (self.under_way or self.waves or self.skipped)
+        """Whether nothing is to be done on any node."""
+        return not (self.under_way or self.waves or self.skipped or self.marked)

@@ -53,7 +53,9 @@ def with_departures(
         else:
             changes.append(_leaving(change, nodes[name], seen, users.get(name), certain=name not in later))
     rollout = replace(found, skipped=tuple(each for each in found.skipped if each[0] not in nodes))
-    changes += emptied(seen, nodes.keys() - kept.keys())
+    moving = {node for change in changes if change.ref.kind == "Node" for node in change.nodes}
+    known = {change.ref for change in changes}
+    changes += (each for each in emptied(seen, moving | (nodes.keys() - kept.keys())) if each.ref not in known)
     return replace(plan, changes=tuple(changes), rollout=None if rollout.is_empty else rollout)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from gpu_provision.components import labels
@@ -24,12 +24,21 @@ from gpu_provision.planning.states import (
     Desired,
     Key,
     Situation,
+    selects,
     shared_problem,
     situation,
     states,
 )
-from gpu_provision.planning.upgrades import NO_DRIVER_RESTART, OUTDATED, has_installed, is_rolled_out
-from gpu_provision.planning.verdicts import NEVER_RUN
+from gpu_provision.planning.superseded import superseded
+from gpu_provision.planning.upgrades import (
+    DRIVER,
+    NO_DRIVER_RESTART,
+    OUTDATED,
+    has_installed,
+    is_kept,
+    is_rolled_out,
+)
+from gpu_provision.planning.verdicts import NEVER_RUN, VALIDATIONS
 
 _PER_NODE = frozenset({"Node", "Pod"})
 
@@ -43,24 +52,34 @@ def plan(context: Context, desired: Desired, observed: Observed, findings: tuple
 def plan_of(seen: Situation, known: Mapping[Key, NodeState], findings: tuple[Finding, ...] = ()) -> Plan:
     """Return the plan of a situation; ``known`` is where everything stands in it."""
     inventory = seen.context.inventory
-    objects = tuple(_object_changes(seen))
+    objects, nodes = tuple(_object_changes(seen)), tuple(_node_changes(seen, known))
+    moving = {change.ref.name for change in nodes if change.nodes}
+    validations = tuple(_validation_changes(seen, known, moving))
     changes = (
         *objects,
         *pod_changes(seen),
-        *_node_changes(seen, known),
-        *_validation_changes(seen, known),
+        *nodes,
+        *validations,
         *_waits(seen, known, frozenset(change.component for change in objects)),
+        *deletions(seen),
+        *emptied(seen, moving),
+        *_superseded(seen, {key_of_pod(change) for change in validations}),
     )
-    order = {component: position for position, component in enumerate(seen.desired)}
-    ranked = sorted(changes, key=lambda change: order[change.component])
     return Plan(
         inventory=inventory.name,
         release=inventory.release,
         cluster=seen.observed.cluster,
         components=tuple(seen.desired),
-        changes=(*ranked, *deletions(seen)),
+        changes=in_order(changes, tuple(seen.desired)),
         findings=findings,
     )
+
+
+def in_order(changes: Iterable[Change], components: Sequence[str]) -> tuple[Change, ...]:
+    """Return changes in the order of their components; deletions come last, as they are."""
+    places = {component: place for place, component in enumerate(components)}
+    last = len(places)
+    return tuple(sorted(changes, key=lambda each: last if each.action is Action.DELETE else places[each.component]))
 
 
 def _object_changes(seen: Situation) -> Iterator[Change]:
@@ -79,7 +98,7 @@ def object_change(component: str, manifest: Manifest, seen: Situation) -> Iterat
         return
     fields = differences(manifest, live)
     if fields:
-        done = effects(manifest, fields, seen.pods)
+        done = effects(manifest, fields, seen)
         yield Change(
             component=component,
             action=Action.UPDATE,
@@ -98,19 +117,25 @@ class Effects(NamedTuple):
     effects: tuple[str, ...] = ()
 
 
-def effects(manifest: Manifest, fields: tuple[FieldChange, ...], pods: Mapping[Key, tuple[Manifest, ...]]) -> Effects:
+def effects(manifest: Manifest, fields: tuple[FieldChange, ...], seen: Situation) -> Effects:
     """Say where a change of these fields restarts running pods. A driver restarts for another installation alone."""
     if not any(change.path.startswith("spec.template") for change in fields):
         return Effects()
-    found = [(node, pod) for node, pod in _pods_of(component_of(manifest), pods) if _owned_by(pod, manifest)]
+    found = [*_pods_of(manifest, seen)]
     if not found or not is_rolled_out(manifest):
         return Effects(_sorted(node for node, _ in found))
     outdated = _sorted(node for node, pod in found if not has_installed(pod, manifest))
     return Effects(outdated, () if outdated else (NO_DRIVER_RESTART,))
 
 
-def _pods_of(component: str, pods: Mapping[Key, tuple[Manifest, ...]]) -> Iterator[tuple[str, Manifest]]:
-    return ((node, pod) for (name, node), found in pods.items() if name == component for pod in found)
+def _pods_of(manifest: Manifest, seen: Situation) -> Iterator[tuple[str, Manifest]]:
+    """Yield the pods of a workload with their nodes, but for those of a DaemonSet on nodes that it leaves."""
+    component, is_daemon = component_of(manifest), manifest["kind"] == "DaemonSet"
+    facts = {node.name: node.labels for node in seen.observed.facts.nodes} if is_daemon else {}
+    for (name, node), found in seen.pods.items():
+        if name == component:
+            stays = not is_daemon or selects(manifest, {**facts.get(node, {}), **seen.node_labels.get(node, {})})
+            yield from ((node, pod) for pod in found if stays and _owned_by(pod, manifest))
 
 
 def _sorted(nodes: Iterable[str]) -> tuple[str, ...]:
@@ -137,7 +162,7 @@ def _node_changes(seen: Situation, known: Mapping[Key, NodeState]) -> Iterator[C
                 continue
             write = node_write(manifest, node, seen.context.inventory)
             if not write.is_empty:
-                yield _node_change(component, manifest, node, write)
+                yield node_change(component, manifest, node, write, seen)
 
 
 def _not_told(known: Mapping[Key, NodeState]) -> frozenset[Key]:
@@ -150,10 +175,10 @@ def _is_offline(seen: Situation) -> bool:
     return not seen.observed.facts.version
 
 
-def _node_change(component: str, manifest: Manifest, node: NodeFacts, write: NodeWrite) -> Change:
+def node_change(component: str, manifest: Manifest, node: NodeFacts, write: NodeWrite, seen: Situation) -> Change:
+    """Return the change that writes labels of a node, and takes its startup taint off."""
     fields = tuple(
-        FieldChange(f'metadata.labels."{key}"', node.labels.get(key), value)
-        for key, value in sorted(write.labels.items())
+        FieldChange(label_path(key), node.labels.get(key), value) for key, value in sorted(write.labels.items())
     )
     if write.frees:
         fields += (FieldChange(f"spec.taints[{labels.NOT_VALIDATED}]", _effect_of_taint(node), None),)
@@ -162,10 +187,22 @@ def _node_change(component: str, manifest: Manifest, node: NodeFacts, write: Nod
         action=Action.UPDATE,
         ref=ref_of(manifest),
         fields=fields,
+        nodes=_restarting(node, write.labels, seen),
         effects=_driver_effects(node, write.labels),
         certain=labels.nfd_has_spoken(node.labels),
         manifest=manifest,
     )
+
+
+def label_path(key: str) -> str:
+    """Return the path of a label in a plan."""
+    return f'metadata.labels."{key}"'
+
+
+def _restarting(node: NodeFacts, changed: Mapping[str, str | None], seen: Situation) -> tuple[str, ...]:
+    """Return the node if its pods restart, since another DaemonSet starts its driver from now on."""
+    moves = changed.get(labels.DRIVER_GROUP) and labels.DRIVER_GROUP in node.labels
+    return (node.name,) if moves and seen.pods.get((DRIVER, node.name)) else ()
 
 
 def _effect_of_taint(node: NodeFacts) -> str:
@@ -181,24 +218,47 @@ def _driver_effects(node: NodeFacts, changed: Mapping[str, str | None]) -> tuple
     return (f"host driver {version} on {node.name}" if version else f"driver container on {node.name}",)
 
 
-def _validation_changes(seen: Situation, known: Mapping[Key, NodeState]) -> Iterator[Change]:
+def _validation_changes(seen: Situation, known: Mapping[Key, NodeState], moving: Collection[str]) -> Iterator[Change]:
     for component, manifests in seen.desired.items():
         for manifest in (manifest for manifest in manifests if manifest["kind"] == "Pod"):
             node = pod_view.node_of(manifest)
             state = known.get((component, node))
-            if state is None or state.state is State.READY:
+            if state is None:
+                continue
+            if state.state is State.READY:
+                if node in moving or _is_undone(component, node, known):
+                    yield validation_change(component, manifest)
                 continue
             if state.reason == NO_NODE and not _is_offline(seen):
                 continue
             told = "" if state.reason in {NO_NODE, NEVER_RUN} else state.reason
-            effect = (f"runs vectorAdd on {node}", *filter(None, (told,)))
-            yield Change(
-                component=component,
-                action=Action.RUN,
-                ref=ref_of(manifest),
-                effects=effect,
-                manifest=manifest,
-            )
+            yield validation_change(component, manifest, told)
+
+
+def _is_undone(component: str, node: str, known: Mapping[Key, NodeState]) -> bool:
+    """Whether a validation that has passed runs again, since pods that it stands on are replaced by controllers."""
+    stands_on = (known.get((name, node)) for name in VALIDATIONS[component])
+    return not is_kept(known.get((DRIVER, node))) and any(
+        state is not None and state.component != DRIVER and state.reason == OUTDATED for state in stands_on
+    )
+
+
+def validation_change(component: str, manifest: Manifest, told: str = "") -> Change:
+    """Return the change that runs a validation; ``told`` says more of why."""
+    effects = (f"runs vectorAdd on {pod_view.node_of(manifest)}", *filter(None, (told,)))
+    return Change(component=component, action=Action.RUN, ref=ref_of(manifest), effects=effects, manifest=manifest)
+
+
+def key_of_pod(change: Change) -> Key:
+    """Return component and node of a change to one pod."""
+    return change.component, pod_view.node_of(change.manifest) if change.manifest else ""
+
+
+def _superseded(seen: Situation, running: Collection[Key]) -> Iterator[Change]:
+    """Yield the deletions of validation pods in whose place none is run."""
+    for key, pod in superseded(seen):
+        if key not in running:
+            yield Change(component=key[0], action=Action.DELETE, ref=ref_of(pod))
 
 
 def _waits(seen: Situation, known: Mapping[Key, NodeState], changing: frozenset[str]) -> Iterator[Change]:

@@ -228,7 +228,8 @@ def _nodes(rollout: Document | None) -> dict[str, str]:
         for each in wave["nodes"]
     }
     skipped = {each["node"]: f"is skipped: {each['reason']}" for each in rollout["skipped"]}
-    return {**dict.fromkeys(rollout["under_way"], "is under way"), **skipped, **placed}
+    marked = dict.fromkeys(rollout.get("marked", ()), "keeps its driver")
+    return {**marked, **dict.fromkeys(rollout["under_way"], "is under way"), **skipped, **placed}
 
 
 def _outlook(wave: int, canary: bool, each: Document) -> str:  # noqa: FBT001 - a key of the document

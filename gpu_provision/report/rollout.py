@@ -18,6 +18,8 @@ from gpu_provision.report.style import PLAIN, Style
 _MOST = 12  # lines of one kind
 _FEW = 6  # waves that are told one by one
 _COMES_BACK = "; it tolerates cordons, so it may come back and keep the new driver from starting"
+_OF_DRIVERS = "rollout of the driver"
+_RESTARTS = "; the stack's other pods on a node restart with its driver"
 _Item = TypeVar("_Item")
 _Key = TypeVar("_Key", bound=Hashable)
 _Placed = tuple[str, Leaving]
@@ -32,11 +34,12 @@ def text(schedule: Schedule, style: Style = PLAIN) -> str:
 def _heading(schedule: Schedule) -> str:
     nodes, waves = len(schedule.nodes), len(schedule.waves)
     if not nodes:
-        return "rollout of the driver"
-    what = "rollout of the driver" if not all(outlook.leaves for outlook in schedule.nodes) else "nodes that leave"
+        return _OF_DRIVERS
+    what = _OF_DRIVERS if not all(outlook.leaves for outlook in schedule.nodes) else "nodes that leave"
     pods = sum(len(outlook.evicts) for outlook in schedule.nodes)
     leaving = f", {_count(pods, 'pod')} to evict" if pods else ""
-    return f"{what}: {_count(nodes, 'node')} in {_count(waves, 'wave')}{leaving}"
+    restarts = _RESTARTS if what == _OF_DRIVERS else ""
+    return f"{what}: {_count(nodes, 'node')} in {_count(waves, 'wave')}{leaving}{restarts}"
 
 
 def lines(schedule: Schedule) -> Iterator[str]:
@@ -51,6 +54,9 @@ def lines(schedule: Schedule) -> Iterator[str]:
     yield from _short(_stays(schedule.nodes))
     yield from _short(_cordons(schedule.nodes))
     yield from _short(_skipped(schedule.skipped))
+    skipped = dict(schedule.skipped)
+    if marked := [node for node in schedule.marked if node not in skipped]:
+        yield f"driver stays, state of upgrades is written: {ranges(marked)}"
 
 
 def _short(found: Iterable[str]) -> Iterator[str]:
@@ -175,6 +181,7 @@ def document(schedule: Schedule) -> dict[str, Any]:
         "under_way": list(schedule.under_way),
         "waves": [_wave_document(wave) for wave in schedule.waves],
         "skipped": [{"node": node, "reason": reason} for node, reason in schedule.skipped],
+        "marked": list(schedule.marked),
         "stop_after": schedule.stop_after,
     }
 

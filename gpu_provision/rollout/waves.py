@@ -12,7 +12,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from math import inf
 
-from gpu_provision.components import labels
 from gpu_provision.model.rollout import Leaving, Outlook, Schedule, Wave
 from gpu_provision.model.upgrade import UpgradePolicy
 from gpu_provision.rollout import machine, needs, pods, slots, states
@@ -29,8 +28,10 @@ def schedule(snapshot: Snapshot, policy: Policy) -> Schedule:
     under_way = tuple(node.name for node in seen.nodes if node.is_under_way)
     seen = _done(seen, under_way)
     waves: list[Wave] = []
+    marked = set(moves)
     while True:
-        seen, decision = _with_books_open(seen, policy)
+        seen, decision, written = _with_books_open(seen, policy)
+        marked |= written
         started = _started(decision)
         if decision.queue and started and not any(node.is_leaving for node in decision.queue):
             coming = tuple(_one_after_the_other(seen, policy, decision.queue, _opening(snapshot, seen)))
@@ -45,15 +46,10 @@ def schedule(snapshot: Snapshot, policy: Policy) -> Schedule:
             return Schedule(
                 under_way=under_way,
                 waves=tuple(waves),
-                skipped=tuple(_skipped(seen, decision)),
+                skipped=tuple({**decision.failures, **decision.waits}.items()),
+                marked=_only_marked(snapshot, marked, {*under_way, *_names(waves)}),
                 stop_after=policy.fleet.stop_after_failures,
             )
-
-
-def _skipped(seen: Snapshot, decision: Decision) -> Iterator[tuple[str, str]]:
-    """Yield the nodes that do not start, with the reason; a node that gets its first driver waits for nothing."""
-    new = {node.name for node in seen.nodes if node.driver is None and labels.DRIVER_GROUP not in node.labels}
-    yield from ((node, why) for node, why in {**decision.failures, **decision.waits}.items() if node not in new)
 
 
 def _opening(snapshot: Snapshot, seen: Snapshot) -> float | None:
@@ -68,13 +64,22 @@ def _one_after_the_other(
         yield Wave(nodes=_outlooks(nodes, policy), not_before=not_before)
 
 
-def _with_books_open(seen: Snapshot, policy: Policy) -> tuple[Snapshot, Decision]:
-    """Write down who waits, and whatever else is no start, until nothing of that kind is left."""
-    decision = machine.decide(seen, policy)
+def _names(waves: Iterable[Wave]) -> Iterator[str]:
+    return (outlook.node for wave in waves for outlook in wave.nodes)
+
+
+def _only_marked(snapshot: Snapshot, marked: Collection[str], replaced: Collection[str]) -> tuple[str, ...]:
+    return tuple(node.name for node in snapshot.nodes if node.name in marked and node.name not in replaced)
+
+
+def _with_books_open(seen: Snapshot, policy: Policy) -> tuple[Snapshot, Decision, set[str]]:
+    """Write down who waits, and whatever else is no start, until nothing is left; return also where that is."""
+    decision, written = machine.decide(seen, policy), set[str]()
     while books := {move.node: move for move in _moves(decision) if move.to is not UpgradeState.CORDON_REQUIRED}:
         seen = replace(seen, nodes=tuple(_after(node, books.get(node.name)) for node in seen.nodes))
         decision = machine.decide(seen, policy)
-    return seen, decision
+        written |= books.keys()
+    return seen, decision, written
 
 
 def _moves(decision: Decision) -> Iterator[Move]:

@@ -10,11 +10,12 @@ import pytest
 
 from gpu_provision.components import labels
 from gpu_provision.engine.actions import HarvestPod, LabelNode, RemovePod, StartPod, Step, next_steps
-from gpu_provision.model.cluster import ClusterFacts, Manifest
+from gpu_provision.model.cluster import ClusterFacts, Manifest, ref_of
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.progress import NodeState, State
 from gpu_provision.model.specs import StartupTaintSpec
 from gpu_provision.planning.states import TO_BE_LABELLED, Key, states
+from gpu_provision.planning.upgrades import KEEPS
 from tests.components.builders import fleet, inventory, specs
 from tests.planning.builders import Stack, labelled, outdated, terminating, validation_pod, with_node
 
@@ -99,6 +100,20 @@ def test_a_validation_of_another_life_makes_room_for_one_of_today(phase: str) ->
     (step,) = of_driver(stack)
     assert isinstance(step, StartPod)
     assert step.manifest["metadata"]["labels"][labels.LIFE] != old["metadata"]["labels"][labels.LIFE]
+
+
+def test_a_validation_that_is_put_off_leaves_the_one_before_it_alone() -> None:
+    """The driver keeps its content, so none runs in its place, and the plan says nothing of it."""
+    stack = Stack()
+    pod = validation_pod(forgotten(stack), "Succeeded")
+    stack.put(pod)
+    toolkit = stack.pod("toolkit", "t4-1")
+    stack.put({**toolkit, "metadata": {**toolkit["metadata"], "uid": "another"}})
+    kept = NodeState(component="driver", node="t4-1", state=State.READY, reason=f"{KEEPS}: auto_upgrade is off")
+    settled = states(stack.situation) | {("driver", "t4-1"): kept}
+    assert not [
+        step for step in next_steps(stack.situation, settled, stale=(), harvested=()) if step.ref == ref_of(pod)
+    ]
 
 
 def test_a_validation_waits_until_its_requirements_are_ready() -> None:

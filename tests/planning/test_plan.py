@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 from dataclasses import replace
 
+import pytest
+
 from gpu_provision.components.labels import HOST_DRIVER
 from gpu_provision.model.cluster import ClusterFacts, Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import Severity
@@ -109,6 +111,47 @@ def test_labels_that_are_missing_are_one_change_per_node() -> None:
     assert [change.ref.name for change in changes] == ["h100-1", "t4-1", "t4-2"]
     assert all(change.certain for change in changes)
     assert 'metadata.labels."nvidia.com/gpu.present"' in {field.path for field in changes[0].fields}
+
+
+def test_pods_restart_only_on_nodes_where_their_daemonset_stays() -> None:
+    """A node that left the inventory loses them for good."""
+    chosen = inventory()
+    left = replace(chosen, nodes=tuple(node for node in chosen.nodes if node.name != "t4-2"))
+    stack = Stack(left, labelled(chosen=chosen))
+    ref = ref_of(stack.daemonset("gfd"))
+    stack.members[ref] = copy.deepcopy(stack.members[ref])
+    stack.members[ref]["spec"]["template"]["spec"]["containers"][0]["image"] = "example.org/other:1"
+    (change,) = (each for each in planned(stack).changes if each.ref == ref)
+    assert change.nodes == ("h100-1", "t4-1")
+
+
+@pytest.mark.parametrize(
+    ("component", "validations"),
+    [
+        ("toolkit", ["driver_validation", "device_plugin_validation"]),
+        ("device_plugin", ["device_plugin_validation"]),
+        ("gfd", []),
+    ],
+)
+def test_a_validation_runs_again_where_what_it_stands_on_is_replaced(component: str, validations: list[str]) -> None:
+    """Also if its own content stays the same; only where the pod is behind."""
+    stack = Stack()
+    stack.put(outdated(stack.pod(component, "t4-1")))
+    runs = [change for change in planned(stack).changes if change.action is Action.RUN]
+    assert [change.component for change in runs] == validations
+    assert all(change.effects == ("runs vectorAdd on t4-1",) for change in runs)
+
+
+def test_validation_pods_that_nothing_takes_the_place_of_are_deleted() -> None:
+    """Here the device plugin was turned off; those of the driver stay."""
+    before = Stack()
+    (pod,) = (pod for pod in before.validations("device_plugin_validation") if "t4-1" in pod["metadata"]["name"])
+    chosen = inventory()
+    specs = replace(chosen.specs, device_plugin=replace(chosen.specs.device_plugin, enabled=False))
+    stack = Stack(replace(chosen, specs=specs))
+    stack.put(validation_pod(pod, "Succeeded"))
+    (change,) = planned(stack).changes
+    assert (change.action, change.component, change.ref) == (Action.DELETE, "device_plugin_validation", ref_of(pod))
 
 
 def test_a_validation_runs_for_new_content_and_again_after_a_failure() -> None:

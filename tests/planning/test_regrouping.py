@@ -74,3 +74,15 @@ def test_a_node_whose_installation_stays_the_same_goes_over_at_once(node: str) -
     assert labelled_now["metadata"]["labels"][DRIVER_GROUP] == seen.node_labels[node][DRIVER_GROUP]
     found = states(seen)["driver", node]
     assert (found.state, found.reason) == (State.PROGRESSING, "goes over to another DaemonSet")
+
+
+def test_the_plan_names_all_that_comes_of_going_over_at_once() -> None:
+    """The pods that restart, both validations, and the DaemonSet that is left without a node: only after that."""
+    stack, old = regrouped()
+    changes = planned(stack).changes
+    assert [(change.ref.name, change.nodes) for change in changes if change.ref.kind == "Node"] == [
+        (node, (node,)) for node in NODES
+    ]
+    runs = [change.component for change in changes if change.action is Action.RUN]
+    assert sorted(runs) == ["device_plugin_validation"] * 2 + ["driver_validation"] * 2
+    assert (changes[-1].action, changes[-1].ref, changes[-1].certain) == (Action.DELETE, ref_of(old), False)

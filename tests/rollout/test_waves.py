@@ -17,7 +17,7 @@ from gpu_provision.report.rollout import lines
 from gpu_provision.rollout import states
 from gpu_provision.rollout.snapshot import Domain, Policy, Use
 from gpu_provision.rollout.waves import schedule
-from tests.rollout.world import Machine, Trouble, Work, World
+from tests.rollout.world import BEGINNING, NEW, Driver, Machine, Trouble, Work, World
 
 
 def told(*machines: Machine, policy: UpgradePolicy | None = None, fleet: RolloutPolicy | None = None) -> list[str]:
@@ -143,6 +143,18 @@ def test_with_auto_upgrade_off_nobody_starts_and_it_says_so() -> None:
     assert told(Machine(name="node-1"), policy=UpgradePolicy(auto_upgrade=False)) == [
         "skipped: node-1: driver 560 is wanted, but auto_upgrade is off"
     ]
+
+
+def test_nodes_that_are_only_written_to_are_named() -> None:
+    """A first rollout writes the state of every node; with auto_upgrade off all that goes again."""
+    current = Driver(uid="new", digest=NEW, started=BEGINNING - 60)
+    assert (
+        told(Machine(name="node-1", driver=current), Machine(name="node-2"))[-1]
+        == "driver stays, state of upgrades is written: node-1"
+    )
+    marked = Machine(name="node-1", driver=current, labels={states.STATE: "upgrade-done"})
+    off = UpgradePolicy(auto_upgrade=False)
+    assert told(marked, policy=off) == ["driver stays, state of upgrades is written: node-1"]
 
 
 def test_a_budget_that_lets_fewer_go_than_a_wave_asks_for_is_told() -> None:

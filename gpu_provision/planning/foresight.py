@@ -1,0 +1,104 @@
+"""What a rollout of the driver brings about besides new drivers, as changes of a plan. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import replace
+
+from gpu_provision.components import labels
+from gpu_provision.model.plan import Action, Change, Plan
+from gpu_provision.model.rollout import Schedule
+from gpu_provision.planning.node_writes import NodeWrite
+from gpu_provision.planning.plan import (
+    emptied,
+    in_order,
+    key_of_pod,
+    label_path,
+    node_change,
+    validation_change,
+)
+from gpu_provision.planning.states import Situation
+from gpu_provision.planning.upgrades import DRIVER, NO_DRIVER_RESTART
+from gpu_provision.planning.verdicts import VALIDATIONS
+
+_NODE_LABELS = "node_labels"
+
+
+def foreseen(plan: Plan, found: Schedule, seen: Situation, *, proven: Collection[str] = ()) -> Plan:
+    """Return a plan with its rollout, and with what follows from it: what is validated again, labelled and deleted.
+
+    What comes after a driver that is replaced later, or perhaps never, is not certain. Where no driver is replaced, no
+    pod of it restarts.
+
+    Args:
+        proven: Nodes under way whose new driver has been validated.
+    """
+    found = replace(found, skipped=tuple(each for each in found.skipped if each[0] not in _first_drivers(plan)))
+    kept = {node for node, _ in found.skipped}
+    later = {outlook.node for wave in found.waves[1:] for outlook in wave.nodes} | kept
+    going = {*found.under_way, *(outlook.node for outlook in found.nodes)}
+    changes = [_foreseen(change, kept) for change in plan.changes]
+    changes += _proofs(changes, going.difference(proven), seen)
+    changes = [*_with_groups(changes, going, seen)]
+    known = {change.ref for change in changes}
+    moved = going.union(node for change in changes if change.ref.kind == "Node" for node in change.nodes)
+    changes += (change for change in emptied(seen, moved) if change.ref not in known)
+    certain = (replace(each, certain=each.certain and _about(each) not in later) for each in changes)
+    return replace(plan, rollout=found, changes=in_order(certain, plan.components))
+
+
+def _first_drivers(plan: Plan) -> frozenset[str]:
+    """Return the nodes that get their first driver: it waits for no turn."""
+    group = label_path(labels.DRIVER_GROUP)
+    return frozenset(
+        change.ref.name
+        for change in plan.changes
+        if change.ref.kind == "Node" and any(field.path == group and field.old is None for field in change.fields)
+    )
+
+
+def _foreseen(change: Change, kept: Collection[str]) -> Change:
+    """Return a change of a driver's DaemonSet without the nodes that keep their driver."""
+    if change.component != DRIVER or change.action is not Action.UPDATE or not change.nodes:
+        return change
+    nodes = tuple(node for node in change.nodes if node not in kept)
+    return replace(change, nodes=nodes, effects=change.effects if nodes else (*change.effects, NO_DRIVER_RESTART))
+
+
+def _about(change: Change) -> str:
+    """Return the node that a change waits for; empty if it waits for none."""
+    if change.action is Action.RUN:
+        return key_of_pod(change)[1]
+    return change.ref.name if change.ref.kind == "Node" and change.nodes else ""
+
+
+def _proofs(changes: Iterable[Change], nodes: Collection[str], seen: Situation) -> Iterator[Change]:
+    """Yield the validations that run again, also of content that has passed: all of them stand on the driver's pod."""
+    running = {key_of_pod(change) for change in changes if change.action is Action.RUN}
+    for component in filter(VALIDATIONS.__contains__, seen.parts):
+        for node, manifest in seen.parts[component].single.items():
+            if node in nodes and (component, node) not in running:
+                yield validation_change(component, manifest)
+
+
+def _with_groups(changes: Iterable[Change], going: Collection[str], seen: Situation) -> Iterator[Change]:
+    """Yield changes, and that nodes go over to another DaemonSet when their turn comes, as a change of their labels."""
+    regrouped = {change.ref: change for change in _regrouped(going, seen)}
+    for change in changes:
+        other = regrouped.pop(change.ref, None) if change.component == _NODE_LABELS else None
+        yield _joined(change, other) if other else change
+    yield from regrouped.values()
+
+
+def _regrouped(going: Collection[str], seen: Situation) -> Iterator[Change]:
+    for target in seen.context.targets:
+        group = seen.node_labels.get(target.name, {}).get(labels.DRIVER_GROUP)
+        if target.facts and target.name in going and group not in {None, target.facts.labels.get(labels.DRIVER_GROUP)}:
+            manifest = seen.parts[_NODE_LABELS].single[target.name]
+            write = NodeWrite({labels.DRIVER_GROUP: group}, frees=False)
+            yield node_change(_NODE_LABELS, manifest, target.facts, write, seen)
+
+
+def _joined(change: Change, other: Change) -> Change:
+    fields = {field.path: field for field in (*change.fields, *other.fields)}
+    return replace(change, fields=tuple(fields[path] for path in sorted(fields)), nodes=other.nodes)

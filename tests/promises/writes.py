@@ -1,0 +1,178 @@
+"""What a plan promises to write, and what an API server was asked to write, in the same words.
+
+`_PROMISES` maps each action of a plan to writes, `_of_rollout` its rollout, and `asked` each request of the log.
+`BOOKKEEPING` names what no plan counts. A write that no promise covers, and a promise that no write keeps, are faults.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from gpu_provision.sandbox.apiserver.requestlog import Request
+
+Document = Mapping[str, Any]
+
+BOOKKEEPING = frozenset(
+    {("leases", "sandbox"), ("configmaps", "sandbox-history"), ("configmaps", "sandbox-validations")}
+)
+"""Records of the tool itself: its lock, its runs, what has passed."""
+
+VALIDATIONS = ("driver_validation", "device_plugin_validation")
+_DRIVER = "driver"
+_PLURALS = {"RuntimeClass": "runtimeclasses"}
+_PATH = re.compile(
+    r"/(?:api|apis/[^/]+)/[^/]+(?:/namespaces/(?P<namespace>[^/]+)(?=/))?"
+    r"/(?P<plural>[^/]+)(?:/(?P<name>[^/]+))?(?:/(?P<part>[^/]+))?"
+)
+
+
+class Write(NamedTuple):
+    """One thing that is done to one object; a pod of the stack is named by its component and node."""
+
+    what: str
+    kind: str
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        """Return it as a person reads it."""
+        return " ".join(filter(None, self))
+
+
+class Pod(NamedTuple):
+    """A pod of the stack."""
+
+    component: str
+    node: str
+    uid: str
+    owner: str
+    is_leaving: bool
+
+
+class Cluster(NamedTuple):
+    """What of a cluster tells later what was done to it: the stack's pods by name, the labels of nodes."""
+
+    pods: Mapping[str, Pod]
+    labels: Mapping[str, Mapping[str, str]]
+
+
+def looked_at(nodes: Iterable[Document], pods: Iterable[Document]) -> Cluster:
+    """Return what matters of all nodes, and of all pods of the stack."""
+    return Cluster(
+        pods={pod["metadata"]["name"]: _pod(pod) for pod in pods},
+        labels={node["metadata"]["name"]: node["metadata"]["labels"] for node in nodes},
+    )
+
+
+def _pod(pod: Document) -> Pod:
+    metadata, spec = pod["metadata"], pod["spec"]
+    return Pod(
+        component=metadata["labels"]["gpu-provision.io/component"],
+        node=spec.get("nodeName", ""),
+        uid=metadata["uid"],
+        owner=next((owner["name"] for owner in metadata.get("ownerReferences", ())), ""),
+        is_leaving="deletionTimestamp" in metadata,
+    )
+
+
+def asked(requests: Iterable[Request], before: Cluster, after: Cluster) -> Iterator[Write]:
+    """Yield what an API server was asked to do, but for bookkeeping.
+
+    The log does not name pods that are created; those that are there afterwards do. A validation that a kubelet turned
+    away, or under which a pod was replaced, is deleted and created once more under the same name.
+    """
+    created, deleted = 0, set(after.pods) - set(before.pods)
+    known = {pod.uid for pod in before.pods.values()}
+    new = [pod for pod in after.pods.values() if pod.component in VALIDATIONS and pod.uid not in known]
+    for request in requests:
+        found = _PATH.fullmatch(request.path)
+        assert found, request
+        namespace, plural, name, part = (found[key] or "" for key in ("namespace", "plural", "name", "part"))
+        if (plural, name) in BOOKKEEPING:
+            continue
+        if not name:  # a pod, or what is written right after: a namespace for the lock, the lock, a record
+            created += plural == "pods"
+        elif plural == "pods" and name in deleted:
+            created -= 1
+        elif plural == "pods":
+            deleted.add(name)
+            yield _of_pod("evict" if part else request.verb.lower(), namespace, name, before)
+        else:
+            yield Write("delete" if request.verb == "DELETE" else "write", plural, namespace, name)
+    yield from (Write("run", pod.component, "", pod.node) for pod in new)
+    yield from [Write("run", "a pod that is gone again", "", "")] * (created - len(new))
+
+
+def _of_pod(verb: str, namespace: str, name: str, before: Cluster) -> Write:
+    pod = before.pods.get(name)
+    return Write(verb, pod.component, "", pod.node) if pod else Write(verb, "pods", namespace, name)
+
+
+def promised(plan: Document, before: Cluster) -> Iterator[Write]:
+    """Yield what a plan says is written."""
+    for change in plan["changes"]:
+        yield from _PROMISES[change["action"]](change, before)
+    yield from _of_rollout(plan)
+
+
+def _written(change: Document, _: Cluster) -> Iterator[Write]:
+    yield _to("write", change["object"])
+
+
+def _deleted(change: Document, before: Cluster) -> Iterator[Write]:
+    ref = change["object"]
+    yield _of_pod("delete", ref["namespace"], ref["name"], before) if ref["kind"] == "Pod" else _to("delete", ref)
+
+
+def _run(change: Document, before: Cluster) -> Iterator[Write]:
+    """A validation takes the place of the one before it."""
+    component, node = change["component"], change["node"]
+    yield Write("run", component, "", node)
+    if any((pod.component, pod.node) == (component, node) for pod in before.pods.values()):
+        yield Write("delete", component, "", node)
+
+
+def _nothing(_change: Document, _before: Cluster) -> Iterator[Write]:
+    return iter(())
+
+
+_PROMISES: Mapping[str, Callable[[Document, Cluster], Iterator[Write]]] = {
+    "create": _written,
+    "update": _written,
+    "delete": _deleted,
+    "run": _run,
+    "wait": _nothing,
+}
+
+
+def _to(what: str, ref: Document) -> Write:
+    kind = ref["kind"]
+    return Write(what, _PLURALS.get(kind, f"{kind.lower()}s"), ref["namespace"], ref["name"])
+
+
+def rolled_out(plan: Document) -> frozenset[str]:
+    """Return the nodes whose drivers a plan replaces, without those that leave."""
+    return frozenset(node["node"] for node in _taken(plan) if not node["leaves"])
+
+
+def _taken(plan: Document) -> list[Document]:
+    waves = plan["rollout"]["waves"] if plan["rollout"] else ()
+    return [node for wave in waves for node in wave["nodes"]]
+
+
+def moved(plan: Document) -> frozenset[str]:
+    """Return the nodes that another DaemonSet serves from now on: a controller ends the driver pod there."""
+    changes = (change for change in plan["changes"] if change["object"]["kind"] == "Node")
+    return frozenset(change["node"] for change in changes if change["nodes"])
+
+
+def _of_rollout(plan: Document) -> Iterator[Write]:
+    """Yield the writes of a rollout: the state of each node, its cordon with it; evictions; and its driver pod."""
+    rollout = plan["rollout"] or {"under_way": (), "marked": ()}
+    names = (*(node["node"] for node in _taken(plan)), *rollout["under_way"], *rollout["marked"])
+    yield from (Write("write", "nodes", "", node) for node in names)
+    yield from (Write("delete", _DRIVER, "", node) for node in rolled_out(plan) - moved(plan))
+    going = (pod for node in _taken(plan) for pod in node["evicts"] if pod["certain"])
+    yield from (Write("evict", "pods", pod["namespace"], pod["name"]) for pod in going)

@@ -1,0 +1,93 @@
+"""A plan is what the apply does: for random pairs of inventories, on hosts and in the cluster, no more and no less.
+
+``GPU_PROVISION_TEST_PAIRS`` is the number of pairs (12), ``GPU_PROVISION_TEST_SEED`` the first seed (1). A seed is a
+chain of a dozen inventories on a sandbox of its own: each is planned and applied on what the one before has left.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.answers import Answer
+from tests.promises.faults import faults
+from tests.promises.inventories import FLEET, GIVEN, OPERANDS, chain, edits
+from tests.promises.writes import Cluster, looked_at
+from tests.scenarios.on_sandbox import SandboxWorld
+from tests.scenarios.world import World
+
+PAIRS = int(os.environ.get("GPU_PROVISION_TEST_PAIRS", "12"))
+FIRST = int(os.environ.get("GPU_PROVISION_TEST_SEED", "1"))
+LENGTH = 12
+SEEDS = range(FIRST, FIRST + -(-PAIRS // LENGTH))
+Make = Callable[..., SandboxWorld]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_plan_is_what_the_apply_does(seed: int, new_sandbox: Make) -> None:
+    """Every write in the log of requests is in the plan, and the other way round; a second apply writes nothing."""
+    world = new_sandbox(**FLEET)
+    give(world)
+    last: dict[str, Any] = {}
+    for number, (inventory, hosts) in enumerate(chain(seed, LENGTH)):
+        scope = () if hosts else ("--cluster-only",)
+        declare(world, inventory)
+        found = [*applied_as_planned(world, *scope), *second_apply(world, *scope)]
+        told = "\n  ".join(["", *edits(last, inventory), "", *found])
+        assert not found, f"pair {number} of GPU_PROVISION_TEST_SEED={seed}:{told}"
+        last = inventory
+    assert run(world, "plan").document["changes"] == []
+
+
+def give(world: World) -> None:
+    """Make the namespace, and what inventories refer to there."""
+    world.submit({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": OPERANDS}})
+    for name, data in GIVEN.items():
+        metadata = {"name": name, "namespace": OPERANDS}
+        world.submit({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data})
+
+
+def declare(world: World, inventory: dict[str, Any]) -> None:
+    """Write the inventory's file."""
+    cluster = {"sandbox": str(world.fleet)}
+    world.inventory.write_text(yaml.safe_dump({"name": world.name, "cluster": cluster, **inventory}, sort_keys=False))
+
+
+def applied_as_planned(world: World, *scope: str) -> Iterator[str]:
+    """Plan, apply, and yield what differs between the two."""
+    plan = run(world, "plan", *scope)
+    before, begin = look(world), len(world.writes())
+    done = run(world, "apply", "--yes", "--timeout", "60", *scope)
+    yield from problems(done)
+    yield from faults(plan.document, done.document, world.writes()[begin:], before, look(world))
+
+
+def second_apply(world: World, *scope: str) -> Iterator[str]:
+    """Apply once more, and yield what is done."""
+    begin = len(world.writes())
+    done = run(world, "apply", "--yes", *scope)
+    yield from (f"second apply: {each.verb} {each.path}" for each in world.writes()[begin:])
+    yield from (
+        f"second apply: {host['host']}: {host['changes']}" for host in done.document["hosts"] if host["changes"]
+    )
+
+
+def problems(done: Answer) -> Iterator[str]:
+    """Yield why a command failed; on this fleet everything goes well."""
+    if done.code:
+        yield from (f"{each['code']} {each['what']}: {each['evidence']}" for each in done.document["errors"])
+
+
+def run(world: World, command: str, *options: str) -> Answer:
+    """Run a command that prints a document."""
+    return world.cli(command, "--json", *options, "-i", str(world.inventory))
+
+
+def look(world: World) -> Cluster:
+    """Return nodes, and the pods of the stack."""
+    pods = world.json("pods", "-A", "-l", "gpu-provision.io/stack")["items"]
+    return looked_at(world.json("nodes")["items"], pods)
