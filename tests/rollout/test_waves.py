@@ -81,14 +81,12 @@ def test_a_canary_that_goes_first_anew_is_called_one() -> None:
 
 
 def test_who_does_not_start_is_named_with_the_reason() -> None:
-    """But for a node that is new: it gets its first driver, for which nothing has to be replaced."""
     machines = [
         Machine(name="node-1", labels={states.SKIP: "true"}),
         Machine(name="node-2", is_ready=False),
         Machine(name="node-3", has_taint=True, labels={DRIVER_GROUP: "ubuntu22.04"}),
         Machine(name="node-4", work=[Work(name="bare", owner="")]),
         Machine(name="node-5", cordoned_by="kubectl-cordon"),
-        Machine(name="node-6", has_taint=True),
     ]
     assert told(*machines) == [
         "driver 560 is wanted: node-5",
