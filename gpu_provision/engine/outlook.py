@@ -54,7 +54,8 @@ def with_rollout(cluster: Cluster, reading: Reading, situation: Situation, known
     plan = reading.plan
     if not found.is_empty:
         proven = {node.name for node in snapshot.nodes if node.is_under_way and needs.is_proven(node)}
-        plan = foreseen(plan, found, situation, proven=proven)
+        outdated = {node.name for node in snapshot.nodes if needs.why(node)}
+        plan = foreseen(plan, found, situation, proven=proven, outdated=outdated)
     users = {
         node.name: tuple(f"{pod.namespace}/{pod.name}" for pod in leaving.users(node))
         for node in snapshot.nodes

@@ -15,6 +15,7 @@ from gpu_provision.planning.plan import (
     key_of_pod,
     label_path,
     node_change,
+    superseded_pods,
     validation_change,
 )
 from gpu_provision.planning.states import Situation
@@ -24,7 +25,9 @@ from gpu_provision.planning.verdicts import VALIDATIONS
 _NODE_LABELS = "node_labels"
 
 
-def foreseen(plan: Plan, found: Schedule, seen: Situation, *, proven: Collection[str] = ()) -> Plan:
+def foreseen(
+    plan: Plan, found: Schedule, seen: Situation, *, proven: Collection[str] = (), outdated: Collection[str] = ()
+) -> Plan:
     """Return a plan with its rollout, and with what follows from it: what is validated again, labelled and deleted.
 
     What comes after a driver that is replaced later, or perhaps never, is not certain. Where no driver is replaced, no
@@ -32,15 +35,19 @@ def foreseen(plan: Plan, found: Schedule, seen: Situation, *, proven: Collection
 
     Args:
         proven: Nodes under way whose new driver has been validated.
+        outdated: Nodes with another driver than the wanted one: one that is left out is not validated.
     """
     found = replace(found, skipped=tuple(each for each in found.skipped if each[0] not in _first_drivers(plan)))
     kept = {node for node, _ in found.skipped}
     later = {outlook.node for wave in found.waves[1:] for outlook in wave.nodes} | kept
     going = {*found.under_way, *(outlook.node for outlook in found.nodes)}
-    changes = [_foreseen(change, kept) for change in plan.changes]
+    unproven = kept.intersection(outdated)
+    changes = [_foreseen(each, kept) for each in plan.changes if not (_is_run(each) and _about(each) in unproven)]
     changes += _proofs(changes, going.difference(proven), seen)
     changes = [*_with_groups(changes, going, seen)]
     known = {change.ref for change in changes}
+    running = {key_of_pod(change) for change in changes if _is_run(change)}
+    changes += (change for change in superseded_pods(seen, running) if change.ref not in known)
     moved = going.union(node for change in changes if change.ref.kind == "Node" for node in change.nodes)
     changes += (change for change in emptied(seen, moved) if change.ref not in known)
     certain = (replace(each, certain=each.certain and _about(each) not in later) for each in changes)
@@ -65,16 +72,20 @@ def _foreseen(change: Change, kept: Collection[str]) -> Change:
     return replace(change, nodes=nodes, effects=change.effects if nodes else (*change.effects, NO_DRIVER_RESTART))
 
 
+def _is_run(change: Change) -> bool:
+    return change.action is Action.RUN
+
+
 def _about(change: Change) -> str:
     """Return the node that a change waits for; empty if it waits for none."""
-    if change.action is Action.RUN:
+    if _is_run(change):
         return key_of_pod(change)[1]
     return change.ref.name if change.ref.kind == "Node" and change.nodes else ""
 
 
 def _proofs(changes: Iterable[Change], nodes: Collection[str], seen: Situation) -> Iterator[Change]:
     """Yield the validations that run again, also of content that has passed: all of them stand on the driver's pod."""
-    running = {key_of_pod(change) for change in changes if change.action is Action.RUN}
+    running = {key_of_pod(change) for change in changes if _is_run(change)}
     for component in filter(VALIDATIONS.__contains__, seen.parts):
         for node, manifest in seen.parts[component].single.items():
             if node in nodes and (component, node) not in running:

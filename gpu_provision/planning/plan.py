@@ -63,7 +63,7 @@ def plan_of(seen: Situation, known: Mapping[Key, NodeState], findings: tuple[Fin
         *_waits(seen, known, frozenset(change.component for change in objects)),
         *deletions(seen),
         *emptied(seen, moving),
-        *_superseded(seen, {key_of_pod(change) for change in validations}),
+        *superseded_pods(seen, {key_of_pod(change) for change in validations}),
     )
     return Plan(
         inventory=inventory.name,
@@ -254,7 +254,7 @@ def key_of_pod(change: Change) -> Key:
     return change.component, pod_view.node_of(change.manifest) if change.manifest else ""
 
 
-def _superseded(seen: Situation, running: Collection[Key]) -> Iterator[Change]:
+def superseded_pods(seen: Situation, running: Collection[Key]) -> Iterator[Change]:
     """Yield the deletions of validation pods in whose place none is run."""
     for key, pod in superseded(seen):
         if key not in running:

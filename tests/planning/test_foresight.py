@@ -59,6 +59,15 @@ def test_a_node_that_is_left_out_is_not_validated_again() -> None:
     assert runs(made(upgraded(), rollout(("t4-1",), skipped=("t4-2",)))).keys() == {f"{n}/t4-1" for n in VALIDATIONS}
 
 
+def test_what_a_left_out_node_has_not_got_is_not_validated() -> None:
+    """New content is wanted, and the node keeps its driver."""
+    stack = upgraded()
+    for name in VALIDATIONS:
+        del stack.passed[name, "t4-2"]
+    found = rollout(("t4-1",), skipped=("t4-2",))
+    assert runs(made(stack, found, outdated=("t4-1", "t4-2"))).keys() == {f"{name}/t4-1" for name in VALIDATIONS}
+
+
 def test_a_driver_that_has_proven_itself_is_not_validated_again() -> None:
     """An earlier run ended between the proof and the end of the node's rollout."""
     under_way = Schedule(under_way=("t4-1",))

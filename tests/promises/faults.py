@@ -47,7 +47,8 @@ def _labels_said(plan: Document) -> dict[tuple[str, str], tuple[str | None, str 
         for field in change["fields"]
         if field["path"].startswith("metadata.labels")
     )
-    return {(node, field["path"].split('"')[1]): (field["old"], field["new"]) for node, field in fields}
+    said = {(node, field["path"].split('"')[1]): (field["old"], field["new"]) for node, field in fields}
+    return {key: values for key, values in said.items() if key[1].startswith(_LABELS)}
 
 
 def _labels_done(before: Cluster, after: Cluster) -> dict[tuple[str, str], tuple[str | None, str | None]]:

@@ -21,14 +21,14 @@ FLEET: dict[str, Any] = {
     "nodes": [
         {"name": "control-1", "roles": ["control-plane"]},
         {"name": "t4-1", "gpu": _T4},
-        {"name": "t4-2", "gpu": _T4, "host": {"nouveau": True}},
+        {"name": "t4-2", "gpu": _T4},
         {"name": "spare-1", "gpu": _T4, "labels": {"fleet": "spare"}},
         {"name": "late-1", "gpu": _T4, "taints": [{"key": "gpu-provision.io/not-validated", "effect": "NoSchedule"}]},
         {"name": "own-1", "gpu": _T4, "host": {"driver": OWN_DRIVER}},
     ],
     "timings": {"speed": 100},
 }
-"""A machine per way of being different: nouveau loaded, selected by a label, tainted at its start, its own driver."""
+"""A machine per way of being different: selected by a label, tainted at its start, its own driver."""
 
 _GPU = {"os": "ubuntu22.04", "gpu": {"model": "T4", "count": 1}}
 FIRST: Document = {

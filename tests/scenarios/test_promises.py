@@ -63,13 +63,15 @@ def applied_as_planned(world: World, *scope: str) -> Iterator[str]:
     before, begin = look(world), len(world.writes())
     done = run(world, "apply", "--yes", "--timeout", "60", *scope)
     yield from problems(done)
+    world.until(lambda: all(map(is_rolled, world.json("daemonsets", "-A")["items"])))
     yield from faults(plan.document, done.document, world.writes()[begin:], before, look(world))
 
 
 def second_apply(world: World, *scope: str) -> Iterator[str]:
     """Apply once more, and yield what is done."""
     begin = len(world.writes())
-    done = run(world, "apply", "--yes", *scope)
+    done = run(world, "apply", "--yes", "--timeout", "60", *scope)
+    yield from problems(done)
     yield from (f"second apply: {each.verb} {each.path}" for each in world.writes()[begin:])
     yield from (
         f"second apply: {host['host']}: {host['changes']}" for host in done.document["hosts"] if host["changes"]
@@ -85,6 +87,14 @@ def problems(done: Answer) -> Iterator[str]:
 def run(world: World, command: str, *options: str) -> Answer:
     """Run a command that prints a document."""
     return world.cli(command, "--json", *options, "-i", str(world.inventory))
+
+
+def is_rolled(daemonset: dict[str, Any]) -> bool:
+    """Return whether all pods are current: a run does not wait for nodes that are none of its own."""
+    status, is_by_hand = daemonset.get("status") or {}, daemonset["spec"]["updateStrategy"]["type"] == "OnDelete"
+    is_observed = status.get("observedGeneration") == daemonset["metadata"]["generation"]
+    updated = status.get("updatedNumberScheduled", 0) == status.get("desiredNumberScheduled", 0)
+    return is_by_hand or (is_observed and updated)
 
 
 def look(world: World) -> Cluster:
