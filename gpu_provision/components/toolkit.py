@@ -186,7 +186,7 @@ def _environment(spec: ToolkitSpec, runtime: Runtime, context: Context) -> dict[
 
 
 def _handler(runtime: Runtime, runtime_class: str) -> dict[str, str]:
-    """Name the handler of the runtime class. The reference does so for containerd alone: others have just ``nvidia``."""
+    """Name the handler of the runtime class. The reference does so for containerd alone; others have ``nvidia``."""
     if runtime.toolkit_name == CONTAINERD:
         return {"CONTAINERD_RUNTIME_CLASS": runtime_class}
     return {} if runtime_class == _DEFAULT_HANDLER else {"NVIDIA_RUNTIME_NAME": runtime_class}
