@@ -10,6 +10,7 @@ from gpu_provision.adoption.found import Found
 from gpu_provision.adoption.policy import Note, notes
 from gpu_provision.model.cluster import Context, Manifest, ref_of
 from gpu_provision.model.findings import Finding, Severity
+from gpu_provision.planning.compare import path_of
 from gpu_provision.planning.owners import is_ours, owners, writers_of
 from gpu_provision.rollout.states import STATE, UpgradeState
 
@@ -87,7 +88,7 @@ def _upgrading(found: Found) -> Iterator[Finding]:
 
 def _is_of_a_rollout_of_ours(node: Manifest) -> bool:
     """Whether the state is what an adoption left that was killed in its rollout: whoever comes after it goes on."""
-    return is_ours(writers_of(f'metadata.labels."{STATE}"', owners(node)))
+    return is_ours(writers_of(path_of("metadata", "labels", STATE), owners(node)))
 
 
 def _installed_otherwise(found: Found) -> Iterator[Finding]:

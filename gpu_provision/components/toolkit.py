@@ -38,6 +38,8 @@ _CONFIG_DIRECTORY = "/runtime/config-dir/"
 _DROP_IN_DIRECTORY = "/runtime/config-dir.d/"
 _SOCKET_DIRECTORY = "/runtime/sock-dir/"
 
+_DEFAULT_HANDLER = "nvidia"  # the toolkit's own
+
 _LIST_DAEMON_SETS = rule("apps", ["daemonsets"], ["list"])
 
 
@@ -177,10 +179,17 @@ def _environment(spec: ToolkitSpec, runtime: Runtime, context: Context) -> dict[
         "NRI_NAMESPACE": pods.Field("metadata.namespace"),
         **_injection(runtime, cdi=specs.cdi_enabled),
         "RUNTIME": runtime.toolkit_name,
-        **({"CONTAINERD_RUNTIME_CLASS": specs.runtime_class} if runtime.toolkit_name == CONTAINERD else {}),
+        **_handler(runtime, specs.runtime_class),
         **({"RUNTIME_EXECUTABLE_PATH": runtime.executable} if runtime.executable else {}),
         **_paths_in_container(spec, runtime),
     }
+
+
+def _handler(runtime: Runtime, runtime_class: str) -> dict[str, str]:
+    """Name the handler of the runtime class. The reference does so for containerd alone; others have ``nvidia``."""
+    if runtime.toolkit_name == CONTAINERD:
+        return {"CONTAINERD_RUNTIME_CLASS": runtime_class}
+    return {} if runtime_class == _DEFAULT_HANDLER else {"NVIDIA_RUNTIME_NAME": runtime_class}
 
 
 def _injection(runtime: Runtime, *, cdi: bool) -> dict[str, str]:

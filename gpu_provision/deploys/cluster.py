@@ -7,7 +7,7 @@ component has settled on every node. So independent work happens at the same tim
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from gpu_provision import components
 from gpu_provision.components import driver
 from gpu_provision.deploys.cluster_host import inventory_path, is_cluster_host
 from gpu_provision.deploys.hosts import guard_of
+from gpu_provision.deploys.interrupts import telling_what_stays
 from gpu_provision.deploys.switches import is_set
 from gpu_provision.diagnose.remedies import is_trouble
 from gpu_provision.engine.session import Session
@@ -167,8 +168,9 @@ def _put_on_record(session: Session) -> None:
 
 def _bring_up(state: State, host: Host, session: Session, component: str) -> bool:
     try:
-        session.start()
-        broken = session.wait(component, tick=_Ticker(host, component).tell)
+        with telling_what_stays(partial(host.log, log_func=logger.warning)):
+            session.start()
+            broken = session.wait(component, tick=_Ticker(host, component).tell)
         problems = session.explain() if broken else ()
     except ProvisionError as error:
         problems = error.findings

@@ -251,6 +251,11 @@ def _step(key: str) -> str:
     return f'"{key}"' if "." in key or "/" in key else key
 
 
+def path_of(*keys: str) -> str:
+    """Return the path of a field, such as of ``("metadata", "labels", "a.b/c")``, as `differences` has it."""
+    return text_of(tuple(map(_step, keys)))
+
+
 def text_of(path: Path) -> str:
     """Return a path as kubectl users write it."""
     return ".".join(path)

@@ -11,7 +11,8 @@ from gpu_provision.components.node_labels import NAME, leaving
 from gpu_provision.model.cluster import Manifest, NodeFacts
 from gpu_provision.model.plan import Action, Change, Departure, FieldChange, Plan
 from gpu_provision.model.rollout import Schedule
-from gpu_provision.planning.plan import emptied
+from gpu_provision.planning.compare import path_of
+from gpu_provision.planning.plan import emptied, label_path
 from gpu_provision.planning.states import Situation, selects
 from gpu_provision.planning.upgrades import STAYS
 from gpu_provision.rollout import states as upgrade
@@ -67,8 +68,8 @@ def _leaving(
     change: Change, node: NodeFacts, seen: Situation, users: tuple[str, ...] | None, *, certain: bool
 ) -> Change:
     """Return the change of a node with what goes besides its labels: what a rollout wrote there, and pods."""
-    marks = {f'metadata.labels."{upgrade.STATE}"': node.labels.get(upgrade.STATE)}
-    marks |= {f'metadata.annotations."{key}"': node.annotations.get(key) for key in upgrade.ALL_ANNOTATIONS}
+    marks = {label_path(upgrade.STATE): node.labels.get(upgrade.STATE)}
+    marks |= {path_of("metadata", "annotations", key): node.annotations.get(key) for key in upgrade.ALL_ANNOTATIONS}
     written = tuple(FieldChange(path, old, None) for path, old in marks.items() if old is not None)
     departure = Departure(pods=sum(1 for _ in pods_kept_by_labels(node, seen)), users=users)
     fields = (*change.fields, *written)

@@ -12,7 +12,7 @@ from gpu_provision.model.findings import Finding
 from gpu_provision.model.plan import Action, Change, FieldChange, Plan
 from gpu_provision.model.progress import NodeState, State
 from gpu_provision.planning import attesting
-from gpu_provision.planning.compare import differences
+from gpu_provision.planning.compare import differences, path_of
 from gpu_provision.planning.membership import component_of
 from gpu_provision.planning.node_writes import NodeWrite, node_write
 from gpu_provision.planning.observed import Observed
@@ -196,7 +196,7 @@ def node_change(component: str, manifest: Manifest, node: NodeFacts, write: Node
 
 def label_path(key: str) -> str:
     """Return the path of a label in a plan."""
-    return f'metadata.labels."{key}"'
+    return path_of("metadata", "labels", key)
 
 
 def _restarting(node: NodeFacts, changed: Mapping[str, str | None], seen: Situation) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from gpu_provision.components import labels
 from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import Finding
 from gpu_provision.model.plan import Action, Change, FieldChange
+from gpu_provision.planning.compare import path_of
 from gpu_provision.planning.membership import component_of
 from gpu_provision.removal import shared, telling
 from gpu_provision.removal.nodes import OnNode, Stack, on_node
@@ -149,8 +150,8 @@ def _is_needed(stage: Stage, remains: Remains) -> bool:
 
 def _node_change(node: OnNode) -> Change:
     fields = (
-        *(FieldChange(f'metadata.labels."{key}"', value, None) for key, value in node.labels.items()),
-        *(FieldChange(f'metadata.annotations."{key}"', value, None) for key, value in node.annotations.items()),
+        *(FieldChange(path_of("metadata", "labels", key), value, None) for key, value in node.labels.items()),
+        *(FieldChange(path_of("metadata", "annotations", key), value, None) for key, value in node.annotations.items()),
         *((FieldChange("spec.unschedulable", True, None),) if node.uncordon else ()),  # noqa: FBT003 - a value
         *((FieldChange("spec.taints", labels.NOT_VALIDATED, None),) if node.is_freed else ()),
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.plan import Action, Change, FieldChange
+from gpu_provision.planning.compare import path_of
 from gpu_provision.planning.membership import component_of
 from gpu_provision.removal import codes
 from gpu_provision.removal.ownership import labels_of_ours, makers
@@ -41,7 +42,7 @@ def _released(item: Manifest) -> Change | None:
     if not ours:
         return None
     patch = {"metadata": {"uid": item["metadata"]["uid"], "labels": dict.fromkeys(ours)}}
-    fields = tuple(FieldChange(f'metadata.labels."{key}"', value, None) for key, value in sorted(ours.items()))
+    fields = tuple(FieldChange(path_of("metadata", "labels", key), value, None) for key, value in sorted(ours.items()))
     return Change(component=component_of(item), action=Action.UPDATE, ref=ref_of(item), fields=fields, manifest=patch)
 
 

@@ -22,7 +22,7 @@ def failed(node: Node, now: float) -> Turn:
         return RESTS
     if node.says(states.REQUESTED) or _other_content_is_wanted(node):
         return do(again(node, now))
-    if needs.why(node) or not driver.is_ready or not _has_news(node):
+    if needs.why(node) or not needs.is_well(node) or not _has_news(node):
         return RESTS
     if node.is_cordoned:
         return to(node, UpgradeState.VALIDATION_REQUIRED, now, "the driver has become ready")
@@ -37,9 +37,8 @@ def _other_content_is_wanted(node: Node) -> bool:
 def _has_news(node: Node) -> bool:
     """Whether there is anything new to prove: a driver that failed its validation gets no second one for nothing."""
     same = node.driver is not None and node.annotations.get(states.FAILED_WITH) == node.driver.uid
-    if same and node.annotations.get(states.FAILED_IN) == UpgradeState.VALIDATION_REQUIRED:
-        return needs.is_proven(node)
-    return not needs.disproof(node)
+    failed_to_prove = same and node.annotations.get(states.FAILED_IN) == UpgradeState.VALIDATION_REQUIRED
+    return not failed_to_prove or needs.is_proven(node)
 
 
 def again(node: Node, now: float) -> Move:

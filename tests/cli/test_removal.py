@@ -19,7 +19,7 @@ CLEANED = Change(
     component="node_labels",
     action=Action.UPDATE,
     ref=ObjectRef("v1", "Node", "", "t4-1"),
-    fields=(FieldChange('metadata.labels."team"', "a", None),),
+    fields=(FieldChange("metadata.labels.team", "a", None),),
 )
 LEFT = Finding(code="GP342", what="is still there", where="DaemonSet gpu/driver")
 KEPT = Finding(code="GP344", what="these stay", severity=Severity.WARNING)
@@ -40,7 +40,7 @@ def test_a_dry_run_shows_what_would_go_on_cluster_and_hosts(run: Run, fakes: Fak
     shown = run("destroy", "--dry-run", "-i", SANDBOX)
     assert shown.code == ExitCode.OK
     assert "- DaemonSet gpu/driver" in shown.out
-    assert 'metadata.labels."team": a -> (none)' in shown.out
+    assert "metadata.labels.team: a -> (none)" in shown.out
     assert "left by components" in shown.out
     assert "Plan: 2 objects to remove, 1 nodes to clean. Nothing was changed." in shown.out
     assert "GP344" in shown.err

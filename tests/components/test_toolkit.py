@@ -177,6 +177,24 @@ def test_the_toolkits_directory_can_be_chosen() -> None:
     assert plugin["NVIDIA_CDI_HOOK_PATH"] == "/opt/nvidia/toolkit/nvidia-cdi-hook"
 
 
+@pytest.mark.parametrize(
+    ("runtime", "chosen", "named"),
+    [
+        ("containerd", "nvidia", {"CONTAINERD_RUNTIME_CLASS": "nvidia"}),
+        ("containerd", "gpu", {"CONTAINERD_RUNTIME_CLASS": "gpu"}),
+        ("cri-o", "nvidia", {}),
+        ("cri-o", "gpu", {"NVIDIA_RUNTIME_NAME": "gpu"}),
+        ("docker", "gpu", {"NVIDIA_RUNTIME_NAME": "gpu"}),
+    ],
+)
+def test_the_toolkit_makes_the_handler_of_the_runtime_class(runtime: str, chosen: str, named: dict[str, str]) -> None:
+    """Of any name and for any runtime: pods of a class without a handler do not start."""
+    context = builders.context(builders.inventory(specs=builders.specs(runtime_class=chosen)), fleet(*(runtime,) * 3))
+    found = settings(daemon_sets(context)[_NAME])
+    names = {"CONTAINERD_RUNTIME_CLASS", "NVIDIA_RUNTIME_NAME"}
+    assert {key: value for key, value in found.items() if key in names} == named
+
+
 def without_cdi() -> Inventory:
     """Return the default inventory with CDI off."""
     return builders.inventory(specs=builders.specs(cdi_enabled=False))

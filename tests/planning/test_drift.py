@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +13,9 @@ from gpu_provision.model.plan import Action, Change
 from gpu_provision.planning.compare import FIELD_MANAGER, differences
 from gpu_provision.planning.drift import Known, drift
 from gpu_provision.planning.owners import owners, writers_of
+from gpu_provision.planning.plan import plan
+from tests.components.builders import inventory
+from tests.planning.builders import Stack, labelled, with_node
 
 HAND = Writer("kubectl-edit", "2026-11-21T08:00:00Z")
 
@@ -114,6 +118,23 @@ def test_with_a_record_labels_that_were_never_there_are_pending() -> None:
     declared = {**node, "metadata": {"name": "t4-1", "labels": {"a": "1", "b": "1"}}}
     fields = {field.path: field.origin for field in found(declared, live, applied).fields}
     assert fields == {"metadata.labels.a": Origin.PENDING, "metadata.labels.b": Origin.DRIFT}
+
+
+@pytest.mark.parametrize("key", ["team", "example.com/team"])
+def test_a_label_of_a_pool_that_somebody_changed_is_drift(key: str) -> None:
+    """Whatever its key: the plan and the record have one path for it."""
+    chosen = inventory()
+    pools = {name: replace(pool, labels={key: "ml"}) for name, pool in chosen.pools.items()}
+    chosen = replace(chosen, pools=pools)
+    facts = labelled(chosen=chosen)
+    node = next(each for each in facts.nodes if each.name == "t4-1")
+    edited = {**node.labels, key: "ai"}
+    stack = Stack(chosen, with_node(facts, node.name, labels=edited))
+    (made,) = (each for each in plan(stack.context, stack.desired, stack.observed).changes if each.ref.kind == "Node")
+    (applied,) = (item for item in stack.desired["node_labels"] if ref_of(item) == made.ref)
+    live = {**applied, "metadata": {"name": node.name, "labels": edited}}
+    (difference,) = drift([made], Known(live={made.ref: live}, applied={made.ref: applied}))
+    assert [(each.found, each.origin) for each in difference.fields] == [("ai", Origin.DRIFT)]
 
 
 def change(action: Action, name: str = "x") -> Change:

@@ -464,6 +464,21 @@ class TestCanaries:
         assert found.restarts == ["node-1"]
         assert found.decisions[-1].waits == {"node-2": "canary node-1 failed"}
 
+    def test_a_canary_that_goes_down_fails_once_and_comes_back(self) -> None:
+        """Its driver pod stays ready, as it does where the kubelet alone is away: that is no reason to try again."""
+        canary, other = Machine(name="node-1"), Machine(name="node-2")
+        found = world(canary, other, fleet=RolloutPolicy(canary=Canary(soak_seconds=30)))
+        while canary.state is not UpgradeState.DONE:
+            found.step()
+        canary.is_ready = False
+        ended(found)
+        assert way(found)[-2:] == ["upgrade-done", "upgrade-failed"]
+        assert reason(canary) == "did not stay well as a canary: the node is NotReady"
+        assert found.restarts == ["node-1"]
+        canary.is_ready = True
+        assert ended(found).decisions[-1].phase is Phase.DONE
+        assert found.restarts == ["node-1", "node-2"]
+
     def test_after_a_failed_canary_not_even_another_canary_starts(self) -> None:
         """However many failures the policy bears otherwise."""
         nodes = [Machine(name=f"node-{number}", trouble=Trouble.DISPROVEN) for number in range(1, 5)]

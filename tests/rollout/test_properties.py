@@ -69,13 +69,13 @@ def test_mishaps_break_no_rule(fleet: list[Machine], policy: Policy, befalls: li
 def test_several_states_in_one_write_change_nothing_but_the_number_of_writes(
     fleet: list[Machine], policy: Policy
 ) -> None:
-    """What comes of each node is the same, and so is when it is done."""
+    """What comes of each node is the same, and so is when it is done; within one moment there is no order."""
     by_steps, by_strides = World(copy.deepcopy(fleet), policy), World(fleet, policy)
     by_strides.makes_strides = True
     by_steps.run()
     by_strides.run()
     assert ends(by_strides) == ends(by_steps)
-    assert by_strides.restarts == by_steps.restarts
+    assert sorted(by_strides.restarted) == sorted(by_steps.restarted)
     assert by_strides.now == by_steps.now
     assert by_strides.writes <= by_steps.writes
 

@@ -126,11 +126,16 @@ class World:
         self.rolled_back: list[str] = []
         self.observers: list[Callable[[Snapshot, Decision], None]] = []
         self.judges: list[Callable[[Snapshot, tuple[Action, ...]], None]] = []
-        self.restarts: list[str] = []
+        self.restarted: list[tuple[float, str]] = []  # when, and which node's driver
         self.writes = 0  # to nodes
         for machine in self.machines.values():
             if machine.driver is None and not machine.has_taint:
                 machine.driver = self._new_driver(OLD, BEGINNING - 1000)
+
+    @property
+    def restarts(self) -> list[str]:
+        """The nodes whose drivers were restarted, in order."""
+        return [name for _, name in self.restarted]
 
     def _new_driver(self, digest: str, started: float) -> Driver:
         self._uids += 1
@@ -293,7 +298,7 @@ class World:
         driver = machine.driver
         if driver is None or driver.uid != uid or driver.gone < math.inf:
             return False
-        self.restarts.append(machine.name)
+        self.restarted.append((self.now, machine.name))
         driver.gone = self.now + GRACE
         return True
 

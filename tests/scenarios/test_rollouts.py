@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Callable
 from typing import Any
 
@@ -193,6 +194,24 @@ def test_an_interrupted_rollout_names_what_it_leaves_cordoned(stack: World) -> N
     stack.fault()
     roll_out(stack)
     assert_over(stack, "580.142.00")
+
+
+@pytest.mark.real  # for the time it takes
+def test_an_interrupted_pyinfra_names_what_it_leaves_cordoned(stack: World) -> None:
+    """And gives the lock back, before it ends as pyinfra does."""
+    stack.fault({"fault": "crash-loop", "node": "h100-1", "image": "driver", "message": "no PCI bus"})
+    stack.settings(driver={"version": "580.126.20", "upgrade_policy": {"max_unavailable": "100%"}})
+    log = stack.folder / "interrupted.log"
+    run = stack.start(*stack.pyinfra_command("-y"), log=log)
+    stack.until(lambda: nodes(stack)["h100-1"]["metadata"]["labels"].get(states.STATE) == "pod-restart-required")
+    run.send_signal(signal.SIGINT)
+    assert run.wait() == 0
+    assert "GP517: h100-1 stays cordoned (pod-restart-required)" in log.read_text()
+    lease = stack.json("lease", stack.name, "-n", OPERANDS)
+    assert not lease["spec"]["holderIdentity"]
+    stack.fault()
+    roll_out(stack)
+    assert_over(stack, "580.126.20")
 
 
 @pytest.mark.real  # for the time it takes

@@ -230,8 +230,12 @@ class World(ABC):
 
     def pyinfra(self, *arguments: str, deploy: str = "gpu_stack.py", check: bool = False) -> Answer:
         """Run stock pyinfra, as the README says, on this user's inventory."""
+        return self.run(*self.pyinfra_command(*arguments, deploy=deploy), check=check)
+
+    def pyinfra_command(self, *arguments: str, deploy: str = "gpu_stack.py") -> tuple[str, ...]:
+        """Return the command of stock pyinfra on this user's inventory."""
         words = self.inventory.with_suffix(".py").name, str(CHECKOUT / "deploys" / deploy)
-        return self.run(str(_BIN / "pyinfra"), *arguments, *words, check=check)
+        return str(_BIN / "pyinfra"), *arguments, *words
 
     def kubectl(self, *arguments: str, check: bool = True, stdin: str | None = None) -> Answer:
         """Run the real kubectl as the cluster's administrator; for what is about kubectl, which is marked ``real``."""

@@ -20,6 +20,9 @@ DRIVER_ROOT = "/run/nvidia/driver"
 RUNTIME_DROP_IN = "/etc/containerd/conf.d/99-nvidia.toml"
 RUNTIME_CONFIGS = (RUNTIME_DROP_IN, "/etc/containerd/config.toml", "/etc/docker/daemon.json")
 CRIO_DROP_IN = "/etc/crio/crio.conf.d/99-nvidia.conf"
+HANDLER = "# NVIDIA container runtime: "
+"""Beginning of a configuration of the container runtime; the name of the runtime's handler follows."""
+
 VOLATILE = ("/run/", "/sys/", "/proc/", "/dev/")
 NVIDIA_VENDOR = "10de"
 _SMI = "/usr/bin/nvidia-smi"
@@ -150,8 +153,9 @@ class Machine:
     @property
     def handlers(self) -> frozenset[str]:
         """Handlers that the container runtime is configured for."""
-        configured = any(path in self.state.files for path in (*RUNTIME_CONFIGS, CRIO_DROP_IN))
-        return frozenset({"", "runc", "nvidia", "nvidia-cdi", "nvidia-legacy"} if configured else {"", "runc"})
+        configs = [self.state.files[path] for path in (*RUNTIME_CONFIGS, CRIO_DROP_IN) if path in self.state.files]
+        named = (text.partition(HANDLER)[2].partition("\n")[0] or "nvidia" for text in configs)
+        return frozenset({"", "runc", *named, *(("nvidia-cdi", "nvidia-legacy") if configs else ())})
 
     def nouveau_loaded(self) -> bool:
         """Whether nouveau holds the card, as the simulated host's own modules show, else as the fleet says."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 from gpu_provision.sandbox.distributions import distribution_of
 from gpu_provision.sandbox.nodes.behaviours.behaviour import Behaviour
 from gpu_provision.sandbox.nodes.container import Container
-from gpu_provision.sandbox.nodes.machine import CRIO_DROP_IN, RUNTIME_CONFIGS
+from gpu_provision.sandbox.nodes.machine import CRIO_DROP_IN, HANDLER, RUNTIME_CONFIGS
 
 OWNER = "toolkit"
 _CONFIG_VARIABLES = ("RUNTIME_DROP_IN_CONFIG", "RUNTIME_CONFIG", "CONTAINERD_CONFIG", "DOCKER_CONFIG", "CRIO_CONFIG")
+_NAME_VARIABLES = ("NVIDIA_RUNTIME_NAME", "CONTAINERD_RUNTIME_CLASS", "DOCKER_RUNTIME_NAME")  # for any runtime
 _SOCKET_VARIABLES = ("RUNTIME_SOCKET", "CONTAINERD_SOCKET", "DOCKER_SOCKET", "CRIO_SOCKET")
 
 
@@ -54,7 +55,8 @@ def _configure(container: Container, config: str, root: str) -> str:
     if host_config != CRIO_DROP_IN and not container.files.host_path(socket):
         return f"unable to restart container runtime: dial unix {socket}: connect: no such file or directory"
     container.log(f"Loading config from {config}", f"Flushing config to {config}", "Sending SIGHUP signal")
-    container.files.write(config, f"# NVIDIA container runtime at {root}/toolkit/nvidia-container-runtime\n")
+    name = next((container.env[name] for name in _NAME_VARIABLES if container.env.get(name)), "nvidia")
+    container.files.write(config, f"{HANDLER}{name}\n# at {root}/toolkit/nvidia-container-runtime\n")
     container.machine.state.owners["runtime-config"] = host_config
     return ""
 

@@ -190,6 +190,20 @@ def test_the_runtime_class_needs_the_toolkit(simulate: Simulate) -> None:
     simulate(scenario)
 
 
+def test_the_toolkit_names_the_handler_of_the_runtime_class(simulate: Simulate, operands: Any) -> None:
+    """As its environment says; no other class but those of CDI has one."""
+
+    async def scenario(lab: Any) -> None:
+        manifests = operands()
+        (container,) = pod_of(manifests, TOOLKIT)["containers"]
+        container["env"].append({"name": "CONTAINERD_RUNTIME_CLASS", "value": "gpu"})
+        await lab.stack(*manifests)
+        await lab.says(TOOLKIT, "nvidia-container-toolkit-ctr", "Waiting for signal")
+        assert lab.machine.handlers == {"", "runc", "gpu", "nvidia-cdi", "nvidia-legacy"}
+
+    simulate(scenario)
+
+
 def test_nouveau_on_the_card_keeps_the_driver_out(simulate: Simulate, make_fleet: Any) -> None:
     """A driver cannot load while nouveau holds the GPU."""
 
