@@ -15,6 +15,7 @@ TITLE = "NVIDIA operator validator"
 REQUIRES: tuple[str, ...] = ("driver_validation",)
 
 ACCOUNT = "nvidia-operator-validator"
+_MADE = frozenset({"nvidia-cuda-validator", "nvidia-device-plugin-validator"})
 _SELECTOR = {labels.APP: ACCOUNT, labels.PART_OF: "gpu-operator"}
 
 # The reference's third rule, on finalizers of its custom resources, is left out: there are none here.
@@ -28,6 +29,12 @@ _RULES = [
 def spec(inventory: Inventory) -> ValidatorSpec:
     """Return the spec; the validator cannot be off."""
     return inventory.specs.validator
+
+
+def has_made(pod: Manifest) -> bool:
+    """Whether a pod is one that a validator runs vectorAdd in. It has no controller, and none of the stack's labels."""
+    app = (pod["metadata"].get("labels") or {}).get(labels.APP)
+    return app in _MADE and pod["spec"].get("serviceAccountName") == ACCOUNT
 
 
 def manifests(spec: ValidatorSpec, context: Context) -> list[Manifest]:

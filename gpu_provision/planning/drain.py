@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gpu_provision.components import labels
+from gpu_provision.components import labels, validator
 from gpu_provision.diagnose.pods import phase
 from gpu_provision.model.cluster import Manifest
 from gpu_provision.model.findings import Finding
@@ -63,7 +63,8 @@ def _stays(pod: Manifest) -> bool:
 
 def _loss(pod: Manifest, terms: Drain) -> str:
     """Return what would be lost with a pod although the terms do not allow it; empty for nothing."""
-    ours = (pod["metadata"].get("labels") or {}).get(labels.MANAGED_BY) == "gpu-provision"
+    is_managed = (pod["metadata"].get("labels") or {}).get(labels.MANAGED_BY) == "gpu-provision"
+    ours = is_managed or validator.has_made(pod)
     losses = (
         (not (_controller(pod) or ours or terms.force), "no controller would bring it back"),
         (not terms.delete_empty_dir and _has_empty_dir(pod), "its emptyDir volumes would be lost"),

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from gpu_provision.adoption.found import OPERATOR
-from gpu_provision.components import labels
+from gpu_provision.components import labels, validator
 from gpu_provision.diagnose import pods as pod_view
 from gpu_provision.model.cluster import Manifest
 from gpu_provision.rollout.snapshot import Pod, Use
 from gpu_provision.rollout.workloads import claims_of, is_ours, pod_of
 
 _CERTAIN = frozenset({Use.REQUEST, Use.CLAIM})
-_GENERATED = frozenset({"nvidia-cuda-validator", "nvidia-device-plugin-validator"})
 
 
 def users(
@@ -47,8 +46,7 @@ def marked(nodes: Iterable[Manifest], stack: str) -> Iterator[str]:
 
 def is_generated(pod: Manifest, home: str) -> bool:
     """Whether a pod is one that the operator validator makes and does not remove."""
-    app = (pod["metadata"].get("labels") or {}).get(labels.APP)
-    return pod["metadata"].get("namespace") == home and app in _GENERATED
+    return pod["metadata"].get("namespace") == home and validator.has_made(pod)
 
 
 def operator_of(pods: Iterable[Manifest]) -> str:

@@ -44,9 +44,12 @@ def _has_news(node: Node) -> bool:
 def again(node: Node, now: float) -> Move:
     """Return the move that has a failed node tried once more, from the beginning.
 
-    One that could not leave, and is in the inventory again, has the driver that it has always had.
+    One that could not leave, and is in the inventory again, has the driver that it has always had. A pod that has
+    crashed is replaced: its restarts would count against this try, and the kubelet delays the next one for minutes.
     """
     if node.annotations.get(states.TARGET) == NOTHING.digest and needs.is_untouched(node) and not needs.why(node):
         return move(node, UpgradeState.UNCORDON_REQUIRED, now, reason="is in the inventory again")
-    began_with = node.driver.uid if node.driver else None
-    return move(node, UpgradeState.UPGRADE_REQUIRED, now, reason="once more", also={states.BEGAN_WITH: began_with})
+    also = {states.BEGAN_WITH: node.driver.uid if node.driver else None}
+    if needs.has_crashed(node):
+        also[states.FORCED] = "true"
+    return move(node, UpgradeState.UPGRADE_REQUIRED, now, reason="once more", also=also)

@@ -15,6 +15,11 @@ def is_current(node: Node) -> bool:
     return node.driver is not None and node.driver.digest == node.wanted.digest
 
 
+def has_crashed(node: Node) -> bool:
+    """Whether the driver pod is not ready, and has restarted."""
+    return node.driver is not None and not node.driver.is_ready and node.driver.restarts > 0
+
+
 def is_forced(node: Node) -> bool:
     """Whether a pod that is as wanted is to be replaced all the same."""
     if node.says(states.REQUESTED):
@@ -37,7 +42,7 @@ def why(node: Node) -> str:
     if not is_current(node):
         return f"driver {node.wanted.version} is wanted" if node.wanted.version else "other content is wanted"
     if is_forced(node):
-        return "somebody asked for it"
+        return "the driver pod has crashed" if has_crashed(node) else "somebody asked for it"
     if node.annotations.get(states.SAFE_LOAD):
         return "the driver waits for an empty node before it loads"
     return "the driver cannot be installed while pods use the one that is loaded" if node.driver.is_held_up else ""

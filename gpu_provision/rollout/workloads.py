@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
-from gpu_provision.components import labels
+from gpu_provision.components import labels, validator
 from gpu_provision.diagnose.pods import phase
 from gpu_provision.model.cluster import Manifest
 from gpu_provision.model.selectors import Selector, of_object
@@ -67,8 +67,8 @@ def _tolerates_cordons(toleration: Mapping[str, Any]) -> bool:
 
 
 def is_ours(manifest: Manifest) -> bool:
-    """Whether a pod belongs to the stack itself: its driver manager pauses those by itself."""
-    return labels.STACK in (manifest["metadata"].get("labels") or {})
+    """Whether a pod belongs to the stack itself: its driver manager pauses those by itself, or they end in seconds."""
+    return labels.STACK in (manifest["metadata"].get("labels") or {}) or validator.has_made(manifest)
 
 
 def use_of(manifest: Manifest, claims: Collection[tuple[str, str]] | None = ()) -> Use:

@@ -23,7 +23,7 @@ def pod(name: str = "p", owner: str = "ReplicaSet", **changes: Any) -> Manifest:
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": metadata,
-        "spec": {"volumes": changes.pop("volumes", [])},
+        "spec": {"volumes": changes.pop("volumes", []), "serviceAccountName": changes.pop("account", "default")},
         "status": {"phase": changes.pop("phase", "Running")},
     }
 
@@ -44,6 +44,11 @@ CASES: dict[str, tuple[Manifest, Drain, str]] = {
     "our way onto the node": (pod(owner="", metadata={"labels": {"gpu-provision.io/helper": "x"}}), Drain(), "stays"),
     "our own pods are made again": (
         pod(owner="", metadata={"labels": {"app.kubernetes.io/managed-by": "gpu-provision"}}),
+        Drain(),
+        "evict",
+    ),
+    "the validator starts its pod again": (
+        pod(owner="", metadata={"labels": {"app": "nvidia-cuda-validator"}}, account="nvidia-operator-validator"),
         Drain(),
         "evict",
     ),

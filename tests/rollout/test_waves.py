@@ -15,6 +15,7 @@ from gpu_provision.model.upgrade import (
 )
 from gpu_provision.report.rollout import lines
 from gpu_provision.rollout import states
+from gpu_provision.rollout.machine import again
 from gpu_provision.rollout.snapshot import Domain, Policy, Use
 from gpu_provision.rollout.waves import schedule
 from tests.rollout.world import BEGINNING, NEW, Driver, Machine, Trouble, Work, World
@@ -122,6 +123,23 @@ def test_nodes_that_an_earlier_run_left_come_first_and_failed_ones_are_tried_aga
         "driver 560 is wanted: node-1",
         "wave 1: node-1",
     ]
+
+
+def test_a_driver_that_crashed_is_replaced_in_the_next_run_as_planned() -> None:
+    """It gets another pod, whose restarts count from zero."""
+    chosen = Policy(fleet=RolloutPolicy(), domains={"shared": Domain(policy=UpgradePolicy(max_unavailable="100%"))})
+    node = Machine(name="node-1", trouble=Trouble.CRASHES)
+    found = World([node], chosen)
+    found.run()
+    seen = found.snapshot()
+    assert list(lines(schedule(seen, chosen))) == ["the driver pod has crashed: node-1", "wave 1: node-1"]
+    for move in again(seen):
+        found.apply(move)
+    while len(found.restarts) < 2:
+        found.step()
+    node.trouble = Trouble.NONE
+    found.run()
+    assert node.labels[states.STATE] == "upgrade-done"
 
 
 def test_a_drain_that_may_follow_is_told_apart_from_what_is_sure() -> None:

@@ -134,6 +134,14 @@ def test_pods_of_the_stack_are_ours() -> None:
     assert not is_ours(pod())
 
 
+@pytest.mark.parametrize("app", ["nvidia-cuda-validator", "nvidia-device-plugin-validator"])
+def test_pods_that_the_validator_starts_are_ours(app: str) -> None:
+    """They have no controller and none of our labels. A pod of another account may be anybody's."""
+    made = {"labels": {"app": app}, "ownerReferences": []}
+    assert is_ours(pod(metadata=made, serviceAccountName="nvidia-operator-validator"))
+    assert not is_ours(pod(metadata=made, serviceAccountName="default"))
+
+
 @pytest.mark.parametrize(
     ("toleration", "tolerates"),
     [
