@@ -3,35 +3,86 @@
     import gpu_provision
 
     inventory = gpu_provision.load("inventories/prod.yaml")
-    print(gpu_provision.plan(inventory).changes)
-    gpu_provision.apply(inventory)
+    print(gpu_provision.plan(inventory))
+    gpu_provision.apply(inventory, listen=print)
 
-For use inside pyinfra deploys there is ``gpu_provision.deploys``. Everything here is imported when it is first used.
+The functions do what the commands of the same names do; docs/library.md walks through them. Inside pyinfra deploys
+there is `gpu_provision.deploys`. A name is imported when it is first used; `__init__.pyi` has the types for checkers.
 """
 
+import sys
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import Any
 
-if TYPE_CHECKING:
-    from gpu_provision.inventory import check, load
-    from gpu_provision.library import apply, destroy, drift, history, plan, preflight, render, rollback, status, unlock
-    from gpu_provision.model.findings import Finding, ProvisionError
-    from gpu_provision.model.inventory import Inventory
-
-_HOMES = {
-    "Finding": "model.findings",
-    "Inventory": "model.inventory",
-    "ProvisionError": "model.findings",
-    **dict.fromkeys(("check", "load"), "inventory"),
-    **dict.fromkeys(("apply", "destroy", "drift", "history", "plan", "preflight"), "library"),
-    **dict.fromkeys(("render", "rollback", "status", "unlock"), "library"),
+_NAMES = {
+    "adoption.drivers": "Driver",
+    "adoption.plan": "Adoption Fate Handled NodeLabels",
+    "engine.preflight": "Judgement",
+    "hosts.result": "HostOutcome HostsResult",
+    "inventory": "check load schema",
+    "library.adopting": "adopt adoption",
+    "library.declared": "render",
+    "library.past": "going_back history",
+    "library.permission": "rbac unlock",
+    "library.results": (
+        "Shown StackAdoption StackDrift StackHistory StackPlan StackPreflight StackRemoval StackRun "
+        "StackStatus StackVerification"
+    ),
+    "library.runs": "apply destroy plan revalidate rollback",
+    "library.views": "drift preflight status verify",
+    "model.cluster": "Kind ObjectRef",
+    "model.drift": "Difference Drift FieldDrift Origin Writer",
+    "model.findings": (
+        "ExitCode Finding Findings InvalidInventory Locked ProvisionError Refused Rejected RunFailed Severity "
+        "Unreachable UsageError"
+    ),
+    "model.history": "Ending History Record",
+    "model.images": "Image",
+    "model.inventory": (
+        "ClusterTarget Connect Drain Gpu HelperPod HostPrerequisites Inventory Node NodePool OperatingSystem "
+        "Preflight Reboot Ssh"
+    ),
+    "model.plan": "Action Change Departure FieldChange Plan ResourceChange",
+    "model.progress": (
+        "ComponentStatus Event Evidence Lock NodeState NodeStatus Outside RunResult State Status Transition"
+    ),
+    "model.removal": "RemovalResult",
+    "model.rollout": "Leaving Outlook Schedule Wave",
+    "model.specs": (
+        "DaemonSetSettings DcgmExporterSpec DcgmSpec DevicePluginSpec DriverSpec GfdSpec NfdSpec OperandSpec "
+        "SecretKey ServiceMonitorSpec Specs StartupProbe StartupTaintSpec ToolkitSpec ValidatorSpec"
+    ),
+    "model.upgrade": (
+        "Canary Day MaintenanceWindow OnFailure Order PodDeletion RolloutPolicy UpgradeDrain UpgradePolicy "
+        "WaitForCompletion"
+    ),
+    "planning.roles": "Subject",
+    "report.style": "Style",
+    "verify.result": "Check Outcome Verification",
 }
+_HOMES = dict(sorted((name, module) for module, names in _NAMES.items() for name in names.split()))
 
-__all__ = ["Finding", "Inventory", "ProvisionError", "apply", "check", "destroy", "drift", "history"]
-__all__ += ["load", "plan", "preflight", "render", "rollback", "status", "unlock"]
+__all__ = list(_HOMES)
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
-        raise AttributeError(name)
-    return getattr(import_module(f"gpu_provision.{_HOMES[name]}"), name)
+        message = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(message)
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]
+
+
+class _Face(ModuleType):
+    """This module: ``gpu_provision.verify`` is the function, also when the package of that name was imported."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if not (name in _HOMES and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Face

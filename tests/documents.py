@@ -45,10 +45,17 @@ def blocks(page: str) -> Iterator[Block]:
 class Reader:
     """Somebody who follows a page to the letter, in a copy of the repository."""
 
-    def __init__(self, folder: Path) -> None:
-        """Copy the files and start the sandbox, faster than people watch it."""
+    def __init__(self, folder: Path, *, example: str = "") -> None:
+        """Copy the files and start the sandbox, faster than people watch it.
+
+        Args:
+            folder: An empty folder.
+            example: Name of the example that is all there is in the copy; no sandbox is started then.
+        """
         self.checkout = folder / "gpu-provision"
-        for name in _COPIED:
+        if example:
+            shutil.copytree(CHECKOUT / "examples" / example, self.checkout)
+        for name in () if example else _COPIED:
             source = CHECKOUT / name
             copy = shutil.copytree if source.is_dir() else shutil.copy
             self.checkout.mkdir(exist_ok=True)
@@ -62,6 +69,8 @@ class Reader:
             "PATH": f"{commands}{os.pathsep}{os.environ['PATH']}",
             "XDG_STATE_HOME": str(folder / "state"),
         }
+        if example:
+            return
         start = f"python -m gpu_provision.sandbox --detach --directory {sandboxes}/default --speed {SPEED}"
         self.run(start, "gpu-provision sandbox up")
 

@@ -6,19 +6,18 @@ Run it from this folder: python provision.py
 import sys
 
 import gpu_provision
-from gpu_provision.model.plan import Action
 
 
 def main() -> int:
     """Apply the plan unless it deletes something; return an exit code."""
     inventory = gpu_provision.load("inventories/lab.yaml")
-    plan = gpu_provision.plan(inventory)
-    doomed = [str(change.ref) for change in plan.changes if change.action is Action.DELETE]
+    plan = gpu_provision.plan(inventory, cluster_only=True)
+    doomed = [str(change.ref) for change in plan.changes if change.action is gpu_provision.Action.DELETE]
     if doomed:
         print("A person should look at this first, it deletes:", *doomed, sep="\n  ")
         return 1
-    result = gpu_provision.apply(inventory, listen=lambda event: print(event.component, event.node, event.state))
-    print(f"{result.changed} objects written in {result.seconds:.0f} s")
+    run = gpu_provision.apply(inventory, listen=print)
+    print(f"{len(run.hosts.changed)} hosts changed, {run.changed} objects written")
     for node in gpu_provision.status(inventory).nodes:
         print(node.node, node.gpu or "no GPU", node.state)
     return 0

@@ -24,14 +24,16 @@ class Driver:
 
     Attributes:
         differs: In what it is not the driver that is wanted; empty if it is.
-        labels: What it gets, so that our DaemonSet takes it up.
+        labels: What it gets, so that our DaemonSet takes it up, and None for what only the ClusterPolicy asked for.
+        annotations: The same of annotations.
     """
 
     node: str
     ref: ObjectRef
     uid: str
     differs: tuple[str, ...]
-    labels: Mapping[str, str]
+    labels: Mapping[str, str | None]
+    annotations: Mapping[str, str | None]
     live: Manifest
 
     @property
@@ -40,17 +42,29 @@ class Driver:
         return not self.differs
 
 
-def driver(pod: Manifest, template: Manifest) -> Driver:
-    """Compare a driver pod with the template of the DaemonSet that is to serve its node."""
+def driver(pod: Manifest, template: Manifest, asked: Mapping[str, Any]) -> Driver:
+    """Compare a driver pod with the template of the DaemonSet that is to serve its node.
+
+    Args:
+        asked: Section ``daemonsets`` of the ClusterPolicy, whose labels and annotations the pod has.
+    """
     differs = tuple(_differences(pod, template))
+    surplus = {key: _surplus(key, pod, template, asked) for key in ("labels", "annotations")}
     return Driver(
         node=pod_view.node_of(pod),
         ref=ref_of(pod),
         uid=pod["metadata"]["uid"],
         differs=differs,
-        labels=_labels(template, is_current=not differs),
+        labels=surplus["labels"] | _labels(template, is_current=not differs),
+        annotations=surplus["annotations"] | template["metadata"].get("annotations", {}),
         live=pod,
     )
+
+
+def _surplus(key: str, pod: Manifest, template: Manifest, asked: Mapping[str, Any]) -> dict[str, str | None]:
+    """Return what a pod has because the ClusterPolicy asked for it, and the inventory does not: it goes."""
+    live, wanted = pod["metadata"].get(key) or {}, template["metadata"].get(key, {})
+    return dict.fromkeys(sorted((asked.get(key) or {}).keys() & live.keys() - wanted.keys()))
 
 
 def _labels(template: Manifest, *, is_current: bool) -> dict[str, str]:

@@ -16,7 +16,8 @@ NODE_FEATURE = Kind("nfd.k8s-sigs.io/v1alpha1", "NodeFeature")
 REVISION = Kind("apps/v1", "ControllerRevision")
 
 DRIVER_APP = "nvidia-driver-daemonset"
-_OPERATOR = "gpu-operator"
+OPERATOR = "gpu-operator"
+"""Label ``app`` and component of the GPU Operator's own objects."""
 _NFD = "node-feature-discovery"
 _NAME, _INSTANCE = "app.kubernetes.io/name", "app.kubernetes.io/instance"
 _RELEASE, _RELEASE_NAMESPACE = "meta.helm.sh/release-name", "meta.helm.sh/release-namespace"
@@ -49,7 +50,6 @@ class Found:
         pods: The pods of all namespaces that have an object of the operator.
         nodes: All nodes.
         facts: The same as facts.
-        discovered: Nodes of which the Node Feature Discovery of the inventory has published what it saw.
     """
 
     cluster: str
@@ -59,7 +59,6 @@ class Found:
     pods: tuple[Manifest, ...] = ()
     nodes: tuple[Manifest, ...] = ()
     facts: ClusterFacts = field(default_factory=ClusterFacts)
-    discovered: frozenset[str] = frozenset()
 
     @property
     def policy(self) -> Manifest | None:
@@ -109,7 +108,7 @@ class Found:
     @cached_property
     def discovery(self) -> dict[ObjectRef, Manifest]:
         """The part of that which is Node Feature Discovery."""
-        return {ref: item for ref, item in self.chart.items() if _labels(item).get(_NAME) == _NFD}
+        return {ref: item for ref, item in self.chart.items() if is_discovery(item)}
 
     def driver_pods(self) -> Iterator[Manifest]:
         """Yield the driver pods that run for the operator, or that it has left behind."""
@@ -124,7 +123,12 @@ def is_operator(item: Manifest) -> bool:
     if item["kind"] != "Deployment":
         return False
     selector = (item["spec"].get("selector") or {}).get("matchLabels") or {}
-    return selector.get(labels.COMPONENT_OF_APP) == _OPERATOR or selector.get(labels.APP) == _OPERATOR
+    return selector.get(labels.COMPONENT_OF_APP) == OPERATOR or selector.get(labels.APP) == OPERATOR
+
+
+def is_discovery(item: Manifest) -> bool:
+    """Whether an object is of a Node Feature Discovery."""
+    return _labels(item).get(_NAME) == _NFD
 
 
 def _of_chart(item: Manifest, release: str) -> bool:
@@ -135,8 +139,8 @@ def _of_chart(item: Manifest, release: str) -> bool:
     said, notes = _labels(item), item["metadata"].get("annotations") or {}
     if notes.get(_RELEASE) != release or item["kind"] not in _CHART_KINDS:
         return False
-    discovery = said.get(_NAME) == _NFD and said.get(_INSTANCE) == release
-    return discovery or said.get(labels.COMPONENT_OF_APP) == _OPERATOR
+    discovery = is_discovery(item) and said.get(_INSTANCE) == release
+    return discovery or said.get(labels.COMPONENT_OF_APP) == OPERATOR
 
 
 def _labels(item: Manifest) -> Mapping[str, str]:

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from gpu_provision.adoption import problems
 from gpu_provision.adoption.drivers import Driver, driver
-from gpu_provision.adoption.found import DRIVER_APP, Found, is_operator
+from gpu_provision.adoption.found import DRIVER_APP, Found, is_discovery, is_operator
 from gpu_provision.adoption.noise import is_noise, whole
 from gpu_provision.adoption.ownership import taken
 from gpu_provision.components import labels
@@ -80,6 +80,7 @@ class Adoption:
         drivers: The driver pods.
         targets: Nodes with a GPU that the cluster has and the inventory claims.
         nodes: Labels that come before our DaemonSets.
+        discovery: Namespace of the inventory's Node Feature Discovery; empty if the inventory has it off.
         leftovers: Pods of the operator's own validations, which are over.
         created: Objects that the apply makes.
     """
@@ -93,6 +94,7 @@ class Adoption:
     drivers: tuple[Driver, ...] = ()
     targets: tuple[str, ...] = ()
     nodes: tuple[NodeLabels, ...] = ()
+    discovery: str = ""
     leftovers: tuple[Manifest, ...] = ()
     created: tuple[ObjectRef, ...] = ()
     findings: tuple[Finding, ...] = ()
@@ -101,6 +103,11 @@ class Adoption:
     def is_over(self) -> bool:
         """Whether there is nothing to take over, or nothing any more."""
         return not self.policies
+
+    @property
+    def replaces_discovery(self) -> bool:
+        """Whether the chart's Node Feature Discovery goes, and the inventory's takes its place."""
+        return bool(self.discovery) and any(is_discovery(item.live) for item in self.of(Fate.REMOVED))
 
     def of(self, *fates: Fate) -> tuple[Handled, ...]:
         """Return the objects that these things become of."""
@@ -122,6 +129,7 @@ def adoption(found: Found, context: Context, desired: Desired) -> Adoption:
         drivers=drivers,
         targets=tuple(target.name for target in context.targets if target.facts),
         nodes=tuple(_nodes(found, desired)),
+        discovery=context.inventory.specs.nfd.namespace if "nfd" in desired else "",
         leftovers=tuple(pod for pod in found.pods if found.is_owned(pod)),
         created=tuple(ref for ref in wanted if ref not in found.objects),
         findings=(*problems.of_cluster(found, context), *problems.of_drivers(drivers), *problems.of_release(found)),
@@ -239,10 +247,11 @@ def _drivers(found: Found, context: Context, desired: Desired) -> Iterator[Drive
         if item["kind"] == "DaemonSet"
     }
     groups = {target.name: target.driver_group for target in context.targets}
+    asked = (found.policy or {}).get("spec", {}).get("daemonsets") or {}
     for pod in found.driver_pods():
         template = templates.get(groups.get(pod["spec"].get("nodeName", ""), ""))
         if template is not None and labels.COMPONENT not in _labels(pod):
-            yield driver(pod, template)
+            yield driver(pod, template, asked)
 
 
 def _nodes(found: Found, desired: Desired) -> Iterator[NodeLabels]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 from gpu_provision.adoption.found import text_of
@@ -57,6 +58,48 @@ def _number(value: Any) -> Any:
     return int(value) if str(value).isdigit() else value
 
 
+def _after_init(arguments: Any) -> list[str]:
+    """A ClusterPolicy's arguments replace ``init``; an inventory's follow it."""
+    found = list(arguments)
+    return found[1:] if found[:1] == ["init"] else found
+
+
+# What the chart's template adds to the labels that the user asks for (`gpu-operator.operand-labels`).
+_CHARTS_LABELS: Mapping[str, str | None] = {"helm.sh/chart": None, "app.kubernetes.io/managed-by": "gpu-operator"}
+
+# Values of older charts, such as 25.3. As the user's, this DEVICE_LIST_STRATEGY would turn CDI off.
+_CHARTS_VARIABLES: Mapping[str, Mapping[str, str]] = {
+    "devicePlugin": {
+        "PASS_DEVICE_SPECS": "true",
+        "FAIL_ON_INIT_ERROR": "true",
+        "DEVICE_LIST_STRATEGY": "envvar",
+        "DEVICE_ID_STRATEGY": "uuid",
+        "NVIDIA_VISIBLE_DEVICES": "all",
+        "NVIDIA_DRIVER_CAPABILITIES": "all",
+    },
+    "gfd": {"GFD_SLEEP_INTERVAL": "60s", "GFD_FAIL_ON_INIT_ERROR": "true"},
+    "dcgmExporter": {
+        "DCGM_EXPORTER_LISTEN": ":9400",
+        "DCGM_EXPORTER_KUBERNETES": "true",
+        "DCGM_EXPORTER_COLLECTORS": "/etc/dcgm-exporter/dcp-metrics-included.csv",
+    },
+}
+_WITH_WORKLOAD = tuple([{"name": "WITH_WORKLOAD", "value": value}] for value in ("true", "false"))
+
+
+def _without(defaults: Mapping[str, str | None], said: Mapping[str, str]) -> dict[str, str]:
+    """Return the entries that are not the chart's own; a default of None stands for any value."""
+    return {key: value for key, value in said.items() if key not in defaults or defaults[key] not in {value, None}}
+
+
+def _users_labels(said: Any) -> dict[str, str]:
+    return _without(_CHARTS_LABELS, said)
+
+
+def _users_variables(section: str, entries: Any) -> dict[str, str]:
+    return _without(_CHARTS_VARIABLES.get(section, {}), _variables(entries))
+
+
 OPERANDS: Mapping[str, str] = {
     "validator": "validator",
     "driver": "driver",
@@ -71,8 +114,6 @@ OPERANDS: Mapping[str, str] = {
 _EVERY_OPERAND: tuple[tuple[str, str, Callable[[Any], Any]], ...] = (
     ("imagePullPolicy", "image_pull_policy", str),
     ("imagePullSecrets", "image_pull_secrets", list),
-    ("env", "env", _variables),
-    ("args", "args", list),
     ("resources", "resources", dict),
 )
 
@@ -104,6 +145,14 @@ ROWS: tuple[Row, ...] = (
         for field, setting, write in _EVERY_OPERAND
     ),
     *(
+        Row(f"{section}.env", f"{component}.env", partial(_users_variables, section))
+        for section, component in OPERANDS.items()
+    ),
+    *(
+        Row(f"{section}.args", f"{component}.args", _after_init if section == "driver" else list)
+        for section, component in OPERANDS.items()
+    ),
+    *(
         Row(f"{section}.enabled", f"{component}.enabled")
         for section, component in OPERANDS.items()
         if section != "validator"
@@ -126,7 +175,7 @@ ROWS: tuple[Row, ...] = (
     Row("dcgmExporter.serviceMonitor.scrapeTimeout", "dcgm_exporter.service_monitor.scrape_timeout"),
     Row("dcgmExporter.serviceMonitor.honorLabels", "dcgm_exporter.service_monitor.honor_labels"),
     Row("dcgmExporter.serviceMonitor.additionalLabels", "dcgm_exporter.service_monitor.additional_labels"),
-    Row("daemonsets.labels", "daemonsets.labels", dict),
+    Row("daemonsets.labels", "daemonsets.labels", _users_labels),
     Row("daemonsets.annotations", "daemonsets.annotations", dict),
     Row("daemonsets.tolerations", "daemonsets.tolerations", list),
     Row("daemonsets.priorityClassName", "daemonsets.priority_class_name"),
@@ -170,6 +219,7 @@ OTHERS: tuple[Other, ...] = (
     Other("hostPaths.kubeletRootDir", ("", "/var/lib/kubelet", None), "another directory of kubelets", is_needed=True),
     Other("operator.use_ocp_driver_toolkit", _OFF, "drivers are built by OpenShift's Driver Toolkit", is_needed=True),
     Other("operator", None),
+    Other("validator.plugin.env", ([], None, *_WITH_WORKLOAD), "variables of one validation"),
     Other("daemonsets.updateStrategy", ("", "RollingUpdate", None), "operands are replaced only when deleted"),
     Other("daemonsets.podSecurityContext", ({}, None), "a security context of all pods"),
     Other("devicePlugin.mps.root", ("", "/run/nvidia/mps", None), "another directory of MPS", is_needed=True),
@@ -199,6 +249,7 @@ OTHERS: tuple[Other, ...] = (
 )
 """Fields that no setting takes; the first that fits counts."""
 
+_NOTHING: tuple[Any, ...] = (None, "", {}, [])
 _IMAGE = ("repository", "image", "version")
 _IMAGES = frozenset(f"{section}.{part}" for section in (*OPERANDS, "driver.manager") for part in _IMAGE)
 _ROWS: Mapping[str, Row] = {row.field: row for row in ROWS}
@@ -209,8 +260,8 @@ def settings(spec: Spec) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for row in ROWS:
         value = _at(spec, row.field)
-        if value not in (None, "", {}, []):
-            _put(found, row.setting, row.write(value))
+        if value not in _NOTHING and (written := row.write(value)) not in _NOTHING:
+            _put(found, row.setting, written)
     return found
 
 

@@ -4,25 +4,31 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gpu_provision import files
 from gpu_provision.cli import codes
 from gpu_provision.cli.output import Output
-from gpu_provision.cli.work import Listen
 from gpu_provision.engine.timeline import Timeline
-from gpu_provision.hosts.result import HostsResult
-from gpu_provision.model.findings import Finding, ProvisionError, UsageError
+from gpu_provision.hosts.result import NO_HOSTS, HostsResult
+from gpu_provision.library.codes import USAGE
+from gpu_provision.model.findings import Finding, ProvisionError, UsageError, left_with
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Plan
 from gpu_provision.model.progress import Event, RunResult
 from gpu_provision.model.removal import RemovalResult
 from gpu_provision.report import removal as removal_view
-from gpu_provision.report import run as run_view
+from gpu_provision.report.names import ranges
 from gpu_provision.report.page.story import Outcome, Story, last_states
+
+if TYPE_CHECKING:
+    from gpu_provision.library.results import StackRemoval, StackRun
+
+Listen = Callable[[Event], None]
 
 _MOST_EVICTED = 50  # pods that the page names
 
@@ -33,27 +39,31 @@ class Account:
 
     Attributes:
         page: Where the page goes; None for none.
-        result: How the cluster phase ended; None before, or if there was none.
-        removal: How the cluster phase of destroy ended.
-        held_back: Why a phase did not begin.
         known: What a reader should know besides.
+        hosts: How the host phase ended; empty before, or if there was none.
+        removal: How the cluster phase of destroy ended.
+        plan: What is going to be changed in the cluster.
+        run: How all of it ended.
     """
 
     inventory: Inventory
     page: Path | None
     command: str
-    hosts: HostsResult | None = None
-    result: RunResult | None = None
-    removal: RemovalResult | None = None
-    held_back: tuple[Finding, ...] = ()
     known: tuple[Finding, ...] = ()
-    _plan: Plan | None = None
+    hosts: HostsResult = NO_HOSTS
+    removal: RemovalResult | None = None
+    plan: Plan | None = None
+    run: StackRun | StackRemoval | None = None
     _began: datetime = field(default_factory=lambda: datetime.now(UTC))
     _timeline: Timeline = field(default_factory=lambda: Timeline(time.monotonic()))
 
-    def plan(self, plan: Plan) -> None:
-        """Take down what is going to be changed."""
-        self._plan = plan
+    def prepared(self, hosts: HostsResult) -> None:
+        """Take down how the host phase ended."""
+        self.hosts = hosts
+
+    def removed(self, removal: RemovalResult | None) -> None:
+        """Take down what went from the cluster."""
+        self.removal = removal
 
     def heard_by(self, listen: Listen) -> Listen:
         """Return a listener that takes events down, and tells ``listen`` of them."""
@@ -67,16 +77,9 @@ class Account:
     @property
     def findings(self) -> tuple[Finding, ...]:
         """What went wrong up to now, on hosts and in the cluster, and what a reader should know."""
-        on_hosts = (*self.hosts.errors, *self.hosts.findings) if self.hosts else ()
-        in_cluster = [found.findings for found in (self.result, self.removal) if found]
-        return (*on_hosts, *self.known, *self.held_back, *(finding for found in in_cluster for finding in found))
-
-    @property
-    def succeeded(self) -> bool:
-        """Whether every phase that took part did what it was to do."""
-        on_hosts = not (self.hosts and self.hosts.failed)
-        ran = self.result is None or run_view.succeeded(self.result)
-        return on_hosts and ran and (self.removal is None or removal_view.succeeded(self.removal))
+        if self.run:
+            return self.run.findings
+        return (*self.hosts.all_findings, *self.known, *(self.removal.findings if self.removal else ()))
 
     @contextlib.contextmanager
     def kept(self, out: Output) -> Iterator[None]:
@@ -87,11 +90,14 @@ class Account:
         try:
             yield
         except BaseException as error:
-            outcome = Outcome.INTERRUPTED if isinstance(error, KeyboardInterrupt) else Outcome.FAILED
+            is_interrupt = isinstance(error, KeyboardInterrupt)
+            if is_interrupt and self.hosts and self.hosts.changed:
+                error.add_note(f"hosts changed before: {ranges(host.name for host in self.hosts.changed)}")
+            outcome = Outcome.INTERRUPTED if is_interrupt else Outcome.FAILED
             with contextlib.suppress(Exception):  # what is on its way matters more
                 self._write(outcome, out, _why(error))
             raise
-        self._write(Outcome.SUCCEEDED if self.succeeded else Outcome.FAILED, out)
+        self._write(Outcome.SUCCEEDED if self.run and self.run.succeeded else Outcome.FAILED, out)
 
     def _write(self, outcome: Outcome, out: Output, findings: tuple[Finding, ...] = ()) -> None:
         if self.page is None:
@@ -106,9 +112,15 @@ class Account:
         result = replace(story.result, findings=(*self.findings, *findings))
         return page(replace(story, outcome=outcome, result=result))
 
+    @property
+    def _result(self) -> RunResult | None:
+        from gpu_provision.library.results import StackRun
+
+        return self.run.cluster if isinstance(self.run, StackRun) else None
+
     def _of_run(self) -> Story:
         timeline = tuple(self._timeline.transitions)
-        result = self.result or self._on_record() or RunResult(states=last_states(timeline))
+        result = self._result or self._on_record() or RunResult(states=last_states(timeline))
         return replace(self._blank(), result=replace(result, timeline=timeline))
 
     def _of_removal(self, removal: RemovalResult) -> Story:
@@ -127,12 +139,12 @@ class Account:
             command=self.command,
             inventory=self.inventory.name,
             release=self.inventory.release,
-            cluster=self._plan.cluster if self._plan else "",
+            cluster=self.plan.cluster if self.plan else "",
             outcome=Outcome.FAILED,
             began=self._began,
             seconds=time.monotonic() - self._timeline.began,
-            plan=self._plan,
-            hosts=self.hosts,
+            plan=self.plan,
+            hosts=self.run.hosts if self.run else self.hosts,
         )
 
     def _on_record(self) -> RunResult | None:
@@ -146,11 +158,11 @@ class Account:
 
 
 def _why(error: BaseException) -> tuple[Finding, ...]:
-    """Return why a run ended early; an interruption needs no reason."""
+    """Return why a run ended early, and what an interrupted one left behind."""
     if isinstance(error, ProvisionError):
         return error.findings
     if isinstance(error, KeyboardInterrupt):
-        return ()
+        return left_with(error)
     return (Finding(code=codes.INTERNAL, what=f"a mistake in gpu-provision itself: {type(error).__name__}"),)
 
 
@@ -159,7 +171,7 @@ def page_at(file: str | None, *, dry_run: bool = False) -> Path | None:
     if file is None:
         return None
     if dry_run:
-        raise UsageError(Finding(code=codes.USAGE, what="--report tells of a run, and --dry-run makes none"))
+        raise UsageError(Finding(code=USAGE, what="--report tells of a run, and --dry-run makes none"))
     path = Path(file).resolve()
     try:
         files.try_place(path)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
+import gpu_provision
 from gpu_provision import files
 from gpu_provision.cli import adoption_backup, codes, confirmation, options
 from gpu_provision.cli.display import shown_on_stderr
@@ -15,13 +16,12 @@ from gpu_provision.cli.inventory_file import loaded
 from gpu_provision.cli.output import Output, write
 from gpu_provision.model.findings import ExitCode, Finding, RunFailed, Severity, UsageError
 from gpu_provision.model.inventory import Inventory
-from gpu_provision.model.progress import RunResult
 from gpu_provision.report import findings as findings_view
 from gpu_provision.report import run as run_view
 from gpu_provision.report.documents import document
 
 if TYPE_CHECKING:
-    from gpu_provision.adoption.plan import Adoption
+    from gpu_provision.library.results import StackAdoption, StackRun
 
 
 @click.command()
@@ -58,22 +58,20 @@ def adopt(  # noqa: PLR0913 - one argument per option
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
     if written:
         return _write_inventory(Path(written), kubeconfig=kubeconfig, context=context, out=out)
-    from gpu_provision import library
-
     inventory = loaded(file, kubeconfig=kubeconfig, context=context)
-    found = library.adoption(inventory)
+    found = gpu_provision.adoption(inventory)
     if found.is_over or dry_run or _stands_against(found) or not (yes or _can_be_asked(out)):
-        return _show(inventory, found, out, None)
+        return _show(found, out, None)
     if not yes:
         _tell(found, out)
-        if not confirmation.given():
+        if not confirmation.given(f"Apply these changes to {confirmation.target(found.cluster)}?"):
             out.note("Nothing was changed.")
             return ExitCode.FAILED
     out.note(f"What is there now is kept in {adoption_backup.keep(found)}")
-    return _show(inventory, found, out, _adopted(inventory, out))
+    return _show(found, out, _adopted(inventory, out))
 
 
-def _stands_against(found: Adoption) -> bool:
+def _stands_against(found: StackAdoption) -> bool:
     return any(item.severity is Severity.ERROR for item in found.findings)
 
 
@@ -81,43 +79,32 @@ def _can_be_asked(out: Output) -> bool:
     return not out.json and sys.stdin.isatty() and sys.stderr.isatty()
 
 
-def _adopted(inventory: Inventory, out: Output) -> RunResult:
+def _adopted(inventory: Inventory, out: Output) -> StackRun:
     """Return how it ended, also if something failed: what did get done is worth showing."""
-    from gpu_provision import library
-
     with shown_on_stderr(out) as listen:
         try:
-            return library.adopt(inventory, listen=listen)
+            return gpu_provision.adopt(inventory, listen=listen)
         except RunFailed as failure:
-            if not isinstance(failure.result, RunResult):
+            if failure.result is None:
                 raise
-            return failure.result
+            return cast("StackRun", failure.result)
 
 
-def _tell(found: Adoption, out: Output) -> None:
-    from gpu_provision.report import adoption as view
-
-    write(sys.stdout, view.text(found, out.style))
+def _tell(found: StackAdoption, out: Output) -> None:
+    write(sys.stdout, found.text(out.style))
     write(sys.stderr, findings_view.text(found.findings, out.error_style))
 
 
-def _show(inventory: Inventory, found: Adoption, out: Output, result: RunResult | None) -> ExitCode:
-    from gpu_provision.report import adoption as view
-
-    findings = (*found.findings, *(result.findings if result else ()))
-    parts: dict[str, Any] = run_view.document(result) if result else {}
-    told = run_view.text(result, out.style) if result else view.text(found, out.style)
-    out.result(
-        document(
-            "adopt", findings, inventory=inventory.name, cluster=found.cluster, adoption=view.document(found), **parts
-        ),
-        told,
-    )
+def _show(found: StackAdoption, out: Output, run: StackRun | None) -> ExitCode:
+    findings = (*found.findings, *(run.findings if run else ()))
+    parts: dict[str, Any] = run_view.document(run.cluster) if run and run.cluster else {}
+    told = {**found.document(), **findings_view.split(findings), **parts}
+    out.result(told, run.text(out.style) if run else found.text(out.style))
     if not out.json:
         write(sys.stderr, findings_view.text(findings, out.error_style))
-    if result is None and not (found.is_over or _stands_against(found)):
+    if run is None and not (found.is_over or _stands_against(found)):
         out.hint("Nothing was changed. Next: the same with --yes")
-    failed = _stands_against(found) or (result is not None and not run_view.succeeded(result))
+    failed = _stands_against(found) or (run is not None and not run.succeeded)
     return ExitCode.FAILED if failed else ExitCode.OK
 
 

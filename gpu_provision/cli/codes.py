@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 INTERNAL = "GP001"
-USAGE = "GP002"
 INTERRUPTED = "GP003"
 NO_INVENTORY = "GP004"
 NOT_CONFIRMED = "GP005"
-NOTHING_MATCHES = "GP006"
 NOT_WRITABLE = "GP007"
 NO_SANDBOX = "GP009"
-NOT_AS_DECLARED = "GP010"
 NO_ENDPOINT = "GP011"
 NO_PLACE_FOR_REPORT = "GP370"
 NO_LOCAL_RECORD = "GP371"
@@ -23,14 +20,11 @@ MOVED = "GP356"
 
 CODES: dict[str, str] = {
     INTERNAL: "A mistake in gpu-provision itself; the log holds the traceback",
-    USAGE: "A command, option or argument that does not exist or does not fit",
     INTERRUPTED: "The run was interrupted; running it again goes on from there",
     NO_INVENTORY: "No inventory was named and none was found",
     NOT_CONFIRMED: "A change of a real cluster was neither confirmed nor allowed with --yes",
-    NOTHING_MATCHES: "An option names a component or a host that this inventory does not have",
     NOT_WRITABLE: "A file or folder could not be written",
     NO_SANDBOX: "The sandbox that a command needs is not running",
-    NOT_AS_DECLARED: "Validating needs a cluster that is as declared",
     NO_ENDPOINT: "A controller cannot answer probes at the address that it was given",
     NO_PLACE_FOR_REPORT: "The page of a run cannot be written where it is to go",
     NO_LOCAL_RECORD: "A run is not on record on this machine, so there can be no page about it",

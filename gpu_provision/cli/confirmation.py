@@ -30,6 +30,12 @@ def require_terminal(out: Output, *, look: str) -> None:
         )
 
 
-def given(question: str = "Apply these changes?") -> bool:
+def target(cluster: str, hosts: int = 0) -> str:
+    """Return what a question is about: the cluster, if any takes part, and how many hosts."""
+    on_hosts = f"{hosts} host{'' if hosts == 1 else 's'}" if hosts else ""
+    return " and ".join(filter(None, (f"cluster {cluster}" if cluster else "", on_hosts)))
+
+
+def given(question: str) -> bool:
     """Ask on the terminal; only "y" or "yes" is a yes."""
     return click.confirm(visible(question), default=False, err=True)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import Self, TextIO
+from typing import Protocol, Self, TextIO
 
 from gpu_provision.cli import retry_reports
 from gpu_provision.cli.output import Output
@@ -66,6 +66,14 @@ class Display:
             if (transition := self._timeline.observe(event, self._clock())) is not None:
                 self._lanes.add(transition)
 
+    def say(self, text: str) -> None:
+        """Write a text that stays, above the picture on a terminal."""
+        with self._lock:
+            if self._live:
+                self._write(self._erased())
+                self._drawn = 0
+            self._write(for_terminal(f"{text}\n"))
+
     @property
     def timeline(self) -> tuple[Transition, ...]:
         """How everything came to stand where it does, up to now."""
@@ -92,13 +100,13 @@ class Display:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop the heartbeat and take the picture away."""
+        """Stop the heartbeat and take the picture away; one of a run that ends early stays, as nothing replaces it."""
         self._reports.close()
         self._done.set()
         self._thread.join()
         self.tick()
         if self._live:
-            self._write(self._erased())
+            self._write("\n" if error and self._drawn else self._erased())
 
     def _keep_ticking(self) -> None:
         while not self._done.wait(_TICK):
@@ -133,15 +141,31 @@ class Display:
         self._stream.flush()
 
 
-def shown_on_stderr(out: Output) -> AbstractContextManager[Callable[[Event], None]]:
-    """Return the listener that a command's run gets: nothing with ``--quiet``, else a Display."""
+class Shown(Protocol):
+    """Where a command's run is shown."""
+
+    def __call__(self, event: Event) -> None:
+        """Take an event in."""
+
+    def say(self, text: str) -> None:
+        """Write a text that stays."""
+
+
+class _Quiet:
+    """Shows nothing."""
+
+    def __call__(self, event: Event) -> None:
+        pass
+
+    def say(self, text: str) -> None:
+        pass
+
+
+def shown_on_stderr(out: Output) -> AbstractContextManager[Shown]:
+    """Return where a command's run is shown: nowhere with ``--quiet``, else a Display."""
     if out.quiet:
-        return nullcontext(_ignore)
+        return nullcontext(_Quiet())
     return Display(sys.stderr, style=out.error_style, live=is_live(sys.stderr), timestamps=bool(out.verbose))
-
-
-def _ignore(_event: Event) -> None:
-    """Listen to nothing."""
 
 
 def is_live(stream: TextIO, environ: Mapping[str, str] = os.environ) -> bool:

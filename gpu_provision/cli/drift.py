@@ -7,18 +7,13 @@ from dataclasses import replace
 
 import click
 
+import gpu_provision
 from gpu_provision.cli import options
 from gpu_provision.cli.display import shown_on_stderr
 from gpu_provision.cli.inventory_file import loaded
-from gpu_provision.cli.limits import limited
 from gpu_provision.cli.output import Output, write
-from gpu_provision.cli.work import Work
-from gpu_provision.hosts.result import HostsResult
 from gpu_provision.model.findings import ExitCode, Finding, Severity
-from gpu_provision.report import drift as drift_view
 from gpu_provision.report import findings as findings_view
-from gpu_provision.report import hosts as hosts_view
-from gpu_provision.report.documents import document
 
 
 @click.command()
@@ -47,20 +42,14 @@ def drift(  # noqa: PLR0913 - one argument per option
     and no drift. With --detailed-exitcode the exit code is 2 if anything but pending changes was found.
     """
     inventory = loaded(file, kubeconfig=kubeconfig, context=context)
-    names = limited(inventory, limit)
-    work = Work(inventory=inventory, limit=names, hosts=hosts, cluster=cluster and not names)
     with shown_on_stderr(replace(out, quiet=True)) as listen:
-        on_hosts = work.prepare(listen, dry_run=True)
-        found = work.drift(on_hosts)
-    changed = on_hosts.changed if on_hosts else ()
-    told = HostsResult(hosts=changed)
-    text = drift_view.text(found, out.style, hosts=hosts_view.text(told, out.style), changed_hosts=len(changed))
-    findings = (*found.findings, *(on_hosts.errors if on_hosts else ()))
-    parts = {"hosts": hosts_view.document(on_hosts) if on_hosts else [], **drift_view.document(found)}
-    out.result(document("drift", findings, **parts), text)
+        found = gpu_provision.drift(
+            inventory, hosts_only=not cluster, cluster_only=not hosts, limit=limit, listen=listen
+        )
+    out.result(found.document(), found.text(out.style))
     if not out.json:
-        write(sys.stderr, findings_view.text(findings, out.error_style))
-    return _exit(findings, differs=detailed_exitcode and (found.is_worth_a_look or bool(changed)))
+        write(sys.stderr, findings_view.text(found.findings, out.error_style))
+    return _exit(found.findings, differs=detailed_exitcode and found.is_worth_a_look)
 
 
 def _exit(findings: tuple[Finding, ...], *, differs: bool) -> ExitCode:

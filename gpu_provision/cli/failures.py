@@ -10,7 +10,8 @@ import click
 from gpu_provision.cli import codes, log
 from gpu_provision.cli.output import Output, as_json, write
 from gpu_provision.cli.session import Session
-from gpu_provision.model.findings import ExitCode, Finding, ProvisionError
+from gpu_provision.library.codes import USAGE
+from gpu_provision.model.findings import ExitCode, Finding, ProvisionError, left_with
 from gpu_provision.report import findings as findings_view
 from gpu_provision.report.documents import document
 
@@ -32,7 +33,7 @@ def _explained(error: BaseException, session: Session) -> tuple[ExitCode, tuple[
     if isinstance(error, ProvisionError):
         return error.exit_code, error.findings
     if isinstance(error, KeyboardInterrupt | click.Abort):
-        return ExitCode.INTERRUPTED, (_interrupted(error),)
+        return ExitCode.INTERRUPTED, (_interrupted(error), *left_with(error))
     if isinstance(error, click.ClickException):
         return ExitCode.USAGE, (_misused(error),)
     return ExitCode.FAILED, (_internal(error, session),)
@@ -50,7 +51,7 @@ def _interrupted(error: BaseException) -> Finding:
 def _misused(error: click.ClickException) -> Finding:
     context = getattr(error, "ctx", None)
     path = context.command_path if context else "gpu-provision"
-    return Finding(code=codes.USAGE, what=error.format_message(), fix=f"{path} --help")
+    return Finding(code=USAGE, what=error.format_message(), fix=f"{path} --help")
 
 
 def _internal(error: BaseException, session: Session) -> Finding:

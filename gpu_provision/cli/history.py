@@ -7,17 +7,15 @@ from dataclasses import replace
 
 import click
 
+import gpu_provision
 from gpu_provision.cli import online, options
 from gpu_provision.cli.account import page_at
 from gpu_provision.cli.commands import Commands
 from gpu_provision.cli.inventory_file import loaded
-from gpu_provision.cli.limits import limited
 from gpu_provision.cli.output import Output, write
-from gpu_provision.cli.overrides import with_ignored, with_timeout
-from gpu_provision.cli.work import Work
 from gpu_provision.cluster import codes
 from gpu_provision.model.findings import ExitCode, Finding, Severity
-from gpu_provision.model.history import History, Record
+from gpu_provision.model.history import Record
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.report import findings as findings_view
 from gpu_provision.report import history as view
@@ -34,28 +32,10 @@ def history(*, file: str | None, kubeconfig: str | None, context: str | None, ou
     """Show the runs that wrote something, the newest first: when, by whom, and how they ended."""
     if click.get_current_context().invoked_subcommand:
         return
-    from gpu_provision import library
-
-    inventory = loaded(file, kubeconfig=kubeconfig, context=context)
-    found = library.history(inventory)
-    problems = _damaged(found, inventory)
-    runs = [view.document(record) for record in found.records]
-    out.result(document("history", problems, inventory=inventory.name, runs=runs), view.text(found, out.style))
+    found = gpu_provision.history(loaded(file, kubeconfig=kubeconfig, context=context))
+    out.result(found.document(), found.text(out.style))
     if not out.json:
-        write(sys.stderr, findings_view.text(problems, out.error_style))
-
-
-def _damaged(found: History, inventory: Inventory) -> tuple[Finding, ...]:
-    return tuple(
-        Finding(
-            code=codes.DAMAGED_RECORD,
-            where=f"ConfigMap {inventory.cluster.namespace}/{inventory.name}-history {name}",
-            what="this record of a run cannot be read, so there is no way back to that run",
-            fix="nothing; it goes when it is older than the runs that are kept",
-            severity=Severity.WARNING,
-        )
-        for name in found.damaged
-    )
+        write(sys.stderr, findings_view.text(found.findings, out.error_style))
 
 
 @history.command()
@@ -71,10 +51,9 @@ def show(  # noqa: PLR0913 - one argument per option
     """Show one run with its inventory, without secrets, and what its validations printed if it ran on this machine."""
     from gpu_provision.engine import history as records
     from gpu_provision.engine import journal
-    from gpu_provision.library import history as read
 
     inventory = _inventory(file, kubeconfig, context)
-    record = records.chosen(read(inventory), number)
+    record = records.chosen(gpu_provision.history(inventory), number)
     if text_only:
         text = records.text_of(record)
     else:
@@ -116,16 +95,16 @@ def diff(  # noqa: PLR0913 - one argument per option
 
     As a unified diff of the inventories, without secrets, and as what it means for objects in the cluster.
     """
-    from gpu_provision import library
     from gpu_provision.engine import history as records
+    from gpu_provision.library.declared import meaning as meaning_of
 
     inventory = loaded(file, kubeconfig=kubeconfig, context=context)
-    found = library.history(inventory)
+    found = gpu_provision.history(inventory)
     before = records.chosen(found, number)
     after = records.chosen(found, other) if other else inventory
     texts = records.text_of(before), records.text_of(after)
     lines = view.diff(*texts, (f"run {number}", f"run {other}" if other else inventory.path), out.style)
-    changes = library.meaning(before, after, inventory)
+    changes = meaning_of(before, after, inventory)
     problems = () if changes is not None else (_no_meaning(before, after),)
     meaning = view.meaning(changes, out.style) if changes is not None else ""
     parts = {"diff": lines.splitlines(), "changes": [plan_view.change_document(each) for each in changes or ()]}
@@ -184,16 +163,17 @@ def rollback(  # noqa: PLR0913 - one argument per option
     file has them now. The plan is shown, confirmed, applied and validated, and the run is on record. The file is not
     changed: change it as well.
     """
-    from gpu_provision import library
+    from gpu_provision.library.overrides import with_ignored, with_timeout
+    from gpu_provision.library.selection import nodes_of
+    from gpu_provision.library.work import Work
 
     page_at(report, dry_run=dry_run)  # refused before anything is asked
     now = loaded(file, kubeconfig=kubeconfig, context=context)
-    then, record, findings = library.going_back(now, number)
+    then, record, findings = gpu_provision.going_back(now, number)
     inventory = with_timeout(with_ignored(then, ignored), timeout)
-    names = limited(inventory, limit)
     work = Work(
         inventory=inventory,
-        limit=names,
+        limit=nodes_of(inventory, limit),
         hosts=hosts,
         cluster=cluster,
         back_to=record.number,

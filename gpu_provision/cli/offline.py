@@ -80,7 +80,7 @@ def render(*, file: str | None, folder: Path | None, out: Output) -> None:
     another; files of an earlier render that are no longer wanted are removed.
     """
     from gpu_provision.cli.rendering import write_files
-    from gpu_provision.library import render as rendered
+    from gpu_provision.library.declared import render as rendered
     from gpu_provision.report import yaml_text
 
     manifests = rendered(loaded(file))

@@ -9,28 +9,32 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpu_provision import files
 from gpu_provision.cli import codes
-from gpu_provision.cli.work import Work
 from gpu_provision.hosts.result import HostsResult
+from gpu_provision.library.codes import USAGE
 from gpu_provision.model.findings import Finding, RunFailed, UsageError
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Plan
 from gpu_provision.report import plan_file
 from gpu_provision.report.values import shown
 
+if TYPE_CHECKING:
+    from gpu_provision.library.results import StackPlan
+    from gpu_provision.library.work import Work
+
 _TOLD = 20  # lines of what has moved; a fleet that has moved altogether would be thousands
 
 
-def written(path: Path, work: Work, plan: Plan, on_hosts: HostsResult | None, *, ignored: tuple[str, ...]) -> None:
+def written(path: Path, work: Work, plan: StackPlan, *, ignored: tuple[str, ...]) -> None:
     """Write a plan to a file that only its owner can read, whole or not at all. Raises UsageError."""
     scope = {
         "hosts": work.hosts,
         "cluster": work.cluster,
         "limit": list(work.limit),
-        "targets": list(work.targets),
+        "targets": list(work.targets or ()),
         "ignored": list(ignored),
     }
     origin = plan_file.Origin(
@@ -40,7 +44,7 @@ def written(path: Path, work: Work, plan: Plan, on_hosts: HostsResult | None, *,
         salt=secrets.token_hex(16),
         scope=scope,
     )
-    document = plan_file.made(work.inventory, plan, on_hosts, origin)
+    document = plan_file.made(work.inventory, plan.cluster, plan.hosts, origin)
     _save(path, json.dumps(document, indent=2, sort_keys=True) + "\n")
 
 
@@ -92,14 +96,15 @@ class Promise:
 
     def work(self, inventory: Inventory) -> Work:
         """Return what takes part."""
+        from gpu_provision.library.work import Work
+
         scope = self.document["scope"]
         return Work(
             inventory=inventory,
             limit=tuple(scope["limit"]),
-            targets=tuple(scope["targets"]),
+            targets=tuple(scope["targets"]) or None,
             hosts=bool(scope["hosts"]),
             cluster=bool(scope["cluster"]),
-            hold=self.hold_plan,
         )
 
     def hold_inventory(self, inventory: Inventory) -> None:
@@ -185,7 +190,7 @@ def refuse_options(options: Mapping[str, object]) -> None:
     if given:
         raise UsageError(
             Finding(
-                code=codes.USAGE,
+                code=USAGE,
                 where=" ".join(given),
                 what="a plan file says itself what takes part",
                 fix="leave the option out, or give it to gpu-provision plan --out FILE",

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import click
 
+import gpu_provision
 from gpu_provision.cli import options
 from gpu_provision.cli.display import shown_on_stderr
 from gpu_provision.cli.inventory_file import loaded
-from gpu_provision.cli.limits import limited
 from gpu_provision.cli.output import Output
-from gpu_provision.cli.overrides import with_ignored
 from gpu_provision.model.findings import ExitCode
-from gpu_provision.model.inventory import Inventory
-from gpu_provision.report import hosts as hosts_view
-from gpu_provision.report import preflight as preflight_view
-from gpu_provision.report.documents import document
 
 
 @click.command()
@@ -43,25 +36,8 @@ def preflight(  # noqa: PLR0913 - one argument per option
     Every host is read over SSH, also those without a GPU, and compared with the inventory, the cluster and the
     registry. An error exits with 1 and would stop apply on that host; --ignore CODE turns it into a warning.
     """
-    from gpu_provision import library
-
-    inventory = with_ignored(loaded(file, kubeconfig=kubeconfig, context=context), ignored)
-    inventory = without_registry(inventory) if offline else inventory
-    names = limited(inventory, limit)
+    inventory = loaded(file, kubeconfig=kubeconfig, context=context)
     with shown_on_stderr(out) as listen:
-        found = library.preflight(inventory, limit=names, listen=listen)
-    out.result(
-        document(
-            "preflight",
-            found.findings,
-            inventory=inventory.name,
-            hosts=hosts_view.document(found.hosts),
-        ),
-        preflight_view.text(found, out.style),
-    )
+        found = gpu_provision.preflight(inventory, limit=limit, ignored=ignored, offline=offline, listen=listen)
+    out.result(found.document(), found.text(out.style))
     return ExitCode.FAILED if found.failed else ExitCode.OK
-
-
-def without_registry(inventory: Inventory) -> Inventory:
-    """Return the inventory with no registry to be asked."""
-    return replace(inventory, preflight=replace(inventory.preflight, registry=False))

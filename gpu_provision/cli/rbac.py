@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import click
 
-from gpu_provision.cli import codes, options
+from gpu_provision.cli import options
 from gpu_provision.cli.inventory_file import loaded
 from gpu_provision.cli.output import Output
+from gpu_provision.library.codes import USAGE
 from gpu_provision.model.findings import Finding, UsageError
 from gpu_provision.planning.roles import Subject
 from gpu_provision.report.documents import document
@@ -60,7 +61,7 @@ def rbac(  # noqa: PLR0913 - one argument per option
     if read_only + destroy + adopt + operator > 1:
         message = "--read-only, --destroy, --adopt and --operator exclude each other."
         raise click.UsageError(message)
-    from gpu_provision.library import rbac as roles
+    from gpu_provision.library.permission import rbac as roles
     from gpu_provision.report import yaml_text
 
     subjects = [
@@ -82,7 +83,7 @@ def _account(word: str) -> Subject:
         return Subject("ServiceAccount", name, namespace)
     raise UsageError(
         Finding(
-            code=codes.USAGE,
+            code=USAGE,
             where=f"--service-account {word}",
             what="a service account is named by its namespace and its name",
             fix="--service-account NAMESPACE:NAME",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+import gpu_provision
 from gpu_provision.cli import confirmation, options
 from gpu_provision.cli.inventory_file import loaded
 from gpu_provision.cli.output import Output
@@ -28,8 +29,6 @@ def unlock(  # noqa: PLR0913 - one argument per option
     Says who holds the lock and when it was last renewed, and waits a moment to see whether it still is. A run that
     lives keeps its lock: the exit code is 75 then, unless --force is given. A lock that nobody holds is no error.
     """
-    from gpu_provision import library
-
     inventory = loaded(file, kubeconfig=kubeconfig, context=context)
 
     def agreed(held: Lock) -> bool:
@@ -39,7 +38,7 @@ def unlock(  # noqa: PLR0913 - one argument per option
         out.note(f"The lock is held by {held}")
         return confirmation.given("Take it away?")
 
-    held, freed = library.unlock(inventory, force=force, agreed=agreed, say=out.note)
+    held, freed = gpu_provision.unlock(inventory, force=force, agreed=agreed, say=out.note)
     told = document("unlock", inventory=inventory.name, lock=lock_document(held), unlocked=freed)
     out.result(told, _told(held, freed=freed))
     return ExitCode.FAILED if held and not freed else ExitCode.OK

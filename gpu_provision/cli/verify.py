@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import click
 
+import gpu_provision
 from gpu_provision.cli import options
 from gpu_provision.cli.display import shown_on_stderr
-from gpu_provision.cli.inventory_file import chosen, loaded
-from gpu_provision.cli.limits import limited
+from gpu_provision.cli.inventory_file import loaded
 from gpu_provision.cli.output import Output
 from gpu_provision.model.findings import ExitCode
-from gpu_provision.report import verify as verify_view
-from gpu_provision.report.documents import document
 
 
 @click.command()
@@ -41,22 +39,16 @@ def verify(  # noqa: PLR0913 - one argument per option
     files or folders with pytest tests of your own, which run beside; docs/verify.md shows how to write them. It needs
     pip install 'gpu-provision[verify]'.
     """
-    from gpu_provision.verify import run
-
     inventory = loaded(file, kubeconfig=kubeconfig, context=context)
-    wanted = run.Wanted(
-        inventory=str(chosen(file)),
-        kubeconfig=kubeconfig,
-        context=context,
-        nodes=limited(inventory, limit),
-        hosts=hosts,
-        cluster=cluster,
-        tests=tests,
-        junit=junit,
-    )
     with shown_on_stderr(out) as listen:
-        found = run.verify(wanted, listen)
-    out.result(
-        document("verify", inventory=inventory.name, **verify_view.document(found)), verify_view.text(found, out.style)
-    )
+        found = gpu_provision.verify(
+            inventory,
+            hosts_only=not cluster,
+            cluster_only=not hosts,
+            limit=limit,
+            tests=tests,
+            junit=junit,
+            listen=listen,
+        )
+    out.result(found.document(), found.text(out.style))
     return found.exit_code

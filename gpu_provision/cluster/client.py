@@ -22,6 +22,7 @@ from gpu_provision.planning.compare import FIELD_MANAGER, shows, shows_applied
 _MERGE_PATCH = "application/merge-patch+json"
 _APPLY_PATCH = "application/apply-patch+yaml"
 _METADATA_ALONE = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+_ONE_METADATA_ALONE = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 _CREATED = 201
 _PAGE = 1000  # objects of an answer: of pods some 8 MB, and five times that as dicts
 _LOG_BYTES, _LOG_SECONDS = 1 << 20, 10.0  # of a log; for how long it is asked for: it is evidence, nothing waits for it
@@ -116,6 +117,14 @@ class Cluster(Connection):
             return self.read(ref)
         except NotFound:
             return None
+
+    def exists(self, ref: ObjectRef) -> bool:
+        """Whether an object is there. Its content is not asked for if the server can leave it out, and never kept."""
+        try:
+            self._json("GET", path_of(ref), str(ref), accept=f"{_ONE_METADATA_ALONE},application/json")
+        except NotFound:
+            return False
+        return True
 
     def read(self, ref: ObjectRef) -> Manifest:
         """Return one object. Raises NotFound."""
@@ -308,15 +317,21 @@ class Cluster(Connection):
         return self._json("GET", path, f"events of {ref_of(item)}", query=query).get("items") or ()
 
     def watch(
-        self, kind: Kind, resource_version: str, *, label_selector: str = "", field_selector: str = ""
+        self,
+        kind: Kind,
+        resource_version: str,
+        *,
+        namespace: str = "",
+        label_selector: str = "",
+        field_selector: str = "",
     ) -> WatchStream:
-        """Start to watch a kind in all namespaces from a version on."""
+        """Start to watch a kind from a version on, in one namespace or in all of them."""
         query = [("watch", "true"), ("resourceVersion", resource_version), ("allowWatchBookmarks", "true")]
         query += [("timeoutSeconds", str(WatchStream.seconds()))]
         query += _selectors(label_selector, field_selector)
         timeout = (3 * CONNECT_SECONDS, WatchStream.READ_SECONDS)
         place = self._place("WATCH", KINDS[kind])
-        response = self._once("GET", path_to(kind), place, query=query, timeout=timeout)
+        response = self._once("GET", path_to(kind, namespace), place, query=query, timeout=timeout)
         return WatchStream(response, kind, lambda: self.silence.noted(place))
 
 

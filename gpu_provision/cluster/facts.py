@@ -8,6 +8,7 @@ from typing import Any
 from gpu_provision.components.labels import NOT_VALIDATED
 from gpu_provision.model.cluster import Manifest, NodeFacts
 from gpu_provision.model.inventory import OperatingSystem
+from gpu_provision.rollout.cordons import writer_of
 
 _OS_ID, _OS_VERSION = (
     "feature.node.kubernetes.io/system-os_release.ID",
@@ -37,6 +38,8 @@ def node_facts(node: Manifest) -> NodeFacts:
     info = status.get("nodeInfo", {})
     runtime, _, runtime_version = info.get("containerRuntimeVersion", "").partition("://")
     found = metadata.get("labels") or {}
+    unschedulable = bool(node.get("spec", {}).get("unschedulable"))
+    cordoned_by, cordoned_at = writer_of(metadata) if unschedulable else ("", "")
     taints = tuple(node.get("spec", {}).get("taints") or ())
     return NodeFacts(
         name=metadata["name"],
@@ -51,7 +54,9 @@ def node_facts(node: Manifest) -> NodeFacts:
         distribution=_distribution(info.get("kubeletVersion", ""), found),
         boot_id=info.get("bootID", ""),
         ready=_is_ready(status),
-        unschedulable=bool(node.get("spec", {}).get("unschedulable")),
+        unschedulable=unschedulable,
+        cordoned_by=cordoned_by,
+        cordoned_at=cordoned_at,
         gpus_allocatable=_allocatable(status),
         taints=taints,
         revision=metadata.get("resourceVersion", "") if any(map(_is_startup_taint, taints)) else "",

@@ -6,6 +6,8 @@ import hashlib
 import hmac
 import json
 from collections.abc import Iterable
+from functools import partial
+from typing import NamedTuple
 
 from gpu_provision.cluster import leases, records
 from gpu_provision.cluster.client import Cluster
@@ -14,6 +16,7 @@ from gpu_provision.cluster.paths import KINDS
 from gpu_provision.cluster.pool import RequestPool
 from gpu_provision.cluster.slim import slim
 from gpu_provision.model.cluster import ClusterFacts, Kind, Manifest, ObjectRef, ref_of
+from gpu_provision.model.findings import Refused
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.planning.membership import PART_OF, STACK, applyset_id, group_kind, kinds_of
 from gpu_provision.planning.observed import Observed
@@ -65,6 +68,40 @@ def observe_facts(cluster: Cluster, inventory: Inventory) -> ClusterFacts:
         secrets=secrets,
         unverified="" if settings.verify_ssl else cluster.server,
     )
+
+
+class Absent(NamedTuple):
+    """Of some objects, those that do not exist, and those that our user may not read."""
+
+    missing: frozenset[ObjectRef]
+    unread: frozenset[ObjectRef]
+
+
+def absent(cluster: Cluster, inventory: Inventory, facts: ClusterFacts, wanted: Iterable[ObjectRef]) -> Absent:
+    """Return which ConfigMaps and Secrets do not exist.
+
+    Args:
+        facts: From `observe_facts`; what that has read is not asked for again.
+        wanted: Each costs a request otherwise.
+    """
+    refs = frozenset(wanted)
+    found: dict[ObjectRef, bool | None] = {
+        **{_config_map(inventory, name): name in facts.config_maps for name in named_config_maps(inventory)},
+        **{_secret(inventory, name): name in facts.secrets for name in named_secrets(inventory)},
+    }
+    if asked := sorted(refs - found.keys()):
+        with RequestPool(cluster, _PARALLEL) as pool:
+            found |= zip(asked, pool.map(partial(_exists, cluster), asked), strict=True)
+    missing = frozenset(ref for ref in refs if found[ref] is False)
+    return Absent(missing, unread=frozenset(ref for ref in refs if found[ref] is None))
+
+
+def _exists(cluster: Cluster, ref: ObjectRef) -> bool | None:
+    """Return None for an object that our user may not read."""
+    try:
+        return cluster.exists(ref)
+    except Refused:
+        return None
 
 
 def config_maps_of(found: Iterable[Manifest]) -> dict[str, dict[str, str]]:

@@ -25,11 +25,12 @@ _RESTARTS = 5  # of one watch that fails on a mistake of this program before it 
 
 
 class Scope(NamedTuple):
-    """What one watch follows: a kind, in all namespaces, by labels and fields."""
+    """What one watch follows: a kind, by labels and fields, in one namespace or, without a name, in all of them."""
 
     kind: Kind
     label_selector: str = ""
     field_selector: str = ""
+    namespace: str = ""
 
 
 class Mirror:
@@ -147,6 +148,7 @@ class Mirror:
     def _relist(self, scope: Scope, retry_seconds: float | None = None) -> str:
         listing = self._cluster.list(
             scope.kind,
+            namespace=scope.namespace,
             label_selector=scope.label_selector,
             field_selector=scope.field_selector,
             retry_seconds=retry_seconds,
@@ -212,7 +214,11 @@ class Mirror:
 
     def _open(self, scope: Scope, version: str) -> WatchStream:
         stream = self._cluster.watch(
-            scope.kind, version, label_selector=scope.label_selector, field_selector=scope.field_selector
+            scope.kind,
+            version,
+            namespace=scope.namespace,
+            label_selector=scope.label_selector,
+            field_selector=scope.field_selector,
         )
         self._streams[scope] = stream
         if self._stopped.is_set() or scope not in self._wanted:
@@ -260,7 +266,8 @@ def _selects(scope: Scope, item: Manifest) -> bool:
     """Whether a scope follows an object, as far as this module reads selectors: nothing, or one equality."""
     key, _, value = scope.label_selector.partition("=")
     labels = item["metadata"].get("labels") or {}
-    return not scope.field_selector and (not key or labels.get(key) == value)
+    is_there = scope.namespace in {"", item["metadata"].get("namespace", "")}
+    return is_there and not scope.field_selector and (not key or labels.get(key) == value)
 
 
 def _version(item: Manifest) -> int:

@@ -120,7 +120,7 @@ def _differs(target: Target) -> Finding:
     seen = target.os.tag if target.os else ""
     return Finding(
         code=codes.OS_DIFFERS,
-        what=f"{target.name} runs {seen}, but its pool {target.pool.name} declares {declared}",
+        what=f"the node runs {seen}, and pool {target.pool.name} declares {declared}",
         where=f"Node {target.name}",
         evidence=f"the node reports {seen}; its driver image is chosen for that",
         fix=f"correct pools.{target.pool.name}.os, or leave it out: every node then says so itself",

@@ -6,7 +6,7 @@ component has settled on every node. So independent work happens at the same tim
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,18 +14,20 @@ from typing import Any
 from pyinfra import host, logger, state
 from pyinfra.api import FunctionCommand, operation
 from pyinfra.api.deploy import deploy
-from pyinfra.api.exceptions import OperationError
+from pyinfra.api.host import Host
+from pyinfra.api.state import State
 
 from gpu_provision import components
 from gpu_provision.components import driver
-from gpu_provision.connectors.cluster import GROUP
+from gpu_provision.deploys.cluster_host import inventory_path, is_cluster_host
 from gpu_provision.deploys.hosts import guard_of
 from gpu_provision.deploys.switches import is_set
 from gpu_provision.diagnose.remedies import is_trouble
 from gpu_provision.engine.session import Session
 from gpu_provision.hosts.others import changed, drivers
+from gpu_provision.hosts.telling import Commands, refuse, report
 from gpu_provision.inventory import load
-from gpu_provision.model.findings import Finding, ProvisionError, Severity
+from gpu_provision.model.findings import ProvisionError, Severity
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Action, Change, Plan
 from gpu_provision.model.visible import one_line
@@ -42,9 +44,9 @@ def gpu_stack() -> None:
     """Bring every component of the inventory up on the cluster host; other hosts have no part in it.
 
     The cluster host's data must hold ``gpu_inventory``, the path of the inventory file, as
-    `gpu_provision.inventory.groups` sets it.
+    `gpu_provision.inventory.groups` sets it. Raises DeployError if pyinfra's inventory has no cluster host.
     """
-    if GROUP not in host.groups:
+    if not is_cluster_host("gpu_stack"):
         return
     for component in components.COMPONENTS:
         component_ready(name=component.title, component=component.name)
@@ -64,7 +66,7 @@ class _Phase:
 
 
 def _session() -> Session:
-    path = Path(host.data.gpu_inventory)
+    path = inventory_path()
     session = session_of(path, take_over=is_set(TAKE_OVER))
     if state.is_executing and path not in _Phase.executing:
         _Phase.executing.add(path)
@@ -80,25 +82,23 @@ def _leaves_drivers_to_hosts(inventory: Inventory) -> bool:
 
 
 @operation()
-def component_ready(component: str) -> Iterator[FunctionCommand]:
+def component_ready(component: str) -> Commands:
     """Make one component as declared, and wait until it is ready on every node."""
     yield from _guarded(lambda: _component_commands(_session(), component))
 
 
 @operation()
-def stack_ready() -> Iterator[FunctionCommand]:
+def stack_ready() -> Commands:
     """Fail if any declared node is not ready, whatever the reason."""
     yield from _guarded(lambda: _verdict_commands(_session()))
 
 
-def _guarded(commands: Callable[[], list[FunctionCommand]]) -> Iterator[FunctionCommand]:
-    """Stop the run while planning, and fail this host alone while executing, when the cluster cannot be asked."""
+def _guarded(commands: Callable[[], list[FunctionCommand]]) -> Commands:
+    """Fail the cluster host alone if the cluster cannot be asked; while planning, before anything is written there."""
     try:
         yield from commands()
     except ProvisionError as error:
-        if not state.is_executing:
-            raise OperationError(str(error)) from error
-        yield FunctionCommand(_report, (str(error),), {})
+        yield from refuse(*error.findings)
 
 
 def _component_commands(session: Session, component: str) -> list[FunctionCommand]:
@@ -156,7 +156,7 @@ def _verdict_commands(session: Session) -> list[FunctionCommand]:
         if problem.severity is Severity.WARNING:
             host.log(str(problem), log_func=logger.warning)
     errors = [problem for problem in problems if problem.severity is Severity.ERROR]
-    return [FunctionCommand(_report, ("\n".join(map(str, errors)),), {})] if errors else []
+    return [FunctionCommand(report, errors, {})] if errors else []
 
 
 def _put_on_record(session: Session) -> None:
@@ -165,25 +165,14 @@ def _put_on_record(session: Session) -> None:
         session.put_on_record(hosts=hosts)
 
 
-def _bring_up(state: Any, host: Any, session: Session, component: str) -> bool:  # noqa: ARG001 (pyinfra passes both by name)
+def _bring_up(state: State, host: Host, session: Session, component: str) -> bool:
     try:
         session.start()
         broken = session.wait(component, tick=_Ticker(host, component).tell)
         problems = session.explain() if broken else ()
     except ProvisionError as error:
         problems = error.findings
-    return _fail(host, problems) if problems else True
-
-
-def _report(state: Any, host: Any, message: str) -> bool:  # noqa: ARG001 (pyinfra passes both by name)
-    host.log_styled(message, fg="red", log_func=logger.error)
-    return False
-
-
-def _fail(host: Any, problems: tuple[Finding, ...]) -> bool:
-    for problem in problems:
-        host.log_styled(str(problem), fg="red", log_func=logger.error)
-    return False
+    return report(state, host, *problems) if problems else True
 
 
 class _Ticker:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
-
 from pyinfra import host, logger, state
 from pyinfra.api import FunctionCommand, operation
-from pyinfra.api.exceptions import OperationError
+from pyinfra.api.host import Host
+from pyinfra.api.state import State
 
-from gpu_provision import library
+import gpu_provision
 from gpu_provision.connectors.cluster import GROUP
+from gpu_provision.deploys.cluster_host import inventory_path, is_cluster_host
 from gpu_provision.deploys.switches import is_set
 from gpu_provision.hosts.barrier import has_failed, hold_back
+from gpu_provision.hosts.telling import Commands, refuse, report
 from gpu_provision.inventory import load
-from gpu_provision.model.findings import Finding, ProvisionError, Severity
+from gpu_provision.model.findings import ProvisionError
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.progress import Event
 from gpu_provision.model.visible import one_line
@@ -29,9 +28,9 @@ def gpu_stack_removed() -> None:
     """Take the stack of the inventory off the cluster host; other hosts have no part in it.
 
     The cluster host's data must hold ``gpu_inventory``, the path of the inventory file, as
-    `gpu_provision.inventory.groups` sets it.
+    `gpu_provision.inventory.groups` sets it. Raises DeployError if pyinfra's inventory has no cluster host.
     """
-    if GROUP in host.groups:
+    if is_cluster_host("gpu_stack_removed"):
         stack_removed(name="GPU stack removed from the cluster")
 
 
@@ -41,15 +40,15 @@ def cluster_cleared() -> None:
 
 
 @operation()
-def stack_removed() -> Iterator[FunctionCommand]:
+def stack_removed() -> Commands:
     """Remove what is there of the stack, and look for what is left."""
-    inventory = load(Path(host.data.gpu_inventory))
     try:
-        found = library.destroy(inventory, crds=is_set(CRDS), evict=is_set(EVICT), dry_run=True)
+        inventory = load(inventory_path())
+        found = gpu_provision.destroy(
+            inventory, cluster_only=True, crds=is_set(CRDS), evict=is_set(EVICT), dry_run=True
+        )
     except ProvisionError as error:
-        if not state.is_executing:
-            raise OperationError(str(error)) from error
-        yield FunctionCommand(_fail, (error.findings,), {})
+        yield from refuse(*error.findings)
         return
     if not found.changes:
         host.noop("nothing of the stack is in the cluster")
@@ -60,28 +59,21 @@ def stack_removed() -> Iterator[FunctionCommand]:
     yield FunctionCommand(_remove, (inventory, is_set(CRDS), is_set(EVICT)), {})
 
 
-def _remove(state: Any, host: Any, inventory: Inventory, crds: bool, evict: bool) -> bool:  # noqa: FBT001 (pyinfra's way to call)
+def _remove(state: State, host: Host, inventory: Inventory, crds: bool, evict: bool) -> bool:  # noqa: FBT001 (pyinfra's way to call)
     def tell(event: Event) -> None:
         host.log(one_line(event.message), log_func=logger.info)
 
     try:
-        findings = library.destroy(inventory, crds=crds, evict=evict, listen=tell).findings
+        findings = gpu_provision.destroy(inventory, cluster_only=True, crds=crds, evict=evict, listen=tell).findings
     except ProvisionError as error:
-        return _fail(state, host, error.findings)
+        return report(state, host, *error.findings)
     for finding in findings:
         host.log(str(finding), log_func=logger.warning)
     return True
 
 
-def _fail(state: Any, host: Any, findings: tuple[Finding, ...]) -> bool:  # noqa: ARG001 (pyinfra passes both by name)
-    for finding in findings:
-        is_error = finding.severity is Severity.ERROR
-        host.log_styled(str(finding), fg="red" if is_error else "yellow", log_func=logger.error)
-    return False
-
-
 @operation()
-def cluster_is_clear() -> Iterator[FunctionCommand]:
+def cluster_is_clear() -> Commands:
     """Fail a host while the cluster host has failed."""
     if GROUP in host.groups or not state.is_executing:
         return

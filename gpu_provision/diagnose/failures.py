@@ -10,7 +10,8 @@ from gpu_provision.diagnose.remedies import Remedy, remedy
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.progress import NodeState, State
 
-_TROUBLE = re.compile(r"error|failed|could not|cannot|not found", re.IGNORECASE)
+_TROUBLE = re.compile(r"error|failed|could not|cannot|unable to|not found", re.IGNORECASE)
+_OVERDUE = re.compile(r" \(not ready after \d+ s\)$")
 _MOST_NAMES = 8
 
 
@@ -23,47 +24,119 @@ class Symptom(NamedTuple):
 
 
 class _Cause(NamedTuple):
-    """What symptoms of one cause have in common."""
+    """What symptoms of one cause have in common.
+
+    Attributes:
+        component: Empty where the cause is seen in words that do not depend on the component.
+        unknown: The reason, where the remedy knows no cause.
+        seen: The words, where it knows one.
+    """
 
     component: str
     remedy: Remedy
-    unknown: str  # the reason, where the remedy knows no cause
+    unknown: str = ""
+    seen: str = ""
 
 
-def failures(symptoms: Iterable[Symptom]) -> tuple[Finding, ...]:
-    """Return one finding per component and cause, with the nodes that it befell."""
-    by_cause: dict[_Cause, list[Symptom]] = {}
+def in_words(end: str, lines: Sequence[str]) -> str:
+    """Return what a container said before it ended, and its cause if that is known.
+
+    Args:
+        end: The container and how it ended: ``nvidia-driver-ctr: exit 1``.
+        lines: Its last ones.
+    """
+    found, line = remedy(*reversed(lines)), _telling_line(lines)
+    return f"{found.cause}: {line} ({end})" if found.cause else f"{end}: {line}"
+
+
+def failures(symptoms: Iterable[Symptom], followers: Iterable[NodeState] = ()) -> tuple[Finding, ...]:
+    """Return one finding per cause, with the components and nodes that it befell.
+
+    Args:
+        symptoms: Of failed states.
+        followers: What is not ready because of these; the first finding that can be the cause names it.
+    """
+    by_component: dict[_Cause, list[Symptom]] = {}
     for symptom in symptoms:
         found = remedy(*reversed(symptom.lines), symptom.state.reason)
         unknown = "" if found.cause else symptom.state.reason
-        by_cause.setdefault(_Cause(symptom.state.component, found, unknown), []).append(symptom)
-    return tuple(_finding(cause, found) for cause, found in by_cause.items())
+        by_component.setdefault(_Cause(symptom.state.component, found, unknown), []).append(symptom)
+    by_cause: dict[_Cause, list[Symptom]] = {}
+    for cause, group in by_component.items():
+        shared = _Cause("", cause.remedy, seen=_seen(group[0])) if cause.remedy.cause else cause
+        by_cause.setdefault(shared, []).extend(group)
+    due = _by_cause(followers, [*by_cause.values()])
+    return tuple(_finding(cause, group, due[index]) for index, (cause, group) in enumerate(by_cause.items()))
 
 
-def _finding(cause: _Cause, symptoms: Sequence[Symptom]) -> Finding:
+def _seen(symptom: Symptom) -> str:
+    """Return the words that show a known cause, without how long they were waited for."""
+    return _telling_line(symptom.lines) or _OVERDUE.sub("", symptom.state.reason)
+
+
+def _by_cause(followers: Iterable[NodeState], causes: Sequence[Sequence[Symptom]]) -> dict[int, list[NodeState]]:
+    """Return the followers of each cause.
+
+    What is blocked follows the first cause on its node, or of all nodes. What failed itself waits behind another pod of
+    its component.
+    """
+    due: dict[int, list[NodeState]] = {index: [] for index in range(len(causes))}
+    nodes = [frozenset(symptom.state.node for symptom in symptoms) for symptoms in causes]
+    components = [frozenset(symptom.state.component for symptom in symptoms) for symptoms in causes]
+    for state in followers if causes else ():
+        if state.state is State.FAILED:
+            near = [index for index, found in enumerate(components) if state.component in found]
+        else:
+            near = [index for place in (state.node, "") for index, found in enumerate(nodes) if place in found]
+        due[near[0] if near else 0].append(state)
+    return due
+
+
+def _finding(cause: _Cause, symptoms: Sequence[Symptom], followers: Sequence[NodeState]) -> Finding:
     first, nodes = symptoms[0], _names([symptom.state.node for symptom in symptoms])
+    components = ", ".join(dict.fromkeys(symptom.state.component for symptom in symptoms))
+    what = f"{components} failed{f' on {nodes}' if nodes else ''}: {cause.remedy.cause or cause.unknown}"
     pod = f"pod {first.pod}" if first.pod else ""
-    evidence = (first.state.reason if cause.remedy.cause else "", _telling_line(first.lines))
+    reason = first.state.reason.removeprefix(f"{cause.remedy.cause}: ") if cause.remedy.cause else ""
+    line = _telling_line(first.lines)
     return Finding(
         code=cause.remedy.code,
-        what=f"{cause.component} failed{f' on {nodes}' if nodes else ''}: {cause.remedy.cause or cause.unknown}",
+        what=what,
         where=", ".join(filter(None, (f"node {nodes}" if nodes else "", pod))),
-        evidence="; ".join(dict.fromkeys(filter(None, evidence))),
+        evidence="; ".join(filter(None, (reason, "" if line in reason or line in what else line))),
+        consequence=_following(followers),
         fix=cause.remedy.fix,
     )
 
 
+def _following(states: Iterable[NodeState]) -> str:
+    """Return ``toolkit, gfd wait for it on t4-1``; nodes on which the same components wait share one part."""
+    by_node: dict[str, list[str]] = {}
+    for state in states:
+        by_node.setdefault(state.node, []).append(state.component)
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for node, components in by_node.items():
+        alike.setdefault(tuple(components), []).append(node)
+    return "; ".join(_wait(components, _names(nodes)) for components, nodes in alike.items())
+
+
+def _wait(components: Sequence[str], nodes: str) -> str:
+    verb = "waits" if len(components) == 1 else "wait"
+    return f"{', '.join(components)} {verb} for it{f' on {nodes}' if nodes else ''}"
+
+
 def _names(nodes: Sequence[str]) -> str:
-    named = sorted(filter(None, nodes))
+    named = sorted({*filter(None, nodes)})
     more = f" and {len(named) - _MOST_NAMES} more" if len(named) > _MOST_NAMES else ""
     return ", ".join(named[:_MOST_NAMES]) + more
 
 
 def _telling_line(lines: Sequence[str]) -> str:
-    """The last line that has an error in it, else the last one."""
+    """Return the last line whose cause is known, else the last one that has an error in it, else the last one."""
     written = [line.strip() for line in lines if line.strip()]
+    known = [line for line in written if remedy(line).cause]
     errors = [line for line in written if _TROUBLE.search(line)]
-    return (errors or written or [""])[-1]
+    return (known or errors or written or [""])[-1]
 
 
 def unvalidated(states: Iterable[NodeState], reason: str) -> tuple[Finding, ...]:
@@ -160,26 +233,4 @@ def _stays(state: State, why: str, nodes: str) -> Finding:
         fix="delete the pods that are named here (kubectl delete pod -n NAMESPACE NAME), or change what is named under "
         "driver.upgrade_policy or rollout; then run again",
         severity=Severity.WARNING if state is State.READY else Severity.ERROR,
-    )
-
-
-def blocked(states: Iterable[NodeState]) -> tuple[Finding, ...]:
-    """Return what could not go on: one finding per set of components, with the nodes that they are blocked on."""
-    by_node: dict[str, list[NodeState]] = {}
-    for state in states:
-        if state.state is State.BLOCKED:
-            by_node.setdefault(state.node, []).append(state)
-    alike: dict[tuple[tuple[str, ...], str], list[str]] = {}
-    for node, found in by_node.items():
-        alike.setdefault((tuple(state.component for state in found), found[0].reason), []).append(node)
-    return tuple(
-        Finding(
-            code="GP507",
-            what=f"blocked{f' on {_names(nodes)}' if any(nodes) else ''}: {', '.join(components)}",
-            where=f"node {_names(nodes)}" if any(nodes) else "",
-            evidence=reason,
-            fix="mend the failure above and run again; nothing else is wrong with these",
-            severity=Severity.WARNING,
-        )
-        for (components, reason), nodes in alike.items()
     )

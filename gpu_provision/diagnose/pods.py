@@ -3,11 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from gpu_provision.model.cluster import Manifest
 
 _HARMLESS = frozenset({"PodInitializing", "ContainerCreating"})
+_SIGNALLED = 128  # exit codes from here on are of a container that was ended, such as by a reboot, or never ran
+_OUT_OF_MEMORY = "OOMKilled"
+_ENDED = frozenset({"Failed", "Succeeded"})
+
+
+class Crash(NamedTuple):
+    """How a container that keeps its pod from being ready ended by itself.
+
+    Attributes:
+        restarts: How often the container has been started again.
+        end: ``exit 1`` or ``OOMKilled``.
+        is_over: Whether the container has been started again since, so that the reason is in its previous log.
+    """
+
+    container: str
+    restarts: int
+    end: str
+    is_over: bool
+
+    def __str__(self) -> str:
+        """Return ``nvidia-driver-ctr: exit 1``."""
+        return f"{self.container}: {self.end}"
 
 
 def is_ready(pod: Manifest) -> bool:
@@ -83,6 +105,20 @@ def failing_container(pod: Manifest) -> tuple[str, bool]:
         if not status.get("ready") and state.get("terminated", {}).get("exitCode") != 0:
             return str(status["name"]), bool(before.get("exitCode")) and "terminated" not in state
     return "", False
+
+
+def crash(pod: Manifest) -> Crash | None:
+    """Return how the first container that is not ready ended by itself; None if it did not, or was ended."""
+    if is_ready(pod) or pod["metadata"].get("deletionTimestamp") or phase(pod) in _ENDED:
+        return None
+    for status in _statuses(pod):
+        now = status.get("state", {}).get("terminated", {})
+        last = now or status.get("lastState", {}).get("terminated", {})
+        is_out_of_memory = last.get("reason") == _OUT_OF_MEMORY
+        if not status.get("ready") and (0 < last.get("exitCode", 0) < _SIGNALLED or is_out_of_memory):
+            end = _OUT_OF_MEMORY if is_out_of_memory else f"exit {last['exitCode']}"
+            return Crash(str(status["name"]), int(status.get("restartCount", 0)), end, not now)
+    return None
 
 
 def _causes(pod: Manifest) -> Iterator[str]:

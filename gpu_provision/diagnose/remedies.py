@@ -62,6 +62,15 @@ _TABLE: tuple[tuple[str, Remedy], ...] = (
         ),
     ),
     (
+        r"Unable to load the kernel module|could not insert 'nvidia",
+        Remedy(
+            "GP501",
+            "the driver's kernel module cannot be loaded",
+            "dmesg on the node says why: a GPU that this driver version does not know, modules of the wrong type "
+            "(driver.kernel_module_type), a module without a trusted signature, or one of another driver",
+        ),
+    ),
+    (
         r"in use|cannot be unloaded|[Cc]ould not unload",
         Remedy(
             "GP501",
@@ -182,6 +191,18 @@ _TABLE: tuple[tuple[str, Remedy], ...] = (
         ),
     ),
     (
+        r"system not yet initialized|\b802\b.*(CUDA|cuda)|(CUDA|cuda).*\b802\b|cudaErrorSystemNotReady",
+        Remedy(
+            "GP516",
+            "CUDA waits for the NVSwitch fabric of the node: the fabric manager is not running, or not of the "
+            "driver's version",
+            "a driver of the host: systemctl status nvidia-fabricmanager, whose version has to equal the driver's "
+            "(nv-fabricmanager --version, /proc/driver/nvidia/version); then systemctl enable --now "
+            "nvidia-fabricmanager. A driver container starts its own: see its log, and on the node "
+            "nvidia-smi -q | grep -A2 Fabric",
+        ),
+    ),
+    (
         r"no CUDA-capable device|the validation failed|Failed to allocate device vector|CUDA error",
         Remedy(
             "GP503",
@@ -199,6 +220,15 @@ _TABLE: tuple[tuple[str, Remedy], ...] = (
         ),
     ),
     (
+        r"untolerated taint|had taint \{|do not tolerate",
+        Remedy(
+            "GP515",
+            "the node has a taint that keeps the stack's pods off",
+            "tolerate it: daemonsets.tolerations: [{key: KEY, operator: Exists}] in the inventory; or take it off: "
+            "kubectl taint node NODE KEY-",
+        ),
+    ),
+    (
         r"Insufficient nvidia\.com/gpu",
         Remedy(
             "GP503",
@@ -208,7 +238,9 @@ _TABLE: tuple[tuple[str, Remedy], ...] = (
     ),
 )
 
-_TROUBLE = re.compile(r"BackOff|Err[A-Z]|Unschedulable|Failed|exit \d|NotReady|no node of this name|declares")
+_TROUBLE = re.compile(
+    r"BackOff|Err[A-Z]|Unschedulable|Failed|Killed|exit \d|tolerate|NotReady|no node of this name|declares"
+)
 
 
 def is_trouble(reason: str) -> bool:

@@ -55,7 +55,7 @@ def _wanted(reading: Reading) -> Iterator[Permission]:
     for manifest in _manifests(reading):
         wanted = needs.to_apply(manifest)
         yield from (one for one in wanted if one.verb != "create" or ref_of(manifest) in created)
-    yield from (one for change in reading.plan.changes for one in _to_delete(change))
+    yield from (one for change in reading.plan.changes for one in _of_change(change))
 
 
 class _Written:
@@ -84,9 +84,13 @@ def _manifests(reading: Reading) -> Iterator[Manifest]:
     return (item for items in reading.desired.values() for item in items)
 
 
-def _to_delete(change: Change) -> Iterator[Permission]:
-    if change.action is Action.DELETE:
-        yield from needs.permissions(change.ref, "delete")
+def _of_change(change: Change) -> Iterator[Permission]:
+    """Yield what no run needs but one that deletes an object, or patches a pod."""
+    match change.action, change.ref.kind:
+        case Action.DELETE, _:
+            yield from needs.permissions(change.ref, "delete")
+        case Action.UPDATE, "Pod":
+            yield from needs.permissions(change.ref, "patch")
 
 
 def missing_to_read(cluster: Cluster, inventory: Inventory, refusal: Refused) -> Refused:

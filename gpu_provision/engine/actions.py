@@ -8,6 +8,7 @@ from typing import Any
 
 from gpu_provision.components import labels, node_labels
 from gpu_provision.diagnose import pods as pod_view
+from gpu_provision.diagnose.pods import Crash
 from gpu_provision.model.cluster import Manifest, NodeFacts, ObjectRef, ref_of
 from gpu_provision.model.progress import NodeState, State
 from gpu_provision.planning import attesting
@@ -100,7 +101,17 @@ class EvictPod:
     budgets: str
 
 
-Step = LabelNode | StartPod | HarvestPod | RemovePod | MoveNode | EvictPod
+@dataclass(frozen=True, slots=True)
+class ReadLog:
+    """Read what a container printed before it ended by itself; each restart is another step."""
+
+    key: Key
+    ref: ObjectRef
+    uid: str
+    crash: Crash
+
+
+Step = LabelNode | StartPod | HarvestPod | RemovePod | MoveNode | EvictPod | ReadLog
 
 
 def next_steps(

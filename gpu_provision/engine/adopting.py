@@ -9,18 +9,20 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from typing import TypeVar
 
-from gpu_provision.adoption import codes
+from gpu_provision.adoption import codes, discovery
 from gpu_provision.adoption.drivers import Driver
-from gpu_provision.adoption.found import DRIVER_APP, REVISION, Found, is_operator
+from gpu_provision.adoption.found import DRIVER_APP, NODE_FEATURE, REVISION, Found, is_operator
 from gpu_provision.adoption.ownership import handed_over, is_handed_over, without_owners
 from gpu_provision.adoption.plan import Adoption, Fate, Handled
 from gpu_provision.cluster.client import Cluster
 from gpu_provision.cluster.errors import NotFound, Outdated
 from gpu_provision.cluster.observe import POD
 from gpu_provision.cluster.pool import RequestPool
+from gpu_provision.cluster.watching import Mirror, Scope
 from gpu_provision.components import labels
 from gpu_provision.engine import needs
 from gpu_provision.model.access import Permission
@@ -63,6 +65,7 @@ class Adopting:
         self._clear(item for item in adoption.of(Fate.REPLACED, Fate.REMOVED) if _is_owned(item.live, uids))
         for pod in adoption.leftovers:
             self._delete(pod)
+        self.say("the objects have changed hands; applying the inventory")
 
     def finish(self, adoption: Adoption, look: Callable[[], Found]) -> None:
         """Take away what ours has replaced, and last the ClusterPolicy, which takes nothing with it.
@@ -75,7 +78,7 @@ class Adopting:
             RunFailed: Our Node Feature Discovery does not speak, or something still belongs to the ClusterPolicy.
         """
         self._stop(adoption.operators)
-        self._await_discovery(adoption, look)
+        self._await_discovery(adoption)
         # First: a later run finds the revisions' namespace by the objects that go here.
         self._delete_revisions(adoption)
         for doomed in _in_order(adoption):
@@ -136,9 +139,10 @@ class Adopting:
         raise RunFailed(_not_done(f"{item.ref} is written to by somebody all the time", str(item.ref)))
 
     def _mark(self, driver: Driver) -> None:
-        """Give a running driver pod the labels by which our DaemonSet takes it up."""
+        """Give a running driver pod the labels by which our DaemonSet takes it up, and its annotations."""
+        metadata = {"uid": driver.uid, "labels": dict(driver.labels), "annotations": dict(driver.annotations)}
         try:
-            self.cluster.label(driver.ref, driver.uid, driver.labels)
+            self.cluster.merge(driver.ref, {"metadata": metadata})
         except (NotFound, Outdated):
             return  # it is gone; the next one is made from our template
 
@@ -168,15 +172,22 @@ class Adopting:
 
         self._until(is_gone, f"{ref} does not go", f"see metadata.finalizers of it: kubectl get {ref.kind} {ref.name}")
 
-    def _await_discovery(self, adoption: Adoption, look: Callable[[], Found]) -> None:
+    def _await_discovery(self, adoption: Adoption) -> None:
         """Wait until ours has seen every node: a node that nobody has seen loses its labels, and its operands."""
-        if not any(_is_discovery(item) for item in adoption.of(Fate.REMOVED)):
+        if not adoption.replaces_discovery:
             return
-        self._until(
-            lambda: look().discovered.issuperset(adoption.targets),
-            "our Node Feature Discovery has not seen all nodes, so that of the chart is left alone",
-            "see why its workers do not run: kubectl get pods -A -l app.kubernetes.io/name=node-feature-discovery",
-        )
+        features = Scope(NODE_FEATURE, namespace=adoption.discovery)
+        workers = Scope(POD, f"{labels.STACK}={adoption.inventory}")
+        began, give_up, told = datetime.now(UTC), time.monotonic() + WAIT_SECONDS, ""
+        with Mirror(self.cluster, [features, workers], keep=discovery.slim) as mirror:
+            while missing := discovery.missing(adoption.targets, mirror.of(features), mirror.of(workers)):
+                left = give_up - time.monotonic()
+                if left < 0:
+                    raise RunFailed(discovery.not_seen(missing, WAIT_SECONDS))
+                if (message := discovery.waiting(missing, began, WAIT_SECONDS)) != told:
+                    self.say(message)
+                told = message
+                mirror.wait(left)
 
     def _delete_revisions(self, adoption: Adoption) -> None:
         """The old driver DaemonSet's revisions have lost their owner like its pods, and serve nobody."""
@@ -221,11 +232,6 @@ def _in_order(adoption: Adoption) -> Iterator[list[Manifest]]:
     yield [item.live for item in adoption.of(Fate.REMOVED) if is_operator(item.live)]
 
 
-def _is_discovery(item: Handled) -> bool:
-    found = item.live["metadata"].get("labels") or {}
-    return found.get("app.kubernetes.io/name") == "node-feature-discovery"
-
-
 def _still_owned(found: Found) -> Finding:
     names = ", ".join(str(ref) for ref in sorted(found.owned))
     return _not_done(
@@ -253,3 +259,5 @@ def permissions(adoption: Adoption) -> Iterator[Permission]:
         yield from needs.permissions(driver.ref, "patch")
     for policy in adoption.policies:
         yield from needs.permissions(ref_of(policy), "delete")
+    if adoption.replaces_discovery:
+        yield from needs.permissions(ObjectRef(*NODE_FEATURE, adoption.discovery, ""), "list", "watch")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import chain
 
-from gpu_provision.adoption.found import CLUSTER_POLICY, NODE_FEATURE, NVIDIA_DRIVER, Found, by_ref, is_operator
+from gpu_provision.adoption.found import CLUSTER_POLICY, NVIDIA_DRIVER, Found, by_ref, is_operator
 from gpu_provision.cluster.client import Cluster
 from gpu_provision.cluster.facts import node_facts
 from gpu_provision.cluster.observe import MEMBER_KINDS, NODE, POD
@@ -18,7 +18,6 @@ _PARALLEL = 12
 _DEPLOYMENT = Kind("apps/v1", "Deployment")
 _DAEMON_SET = Kind("apps/v1", "DaemonSet")
 _EVERYWHERE = frozenset({"ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition", "Namespace", "RuntimeClass"})
-_OF_NODE = "nfd.node.kubernetes.io/node-name"
 
 
 def look(cluster: Cluster, inventory: Inventory | None = None) -> Found:
@@ -34,7 +33,6 @@ def look(cluster: Cluster, inventory: Inventory | None = None) -> Found:
     asked = [*_kinds(homes), *((POD, home) for home in homes)]
     with RequestPool(cluster, _PARALLEL) as pool:
         drivers = pool.submit(cluster.list, NVIDIA_DRIVER)
-        features = pool.submit(_discovered, cluster, inventory)
         lists = list(pool.map(lambda each: cluster.list(each[0], namespace=each[1]).items, asked))
     found = list(chain.from_iterable(lists))
     return Found(
@@ -45,7 +43,6 @@ def look(cluster: Cluster, inventory: Inventory | None = None) -> Found:
         pods=tuple(item for item in found if item["kind"] == "Pod"),
         nodes=nodes,
         facts=ClusterFacts(version=version, nodes=tuple(map(node_facts, nodes))),
-        discovered=features.result(),
     )
 
 
@@ -76,10 +73,3 @@ def _kinds(homes: Iterable[str]) -> Iterator[tuple[Kind, str]]:
             yield kind, ""
         else:
             yield from ((kind, namespace) for namespace in namespaces)
-
-
-def _discovered(cluster: Cluster, inventory: Inventory | None) -> frozenset[str]:
-    if inventory is None or not inventory.specs.nfd.enabled:
-        return frozenset()
-    items = cluster.list(NODE_FEATURE, namespace=inventory.specs.nfd.namespace).items
-    return frozenset((item["metadata"].get("labels") or {}).get(_OF_NODE, "") for item in items)

@@ -32,7 +32,7 @@ def beyond(inventory: Inventory) -> Iterator[Permission]:
     yield from _of(CLUSTER_POLICY, "list", *_CHANGED)
     yield from _of(NVIDIA_DRIVER, "list")
     yield from (one for name in ("DaemonSet", "Deployment") for one in _of(Kind("apps/v1", name), "list"))
-    yield from _of(NODE_FEATURE, "list", space=inventory.specs.nfd.namespace)
+    yield from _of(NODE_FEATURE, "list", "watch", space=inventory.specs.nfd.namespace)
     yield from _of(POD, "patch", "delete", space=home)
     yield from _of(REVISION, "list", "delete", space=home)
     for kind in sorted(each for each in MEMBER_KINDS if each.kind not in _BY_NAME):

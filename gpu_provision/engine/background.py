@@ -18,7 +18,7 @@ from gpu_provision.engine.reading import Reading, refusals_of
 from gpu_provision.engine.run import Outcome, Run
 from gpu_provision.engine.settle import SETTLED
 from gpu_provision.engine.way_back import WayBack
-from gpu_provision.model.findings import Finding, ProvisionError
+from gpu_provision.model.findings import Finding, Locked, ProvisionError, leave_with
 from gpu_provision.model.history import Ending
 from gpu_provision.model.progress import Event, NodeState, RunResult, State
 from gpu_provision.planning.states import Key
@@ -56,6 +56,11 @@ class Background:
         try:
             outcome = self._run.execute()
             self._outcome = self._gone_back(outcome, outcome.back) if outcome.back else outcome
+        except Locked as error:  # the run that has the lock goes on with what this one left
+            self._error = error
+        except ProvisionError as error:
+            error.findings = (*error.findings, *self._run.left_behind())
+            self._error = error
         except BaseException as error:  # noqa: BLE001 (handed to whoever waits)
             self._error = error
         with self._changed:
@@ -117,6 +122,7 @@ class Background:
                 interrupt.add_note(self._run.going_on)
             self._run.cancel()
             self._thread.join(_STEP_SECONDS)
+            leave_with(interrupt, *self._run.left_behind())
             raise
 
     def _settled(self, component: str) -> bool:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from gpu_provision.cluster.client import Cluster
 from gpu_provision.cluster.errors import FieldConflict, NotFound
 from gpu_provision.cluster.pool import RequestPool
-from gpu_provision.model.cluster import Kind, Manifest
+from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import Finding, Refused, Rejected, Severity
+from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Action, Change, Plan
 from gpu_provision.planning.compare import changes_between, edited_by_hand
 from gpu_provision.planning.membership import PART_OF, SET_ID
@@ -18,16 +22,24 @@ from gpu_provision.planning.states import Situation
 
 _CONFIG_MAP = Kind("v1", "ConfigMap")
 _PARALLEL = 12
+_MOST_NAMED = 4
 
 
 def confirmed(cluster: Cluster, draft: Plan, seen: Situation) -> tuple[Plan, str]:
     """Return a plan as the server sees it, and what it said to who may not ask; empty if it answered all."""
     with RequestPool(cluster, _PARALLEL) as pool:
         answers = list(pool.map(lambda change: _dry_run(cluster, change, seen.observed), draft.changes))
+    sets = {answer.set_id for answer in answers if isinstance(answer, _Foreign)}
+    owners = {set_id: owner for set_id in sorted(sets) if (owner := _owner(cluster, set_id))}
+    taken: dict[str, list[ObjectRef]] = {}
     changes, problems = [], list(draft.findings)
     refusals = [answer.findings[0].evidence for answer in answers if isinstance(answer, Refused)]
     problems += [_unconfirmed(refusals)] if refusals else []
-    for change, answer in zip(draft.changes, answers, strict=True):
+    for change, given in zip(draft.changes, answers, strict=True):
+        if isinstance(given, _Foreign) and given.set_id in owners:
+            taken.setdefault(given.set_id, []).append(change.ref)
+            continue
+        answer = given.change if isinstance(given, _Foreign) else given
         if isinstance(answer, Refused):
             changes.append(change)
         elif isinstance(answer, Finding):
@@ -39,7 +51,15 @@ def confirmed(cluster: Cluster, draft: Plan, seen: Situation) -> tuple[Plan, str
             undone = tuple(f"undoes an edit by {manager}" for manager in answer.takes_back_from)
             done = effects(manifest, answer.fields, seen)
             changes.append(replace(answer, nodes=done.nodes, effects=(*undone, *done.effects)))
+    problems += [_taken(owners[set_id], refs, seen.context.inventory) for set_id, refs in taken.items()]
     return replace(draft, changes=tuple(changes), findings=tuple(problems)), next(iter(refusals), "")
+
+
+class _Foreign(NamedTuple):
+    """A change of an object that is marked as a member of another stack."""
+
+    set_id: str
+    change: Change
 
 
 def _unconfirmed(refusals: list[str]) -> Finding:
@@ -54,7 +74,7 @@ def _unconfirmed(refusals: list[str]) -> Finding:
     )
 
 
-def _dry_run(cluster: Cluster, change: Change, observed: Observed) -> Change | Finding | Refused | None:
+def _dry_run(cluster: Cluster, change: Change, observed: Observed) -> Change | _Foreign | Finding | Refused | None:
     """Return None if the change stands as it is, the change as the server sees it, or why there is no answer."""
     if not _can_be_tried(change, observed) or change.manifest is None:
         return None
@@ -70,12 +90,15 @@ def _dry_run(cluster: Cluster, change: Change, observed: Observed) -> Change | F
         return replace(error.findings[0], where=str(change.ref))
 
 
-def _tried(cluster: Cluster, change: Change, manifest: Manifest, observed: Observed) -> Change | Finding | None:
+def _tried(
+    cluster: Cluster, change: Change, manifest: Manifest, observed: Observed
+) -> Change | _Foreign | Finding | None:
     applied = cluster.apply(manifest, dry_run=True)
     if applied.created:
         return None
     before = observed.members.get(change.ref) or cluster.get(change.ref) or {}
-    return _of_another_stack(cluster, change, before) or _as_seen(change, before, applied.object)
+    as_seen, set_id = _as_seen(change, before, applied.object), _other_set(change, before)
+    return _Foreign(set_id, as_seen) if set_id else as_seen
 
 
 def _tolerated(refusal: Refused) -> Refused:
@@ -88,19 +111,36 @@ def _tolerated(refusal: Refused) -> Refused:
 _FORBIDDEN = "GP303"
 
 
-def _of_another_stack(cluster: Cluster, change: Change, before: Manifest) -> Finding | None:
-    """Two stacks that apply one object would undo each other for ever; what one that is gone has left is nobody's."""
-    found = before.get("metadata", {}).get("labels", {}).get(PART_OF)
+def _other_set(change: Change, before: Manifest) -> str:
+    """Return the id of the other stack's set that an object is in; empty if it is in none."""
+    found = before.get("metadata", {}).get("labels", {}).get(PART_OF, "")
     wanted = (change.manifest or {})["metadata"].get("labels", {}).get(PART_OF, found)
-    if found in {None, wanted} or not cluster.list(_CONFIG_MAP, label_selector=f"{SET_ID}={found}").items:
-        return None
+    return "" if found == wanted else str(found)
+
+
+def _owner(cluster: Cluster, set_id: str) -> ObjectRef | None:
+    """Return the ConfigMap that stands for a stack, and is called as it; None for a stack that is gone.
+
+    What that has left belongs to no stack.
+    """
+    parents = cluster.list(_CONFIG_MAP, label_selector=f"{SET_ID}={set_id}").items
+    return ref_of(parents[0]) if parents else None
+
+
+def _taken(owner: ObjectRef, refs: Sequence[ObjectRef], inventory: Inventory) -> Finding:
+    """Two stacks that apply one object would undo each other for ever."""
+    number = f"{len(refs)} objects" if len(refs) > 1 else "an object"
+    more = f" and {len(refs) - _MOST_NAMED} more" if len(refs) > _MOST_NAMED else ""
+    fleet = inventory.cluster.sandbox
+    reset = shlex.join(("gpu-provision", "sandbox", "reset", *(() if fleet == "default" else ("--fleet", fleet))))
     return Finding(
         code="GP309",
-        what="the object belongs to another stack, that is to an inventory of another name",
-        where=str(change.ref),
-        evidence=f"its label {PART_OF} is {found}",
-        fix="give the inventory its old name back, or let its stack go first "
-        f"(kubectl get configmaps -A -l applyset.kubernetes.io/id={found} names it)",
+        what=f"stack {owner.name} owns {number} that stack {inventory.name} declares, too",
+        where=f"stack {owner.name} in namespace {owner.namespace}",
+        evidence=", ".join(map(str, refs[:_MOST_NAMED])) + more,
+        consequence="nothing is changed: each of both would undo the other's changes",
+        fix=f"remove stack {owner.name} first: gpu-provision destroy -i FILE, its inventory (name: {owner.name})"
+        f"{f', or {reset}' if fleet else ''}. If it is this one under its old name: give the inventory that name back",
     )
 
 

@@ -8,6 +8,7 @@ from typing import Protocol
 from gpu_provision.cluster.client import Cluster
 from gpu_provision.engine.reading import Reading
 from gpu_provision.engine.run import Outcome
+from gpu_provision.model.findings import Finding
 from gpu_provision.model.progress import Event, NodeState
 from gpu_provision.planning.states import Key
 
@@ -25,6 +26,9 @@ class Conduct(Protocol):
 
     def execute(self) -> Outcome:
         """Carry the plan out, or see it carried out. Raises ProvisionError."""
+
+    def left_behind(self) -> tuple[Finding, ...]:
+        """Return warnings about what stays half done if the run has ended here; from any thread."""
 
     def cancel(self) -> None:
         """End after the current step; from any thread."""

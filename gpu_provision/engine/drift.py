@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 
 from gpu_provision.cluster.client import Cluster
-from gpu_provision.cluster.observe import NODE
+from gpu_provision.cluster.observe import NODE, POD
 from gpu_provision.engine import history
 from gpu_provision.engine.reading import Reading
 from gpu_provision.engine.session import Session
@@ -16,11 +16,12 @@ from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
 from gpu_provision.model.drift import Drift
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.history import Ending
-from gpu_provision.model.plan import Change
+from gpu_provision.model.plan import Action, Change
 from gpu_provision.planning.drift import Known, drift
 from gpu_provision.planning.plan import plan
+from gpu_provision.planning.pod_metadata import as_applied
 from gpu_provision.planning.prepare import prepare
-from gpu_provision.planning.states import Desired
+from gpu_provision.planning.states import Desired, belongs
 
 _APPLIED = frozenset({Ending.SUCCEEDED, Ending.FAILED})  # all objects are applied before anything is awaited
 _CONFLICT, _NOT_TRIED = "GP304", "GP311"
@@ -34,15 +35,18 @@ def read(session: Session) -> Drift:
     """
     reading = session.reading()
     changes = tuple(_changes(reading))
-    live = {**reading.observed.members, **_nodes(session.cluster, changes)}
     last = _last_run(session.cluster, reading)
+    installed = reading.observed.is_installed or last is not None
+    live = {**reading.observed.members, **reading.observed.pods, **_nodes(session.cluster, changes)}
+    applied = {**last.objects, **_pods(changes, reading, last.objects)} if last else None
     return Drift(
         inventory=reading.plan.inventory,
         release=reading.plan.release,
         cluster=reading.plan.cluster,
-        differences=drift(changes, Known(live=live, applied=last.objects if last else None)),
+        differences=drift(changes, Known(live=live, applied=applied if installed else {})),
         applied=last.name if last else "",
         resource=reading.plan.resource,
+        installed=installed,
         findings=tuple(each for each in reading.plan.findings if _is_to_be_told(each, reading)),
     )
 
@@ -76,14 +80,15 @@ def _objects(desired: Desired) -> Mapping[ObjectRef, Manifest]:
 
 
 def _changes(reading: Reading) -> Iterator[Change]:
-    """Yield what differs: as the server confirmed it, and what it did not since somebody else has the field."""
-    confirmed = {change.ref: change for change in reading.plan.changes}
+    """Yield what differs: as the server confirmed it, and what it did not since another manager has the field."""
+    yield from reading.plan.changes
     in_conflict = {finding.where for finding in reading.plan.findings if finding.code == _CONFLICT}
     for change in plan(reading.context, reading.desired, reading.observed).changes:
-        if change.ref in confirmed:
-            yield confirmed[change.ref]
-        elif str(change.ref) in in_conflict:
+        if change.action in _WRITTEN and str(change.ref) in in_conflict:
             yield change
+
+
+_WRITTEN = frozenset({Action.CREATE, Action.UPDATE})
 
 
 def _is_to_be_told(finding: Finding, reading: Reading) -> bool:
@@ -91,6 +96,15 @@ def _is_to_be_told(finding: Finding, reading: Reading) -> bool:
     if finding.code == _CONFLICT:
         return finding.where not in {str(ref) for ref in reading.observed.members}
     return finding.severity is Severity.ERROR or finding.code == _NOT_TRIED
+
+
+def _pods(
+    changes: Iterable[Change], reading: Reading, applied: Mapping[ObjectRef, Manifest]
+) -> Mapping[ObjectRef, Manifest]:
+    """Return the pods whose metadata differ, as the DaemonSets that were applied have them."""
+    pods = {change.ref: reading.observed.pods.get(change.ref, {}) for change in changes if change.ref.kind == POD.kind}
+    daemonsets = [item for item in applied.values() if item["kind"] == "DaemonSet"]
+    return {ref: as_applied(item) for ref, pod in pods.items() for item in daemonsets if pod and belongs(pod, item)}
 
 
 def _nodes(cluster: Cluster, changes: tuple[Change, ...]) -> Mapping[ObjectRef, Manifest]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 
 from gpu_provision.cluster.client import Cluster
 from gpu_provision.diagnose import pods as pod_view
 from gpu_provision.diagnose.events import telling
-from gpu_provision.diagnose.failures import Symptom, blocked, failures, kept, staying, tainted, unvalidated
+from gpu_provision.diagnose.failures import Symptom, failures, kept, staying, tainted, unvalidated
+from gpu_provision.engine.crashes import LOG_LINES, MOST_LOGS, pods_of
 from gpu_provision.engine.run import Outcome
 from gpu_provision.engine.settle import NOT_VALIDATED
 from gpu_provision.model.cluster import Manifest, ref_of
@@ -15,27 +16,35 @@ from gpu_provision.model.findings import Finding, ProvisionError
 from gpu_provision.model.progress import Evidence, NodeState, State
 from gpu_provision.planning import attesting
 from gpu_provision.planning.node_writes import has_startup_taint
-from gpu_provision.planning.upgrades import KEEPS, STAYS, is_kept
-
-_LOG_LINES = 30
-_MOST_LOGS = 20  # a fleet-wide failure has one cause; its first twenty pods tell it
+from gpu_provision.planning.upgrades import KEEPS, OUTDATED, STAYS, is_kept
+from gpu_provision.rollout.cordons import left_behind
 
 
 def explain(cluster: Cluster, outcome: Outcome) -> tuple[Finding, ...]:
-    """Return what went wrong; empty if every component is ready on every node."""
+    """Return what went wrong, and what is left half done; empty if every component is ready on every node."""
     states = outcome.result.states
     staying_there = [state for state in states if state.reason.startswith(STAYS)]
     failed = [state for state in states if state.state is State.FAILED and state not in staying_there]
-    symptoms = [_symptom(cluster, outcome, state, read=index < _MOST_LOGS) for index, state in enumerate(failed)]
+    waiting = _waiting_for_another_pod(failed)
+    causes = [state for state in failed if state not in waiting]
+    symptoms = [_symptom(cluster, outcome, state, read=index < MOST_LOGS) for index, state in enumerate(causes)]
     elsewhere = (state for state in states if not (is_kept(state) or state in staying_there))
+    blocked = (state for state in elsewhere if state.state is State.BLOCKED)
     return (
-        *failures(symptoms),
+        *failures(symptoms, (*waiting, *blocked)),
         *kept(states, KEEPS),
         *staying(staying_there, STAYS),
-        *blocked(elsewhere),
         *unvalidated(states, NOT_VALIDATED),
         *tainted(_tainted(outcome)),
+        *left_behind(outcome.seen.context.facts.nodes, outcome.seen.context.inventory.name),
     )
+
+
+def _waiting_for_another_pod(failed: Iterable[NodeState]) -> tuple[NodeState, ...]:
+    """Return the states of pods that were to be replaced after that of another node, which failed."""
+    outdated = tuple(state for state in failed if state.reason.startswith(OUTDATED))
+    broken = {state.component for state in failed if state not in outdated}
+    return tuple(state for state in outdated if state.component in broken)
 
 
 def _tainted(outcome: Outcome) -> list[str]:
@@ -49,20 +58,13 @@ def _symptom(cluster: Cluster, outcome: Outcome, state: NodeState, *, read: bool
     evidence = _evidence(outcome, state)
     if evidence:
         return Symptom(state, evidence.pod, evidence.lines)
-    pod = next((pod for pod in _pods(outcome, state) if not pod_view.is_ready(pod)), None)
+    if said := outcome.said.get((state.component, state.node)):
+        return Symptom(state, said.pod, said.lines)
+    pod = next((pod for pod in pods_of(state, outcome.seen) if not pod_view.is_ready(pod)), None)
     if pod is None:
         return Symptom(state, "", ())
     told = (*_events(cluster, pod), *_log(cluster, pod)) if read else ()
     return Symptom(state, pod["metadata"]["name"], told or (pod_view.cause(pod),))
-
-
-def _pods(outcome: Outcome, state: NodeState) -> Iterator[Manifest]:
-    """Yield the pods that a state is about: a component's on a node, or those of its Deployments, wherever they are."""
-    if state.node:
-        yield from outcome.seen.pods.get((state.component, state.node), ())
-        return
-    for (component, _), pods in outcome.seen.pods.items():
-        yield from (pod for pod in pods if component == state.component and pod_view.is_of_deployment(pod))
 
 
 def _evidence(outcome: Outcome, state: NodeState) -> Evidence | None:
@@ -82,6 +84,6 @@ def _log(cluster: Cluster, pod: Manifest) -> tuple[str, ...]:
     if not container:
         return ()
     try:
-        return cluster.log(ref_of(pod), container, lines=_LOG_LINES, previous=ended)
+        return cluster.log(ref_of(pod), container, lines=LOG_LINES, previous=ended)
     except ProvisionError:
         return ()

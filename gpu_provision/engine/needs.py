@@ -30,6 +30,7 @@ from gpu_provision.model.cluster import ClusterFacts, Kind, Manifest, ObjectRef,
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.specs import OperandSpec, Specs
 from gpu_provision.planning.prepare import prepare
+from gpu_provision.planning.references import references
 from gpu_provision.planning.rules import permissions_of
 from gpu_provision.rollout.policy import evicts
 
@@ -43,7 +44,8 @@ _FACTS = ClusterFacts(resources=frozenset({SERVICE_MONITORS}))  # all that a com
 
 def everything(inventory: Inventory) -> frozenset[Permission]:
     """Return what an account needs for every command on this inventory, whatever the state of the cluster."""
-    return own(inventory) | passed_on(inventory) | frozenset(to_see_claims(inventory))
+    optional = (*to_see_claims(inventory), *to_find_references(inventory))
+    return own(inventory) | passed_on(inventory) | frozenset(optional)
 
 
 def own(inventory: Inventory) -> frozenset[Permission]:
@@ -53,6 +55,7 @@ def own(inventory: Inventory) -> frozenset[Permission]:
         (
             *to_read(inventory, MEMBER_KINDS),
             *to_run(inventory),
+            *_permissions(POD, "patch", namespace=inventory.cluster.namespace),
             *(one for one in applied if not _makes_namespace(one)),
             *to_prune(inventory),
             *to_reach_hosts(inventory),
@@ -69,9 +72,8 @@ def passed_on(inventory: Inventory) -> frozenset[Permission]:
 def to_look(inventory: Inventory) -> frozenset[Permission]:
     """Return what an account needs for ``status``, ``history`` and a ``plan`` without the server's word."""
     history = permissions(history_ref(inventory), "get")
-    return frozenset(
-        (*to_read(inventory, MEMBER_KINDS), *_to_read_logs(inventory), *history, *to_see_claims(inventory))
-    )
+    optional = (*to_see_claims(inventory), *to_find_references(inventory))
+    return frozenset((*to_read(inventory, MEMBER_KINDS), *_to_read_logs(inventory), *history, *optional))
 
 
 def to_read(inventory: Inventory, kinds: Iterable[Kind]) -> Iterator[Permission]:
@@ -107,6 +109,12 @@ def to_see_claims(inventory: Inventory) -> Iterator[Permission]:
 
 
 _RESOURCE_CLAIMS = Permission("list", "resource.k8s.io", "resourceclaims")
+
+
+def to_find_references(inventory: Inventory) -> Iterator[Permission]:
+    """Yield what it takes to see whether the ConfigMaps and Secrets exist that pods refer to. No run fails without."""
+    for reference in references(prepare(inventory, _FACTS)[1]):
+        yield from permissions(reference.ref, "get")
 
 
 def to_run(inventory: Inventory) -> Iterator[Permission]:

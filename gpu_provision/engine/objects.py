@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from gpu_provision.cluster.client import Cluster
-from gpu_provision.cluster.errors import Outdated
+from gpu_provision.cluster.errors import NotFound, Outdated
 from gpu_provision.cluster.pool import RequestPool
 from gpu_provision.cluster.watching import Mirror
 from gpu_provision.engine.reading import Reading
@@ -23,6 +23,7 @@ _PER_NODE = frozenset({"Node", "Pod"})
 
 # Objects of one rank are applied at the same time, after those of lower ranks.
 # A binding comes after its role: to whom the server does not trust blindly, it compares what the role grants.
+# Pods come before their DaemonSet, see `planning.pod_metadata`.
 _RANKS: Mapping[str, int] = {
     "Namespace": 0,
     "CustomResourceDefinition": 1,
@@ -53,10 +54,10 @@ class Objects:
         self.written: list[ObjectRef] = []  # appended to by several threads; a count would lose some
 
     def apply(self, changes: Iterable[Change]) -> None:
-        """Apply every object to be created or updated, rank by rank."""
+        """Apply every object to be created or updated, and patch pods, rank by rank."""
         ranked: dict[int, list[Change]] = {}
         for change in changes:
-            if change.action in {Action.CREATE, Action.UPDATE} and change.ref.kind not in _PER_NODE:
+            if change.action in {Action.CREATE, Action.UPDATE} and change.ref.kind != "Node":
                 ranked.setdefault(_RANKS.get(change.ref.kind, _OTHER_RANK), []).append(change)
         for rank in sorted(ranked):
             self._each(self._apply, ranked[rank])
@@ -109,11 +110,18 @@ class Objects:
         if change.manifest is None:
             return
         try:
-            applied = self._cluster.apply(change.manifest, take_back=bool(change.takes_back_from))
+            self._write(change, change.manifest)
         except Rejected as error:
             self.rejected[change.component, ""] = f"{change.ref}: {error.findings[0].evidence or error}"
-            return
+
+    def _write(self, change: Change, manifest: Manifest) -> None:
         ref = change.ref
+        if ref.kind == "Pod":
+            with contextlib.suppress(NotFound, Outdated):  # gone: the next plan looks at the one in its place
+                self._cluster.merge(ref, {"metadata": manifest["metadata"]})
+                self.written.append(ref)
+            return
+        applied = self._cluster.apply(manifest, take_back=bool(change.takes_back_from))
         self.members[ref] = {"apiVersion": ref.api_version, "kind": ref.kind, **applied.object}
         self.written.append(ref)
 

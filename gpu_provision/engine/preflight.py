@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from gpu_provision.cluster.observe import observe_facts
-from gpu_provision.components.codes import RUNTIME_WITHOUT_CDI
 from gpu_provision.components.driver import image_of
 from gpu_provision.components.targets import context
 from gpu_provision.engine.session import Session
@@ -22,7 +21,7 @@ from gpu_provision.model.inventory import Inventory, Node
 from gpu_provision.model.progress import Event
 from gpu_provision.planning.prepare import findings
 from gpu_provision.preflight import codes
-from gpu_provision.preflight.judge import overridden
+from gpu_provision.preflight.judge import left_to_cluster, overridden
 from gpu_provision.preflight.rules.images import driver_image
 from gpu_provision.preflight.subject import Subject
 from gpu_provision.registry.client import ask
@@ -56,7 +55,7 @@ def preflight(inventory: Inventory, *, limit: tuple[str, ...], listen: Callable[
     of_cluster = findings(known)
     of_hosts = (*hosts.errors, *hosts.findings)  # each host has been judged with what is ignored
     found = (
-        *(finding for finding in of_hosts if not _said_twice(finding, of_cluster)),
+        *left_to_cluster(of_hosts, of_cluster),
         *of_cluster,
         *overridden(ours, frozenset(inventory.preflight.ignore)),
     )
@@ -66,12 +65,6 @@ def preflight(inventory: Inventory, *, limit: tuple[str, ...], listen: Callable[
 def _limited(known: Context, limit: tuple[str, ...]) -> Context:
     kept = (target for target in known.targets if not limit or target.name in limit)
     return replace(known, targets=tuple(kept))
-
-
-def _said_twice(finding: Finding, of_cluster: tuple[Finding, ...]) -> bool:
-    """Return whether the cluster says the same of a host: nodes report the versions of their runtimes, too."""
-    too_old = any(other.code == RUNTIME_WITHOUT_CDI and finding.where in other.where for other in of_cluster)
-    return finding.code == codes.RUNTIME_OLD and too_old
 
 
 def _importance(finding: Finding) -> int:

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
 from gpu_provision.cluster.client import Cluster
-from gpu_provision.cluster.observe import observe, observe_facts
+from gpu_provision.cluster.observe import absent, observe, observe_facts
 from gpu_provision.engine.confirming import confirmed
 from gpu_provision.engine.outlook import with_rollout
 from gpu_provision.engine.reading import Reading
 from gpu_provision.model.cluster import ref_of
+from gpu_provision.model.findings import Finding
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.part import ALL, Part
+from gpu_provision.model.plan import Action, Plan
 from gpu_provision.model.progress import NodeState
 from gpu_provision.planning.observed import Observed
 from gpu_provision.planning.plan import plan_of
 from gpu_provision.planning.prepare import findings, prepare
+from gpu_provision.planning.references import absences, not_looked_for, references
 from gpu_provision.planning.states import Desired, Key, Situation, situation, states
+from gpu_provision.planning.upgrades import DRIVER, calls_for_rollout
 
 _NOT_READ: Mapping[str, str] = MappingProxyType({})
 
@@ -67,9 +71,27 @@ def planned(
         revalidate: As for `read`.
     """
     draft = plan_of(seen, known, findings(seen.context))
+    draft = replace(draft, findings=(*draft.findings, *_absent(cluster, desired, seen, draft, known)))
     answered, refused = confirmed(cluster, draft, seen)
     reading = Reading(seen.context, desired, seen.observed, answered, revalidate, refused)
     return with_rollout(cluster, reading, seen, known)
+
+
+def _absent(
+    cluster: Cluster, desired: Desired, seen: Situation, draft: Plan, known: Mapping[Key, NodeState]
+) -> Iterator[Finding]:
+    """Yield which ConfigMaps and Secrets are missing that pods refer to."""
+    found = references(desired)
+    changing = {change.ref for change in draft.changes if change.action in _STARTS_PODS}
+    if calls_for_rollout(known):
+        changing |= {ref_of(manifest) for manifest in desired[DRIVER]}
+    inventory, facts = seen.context.inventory, seen.context.facts
+    missing, unread = absent(cluster, inventory, facts, (each.ref for each in found))
+    yield from absences(found, missing, changing, seen.observed.namespaces)
+    yield from not_looked_for(unread)
+
+
+_STARTS_PODS = frozenset({Action.CREATE, Action.UPDATE, Action.RUN})
 
 
 def _unvalidated(observed: Observed, desired: Desired, part: Part) -> Observed:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from gpu_provision.model.cluster import Context
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.plan import Plan
+from gpu_provision.planning.codes import ABSENT
 from gpu_provision.planning.observed import Observed
 from gpu_provision.planning.states import Desired
 
@@ -29,8 +30,8 @@ class Reading:
 
 
 def refusals_of(reading: Reading) -> tuple[Finding, ...]:
-    """Return why no run may begin: conflicts, rejected objects and too many nodes, found before the first write."""
+    """Return why no run may begin: what was found before the first write."""
     return tuple(item for item in reading.plan.findings if item.severity is Severity.ERROR and item.code in _REFUSE)
 
 
-_REFUSE = frozenset({"GP304", "GP305", "GP309", "GP382"})
+_REFUSE = frozenset({ABSENT, "GP304", "GP305", "GP309", "GP382"})

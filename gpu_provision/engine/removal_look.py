@@ -17,7 +17,7 @@ from gpu_provision.removal import telling
 from gpu_provision.removal.nodes import Stack
 from gpu_provision.removal.plan import Removal, removal, takes_gpus
 from gpu_provision.removal.remains import Remains
-from gpu_provision.removal.users import marked, users
+from gpu_provision.removal.users import marked, operator_of, users
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,4 +85,5 @@ def _stack(inventory: Inventory, found: Remains) -> Stack:
         declared=declared,
         brings_nfd=any(component_of(item) == "nfd" for item in witnesses),
         is_alone=not found.stacks,
+        operator=operator_of(found.others),
     )

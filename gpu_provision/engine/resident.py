@@ -29,6 +29,7 @@ from gpu_provision.model.progress import NodeState
 from gpu_provision.planning.compare import edited_by_hand
 from gpu_provision.planning.membership import PART_OF, applyset_id
 from gpu_provision.planning.plan import deletions, object_change
+from gpu_provision.planning.pod_metadata import pod_changes
 from gpu_provision.planning.states import Key, Situation
 from gpu_provision.planning.upgrades import at_rest, to_roll_out
 
@@ -197,3 +198,4 @@ def _steps(seen: Situation, raw: Mapping[Key, NodeState], states: Mapping[Key, N
     for step in next_steps(seen, states, stale=(), harvested=()):
         yield f"{type(step).__name__} {step.ref}"
     yield from (f"driver of {node}" for node in to_roll_out(raw))
+    yield from (f"metadata of {change.ref}" for change in pod_changes(seen))

@@ -56,7 +56,6 @@ class Rollout:
         self._cluster, self._policy, self._evicts = cluster, policy_of(inventory), evicts(inventory)
         self._others = Scope(POD, f"{labels.STACK}!={inventory.name}")
         self._budgets: Scope | None = None
-        self._written: dict[str, tuple[str, Manifest]] = {}
         self._evictor = Evictor(cluster)
         self._claims = ResourceClaims(cluster)
         self._budgets_seen = ""
@@ -106,7 +105,7 @@ class Rollout:
         versions = sorted(item["metadata"]["resourceVersion"] for item in budgets)
         self._budgets_seen = hashlib.sha256(" ".join(versions).encode()).hexdigest()
         live = Seen(
-            nodes=[self._node(node) for node in mirror.of(NODE).values()],
+            nodes=mirror.of(NODE).values(),
             pods=chain(seen.observed.pods.values(), others),
             budgets=budgets,
             claims=self._claims.of(others),
@@ -130,15 +129,6 @@ class Rollout:
     def goes_back(self) -> bool:
         """Whether the fleet is to go back to what it had before."""
         return any(isinstance(action, RollBack) for action in self.decision.actions)
-
-    def _node(self, node: Manifest) -> Manifest:
-        """Return a node as we left it, until the watch shows something newer than what we changed."""
-        name = node["metadata"]["name"]
-        base, written = self._written.get(name, ("", node))
-        if node["metadata"]["resourceVersion"] == base:
-            return written
-        self._written.pop(name, None)
-        return node
 
     def of_drivers(self, raw: Mapping[Key, NodeState]) -> dict[Key, NodeState]:
         """Return the states of all drivers that the rollout looks after; see `rollout_states.of_driver`."""
@@ -198,10 +188,9 @@ class Rollout:
         """Return in how many seconds to look again although nothing has happened."""
         return max(0.05, self.decision.until - time.time())
 
-    def move(self, step: MoveNode) -> None:
-        """Write state, memory and cordon of a node. Raises Outdated if somebody else wrote to it."""
-        written = self._cluster.merge(step.ref, patch_of(step.move))
-        self._written[step.move.node] = (step.move.revision, written)
+    def move(self, step: MoveNode) -> Manifest:
+        """Write state, memory and cordon of a node, and return it. Raises Outdated if another client wrote to it."""
+        return self._cluster.merge(step.ref, patch_of(step.move))
 
     def evict(self, step: EvictPod) -> None:
         """Ask for an eviction; a refusal is what the node then waits for. Raises NotFound, Outdated: it is gone."""

@@ -6,11 +6,16 @@ from collections.abc import Iterable, Mapping
 
 from gpu_provision import components
 from gpu_provision.components import labels
-from gpu_provision.model.cluster import NodeFacts, Target
-from gpu_provision.model.progress import ComponentStatus, NodeState, NodeStatus, State
+from gpu_provision.components.targets import claims
+from gpu_provision.diagnose import pods as pod_view
+from gpu_provision.model.cluster import Manifest, NodeFacts, Target
+from gpu_provision.model.progress import ComponentStatus, NodeState, NodeStatus, Outside, State
 from gpu_provision.planning.node_writes import has_startup_taint
-from gpu_provision.planning.states import Key, Situation
+from gpu_provision.planning.states import LEFT, Key, Situation
+from gpu_provision.planning.upgrades import DRIVER
+from gpu_provision.rollout.cordons import cordoned_by
 
+_NO_GPU = "no GPU: gets no GPU component"
 _STARTUP_TAINT = "has the startup taint"
 _WORST = (State.FAILED, State.BLOCKED, State.LEAVING, State.PROGRESSING, State.PENDING, State.READY)
 
@@ -25,9 +30,9 @@ def node_rows(seen: Situation, settled: Mapping[Key, NodeState]) -> tuple[NodeSt
     """Return a row per node of the cluster."""
     own = _grouped((node, state) for (_, node), state in settled.items())
     targets = {target.name: target for target in seen.context.targets}
-    pools = {node.name: node.pool for node in seen.context.inventory.nodes}
+    pools = {name: pool.name for name, pool in claims(seen.context.inventory, seen.context.facts).items()}
     return tuple(
-        _node(node, targets.get(node.name), pools.get(node.name, ""), own.get(node.name, []))
+        _node(node, pools.get(node.name, ""), targets.get(node.name), own.get(node.name, []), seen)
         for node in seen.context.facts.nodes
     )
 
@@ -62,34 +67,97 @@ def _component(name: str, own: list[NodeState], seen: Situation) -> ComponentSta
         ready=sum(state.state is State.READY for state in counted),
         state=worst.state,
         reason=told(worst),
+        versions=_versions_of_pools(seen.context.targets) if name == DRIVER else {},
     )
 
 
-def _node(node: NodeFacts, target: Target | None, pool: str, own: list[NodeState]) -> NodeStatus:
-    worst = worst_of(own) if own else None
+def _versions_of_pools(targets: Iterable[Target]) -> dict[str, str]:
+    """Return the version of the driver container in each pool that has one; empty if it is the same in all."""
+    found = {each.pool.name: each.pool.driver.image.version for each in targets if not each.driver.on_host}
+    return found if len(set(found.values())) > 1 else {}
+
+
+def _node(node: NodeFacts, pool: str, target: Target | None, own: list[NodeState], seen: Situation) -> NodeStatus:
+    model = target.pool.gpu.model if target and target.pool.gpu else ""
+    gpu = node.labels.get(labels.GPU_PRODUCT, "") or model
+    gpus = _number(node.labels.get(labels.GPU_COUNT, ""))
+    state, reason = _of_stack(node, own, seen) if own else _outside(node, pool, seen)
+    told = "; ".join(filter(None, (reason, _STARTUP_TAINT if has_startup_taint(node) else "")))
     return NodeStatus(
         node=node.name,
-        pool=target.pool.name if target else pool,
+        pool=pool,
         os=f"{node.os.id} {node.os.version}" if node.os else "",
-        gpu=node.labels.get(labels.GPU_PRODUCT, "") or (target.pool.gpu.model if target and target.pool.gpu else ""),
-        gpus=_number(node.labels.get(labels.GPU_COUNT, "")),
-        driver=node.labels.get(labels.DRIVER_VERSION, ""),
+        gpu=gpu,
+        gpus=gpus,
+        driver=_loaded_driver(node, target, seen),
         driver_on_host=bool(target and target.driver.on_host),
         allocatable=node.gpus_allocatable,
-        state=worst.state if worst else State.READY,
-        reason=_reason(node, worst),
+        state=state,
+        reason=told or ("" if gpu or gpus else _NO_GPU),
+        cordoned=node.unschedulable,
+        cordoned_by=cordoned_by(node),
     )
 
 
-def _reason(node: NodeFacts, worst: NodeState | None) -> str:
-    found = f"{worst.component}: {worst.reason}" if worst and worst.reason else _nodes_own_reason(node)
-    return "; ".join(filter(None, (found, _STARTUP_TAINT if has_startup_taint(node) else "")))
+def _of_stack(node: NodeFacts, own: list[NodeState], seen: Situation) -> tuple[State, str]:
+    worst = worst_of(own)
+    if worst.state is State.LEAVING:
+        return worst.state, f"{worst.reason}; still has {', '.join(_left_on(node, seen)) or 'its labels'}"
+    reason = f"{worst.component}: {worst.reason}" if worst.reason else ""
+    return _of_kubelet(node, reason) if worst.state is State.READY else (worst.state, reason)
 
 
-def _nodes_own_reason(node: NodeFacts) -> str:
+def _of_kubelet(node: NodeFacts, reason: str = "") -> tuple[State, str]:
+    return (State.READY, reason) if node.ready else (State.PROGRESSING, "NotReady")
+
+
+def _outside(node: NodeFacts, pool: str, seen: Situation) -> tuple[State | Outside, str]:
+    """Return where a node stands that gets no GPU component."""
+    if left := _left_on(node, seen):
+        return State.LEAVING, f"{LEFT}; still has {', '.join(left)}"
+    if not pool and (labels.has_gpu(node) or labels.GPU_PRODUCT in node.labels):
+        return Outside.UNDECLARED, "not in the inventory"
+    return _of_kubelet(node)
+
+
+def _left_on(node: NodeFacts, seen: Situation) -> list[str]:
+    """Return the components with pods on a node that is to have none."""
+    daemons = (name for name, part in seen.parts.items() if part.daemonsets and name != _ON_ALL_NODES)
+    return [name for name in daemons if seen.pods.get((name, node.name))]
+
+
+_ON_ALL_NODES = "nfd"
+
+
+def _loaded_driver(node: NodeFacts, target: Target | None, seen: Situation) -> str:
+    """Return the version of the driver that is loaded; empty if nothing that is ready now shows it.
+
+    GPU Feature Discovery's label outlives the driver that it was written for, so it only completes what a pod says: an
+    image of a precompiled driver names its branch alone.
+    """
+    label = node.labels.get(labels.DRIVER_VERSION, "")
     if not node.ready:
-        return "NotReady"
-    return "cordoned" if node.unschedulable else ""
+        return ""
+    if target and target.driver.on_host:
+        is_shown = any(_ready_pod(name, node, seen) for name in _NEED_A_DRIVER)
+        return label or target.driver.version if is_shown else ""
+    pod = _ready_pod(DRIVER, node, seen)
+    version = _version_of_image(pod["spec"]["containers"][0]["image"]) if pod else ""
+    return label if pod and label.startswith(version) else version
+
+
+_NEED_A_DRIVER = ("gfd", "validator")
+"""Components whose pods are ready only where a driver is loaded, also one of the host's own."""
+
+
+def _ready_pod(component: str, node: NodeFacts, seen: Situation) -> Manifest | None:
+    return next(filter(pod_view.is_ready, seen.pods.get((component, node.name), ())), None)
+
+
+def _version_of_image(image: str) -> str:
+    """Return ``595.91.07`` of ``nvcr.io/nvidia/driver:595.91.07-ubuntu24.04``; empty for an image named by digest."""
+    tag = image.rpartition(":")[2]
+    return "" if "@" in image or "/" in tag else tag.partition("-")[0]
 
 
 def _number(text: str) -> int | None:

@@ -5,17 +5,20 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gpu_provision.cluster.client import Cluster
 from gpu_provision.cluster.errors import AlreadyExists
+from gpu_provision.cluster.facts import node_facts
 from gpu_provision.cluster.lock import WriteLock
+from gpu_provision.cluster.observe import NODE
 from gpu_provision.cluster.slim import slim
 from gpu_provision.cluster.watching import Mirror, Scope
 from gpu_provision.diagnose.pods import node_of
 from gpu_provision.engine.actions import Step, next_steps
 from gpu_provision.engine.announcing import Announcer
 from gpu_provision.engine.book import Book, reason_of, task_of
+from gpu_provision.engine.crashes import Crashes, Said
 from gpu_provision.engine.live import Live
 from gpu_provision.engine.objects import Objects
 from gpu_provision.engine.reading import Reading
@@ -37,6 +40,7 @@ from gpu_provision.planning.plan import deletions
 from gpu_provision.planning.regrouping import FOLLOWS_NODES
 from gpu_provision.planning.states import Key, Situation
 from gpu_provision.planning.upgrades import DRIVER, without_needless_validations
+from gpu_provision.rollout.cordons import left_behind
 from gpu_provision.rollout.machine import Phase
 
 Listen = Callable[[Event], None]
@@ -56,6 +60,7 @@ class Outcome:
         warnings: What did not keep the run from its end.
         back: Where the cluster is to go back to, since the rollout failed and the policy says so.
         told: Findings of a run before this one, whose rollback this is; or why a failed rollout is not rolled back.
+        said: What pods that crashed have said, as it was told while the run waited.
     """
 
     result: RunResult
@@ -66,6 +71,7 @@ class Outcome:
     back: WayBack | None = None
     warnings: tuple[Finding, ...] = ()
     told: tuple[Finding, ...] = ()
+    said: Mapping[Key, Said] = field(default_factory=dict)
 
 
 class Run:
@@ -94,10 +100,12 @@ class Run:
         self._objects = Objects(cluster, reading)
         self._validations = Validations(cluster, reading)
         self._rollout = Rollout(cluster, reading.context.inventory)
+        self._crashes = Crashes(cluster)
         self._steps = Steps(
             cluster,
             self._rollout,
             self._validations,
+            self._crashes,
             rejected=self._settler.rejected,
             on_end=self._wake,
             on_written=self._note,
@@ -121,6 +129,11 @@ class Run:
     def going_on(self) -> str:
         """Nothing: it is this process that takes the steps."""
         return ""
+
+    def left_behind(self) -> tuple[Finding, ...]:
+        """Return warnings about nodes that stay cordoned or halfway, as last seen or written; sends no request."""
+        nodes = self._mirror.of(NODE).values() if self._mirror else ()
+        return left_behind(map(node_facts, nodes), self._reading.context.inventory.name)
 
     def cancel(self) -> None:
         """End the run after the current step, with the lock given back; may be called from any thread."""
@@ -172,6 +185,7 @@ class Run:
             back=back,
             warnings=self._validations.warnings,
             told=barred if self._rollout.decision.phase in {Phase.PAUSED, Phase.FAILED} else (),
+            said=self._crashes.said_of(self._states, seen),
         )
 
     def _following(self, what: Sequence[Scope]) -> Mirror:
@@ -249,9 +263,10 @@ class Run:
         self._settler.rejected |= self._objects.rejected
         raw = self._standing.states(seen)
         if not self._rollout.is_needed(raw) or (DRIVER, "") in self._settler.rejected:
-            settled = self._settler.settle(self._validations.worded(raw), now)
+            settled = self._settler.settle(self._told(raw, seen), now)
             self._show(with_steps(settled, seen))
-            return seen, list(next_steps(seen, settled, stale=left_overs, harvested=self._validations.harvested))
+            steps = next_steps(seen, settled, stale=left_overs, harvested=self._validations.harvested)
+            return seen, [*steps, *self._crashes.unread(raw, seen)]
         return self._roll_out(seen, raw, mirror, left_overs, now)
 
     def _left_overs(self, seen: Situation) -> frozenset[str]:
@@ -271,11 +286,15 @@ class Run:
         repeated = {node_of(pod) for pod in seen.observed.pods.values() if pod["metadata"]["uid"] in left_overs}
         rollout.look(seen, mirror, proofs=proofs(raw, without=repeated), writing=self._steps.moving)
         raw = without_needless_validations(raw | rollout.of_drivers(raw))
-        settled = self._settler.settle(self._validations.worded(raw), now, untimed=rollout.untimed())
+        settled = self._settler.settle(self._told(raw, seen), now, untimed=rollout.untimed())
         settled |= rollout.of_leaving(settled)
         steps = next_steps(seen, settled, stale=left_overs, harvested=self._validations.harvested)
         self._show(with_steps(settled | rollout.until_proven(settled), seen, rollout.steps_of_nodes()))
-        return seen, [*rollout.steps(seen, self._settler.rejected), *steps]
+        return seen, [*rollout.steps(seen, self._settler.rejected), *steps, *self._crashes.unread(raw, seen)]
+
+    def _told(self, raw: Mapping[Key, NodeState], seen: Situation) -> Mapping[Key, NodeState]:
+        """Return states with what failed validations and crashed containers said."""
+        return self._crashes.told(self._validations.worded(raw), seen)
 
     def _show(self, settled: dict[Key, NodeState]) -> None:
         self._announcer.show(settled)

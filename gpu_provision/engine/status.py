@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from itertools import islice
 
 from gpu_provision.cluster.client import Cluster
 from gpu_provision.diagnose import pods as pod_view
+from gpu_provision.engine.crashes import Crashes
 from gpu_provision.engine.reading import Reading
 from gpu_provision.engine.rows import component_rows, node_rows
 from gpu_provision.engine.settle import settler_of
 from gpu_provision.model.cluster import Manifest, ref_of
 from gpu_provision.model.findings import ProvisionError
-from gpu_provision.model.progress import Evidence, Status
-from gpu_provision.planning.states import Situation, situation, states
+from gpu_provision.model.progress import Evidence, NodeState, Status
+from gpu_provision.planning.states import Key, Situation, situation, states
 from gpu_provision.planning.upgrades import at_rest
 
 _MOST_LOGS = 10  # evidence is for reading; a fleet's is in the run's record
@@ -21,7 +23,7 @@ _MOST_LOGS = 10  # evidence is for reading; a fleet's is in the run's record
 def status(cluster: Cluster, reading: Reading) -> Status:
     """Return what `gpu-provision status` shows. Reads a few logs besides the reading."""
     seen = situation(reading.context, reading.desired, reading.observed)
-    settled = {key: at_rest(state) for key, state in settler_of(reading).settle(states(seen), 0.0).items()}
+    settled = {key: at_rest(state) for key, state in settler_of(reading).settle(_told(cluster, seen), 0.0).items()}
     inventory = reading.context.inventory
     return Status(
         inventory=inventory.name,
@@ -31,7 +33,16 @@ def status(cluster: Cluster, reading: Reading) -> Status:
         nodes=node_rows(seen, settled),
         evidence=tuple(evidence(cluster, seen)),
         lock=reading.observed.lock,
+        installed=reading.observed.is_installed,
     )
+
+
+def _told(cluster: Cluster, seen: Situation) -> Mapping[Key, NodeState]:
+    """Return the states, those of crashed containers with what they said; reads a few logs."""
+    raw, crashes = states(seen), Crashes(cluster)
+    for step in islice(crashes.unread(raw, seen), _MOST_LOGS):
+        crashes.read(step)
+    return crashes.told(raw, seen)
 
 
 def evidence(cluster: Cluster, seen: Situation) -> Iterable[Evidence]:

@@ -10,7 +10,8 @@ from typing import Self
 
 from gpu_provision.cluster.client import Cluster
 from gpu_provision.cluster.errors import AlreadyExists, NotFound, Outdated
-from gpu_provision.engine.actions import EvictPod, HarvestPod, LabelNode, MoveNode, RemovePod, StartPod, Step
+from gpu_provision.engine.actions import EvictPod, HarvestPod, LabelNode, MoveNode, ReadLog, RemovePod, StartPod, Step
+from gpu_provision.engine.crashes import Crashes
 from gpu_provision.engine.rollout import Rollout
 from gpu_provision.engine.validations import Validations
 from gpu_provision.model.cluster import Manifest
@@ -37,6 +38,7 @@ class Steps:
         cluster: Cluster,
         rollout: Rollout,
         validations: Validations,
+        crashes: Crashes,
         *,
         rejected: dict[Key, str],
         on_end: Callable[[], None],
@@ -47,9 +49,9 @@ class Steps:
         Args:
             rejected: Told why the API server refused a step for good.
             on_end: Called from another thread when something has ended.
-            on_written: Called from another thread with a pod that is there, in case its watch lags.
+            on_written: Called from another thread with a pod or node as it is there, in case its watch lags.
         """
-        self._cluster, self._rollout, self._validations = cluster, rollout, validations
+        self._cluster, self._rollout, self._validations, self._crashes = cluster, rollout, validations, crashes
         self._rejected, self._on_end, self._on_written = rejected, on_end, on_written
         self._pool = ThreadPoolExecutor(_PARALLEL)
         self._running: dict[object, Future[None]] = {}
@@ -124,11 +126,14 @@ class Steps:
             case RemovePod():
                 self._cluster.delete(step.ref, uid=step.uid)
             case MoveNode():
-                self._rollout.move(step)
+                self._on_written(self._rollout.move(step))
             case EvictPod():
                 self._rollout.evict(step)
             case HarvestPod():
                 self._validations.harvest(step)
+                return
+            case ReadLog():
+                self._crashes.read(step)
                 return
         self.written.append(step)
 

@@ -28,6 +28,7 @@ class Modules:
         available: Those of the modules asked for that the kernel could load.
         at_boot: Modules that some file lists for loading at boot.
         own_file: Lines of our own such file; None if there is none.
+        directory: Whether /lib/modules has a directory for the running kernel; in most containers it has not.
     """
 
     loaded: Mapping[str, int] = field(default_factory=dict)
@@ -35,6 +36,7 @@ class Modules:
     available: frozenset[str] = frozenset()
     at_boot: frozenset[str] = frozenset()
     own_file: tuple[str, ...] | None = None
+    directory: bool = True
 
 
 SCRIPT = rf"""
@@ -48,6 +50,7 @@ done
 show boot /etc/modules
 show boot /etc/modules-load.d/*.conf /run/modules-load.d/*.conf /usr/lib/modules-load.d/*.conf
 [ -e {OWN_FILE} ] && {{ echo "own "; show own {OWN_FILE}; }}
+[ -d "$stock" ] || echo no-directory
 """
 
 
@@ -64,6 +67,7 @@ def read(said: Said) -> Modules:
         available=frozenset(map(_module_of, said.all("available"))),
         at_boot=frozenset(canonical(line) for line in said.all("boot") if _is_content(line)),
         own_file=own_file(said.all("own")),
+        directory=not said.has("no-directory"),
     )
 
 

@@ -38,6 +38,8 @@ REBOOT_STOPPED = "GP698"
 REBOOT_REFUSED = "GP699"
 REBOOT_IN_VAIN = "GP700"
 TOOLKIT_LEFT = "GP707"
+NO_CLUSTER_HOST = "GP618"
+NO_INVENTORY_FILE = "GP619"
 
 CODES: dict[str, str] = {
     MODULE_MISSING: "A kernel module is not part of the running kernel",
@@ -75,6 +77,8 @@ CODES: dict[str, str] = {
     REBOOT_STOPPED: "A host is not rebooted: the reboot of another one went wrong",
     REBOOT_REFUSED: "A host needs a reboot that is not for this run to do",
     REBOOT_IN_VAIN: "A host was rebooted and still needs a reboot",
+    NO_CLUSTER_HOST: "A deploy works on a cluster host, and pyinfra's inventory has none",
+    NO_INVENTORY_FILE: "The data of a cluster host names no inventory file",
     TOOLKIT_LEFT: "The container toolkit's programs stay on a host: something still uses them",
 }
 """Code -> title."""

@@ -57,20 +57,25 @@ def preflight(expected: Mapping[str, Any]) -> Commands:
 
 
 @operation()
-def kernel_modules(names: Sequence[str]) -> Commands:
-    """Have kernel modules loaded now and at every boot.
+def kernel_modules(modules: Sequence[str]) -> Commands:
+    """Load kernel modules now and at every boot.
 
     Modules that are built into the kernel count as loaded. A module that the running kernel does not have fails
-    the host, before anything is changed on it.
+    the host, before anything is changed on it (GP601). A module that a later run leaves out stays loaded until the
+    next boot.
 
     Args:
-        names: Names of modules, with dashes or underscores.
+        modules: Names of modules, with dashes or underscores: all that this host gets, in one call.
+
+    Example::
+
+        kernel_modules(name="IPMI for DCGM", modules=["ipmi_devintf", "ipmi_si"], _sudo=True)
     """
-    record = read(("system", "kernel", "modules"), names)
+    record = read(("system", "kernel", "modules"), modules)
     if record is None:
         yield from refuse(prerequisites.unreadable(host.name))
         return
-    changes = prerequisites.module_changes(record, names)
+    changes = prerequisites.module_changes(record, modules)
     if changes.missing:
         yield from refuse(prerequisites.missing_modules(record, host.name, changes.missing))
         return
@@ -81,18 +86,22 @@ def kernel_modules(names: Sequence[str]) -> Commands:
     if changes.file_differs:
         yield put(MODULES_FILE, changes.file)
     if not changes.load and not changes.file_differs:
-        host.noop(f"kernel modules are present: {', '.join(names)}")
+        host.noop(f"kernel modules are present: {', '.join(modules)}")
 
 
 @operation()
 def nouveau(blacklisted: bool = True) -> Commands:  # noqa: FBT001, FBT002 - pyinfra operations take their state so: service(running=True)
-    """Keep the nouveau driver away from the GPUs, now and at every boot; or take our blacklist back.
+    """Keep the nouveau driver away from the GPUs, now and at every boot; or remove gpu-provision's blacklist.
 
     The initramfs is rebuilt only if it does not know the blacklist. A nouveau that is in use stays until the
-    next boot: that is reported as "reboot needed", and is not a change.
+    next boot: the warning GP603 says so, and it is not a change.
 
     Args:
-        blacklisted: False removes our blacklist and leaves those of others alone.
+        blacklisted: False removes gpu-provision's blacklist and leaves all others alone.
+
+    Example::
+
+        nouveau(name="No nouveau on GPU machines", blacklisted=True, _sudo=True)
     """
     record = read(("system", "kernel", "modules", "nouveau"))
     if record is None:
@@ -114,10 +123,17 @@ def nouveau(blacklisted: bool = True) -> Commands:  # noqa: FBT001, FBT002 - pyi
 
 @operation()
 def packages_held(held: bool = True) -> Commands:  # noqa: FBT001, FBT002 - as above
-    """Have installed kernel and driver packages held against upgrades; or release those that we hold.
+    """Hold the installed kernel and driver packages against upgrades; or release those that gpu-provision holds.
+
+    Uses apt-mark, zypper or dnf's versionlock plugin; a host with none of them fails (GP681). Packages that are held
+    already, such as by an administrator, stay as they are.
 
     Args:
-        held: False releases what we hold, and leaves holds of others alone.
+        held: False releases what gpu-provision holds, and leaves all other holds alone.
+
+    Example::
+
+        packages_held(name="Kernel and driver stay", held=True, _sudo=True)
     """
     record = read(("system", "kernel", "packages", "holds"))
     if record is None:

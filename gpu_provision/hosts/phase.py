@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from pyinfra.api.deploy import deploy
-from pyinfra.context import host
+from pyinfra.context import host, state
 
 from gpu_provision.facts.record import HostRecord
 from gpu_provision.hosts import barrier, connection, drivers, operations, resources, teardown, toolkit
@@ -30,8 +30,8 @@ def host_prerequisites(guard: Guard | None = None) -> None:
     without it the defaults apply. With ``host.data.gpu_expected``, which inventories of ours have, the host is
     judged first, and one with errors is left as it is.
     What is neither declared nor of ours to take back is no operation.
-    Does nothing on clusters and on nodes that an inventory declares without a GPU; with ``host.data.gpu_judge_only``
-    these are judged, too.
+    Does nothing on clusters and, where pyinfra's inventory has a group ``gpu``, on hosts outside of it; with
+    ``host.data.gpu_judge_only`` these are judged, too.
 
     Args:
         guard: Cordons and drains nodes around reboots; without one, no host that a kubelet runs on is rebooted.
@@ -48,7 +48,7 @@ def host_prerequisites(guard: Guard | None = None) -> None:
         return
     operations.kernel_modules(
         name="Kernel modules loaded now and at boot",
-        names=tuple(settings.kernel_modules),
+        modules=tuple(settings.kernel_modules),
     )
     operations.nouveau(name="nouveau kept away", blacklisted=settings.blacklist_nouveau)
     known: HostRecord | None = host.connector_data.get(RECORD)
@@ -142,7 +142,7 @@ def declared() -> dict[str, Any]:
 
 
 def is_gpu_host() -> bool:
-    """Return whether this host is a machine with GPUs, or might be: without an inventory nobody knows."""
+    """Return whether this host is a machine with GPUs: the group ``gpu`` says so, where pyinfra's inventory has one."""
     if barrier.GROUP in host.groups:
         return False
-    return "gpu" in host.groups or not host.data.get("gpu_inventory")
+    return "gpu" in host.groups or not (host.data.get("gpu_inventory") or "gpu" in state.inventory.groups)

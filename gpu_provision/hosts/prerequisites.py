@@ -131,19 +131,19 @@ def reboot_reasons(record: HostRecord, *, nouveau_unwanted: bool = True) -> tupl
 
 def missing_modules(record: HostRecord, host: str, modules: Sequence[str]) -> Finding:
     """Return the error about kernel modules that a host cannot have with the kernel it runs."""
-    template = MODULE_PACKAGES.get(record.system.id, UNKNOWN_PACKAGE)
-    names, verb = ", ".join(modules), "is" if len(modules) == 1 else "are"
-    remove = (
-        "or take it off host_prerequisites.kernel_modules"
-        if len(modules) == 1
-        else ("or take them off host_prerequisites.kernel_modules")
-    )
+    kernel, names = record.kernel.running, ", ".join(modules)
+    verb, them = ("is", "it") if len(modules) == 1 else ("are", "them")
+    directory = f"/lib/modules/{kernel}"
+    source = MODULE_PACKAGES.get(record.system.id, UNKNOWN_PACKAGE).format(kernel=kernel)
     return Finding(
         code=codes.MODULE_MISSING,
-        what=f"kernel {record.kernel.running} has no module {names}",
+        what=f"kernel {kernel} has no module {names}",
         where=host,
-        evidence=f"{names} {verb} neither loaded, nor built in, nor in /lib/modules/{record.kernel.running}",
-        fix=f"{template.format(kernel=record.kernel.running)}, {remove}",
+        evidence=f"{names} {verb} neither loaded, nor built in, nor in {directory}"
+        if record.modules.directory
+        else f"{names} {verb} not loaded, and there is no {directory}: a container, or a kernel without modules",
+        fix=f"{source if record.modules.directory else 'load modules on the machine whose kernel this is'},"
+        f" or take {them} off host_prerequisites.kernel_modules",
     )
 
 

@@ -58,6 +58,11 @@ class HostsResult:
         return tuple(finding for host in self.hosts for finding in host.errors)
 
     @property
+    def all_findings(self) -> tuple[Finding, ...]:
+        """Why hosts failed, then what the reader should know."""
+        return (*self.errors, *self.findings)
+
+    @property
     def drivers(self) -> Mapping[str, str]:
         """Node -> version of a usable driver of the host's own, empty for none; hosts that were read."""
         return {host.name: host.driver for host in self.hosts if host.driver is not None}
@@ -66,3 +71,7 @@ class HostsResult:
     def changed(self) -> tuple[HostOutcome, ...]:
         """Hosts that were, or would be, changed."""
         return tuple(host for host in self.hosts if host.changes)
+
+
+NO_HOSTS = HostsResult()
+"""Hosts took no part."""

@@ -1,4 +1,4 @@
-"""The host phase for callers that are not pyinfra: the gpu-provision command, and programs of users.
+"""The host phase for callers that are not pyinfra; `gpu_provision.library` puts it before the cluster phase.
 
 pyinfra runs in a process of its own; see gpu_provision.hosts.worker.
 """

@@ -15,18 +15,23 @@ from gpu_provision.hosts.telling import Commands, note, refuse, tell
 
 
 @operation()
-def runtime_imports(pattern: str, insist: bool = False, patience: int = 60) -> Commands:  # noqa: FBT001, FBT002 - pyinfra operations take their state so
+def runtime_imports(pattern: str, insist: bool = True, patience: int = 60) -> Commands:  # noqa: FBT001, FBT002 - pyinfra operations take their state so
     """Have the kubelet's containerd import files, such as the toolkit's drop-in; it is restarted if that is new.
 
     Its root configuration is changed in that alone, after the node's own containerd has accepted the result. If
-    containerd does not answer after its restart, the host puts the old configuration back by itself, whatever becomes
-    of the connection, and the operation fails. What was there before the first change is kept for teardown. Other
-    runtimes, and the containerd of a distribution, which writes its configuration at each start, are left alone.
+    containerd does not answer after its restart, the host puts the old configuration back by itself, even if the
+    connection is lost, and the operation fails (GP672). What was there before the first change is kept for teardown.
+    Left alone: hosts without a kubelet, other runtimes, and the containerd of a distribution that writes its
+    configuration at each start.
 
     Args:
-        pattern: Absolute pattern of files, such as ``/etc/containerd/conf.d/*.toml``.
-        insist: Whether to warn where this cannot be done.
+        pattern: Absolute pattern of files.
+        insist: Whether to warn where this cannot be done (GP670).
         patience: Seconds that a restarted containerd may take to answer.
+
+    Example::
+
+        runtime_imports(name="Drop-ins of the toolkit", pattern="/etc/containerd/conf.d/*.toml", _sudo=True)
     """
     record = read(("system", "kernel", "runtimes", "kubernetes"))
     if record is None:

@@ -6,17 +6,20 @@ import logging
 import re
 from collections.abc import Callable, Generator, Iterable, Sequence
 from difflib import unified_diff
+from typing import NoReturn
 
+import pyinfra
+from gevent import GreenletExit
 from pyinfra import logger
 from pyinfra.api.command import FunctionCommand, StringCommand
 from pyinfra.api.exceptions import OperationError
 from pyinfra.api.host import Host
 from pyinfra.api.state import State
-from pyinfra.context import host, state
+from pyinfra.context import ctx_host, ctx_state, host, state
 
 from gpu_provision.hosts import codes
 from gpu_provision.hosts.reading import forget
-from gpu_provision.model.findings import Finding
+from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.visible import one_line, visible
 
 Commands = Generator[StringCommand | FunctionCommand, None, None]
@@ -111,19 +114,38 @@ def say(host: Host, message: str) -> None:
 
 
 def refuse(*findings: Finding) -> Commands:
-    """Fail this host with findings: while preparing, the run stops before anything is touched there."""
+    """Fail this host with findings, and no other one: while preparing, before anything is touched there."""
     findings = explained(host, findings)
-    if not state.is_executing:
+    if state.is_executing:
+        yield FunctionCommand(report, findings, {})
+        return
+    if not pyinfra.is_cli:
         keep(host, findings)
         raise OperationError("\n".join(map(str, findings)))
-    yield FunctionCommand(report, findings, {})
+    leave_out(ctx_state.get(), ctx_host.get(), *findings)
+
+
+def leave_out(state: State, host: Host, *findings: Finding) -> NoReturn:
+    """Take a host out of the run and the plan that pyinfra's command prepares; its exit code will be 1.
+
+    Any other exception would end the preparation of all hosts, and `State.fail_hosts` asks a question that a dry run
+    without a terminal cannot answer. Each host is prepared in a greenlet of its own, and this ends only that one.
+    """
+    report(state, host, *findings)
+    state.increment_warning_counter()
+    state.failed_hosts.add(host)
+    state.active_hosts.discard(host)
+    state.ops[host].clear()
+    raise GreenletExit
 
 
 def report(state: State, host: Host, *findings: Finding) -> bool:  # noqa: ARG001 - pyinfra recognises these names
     """Fail an operation with findings, without a traceback."""
     keep(host, findings)
-    for line in "\n".join(map(str, findings)).splitlines():
-        host.log_styled(line, fg="red", log_func=logger.error)
+    for finding in findings:
+        color = "red" if finding.severity is Severity.ERROR else "yellow"
+        for line in str(finding).splitlines():
+            host.log_styled(line, fg=color, log_func=logger.error)
     return False
 
 

@@ -34,7 +34,9 @@ def examined(source: Source) -> tuple[Inventory | None, Findings]:
     """Return what `examine` returns, of a text. Raises Unreadable."""
     inventory, problems = _examine(source)
     findings = Findings(word(problems, source.name), unshown=max(0, len(problems) - MOST))
-    return (None if findings.errors else inventory), findings
+    if inventory is None or findings.errors:
+        return None, findings
+    return replace(inventory, warnings=findings.warnings), findings
 
 
 def check(path: str | Path) -> Findings:

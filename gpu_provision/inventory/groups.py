@@ -24,6 +24,9 @@ def hosts_of(script: str) -> Groups:
 
     A mistake in the file ends the process with the findings on stderr and exit code 65: pyinfra shows a
     traceback for every exception that an inventory script raises.
+
+    Args:
+        script: Path of the script, such as ``__file__``, or of the YAML file itself.
     """
     path = Path(script).with_suffix(".yaml")
     try:

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
-from gpu_provision.library.runs import apply
+from gpu_provision.library.cluster_phase import ignore
+from gpu_provision.library.results import StackAdoption, StackRun, unless_failed
+from gpu_provision.library.work import Work
 from gpu_provision.model.findings import RunFailed
 from gpu_provision.model.inventory import Inventory
-from gpu_provision.model.progress import Event, RunResult
-
-if TYPE_CHECKING:  # the engine imports what asks clusters
-    from gpu_provision.adoption.plan import Adoption
+from gpu_provision.model.progress import Event
 
 
-def adoption(inventory: Inventory) -> Adoption:
-    """Return what taking a cluster over from the GPU Operator would do; nothing is written.
+def adoption(inventory: Inventory) -> StackAdoption:
+    """Return what taking the cluster over from the GPU Operator would do; nothing is written.
 
     Raises:
         RunFailed: A controller looks after the stack.
@@ -28,26 +26,30 @@ def adoption(inventory: Inventory) -> Adoption:
     session = Session(inventory)
     if problems := leaving.against_adoption(session.cluster, inventory):
         raise RunFailed(*problems)
-    return planned_adoption(session)
+    return StackAdoption.copy_of(planned_adoption(session))
 
 
-def adopt(inventory: Inventory, *, listen: Callable[[Event], None] = lambda _: None) -> RunResult:
-    """Take a cluster over from the GPU Operator: stop it, make its objects ours, apply, and take the rest of it away.
+def adopt(inventory: Inventory, *, listen: Callable[[Event], None] | None = None) -> StackRun:
+    """Take the cluster over from the GPU Operator: stop it, take its objects over, apply, and remove the rest of it.
 
-    A driver that is, in effect, the one that is declared goes on running. Whoever comes after a killed process goes on.
+    A driver that is as declared keeps running. A call after a killed process resumes. Hosts are left alone.
+
+    Args:
+        listen: As for `apply`.
 
     Raises:
-        RunFailed: Something stands against it, nothing was written; or something is not as declared afterwards.
+        RunFailed: Something stands against it, and nothing was written; or something is not as declared afterwards.
         Locked, Refused, Unreachable, Rejected: As for `apply`.
     """
     from gpu_provision.engine import adoption_run
     from gpu_provision.engine.session import Session
     from gpu_provision.operator import leaving
 
+    heard = listen or ignore
     session = Session(inventory)
     if problems := leaving.against_adoption(session.cluster, inventory):
         raise RunFailed(*problems)
-    adoption_run.hand_over(session, listen)
-    result = apply(inventory, listen=listen)
-    adoption_run.finish(Session(inventory), listen)
+    adoption_run.hand_over(session, heard)
+    result = unless_failed(Work(inventory=inventory, hosts=False, command="adopt").carry_out(heard))
+    adoption_run.finish(Session(inventory), heard)
     return result

@@ -1,26 +1,36 @@
-"""The runs of a stack that are on record, and going back to the versions of one."""
+"""The runs of a stack that are on record, and the inventory of one of them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
-
-from gpu_provision.library.runs import apply
-from gpu_provision.model.findings import Finding
-from gpu_provision.model.history import History, Record
+from gpu_provision.cluster.codes import DAMAGED_RECORD
+from gpu_provision.library.results import StackHistory
+from gpu_provision.model.findings import Finding, Severity
+from gpu_provision.model.history import Record
 from gpu_provision.model.inventory import Inventory
-from gpu_provision.model.progress import Event, RunResult
-
-if TYPE_CHECKING:
-    from gpu_provision.hosts.result import HostsResult
 
 
-def history(inventory: Inventory) -> History:
-    """Return the runs of the stack that wrote something, as they are on record. Raises Unreachable, Refused."""
+def history(inventory: Inventory) -> StackHistory:
+    """Return the runs of the stack that wrote something, as they are on record in the cluster.
+
+    Raises:
+        Unreachable, Refused: The cluster cannot be asked.
+    """
     from gpu_provision.engine import history as records
     from gpu_provision.engine.session import Session
 
-    return records.read(Session(inventory).cluster, inventory)
+    found = records.read(Session(inventory).cluster, inventory)
+    problems = tuple(_damaged(name, inventory) for name in found.damaged)
+    return StackHistory.copy_of(found, inventory=inventory.name, findings=problems)
+
+
+def _damaged(name: str, inventory: Inventory) -> Finding:
+    return Finding(
+        code=DAMAGED_RECORD,
+        where=f"ConfigMap {inventory.cluster.namespace}/{inventory.name}-history {name}",
+        what="this record of a run cannot be read, so there is no way back to that run",
+        fix="nothing; it goes when it is older than the runs that are kept",
+        severity=Severity.WARNING,
+    )
 
 
 def going_back(inventory: Inventory, number: int | None = None) -> tuple[Inventory, Record, tuple[Finding, ...]]:
@@ -43,16 +53,3 @@ def going_back(inventory: Inventory, number: int | None = None) -> tuple[Invento
     record = records.before_last(found, inventory) if number is None else records.chosen(found, number)
     then, findings = records.inventory_of(record, inventory)
     return then, record, findings
-
-
-def rollback(
-    inventory: Inventory,
-    number: int | None = None,
-    *,
-    listen: Callable[[Event], None] = lambda _: None,
-    hosts: HostsResult | None = None,
-    take_over: bool = False,
-) -> RunResult:
-    """Apply the inventory with the versions of an earlier run, and prove it. Errors: those of `going_back`, `apply`."""
-    then, record, _ = going_back(inventory, number)
-    return apply(then, listen=listen, hosts=hosts, back_to=record.number, take_over=take_over)

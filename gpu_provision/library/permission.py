@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from gpu_provision.library.cluster_phase import ignore
 from gpu_provision.model.cluster import Manifest
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.progress import Lock
@@ -48,18 +49,19 @@ def unlock(
     inventory: Inventory,
     *,
     force: bool = False,
-    agreed: Callable[[Lock], bool] = lambda _: True,
-    say: Callable[[str], None] = lambda _: None,
+    agreed: Callable[[Lock], bool] | None = None,
+    say: Callable[[str], None] | None = None,
 ) -> tuple[Lock | None, bool]:
-    """Take the lock away from a run that is gone.
+    """Release the lock of a dead run.
 
     Args:
-        force: Also from one that lives; it ends then.
-        agreed: Asked before, with whom this is about.
-        say: Told what is waited for: whether a run elsewhere lives shows only as time passes.
+        inventory: From `load`.
+        force: Also break the lock of a run that lives; that run ends.
+        agreed: Called with the lock before it is released; False leaves it.
+        say: Called with what the function waits for: only time tells whether a run on another machine lives.
 
     Returns:
-        Who held the lock, None if nobody did; and whether it was taken away.
+        The lock as it was, None if it was free; and whether it was released.
 
     Raises:
         Locked: The run that holds it lives, or is a controller's, which would take it again.
@@ -73,7 +75,7 @@ def unlock(
 
     def asked(lock: Lock) -> bool:
         leaving.unless_controllers(cluster, inventory, lock)
-        return agreed(lock)
+        return agreed is None or agreed(lock)
 
-    held, version = free(cluster, inventory, force=force, agreed=asked, on_wait=say)
+    held, version = free(cluster, inventory, force=force, agreed=asked, on_wait=say or ignore)
     return held, bool(version)

@@ -1,63 +1,96 @@
-"""Taking a stack off its cluster."""
+"""A removal of cluster and hosts: the cluster first, and hosts only when nothing there needs them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass
 
-from gpu_provision.library.outcome import unless_failed
-from gpu_provision.model.findings import Refused
+from gpu_provision.hosts.result import NO_HOSTS, HostsResult
+from gpu_provision.library import cluster_phase
+from gpu_provision.library.cluster_phase import Listen, as_a_look, ignore
+from gpu_provision.library.results import StackRemoval
+from gpu_provision.library.work import has_host_phase
+from gpu_provision.model.findings import Finding, RunFailed
 from gpu_provision.model.inventory import Inventory
-from gpu_provision.model.progress import Event, State
 from gpu_provision.model.removal import RemovalResult
+from gpu_provision.removal import telling
+from gpu_provision.report import removal as removal_view
 
 
-def destroy(  # noqa: PLR0913 - the options of the command
-    inventory: Inventory,
-    *,
-    crds: bool = False,
-    evict: bool = False,
-    timeout: int = 300,
-    dry_run: bool = False,
-    listen: Callable[[Event], None] = lambda _: None,
-) -> RemovalResult:
-    """Take the stack off the cluster, then audit what is left; a cluster without it costs no write.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Removal:
+    """The part of a stack that a removal takes off, and the terms.
 
-    A resource that a controller looks after the stack by goes first, and the controller lets go of the stack.
-
-    Hosts are not touched: gpu_provision.hosts.run.teardown makes them as they were.
-
-    Args:
-        crds: Remove CustomResourceDefinitions, too, unless others have objects of them.
-        evict: Evict pods that use GPUs, as their budgets allow; without it they forbid the removal.
-        timeout: Seconds that each stage may take.
-        dry_run: Return what would be done, and why it would be refused.
-        listen: Called with every event.
-
-    Raises:
-        RunFailed: Pods use GPUs and nothing was removed, or something is left; ``result`` has what was done.
-        Locked: Another run writes.
-        Refused: Permissions are missing; nothing was written.
-        Unreachable: The API server does not answer.
+    Attributes:
+        limit: Names of the hosts; empty for all. With any, the cluster is left out.
+        hosts: Whether hosts take part.
+        cluster: Whether the cluster takes part.
+        crds, evict, timeout: As in `gpu_provision.destroy`.
     """
-    from gpu_provision.engine import access, removal_look, removal_needs, removing
-    from gpu_provision.engine.session import Session
-    from gpu_provision.operator import leaving
 
-    cluster, terms = Session(inventory).cluster, removal_look.Terms(crds=crds, evict=evict, seconds=timeout)
-    work = removing.Removing(cluster, inventory, removal_look.look(cluster, inventory, terms), terms, listen)
-    stack = leaving.of(cluster, inventory)
-    if dry_run:
-        return leaving.foretold(work.preview(), stack)
-    if stack and not work.refusal():
-        leaving.release(cluster, inventory.name, seconds=timeout, say=_sayer(listen))
-        work = removing.Removing(cluster, inventory, removal_look.look(cluster, inventory, terms), terms, listen)
-    wanted = removal_needs.to_carry_out(inventory, work.looked.plan.changes, evict=bool(work.looked.users))
-    if work.looked.plan.stages and (missing := access.missing_to_remove(cluster, inventory, wanted)):
-        raise Refused(missing)
-    done = leaving.warned(work.execute(), stack)
-    return unless_failed(replace(done, requests=cluster.requests))
+    inventory: Inventory
+    limit: tuple[str, ...] = ()
+    hosts: bool = True
+    cluster: bool = True
+    crds: bool = False
+    evict: bool = False
+    timeout: int = 300
 
+    def look(self, listen: Listen) -> StackRemoval:
+        """Return what `carry_out` would do, and what stands against it; nothing is written."""
+        in_cluster = self._of_cluster(listen, dry_run=True) if self._has_cluster else None
+        on_hosts = self._of_hosts(listen, dry_run=True)
+        return StackRemoval(inventory=self.inventory.name, dry_run=True, hosts=on_hosts, cluster=in_cluster)
 
-def _sayer(listen: Callable[[Event], None]) -> Callable[[str], None]:
-    return lambda message: listen(Event(component="", node="", state=State.PROGRESSING, message=message))
+    def carry_out(self, listen: Listen, *, removed: Callable[[RemovalResult | None], None] = ignore) -> StackRemoval:
+        """Remove it, and return how that ended, also if something is left, which holds the hosts back.
+
+        Args:
+            removed: Called with what went from the cluster, before hosts are changed.
+
+        Raises:
+            ProvisionError: As `gpu_provision.destroy` says.
+        """
+        in_cluster = self._gone(listen) if self._has_cluster else None
+        removed(in_cluster)
+        is_clear = in_cluster is None or removal_view.succeeded(in_cluster)
+        on_hosts = self._of_hosts(listen, dry_run=False) if is_clear else NO_HOSTS
+        return StackRemoval(
+            inventory=self.inventory.name,
+            dry_run=False,
+            hosts=on_hosts,
+            cluster=in_cluster,
+            notes=() if is_clear else self._held_back(),
+        )
+
+    @property
+    def _has_cluster(self) -> bool:
+        return self.cluster and not self.limit
+
+    @property
+    def _has_hosts(self) -> bool:
+        return self.hosts and has_host_phase(self.inventory)
+
+    def _gone(self, listen: Listen) -> RemovalResult:
+        try:
+            return self._of_cluster(listen, dry_run=False)
+        except RunFailed as failure:
+            if not isinstance(failure.result, RemovalResult):
+                raise
+            return failure.result
+
+    def _of_cluster(self, listen: Listen, *, dry_run: bool) -> RemovalResult:
+        return cluster_phase.destroy(
+            self.inventory, crds=self.crds, evict=self.evict, timeout=self.timeout, dry_run=dry_run, listen=listen
+        )
+
+    def _of_hosts(self, listen: Listen, *, dry_run: bool) -> HostsResult:
+        if not self._has_hosts:
+            return NO_HOSTS
+        from gpu_provision.hosts.run import teardown
+
+        heard = as_a_look(listen) if dry_run else listen
+        return teardown(self.inventory, limit=self.limit, dry_run=dry_run, listen=heard)
+
+    def _held_back(self) -> tuple[Finding, ...]:
+        return (telling.hosts_held_back(),) if self._has_hosts else ()

@@ -3,65 +3,131 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from dataclasses import replace
 
-from gpu_provision.model.drift import Drift
+from gpu_provision.library import codes
+from gpu_provision.library.cluster_phase import as_a_look, ignore
+from gpu_provision.library.overrides import with_ignored
+from gpu_provision.library.results import StackDrift, StackPreflight, StackStatus, StackVerification
+from gpu_provision.library.selection import nodes_of
+from gpu_provision.library.work import Work, halves
+from gpu_provision.model.findings import Finding, UsageError
 from gpu_provision.model.inventory import Inventory
-from gpu_provision.model.progress import Event, Status
-
-if TYPE_CHECKING:  # the engine imports what asks hosts and clusters
-    from gpu_provision.engine.preflight import Judgement
-    from gpu_provision.hosts.result import HostsResult
+from gpu_provision.model.progress import Event
 
 
-def status(inventory: Inventory) -> Status:
-    """Return the stack as it stands. Raises Unreachable, Refused."""
+def status(inventory: Inventory) -> StackStatus:
+    """Return the stack as it stands in the cluster; hosts are not asked.
+
+    Raises:
+        Unreachable, Refused: The cluster cannot be asked.
+    """
     from gpu_provision.engine.session import Session
     from gpu_provision.engine.status import status as read_status
 
     session = Session(inventory)
-    return read_status(session.cluster, session.reading())
+    return StackStatus.copy_of(read_status(session.cluster, session.reading()))
 
 
-def drift(inventory: Inventory, *, hosts: HostsResult | None = None) -> Drift:
-    """Return what in the cluster is not as declared, and why: see `gpu_provision.model.drift`. Writes nothing.
+def drift(
+    inventory: Inventory,
+    *,
+    hosts_only: bool = False,
+    cluster_only: bool = False,
+    limit: str | Iterable[str] | None = None,
+    listen: Callable[[Event], None] | None = None,
+) -> StackDrift:
+    """Return what is not as it was applied, on hosts and in the cluster, and who changed it; nothing is changed.
 
     Args:
-        hosts: As for `plan`.
+        inventory: From `load`.
+        hosts_only: Leave the cluster out.
+        cluster_only: Leave the hosts out.
+        limit: Only these hosts, as for `plan`; the cluster is left out then. None for all.
+        listen: Called with each `Event` as hosts are read, from this thread.
 
     Raises:
+        UsageError: ``limit`` names no node.
+        RunFailed: Hosts cannot be read at all.
         Unreachable, Refused: The cluster cannot be asked.
     """
-    from gpu_provision.engine import drift as engine
-    from gpu_provision.engine.session import Session
-    from gpu_provision.operator.deputy import StackDeputy
-
-    return engine.read(Session(inventory, host_drivers=hosts.drivers if hosts else {}, deputy=StackDeputy()))
+    taking_part = halves(hosts_only=hosts_only, cluster_only=cluster_only)
+    names = nodes_of(inventory, limit)
+    taking_part["cluster"] = taking_part["cluster"] and not names
+    return Work(inventory=inventory, limit=names, **taking_part).drift(listen or ignore)
 
 
 def preflight(
-    inventory: Inventory, *, limit: Iterable[str] = (), listen: Callable[[Event], None] = lambda _: None
-) -> Judgement:
-    """Return what would go wrong, without changing anything: hosts, cluster and registry against the inventory.
+    inventory: Inventory,
+    *,
+    limit: str | Iterable[str] | None = None,
+    ignored: str | Iterable[str] = (),
+    offline: bool = False,
+    listen: Callable[[Event], None] | None = None,
+) -> StackPreflight:
+    """Return what would go wrong: hosts, cluster and registry against the inventory; nothing is changed.
 
     Args:
-        limit: Names of nodes; none for all.
-        listen: Called as hosts are read.
+        inventory: From `load`.
+        limit: As for `plan`.
+        ignored: As for `plan`.
+        offline: Ask no registry for images.
+        listen: Called with each `Event` as hosts are read, from this thread.
 
     Raises:
+        UsageError: An argument names no node or finding.
+        RunFailed: Hosts cannot be read at all.
         Unreachable, Refused: The cluster cannot be asked.
-        UsageError: A name in ``limit`` is no node of the inventory.
-        RunFailed: Hosts cannot be read at all: pyinfra itself broke down.
     """
     from gpu_provision.engine import preflight as engine
 
-    return engine.preflight(inventory, limit=tuple(limit), listen=listen)
+    wanted = with_ignored(inventory, ignored)
+    if offline:
+        wanted = replace(wanted, preflight=replace(wanted.preflight, registry=False))
+    found = engine.preflight(wanted, limit=nodes_of(inventory, limit), listen=as_a_look(listen or ignore))
+    return StackPreflight.copy_of(found, inventory=inventory.name)
 
 
-def cluster_id(inventory: Inventory) -> str:
-    """Return what no other cluster has: the uid of its namespace kube-system. Raises Unreachable, Refused."""
-    from gpu_provision.cluster.observe import NAMESPACE
-    from gpu_provision.engine.session import Session
+def verify(  # noqa: PLR0913 - the options of the command
+    inventory: Inventory,
+    *,
+    hosts_only: bool = False,
+    cluster_only: bool = False,
+    limit: str | Iterable[str] | None = None,
+    tests: Iterable[str] = (),
+    junit: str = "",
+    listen: Callable[[Event], None] | None = None,
+) -> StackVerification:
+    """Run acceptance tests against hosts and cluster, in a process of their own; nothing is changed.
 
-    found = Session(inventory).cluster.list(NAMESPACE, field_selector="metadata.name=kube-system").items
-    return str(found[0]["metadata"]["uid"]) if found else ""
+    They read the file of the inventory, not the value. A test that fails does not raise: see
+    `StackVerification.passed`. It needs ``pip install 'gpu-provision[verify]'``.
+
+    Args:
+        inventory: From `load`.
+        hosts_only: Leave the cluster out.
+        cluster_only: Leave the hosts out.
+        limit: As for `plan`.
+        tests: Files or folders with pytest tests of your own; docs/verify.md shows how to write them.
+        junit: File for JUnit XML; empty for none.
+        listen: Called with an `Event` for each test as it ends, from this thread.
+
+    Raises:
+        UsageError: The packages of the extra are missing, ``limit`` names no node, or the inventory has no file.
+        RunFailed: pytest could not run the tests.
+    """
+    from gpu_provision.verify import run
+
+    if not inventory.path:
+        what = "acceptance tests read the file of an inventory, and this one was made in Python"
+        raise UsageError(Finding(code=codes.USAGE, what=what, fix="write it to a file and load that"))
+    wanted = run.Wanted(
+        inventory=inventory.path,
+        kubeconfig=inventory.cluster.kubeconfig or None,
+        context=inventory.cluster.context or None,
+        nodes=nodes_of(inventory, limit),
+        tests=tuple(tests),
+        junit=junit,
+        **halves(hosts_only=hosts_only, cluster_only=cluster_only),
+    )
+    return StackVerification.copy_of(run.verify(wanted, listen or ignore), inventory=inventory.name)

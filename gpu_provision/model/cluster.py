@@ -55,6 +55,8 @@ class NodeFacts:
         container_runtime_version: As the runtime says it, such as ``1.7.27``; empty if unknown.
         distribution: ``k3s``, ``rke2``, ``k0s`` or ``microk8s``; empty for others, or if unknown.
         boot_id: Changes with every boot of the machine.
+        cordoned_by: Field manager that wrote ``spec.unschedulable`` last; empty if it is not cordoned, or if unknown.
+        cordoned_at: When it did, RFC 3339; empty likewise.
         gpus_allocatable: ``status.allocatable`` of ``nvidia.com/gpu``; None while nobody registered it.
         taints: As in its ``spec``.
         revision: Version of the Node object while it has the startup taint, which is taken off exactly that one; else
@@ -74,6 +76,8 @@ class NodeFacts:
     boot_id: str = ""
     ready: bool = False
     unschedulable: bool = False
+    cordoned_by: str = ""
+    cordoned_at: str = ""
     gpus_allocatable: int | None = None
     taints: tuple[Mapping[str, Any], ...] = ()
     revision: str = ""

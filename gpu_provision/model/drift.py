@@ -75,6 +75,7 @@ class Drift:
     Attributes:
         resource: As in a plan.
         applied: What was known of the last apply: ``run 7, 2026-11-21T08:00:00Z``; empty if only field managers tell.
+        installed: Whether the cluster has anything of the stack, or a record of it.
     """
 
     inventory: str
@@ -84,6 +85,7 @@ class Drift:
     applied: str = ""
     resource: ResourceChange | None = None
     findings: tuple[Finding, ...] = ()
+    installed: bool = True
 
     def of(self, origin: Origin) -> tuple[Difference, ...]:
         """Return the differences of one origin."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
+from typing import Any
 
 from gpu_provision.model.visible import one_line, visible
 
@@ -127,10 +128,22 @@ class RunFailed(ProvisionError):
     """The run ended, and something is not as declared.
 
     Attributes:
-        result: The RunResult, with what did get done; None if nothing was started.
+        result: What did get done, as the function would have returned it: a StackRun or a StackRemoval. None if
+            nothing was begun.
     """
 
-    result: object | None = None
+    result: Any = None
+
+
+def leave_with(interrupt: KeyboardInterrupt, *findings: Finding) -> None:
+    """Have an interrupt carry what its reader should know; see `left_with`."""
+    interrupt.findings = (*left_with(interrupt), *findings)  # type: ignore[attr-defined]
+
+
+def left_with(error: BaseException) -> tuple[Finding, ...]:
+    """Return what an interrupt carries, also if another exception has taken its place."""
+    found: tuple[Finding, ...] = getattr(error.__cause__ or error, "findings", ())
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +157,10 @@ class Findings:
 
     all: tuple[Finding, ...] = field(default=())
     unshown: int = 0
+
+    def __str__(self) -> str:
+        """Return every finding with its severity, one after the other; empty if nothing is wrong."""
+        return "\n".join(f"{finding.severity}: {finding}" for finding in self.all)
 
     @property
     def errors(self) -> tuple[Finding, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -82,6 +82,18 @@ class History:
 
     records: tuple[Record, ...]
     damaged: tuple[str, ...] = ()
+
+    def __iter__(self) -> Iterator[Record]:
+        """Yield the runs, the oldest first."""
+        return iter(self.records)
+
+    def __len__(self) -> int:
+        """Return how many runs are on record."""
+        return len(self.records)
+
+    def __getitem__(self, place: int) -> Record:
+        """Return a run by its place: 0 is the oldest, -1 the newest; `numbered` has one by its number."""
+        return self.records[place]
 
     @property
     def last(self) -> Record | None:

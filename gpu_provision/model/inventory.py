@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from gpu_provision.model.findings import Finding
 from gpu_provision.model.specs import DriverSpec, Specs
 from gpu_provision.model.upgrade import RolloutPolicy
 
@@ -211,6 +212,7 @@ class Inventory:
         nodes: In the order of the file; names are unique.
         pools: By name.
         kept_runs: How many runs stay on record in the cluster.
+        warnings: What the loader found that makes nothing invalid, such as a version that no release has.
     """
 
     name: str
@@ -226,6 +228,7 @@ class Inventory:
     rollout: RolloutPolicy = field(default_factory=RolloutPolicy)
     helper_pod: HelperPod = field(default_factory=HelperPod)
     kept_runs: int = 10
+    warnings: tuple[Finding, ...] = field(default=(), compare=False, repr=False)
 
     @property
     def is_of_resource(self) -> bool:

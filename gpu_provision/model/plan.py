@@ -57,7 +57,8 @@ class Change:
         effects: What else happens, in words: ``runs vectorAdd on t4-1``, ``no driver restart``.
         takes_back_from: Field managers of hand edits that this change undoes, such as ``kubectl-edit``.
         certain: False if it depends on what an earlier change brings about ("may" instead of "will").
-        manifest: The object to apply; None for delete and wait.
+        manifest: The object to apply; None for delete and wait. Of a pod to update: its name, uid and node, and the
+            labels and annotations that change, None for those that go.
         departure: Of a Node that left the inventory: what it loses with its labels.
     """
 

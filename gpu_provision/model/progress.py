@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from gpu_provision.model.findings import Finding
@@ -18,6 +19,23 @@ class State(StrEnum):
     FAILED = "failed"  # its deadline passed, or its validation failed
     BLOCKED = "blocked"  # something that it requires failed on this node
     LEAVING = "leaving"  # the node left the inventory, and the stack is still on it
+
+
+_SIGNS = {
+    State.PENDING: " ",
+    State.PROGRESSING: ".",
+    State.READY: "+",
+    State.FAILED: "!",
+    State.BLOCKED: "-",
+    State.LEAVING: ".",
+}
+_ON_ITS_WAY = "-required"  # how the steps of a node end that is on its way to another driver
+
+
+class Outside(StrEnum):
+    """Where a node stands that the stack has nothing to do with."""
+
+    UNDECLARED = "undeclared"  # it has a GPU, and no pool of the inventory claims it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,13 +65,32 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """Something a run wants to say while it goes: ``component`` on ``node`` is now ``state``; ``step`` as above."""
+    """A message of a run while it goes: ``component`` on ``node`` is now ``state``; ``step`` as above.
+
+    Without a component it is about the run itself: its ``message`` says all. str() is one line, as in a log.
+    """
 
     component: str
     node: str
     state: State
     message: str = ""
     step: str = ""
+
+    def __str__(self) -> str:
+        """Return ``+ driver t4-1 ready`` or ``. driver t4-1 progressing: pulling the image``."""
+        return self.line(self.node, self.word)
+
+    def line(self, nodes: str, word: str) -> str:
+        """Return the line for one node or several; ``word`` is `word`, which may have a color."""
+        about = " ".join(filter(None, (self.component, nodes)))
+        said = "" if self.step and self.message == f"is in {self.step}" else one_line(self.message)
+        return f"{_SIGNS[self.state]} {': '.join(filter(None, (f'{about} {word}' if about else '', said)))}"
+
+    @property
+    def word(self) -> str:
+        """The step, while the node is on its way to another driver; else the state."""
+        is_step = self.state is State.PROGRESSING and self.step.endswith(_ON_ITS_WAY)
+        return self.step if is_step else self.state.value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +107,10 @@ class Transition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComponentStatus:
-    """One row of the status table."""
+    """One row of the status table.
+
+    ``version`` is that of the inventory's component; ``versions`` has that of each pool where pools differ.
+    """
 
     component: str
     title: str
@@ -79,13 +119,17 @@ class ComponentStatus:
     ready: int
     state: State
     reason: str = ""
+    versions: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeStatus:
     """One node of the status table. ``gpus`` and ``allocatable`` are None where nothing is known.
 
-    ``driver`` is the version; ``driver_on_host`` tells whether it is the host's own.
+    Attributes:
+        driver: Version of the driver that is loaded; empty if none is, as far as pods and labels tell.
+        driver_on_host: Whether the driver is the host's own.
+        cordoned_by: Who keeps new pods off the node, in words: a field manager with its time, or a step of a rollout.
     """
 
     node: str
@@ -95,9 +139,11 @@ class NodeStatus:
     gpus: int | None
     driver: str
     allocatable: int | None
-    state: State
+    state: State | Outside
     reason: str = ""
     driver_on_host: bool = False
+    cordoned: bool = False
+    cordoned_by: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +185,8 @@ class Status:
     """The stack as it stands: what `gpu-provision status` shows and the library returns.
 
     Attributes:
-        lock: Who writes right now; None if nobody does.
+        lock: Which run writes right now; None for none.
+        installed: Whether the cluster has anything of the stack.
     """
 
     inventory: str
@@ -149,6 +196,7 @@ class Status:
     nodes: tuple[NodeStatus, ...]
     evidence: tuple[Evidence, ...] = ()
     lock: Lock | None = None
+    installed: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -77,6 +77,10 @@ class Following:
         """Who carries out what is declared now."""
         return f"the controller goes on with {self._resource.name}" if self.is_following else ""
 
+    def left_behind(self) -> tuple[Finding, ...]:
+        """Return nothing: the controller goes on."""
+        return ()
+
     def cancel(self) -> None:
         """See no more of it; the controller goes on."""
         self._cancelled = True

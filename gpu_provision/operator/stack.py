@@ -153,7 +153,7 @@ def inventory_of(stack: Manifest) -> tuple[Inventory | None, tuple[Finding, ...]
     except Unreadable as error:
         return None, (_placed(error.finding, label),)
     found = tuple(_placed(finding, label) for finding in findings.all)
-    return (replace(inventory, path="") if inventory else None), found
+    return (replace(inventory, path="", warnings=()) if inventory else None), found  # the controller reports them
 
 
 def _with_credentials(stack: Manifest) -> Finding | None:

@@ -82,6 +82,14 @@ def _told(changes: Sequence[FieldChange]) -> tuple[FieldChange, ...]:
 _HAND, _DECLARED = "kubectl-", frozenset({"kubectl-client-side-apply", "kubectl-last-applied"})
 
 
+def owned_keys(live: Manifest, *path: str) -> frozenset[str]:
+    """Return the keys that this tool applied to a map of a live object, such as ``("metadata", "labels")``."""
+    fields = _owned(live)
+    for name in path:
+        fields = fields.get(f"f:{name}", {})
+    return frozenset(name.removeprefix("f:") for name in fields if name.startswith("f:"))
+
+
 def edited_by_hand(live: Manifest) -> frozenset[str]:
     """Return the field managers of kubectl's imperative commands (edit, patch, set, label) on an object."""
     entries = live.get("metadata", {}).get("managedFields") or ()

@@ -10,7 +10,6 @@ from gpu_provision.model.plan import Action, Change, Plan
 from gpu_provision.model.rollout import Schedule
 from gpu_provision.planning.node_writes import NodeWrite
 from gpu_provision.planning.plan import (
-    NO_DRIVER_RESTART,
     emptied,
     in_order,
     key_of_pod,
@@ -20,7 +19,7 @@ from gpu_provision.planning.plan import (
     validation_change,
 )
 from gpu_provision.planning.states import Situation
-from gpu_provision.planning.upgrades import DRIVER
+from gpu_provision.planning.upgrades import DRIVER, NO_DRIVER_RESTART
 from gpu_provision.planning.verdicts import VALIDATIONS
 
 _NODE_LABELS = "node_labels"

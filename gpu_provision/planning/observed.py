@@ -32,3 +32,8 @@ class Observed:
     passed: Mapping[tuple[str, str], str] = field(default_factory=dict)
     lock: Lock | None = None
     lock_version: str = ""
+
+    @property
+    def is_installed(self) -> bool:
+        """Whether the cluster has anything of the stack besides definitions, which a removal leaves."""
+        return any(ref.kind != "CustomResourceDefinition" for ref in self.members)

@@ -16,6 +16,7 @@ from gpu_provision.planning.compare import differences
 from gpu_provision.planning.membership import component_of
 from gpu_provision.planning.node_writes import NodeWrite, node_write
 from gpu_provision.planning.observed import Observed
+from gpu_provision.planning.pod_metadata import pod_changes
 from gpu_provision.planning.regrouping import is_in_use
 from gpu_provision.planning.states import (
     NO_NODE,
@@ -29,11 +30,15 @@ from gpu_provision.planning.states import (
     states,
 )
 from gpu_provision.planning.superseded import superseded
-from gpu_provision.planning.upgrades import DRIVER, OUTDATED, has_installed, is_kept, is_rolled_out
+from gpu_provision.planning.upgrades import (
+    DRIVER,
+    NO_DRIVER_RESTART,
+    OUTDATED,
+    has_installed,
+    is_kept,
+    is_rolled_out,
+)
 from gpu_provision.planning.verdicts import NEVER_RUN, VALIDATIONS
-
-NO_DRIVER_RESTART = "no driver restart"
-"""Effect of a change of a driver's DaemonSet on which no installation depends."""
 
 _PER_NODE = frozenset({"Node", "Pod"})
 
@@ -52,6 +57,7 @@ def plan_of(seen: Situation, known: Mapping[Key, NodeState], findings: tuple[Fin
     validations = tuple(_validation_changes(seen, known, moving))
     changes = (
         *objects,
+        *pod_changes(seen),
         *nodes,
         *validations,
         *_waits(seen, known, frozenset(change.component for change in objects)),

@@ -33,9 +33,10 @@ def _marked(inventory: Inventory, desired: Desired) -> Desired:
 
 
 def findings(known: Context) -> tuple[Finding, ...]:
-    """Return what a reader of a plan should know about nodes and components."""
+    """Return what a reader of a plan should know about the inventory, nodes and components."""
     names = components.requirements(known.inventory)
     return (
+        *known.inventory.warnings,
         *_unverified(known),
         *left_out(known, names),
         *too_many_nodes(known),

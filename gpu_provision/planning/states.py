@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from gpu_provision.components import labels, node_labels
+from gpu_provision.components.tolerations import untolerated
 from gpu_provision.diagnose import pods as pod_view
 from gpu_provision.model.cluster import Context, Manifest, ObjectRef, Target, ref_of
 from gpu_provision.model.progress import NodeState, State
@@ -196,7 +198,7 @@ def shared_problem(manifest: Manifest, seen: Situation) -> str:
 def _not_ready(manifest: Manifest, live: Manifest | None) -> str:
     ref = ref_of(manifest)
     if live is None:
-        return f"{ref} does not exist"
+        return f"{ref} is missing from the stack"
     match manifest["kind"]:
         case "Deployment":
             return _deployment_reason(ref, live)
@@ -263,6 +265,9 @@ def _validation_state(component: str, target: Target, manifest: Manifest, seen: 
     pod = seen.observed.pods.get(ref_of(manifest))
     if pod is None or verdict_of(pod) != wanted:
         return _state(component, target, State.PENDING, why_void(component, recorded, wanted))
+    is_bound = bool(pod.get("spec", {}).get("nodeName"))
+    if not is_bound and (kept_off := _kept_off(target, manifest["spec"])):
+        return _state(component, target, State.PROGRESSING, kept_off)
     return _state(component, target, *_of_validation_pod(pod))
 
 
@@ -311,7 +316,7 @@ def _daemon_state_of(
 
 def _daemon_state(component: str, target: Target, daemonset: Manifest, seen: Situation) -> NodeState:
     candidates = seen.pods.get((component, target.name), ())
-    pods = [pod for pod in candidates if is_rolled_out(daemonset) or _belongs(pod, daemonset)]
+    pods = [pod for pod in candidates if is_rolled_out(daemonset) or belongs(pod, daemonset)]
     current = [pod for pod in pods if _is_current(pod, daemonset)]
     if any(pod_view.is_ready(pod) for pod in current):
         return _state(component, target, State.READY)
@@ -322,7 +327,15 @@ def _daemon_state(component: str, target: Target, daemonset: Manifest, seen: Sit
         return _state(component, target, State.PROGRESSING, _behind(staying_pods, daemonset))
     if pods:
         return _state(component, target, State.PROGRESSING, f"the previous pod is still terminating{silent}")
-    return _state(component, target, State.PENDING, f"no pod on this node yet{silent}")
+    kept_off = _kept_off(target, daemonset["spec"]["template"]["spec"])
+    return _state(component, target, State.PENDING, kept_off or f"no pod on this node yet{silent}")
+
+
+def _kept_off(target: Target, spec: Mapping[str, Any]) -> str:
+    """Say which taint keeps a pod off a node; an empty string if none does."""
+    taints = target.facts.taints if target.facts else ()
+    taint = untolerated(taints, spec.get("tolerations", ()))
+    return f"the pods do not tolerate the node's taint {{{taint}}}" if taint else ""
 
 
 def _behind(pods: Iterable[Manifest], daemonset: Manifest) -> str:
@@ -333,11 +346,12 @@ def _behind(pods: Iterable[Manifest], daemonset: Manifest) -> str:
 
 def _is_current(pod: Manifest, daemonset: Manifest) -> bool:
     if is_rolled_out(daemonset):
-        return has_installed(pod, daemonset) and _belongs(pod, daemonset)
+        return has_installed(pod, daemonset) and belongs(pod, daemonset)
     return digest_of(pod) == digest_of(daemonset["spec"]["template"])
 
 
-def _belongs(pod: Manifest, daemonset: Manifest) -> bool:
+def belongs(pod: Manifest, daemonset: Manifest) -> bool:
+    """Whether a pod is owned by a DaemonSet of this name."""
     owners = pod["metadata"].get("ownerReferences", ())
     return any(owner["kind"] == "DaemonSet" and owner["name"] == daemonset["metadata"]["name"] for owner in owners)
 

@@ -38,6 +38,10 @@ _UNFINISHED = _UNDER_WAY | {UpgradeState.UPGRADE_REQUIRED, UpgradeState.FAILED}
 _FAILED = f"{AT_WORK}: {UpgradeState.FAILED.value}"
 
 
+NO_DRIVER_RESTART = "no driver restart"
+"""Effect of a change on which no installation depends, of a driver's DaemonSet or pod."""
+
+
 def is_rolled_out(daemonset: Manifest) -> bool:
     """Whether the pods of a DaemonSet are replaced by a rollout, and not by its controller."""
     strategy = daemonset["spec"].get("updateStrategy", {}) if daemonset["kind"] == "DaemonSet" else {}

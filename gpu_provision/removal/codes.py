@@ -17,7 +17,7 @@ CODES: dict[str, str] = {
     GPUS_IN_USE: "Pods use GPUs of nodes that are to lose their driver",
     NOT_GONE: "Something that was deleted is still there; its first cause is told",
     LEFT_OVER: "The audit after a removal found something of the stack",
-    TAKEN_OVER: "A label, annotation or cordon of ours stays, since somebody else has written it, too",
+    TAKEN_OVER: "A label, annotation or cordon stays on a node: another program or person writes it, too",
     CRDS_KEPT: "CustomResourceDefinitions stay unless they are asked for",
     NOT_OURS_ALONE: "A namespace, RuntimeClass or CustomResourceDefinition stays: others made it, or use it",
     HOSTS_HELD_BACK: "Hosts were left as they are, since the cluster still has something of the stack",

@@ -22,7 +22,8 @@ _OWN_LABELS = frozenset(
 _OWN_ANNOTATIONS = frozenset(
     {labels.CORDONED, *(key for key in states.ALL_ANNOTATIONS if key.startswith("gpu-provision.io/"))}
 )
-_SHARED_LABELS = frozenset({labels.GPU_PRESENT, states.STATE})
+_SHARED_LABELS = frozenset({labels.GPU_PRESENT, states.STATE})  # the GPU Operator writes them as well
+_OPERATOR = frozenset({"gpu-operator"})  # its field manager
 _OPERAND_LABELS = frozenset(map(labels.deploy, OPERANDS))
 _PAUSED = "paused-for-"  # how the driver manager's values begin while it is at work
 
@@ -39,12 +40,14 @@ class Stack:
         declared: Node -> the labels that the inventory declares for it.
         brings_nfd: Whether Node Feature Discovery is the stack's own and goes with it.
         is_alone: Whether the cluster has no other stack of ours: the books do not tell them apart.
+        operator: Pod of the GPU Operator, if one runs in the cluster: ``namespace/name``.
     """
 
     name: str
     declared: Mapping[str, Mapping[str, str]]
     brings_nfd: bool
     is_alone: bool
+    operator: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +61,7 @@ class OnNode:
         annotations: Annotations of ours and of Node Feature Discovery, with their values.
         uncordon: Whether its cordon is ours.
         taints: Those that stay, if the startup taint goes; None if the node does not have it.
-        kept: What stays (``label nvidia.com/gpu.present``) -> who has written it.
+        kept: What stays (``label nvidia.com/gpu.present``) -> the evidence that others write it.
     """
 
     name: str
@@ -136,14 +139,18 @@ def _labels(node: Manifest, stack: Stack) -> tuple[set[str], dict[str, str]]:
         return going, kept
     declared, marked = stack.declared.get(node["metadata"]["name"], {}), is_marked(node, stack)
     for key, value in (node["metadata"].get("labels") or {}).items():
-        writers = hands(node, "metadata", "labels", key)
+        writers, is_shared = hands(node, "metadata", "labels", key), marked and key in _SHARED_LABELS
+        if is_shared and stack.operator:
+            kept[f"label {key}"] = f"Pod {stack.operator} of the GPU Operator"
+            continue
+        writers -= _OPERATOR if is_shared else frozenset()  # it does not run: what it left has no other use
         others, as_declared = writers - OURS, declared.get(key) == value
         by_books = bool(writers & OURS) and not others
-        by_meaning = not writers and (as_declared or (marked and key in _SHARED_LABELS))
+        by_meaning = not writers and (as_declared or is_shared)
         if key in _OWN_LABELS or by_books or by_meaning or (marked and _is_a_programs_word(key, value)):
             going.add(key)
         elif others and (writers & OURS or as_declared or (marked and key in _SHARED_LABELS | _OPERAND_LABELS)):
-            kept[f"label {key}"] = ", ".join(sorted(others))
+            kept[f"label {key}"] = _managers(others)
     return going, kept
 
 
@@ -180,11 +187,15 @@ def _taints(node: Manifest) -> tuple[Mapping[str, Any], ...] | None:
 
 
 def _cordon(node: Manifest) -> tuple[bool, str]:
-    """Return whether a node's cordon is ours to lift; if it was, and is not any more, whose it is."""
+    """Return whether a node's cordon is ours to lift; if it was, and is not any more, the evidence whose it is."""
     annotations = node["metadata"].get("annotations") or {}
     marks = {annotations[key] for key in (states.CORDONED,) if key in annotations}
     was_there = annotations.get(states.WAS_CORDONED) == "true"
     if not node.get("spec", {}).get("unschedulable") or was_there or not (marks or labels.CORDONED in annotations):
         return False, ""
     others = hands(node, "spec", "unschedulable") - OURS - marks
-    return not others, ", ".join(sorted(others))
+    return not others, _managers(others) if others else ""
+
+
+def _managers(names: frozenset[str]) -> str:
+    return f"field managers: {', '.join(sorted(names))}"

@@ -18,14 +18,14 @@ def taken_over(judged: Iterable[OnNode]) -> Iterator[Finding]:
     """Yield a warning for each label and cordon that stays, those of several nodes together."""
     nodes: dict[tuple[str, str], list[str]] = {}
     for node in judged:
-        for what, others in node.kept.items():
-            nodes.setdefault((what, others), []).append(node.name)
-    for (what, others), names in sorted(nodes.items()):
+        for what, evidence in node.kept.items():
+            nodes.setdefault((what, evidence), []).append(node.name)
+    for (what, evidence), names in sorted(nodes.items()):
         yield Finding(
             code=codes.TAKEN_OVER,
-            what=f"{what} stays, since others have written it, too",
+            what=f"{what} stays, since others write it, too",
             where=f"Node {', '.join(sorted(names))}",
-            evidence=f"field managers: {others}",
+            evidence=evidence,
             fix="if it is of no use to them: " + _how_to_remove(what, names),
             severity=Severity.WARNING,
         )

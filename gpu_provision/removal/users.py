@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from gpu_provision.adoption.found import OPERATOR
 from gpu_provision.components import labels
 from gpu_provision.diagnose import pods as pod_view
 from gpu_provision.model.cluster import Manifest
@@ -48,3 +49,15 @@ def is_generated(pod: Manifest, home: str) -> bool:
     """Whether a pod is one that the operator validator makes and does not remove."""
     app = (pod["metadata"].get("labels") or {}).get(labels.APP)
     return pod["metadata"].get("namespace") == home and app in _GENERATED
+
+
+def operator_of(pods: Iterable[Manifest]) -> str:
+    """Return the pod of the GPU Operator among others, as ``namespace/name``; empty if it does not run."""
+    metadata = next((pod["metadata"] for pod in pods if _is_operator(pod)), None)
+    return f"{metadata['namespace']}/{metadata['name']}" if metadata else ""
+
+
+def _is_operator(pod: Manifest) -> bool:
+    said = pod["metadata"].get("labels") or {}
+    is_named = OPERATOR in {said.get(labels.APP), said.get(labels.COMPONENT_OF_APP)}
+    return is_named and not pod_of(pod).is_over

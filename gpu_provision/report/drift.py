@@ -10,6 +10,7 @@ from gpu_provision.model.drift import Difference, Drift, FieldDrift, Origin
 from gpu_provision.model.plan import Action
 from gpu_provision.report.names import ranges
 from gpu_provision.report.plan import resource, resource_document
+from gpu_provision.report.status import not_installed
 from gpu_provision.report.style import PLAIN, Style
 from gpu_provision.report.tables import indented
 from gpu_provision.report.values import HIDDEN, field_value, is_secret, shown
@@ -35,10 +36,11 @@ _WHAT = {
 
 def text(drift: Drift, style: Style = PLAIN, *, hosts: str = "", changed_hosts: int = 0) -> str:
     """Return what differs. ``hosts`` is the text of the hosts that differ; nothing of hosts that do not."""
-    if not (drift.differences or changed_hosts):
+    if not changed_hosts and not (drift.differences and drift.installed):
         return closing(drift)
     head = f"Inventory {drift.inventory}, release {drift.release}, cluster {drift.cluster}"
-    body = [style.bold(head), *(_block(drift, origin, style) for origin in _TITLES)]
+    blocks = [_block(drift, origin, style) for origin in _TITLES] if drift.installed else []
+    body = [style.bold(head), *blocks]
     if changed_hosts:
         body.append(f"{style.bold('hosts that are not as declared')}\n{indented(hosts)}")
     body.append(resource(drift.resource, style))
@@ -48,11 +50,12 @@ def text(drift: Drift, style: Style = PLAIN, *, hosts: str = "", changed_hosts: 
 def closing(drift: Drift, *, hosts: int = 0) -> str:
     """Return the one sentence with the counts."""
     counts = Counter(origin for origin, _ in {(each.origin, each.ref) for each in drift.differences})
-    told = [f"{counts[origin]} {words}" for origin, words in _COUNTED.items() if counts[origin]]
+    told = [f"{counts[origin]} {words}" for origin, words in _COUNTED.items() if counts[origin] and drift.installed]
     told += [f"{hosts} host{'' if hosts == 1 else 's'} not as declared"] if hosts else []
-    if not told:
-        return f"No drift: everything is as inventory {drift.inventory} declares."
-    return f"Drift: {', '.join(told)}. Nothing was changed."
+    head = "" if drift.installed else f"{not_installed(drift.inventory, drift.cluster)} "
+    if told:
+        return f"{head}Drift: {', '.join(told)}. Nothing was changed."
+    return head.strip() or f"No drift: everything is as inventory {drift.inventory} declares."
 
 
 def _block(drift: Drift, origin: Origin, style: Style) -> str:
@@ -98,6 +101,7 @@ def document(drift: Drift) -> dict[str, Any]:
         "release": drift.release,
         "cluster": drift.cluster,
         "applied": drift.applied,
+        "installed": drift.installed,
         "resource": resource_document(drift.resource),
         "differences": [_difference(each) for each in drift.differences],
         "summary": {origin.value: counts[origin] for origin in Origin},

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from gpu_provision.model.findings import Finding, Severity
+from gpu_provision.report.names import ranges
 from gpu_provision.report.style import PLAIN, Style
 
 _COLORS = {Severity.ERROR: "red", Severity.WARNING: "yellow"}
@@ -13,7 +15,17 @@ _COLORS = {Severity.ERROR: "red", Severity.WARNING: "yellow"}
 
 def text(findings: Iterable[Finding], style: Style = PLAIN) -> str:
     """Return every finding as a few lines: severity, code, where and what; then what was seen and the fix."""
-    return "\n".join(one(finding, style) for finding in findings)
+    return "\n".join(one(finding, style) for finding in merged(findings))
+
+
+def merged(findings: Iterable[Finding]) -> Iterator[Finding]:
+    """Yield findings that differ in nothing but the place as one, which names the places."""
+    places: dict[Finding, list[str]] = {}
+    for finding in findings:
+        places.setdefault(replace(finding, where=""), []).append(finding.where)
+    for finding, found in places.items():
+        named = [*dict.fromkeys(filter(None, found))]
+        yield replace(finding, where=ranges(named) if len(named) > 1 else "".join(named))
 
 
 def one(finding: Finding, style: Style = PLAIN) -> str:

@@ -57,7 +57,7 @@ def changes(plan: Plan, style: Style = PLAIN) -> str:
 def conflicts(findings: Iterable[Finding], style: Style = PLAIN) -> str:
     """Return conflicts and warnings; an error is marked ``!``, as it keeps something from being applied."""
     lines = []
-    for finding in findings:
+    for finding in findings_view.merged(findings):
         mark = style.paint("red", "!") if finding.severity is Severity.ERROR else style.paint("yellow", "!")
         lines.append(f"{mark} {findings_view.one(finding, style)}")
     return "\n".join(lines)
@@ -118,18 +118,27 @@ def _is_node_by_node(change: Change) -> bool:
 
 def text(plan: Plan, style: Style = PLAIN, *, on_hosts: HostsResult | None = None) -> str:
     """Return the whole plan, that of the hosts before that of the cluster."""
-    hosts = hosts_view.text(on_hosts, style) if on_hosts else ""
+    hosts = hosts_view.text(on_hosts, style, done=False) if on_hosts else ""
     changed = on_hosts.changed if on_hosts else ()
     body = [
         heading(plan, style),
         f"{style.bold('hosts')}\n{indented(hosts)}" if hosts else "",
-        changes(plan, style),
-        rollout_view.text(plan.rollout, style) if plan.rollout else "",
-        resource(plan.resource, style),
+        *_in_cluster(plan, style),
         conflicts(plan.findings, style),
         style.bold(closing(plan, hosts=len(changed), reboots=sum(map(hosts_view.is_rebooted, changed)))),
     ]
     return "\n\n".join(part for part in body if part)
+
+
+def announced(plan: Plan, style: Style = PLAIN) -> str:
+    """Return what a run is about to change in the cluster; its findings come when it is over."""
+    return "\n\n".join(filter(None, (heading(plan, style), *_in_cluster(plan, style))))
+
+
+def _in_cluster(plan: Plan, style: Style) -> Iterator[str]:
+    yield changes(plan, style)
+    yield rollout_view.text(plan.rollout, style) if plan.rollout else ""
+    yield resource(plan.resource, style)
 
 
 def document(plan: Plan) -> dict[str, Any]:
@@ -170,11 +179,12 @@ def _alike(changes_of_one: Iterable[Change]) -> Iterator[list[Change]]:
 
 
 def _likeness(change: Change) -> tuple[object, ...]:
-    name = "" if _node(change) else change.ref.name
+    node = _node(change)
+    name = (_stem(change.ref.name, node) if change.ref.kind == "Pod" else "") if node else change.ref.name
     fields = tuple((field.path, repr(field.old), repr(field.new)) for field in visible_fields(change))
     if change.departure:
         return change.certain, change.departure.users is None, bool(change.departure.users)
-    told = tuple(_on(effect, _node(change), "*") for effect in effects(change))
+    told = tuple(_on(effect, node, "*") for effect in effects(change))
     return change.action, change.ref.type, change.ref.namespace, name, fields, told, change.certain
 
 
@@ -206,8 +216,14 @@ def _title(group: list[Change]) -> str:
         return _departure([each.departure for each in group if each.departure], nodes)
     if change.ref.kind == "Node":
         return f"Node {nodes}"
-    title = change.ref.name if len(group) == 1 else f"{change.ref.name.partition(f'-{node}')[0]}-*"
+    title = change.ref.name if len(group) == 1 else f"{_stem(change.ref.name, node)}-*"
     return f"{change.ref.kind} {change.ref.namespace}/{title} on {nodes}"
+
+
+def _stem(name: str, node: str) -> str:
+    """Return what the names of alike pods have in common: all before the node, or before what a controller appends."""
+    stem, found, _ = name.partition(f"-{node}")
+    return stem if found else name.rpartition("-")[0]
 
 
 def _departure(group: list[Departure], nodes: str) -> str:

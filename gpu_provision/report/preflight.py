@@ -2,29 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
-
 from gpu_provision.engine.preflight import Judgement
-from gpu_provision.model.findings import Finding, Severity
+from gpu_provision.model.findings import Severity
 from gpu_provision.report import findings as findings_view
-from gpu_provision.report.names import ranges
 from gpu_provision.report.style import PLAIN, Style
 
 
 def text(found: Judgement, style: Style = PLAIN) -> str:
     """Return every finding, equal ones of several hosts together, and one closing sentence."""
-    blocks = [findings_view.one(finding, style) for finding in _merged(found.findings)]
+    blocks = [findings_view.one(finding, style) for finding in findings_view.merged(found.findings)]
     return "\n\n".join([*blocks, _closing(found)])
-
-
-def _merged(findings: tuple[Finding, ...]) -> Iterator[Finding]:
-    """Yield findings that differ in nothing but the host as one."""
-    hosts: dict[Finding, list[str]] = {}
-    for finding in findings:
-        hosts.setdefault(replace(finding, where=""), []).append(finding.where)
-    for finding, names in hosts.items():
-        yield replace(finding, where=ranges(name for name in names if name))
 
 
 def _closing(found: Judgement) -> str:

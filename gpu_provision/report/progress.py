@@ -11,19 +11,10 @@ from dataclasses import dataclass, field, replace
 from gpu_provision.diagnose.remedies import is_trouble
 from gpu_provision.model.progress import Event, State
 from gpu_provision.model.visible import one_line
-from gpu_provision.report.lanes import is_under_way, reason_beside
 from gpu_provision.report.names import ranges
 from gpu_provision.report.style import PLAIN, Style
 
 HEARTBEAT = 30.0  # seconds without a word after which a waiting run says what it waits for
-_SIGNS = {
-    State.PENDING: " ",
-    State.PROGRESSING: ".",
-    State.READY: "+",
-    State.FAILED: "!",
-    State.BLOCKED: "-",
-    State.LEAVING: ".",
-}
 SETTLED = frozenset({State.READY, State.FAILED, State.BLOCKED})
 _MOST_REASONS = 3
 
@@ -138,19 +129,7 @@ def _who(group: list[Event]) -> str:
 
 def _line(group: list[Event], style: Style) -> str:
     event = group[0]
-    sign = _SIGNS[event.state]
-    about = " ".join(filter(None, (event.component, ranges(each.node for each in group if each.node))))
-    if not about:
-        return f"{sign} {one_line(event.message)}"
-    reason = one_line(reason_beside(event.step, event.message))
-    message = f": {reason}" if reason else ""
-    return f"{sign} {about} {_word(event, style)}{message}"
-
-
-def _word(event: Event, style: Style) -> str:
-    """Return where something stands; on its way to another driver that is the step, as the node's label says it."""
-    on_its_way = event.state is State.PROGRESSING and is_under_way(event.step)
-    return style.state(event.state, event.step if on_its_way else "")
+    return event.line(ranges(each.node for each in group if each.node), style.state(event.state, event.word))
 
 
 def duration(seconds: float) -> str:

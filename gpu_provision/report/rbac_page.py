@@ -33,8 +33,9 @@ What is printed, in an order in which it can be applied:
   may be in any namespace, and one list for the whole cluster keeps the number of requests independent of its size;
 - a Role of that name in each of the stack's namespaces, for everything that is written there.
 
-There is no wildcard, no `escalate`, no `bind`, no `impersonate` and no right to read Secrets. The roles are no members
-of the stack: no run changes or removes them, and the account cannot change its own rights.
+There is no wildcard, no `escalate`, no `bind` and no `impersonate`. Secrets can be read only if the inventory names
+them, by name: GP210 reports a missing one. The roles are no members of the stack: no run changes or removes them,
+and the account cannot change its own rights.
 
 ## How exact it is
 

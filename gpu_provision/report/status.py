@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from gpu_provision.model.progress import ComponentStatus, Evidence, Lock, NodeStatus, State, Status
+from gpu_provision.model.progress import ComponentStatus, Evidence, Lock, NodeStatus, Outside, State, Status
 from gpu_provision.report.names import ranges
 from gpu_provision.report.style import PLAIN, Style
 from gpu_provision.report.tables import indented, table
@@ -21,8 +22,9 @@ _NODE_HEADERS = (
     "DRIVER",
     "nvidia.com/gpu",  # allocatable, under the name that kubectl shows
     "STATE",
-    "REASON",
 )
+_MOST_OF_REASON = 160
+_BACK_OFF = re.compile(r": back-off \S+ restarting failed container=\S+ pod=\S+\([0-9a-f-]{36}\)")
 _NOTHING = "-"
 
 
@@ -31,33 +33,53 @@ def text(status: Status, style: Style = PLAIN) -> str:
     parts = [
         style.bold(f"Inventory {status.inventory}, release {status.release}, cluster {status.cluster}"),
         style.paint("yellow", f"A run is writing: {status.lock}") if status.lock else "",
-        components(status.components, style),
-        nodes(status.nodes, style),
-        evidence(status.evidence, style),
+        *(_tables(status, style) if status.installed else (not_installed(status.inventory, status.cluster),)),
     ]
     return "\n\n".join(part for part in parts if part)
 
 
+def not_installed(inventory: str, cluster: str) -> str:
+    """Return the one sentence about a cluster without the stack."""
+    return f"Not installed: cluster {cluster} has nothing of inventory {inventory}."
+
+
+def _tables(status: Status, style: Style) -> tuple[str, ...]:
+    return components(status.components, style), nodes(status.nodes, style), evidence(status.evidence, style)
+
+
 def is_ready(status: Status) -> bool:
-    """Return whether every component and every GPU node is ready."""
-    states = [row.state for row in status.components]
-    states += [row.state for row in status.nodes if has_gpu(row)]
+    """Return whether every component and every GPU node is ready; a node that the inventory does not name is none."""
+    states: list[State | Outside] = [row.state for row in status.components]
+    states += [row.state for row in status.nodes if has_gpu(row) and row.state is not Outside.UNDECLARED]
     return all(state is State.READY for state in states)
 
 
 def components(rows: Iterable[ComponentStatus], style: Style = PLAIN) -> str:
     """Return the table of components."""
     cells = [
-        (row.component, row.version or _NOTHING, row.desired, row.ready, style.state(row.state), row.reason)
+        (row.component, _versions(row), row.desired, row.ready, style.state(row.state), _short(row.reason))
         for row in rows
     ]
     return table(_COMPONENT_HEADERS, [tuple(map(str, row)) for row in cells], style) if cells else ""
 
 
+def _versions(row: ComponentStatus) -> str:
+    """Return the version, or ``580.126.20 (h100, l40s), 595.91.07 (t4)`` where pools differ."""
+    pools: dict[str, list[str]] = {}
+    for pool, version in sorted(row.versions.items()):
+        pools.setdefault(version, []).append(pool)
+    told = [f"{version} ({', '.join(names)})" for version, names in sorted(pools.items())]
+    return ", ".join(told) or row.version or _NOTHING
+
+
 def nodes(rows: Iterable[NodeStatus], style: Style = PLAIN) -> str:
-    """Return the table of nodes; one without a GPU says that it gets no component."""
-    cells = [_node(row, style) for row in rows]
-    return table(_NODE_HEADERS, cells, style) if cells else ""
+    """Return the table of nodes, with a column for cordons if there are any."""
+    found = tuple(rows)
+    if not found:
+        return ""
+    are_cordoned = any(row.cordoned for row in found)
+    headers = (*_NODE_HEADERS, *(("CORDONED BY",) if are_cordoned else ()), "REASON")
+    return table(headers, [_node(row, style, with_cordon=are_cordoned) for row in found], style)
 
 
 def has_gpu(row: NodeStatus) -> bool:
@@ -65,8 +87,7 @@ def has_gpu(row: NodeStatus) -> bool:
     return bool(row.gpu or row.gpus)
 
 
-def _node(row: NodeStatus, style: Style) -> tuple[str, ...]:
-    reason = row.reason or ("" if has_gpu(row) else "no GPU: gets no GPU component")
+def _node(row: NodeStatus, style: Style, *, with_cordon: bool) -> tuple[str, ...]:
     return (
         row.node,
         row.pool or _NOTHING,
@@ -76,13 +97,22 @@ def _node(row: NodeStatus, style: Style) -> tuple[str, ...]:
         _driver(row),
         _number(row.allocatable),
         style.state(row.state),
-        reason,
+        *((row.cordoned_by or _NOTHING,) if with_cordon else ()),
+        _short(row.reason),
     )
 
 
 def _driver(row: NodeStatus) -> str:
-    version = row.driver or _NOTHING
-    return f"{version} (host)" if row.driver_on_host else version
+    if row.driver:
+        return f"{row.driver} (host)" if row.driver_on_host else row.driver
+    is_expected = has_gpu(row) and isinstance(row.state, State) and not row.driver_on_host
+    return "not loaded" if is_expected else _NOTHING
+
+
+def _short(reason: str) -> str:
+    """Return a reason that fits a table: without what a kubelet says of back-offs, cut; ``--json`` has all of it."""
+    told = _BACK_OFF.sub("", reason)
+    return told if len(told) <= _MOST_OF_REASON else f"{told[: _MOST_OF_REASON - 3]}..."
 
 
 def _number(value: int | None) -> str:
@@ -128,6 +158,7 @@ def document(status: Status) -> dict[str, Any]:
         "inventory": status.inventory,
         "release": status.release,
         "cluster": status.cluster,
+        "installed": status.installed,
         "ready": is_ready(status),
         "components": [_component_document(row) for row in status.components],
         "nodes": [_node_document(row) for row in status.nodes],
@@ -146,6 +177,7 @@ def _component_document(row: ComponentStatus) -> dict[str, Any]:
         "component": row.component,
         "title": row.title,
         "version": row.version,
+        "versions": dict(row.versions),
         "desired": row.desired,
         "ready": row.ready,
         "state": row.state.value,
@@ -165,4 +197,6 @@ def _node_document(row: NodeStatus) -> dict[str, Any]:
         "allocatable": row.allocatable,
         "state": row.state.value,
         "reason": row.reason,
+        "cordoned": row.cordoned,
+        "cordoned_by": row.cordoned_by,
     }

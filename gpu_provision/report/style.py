@@ -7,14 +7,15 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from gpu_provision.model.progress import State
+from gpu_provision.model.progress import Outside, State
 from gpu_provision.model.visible import visible
 
 _CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 # Random, so that no text from elsewhere can hold a color of the tool's own: what it holds becomes visible.
 _KEY = int.from_bytes(os.urandom(8), "big")
 _MARK = re.compile(rf"\x1b\[{_KEY};(\d+)m")
-_STATE_COLORS = {
+_STATE_COLORS: Mapping[State | Outside, str] = {
+    Outside.UNDECLARED: "dim",
     State.PENDING: "dim",
     State.PROGRESSING: "cyan",
     State.READY: "green",
@@ -42,7 +43,7 @@ class Style:
         """Return the text less bright."""
         return self.paint("dim", text)
 
-    def state(self, state: State, word: str = "") -> str:
+    def state(self, state: State | Outside, word: str = "") -> str:
         """Return the state's own word, or another one, in its color."""
         return self.paint(_STATE_COLORS[state], word or state.value)
 

@@ -34,18 +34,27 @@ def _row(node: str, found: Verification, style: Style) -> tuple[str, ...]:
 
 
 def _groups(checks: tuple[Check, ...]) -> Iterator[list[Check]]:
-    """Yield checks that differ in nothing but the node together; all that an unreachable host says is one."""
-    groups: dict[tuple[str, ...], list[Check]] = {}
+    """Yield checks that differ in nothing but the node together; all that an unreachable host says is one.
+
+    Checks that the same nodes skip for the same reason are one, too.
+    """
+    alike: dict[tuple[str, ...], list[Check]] = {}
     for check in checks:
         sentence = "" if check.outcome is Outcome.UNREACHABLE else check.sentence
-        groups.setdefault((check.outcome, sentence, check.reason), []).append(check)
+        alike.setdefault((check.outcome, sentence, check.reason), []).append(check)
+    groups: dict[tuple[str, ...], list[Check]] = {}
+    for key, group in alike.items():
+        is_skipped = group[0].outcome is Outcome.SKIPPED
+        shared = (group[0].reason, *(check.node for check in group)) if is_skipped else key
+        groups.setdefault(shared, []).extend(group)
     yield from sorted(groups.values(), key=lambda group: _ORDER.index(group[0].outcome))
 
 
 def _told(group: list[Check], style: Style) -> str:
     first = group[0]
     where = ranges(dict.fromkeys(check.node for check in group if check.node)) or _CLUSTER
-    what = f"{len(group)} checks" if first.outcome is Outcome.UNREACHABLE else first.sentence
+    sentences = "; ".join(dict.fromkeys(check.sentence for check in group))
+    what = f"{len(group)} checks" if first.outcome is Outcome.UNREACHABLE else sentences
     head = f"{style.paint(_COLORS[first.outcome], first.outcome.value)}: {where}: {what}"
     return f"{head}\n{indented(first.reason)}"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpu_provision.components import labels
-from gpu_provision.rollout import states
+from gpu_provision.rollout import cordons, states
 from gpu_provision.rollout.snapshot import Node
 from gpu_provision.rollout.states import EARLY, LATE, UpgradeState
 
@@ -78,10 +78,7 @@ def is_marked(node: Node) -> bool:
 
 def owns_cordon(node: Node) -> bool:
     """Whether a node's cordon is ours to lift: it is marked so, and nobody else has set it since."""
-    mark = node.annotations.get(states.CORDONED)
-    if mark is None or not node.is_cordoned or node.says(states.WAS_CORDONED) or _is_for_reboot(node):
-        return False
-    return node.cordoned_by in {"", mark}
+    return node.is_cordoned and cordons.is_of_rollout(node.annotations, node.cordoned_by)
 
 
 def _is_for_reboot(node: Node) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 from gpu_provision.components import labels
 from gpu_provision.diagnose import pods as pod_view
 from gpu_provision.model.cluster import Manifest
+from gpu_provision.rollout.cordons import writer_of
 from gpu_provision.rollout.snapshot import NOTHING, DriverPod, Node, Pod, Proof, Snapshot, Stack, Use, Wanted
 from gpu_provision.rollout.workloads import PodBudget, budgets_of, claims_of, is_ours, pod_of
 
@@ -129,7 +130,7 @@ def _node(
         labels=metadata.get("labels") or {},
         annotations=metadata.get("annotations") or {},
         is_cordoned=bool(spec.get("unschedulable")),
-        cordoned_by=_manager_of_cordon(metadata),
+        cordoned_by=writer_of(metadata)[0],
         is_ready=_is_ready(node),
         driver=_driver(ours, others),
         proof=proof,
@@ -138,16 +139,6 @@ def _node(
         is_template_observed=wish.is_template_observed,
         stack=wish.stack,
     )
-
-
-def _manager_of_cordon(metadata: Mapping[str, Any]) -> str:
-    """Return who wrote ``spec.unschedulable`` last, by the API server's own books; empty if they do not tell."""
-    entries = [
-        (str(entry.get("time", "")), str(entry.get("manager", "")))
-        for entry in metadata.get("managedFields") or ()
-        if "f:unschedulable" in ((entry.get("fieldsV1") or {}).get("f:spec") or {})
-    ]
-    return max(entries, default=("", ""))[1]
 
 
 def _is_ready(node: Manifest) -> bool:

@@ -10,6 +10,9 @@ from gpu_provision.rollout.snapshot import Domain, DriverPod, Node
 from gpu_provision.rollout.states import UpgradeState
 from gpu_provision.rollout.turn import Turn, deadline, do, fail, to, validation
 
+NOT_READY = "the driver is not ready"
+"""Beginning of what a node waits for, or failed of, whose new driver pod does not get ready."""
+
 _MOST_RESTARTS = 10  # the reference's limit
 
 
@@ -30,8 +33,8 @@ def _bring_up(node: Node, driver: DriverPod, until: float, now: float) -> Turn:
     if driver.is_ready:
         return to(node, UpgradeState.VALIDATION_REQUIRED, now)
     if driver.restarts > _MOST_RESTARTS:
-        return fail(node, now, f"the driver has been restarted {driver.restarts} times{_suspected(node)}")
-    return _overdue(node, f"the driver is not ready{_suspected(node)}", until, now)
+        return fail(node, now, f"{NOT_READY}: restarted {driver.restarts} times{_suspected(node)}")
+    return _overdue(node, f"{NOT_READY}{_suspected(node)}", until, now)
 
 
 def _delete_driver(node: Node, uid: str, until: float, now: float) -> Turn:

@@ -79,7 +79,8 @@ def install(world: World, nodes: list[str]) -> None:
     policy = world.json("clusterpolicy", data["policy"]["metadata"]["name"])
     world.api.create(owned(policy), "gpu-operator")
     labels = {"nvidia.com/gpu.present": "true"} | {f"nvidia.com/gpu.deploy.{name}": "true" for name in _OPERANDS}
-    world.api.label("nodes", *nodes, labels={**labels, "nvidia.com/gpu-driver-upgrade-state": "upgrade-done"})
+    labels["nvidia.com/gpu-driver-upgrade-state"] = "upgrade-done"
+    world.api.label("nodes", *nodes, labels=labels, manager="gpu-operator")
     world.until(lambda: all("nvidia.com/gpu" in world.json("node", name)["status"]["allocatable"] for name in nodes))
 
 

@@ -39,6 +39,10 @@ def test_what_is_as_the_release_says_is_not_said_again(tmp_path: Path) -> None:
     assert check(file).all == ()
 
 
+CHARTS_LABELS = {"helm.sh/chart": "gpu-operator-v26.7.0", "app.kubernetes.io/managed-by": "gpu-operator"}
+PLUGIN_ENV = [{"name": "PASS_DEVICE_SPECS", "value": "true"}, {"name": "DEVICE_LIST_STRATEGY", "value": "envvar"}]
+GFD_ENV = [{"name": "GFD_SLEEP_INTERVAL", "value": "60s"}, {"name": "GFD_FAIL_ON_INIT_ERROR", "value": "true"}]
+
 SAID: tuple[tuple[str, dict[str, Any], dict[str, Any]], ...] = (
     ("driver", {"version": "580.126.20"}, {"version": "580.126.20"}),
     ("driver", {"enabled": False}, {"enabled": False}),
@@ -50,7 +54,14 @@ SAID: tuple[tuple[str, dict[str, Any], dict[str, Any]], ...] = (
     ("driver", {"env": [{"name": "HTTPS_PROXY", "value": "http://p:1"}]}, {"env": {"HTTPS_PROXY": "http://p:1"}}),
     ("driver", {"upgradePolicy": {"maxUnavailable": "50%", "drain": {"enable": True}}},
      {"upgrade_policy": {"max_unavailable": "50%", "drain": {"enable": True}}}),
+    ("driver", {"args": ["init", "--max-threads=4"]}, {"args": ["--max-threads=4"]}),
+    ("toolkit", {"args": ["init"]}, {"args": ["init"]}),
     ("toolkit", {"installDir": "/opt/nvidia"}, {"install_dir": "/opt/nvidia"}),
+    ("devicePlugin", {"env": [*PLUGIN_ENV, {"name": "LOG"}, {"name": "FAIL_ON_INIT_ERROR", "value": "false"}]},
+     {"env": {"LOG": "", "FAIL_ON_INIT_ERROR": "false"}}),
+    ("daemonsets", {"labels": {**CHARTS_LABELS, "team": "ml"}}, {"labels": {"team": "ml"}}),
+    ("daemonsets", {"labels": {**CHARTS_LABELS, "app.kubernetes.io/managed-by": "flux"}},
+     {"labels": {"app.kubernetes.io/managed-by": "flux"}}),
     ("devicePlugin", {"config": {"name": "sharing", "default": "four"}},
      {"config_name": "sharing", "config_default": "four"}),
     ("dcgm", {"enabled": True}, {"enabled": True}),
@@ -71,6 +82,22 @@ def test_what_the_policy_says_is_declared(
     file = tmp_path / "gpu.yaml"
     file.write_text(yaml.safe_dump(made), encoding="utf-8")
     assert check(file).errors == ()
+
+
+@pytest.mark.parametrize(
+    ("section", "said"),
+    [
+        ("driver", {"args": ["init"]}),
+        ("devicePlugin", {"env": PLUGIN_ENV}),
+        ("gfd", {"env": GFD_ENV}),
+        ("validator", {"plugin": {"env": [{"name": "WITH_WORKLOAD", "value": "false"}]}}),
+    ],
+)
+def test_values_of_the_chart_itself_are_not_declared(section: str, said: dict[str, Any]) -> None:
+    """The labels of its template, see the data, and what older charts have in their values; nor are they noted."""
+    cluster = found(policies=(policy(**{section: said}),))
+    assert derived(cluster) == derived(found())
+    assert [note.path for note in policies.notes(cluster.policies[0]["spec"])] == ["migManager.enabled"]
 
 
 @pytest.mark.parametrize("row", policies.ROWS, ids=lambda row: row.setting)

@@ -12,7 +12,7 @@ from gpu_provision.adoption.drivers import Driver
 from gpu_provision.components import labels
 from gpu_provision.model.cluster import Manifest
 from gpu_provision.rollout.observe import installation
-from tests.adoption.builders import adopted, driver_pod, found
+from tests.adoption.builders import adopted, driver_pod, found, policy
 
 Change = Callable[[Manifest], Any]
 
@@ -42,9 +42,26 @@ def test_the_charts_driver_is_the_one_that_a_like_inventory_declares(tmp_path: P
     assert (kept.keeps, kept.differs) == (True, ())
     assert kept.labels[labels.DRIVER_GROUP] == "ubuntu24.04"
     assert kept.labels[labels.COMPONENT] == "driver"
-    assert len(kept.labels[labels.DIGEST]) == 16
+    assert len(kept.labels[labels.DIGEST] or "") == 16
     marked = {**kept.live, "metadata": {**kept.live["metadata"], "labels": dict(kept.labels)}}
     assert installation(marked) == kept.labels[labels.INSTALLATION] != installation(kept.live)
+
+
+def test_marks_of_the_cluster_policy_alone_go(tmp_path: Path) -> None:
+    """The chart's labels, and what the inventory no longer declares; the mark of another program stays."""
+    asked = {"labels": {"helm.sh/chart": "c", "team": "ml"}, "annotations": {"note": "x", "contact": "y"}}
+    pod = driver_pod()
+    pod["metadata"]["labels"] |= {"helm.sh/chart": "c", "team": "ml", "injected": "by-a-webhook"}
+    pod["metadata"]["annotations"] |= {"note": "x"}
+    there = found(pods=(pod,), policies=(policy(daemonsets=asked),))
+    (only,) = adopted(tmp_path, there, daemonsets={"labels": {"team": "ai"}, "annotations": {"team": "ai"}}).drivers
+    assert {key: only.labels.get(key, "-") for key in ("helm.sh/chart", "team", "injected")} == {
+        "helm.sh/chart": None,
+        "team": "ai",
+        "injected": "-",
+    }
+    default = {"kubectl.kubernetes.io/default-container": "nvidia-driver-ctr"}
+    assert only.annotations == {"note": None, "team": "ai", **default}
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,16 @@ from typing import Any
 
 import pytest
 
-from gpu_provision import library
+import gpu_provision
 from gpu_provision.cli import root
-from gpu_provision.cli.work import Work
+from gpu_provision.engine import history as records
+from gpu_provision.engine import preflight
+from gpu_provision.engine.session import Session
 from gpu_provision.hosts import run as hosts_run
 from gpu_provision.hosts.result import HostsResult
-from gpu_provision.library import past
+from gpu_provision.library import cluster_phase
+from gpu_provision.library.results import StackStatus
+from gpu_provision.library.work import Work
 from gpu_provision.model.plan import Plan
 from gpu_provision.model.progress import Lock, RunResult, Status
 from tests.cli.harness import CHANGE, Fakes, Ran, Run, plan_of
@@ -50,7 +54,7 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> Fakes:
             raise value
         return value
 
-    def apply(*_: object, planned: Callable[[Plan], None] = lambda _: None, **arguments: object) -> Any:
+    def apply(*_: object, planned: Callable[[Plan], None], **arguments: object) -> Any:
         if isinstance(fakes.plan, Plan):
             planned(fakes.plan)
         fakes.applied += 1
@@ -64,20 +68,19 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> Fakes:
         fakes.torn_down.append(dry_run)
         return fakes.hosts or HostsResult()
 
-    monkeypatch.setattr(library, "destroy", lambda *_, **__: answer(fakes.removal))
-    monkeypatch.setattr(hosts_run, "teardown", teardown)
-
     def plan(*_: object, **arguments: object) -> Any:
         fakes.arguments = arguments
         return answer(fakes.plan)
 
-    monkeypatch.setattr(library, "plan", plan)
-    for face in (library, past):
-        monkeypatch.setattr(face, "apply", apply)
-        monkeypatch.setattr(face, "history", lambda *_: fakes.history)
-    monkeypatch.setattr(library, "preflight", lambda *_, **__: answer(fakes.judgement))
-    monkeypatch.setattr(library, "status", lambda *_, **__: answer(fakes.status))
-    monkeypatch.setattr(library, "drift", lambda *_, **__: fakes.drift)
-    monkeypatch.setattr(library, "unlock", unlock)
-    monkeypatch.setattr(Work, "prepare", lambda *_, **__: fakes.hosts)
+    monkeypatch.setattr(hosts_run, "teardown", teardown)
+    monkeypatch.setattr(Work, "_prepare", lambda *_, **__: fakes.hosts or HostsResult())
+    monkeypatch.setattr(cluster_phase, "plan", plan)
+    monkeypatch.setattr(cluster_phase, "apply", apply)
+    monkeypatch.setattr(cluster_phase, "destroy", lambda *_, **__: answer(fakes.removal))
+    monkeypatch.setattr(cluster_phase, "drift", lambda *_, **__: fakes.drift)
+    monkeypatch.setattr(Session, "cluster", None)
+    monkeypatch.setattr(records, "read", lambda *_: fakes.history)
+    monkeypatch.setattr(preflight, "preflight", lambda *_, **__: answer(fakes.judgement))
+    monkeypatch.setattr(gpu_provision, "status", lambda *_, **__: StackStatus.copy_of(fakes.status))
+    monkeypatch.setattr(gpu_provision, "unlock", unlock)
     return fakes

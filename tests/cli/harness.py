@@ -56,7 +56,7 @@ class Fakes:
     """What the library answers; an exception is raised instead of returned."""
 
     plan: Plan | ProvisionError | Exception | KeyboardInterrupt
-    result: RunResult | ProvisionError
+    result: RunResult | ProvisionError | KeyboardInterrupt
     status: Status
     hosts: HostsResult | None = None
     judgement: Judgement | ProvisionError = field(default_factory=lambda: Judgement(hosts=HostsResult(), findings=()))

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gpu_provision.hosts.result import HostOutcome, HostsResult
-from gpu_provision.model.findings import ExitCode, Finding, RunFailed
+from gpu_provision.model.findings import ExitCode, Finding, RunFailed, Severity, leave_with
 from gpu_provision.model.progress import NodeState, RunResult, State
 from tests.cli.harness import REPOSITORY, SANDBOX, Fakes, Run
 
@@ -52,6 +52,21 @@ def test_a_run_that_failed_leaves_a_page_with_its_findings(run: Run, fakes: Fake
         page.unlink()
 
 
+def test_an_interrupted_run_tells_of_its_hosts_and_of_what_stays(run: Run, fakes: Fakes, tmp_path: Path) -> None:
+    """The host phase is over by then, so nothing else does; the page has it as well."""
+    fakes.hosts = HostsResult(
+        hosts=(HostOutcome(name="t4-1", changes=("load ipmi_msghandler",)), HostOutcome(name="t4-2"))
+    )
+    fakes.result = interrupt = KeyboardInterrupt()
+    leave_with(interrupt, Finding(code="GP517", what="t4-1 stays cordoned", severity=Severity.WARNING))
+    page = tmp_path / "page.html"
+    ran = run("apply", "--report", page)
+    assert ran.code == ExitCode.INTERRUPTED
+    assert "seen: hosts changed before: t4-1\n" in ran.err
+    assert "warning: GP517: t4-1 stays cordoned" in ran.err
+    assert "t4-1 stays cordoned" in page.read_text()
+
+
 def test_a_place_that_cannot_be_written_is_told_before_anything_is_done(run: Run, fakes: Fakes, tmp_path: Path) -> None:
     """No such folder, and a folder instead of a file."""
     for place in (tmp_path / "nowhere" / "page.html", tmp_path):
@@ -64,10 +79,11 @@ def test_a_place_that_cannot_be_written_is_told_before_anything_is_done(run: Run
 PROGRAM = """
 import sys, time
 from datetime import UTC, datetime
-from gpu_provision import library
 from gpu_provision.cli import main
-from gpu_provision.cli.work import Work
 from gpu_provision.engine import journal
+from gpu_provision.hosts.result import NO_HOSTS
+from gpu_provision.library import cluster_phase
+from gpu_provision.library.work import Work
 from gpu_provision.model.history import Record
 from gpu_provision.model.plan import Plan
 from gpu_provision.model.progress import Event, Evidence, RunResult, State
@@ -84,8 +100,8 @@ def apply(inventory, *, listen, **rest):
     print("waiting", flush=True)
     time.sleep(60)
 
-library.apply = apply
-Work.prepare = lambda *_, **__: None
+cluster_phase.apply = apply
+Work._prepare = lambda *_, **__: NO_HOSTS
 main(["apply", "-i", sys.argv[1], "--report", sys.argv[2]])
 """
 

@@ -9,11 +9,12 @@ import jsonschema
 import pytest
 import yaml
 
-from gpu_provision import library
+import gpu_provision
 from gpu_provision.adoption.plan import Adoption
 from gpu_provision.cluster import client
 from gpu_provision.engine import adoption_look
 from gpu_provision.inventory import check
+from gpu_provision.library.results import StackAdoption, StackRun
 from gpu_provision.model.progress import RunResult
 from gpu_provision.report.documents import output_schema
 from tests.adoption.builders import adopted, found, policy
@@ -27,18 +28,18 @@ class Fake:
         """Nothing stands against it."""
         self.folder, self.adoption, self.done = folder, adopted(folder, found()), 0
 
-    def adopt(self, *_: object, **__: object) -> RunResult:
+    def adopt(self, *_: object, **__: object) -> StackRun:
         """Do it."""
         self.done += 1
-        return RunResult(changed=63, requests=198, seconds=3.0)
+        return StackRun(inventory="gpu", cluster=RunResult(changed=63, requests=198, seconds=3.0), command="adopt")
 
 
 @pytest.fixture
 def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
     """A library without a cluster, and an inventory file."""
     made = Fake(tmp_path)
-    monkeypatch.setattr(library, "adoption", lambda _: made.adoption)
-    monkeypatch.setattr(library, "adopt", made.adopt)
+    monkeypatch.setattr(gpu_provision, "adoption", lambda _: StackAdoption.copy_of(made.adoption))
+    monkeypatch.setattr(gpu_provision, "adopt", made.adopt)
     monkeypatch.setattr(client, "connect", lambda *_: None)
     monkeypatch.setattr(adoption_look, "look", lambda *_: found())
     monkeypatch.setenv("GPU_PROVISION_INVENTORY", str(tmp_path / "gpu.yaml"))

@@ -10,17 +10,19 @@ import jsonschema
 import pytest
 import yaml
 
-from gpu_provision import library
-from gpu_provision.cli import root
+from gpu_provision.cli import confirmation, root
 from gpu_provision.cli.commands import Commands
-from gpu_provision.cli.limits import limited
-from gpu_provision.cli.overrides import with_timeout
 from gpu_provision.hosts.result import HostOutcome, HostsResult
 from gpu_provision.inventory import load
+from gpu_provision.library import cluster_phase
+from gpu_provision.library.cluster_phase import as_a_look
+from gpu_provision.library.overrides import with_timeout
+from gpu_provision.library.selection import nodes_of
 from gpu_provision.model.cluster import ObjectRef
 from gpu_provision.model.findings import ExitCode, Finding, UsageError
 from gpu_provision.model.history import Ending, History, Record
 from gpu_provision.model.plan import Action, Change
+from gpu_provision.model.progress import Event, State
 from gpu_provision.report.documents import output_schema
 from tests.cli.harness import PROD, SANDBOX, Fakes, Run, plan_of
 
@@ -129,7 +131,7 @@ def test_the_next_command_takes_the_same_part(
 ) -> None:
     """Whoever copies it does what was looked at; a plan file knows what takes part, but not which kubeconfig it was."""
     fakes.hosts = None
-    monkeypatch.setattr(library, "cluster_id", lambda _: "uid")
+    monkeypatch.setattr(cluster_phase, "cluster_id", lambda _: "uid")
     words = ("-i", str(SANDBOX), "--limit", "t4-*", "--target", "driver", "--cluster-only")
     assert (
         f"Next: gpu-provision apply -i {SANDBOX} --limit 't4-*' --target driver --cluster-only\n"
@@ -149,8 +151,9 @@ def test_targets_and_limits_narrow_what_is_planned_and_applied(run: Run, fakes: 
     """Dashes and underscores are the same; hosts and cluster are narrowed to the same nodes."""
     for command in ("plan", "apply"):
         assert run(command, "-i", SANDBOX, "--target", "device-plugin", "--limit", "t4-*").code == ExitCode.OK
-        assert fakes.arguments["targets"] == {"device_plugin"}
-        assert fakes.arguments["limit"] == ("t4-1", "t4-2")
+        part = fakes.arguments["part"]
+        assert part.components & {"device_plugin", "dcgm_exporter"} == {"device_plugin"}
+        assert part.nodes == {"t4-1", "t4-2"}
 
 
 def test_a_failed_host_holds_the_cluster_phase_back(run: Run, fakes: Fakes) -> None:
@@ -237,21 +240,21 @@ def test_a_node_that_still_has_to_be_validated_is_validated_again(run: Run, fake
 )
 def test_limit_takes_names_patterns_and_groups(option: str | None, expected: tuple[str, ...]) -> None:
     """In the inventory's order."""
-    assert limited(load(SANDBOX), option) == expected
+    assert nodes_of(load(SANDBOX), option) == expected
 
 
 def test_limit_takes_a_file(tmp_path: Path) -> None:
     """One a line; comments and blank lines do not count."""
     hosts = tmp_path / "failed.txt"
     hosts.write_text("# from the last run\nt4-2\n\nh100-1\n")
-    assert limited(load(SANDBOX), f"@{hosts}") == ("t4-2", "h100-1")
+    assert nodes_of(load(SANDBOX), f"@{hosts}") == ("t4-2", "h100-1")
 
 
 @pytest.mark.parametrize("option", ["nope", "t4-1,nope", ","])
 def test_a_limit_that_matches_nothing_is_an_error(option: str) -> None:
     """Running nothing and calling it success helps nobody."""
     with pytest.raises(UsageError):
-        limited(load(SANDBOX), option)
+        nodes_of(load(SANDBOX), option)
 
 
 def test_timeout_is_every_components_deadline() -> None:
@@ -323,3 +326,48 @@ def test_the_list_of_commands_names_what_is_there_in_a_line_each(run: Run, words
     for name, command in group.elsewhere.items():
         assert group.get_command(click.Context(group), name) is not None
         assert f"  {name:{longest}}  {command.summary}" in listed
+
+
+def test_a_run_that_asks_nobody_says_what_it_changes(run: Run, fakes: Fakes) -> None:
+    """On stderr, for the log of a CI job; not with --quiet, nor if there is nothing."""
+    assert "+ ConfigMap gpu-operator-resources/x" in run("apply", "-y", "-i", PROD).err
+    assert "ConfigMap" not in run("apply", "-y", "-q", "-i", PROD).err
+    fakes.plan = plan_of()
+    assert "Inventory" not in run("apply", "-y", "-i", PROD).err
+
+
+@pytest.mark.parametrize(
+    ("words", "question"),
+    [
+        (["apply"], "Apply these changes to cluster sandbox and 1 host?"),
+        (["apply", "--hosts-only"], "Apply these changes to 1 host?"),
+        (["apply", "--cluster-only"], "Apply these changes to cluster sandbox?"),
+        (["destroy", "--hosts-only"], "Remove all of this from 1 host?"),
+    ],
+)
+def test_a_question_names_what_is_changed(
+    run: Run, fakes: Fakes, monkeypatch: pytest.MonkeyPatch, words: list[str], question: str
+) -> None:
+    """The plan's heading is a screen above by then, and is not shown again by the run."""
+    asked: list[str] = []
+    fakes.hosts = _hosts(HostOutcome(name="t4-1", changes=("load ipmi_msghandler",), gpus=1))
+    if "--cluster-only" in words:
+        fakes.hosts = None
+    monkeypatch.setattr(confirmation, "require_terminal", lambda *_, **__: None)
+    monkeypatch.setattr(confirmation, "given", lambda text: bool(asked.append(text)) or True)
+    ran = run(*words, "-i", PROD)
+    assert asked == [question]
+    assert "Inventory" not in ran.err
+
+
+def test_hosts_that_are_only_read_make_no_progress() -> None:
+    """A plan that calls a host ready, of which it has just said that it is not, is not believed again."""
+    heard: list[Event] = []
+    listen = as_a_look(heard.append)
+    for state in (State.PROGRESSING, State.READY, State.FAILED):
+        listen(Event(component="host_prerequisites", node="t4-1", state=state, message="x"))
+    assert [(event.component, event.state) for event in heard] == [
+        ("", State.PROGRESSING),
+        ("", State.PROGRESSING),
+        ("host_prerequisites", State.FAILED),
+    ]

@@ -105,6 +105,32 @@ def test_leaving_takes_the_picture_away_and_ends_the_heartbeat() -> None:
     assert stream.screen == []
 
 
+def test_the_picture_of_a_run_that_is_interrupted_stays() -> None:
+    """What was under way is what its reader wants to know; the message comes below."""
+    stream = Terminal()
+    display = Display(stream, live=True, clock=Clock())
+    display(WAITING)
+    with pytest.raises(KeyboardInterrupt), display:
+        raise KeyboardInterrupt
+    stream.write("interrupted")
+    assert stream.screen[-3].endswith("driver coming up 0 s: builds")
+    assert stream.screen[-2:] == ["i coming up", "interrupted"]
+
+
+@pytest.mark.parametrize(
+    ("live", "order"), [(True, ["a plan", "i coming up"]), (False, [". driver t4-1 progressing", "a plan"])]
+)
+def test_what_is_said_stays_above_the_picture(live: bool, order: list[str]) -> None:  # noqa: FBT001 - a table
+    """In a log it is a line like any other."""
+    stream = Terminal()
+    display = Display(stream, live=live, clock=Clock())
+    display(WAITING)
+    display.tick()
+    display.say("a plan")
+    display.tick()
+    assert [stream.screen[0], stream.screen[-1]] == order
+
+
 def test_timestamps_stand_before_every_line() -> None:
     """With -v a log can be compared with a cluster's."""
     stream = io.StringIO()

@@ -14,11 +14,12 @@ import pytest
 
 from gpu_provision.cli import codes
 from gpu_provision.cli.inventory_file import chosen, loaded
-from gpu_provision.cli.overrides import known, with_ignored
 from gpu_provision.cli.plan_file import promised
-from gpu_provision.cli.work import Work
 from gpu_provision.components import requirements
 from gpu_provision.inventory import load
+from gpu_provision.library.overrides import with_ignored
+from gpu_provision.library.selection import components_of
+from gpu_provision.library.work import Work
 from gpu_provision.model.findings import ProvisionError
 from gpu_provision.model.plan import FieldChange, ResourceChange
 from gpu_provision.report import findings, plan_file
@@ -50,7 +51,7 @@ def apply(path: Path) -> None:
     steps = [
         lambda: promise.hold_inventory(INVENTORY if chosen(named) == SANDBOX else loaded(named)),
         lambda: with_ignored(INVENTORY, promise.ignored),
-        lambda: known(promise.work(INVENTORY).targets, requirements(INVENTORY)),
+        lambda: components_of(promise.work(INVENTORY).targets, requirements(INVENTORY)),
         lambda: promise.hold_cluster(Work(inventory=INVENTORY, cluster=False)),
         *(lambda hosts=hosts: promise.hold_hosts(hosts) for hosts in (HOSTS, None)),
         *(lambda plan=plan: promise.hold_plan(plan) for plan in (WHOLE, EMPTY_PLAN)),

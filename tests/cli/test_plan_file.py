@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from gpu_provision import library
 from gpu_provision.hosts.result import HostOutcome, HostsResult
+from gpu_provision.library import cluster_phase
 from gpu_provision.report.plan_file import seal
 from tests.cli.harness import CHANGE, PROD, SANDBOX, Fakes, Ran, Run, plan_of
 
 
 @pytest.fixture(autouse=True)
 def _cluster(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(library, "cluster_id", lambda _: "uid")
+    monkeypatch.setattr(cluster_phase, "cluster_id", lambda _: "uid")
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def test_another_cluster_another_inventory_and_other_hosts_are_told(
     ran = run("apply", saved)
     assert_refused(ran, fakes, "GP356")
     assert "host t4-1: load y, planned was: load x" in ran.err
-    monkeypatch.setattr(library, "cluster_id", lambda _: "other")
+    monkeypatch.setattr(cluster_phase, "cluster_id", lambda _: "other")
     assert_refused(run("apply", saved), fakes, "GP354")
 
 
@@ -100,8 +100,9 @@ def test_a_part_of_a_plan_is_kept_as_that_part(run: Run, fakes: Fakes, tmp_path:
     path = tmp_path / "part.json"
     assert run("plan", "-i", PROD, "--target", "device-plugin", "--limit", "gpu-*", "--out", path).code == 0
     assert run("apply", path).code == 0
-    assert fakes.arguments["targets"] == frozenset({"device_plugin"})
-    assert fakes.arguments["limit"]
+    part = fakes.arguments["part"]
+    assert part.components & {"device_plugin", "dcgm_exporter"} == {"device_plugin"}
+    assert part.nodes
     assert run("apply", path, "--target", "driver").code == 64
 
 

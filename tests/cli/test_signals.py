@@ -15,8 +15,9 @@ from tests.cli.harness import REPOSITORY, SANDBOX
 
 PROGRAM = """
 import sys, time
-from gpu_provision import library
+import gpu_provision
 from gpu_provision.cli import main
+from gpu_provision.model.findings import Finding, Severity, leave_with
 
 def status(inventory):
     try:
@@ -24,11 +25,12 @@ def status(inventory):
         time.sleep(60)
     except KeyboardInterrupt as interrupt:
         interrupt.add_note("changed so far: nothing")
+        leave_with(interrupt, Finding(code="GP517", what="t4-1 stays cordoned", severity=Severity.WARNING))
         raise
     finally:
         print("gave the lock back", file=sys.stderr, flush=True)
 
-library.status = status
+gpu_provision.status = status
 main(["status", "--json", "-i", sys.argv[1]])
 """
 
@@ -52,4 +54,5 @@ def test_a_signal_runs_what_must_be_run_and_is_told(sent: signal.Signals, code: 
     assert "gave the lock back" in err
     (error,) = json.loads(out)["errors"]
     assert (error["code"], error["evidence"]) == ("GP003", "changed so far: nothing")
+    assert [each["what"] for each in json.loads(out)["warnings"]] == ["t4-1 stays cordoned"]
     assert "Traceback" not in err

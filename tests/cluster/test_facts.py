@@ -54,6 +54,19 @@ def test_a_node_that_has_just_joined_says_little() -> None:
     )
 
 
+@pytest.mark.parametrize(("unschedulable", "by"), [(True, "kubectl-cordon"), (False, "")])
+def test_who_cordoned_a_node_is_read_while_it_is_cordoned(unschedulable: bool, by: str) -> None:  # noqa: FBT001 - a table
+    """The entry of a manager that has uncordoned the node stays."""
+    entry = {
+        "manager": "kubectl-cordon",
+        "time": "2026-11-21T08:00:00Z",
+        "fieldsV1": {"f:spec": {"f:unschedulable": {}}},
+    }
+    node = {"metadata": {"name": "t4-1", "managedFields": [entry]}, "spec": {"unschedulable": unschedulable}}
+    found = node_facts(node)
+    assert (found.cordoned_by, found.cordoned_at) == (by, entry["time"] if by else "")
+
+
 def test_readiness_runtime_and_gpus_are_read() -> None:
     live = node(
         nodeInfo={"containerRuntimeVersion": "containerd://1.7.27", "bootID": "b", "kernelVersion": "5.15"},

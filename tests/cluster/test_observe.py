@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 
 import pytest
 
 from gpu_provision.cluster.client import Cluster
-from gpu_provision.cluster.observe import observe, observe_facts
+from gpu_provision.cluster.observe import absent, observe, observe_facts
 from gpu_provision.model.cluster import ClusterFacts, Kind, ObjectRef
+from gpu_provision.model.findings import Finding, Refused
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.planning.membership import PART_OF, applyset_id, parent
 from tests.cluster.conftest import config_map
@@ -39,6 +41,35 @@ def test_a_reading_costs_the_same_whatever_the_size(cluster: Cluster) -> None:
         cluster.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"size-{number}"}})
         cluster.create(config_map(f"size-{number}", labels=member()))
     assert requests_of_a_reading(cluster) == before
+
+
+def test_only_what_is_referred_to_and_was_not_read_is_asked_for(cluster: Cluster) -> None:
+    """Of a Secret, whether it is there; nothing where there is no reference."""
+    stack = in_default(with_spec("device_plugin", config_name="read-before"))
+    refs = [ObjectRef("v1", kind, "default", name) for kind, name in REFERRED]
+    cluster.create({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "there", "namespace": "default"}})
+    before = cluster.requests
+    assert absent(cluster, stack, ClusterFacts(), ()) == (frozenset(), frozenset())
+    assert cluster.requests == before
+    found = absent(cluster, stack, ClusterFacts(), refs)
+    assert {ref.name for ref in found.missing} == {"read-before", "nowhere"}
+    assert (found.unread, cluster.requests - before) == (frozenset(), 2)
+    assert "nowhere" not in {ref.name for ref in absent(_refusing(cluster), stack, ClusterFacts(), refs).missing}
+    assert {ref.name for ref in absent(_refusing(cluster), stack, ClusterFacts(), refs).unread} == {"there", "nowhere"}
+
+
+REFERRED = (("ConfigMap", "read-before"), ("Secret", "there"), ("Secret", "nowhere"))
+
+
+def _refusing(cluster: Cluster) -> Cluster:
+    """Return a cluster that refuses to show single objects."""
+
+    def exists(ref: ObjectRef) -> bool:
+        raise Refused(Finding(code="GP303", what=f"may not get {ref}"))
+
+    refusing = copy.copy(cluster)
+    refusing.exists = exists  # type: ignore[method-assign]
+    return refusing
 
 
 def test_members_are_what_carries_the_stacks_mark(cluster: Cluster) -> None:

@@ -107,7 +107,8 @@ def test_a_node_that_runs_another_system_than_declared_is_reported() -> None:
     facts = ClusterFacts(nodes=(builders.node("t4-1", builders.UBUNTU_24),))
     (finding,) = problems(context(builders.inventory(), facts))
     assert (finding.code, finding.severity) == ("GP403", Severity.WARNING)
-    assert "t4-1 runs ubuntu24.04" in finding.what
+    assert finding.where == "Node t4-1"
+    assert "the node runs ubuntu24.04" in finding.what
 
 
 def test_a_gpu_node_that_nobody_claims_is_left_alone_and_named() -> None:

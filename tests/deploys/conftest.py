@@ -77,13 +77,19 @@ def pyinfra(sandbox: Path, tmp_path: Path) -> Pyinfra:
     """Run the deploy, or another command, on some hosts of the fleet; options go to pyinfra as they are."""
     del sandbox
 
-    def run(nodes: str, *options: str, command: Sequence[str] = ("deploy.py",)) -> subprocess.CompletedProcess[str]:
+    def run(
+        nodes: str,
+        *options: str,
+        command: Sequence[str] = ("deploy.py",),
+        inventory: str = "inventory.py",
+        answers: str = "",
+    ) -> subprocess.CompletedProcess[str]:
         (tmp_path / "inventory.py").write_text(INVENTORY.replace("NAMES", repr(nodes.split())))
         return subprocess.run(
-            [Path(sys.executable).with_name("pyinfra"), *options, "inventory.py", *command],
+            [Path(sys.executable).with_name("pyinfra"), *options, inventory, *command],
             cwd=tmp_path,
             env={**os.environ, "COLUMNS": "300"},
-            stdin=subprocess.DEVNULL,
+            input=answers,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gpu_provision.diagnose.pods import cause, failing_container, is_ready, node_of
+from gpu_provision.diagnose.pods import cause, crash, failing_container, is_ready, node_of
 
 
 def pod(**status: Any) -> dict[str, Any]:
@@ -90,3 +90,27 @@ def test_the_failing_container_is_the_first_that_is_not_done(state: Any, before:
     done = {"name": "init", "ready": True, "state": PASSED}
     live = pod(initContainerStatuses=[done], containerStatuses=[{**container("driver", **state), "lastState": before}])
     assert failing_container(live) == ("driver", previous)
+
+
+@pytest.mark.parametrize(
+    ("state", "before", "told"),
+    [
+        pytest.param({"waiting": {"reason": "CrashLoopBackOff"}}, FAILED, "driver: exit 1", id="waits to be restarted"),
+        pytest.param({"running": {}}, FAILED, "driver: exit 1", id="was restarted"),
+        pytest.param(FAILED, {}, "driver: exit 1", id="has just failed"),
+        pytest.param(
+            {"running": {}}, {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}, "driver: OOMKilled", id="memory"
+        ),
+        pytest.param({"running": {}}, {"terminated": {"exitCode": 255, "reason": "Unknown"}}, "None", id="a reboot"),
+        pytest.param({"running": {}}, {"terminated": {"exitCode": 143}}, "None", id="was told to end"),
+        pytest.param({"waiting": PULL}, {}, "None", id="has not started"),
+        pytest.param({"running": {}}, PASSED, "None", id="had done its work"),
+    ],
+)
+def test_a_crash_is_an_end_of_the_containers_own_making(state: Any, before: Any, told: str) -> None:
+    """What a reboot ended says nothing of why it does not get ready."""
+    status = {**container("driver", **state), "lastState": before, "restartCount": 3}
+    assert str(crash(pod(containerStatuses=[status]))) == told
+    assert crash(pod(containerStatuses=[{**status, "ready": True}])) is None
+    assert crash(pod(containerStatuses=[status], conditions=[READY])) is None
+    assert crash(pod(containerStatuses=[status], phase="Failed")) is None

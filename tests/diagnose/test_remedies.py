@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpu_provision.diagnose.codes import CODES
-from gpu_provision.diagnose.failures import Symptom, blocked, failures
+from gpu_provision.diagnose.failures import Symptom, failures
 from gpu_provision.diagnose.remedies import _TABLE, remedy
 from gpu_provision.model.progress import NodeState, State
 
@@ -22,6 +22,13 @@ from gpu_provision.model.progress import NodeState, State
         ("Failed to allocate device vector A (error code no CUDA-capable device is detected)!", "GP503"),
         ("not gone after 20 s (pod_deletion.timeout_seconds): ml/web: the disruption budget web needs 1", "GP501"),
         ("Unschedulable: 1 node(s) had untolerated taint {gpu-provision.io/not-validated: }", "GP512"),
+        ("Unschedulable: 0/2 nodes are available: 1 node(s) had untolerated taint {team: ml}.", "GP515"),
+        ("1 node(s) had taint {team: ml}, that the pod didn't tolerate, 1 Insufficient nvidia.com/gpu.", "GP515"),
+        ("0/2 nodes are available: 1 Insufficient nvidia.com/gpu.", "GP503"),
+        ("Failed to allocate device vector A (error code system not yet initialized)!", "GP516"),
+        ("CUDA error 802: cudaErrorSystemNotReady", "GP516"),
+        ("ERROR: Unable to load the kernel module 'nvidia.ko'.", "GP501"),
+        ("modprobe: ERROR: could not insert 'nvidia': No such device", "GP501"),
         ("something nobody has seen before", "GP500"),
     ],
 )
@@ -44,15 +51,6 @@ def test_the_log_speaks_before_the_state() -> None:
     assert finding.fix
 
 
-def test_blocked_components_are_one_finding_per_node() -> None:
-    states = [
-        NodeState(component=name, node="t4-2", state=State.BLOCKED, reason="needs driver")
-        for name in ("toolkit", "gfd")
-    ]
-    (finding,) = blocked(states)
-    assert "toolkit, gfd" in finding.what
-
-
 def test_one_cause_on_many_nodes_is_one_finding() -> None:
     states = [
         NodeState(component="driver", node=f"gpu-{number:02}", state=State.FAILED, reason="ImagePullBackOff")
@@ -61,3 +59,12 @@ def test_one_cause_on_many_nodes_is_one_finding() -> None:
     (finding,) = failures([Symptom(state, "p", ()) for state in states])
     assert "gpu-00" in finding.what
     assert "and 4 more" in finding.what
+
+
+def test_the_line_whose_cause_is_known_is_the_evidence() -> None:
+    """Whatever else failed after it."""
+    lines = ("NVRM: the nouveau kernel module is loaded and holds the GPU", "ERROR: cannot stop the daemon")
+    state = NodeState(component="driver", node="t4-2", state=State.FAILED, reason="CrashLoopBackOff")
+    (finding,) = failures([Symptom(state, "p", lines)])
+    assert "nouveau" in finding.what
+    assert lines[0] in finding.evidence

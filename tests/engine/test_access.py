@@ -13,8 +13,10 @@ from gpu_provision.engine import access, needs
 from gpu_provision.engine.reader import read
 from gpu_provision.engine.session import Session
 from gpu_provision.model.access import Permission
+from gpu_provision.model.cluster import ObjectRef
 from gpu_provision.model.findings import Finding, Refused
 from gpu_provision.model.inventory import Inventory
+from gpu_provision.model.plan import Action, Change
 from gpu_provision.planning.roles import Subject, roles
 from gpu_provision.sandbox.apiserver.requestlog import writes
 from tests.components.builders import inventory
@@ -103,6 +105,15 @@ def test_whoever_may_write_roles_whatever_they_grant_need_not_hold_that(account:
     }
     administrator.apply(binding, manager="administrator")
     assert found(cluster) is None
+
+
+def test_the_right_to_patch_pods_is_asked_for_with_reason(account: As) -> None:
+    """An account with the rights of an earlier version goes on until the plan has such a change."""
+    reading = read(account(), STACK)
+    pod = Change(component="driver", action=Action.UPDATE, ref=ObjectRef("v1", "Pod", OPERANDS, "driver-x"))
+    changed = replace(reading, plan=replace(reading.plan, changes=(*reading.plan.changes, pod)))
+    more = set(access._wanted(changed)) - set(access._wanted(reading))
+    assert more == {Permission("patch", "", "pods", OPERANDS, "driver-x")}
 
 
 def test_the_finding_says_who_and_what_an_administrator_does(account: As, request: pytest.FixtureRequest) -> None:

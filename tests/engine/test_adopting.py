@@ -7,13 +7,20 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-from gpu_provision.adoption.found import DRIVER_APP, REVISION
+import pytest
+
+from gpu_provision.adoption.found import DRIVER_APP, NODE_FEATURE, REVISION
 from gpu_provision.adoption.plan import Fate
-from gpu_provision.cluster.client import Cluster
-from gpu_provision.engine.adopting import Adopting
+from gpu_provision.cluster.client import Cluster, connect
+from gpu_provision.components import nfd_crds
+from gpu_provision.engine import adopting
+from gpu_provision.engine.adopting import Adopting, permissions
+from gpu_provision.model.access import Permission
 from gpu_provision.model.cluster import Manifest, ObjectRef
+from gpu_provision.model.findings import RunFailed
 from tests.adoption.builders import adopted, found
 from tests.adoption.chart import NAMESPACE
+from tests.sandbox.apiserver.conftest import Running
 
 LEFT_BEHIND = {
     "apiVersion": REVISION.api_version,
@@ -54,3 +61,47 @@ def test_revisions_go_before_the_objects_that_name_their_namespace(tmp_path: Pat
     calls = Recorder([])
     Adopting(cast("Cluster", calls)).finish(replace(adoption, objects=removed), lambda: found(policies=()))
     assert (calls.deleted[0], calls.deleted[-2], calls.deleted[-1]) == (REVISION.kind, "Deployment", "ClusterPolicy")
+
+
+def test_the_wait_for_discovery_asks_nothing_again_and_again(tmp_path: Path, server: Running) -> None:
+    """Two LISTs and two watches, however long it takes; each message names the nodes that are left."""
+    user, ours = connect(str(server.server.kubeconfig)), connect(str(server.server.kubeconfig))
+    space = adopted(tmp_path, found()).discovery
+    for made in (*nfd_crds.crds(), {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": space}}):
+        user.create(made)
+    told: list[str] = []
+    nodes = iter(["gpu-2", "gpu-1"])
+
+    def publish(message: str) -> None:
+        told.append(message.partition(";")[0])
+        user.create(_feature(next(nodes), space))
+
+    waiting = replace(adopted(tmp_path, found()), targets=("gpu-1", "gpu-2"))
+    Adopting(ours, publish)._await_discovery(waiting)
+    sees = "Node Feature Discovery has yet to see gpu-1 (no worker pod)"
+    assert told == [f"{sees}, gpu-2 (no worker pod)", sees]
+    assert ours.requests == 4
+
+
+def test_the_wait_for_discovery_has_a_deadline(
+    tmp_path: Path, server: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The chart's stays, as its labels would go with it."""
+    monkeypatch.setattr(adopting, "WAIT_SECONDS", 0.0)
+    waiting = replace(adopted(tmp_path, found()), targets=("gpu-9",))
+    with pytest.raises(RunFailed, match="gpu-9"):
+        Adopting(connect(str(server.server.kubeconfig)))._await_discovery(waiting)
+
+
+def test_rights_to_follow_discovery_are_asked_for_before(tmp_path: Path) -> None:
+    """Only if the chart's is replaced."""
+    there = found()
+    watch = Permission("watch", "nfd.k8s-sigs.io", "nodefeatures", "node-feature-discovery")
+    assert watch in set(permissions(adopted(tmp_path, there)))
+    without = {ref: item for ref, item in there.objects.items() if ref not in there.discovery}
+    assert watch not in set(permissions(adopted(tmp_path, found(objects=without))))
+
+
+def _feature(node: str, space: str) -> Manifest:
+    metadata = {"name": node, "namespace": space, "labels": {"nfd.node.kubernetes.io/node-name": node}}
+    return {"apiVersion": NODE_FEATURE.api_version, "kind": NODE_FEATURE.kind, "metadata": metadata, "spec": {}}

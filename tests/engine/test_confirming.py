@@ -124,13 +124,20 @@ def test_objects_of_another_stack_are_refused_and_what_one_that_is_gone_has_left
     start: Callable[..., Running],
 ) -> None:
     """A removal leaves definitions, of which others may have objects: the next stack may have another name."""
-    cluster = connect(str(start().server.kubeconfig))
+    server = start()
+    cluster = connect(str(server.server.kubeconfig))
     _provision(cluster)
     other = replace(STACK, name="other")
-    refused = [finding for finding in read(cluster, other).plan.findings if finding.code == "GP309"]
-    definitions = [finding.where for finding in refused if finding.where.startswith("CustomResourceDefinition")]
-    assert definitions
+    (finding,) = [each for each in read(cluster, other).plan.findings if each.code == "GP309"]
+    assert finding.where == f"stack {STACK.name} in namespace {OPERANDS}"
+    assert f"stack {STACK.name} owns " in finding.what
+    assert "gpu-provision destroy -i FILE" in finding.fix
+    assert "gpu-provision sandbox reset" in finding.fix
+    asked = [line for line in server.server.request_log.read_text().splitlines() if "applyset.kubernetes.io/id" in line]
+    assert len(asked) == 1, "who it is, is asked once"
+    definitions = {ref for ref in read(cluster, STACK).observed.members if ref.kind == "CustomResourceDefinition"}
     cluster.delete(ObjectRef("v1", "ConfigMap", OPERANDS, STACK.name))
     reading = read(cluster, other)
     assert [finding for finding in reading.plan.findings if finding.code == "GP309"] == []
-    assert set(definitions) <= {str(change.ref) for change in writes(reading)}
+    assert definitions
+    assert definitions <= {change.ref for change in writes(reading)}

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from gpu_provision import rbac
 from gpu_provision.engine import needs
-from gpu_provision.library import rbac
 from gpu_provision.model.access import Permission
 from gpu_provision.model.cluster import ClusterFacts, NodeFacts, ref_of
 from gpu_provision.model.inventory import Connect, Inventory, OperatingSystem, Reboot
@@ -36,6 +36,15 @@ def test_a_secret_is_read_where_a_driver_depends_on_it() -> None:
     """By name; whether it has changed cannot be told without."""
     more = needs.to_look(with_spec("driver", licensing_config="licence")) - needs.to_look(STACK)
     assert {(one.verb, one.resource, one.name) for one in more} == {("get", "secrets", "licence")}
+
+
+def test_whether_a_reference_exists_is_asked_by_its_name() -> None:
+    """Not by a list of all Secrets; no run fails without this right."""
+    stack = with_spec("gfd", image_pull_secrets=("mirror",))
+    more = needs.to_look(stack) - needs.to_look(STACK)
+    assert {(one.verb, one.resource, one.name) for one in more} == {("get", "secrets", "mirror")}
+    assert more <= needs.everything(stack)
+    assert not more & needs.own(stack)
 
 
 def test_processes_on_nodes_are_for_hosts_without_ssh_alone() -> None:

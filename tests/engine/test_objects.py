@@ -7,10 +7,12 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from gpu_provision.cluster.client import Applied, Cluster
+from gpu_provision.cluster.errors import NotFound
 from gpu_provision.cluster.watching import Mirror, Scope
 from gpu_provision.engine.objects import Objects
 from gpu_provision.engine.reading import Reading
 from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, ref_of
+from gpu_provision.model.findings import Finding
 from gpu_provision.model.plan import Action, Change
 
 RBAC = "rbac.authorization.k8s.io/v1"
@@ -19,9 +21,18 @@ RBAC = "rbac.authorization.k8s.io/v1"
 class Fake:
     """Remembers what is asked of it."""
 
-    def __init__(self) -> None:
-        """Nothing was asked yet."""
+    def __init__(self, *, gone: bool = False) -> None:
+        """Nothing was asked yet; if all is gone, there is nothing to merge into."""
         self.asked: list[ObjectRef] = []
+        self.merged: list[object] = []
+        self._gone = gone
+
+    def merge(self, ref: ObjectRef, patch: object) -> None:
+        """Accept everything."""
+        if self._gone:
+            raise NotFound(Finding(code="GP306", what="it is gone"))
+        self.asked.append(ref)
+        self.merged.append(patch)
 
     def apply(self, manifest: Manifest, **_: Any) -> Applied:
         """Accept everything."""
@@ -86,6 +97,28 @@ def test_a_role_is_there_before_its_binding_and_both_before_what_uses_them() -> 
     assert told[0] == "Namespace"
     assert set(told[1:3]) == {"Role", "ClusterRole"}
     assert told[3:] == ["RoleBinding", "DaemonSet"]
+
+
+def test_pods_are_patched_before_their_daemon_set_is_applied() -> None:
+    """A run that is killed in between finds in the live template what is to be taken off the rest of them."""
+    fake = Fake()
+    pod, daemonset = change(Action.UPDATE, "v1", "Pod"), change(Action.UPDATE, "apps/v1", "DaemonSet")
+    patch = {"name": "x", "namespace": "a", "uid": "u", "labels": {"team": None}}
+    pod = replace(pod, manifest={**(pod.manifest or {}), "metadata": patch, "spec": {"nodeName": "n"}})
+    written = objects(fake)
+    written.apply([daemonset, pod])
+    assert [ref.kind for ref in fake.asked] == ["Pod", "DaemonSet"]
+    assert fake.merged == [{"metadata": patch}]
+    assert written.written == fake.asked
+    assert pod.ref not in written.members
+
+
+def test_a_pod_that_is_gone_is_no_failure() -> None:
+    """The one in its place is of the DaemonSet's template."""
+    fake = Fake(gone=True)
+    written = objects(fake)
+    written.apply([change(Action.UPDATE, "v1", "Pod")])
+    assert (written.written, written.rejected) == ([], {})
 
 
 def test_a_namespace_goes_after_everything_in_it() -> None:

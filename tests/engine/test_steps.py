@@ -10,11 +10,14 @@ from typing import Any
 import pytest
 
 from gpu_provision.cluster.errors import AlreadyExists, NotFound, Outdated
-from gpu_provision.engine.actions import RemovePod, StartPod
+from gpu_provision.engine.actions import MoveNode, RemovePod, StartPod
+from gpu_provision.engine.crashes import Crashes
 from gpu_provision.engine.steps import SEEN_SECONDS, Steps
 from gpu_provision.model.cluster import ObjectRef
 from gpu_provision.model.findings import Finding, Refused, Rejected
 from gpu_provision.planning.states import Key
+from gpu_provision.rollout.actions import Move
+from gpu_provision.rollout.states import UpgradeState
 
 _KEY = ("driver_validation", "t4-1")
 _STEP = RemovePod(_KEY, ObjectRef("v1", "Pod", "operands", "cuda"), "uid")
@@ -32,7 +35,9 @@ def steps(
     validations: Any = SimpleNamespace(is_due=lambda _: False)
     rollout: Any = None
     told = {} if rejected is None else rejected
-    return Steps(cluster, rollout, validations, rejected=told, on_end=on_end, on_written=lambda _: None)
+    return Steps(
+        cluster, rollout, validations, Crashes(cluster), rejected=told, on_end=on_end, on_written=lambda _: None
+    )
 
 
 @pytest.mark.parametrize("is_there", [False, True])
@@ -47,11 +52,23 @@ def test_a_pod_that_exists_is_shown_to_the_next_look(*, is_there: bool) -> None:
 
     cluster: Any = SimpleNamespace(create=create, get=lambda _: pod)
     rest: Any = None
-    made = Steps(cluster, rest, rest, rejected={}, on_end=lambda: None, on_written=shown.append)
+    made = Steps(cluster, rest, rest, rest, rejected={}, on_end=lambda: None, on_written=shown.append)
     with made:
         made.start(StartPod(_KEY, _STEP.ref, {"kind": "Pod"}, "content.life"), 0.0)
     assert shown == [pod]
     assert bool(made.written) is not is_there
+
+
+def test_a_node_that_was_moved_is_shown_to_the_next_look() -> None:
+    """Its watch may lag, also where no look comes any more: what an interrupted run leaves is read off there."""
+    shown, node = list[Any](), {"metadata": {"name": "t4-1", "resourceVersion": "8"}}
+    rollout: Any = SimpleNamespace(move=lambda _: node)
+    rest: Any = None
+    made = Steps(rest, rollout, rest, rest, rejected={}, on_end=lambda: None, on_written=shown.append)
+    move = Move(node="t4-1", revision="7", to=UpgradeState.CORDON_REQUIRED)
+    with made:
+        made.start(MoveNode(("driver", "t4-1"), ObjectRef("v1", "Node", "", "t4-1"), move), 0.0)
+    assert shown == [node]
 
 
 def test_a_step_is_not_started_again_before_its_effect_could_be_seen() -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.documents import Reader
+from gpu_provision.inventory import load
+from gpu_provision.sandbox.fleet import load_fleet
+from gpu_provision.sandbox.hosts import sandbox_directory
+from tests.documents import CHECKOUT, Reader
 
 
 @pytest.fixture
@@ -34,12 +38,30 @@ def test_the_job_and_the_notebook_run_on_the_sandbox(reader: Reader) -> None:
     assert reader.run(*asked).split() == ["30001", "1", "1"]
 
 
-def test_the_infrastructure_repository_works_both_ways(reader: Reader) -> None:
-    """Pyinfra brings everything up with the repository's own operations; its program then finds nothing to do."""
-    told = reader.follow("examples/infra-repo/README.md")
-    assert "Say who looks after this machine" in told
-    assert "0 objects written" in told
-    assert "h100-1 NVIDIA-H100-80GB-HBM3 ready" in told
+@pytest.fixture
+def infra_repo(tmp_path: Path) -> Iterator[Reader]:
+    """Somebody with the package, and with the example in an empty folder."""
+    made = Reader(tmp_path, example="infra-repo")
+    yield made
+    made.run("gpu-provision sandbox down --fleet machines.yaml")
+
+
+def test_the_infrastructure_repository_works_both_ways(infra_repo: Reader) -> None:
+    """Pyinfra plans and makes all of it with the repository's own operations; its program finds nothing to do."""
+    told = infra_repo.follow("examples/infra-repo/README.md")
+    plan, first, second = told.split("--> Loading config...")[1:]
+    for operation in ("Mark GPU machines as prepared", "Host prerequisites . nouveau kept away"):
+        assert re.search(rf"{operation} +3 \(@sandbox/h100-1, ", plan)
+    assert re.search(r"Mark GPU machines as prepared +3 +3 +- +-", first)
+    assert re.search(r"Grand total +(\d+) +- +- +\1", second)
+    assert "0 objects written" in second
+    assert "h100-1 NVIDIA-H100-80GB-HBM3 ready" in second
+
+
+def test_the_infrastructure_repository_leaves_the_demo_alone() -> None:
+    """A sandbox keeps its state by its name; on the demo's, two stacks would own the same objects."""
+    inventory = load(CHECKOUT / "examples" / "infra-repo" / "inventories" / "lab.yaml")
+    assert sandbox_directory(load_fleet(inventory.cluster.sandbox).name) != sandbox_directory()
 
 
 @pytest.mark.real

@@ -111,6 +111,14 @@ def test_missing_module_names_host_module_kernel_and_package(os_id: str, package
     assert "host_prerequisites.kernel_modules" in finding.fix
 
 
+def test_missing_module_of_a_container_is_not_to_be_installed() -> None:
+    """It runs with the kernel of its machine: a package or a reboot would change nothing."""
+    finding = missing_modules(with_modules(FRESH, directory=False), "box-1", ["ipmi_msghandler"])
+    assert "there is no /lib/modules/5.15.0-122-generic: a container, or a kernel without modules" in finding.evidence
+    assert "apt-get" not in finding.fix
+    assert "load modules on the machine whose kernel this is" in finding.fix
+
+
 def test_missing_module_on_an_unknown_system_still_has_a_fix() -> None:
     """No guess at a package manager."""
     finding = missing_modules(replace(FRESH, system=System(id="plan9")), "t4-1", ["a", "b"])

@@ -25,6 +25,17 @@ def test_a_good_inventory_gets_no_finding(file: Path) -> None:
     assert check(file).all == ()
 
 
+def test_an_inventory_keeps_its_warnings(tmp_path: Path) -> None:
+    """They are findings of each plan of it."""
+    path = tmp_path / "stack.yaml"
+    path.write_text(
+        "name: stack\ncluster: {context: prod}\ngfd: {version: v0.99.1}\n"
+        "pools: {t4: {gpu: {model: T4, count: 1}}}\nnodes: [{name: t4-1, pool: t4}]\n"
+    )
+    assert load(path).warnings == check(path).warnings
+    assert [warning.code for warning in load(path).warnings] == ["GP132"]
+
+
 def test_the_complete_inventory_uses_every_key_of_the_schema() -> None:
     """Otherwise a key could break without any test seeing it. A sandbox excludes a kubeconfig.
 

@@ -155,7 +155,7 @@ def test_hosts_of_a_sandbox_are_simulated_whatever_connects_to_real_ones(file: P
 
 def test_a_script_names_the_yaml_beside_it(file: Path) -> None:
     """Inventories for pyinfra are three lines on top of their YAML."""
-    assert hosts_of(str(file.with_suffix(".py"))) == groups(file)
+    assert hosts_of(str(file.with_suffix(".py"))) == hosts_of(str(file)) == groups(file)
 
 
 def test_a_script_ends_with_the_findings_and_no_traceback(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

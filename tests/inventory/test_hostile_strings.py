@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from gpu_provision import render
 from gpu_provision.inventory import schema
 from gpu_provision.inventory.document import Path
 from gpu_provision.inventory.examine import examined
@@ -18,7 +19,6 @@ from gpu_provision.inventory.parse import parse
 from gpu_provision.inventory.shape import mismatches, resolved
 from gpu_provision.inventory.source import Source, read
 from gpu_provision.inventory.ssh_config import ssh_config
-from gpu_provision.library import render
 from gpu_provision.model.findings import Findings
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.report import yaml_text

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from gpu_provision import render
 from gpu_provision.inventory import load
-from gpu_provision.library import render
 from gpu_provision.model.inventory import ClusterTarget, HelperPod, HostPrerequisites, Inventory, Node, Preflight
 from gpu_provision.operator.stack import (
     BACK_TO,
@@ -222,3 +222,11 @@ def test_an_absurd_stack_gets_twenty_findings_and_a_count() -> None:
     assert len(shown) == 20
     assert (last.code, last.where) == ("GP114", "gpustack/prod")
     assert "500 findings" in last.what
+
+
+def test_warnings_of_the_loader_are_reported_once() -> None:
+    """The controller reports those of a stack, a plan those of a file."""
+    inventory, findings = inventory_of(a_stack(driver={"version": "595.91.99"}))
+    assert [finding.code for finding in findings] == ["GP133"]
+    assert inventory is not None
+    assert inventory.warnings == ()

@@ -63,6 +63,7 @@ def daemon_pod(daemonset: Manifest, node: str, **fields: Any) -> Manifest:
         "namespace": daemonset["metadata"]["namespace"],
         "uid": f"uid-of-{name}-{node}",
         "labels": dict(template["metadata"]["labels"]),
+        "annotations": dict(template["metadata"].get("annotations", {})),
         "ownerReferences": [{"kind": "DaemonSet", "name": name}],
     }
     spec = {"nodeName": node, "containers": template["spec"]["containers"]}

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from gpu_provision.components.labels import COMPONENT, DIGEST
 from gpu_provision.model.cluster import ClusterFacts, ref_of
+from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.planning.membership import PART_OF, STACK, kinds_of
-from gpu_provision.planning.prepare import prepare
+from gpu_provision.planning.prepare import findings, prepare
 from tests.components.builders import fleet, inventory
 
 
@@ -39,3 +40,10 @@ def test_equal_inputs_make_equal_manifests() -> None:
     """Else every run would restart pods."""
     assert prepare(inventory(), fleet())[1] == prepare(inventory(), fleet())[1]
     assert prepare(inventory(), ClusterFacts())[1] == prepare(inventory(), ClusterFacts())[1]
+
+
+def test_warnings_about_the_file_are_findings_of_the_plan() -> None:
+    """A plan shows a typo in a version, not ``validate`` alone."""
+    warning = Finding(code="GP133", what="no release recommends driver 595.91.99", severity=Severity.WARNING)
+    known, _ = prepare(inventory(warnings=(warning,)), fleet())
+    assert warning in findings(known)

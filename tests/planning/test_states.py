@@ -42,7 +42,7 @@ def test_nothing_exists_in_an_empty_cluster() -> None:
     stack.members, stack.pods, stack.passed = {}, {}, {}
     found = states(stack.situation)
     assert found["driver", ""].state is State.PENDING
-    assert "does not exist" in found["driver", ""].reason
+    assert "is missing" in found["driver", ""].reason
     assert found["driver", "t4-1"].reason == "no pod on this node yet"
     assert found["node_labels", "t4-1"].reason == TO_BE_LABELLED
     assert found["driver_validation", "t4-1"].reason == NEVER_RUN
@@ -229,4 +229,19 @@ def test_an_object_that_somebody_deleted_is_missed() -> None:
     stack = Stack()
     ref = ref_of(stack.daemonset("gfd"))
     del stack.members[ref]
-    assert state(stack, "gfd", "").reason == f"{ref} does not exist"
+    assert state(stack, "gfd", "").reason == f"{ref} is missing from the stack"
+
+
+def test_a_taint_that_keeps_pods_off_is_the_reason() -> None:
+    """No pod of a DaemonSet is made on such a node, and its controller says nothing of it."""
+    taint = {"key": "team", "value": "ml", "effect": "NoSchedule"}
+    stack = Stack(facts=with_node(labelled(), "t4-1", taints=(taint,)))
+    stack.pods = {ref: pod for ref, pod in stack.pods.items() if pod["spec"].get("nodeName") != "t4-1"}
+    assert state(stack, "driver").reason == "the pods do not tolerate the node's taint {team=ml:NoSchedule}"
+    stack = Stack(facts=with_node(labelled(), "t4-1", taints=({**taint, "effect": "NoExecute"},)))
+    manifest = next(
+        item for item in stack.validations("device_plugin_validation") if "t4-1" in item["metadata"]["name"]
+    )
+    stack.passed = {}
+    stack.pods[ref_of(manifest)] = validation_pod(manifest, "Pending")
+    assert "team=ml:NoExecute" in state(stack, "device_plugin_validation").reason

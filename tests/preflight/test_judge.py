@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from gpu_provision.model.findings import Severity
-from gpu_provision.preflight.codes import CODES, HOST_UNREAD
-from gpu_provision.preflight.judge import judge, unknown_codes
+from gpu_provision.components.codes import OS_DIFFERS
+from gpu_provision.model.findings import Finding, Severity
+from gpu_provision.preflight.codes import CODES, HOST_UNREAD, OTHER_SYSTEM
+from gpu_provision.preflight.judge import judge, left_to_cluster, unknown_codes
 from tests.preflight.cases import Case, cases
 
 CASES = cases()
@@ -54,3 +57,11 @@ def test_severities_are_errors_and_warnings() -> None:
     """An ignored error stays visible."""
     (ignored,) = [case for case in CASES if case.case == "an ignored error becomes a warning"]
     assert [finding.severity for finding in judge(ignored.subject)] == [Severity.WARNING]
+
+
+def test_what_the_cluster_says_of_a_node_is_not_said_of_its_host() -> None:
+    of_host = Finding(code=OTHER_SYSTEM, where="t4-1", what="the host runs ubuntu22.04")
+    others = (replace(of_host, where="t4-10"), replace(of_host, code=HOST_UNREAD))
+    said = Finding(code=OS_DIFFERS, where="Nodes t4-1, t4-2", what="the node runs ubuntu22.04")
+    assert left_to_cluster((of_host, *others), (said,)) == others
+    assert left_to_cluster((of_host,), ()) == (of_host,)

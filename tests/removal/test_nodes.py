@@ -12,6 +12,7 @@ from gpu_provision.rollout import states
 from tests.removal.builders import OURS, node, stack
 
 DCGM, DRIVER = labels.deploy("dcgm"), labels.deploy("driver")
+OPERATOR = "gpu-operator"
 BOOKS = "nfd.node.kubernetes.io/feature-labels"
 
 
@@ -23,6 +24,10 @@ BOOKS = "nfd.node.kubernetes.io/feature-labels"
         pytest.param("team", "a", "", False, id="what nobody is known to have written"),
         pytest.param(labels.GPU_PRESENT, "true", "", True, id="keys with one meaning, where the books are lost"),
         pytest.param(labels.GPU_PRESENT, "true", "kubectl-label", False, id="unless the books name somebody"),
+        pytest.param(labels.GPU_PRESENT, "true", "nfd-master", False, id="or a rule of Node Feature Discovery"),
+        pytest.param(labels.GPU_PRESENT, "true", OPERATOR, True, id="what an operator that is gone has left"),
+        pytest.param(states.STATE, "upgrade-done", OPERATOR, True, id="which is true of its rollouts as well"),
+        pytest.param("team", "a", OPERATOR, False, id="but not of other labels"),
         pytest.param(states.STATE, "upgrade-done", OURS, True, id="the state of a rollout"),
         pytest.param(DCGM, "true", "kubectl-label", True, id="the driver manager's hand"),
         pytest.param(DCGM, "paused-for-driver-upgrade", "k8s-driver-manager", True, id="and in the middle of its work"),
@@ -39,15 +44,31 @@ def test_a_label_goes_if_it_is_ours(key: str, value: str, writer: str, *, goes: 
     assert labels.INVENTORY in found.labels
 
 
+@pytest.mark.parametrize("writer", [OURS, OPERATOR, ""])
+def test_a_label_stays_while_the_gpu_operator_runs(writer: str) -> None:
+    """It would write it again; who wrote it last does not matter. What is of no meaning to it goes."""
+    live = node({labels.GPU_PRESENT: "true", "team": "a"}, hands={labels.GPU_PRESENT: writer, "team": OURS})
+    found = on_node(live, stack(operator="gpu-operator/gpu-operator-7"))
+    assert found.kept == {f"label {labels.GPU_PRESENT}": "Pod gpu-operator/gpu-operator-7 of the GPU Operator"}
+    assert found.labels.keys() == {labels.INVENTORY, "team"}
+
+
+def test_a_label_with_two_other_writers_stays_with_one() -> None:
+    """The operator that is gone counts no more; the person does."""
+    live = node({labels.GPU_PRESENT: "true"}, hands={labels.GPU_PRESENT: OPERATOR})
+    live["metadata"]["managedFields"].append({**live["metadata"]["managedFields"][0], "manager": "kubectl-label"})
+    assert on_node(live, stack()).kept == {f"label {labels.GPU_PRESENT}": "field managers: kubectl-label"}
+
+
 @pytest.mark.parametrize("value", ["true", "others"])
 def test_a_label_that_somebody_has_taken_over_is_told(value: str) -> None:
     """Also if we still have a hand in it."""
     live = node({labels.GPU_PRESENT: value}, hands={labels.GPU_PRESENT: "argocd"})
-    assert on_node(live, stack()).kept == {f"label {labels.GPU_PRESENT}": "argocd"}
+    assert on_node(live, stack()).kept == {f"label {labels.GPU_PRESENT}": "field managers: argocd"}
     shared = node({"team": "a"}, hands={"team": OURS})
     shared["metadata"]["managedFields"].append({**shared["metadata"]["managedFields"][0], "manager": "helm"})
     found = on_node(shared, stack())
-    assert found.kept == {"label team": "helm"}
+    assert found.kept == {"label team": "field managers: helm"}
     assert "team" not in found.labels
 
 
@@ -111,7 +132,7 @@ def test_annotations_of_rollouts_and_cordons_go() -> None:
 def test_a_cordon_is_lifted_if_it_is_ours(annotations: dict[str, str], writer: str, told: str, *, lifted: bool) -> None:
     found = on_node(node(annotations=annotations, cordoned_by=writer), stack())
     assert found.uncordon is lifted
-    assert found.kept.get("cordon", "") == told
+    assert found.kept.get("cordon", "") == (f"field managers: {told}" if told else "")
 
 
 def test_all_of_it_is_one_patch_of_the_node_that_was_looked_at() -> None:

@@ -218,6 +218,7 @@ STATUS = Status(
             driver="",
             allocatable=None,
             state=State.READY,
+            reason="no GPU: gets no GPU component",
         ),
     ),
     evidence=(EVIDENCE,),

@@ -78,3 +78,17 @@ def test_secrets_are_not_shown() -> None:
     assert "data.token: (changed)" in view.text(of(secret))
     (field,) = view.document(of(secret))["differences"][0]["fields"]
     assert (field["declared"], field["found"]) == ("(changed)", "(changed)")
+
+
+def test_a_cluster_without_the_stack_is_one_line() -> None:
+    """Not fifty objects that are not there; hosts still stand for themselves."""
+    bare = replace(of(difference("Service", action=Action.CREATE, origin=Origin.PENDING)), installed=False)
+    sentence = "Not installed: cluster prod (v1.34) has nothing of inventory prod."
+    assert view.text(bare) == sentence
+    assert view.text(bare, hosts="~ t4-1", changed_hosts=1).splitlines()[2:] == [
+        "hosts that are not as declared",
+        "  ~ t4-1",
+        "",
+        f"{sentence} Drift: 1 host not as declared. Nothing was changed.",
+    ]
+    assert view.document(bare)["installed"] is False

@@ -26,3 +26,9 @@ def test_a_driver_of_the_hosts_own_is_named(samples: ModuleType) -> None:
     lines = hosts.text(HostsResult(hosts=(own, replace(plain, driver="")))).splitlines()
     assert lines[0] == "~ own-1  8 GPUs  host driver 550.90.07"
     assert lines[2] == f"~ {plain.name}  8 GPUs"
+
+
+def test_what_is_only_planned_is_still_to_do(samples: ModuleType) -> None:
+    """The words of a change are the same in a plan and in a run."""
+    heads = [line for line in hosts.text(samples.HOSTS, done=False).splitlines() if not line.startswith(" ")]
+    assert heads == ["~ gpu-01..03  8 GPUs  to do:", "= t4-1  1 GPU", "! t4-2"]

@@ -86,6 +86,24 @@ def test_pods_are_named_by_their_node_however_they_are_pinned(samples: ModuleTyp
     assert "on t4-9" in plan.changes(replace(samples.EMPTY_PLAN, changes=(pinned,)))
 
 
+def test_pods_of_one_daemonset_are_one_block(samples: ModuleType) -> None:
+    """Those of another are another block, also if the same changes in them."""
+    changes = [
+        Change(
+            component="driver",
+            action=Action.UPDATE,
+            ref=ObjectRef("v1", "Pod", "gpu", f"driver-{group}-{suffix}"),
+            fields=(FieldChange("metadata.labels.team", None, "ml"),),
+            effects=("no driver restart",),
+            manifest={"spec": {"nodeName": node}},
+        )
+        for group, suffix, node in (("a", "x7k2p", "t4-1"), ("a", "q9z4w", "t4-2"), ("b", "m3n8v", "h100-1"))
+    ]
+    text = plan.changes(replace(samples.EMPTY_PLAN, changes=tuple(changes)))
+    titles = [line.strip() for line in text.splitlines() if "Pod" in line]
+    assert titles == ["~ Pod gpu/driver-a-* on t4-1, t4-2", "~ Pod gpu/driver-b-m3n8v on h100-1"]
+
+
 def test_effects_that_name_their_node_do_not_keep_equal_changes_apart(samples: ModuleType) -> None:
     """Three validations of three nodes are one block."""
     runs = [replace(samples.validation(node), effects=(f"runs vectorAdd on {node}",)) for node in ("t4-1", "t4-2")]
@@ -185,3 +203,12 @@ def _without_escapes(text: str) -> str:
     for code in ("0", "1", "2", "31", "32", "33", "36"):
         text = text.replace(f"\x1b[{code}m", "")
     return text
+
+
+def test_a_run_announces_its_changes_without_what_a_plan_ends_with(samples: ModuleType) -> None:
+    """Its findings come at its end; that nothing was changed would be a lie."""
+    text = plan.announced(samples.PLAN)
+    assert text.startswith("Inventory prod, release 26.7.0")
+    assert "- DaemonSet gpu-operator-resources/nvidia-mig-manager" in text
+    assert "GP304" not in text
+    assert "Nothing was changed" not in text

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from gpu_provision.model.progress import Event, State
+from gpu_provision.report.lanes import is_under_way
 from gpu_provision.report.progress import HEARTBEAT, Progress, fitted, lines
+from gpu_provision.rollout.states import UpgradeState
 
 
 def _event(component: str, node: str, state: State, message: str = "") -> Event:
@@ -135,3 +139,13 @@ def test_a_run_that_only_speaks_for_itself_is_awaited_with_its_own_words() -> No
     assert progress.current(60.0) == "  60 s  waits for default/train to end"
     progress.observe(_event("driver", "t4-1", State.PROGRESSING, "builds"))
     assert progress.current(61.0).endswith("driver 0/1 ready; t4-1: builds")
+
+
+@pytest.mark.parametrize("state", State)
+@pytest.mark.parametrize("step", [step for step in UpgradeState if step])
+def test_an_event_prints_as_its_line(state: State, step: UpgradeState) -> None:
+    """With the step in place of the state exactly while a node is on its way to another driver."""
+    event = Event(component="driver", node="t4-1", state=state, step=step, message=f"is in {step}")
+    word = step.value if state is State.PROGRESSING and is_under_way(step) else state.value
+    assert [str(event)] == lines([event])
+    assert str(event)[2:] == f"driver t4-1 {word}"

@@ -86,3 +86,20 @@ def test_a_redacted_secret_keeps_its_keys() -> None:
     """A reader sees which keys there are, not what they hold."""
     manifest = {"kind": "Secret", "metadata": {"name": "x"}, "data": {"token": "aHVudGVyMg=="}}
     assert redacted(manifest) == {"kind": "Secret", "metadata": {"name": "x"}, "data": {"token": "(changed)"}}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "is_downgrade"),
+    [
+        ("driver:595.91.07-ubuntu22.04", "driver:580.126.20-ubuntu22.04", True),
+        ("driver:580.126.20-ubuntu22.04", "driver:595.91.07-ubuntu22.04", False),
+        ("plugin:v0.20.0", "plugin:v0.9.1", True),
+        ("plugin:v0.20.0", "other/plugin:v0.9.1", False),
+        ("plugin:v0.20.0", "plugin:latest", False),
+        ("plugin:latest", "plugin:v0.20.0", False),
+        ("plugin:v0.20.0", None, False),
+    ],
+)
+def test_an_image_that_goes_back_is_marked(old: str, new: str | None, is_downgrade: bool) -> None:  # noqa: FBT001 - a table
+    line = field_line("DaemonSet", FieldChange(f"{CONTAINER}.image", old, new))
+    assert line.endswith("(downgrade)") == is_downgrade

@@ -61,3 +61,15 @@ def test_document_fits_the_published_schema() -> None:
     jsonschema.Draft202012Validator(output_schema()).validate(made)
     assert made["passed"] is False
     assert [each["outcome"] for each in made["checks"]][:3] == ["passed", "skipped", "failed"]
+
+
+def test_a_reason_for_which_many_checks_are_skipped_is_told_once() -> None:
+    reason = "there is no driver"
+    checks = [
+        check(node, Outcome.SKIPPED, reason, sentence)
+        for sentence in ("the driver is loaded", "vectorAdd passes")
+        for node in ("gpu-01", "gpu-02")
+    ]
+    told = verify.text(Verification(checks=(*checks, check("gpu-03", Outcome.SKIPPED, reason))))
+    assert "skipped: gpu-01, gpu-02: the driver is loaded; vectorAdd passes\n" in told
+    assert told.count(reason) == 2

@@ -330,7 +330,7 @@ class TestFailures:
     @pytest.mark.parametrize(
         ("trouble", "words"),
         [
-            (Trouble.CRASHES, "the driver has been restarted 11 times"),
+            (Trouble.CRASHES, "the driver is not ready: restarted 11 times"),
             (Trouble.HANGS, "the driver is not ready, 60 s after pod-restart-required"),
             (Trouble.DISPROVEN, "the validation failed: vectorAdd found no device"),
             (Trouble.UNPROVEN, "the validation has not ended, 60 s after validation-required"),

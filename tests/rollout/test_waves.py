@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from gpu_provision.components.labels import DRIVER_GROUP
 from gpu_provision.model.upgrade import (
     Canary,
     MaintenanceWindow,
@@ -80,11 +81,10 @@ def test_a_canary_that_goes_first_anew_is_called_one() -> None:
 
 
 def test_who_does_not_start_is_named_with_the_reason() -> None:
-    """A node that nobody mentions is a node that somebody looks for."""
     machines = [
         Machine(name="node-1", labels={states.SKIP: "true"}),
         Machine(name="node-2", is_ready=False),
-        Machine(name="node-3", has_taint=True),
+        Machine(name="node-3", has_taint=True, labels={DRIVER_GROUP: "ubuntu22.04"}),
         Machine(name="node-4", work=[Work(name="bare", owner="")]),
         Machine(name="node-5", cordoned_by="kubectl-cordon"),
     ]

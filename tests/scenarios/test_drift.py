@@ -47,6 +47,9 @@ def test_whoever_changed_something_is_named(stack: World) -> None:
     stack.api.set_image("daemonset", EXPORTER, "-n", OPERANDS, image="example.com/other:1")
     stack.api.label("node", "t4-1", labels={"gpu-provision.io/driver": "other"}, manager="robot")
     stack.api.delete("service", EXPORTER, "-n", OPERANDS)
+    pods = stack.json("pods", "-n", OPERANDS, "-l", "app=nvidia-driver-daemonset")["items"]
+    driver = next(pod["metadata"]["name"] for pod in pods if pod["spec"]["nodeName"] == "h100-1")
+    stack.api.label("pod", driver, "-n", OPERANDS, labels={"nvidia.com/precompiled": "true"})
     code, found = drift(stack)
     assert code == 2
     changed = by_object(found)
@@ -58,6 +61,7 @@ def test_whoever_changed_something_is_named(stack: World) -> None:
     node = changed["Node/t4-1"]
     assert (node["origin"], node["fields"][0]["writer"]["manager"]) == ("drift", "robot")
     assert changed[f"Service/{EXPORTER}"]["origin"] == "drift", "the record of the last run says that it was there"
+    assert changed[f"Pod/{driver}"]["origin"] == "drift"
     assert found["applied"].startswith("run 1, 20")
     text = stack.cli("drift", "--cluster-only", "-i", str(stack.inventory)).out
     assert "example.com/other:1 instead of " in text

@@ -29,13 +29,39 @@ def test_a_driver_that_does_not_build_fails_its_node_alone(new_world: Make) -> N
     assert "driver" in errors[0]["what"]
     assert errors[0]["evidence"]
     assert errors[0]["fix"]
-    blocked = [warning for warning in document["warnings"] if warning["code"] == "GP507"]
-    assert "toolkit" in blocked[0]["what"]
+    assert "toolkit" in errors[0]["consequence"]
+    assert [warning for warning in document["warnings"] if "t4-2" in warning["what"]] == [], (
+        "what follows is no finding"
+    )
     states = {row["node"]: row["state"] for row in world.status()["nodes"]}
     assert states["t4-1"] == states["h100-1"] == "ready", states
 
     world.fault()
     assert world.apply("--cluster-only").code == 0, "a run after the cause has gone brings the node up"
+
+
+BUILD = (
+    "the driver cannot be built for the kernel that the node runs: ERROR: The kernel module failed to build for kernel "
+)
+
+
+def test_a_waiting_run_shows_the_cause_of_a_crash(new_world: Make) -> None:
+    """It is that of the failure in the end; a driver has 20 minutes by default. The log is read once for a restart."""
+    world = new_world(faults=[{"fault": "driver-build-fails", "node": "t4-2"}])
+    world.settings(driver={"timeout": 6})
+    run = world.apply("--cluster-only")
+    assert run.code == 1, run.text
+    waiting, _, end = run.err.partition("! driver t4-2 failed: ")
+    assert f". driver t4-2 progressing: {BUILD}" in waiting
+    assert end.startswith(BUILD)
+    assert "driver failed on t4-2: the driver cannot be built" in end
+    assert run.text.count("error: ") == 1, "one cause is one finding"
+    pods = world.json("pods", "-n", OPERANDS, "-l", "gpu-provision.io/component=driver")["items"]
+    (pod,) = [pod for pod in pods if pod["spec"]["nodeName"] == "t4-2"]
+    logs = [one for one in world.requests() if one.path.endswith(f"/{pod['metadata']['name']}/log")]
+    assert len(logs) <= pod["status"]["containerStatuses"][0]["restartCount"] + 1
+    (node,) = [row for row in world.status()["nodes"] if row["node"] == "t4-2"]
+    assert node["reason"].startswith(f"driver: {BUILD}")
 
 
 @pytest.mark.real  # for the time it takes

@@ -136,7 +136,9 @@ def test_an_upgrade_restarts_driver_pods_and_drift_is_undone(robot: Robot) -> No
     robot.world.submit({**pod, "spec": {"nodeName": "t4-1", "containers": containers}})
     policy = {"pod_deletion": {"force": True}}
     robot.world.settings(
-        driver={"version": "580.178.04", "upgrade_policy": policy}, device_plugin={"version": "v0.19.3"}
+        driver={"version": "580.126.20", "upgrade_policy": policy},
+        device_plugin={"version": "v0.19.3"},
+        daemonsets={"labels": {"team": "ml"}},
     )
     robot.world.api.patch("clusterrole", "nvidia-driver", patch={"rules": []})
     robot.applies()
@@ -160,7 +162,8 @@ _OF_CLUSTER = "namespaces,clusterroles,clusterrolebindings,runtimeclasses,custom
 
 
 def test_a_failure_in_any_namespace_is_explained_from_its_log(robot: Robot) -> None:
-    fault = {"fault": "crash-loop", "node": "t4-1", "message": "no PCI bus"}
+    """A signal has ended the containers, so the reason may be in an Event, too."""
+    fault = {"fault": "crash-loop", "node": "t4-1", "message": "no PCI bus", "exit_code": 143}
     robot.world.fault({**fault, "image": "node-feature-discovery"}, {**fault, "image": "dcgm-exporter"})
     robot.world.until(lambda: robot.applies("--timeout", "3", check=False).text.count("no PCI bus") > 1)
     robot.world.fault()

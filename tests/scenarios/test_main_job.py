@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 import yaml
 
+from gpu_provision.sandbox.apiserver.requestlog import Request
 from tests.scenarios.world import SPARE_NODES, World
 
 GPU_NODES = {"t4-1": 1, "t4-2": 1, "h100-1": 8}
@@ -155,6 +157,41 @@ def test_a_field_that_another_manager_took_is_a_conflict_and_nothing_is_written(
     assert len(world.writes()) == before
     as_helm("system-node-critical")
     assert world.apply("--cluster-only").code == 0, "both want the same again"
+
+
+def test_labels_reach_driver_pods_that_run(world: World, first_run: str) -> None:
+    """And leave them again; each pod is an item of the plan, none restarts, and a third run has nothing to do."""
+    before = _drivers(world)
+    for labels in ({"team": "ml"}, {}):
+        world.edit(lambda text, said=labels: yaml.safe_dump({**yaml.safe_load(text), "daemonsets": {"labels": said}}))
+        planned = json.loads(world.plan("--json").out)["changes"]
+        writes = len(world.writes())
+        world.apply("--cluster-only", check=True)
+        pods = _drivers(world)
+        assert {uid: pod["labels"].get("team") for uid, pod in pods.items()} == dict.fromkeys(
+            before, labels.get("team")
+        )
+        patched = {each.path.rpartition("/")[2] for each in world.writes()[writes:] if _patches_pod(each)}
+        assert (
+            patched
+            == {pod["name"] for pod in pods.values()}
+            == {
+                each["object"]["name"]
+                for each in planned
+                if each["object"]["kind"] == "Pod" and each["action"] == "update"
+            }
+        ), first_run
+    assert json.loads(world.plan("--json").out)["changes"] == []
+
+
+def _drivers(world: World) -> dict[str, dict[str, Any]]:
+    """Return the metadata of driver pods, by uid."""
+    pods = world.json("pods", "-n", OPERANDS, "-l", "app=nvidia-driver-daemonset")["items"]
+    return {pod["metadata"]["uid"]: pod["metadata"] for pod in pods}
+
+
+def _patches_pod(request: Request) -> bool:
+    return request.verb == "PATCH" and "/pods/" in request.path
 
 
 @pytest.mark.real  # for the time it takes

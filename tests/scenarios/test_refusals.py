@@ -77,11 +77,27 @@ def test_a_second_stack_over_the_same_objects_is_refused(world: World) -> None:
     before = len(world.writes())
     name = f"name: {world.name}\n"
     world.edit(lambda text: text.replace(name, "name: other\n"))
-    run = world.apply("--cluster-only")
-    assert run.code == 1
-    assert "GP309" in run.text
+    run = world.apply("--cluster-only", "--json")
+    (error,) = json.loads(run.out)["errors"]
+    assert (run.code, error["code"]) == (1, "GP309"), run.text
+    assert error["where"] == f"stack {world.name} in namespace {OPERANDS}"
+    assert "gpu-provision destroy" in error["fix"]
     assert len(world.writes()) == before
     world.edit(lambda text: text.replace("name: other\n", name))
+
+
+def test_a_missing_config_map_is_found_before_any_write(world: World) -> None:
+    """Two components refer to it. A version that no release has is a warning of the plan as well."""
+    before, text = len(world.writes()), world.inventory.read_text()
+    world.settings(device_plugin={"config_name": "sharing", "version": "v0.99.1"})
+    run = world.apply("--cluster-only", "--json")
+    (error,) = json.loads(run.out)["errors"]
+    assert (run.code, error["code"]) == (1, "GP210"), run.text
+    assert error["where"] == f"ConfigMap {OPERANDS}/sharing"
+    assert "device_plugin, gfd" in error["what"]
+    assert len(world.writes()) == before
+    assert "warning: GP132 " in world.plan().text
+    world.edit(lambda _: text)
 
 
 def _with_another_kubeconfig(world: World, *, server: str = "", token: str = "") -> Answer:

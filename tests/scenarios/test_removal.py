@@ -176,6 +176,12 @@ def test_gpu_work_forbids_it_until_it_may_be_evicted(world: World, before: Dump)
     writes = len(world.writes())
     assert destroy(world, "--crds")["changed"] == 0
     assert len(world.writes()) == writes, "the removal after it writes nothing"
+    status = world.status()
+    assert not status["installed"]
+    assert {row["node"] for row in status["nodes"] if row["cordoned_by"]} == {"cpu-1", "h100-1"}
+    drift = world.cli("drift", "--detailed-exitcode", "--cluster-only", "-i", str(world.inventory))
+    assert (drift.code, drift.out.count("\n")) == (0, 1), drift.text
+    assert drift.out.startswith("Not installed: ")
 
 
 def _phase(world: World) -> str:

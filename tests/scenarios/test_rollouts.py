@@ -12,10 +12,11 @@ import yaml
 from gpu_provision.cluster.client import Cluster, connect
 from gpu_provision.components.labels import LIFE
 from gpu_provision.components.objects import digest
+from gpu_provision.engine.background import Background
 from gpu_provision.engine.reader import read
 from gpu_provision.engine.run import Run
 from gpu_provision.inventory import load
-from gpu_provision.model.findings import Finding, ProvisionError
+from gpu_provision.model.findings import Finding, ProvisionError, left_with
 from gpu_provision.model.progress import Event, RunResult, State
 from gpu_provision.planning.upgrades import KEEPS
 from gpu_provision.report.lanes import Doing, lanes_of
@@ -167,6 +168,31 @@ def test_gpu_work_leaves_as_its_budget_allows(stack: World) -> None:
     roll_out(stack, listen=listen, version="580.178.04", upgrade_policy=ALL_AT_ONCE)
     assert "t4-1: pod-deletion-required: pods to go: default/train" in refused[0]
     assert_over(stack, "580.178.04")
+
+
+def test_an_interrupted_rollout_names_what_it_leaves_cordoned(stack: World) -> None:
+    """So does the status after it, with no driver on that node; the next run goes on there."""
+    stack.fault({"fault": "crash-loop", "node": "h100-1", "image": "driver", "message": "no PCI bus"})
+    stack.settings(driver={"version": "580.142.00", "upgrade_policy": {"max_unavailable": "100%"}})
+    cluster, inventory = connect(str(stack.account())), load(stack.inventory)
+    steps: set[tuple[str, str]] = set()
+    run = Background(cluster, read(cluster, inventory), lambda event: steps.add((event.node, event.step)), 0)
+    run.start()
+
+    def interrupt(_: str) -> None:
+        if ("h100-1", "pod-restart-required") in steps:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt) as caught:
+        run.wait_for("driver", interrupt)
+    (left,) = left_with(caught.value)
+    assert left.what == "h100-1 stays cordoned (pod-restart-required)"
+    rows = {row["node"]: (row["driver"], row["cordoned_by"]) for row in stack.status()["nodes"] if row["gpu"]}
+    assert rows["h100-1"] == ("", "gpu-provision: pod-restart-required")
+    assert rows["t4-1"] == rows["t4-2"] == ("580.178.04", "")
+    stack.fault()
+    roll_out(stack)
+    assert_over(stack, "580.142.00")
 
 
 @pytest.mark.real  # for the time it takes

@@ -187,19 +187,27 @@ def test_exporter_without_metrics_is_no_missing_proxy(node: DeclaredNode, invent
 
 
 @pytest.mark.parametrize(
-    ("updated", "available", "said"),
-    [(3, 3, ""), (2, 3, "driver has 2 of 3 pods of its present content"), (3, 1, "driver has 1 of 3 pods available")],
+    ("strategy", "updated", "available", "said"),
+    [
+        ("RollingUpdate", 3, 3, ""),
+        ("RollingUpdate", 2, 3, "gfd has 2 of 3 pods of its present content"),
+        ("RollingUpdate", 3, 1, "gfd has 1 of 3 pods available"),
+        ("OnDelete", 0, 3, ""),
+        ("OnDelete", 0, 1, "gfd has 1 of 3 pods available"),
+    ],
 )
-def test_daemonsets_have_all_their_pods(inventory: Inventory, updated: int, available: int, said: str) -> None:
-    """Of the present content, and available."""
+def test_daemonsets_have_all_their_pods(
+    inventory: Inventory, strategy: str, updated: int, available: int, said: str
+) -> None:
+    """Of the present content, and available. Driver pods that run are patched, and keep their revision."""
     status = {
         "desiredNumberScheduled": 3,
         "updatedNumberScheduled": updated,
         "numberAvailable": available,
         "observedGeneration": 1,
     }
-    metadata = {"name": "driver", "generation": 1}
-    cluster = Answering({"/apis/apps/v1/daemonsets": {"items": [{"metadata": metadata, "status": status}]}})
+    item = {"metadata": {"name": "gfd", "generation": 1}, "spec": {"updateStrategy": {"type": strategy}}}
+    cluster = Answering({"/apis/apps/v1/daemonsets": {"items": [{**item, "status": status}]}})
     if not said:
         checks.test_every_daemonset_is_complete(inventory, cluster)
         return

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from gpu_provision import render
 from gpu_provision.inventory.parse import parse
 from gpu_provision.inventory.source import read
-from gpu_provision.library import render
 from gpu_provision.operator.definition import NAME, definition
 from gpu_provision.operator.stack import FINALIZER, STACK, inventory_of, stack_of
 from gpu_provision.operator.structural import spec_schema

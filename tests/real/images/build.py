@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from gpu_provision.library import render
+from gpu_provision import render
 from gpu_provision.model.cluster import Manifest
 from gpu_provision.model.inventory import Inventory
 from tests.real.images import host, oci, stand_ins

@@ -20,7 +20,7 @@ DROP_IN = "/etc/containerd/conf.d/99-site.toml"
 RESULT = "/run/gpu-provision/runtime/result"
 PATIENCE = 10
 DEPLOY = f"""
-from gpu_provision.hosts.runtime_operation import runtime_imports
+from gpu_provision.operations import runtime_imports
 
 runtime_imports(name="Imports", pattern="{PATTERN}", patience={PATIENCE})
 """

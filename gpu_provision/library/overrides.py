@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
-from gpu_provision.cli import codes
+from gpu_provision.library import codes
+from gpu_provision.library.selection import Words, split
 from gpu_provision.model.findings import Finding, UsageError
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.specs import OperandSpec, Specs
@@ -33,10 +33,10 @@ def _specs_with_timeout(specs: Specs, seconds: int) -> Specs:
     return replace(specs, **changed)
 
 
-def with_ignored(inventory: Inventory, words: Iterable[str]) -> Inventory:
+def with_ignored(inventory: Inventory, words: Words) -> Inventory:
     """Return the inventory that ignores more findings of preflight. Raises UsageError for a code that is none."""
     own = inventory.preflight
-    codes_wanted = tuple(code.strip().upper() for word in words for code in word.split(",") if code.strip())
+    codes_wanted = tuple(code.upper() for code in split(words))
     problems = [
         *(_no_finding(f"--ignore {code}", code) for code in unknown_codes(codes_wanted)),
         *(_no_finding(f"{inventory.path} preflight.ignore", code) for code in unknown_codes(own.ignore)),
@@ -53,24 +53,4 @@ def _no_finding(where: str, code: str) -> Finding:
         where=where,
         what=f"preflight has no finding {code}",
         fix=f"{near[0]}: {CODES[near[0]]}?  docs/findings.md lists all of them" if near else "see docs/findings.md",
-    )
-
-
-def known(targets: Sequence[str], components: Iterable[str]) -> frozenset[str]:
-    """Return the targets as component names; dashes count as underscores. Raises UsageError for others."""
-    names = tuple(components)
-    wanted = {target.replace("-", "_") for target in targets}
-    problems = [_unknown(target, names) for target in sorted(wanted - set(names))]
-    if problems:
-        raise UsageError(*problems)
-    return frozenset(wanted)
-
-
-def _unknown(target: str, names: Sequence[str]) -> Finding:
-    near = difflib.get_close_matches(target, names, n=1)
-    return Finding(
-        code=codes.NOTHING_MATCHES,
-        where=f"--target {target}",
-        what="there is no such component, or it is off in this inventory",
-        fix=f"--target {near[0]}" if near else f"one of {', '.join(names)}",
     )

@@ -1,0 +1,86 @@
+"""Facts about GPU hosts for any pyinfra deploy file; they change nothing and need no inventory.
+
+``pyinfra INVENTORY fact gpu_provision.host_facts.GpuFacts`` prints them, with ``--json`` for programs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+from pyinfra.api.facts import FactBase
+
+from gpu_provision.facts.driver import Driver
+from gpu_provision.facts.nouveau import Nouveau
+from gpu_provision.facts.pci import PciDevice
+from gpu_provision.facts.plain import plain
+from gpu_provision.facts.record import HostRecord, command, parse
+from gpu_provision.facts.runtimes import ContainerRuntime
+
+__all__ = ["ContainerRuntime", "Driver", "GpuFacts", "GpuHostFacts", "Nouveau", "PciDevice"]
+
+_SECTIONS = ("kernel", "modules", "nouveau", "pci", "driver", "runtimes")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuHostFacts:
+    """What a host is for a GPU stack.
+
+    Attributes:
+        kernel: Release of the running kernel, as ``uname -r`` prints it.
+        gpus: NVIDIA's GPUs on the PCI bus, read from /sys.
+        driver: The NVIDIA driver: ``driver.loaded`` is the version of the loaded module, empty for none.
+        nouveau: What keeps nouveau away, and whether the initramfs knows it.
+        nouveau_loaded: Whether nouveau is loaded.
+        runtimes: Container runtimes, installed or running.
+    """
+
+    kernel: str
+    gpus: tuple[PciDevice, ...]
+    driver: Driver
+    nouveau: Nouveau
+    nouveau_loaded: bool
+    runtimes: tuple[ContainerRuntime, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values, which pyinfra's ``--json`` prints."""
+        return {each.name: plain(getattr(self, each.name)) for each in fields(self)}
+
+
+class GpuFacts(FactBase[GpuHostFacts | None]):
+    """A host's GPUs, driver, nouveau, kernel and container runtimes; None if the host could not be read.
+
+    One POSIX shell command that needs neither lspci nor nvidia-smi. Without root it does not see which program a
+    container runtime runs.
+
+    Example::
+
+        facts = host.get_fact(GpuFacts)
+        if facts and facts.gpus and not facts.driver.loaded:
+            ...
+    """
+
+    def command(self) -> str:
+        """Return the shell command."""
+        return command(sections=_SECTIONS)
+
+    @staticmethod
+    def default() -> None:
+        """Return None: nothing is known."""
+        return
+
+    def process(self, output: list[str]) -> GpuHostFacts | None:
+        """Read what the command printed."""
+        record = parse(output)
+        return _of(record) if record else None
+
+
+def _of(record: HostRecord) -> GpuHostFacts:
+    return GpuHostFacts(
+        kernel=record.kernel.running,
+        gpus=record.pci.gpus,
+        driver=record.driver,
+        nouveau=record.nouveau,
+        nouveau_loaded=record.nouveau_loaded,
+        runtimes=record.runtimes,
+    )

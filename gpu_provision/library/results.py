@@ -1,0 +1,363 @@
+"""What the verbs return: values that print as the commands do, and have the same JSON.
+
+``hosts`` is empty where the hosts took no part; ``cluster`` is None where the cluster took none, or was not reached.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, fields
+from typing import Any, Self, TypeVar
+
+from gpu_provision.adoption.plan import Adoption
+from gpu_provision.engine.preflight import Judgement
+from gpu_provision.hosts.result import NO_HOSTS, HostsResult
+from gpu_provision.model.drift import Difference, Drift
+from gpu_provision.model.findings import ExitCode, Finding, RunFailed, Severity
+from gpu_provision.model.history import History
+from gpu_provision.model.plan import Change, Plan
+from gpu_provision.model.progress import Evidence, RunResult, Status
+from gpu_provision.model.removal import RemovalResult
+from gpu_provision.preflight.judge import left_to_cluster
+from gpu_provision.report import adoption as adoption_view
+from gpu_provision.report import drift as drift_view
+from gpu_provision.report import history as history_view
+from gpu_provision.report import hosts as hosts_view
+from gpu_provision.report import plan as plan_view
+from gpu_provision.report import preflight as preflight_view
+from gpu_provision.report import removal as removal_view
+from gpu_provision.report import run as run_view
+from gpu_provision.report import status as status_view
+from gpu_provision.report import verify as verify_view
+from gpu_provision.report.documents import document
+from gpu_provision.report.style import PLAIN, Style, for_terminal
+from gpu_provision.verify.result import Verification
+
+
+class Shown(ABC):
+    """A value that prints as the command prints it, without colors."""
+
+    __slots__ = ()
+
+    @classmethod
+    def copy_of(cls, found: Any, **more: Any) -> Self:
+        """Return what was found as a value that prints; ``found`` is of the class that this one extends."""
+        return cls(**{field.name: getattr(found, field.name) for field in fields(found)}, **more)
+
+    def __str__(self) -> str:
+        """Return the text of the command."""
+        return for_terminal(self.text())
+
+    @abstractmethod
+    def text(self, style: Style = PLAIN) -> str:
+        """Return what the command prints on stdout."""
+
+    @abstractmethod
+    def document(self) -> dict[str, Any]:
+        """Return the JSON document that the command prints with ``--json``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StackPlan(Shown):
+    """What a run would change on hosts and in the cluster.
+
+    Attributes:
+        hosts: The hosts, with what would change on each.
+        cluster: What would change in the cluster; without a change if it took no part.
+        notes: What a reader should know besides.
+        command: The command that it is of, as in its document: ``plan``, ``apply`` or ``rollback``.
+    """
+
+    cluster: Plan
+    hosts: HostsResult = NO_HOSTS
+    notes: tuple[Finding, ...] = ()
+    command: str = "plan"
+
+    @property
+    def changes(self) -> tuple[Change, ...]:
+        """What would change in the cluster, in the order of components."""
+        return self.cluster.changes
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """Conflicts and warnings, of hosts and of the cluster."""
+        of_hosts = left_to_cluster(self.hosts.all_findings, self.cluster.findings)
+        return (*self.cluster.findings, *self.notes, *of_hosts)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to do, on hosts and in the cluster."""
+        return self.cluster.is_empty and not self.hosts.changed
+
+    @property
+    def can_be_applied(self) -> bool:
+        """Whether neither a conflict in the cluster nor a host stands against an apply."""
+        return not (_any_error(self.cluster.findings) or self.hosts.failed)
+
+    def text(self, style: Style = PLAIN) -> str:
+        """Return what ``gpu-provision plan`` prints on stdout."""
+        return plan_view.text(self.cluster, style, on_hosts=self.hosts)
+
+    def document(self) -> dict[str, Any]:
+        """Return the document of ``gpu-provision plan --json``."""
+        own = plan_view.document(self.cluster)
+        return document(self.command, self.findings, hosts=hosts_view.document(self.hosts), **own)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StackRun(Shown):
+    """How a run ended that makes hosts and cluster as declared.
+
+    Attributes:
+        inventory: Name of the inventory.
+        hosts: The hosts, with what was changed on each.
+        cluster: How the cluster phase ended; None also if hosts that failed held it back.
+        notes: What a reader should know besides, such as that the cluster phase was held back.
+        command: As in `StackPlan`; also ``adopt`` and ``validate``.
+    """
+
+    inventory: str
+    hosts: HostsResult = NO_HOSTS
+    cluster: RunResult | None = None
+    notes: tuple[Finding, ...] = ()
+    command: str = "apply"
+
+    @property
+    def changed(self) -> int:
+        """Number of objects written in the cluster."""
+        return self.cluster.changed if self.cluster else 0
+
+    @property
+    def evidence(self) -> tuple[Evidence, ...]:
+        """What the validations printed."""
+        return self.cluster.evidence if self.cluster else ()
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What went wrong on hosts and in the cluster, and what a reader should know although nothing did."""
+        in_cluster = self.cluster.findings if self.cluster else ()
+        return (*left_to_cluster(self.hosts.all_findings, in_cluster), *self.notes, *in_cluster)
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether hosts and cluster are as declared, as far as they took part."""
+        in_cluster = self.cluster is None or run_view.succeeded(self.cluster)
+        return in_cluster and not (self.hosts.failed or _any_error(self.notes))
+
+    def text(self, style: Style = PLAIN) -> str:
+        """Return what ``gpu-provision apply`` prints on stdout."""
+        on_hosts = hosts_view.text(self.hosts, style)
+        in_cluster = run_view.text(self.cluster, style) if self.cluster else ""
+        return "\n\n".join(filter(None, (on_hosts, in_cluster)))
+
+    def document(self) -> dict[str, Any]:
+        """Return the document of ``gpu-provision apply --json``."""
+        own = run_view.document(self.cluster or RunResult())
+        hosts = hosts_view.document(self.hosts)
+        return document(self.command, self.findings, inventory=self.inventory, hosts=hosts, **own)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StackRemoval(Shown):
+    """How a removal ended, or what it would do.
+
+    Attributes:
+        inventory: Name of the inventory.
+        dry_run: Whether it only says what would go.
+        hosts: The hosts; empty also if the cluster still needs them.
+        cluster: What of the cluster went or would go.
+        notes: Why a half was held back.
+    """
+
+    inventory: str
+    dry_run: bool
+    hosts: HostsResult = NO_HOSTS
+    cluster: RemovalResult | None = None
+    notes: tuple[Finding, ...] = ()
+
+    @property
+    def changes(self) -> tuple[Change, ...]:
+        """What was written in the cluster, in order; of a dry run, what would be."""
+        return self.cluster.changes if self.cluster else ()
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What is left over, what stays and why."""
+        return (*(self.cluster.findings if self.cluster else ()), *self.notes, *self.hosts.all_findings)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there was nothing to remove."""
+        return not (self.changes or self.hosts.changed)
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether nothing is left that should have gone; of a dry run, whether nothing stands against it."""
+        return not (_any_error(self.findings) or self.hosts.failed)
+
+    def text(self, style: Style = PLAIN) -> str:
+        """Return what ``gpu-provision destroy`` prints on stdout."""
+        on_hosts = hosts_view.text(self.hosts, style, done=not self.dry_run)
+        in_cluster = ""
+        if self.cluster:
+            in_cluster = removal_view.text(self.cluster, self.inventory, style, dry_run=self.dry_run)
+        return "\n\n".join(filter(None, (on_hosts, in_cluster)))
+
+    def document(self) -> dict[str, Any]:
+        """Return the document of ``gpu-provision destroy --json``."""
+        own = removal_view.document(self.cluster or RemovalResult(cluster="not asked"), self.inventory)
+        told = {"inventory": self.inventory, "dry_run": self.dry_run, "hosts": hosts_view.document(self.hosts)}
+        return document("destroy", self.findings, **told, **own)
+
+
+_Result = TypeVar("_Result", StackRun, StackRemoval)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StackDrift(Shown):
+    """What is not as it was applied, on hosts and in the cluster, and who changed it.
+
+    Attributes:
+        hosts: The hosts that were read, with what an apply would change on each.
+        cluster: What differs in the cluster; without a difference if it took no part.
+    """
+
+    cluster: Drift
+    hosts: HostsResult = NO_HOSTS
+
+    @property
+    def differences(self) -> tuple[Difference, ...]:
+        """What differs in the cluster, an object each."""
+        return self.cluster.differences
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What could not be read, and what a reader should know."""
+        return (*self.cluster.findings, *self.hosts.errors)
+
+    @property
+    def is_worth_a_look(self) -> bool:
+        """Whether anything differs besides what is declared and not applied yet."""
+        return self.cluster.is_worth_a_look or bool(self.hosts.changed)
+
+    def text(self, style: Style = PLAIN) -> str:
+        """Return what ``gpu-provision drift`` prints on stdout: one line if nothing differs."""
+        changed = self.hosts.changed
+        told = hosts_view.text(HostsResult(hosts=changed), style, done=False)
+        return drift_view.text(self.cluster, style, hosts=told, changed_hosts=len(changed))
+
+    def document(self) -> dict[str, Any]:
+        """Return the document of ``gpu-provision drift --json``."""
+        return document(
+            "drift", self.findings, hosts=hosts_view.document(self.hosts), **drift_view.document(self.cluster)
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class StackStatus(Status, Shown):
+    """The stack as it stands, with a row for each component and for each node."""
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether every component and every GPU node is ready."""
+        return status_view.is_ready(self)
+
+    def text(self, style: Style = PLAIN) -> str:
+        """Return what ``gpu-provision status`` prints on stdout."""
+        return status_view.text(self, style)
+
+    def document(self) -> dict[str, Any]:
+        """Return the document of ``gpu-provision status --json``."""
+        return document("status", **status_view.document(self))
+
+
+@dataclass(frozen=True, kw_only=True)
+class StackHistory(History, Shown):
+    """The runs of a stack that wrote something: a sequence, the oldest first; it prints the newest first.
+
+    Attributes:
+        inventory: Name of the inventory.
+        findings: Warnings about records that cannot be read.
+    """
+
+    inventory: str
+    findings: tuple[Finding, ...] = ()
+
+    def text(self, style: Style = PLAIN) -> str:
+        """Return what ``gpu-provision history`` prints on stdout."""
+        return history_view.text(self, style)
+
+    def document(self) -> dict[str, Any]:
+        """Return the document of ``gpu-provision history --json``."""
+        runs = [history_view.document(record) for record in self.records]
+        return document("history", self.findings, inventory=self.inventory, runs=runs)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StackPreflight(Judgement, Shown):
+    """What would go wrong on hosts and in the cluster; ``findings`` has errors first.
+
+    Attributes:
+        inventory: Name of the inventory.
+    """
+
+    inventory: str
+
+    def text(self, style: Style = PLAIN) -> str:
+        """Return what ``gpu-provision preflight`` prints on stdout."""
+        return preflight_view.text(self, style)
+
+    def document(self) -> dict[str, Any]:
+        """Return the document of ``gpu-provision preflight --json``."""
+        return document("preflight", self.findings, inventory=self.inventory, hosts=hosts_view.document(self.hosts))
+
+
+@dataclass(frozen=True, kw_only=True)
+class StackVerification(Verification, Shown):
+    """How each acceptance test ended.
+
+    Attributes:
+        inventory: Name of the inventory.
+    """
+
+    inventory: str
+
+    @property
+    def passed(self) -> bool:
+        """Whether no test failed, and every host and the cluster answered."""
+        return self.exit_code is ExitCode.OK
+
+    def text(self, style: Style = PLAIN) -> str:
+        """Return what ``gpu-provision verify`` prints on stdout."""
+        return verify_view.text(self, style)
+
+    def document(self) -> dict[str, Any]:
+        """Return the document of ``gpu-provision verify --json``."""
+        return document("verify", inventory=self.inventory, **verify_view.document(self))
+
+
+@dataclass(frozen=True, kw_only=True)
+class StackAdoption(Adoption, Shown):
+    """What becomes of each object of the GPU Operator when the cluster is taken over."""
+
+    def text(self, style: Style = PLAIN) -> str:
+        """Return what ``gpu-provision adopt --dry-run`` prints on stdout."""
+        return adoption_view.text(self, style)
+
+    def document(self) -> dict[str, Any]:
+        """Return the document of ``gpu-provision adopt --dry-run --json``."""
+        told = {"inventory": self.inventory, "cluster": self.cluster, "adoption": adoption_view.document(self)}
+        return document("adopt", self.findings, **told)
+
+
+def unless_failed(result: _Result) -> _Result:
+    """Return a result. Raises RunFailed, which has it, if it has not succeeded."""
+    if result.succeeded:
+        return result
+    failure = RunFailed(*result.findings)
+    failure.result = result
+    raise failure
+
+
+def _any_error(findings: tuple[Finding, ...]) -> bool:
+    return any(finding.severity is Severity.ERROR for finding in findings)

@@ -1,0 +1,161 @@
+"""A command and its function say and do the same: the text, the JSON document, the findings, what is left alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+import gpu_provision
+from gpu_provision import (
+    Drift,
+    Finding,
+    HostOutcome,
+    HostsResult,
+    Inventory,
+    Judgement,
+    NodeState,
+    RemovalResult,
+    RunFailed,
+    RunResult,
+    State,
+    UsageError,
+)
+from tests.cli.harness import CHANGE, SANDBOX, Fakes, Run, plan_of
+
+CHANGED = HostsResult(hosts=(HostOutcome(name="t4-1", changes=("nouveau blacklisted",), gpus=1),))
+AWAY = HostsResult(hosts=(HostOutcome(name="t4-2", failed=True, errors=(Finding(code="GP685", what="away"),)),))
+CONFLICT = Finding(code="GP304", what="a field of another manager")
+READY = NodeState(component="driver", node="t4-1", state=State.READY)
+COMMANDS: dict[str, dict[str, Any]] = {
+    "plan": {},
+    "plan --hosts-only": {"hosts_only": True},
+    "plan --limit t4-*": {"limit": "t4-*"},
+    "apply": {},
+    "apply --cluster-only": {"cluster_only": True},
+    "status": {},
+    "drift": {},
+    "history": {},
+    "preflight": {},
+    "destroy": {},
+    "destroy --dry-run": {"dry_run": True},
+}
+
+
+@pytest.fixture
+def inventory() -> Inventory:
+    """The sandbox's."""
+    return gpu_provision.load(SANDBOX)
+
+
+def _result(words: str, inventory: Inventory) -> Any:
+    """Return what the function of a command returns, or what its error has."""
+    try:
+        return getattr(gpu_provision, words.split(maxsplit=1)[0])(inventory, **COMMANDS[words])
+    except RunFailed as failure:
+        return failure.result
+
+
+@pytest.mark.parametrize("hosts", [None, CHANGED, AWAY], ids=["no hosts", "a host changes", "a host fails"])
+@pytest.mark.parametrize("words", COMMANDS)
+def test_a_result_prints_as_its_command(
+    words: str, hosts: HostsResult | None, run: Run, fakes: Fakes, inventory: Inventory
+) -> None:
+    """Print() is the text on stdout, document() the JSON."""
+    fakes.hosts = hosts
+    fakes.result = RunResult(changed=1, requests=5, seconds=1.0, states=(READY,))
+    fakes.judgement = Judgement(hosts=hosts or HostsResult(), findings=(CONFLICT,))
+    command = (*words.split(), "-i", SANDBOX, "-q")
+    result = _result(words, inventory)
+    assert f"{result}\n" == run(*command).out
+    assert json.loads(json.dumps(result.document())) == run(*command, "--json").document
+
+
+def test_hosts_that_failed_hold_the_cluster_back(fakes: Fakes, inventory: Inventory) -> None:
+    fakes.hosts = AWAY
+    with pytest.raises(RunFailed) as caught:
+        gpu_provision.apply(inventory)
+    result = caught.value.result
+    assert (fakes.applied, result.cluster, result.hosts) == (0, None, AWAY)
+    assert [finding.code for finding in caught.value.findings] == ["GP685", "GP604"]
+    assert "GP685: away" in str(caught.value)
+
+
+def test_a_plan_that_cannot_be_applied_still_says_what_hosts_did(fakes: Fakes, inventory: Inventory) -> None:
+    """The host phase was over when the cluster was asked."""
+    fakes.hosts, fakes.result = CHANGED, RunFailed(CONFLICT)
+    with pytest.raises(RunFailed) as caught:
+        gpu_provision.apply(inventory)
+    result = caught.value.result
+    assert (result.hosts, result.findings, result.succeeded) == (CHANGED, (CONFLICT,), False)
+
+
+def test_a_failed_run_has_its_result(fakes: Fakes, inventory: Inventory) -> None:
+    reached = RunResult(changed=3, findings=(CONFLICT,))
+    fakes.result = RunFailed(CONFLICT)
+    fakes.result.result = reached
+    with pytest.raises(RunFailed) as caught:
+        gpu_provision.apply(inventory)
+    assert (caught.value.result.cluster, caught.value.result.changed) == (reached, 3)
+
+
+def test_a_removal_that_leaves_something_has_its_result(fakes: Fakes, inventory: Inventory) -> None:
+    """Hosts are not touched then, which is said."""
+    fakes.removal = RunFailed(CONFLICT)
+    fakes.removal.result = RemovalResult(cluster="sandbox", findings=(CONFLICT,))
+    with pytest.raises(RunFailed) as caught:
+        gpu_provision.destroy(inventory)
+    assert (fakes.torn_down, len(caught.value.result.findings)) == ([], 2)
+
+
+@pytest.mark.parametrize("verb", [gpu_provision.plan, gpu_provision.apply, gpu_provision.drift, gpu_provision.destroy])
+@pytest.mark.parametrize(
+    "arguments",
+    [{"limit": []}, {"limit": ""}, {"limit": ["t4-9"]}, {"hosts_only": True, "cluster_only": True}],
+    ids=str,
+)
+def test_an_argument_that_means_nothing_is_an_error(
+    verb: Callable[..., object], arguments: dict[str, Any], fakes: Fakes, inventory: Inventory
+) -> None:
+    """An empty list is not all nodes."""
+    with pytest.raises(UsageError):
+        verb(inventory, **arguments)
+    assert (fakes.applied, fakes.torn_down) == (0, [])
+
+
+@pytest.mark.parametrize("targets", ["drivr", [], ["driver", "nope"]], ids=str)
+def test_targets_are_checked_before_hosts_are_changed(fakes: Fakes, inventory: Inventory, targets: Any) -> None:
+    del fakes.hosts  # asking for it would fail
+    with pytest.raises(UsageError):
+        gpu_provision.apply(inventory, targets=targets)
+
+
+def test_each_option_reaches_the_run(fakes: Fakes, inventory: Inventory) -> None:
+    planned: list[object] = []
+    fakes.hosts = CHANGED
+    gpu_provision.apply(
+        inventory, limit=["t4-*"], targets="device-plugin", take_over=True, ignored="gp620", planned=planned.append
+    )
+    assert fakes.arguments["part"].nodes == {"t4-1", "t4-2"}
+    assert "device_plugin" in fakes.arguments["part"].components
+    assert (fakes.arguments["take_over"], fakes.arguments["on_hosts"]) == (True, CHANGED)
+    assert planned == [plan_of(CHANGE)]
+
+
+def test_a_plan_with_hosts_to_change_is_not_empty(fakes: Fakes, inventory: Inventory) -> None:
+    fakes.plan = plan_of()
+    assert gpu_provision.plan(inventory).is_empty
+    fakes.hosts = CHANGED
+    assert not gpu_provision.plan(inventory).is_empty
+    fakes.drift = replace(fakes.drift, findings=(CONFLICT,))
+    found = gpu_provision.drift(inventory)
+    assert (found.is_worth_a_look, found.findings, isinstance(found.cluster, Drift)) == (True, (CONFLICT,), True)
+
+
+@pytest.mark.parametrize("verb", [gpu_provision.plan, gpu_provision.apply, gpu_provision.drift, gpu_provision.destroy])
+def test_a_result_shows_both_halves(verb: Callable[..., object], fakes: Fakes, inventory: Inventory) -> None:
+    fakes.hosts = CHANGED
+    assert "nouveau blacklisted" in str(verb(inventory))
