@@ -17,6 +17,7 @@ from gpu_provision.planning.plan import (
     node_change,
     superseded_pods,
     validation_change,
+    withdrawn,
 )
 from gpu_provision.planning.states import Situation
 from gpu_provision.planning.upgrades import DRIVER, NO_DRIVER_RESTART
@@ -42,13 +43,14 @@ def foreseen(
     later = {outlook.node for wave in found.waves[1:] for outlook in wave.nodes} | kept
     going = {*found.under_way, *(outlook.node for outlook in found.nodes)}
     unproven = kept.intersection(outdated)
-    changes = [_foreseen(each, kept) for each in plan.changes if not (_is_run(each) and _about(each) in unproven)]
+    changes = [_foreseen(each, kept) for each in plan.changes if not _is_moot(each, unproven)]
     changes += _proofs(changes, going.difference(proven), seen)
     changes = [*_with_groups(changes, going, seen)]
     known = {change.ref for change in changes}
     running = {key_of_pod(change) for change in changes if _is_run(change)}
     changes += (change for change in superseded_pods(seen, running) if change.ref not in known)
     moved = going.union(node for change in changes if change.ref.kind == "Node" for node in change.nodes)
+    changes += withdrawn(changes, seen)
     changes += (change for change in emptied(seen, moved) if change.ref not in known)
     certain = (replace(each, certain=each.certain and _about(each) not in later) for each in changes)
     return replace(plan, rollout=found, changes=in_order(certain, plan.components))
@@ -70,6 +72,11 @@ def _foreseen(change: Change, kept: Collection[str]) -> Change:
         return change
     nodes = tuple(node for node in change.nodes if node not in kept)
     return replace(change, nodes=nodes, effects=change.effects if nodes else (*change.effects, NO_DRIVER_RESTART))
+
+
+def _is_moot(change: Change, unproven: Collection[str]) -> bool:
+    """Whether a change is not made, or worked out again: a validation that does not run, and what it does to labels."""
+    return (_is_run(change) and _about(change) in unproven) or (change.ref.kind == "Node" and not change.fields)
 
 
 def _is_run(change: Change) -> bool:

@@ -70,7 +70,7 @@ def plan_of(seen: Situation, known: Mapping[Key, NodeState], findings: tuple[Fin
         release=inventory.release,
         cluster=seen.observed.cluster,
         components=tuple(seen.desired),
-        changes=in_order(changes, tuple(seen.desired)),
+        changes=in_order((*changes, *withdrawn(changes, seen)), tuple(seen.desired)),
         findings=findings,
     )
 
@@ -252,6 +252,22 @@ def validation_change(component: str, manifest: Manifest, told: str = "") -> Cha
 def key_of_pod(change: Change) -> Key:
     """Return component and node of a change to one pod."""
     return change.component, pod_view.node_of(change.manifest) if change.manifest else ""
+
+
+def withdrawn(changes: Iterable[Change], seen: Situation) -> Iterator[Change]:
+    """Yield the nodes that cease to say that they are validated, and say the same again in the end."""
+    known = tuple(changes)
+    running = {key_of_pod(change)[1] for change in known if change.action is Action.RUN}
+    written = {change.ref.name for change in known if change.ref.kind == "Node"}
+    single = seen.parts[attesting.NAME].single if attesting.NAME in seen.parts else {}
+    for target in seen.context.targets:
+        says = target.facts is not None and labels.VALIDATED in target.facts.labels
+        if says and target.name in running - written and target.name in single:
+            manifest = single[target.name]
+            effects = (f"{labels.VALIDATED} goes until the validations have passed on {target.name}",)
+            yield Change(
+                component=attesting.NAME, action=Action.UPDATE, ref=ref_of(manifest), effects=effects, manifest=manifest
+            )
 
 
 def superseded_pods(seen: Situation, running: Collection[Key]) -> Iterator[Change]:

@@ -269,3 +269,12 @@ def test_a_node_that_leaves_the_inventory_loses_both() -> None:
         f'metadata.labels."{labels.VALIDATED}"',
         f"spec.taints[{labels.NOT_VALIDATED}]",
     }
+
+
+def test_the_plan_says_that_a_node_is_not_told_to_be_validated_for_a_while() -> None:
+    """The device plugin's pod is replaced, and the label is the same before and after."""
+    made = stack()
+    made.put(outdated(made.pod("device_plugin", NODE)))
+    (change,) = (each for each in plan(made.context, made.desired, made.observed).changes if each.ref.kind == "Node")
+    assert (change.component, change.ref.name, change.fields) == ("startup_taint", "t4-1", ())
+    assert change.effects == (f"{labels.VALIDATED} goes until the validations have passed on t4-1",)
