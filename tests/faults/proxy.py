@@ -272,19 +272,24 @@ class _Handler(BaseHTTPRequestHandler):
         passed = 0
         while fault is None or passed < events:
             if not (line := response.readline()):
-                self.wfile.write(b"0\r\n\r\n")
+                self._end_stream()
                 return
             self._chunk(line)
             passed += 1
         if fault is Fault.WATCH_TORN_IN_LINE:
             if not (line := response.readline()):
-                self.wfile.write(b"0\r\n\r\n")
+                self._end_stream()
                 return
             self._chunk(line[: len(line) // 2])  # a chunk of its own, so that clients see it
         self._note(fault)
         if fault is Fault.GONE_EVENT:
             self._chunk(b'{"type":"ERROR","object":%s}\n' % _EXPIRED.status)
         if fault in {Fault.GONE_EVENT, Fault.WATCH_ENDED}:
+            self._end_stream()
+
+    def _end_stream(self) -> None:
+        """End a watch as the server did; at the proxy's end it is the connection that ends, and the watch is torn."""
+        if not self.server.proxy.closing.is_set():
             self.wfile.write(b"0\r\n\r\n")
 
     def _chunk(self, line: bytes) -> None:
