@@ -117,8 +117,9 @@ def promised(plan: Document, before: Cluster) -> Iterator[Write]:
     yield from _of_rollout(plan)
 
 
-def _written(change: Document, _: Cluster) -> Iterator[Write]:
-    yield _to("write", change["object"])
+def _written(change: Document, before: Cluster) -> Iterator[Write]:
+    ref = change["object"]
+    yield _of_pod("patch", ref["namespace"], ref["name"], before) if ref["kind"] == "Pod" else _to("write", ref)
 
 
 def _deleted(change: Document, before: Cluster) -> Iterator[Write]:
