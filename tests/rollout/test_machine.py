@@ -366,6 +366,15 @@ class TestFailures:
         assert way(found)[-2:] == ["validation-required", "upgrade-failed"]
         assert node.cordoned_by
 
+    def test_a_validation_that_passes_late_counts(self) -> None:
+        """The driver pod is the one that failed; its proof is new."""
+        node = Machine(name="node-1", trouble=Trouble.UNPROVEN)
+        found = ended(world(node))
+        assert node.driver
+        node.trouble, node.proofs[node.driver.uid] = Trouble.NONE, found.now
+        assert ended(found).decisions[-1].phase is Phase.DONE
+        assert found.restarts == ["node-1"]
+
     def test_a_new_run_tries_again(self) -> None:
         """Whoever has removed the cause runs the command once more."""
         node = Machine(name="node-1", trouble=Trouble.DISPROVEN)

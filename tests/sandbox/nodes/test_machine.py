@@ -39,6 +39,13 @@ def test_the_file_does_not_grow_without_end(tmp_path: Path) -> None:
     assert Machine(SPEC, home=tmp_path).state.files["/etc/x"] == "599" * 400
 
 
+def test_a_configuration_of_an_earlier_sandbox_names_no_handler() -> None:
+    """It is that of the toolkit's default, as it was then."""
+    machine = Machine(SPEC)
+    machine.state.files["/etc/containerd/conf.d/99-nvidia.toml"] = "# NVIDIA container runtime at /usr/local/nvidia\n"
+    assert machine.handlers == {"", "runc", "nvidia", "nvidia-cdi", "nvidia-legacy"}
+
+
 def test_a_reboot_keeps_disks_and_loses_memory() -> None:
     """/etc and images stay; modules, /run, the driver and granted devices go; the boot ID changes."""
     machine = Machine(SPEC)
