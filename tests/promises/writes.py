@@ -97,7 +97,8 @@ def asked(requests: Iterable[Request], before: Cluster, after: Cluster) -> Itera
         elif plural == "pods" and name in deleted:
             created -= 1
         elif plural == "pods":
-            deleted.add(name)
+            if request.verb != "PATCH":
+                deleted.add(name)
             yield _of_pod("evict" if part else request.verb.lower(), namespace, name, before)
         else:
             yield Write("delete" if request.verb == "DELETE" else "write", plural, namespace, name)
