@@ -8,6 +8,7 @@ from dataclasses import replace
 from gpu_provision.components import labels
 from gpu_provision.model.plan import Action, Change, Plan
 from gpu_provision.model.rollout import Schedule
+from gpu_provision.planning import attesting
 from gpu_provision.planning.node_writes import NodeWrite
 from gpu_provision.planning.plan import (
     emptied,
@@ -76,6 +77,8 @@ def _foreseen(change: Change, kept: Collection[str]) -> Change:
 
 def _is_moot(change: Change, unproven: Collection[str]) -> bool:
     """Whether a change is not made, or worked out again: a validation that does not run, and what it does to labels."""
+    if change.component == attesting.NAME:
+        return change.ref.name in unproven or not change.fields
     return (_is_run(change) and _about(change) in unproven) or (change.ref.kind == "Node" and not change.fields)
 
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from gpu_provision.components.labels import DRIVER_GROUP
-from gpu_provision.model.cluster import Manifest, ref_of
-from gpu_provision.model.plan import Action, Change, Plan
+from gpu_provision.components.labels import DRIVER_GROUP, VALIDATED
+from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
+from gpu_provision.model.plan import Action, Change, FieldChange, Plan
 from gpu_provision.model.rollout import Outlook, Schedule, Wave
 from gpu_provision.planning.foresight import foreseen
 from gpu_provision.planning.plan import label_path, plan
@@ -52,6 +52,18 @@ def test_each_node_whose_driver_restarts_is_validated_again() -> None:
     """Also where the same content has passed; a later wave follows only if the first one goes well."""
     found = runs(made(upgraded(), rollout(("t4-1",), ("t4-2",))))
     assert found == {f"{name}/{node}": node == "t4-1" for name in VALIDATIONS for node in ("t4-1", "t4-2")}
+
+
+@pytest.mark.parametrize(("kept", "written"), [("t4-2", []), ("h100-1", ["t4-2"])])
+def test_a_node_that_keeps_its_driver_says_what_it_said(kept: str, written: list[str]) -> None:
+    """Its label names another content only once its next driver is validated."""
+    stack = upgraded()
+    ref = ObjectRef("v1", "Node", "", "t4-2")
+    label = FieldChange(label_path(VALIDATED), "before", "after")
+    change = Change(component="startup_taint", action=Action.UPDATE, ref=ref, fields=(label,))
+    empty = Plan(inventory="", release="", cluster="", components=("startup_taint",), changes=(change,))
+    found = foreseen(empty, rollout(skipped=(kept,)), stack.situation, outdated=("t4-1", "t4-2"))
+    assert [each.ref.name for each in found.changes if each.ref.kind == "Node"] == written
 
 
 def test_a_node_that_is_left_out_is_not_validated_again() -> None:
