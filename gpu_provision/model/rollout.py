@@ -88,5 +88,5 @@ class Schedule:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is to be done on any node."""
+        """Whether there is nothing to do on any node."""
         return not (self.under_way or self.waves or self.skipped or self.marked)

@@ -111,7 +111,7 @@ def calls_for_rollout(found: Mapping[tuple[str, str], NodeState]) -> bool:
 
 
 def to_roll_out(found: Mapping[tuple[str, str], NodeState]) -> Iterator[str]:
-    """Yield the nodes whose driver is to be replaced, that leave, or that a rollout left in the middle."""
+    """Yield the nodes that need another driver, that leave, or that a rollout left in the middle."""
     for (component, node), state in found.items():
         is_outdated = component == DRIVER and node and state.reason == OUTDATED
         if is_outdated or state.reason.startswith(AT_WORK) or state.state is State.LEAVING:

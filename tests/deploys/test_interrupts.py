@@ -74,7 +74,7 @@ def test_pyinfra_has_its_handler_back_when_no_run_is_awaited(ended: list[int]) -
 
 
 def test_without_pyinfras_command_no_handler_is_installed() -> None:
-    """A program of somebody's own decides about its signals."""
+    """A program that uses pyinfra's API decides about its signals."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     with telling_what_stays(print):
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

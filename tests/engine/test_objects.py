@@ -100,7 +100,7 @@ def test_a_role_is_there_before_its_binding_and_both_before_what_uses_them() -> 
 
 
 def test_pods_are_patched_before_their_daemon_set_is_applied() -> None:
-    """A run that is killed in between finds in the live template what is to be taken off the rest of them."""
+    """A run that is killed in between finds in the live template what to take off the rest of them."""
     fake = Fake()
     pod, daemonset = change(Action.UPDATE, "v1", "Pod"), change(Action.UPDATE, "apps/v1", "DaemonSet")
     patch = {"name": "x", "namespace": "a", "uid": "u", "labels": {"team": None}}
