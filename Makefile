@@ -43,9 +43,9 @@ demo: $(STAMP) ## A GPU stack on a simulated cluster, in about a minute, without
 	  "$(VENV)/bin/gpu-provision plan              # after an edit of $(INVENTORY)" \
 	  "$(VENV)/bin/gpu-provision sandbox down      # the end"
 
-# Many tests wait for a simulated cluster: three workers on two cores, and so on. Those of a file may share one.
+# Many tests wait for a simulated cluster: two workers for each core. The tests of one file may share a cluster.
 test: $(STAMP) ## Run the tests
-	@python -m pytest -q -n $$(( $$(nproc) * 3 / 2 )) --dist loadfile --no-loadscope-reorder --durations=10 $(TESTS)
+	@python -m pytest -q -n $$(( $$(nproc) * 2 )) --dist loadfile --no-loadscope-reorder --durations=10 $(TESTS)
 
 test-contract: $(STAMP) ## The API that we rely on: the sandbox's and a real one's
 	@[ -n "$${GPU_PROVISION_TEST_KUBECONFIG:-}" ] \
