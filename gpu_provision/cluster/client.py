@@ -302,6 +302,11 @@ class Cluster(Connection):
         except NotFound:
             return
 
+    def delete_all(self, kind: Kind, namespace: str, *, label_selector: str, field_selector: str) -> None:
+        """Delete all objects of a kind that are selected, in one request."""
+        query, path = _selectors(label_selector, field_selector), path_to(kind, namespace)
+        self._json("DELETE", path, KINDS[kind], query=query, body={"propagationPolicy": "Background"})
+
     def log(self, ref: ObjectRef, container: str, *, lines: int = 50, previous: bool = False) -> tuple[str, ...]:
         """Return the last lines that a container printed, up to 1 MiB. Raises LogUnavailable."""
         query = [("container", container), ("tailLines", str(lines)), ("limitBytes", str(_LOG_BYTES))]

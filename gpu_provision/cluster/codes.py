@@ -15,7 +15,6 @@ LOCKED = "GP306"
 OUTRUN = "GP351"
 PLUGIN_FAILED = "GP312"
 NO_TIMEOUT = "GP314"
-NO_LOGS = "GP315"
 
 CODES = {
     "GP300": "The kubeconfig cannot be used",
@@ -32,7 +31,6 @@ CODES = {
     PLUGIN_FAILED: "The credential plugin of the kubeconfig fails",
     "GP313": "The API server's certificate is not verified",
     NO_TIMEOUT: "GPU_PROVISION_API_TIMEOUT is not a number of seconds",
-    NO_LOGS: "The logs of validation pods cannot be read; their exit status alone counts",
     "GP320": "The plan does not say how drivers are replaced, which needs rights to read",
     "GP350": "The lock was not taken away: its holder lives",
     OUTRUN: "Another run has written since the plan was made",

@@ -7,12 +7,12 @@ here reads; ten pods of a stack on it are five times that. What is equal on many
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
-from functools import lru_cache
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import lru_cache, partial
 from sys import intern
 from typing import Any
 
-from gpu_provision.components.labels import STACK
+from gpu_provision.components.labels import COMPONENT, STACK
 from gpu_provision.model.cluster import Manifest
 
 _KINDS_OF_PARTS = 8192  # of parts that are held once; a stack has some twenty, each failing pod some of its own
@@ -30,7 +30,11 @@ _NODE_INFO = (
 _NODE_CONDITION = ("type", "status", "reason", "message")
 _POD_CONDITION = ("type", "status", "reason", "message")
 _CONTAINER_STATUS = ("name", "ready", "restartCount", "state", "lastState")
-_TIMES = frozenset({"startedAt", "finishedAt", "containerID"})
+_NOT_READ = frozenset({"startedAt", "finishedAt", "containerID"})
+_NOT_READ_OF_TIMED = frozenset({"containerID"})
+_TIMED = frozenset(
+    {"driver", "toolkit", "device_plugin", "validator", "device_plugin_validation"}
+)  # see planning.verdicts
 
 
 def slim(item: Manifest) -> Manifest:
@@ -46,7 +50,7 @@ def slim(item: Manifest) -> Manifest:
                 **item,
                 "metadata": _metadata(item["metadata"]),
                 "spec": _spec(item["spec"]),
-                "status": _status(item.get("status") or {}),
+                "status": _status(item.get("status") or {}, is_timed=_is_timed(item)),
             }
         case "Pod":
             return {**item, "metadata": _metadata(item["metadata"])}
@@ -106,23 +110,29 @@ def _containers(containers: Iterable[Mapping[str, Any]]) -> list[Mapping[str, An
     return [_only(("name", "image", "env"), each) for each in containers]
 
 
-def _status(status: Mapping[str, Any]) -> dict[str, Any]:
+def _is_timed(pod: Mapping[str, Any]) -> bool:
+    return pod["metadata"]["labels"].get(COMPONENT) in _TIMED
+
+
+def _status(status: Mapping[str, Any], *, is_timed: bool) -> dict[str, Any]:
+    dropped = _NOT_READ_OF_TIMED if is_timed else _NOT_READ
+    of_container = partial(_container_status, dropped)
     kept: dict[str, Any] = _only(("phase", "reason", "message"), status)
     lists: dict[str, Callable[[Mapping[str, Any]], Any]] = {
         "conditions": lambda each: _only(_POD_CONDITION, each),
-        "containerStatuses": _container_status,
-        "initContainerStatuses": _container_status,
+        "containerStatuses": of_container,
+        "initContainerStatuses": of_container,
     }
     return kept | {key: _once(list(map(of, status[key]))) for key, of in lists.items() if status.get(key)}
 
 
-def _container_status(status: Mapping[str, Any]) -> dict[str, Any]:
+def _container_status(dropped: Collection[str], status: Mapping[str, Any]) -> dict[str, Any]:
     kept = _only(_CONTAINER_STATUS, status)
-    return kept | {key: _without_times(kept[key]) for key in ("state", "lastState") if kept.get(key)}
+    return kept | {key: _without(dropped, kept[key]) for key in ("state", "lastState") if kept.get(key)}
 
 
-def _without_times(state: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    return {name: {key: value for key, value in each.items() if key not in _TIMES} for name, each in state.items()}
+def _without(dropped: Collection[str], state: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    return {name: {key: value for key, value in each.items() if key not in dropped} for name, each in state.items()}
 
 
 def _only(keys: Iterable[str], whole: Mapping[str, Any]) -> dict[str, Any]:

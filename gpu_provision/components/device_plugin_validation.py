@@ -1,12 +1,18 @@
-"""Device plugin validation: on every GPU node, a CUDA vectorAdd that asks Kubernetes for one GPU."""
+"""Device plugin validation: on every GPU node, a CUDA vectorAdd that asks Kubernetes for one GPU.
+
+A pod runs it once, named by a digest of what it proves, and goes at the end of the run; see
+`gpu_provision.planning.verdicts`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from gpu_provision.components import operands, validations
+from gpu_provision.components import driver, labels, operands, pods, tolerations
 from gpu_provision.components.node_labels import able_to_run
+from gpu_provision.components.objects import compact, digest
+from gpu_provision.components.validator import ACCOUNT
 from gpu_provision.model.cluster import Context, Manifest, Target
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.specs import ValidatorSpec
@@ -16,6 +22,8 @@ TITLE = "Device plugin validation"
 REQUIRES: tuple[str, ...] = ("driver_validation", "device_plugin")
 
 APP = "nvidia-device-plugin-validation"
+_NAME_LENGTH = 253
+_ANYWHERE = {"operator": "Exists", "effect": "NoSchedule"}
 
 
 def spec(inventory: Inventory) -> ValidatorSpec | None:
@@ -23,28 +31,70 @@ def spec(inventory: Inventory) -> ValidatorSpec | None:
     return inventory.specs.validator if inventory.specs.device_plugin.enabled else None
 
 
-def manifests(_spec: ValidatorSpec, context: Context) -> list[Manifest]:
-    """Return a pod per target that can run it."""
-    spec = _pod_spec(context)
-    return [_pod(context, target, spec) for target in able_to_run(context, "container-toolkit", "device-plugin")]
+def manifests(spec: ValidatorSpec, context: Context) -> list[Manifest]:
+    """Return a pod per target that can run it: another one whenever what it proves has changed.
+
+    That is the pod itself, device plugin, driver and toolkit, and the number of GPUs that the inventory declares.
+    """
+    pod_spec = _pod_spec(spec, context)
+    common = [digest(pod_spec), context.inventory.specs.device_plugin.image.reference, toolkit_image(context)]
+    digests: dict[tuple[str, int], str] = {}
+    found = []
+    for target in able_to_run(context, "container-toolkit", "device-plugin"):
+        key = driver_of(target), target.pool.gpu.count if target.pool.gpu else 0
+        if key not in digests:
+            digests[key] = digest([*common, *key])
+        found.append(_pod(context, target, pod_spec, digests[key]))
+    return found
 
 
-def _pod_spec(context: Context) -> dict[str, Any]:
-    """Return what the pods of all nodes have in common, with a place for the node's name."""
-    container = validations.vector_add(context, "plugin-validation", resources={"limits": {"nvidia.com/gpu": 1}})
-    return validations.pod_spec(
-        context, container, affinity=_only_on(""), runtimeClassName=operands.runtime_class(context)
+def _pod_spec(spec: ValidatorSpec, context: Context) -> dict[str, Any]:
+    """Return what the pods of all nodes have in common.
+
+    They run on tainted and cordoned nodes, too. They have no priority: a validation must never push a workload off its
+    GPU.
+    """
+    container = operands.vector_add(context, "plugin-validation", resources={"limits": {"nvidia.com/gpu": 1}})
+    built: dict[str, Any] = compact(
+        {
+            "restartPolicy": "Never",
+            "serviceAccountName": ACCOUNT,
+            "automountServiceAccountToken": False,
+            "imagePullSecrets": pods.pull_secrets(spec.image_pull_secrets),
+            "tolerations": tolerations.of_operands(context, (_ANYWHERE,)),
+            "containers": [container],
+            "runtimeClassName": operands.runtime_class(context),
+        }
     )
+    return built
 
 
-def _pod(context: Context, target: Target, common: Mapping[str, Any]) -> Manifest:
-    spec = {**common, "affinity": _only_on(target.name)}
-    validated = {
-        "device_plugin": context.inventory.specs.device_plugin.image.reference,
-        "driver": validations.driver_of(target),
-        "toolkit": validations.toolkit_image(context),
+def _pod(context: Context, target: Target, pod_spec: Mapping[str, Any], content: str) -> Manifest:
+    name = pod_name(target.name, content[:8])
+    metadata = {"name": name, "namespace": context.namespace, "labels": {labels.APP: APP, labels.DIGEST: content}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": metadata,
+        "spec": {**pod_spec, "affinity": _only_on(target.name)},
     }
-    return validations.pod(context, target, APP, spec, validated)
+
+
+def pod_name(node: str, short_digest: str) -> str:
+    """Return ``app-node-digest``, with a digest of the node's name in its place where that gets too long."""
+    name = f"{APP}-{node}-{short_digest}"
+    return name if len(name) <= _NAME_LENGTH else f"{APP}-{digest(node)}-{short_digest}"
+
+
+def toolkit_image(context: Context) -> str:
+    """Return the toolkit's image; empty if the hosts have their own."""
+    toolkit = context.inventory.specs.toolkit
+    return toolkit.image.reference if toolkit.enabled else ""
+
+
+def driver_of(target: Target) -> str:
+    """Return the driver image of a node, or the version of the host's own; empty if nothing tells that."""
+    return driver.image_of(target) or target.driver.version
 
 
 def _only_on(node: str) -> dict[str, object]:

@@ -37,7 +37,6 @@ INVENTORY = "gpu-provision.io/inventory"  # on nodes: the inventory that gave th
 COMPONENT = "gpu-provision.io/component"  # on every applied object and its pods
 STACK = "gpu-provision.io/stack"  # on pods: the inventory that they belong to
 DIGEST = "gpu-provision.io/digest"  # on validation pods and pod templates: names the content
-LIFE = "gpu-provision.io/life"  # on validation pods: which boot, driver, toolkit and device plugin they are about
 INSTALLATION = "gpu-provision.io/installation"  # on driver pods that we took over: what their driver is as good as
 CONFIG = "gpu-provision.io/config"  # annotation of pod templates: names the configuration that pods read once
 NOT_VALIDATED = "gpu-provision.io/not-validated"  # taint with which nodes register: off once they are validated

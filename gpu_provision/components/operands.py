@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gpu_provision.components import labels, pods, tolerations
+from gpu_provision.components import labels, pods, scripts, tolerations
 from gpu_provision.components.objects import compact, digest, manifest, rule
 from gpu_provision.components.toolkit_runtimes import needs_no_class
 from gpu_provision.model.cluster import Context, Manifest
@@ -121,6 +121,14 @@ def validation(  # noqa: PLR0913 -- keyword-only: just the parts in which valida
         env=pods.environment({"COMPONENT": component, **env}, spec.env),
         securityContext=dict(security),
         volumeMounts=mounts,
+    )
+
+
+def vector_add(context: Context, name: str, script: str = scripts.VECTOR_ADD, **fields: Any) -> dict[str, Any]:
+    """Return a container that adds two vectors on a GPU; its termination message tells what it has shown."""
+    spec = context.inventory.specs.validator
+    return pods.container(
+        name, spec.image.reference, imagePullPolicy=spec.image_pull_policy, **pods.shell(script), **fields
     )
 
 

@@ -72,3 +72,19 @@ exec nvidia-device-plugin "$@"
 
 VALIDATOR_STAY = "trap 'exit 0' TERM; echo all validations are successful; while true; do sleep 86400 & wait $!; done"
 """A container's first process ignores signals that it does not handle: without, each rollout costs the grace period."""
+
+VECTOR_ADD = """\
+# The kubelet shows what is written to this file, up to 4,096 bytes, as the message of the container that ended.
+{
+    echo "boot $(cat /proc/sys/kernel/random/boot_id)"
+    if [ -r /sys/module/nvidia/version ]; then echo "driver $(cat /sys/module/nvidia/version)"; fi
+    vectorAdd
+} > /dev/termination-log 2>&1
+code=$?
+cat /dev/termination-log
+if [ "$code" -ne 0 ]; then exit "$code"; fi
+"""
+"""Adds two vectors on a GPU. The termination message names the boot and the driver, and has what the sample printed."""
+
+VALIDATE_CUDA = "rm -f /run/nvidia/validations/cuda-ready\n" + VECTOR_ADD + "touch /run/nvidia/validations/cuda-ready\n"
+"""The same for the validator, which leaves the file that the GPU Operator's CUDA validation leaves."""

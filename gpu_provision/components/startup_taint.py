@@ -6,7 +6,7 @@ the same write, see `gpu_provision.planning.attesting`. A node that nobody has s
 
 from __future__ import annotations
 
-from gpu_provision.components import codes, labels, validations
+from gpu_provision.components import codes, device_plugin_validation, labels
 from gpu_provision.components.node_labels import able_to_run
 from gpu_provision.components.objects import digest
 from gpu_provision.components.targets import claims, unclaimed
@@ -61,8 +61,8 @@ def validated_content(target: Target, context: Context) -> str:
     plugin = specs.device_plugin
     return digest(
         {
-            "driver": validations.driver_of(target),
-            "toolkit": validations.toolkit_image(context),
+            "driver": device_plugin_validation.driver_of(target),
+            "toolkit": device_plugin_validation.toolkit_image(context),
             "device_plugin": plugin.image.reference if plugin.enabled else "",
             "validator": specs.validator.image.reference,
             "gpus": gpu.count if gpu else 0,

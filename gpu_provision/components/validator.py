@@ -1,4 +1,7 @@
-"""The operator validator: on every node it proves driver, toolkit, CUDA and plugin one after the other."""
+"""The operator validator: on every node it proves driver, toolkit, CUDA and plugin one after the other.
+
+Its CUDA validation is the component `driver_validation`: a vectorAdd whose verdict is in the termination message.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +18,18 @@ TITLE = "NVIDIA operator validator"
 REQUIRES: tuple[str, ...] = ("driver_validation",)
 
 ACCOUNT = "nvidia-operator-validator"
-_MADE = frozenset({"nvidia-cuda-validator", "nvidia-device-plugin-validator"})
+VECTOR_ADD = "cuda-validation"
+"""Name of the init container that runs vectorAdd."""
+
+CUDA_POD = "nvidia-cuda-validator"
+"""App of the pods in which the GPU Operator's validator, and that of earlier versions, runs vectorAdd."""
+
+_MADE = frozenset({CUDA_POD, "nvidia-device-plugin-validator"})
 _SELECTOR = {labels.APP: ACCOUNT, labels.PART_OF: "gpu-operator"}
 
-# The reference's third rule, on finalizers of its custom resources, is left out: there are none here.
+# The reference's validator makes pods, and asks for finalizers of custom resources; this one does neither.
 _RULES = [
     operands.USE_PRIVILEGED_SCC,
-    rule("", ["pods"], ["create", "get", "list", "watch", "update", "patch", "delete"]),
     rule("apps", ["daemonsets"], ["get", "list", "watch"]),
 ]
 
@@ -68,8 +76,15 @@ def _pod(spec: ValidatorSpec, context: Context) -> dict[str, Any]:
                 "toolkit",
                 {"NVIDIA_VISIBLE_DEVICES": "all", "WITH_WAIT": "false"},
             ),
-            _validation(context, "cuda-validation", "cuda", {"WITH_WAIT": "false", **_workload(spec, context)}),
-            *([_plugin_validation(spec, context)] if with_plugin else []),
+            operands.vector_add(
+                context,
+                VECTOR_ADD,
+                scripts.VALIDATE_CUDA,
+                env=pods.environment({"NVIDIA_VISIBLE_DEVICES": "all"}),
+                securityContext=pods.PRIVILEGED_ROOT,
+                volumeMounts=[operands.MOUNT_VALIDATIONS_BOTH_WAYS],
+            ),
+            *([_plugin_validation(context)] if with_plugin else []),
         ],
         containers=[_sleeper(spec)],
         volumes=[
@@ -92,29 +107,16 @@ def _validation(context: Context, name: str, component: str, env: pods.Environme
     )
 
 
-def _plugin_validation(spec: ValidatorSpec, context: Context) -> dict[str, Any]:
+def _plugin_validation(context: Context) -> dict[str, Any]:
     """Wait for the resource only: the vectorAdd that requests it is a component of its own here, with a log."""
-    env = {
+    env: pods.Environment = {
         "WITH_WAIT": "false",
         "WITH_WORKLOAD": "false",
         "MIG_STRATEGY": context.inventory.specs.mig_strategy,
-        **_workload(spec, context),
-    }
-    return _validation(context, "plugin-validation", "plugin", env)
-
-
-def _workload(spec: ValidatorSpec, context: Context) -> dict[str, str | pods.Field]:
-    """What the validator needs to know to start a pod of its own."""
-    secrets = ",".join(spec.image_pull_secrets)
-    runtime_class = operands.runtime_class(context)
-    return {
         **pods.NODE_NAME,
         **pods.OPERATOR_NAMESPACE,
-        "VALIDATOR_IMAGE": spec.image.reference,
-        "VALIDATOR_IMAGE_PULL_POLICY": spec.image_pull_policy,
-        **({"VALIDATOR_IMAGE_PULL_SECRETS": secrets} if secrets else {}),
-        **({"VALIDATOR_RUNTIME_CLASS": runtime_class} if runtime_class else {}),
     }
+    return _validation(context, "plugin-validation", "plugin", env)
 
 
 def _sleeper(spec: ValidatorSpec) -> dict[str, Any]:

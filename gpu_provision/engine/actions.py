@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from gpu_provision.components import labels, node_labels
 from gpu_provision.diagnose import pods as pod_view
 from gpu_provision.diagnose.pods import Crash
-from gpu_provision.model.cluster import Manifest, NodeFacts, ObjectRef, ref_of
+from gpu_provision.model.cluster import Manifest, NodeFacts, ObjectRef, Target, ref_of
 from gpu_provision.model.progress import NodeState, State
 from gpu_provision.planning import attesting
+from gpu_provision.planning.membership import digest_of
 from gpu_provision.planning.node_writes import NodeWrite, node_write, other_taints
-from gpu_provision.planning.states import TO_BE_LABELLED, Key, Situation
-from gpu_provision.planning.superseded import is_of, superseded
+from gpu_provision.planning.states import TO_BE_LABELLED, Key, Situation, vector_add_of
+from gpu_provision.planning.superseded import superseded
 from gpu_provision.planning.upgrades import DRIVER, is_kept
-from gpu_provision.planning.verdicts import NOT_RUN, VALIDATIONS, started_for, verdict_of, wanted_verdict
+from gpu_provision.planning.verdicts import NOT_RUN, RUNS_IN, VALIDATIONS, verdict_of
 from gpu_provision.rollout.actions import Evict, Move
 
 
@@ -49,33 +50,16 @@ class LabelNode:
 
 @dataclass(frozen=True, slots=True)
 class StartPod:
-    """Start one validation pod, which names the life in ``verdict``; see `gpu_provision.planning.verdicts`."""
+    """Start one validation pod."""
 
     key: Key
     ref: ObjectRef
     manifest: Manifest = field(compare=False)  # its name holds the digest of its content
-    verdict: str
-
-
-@dataclass(frozen=True, slots=True)
-class HarvestPod:
-    """Read what a finished validation pod printed, and put its result on record.
-
-    ``cause`` is why the pod failed as its status says it: all that there is if no container ever started.
-    """
-
-    key: Key
-    ref: ObjectRef
-    uid: str
-    verdict: str
-    container: str
-    passed: bool
-    cause: str
 
 
 @dataclass(frozen=True, slots=True)
 class RemovePod:
-    """Delete a pod: a validation of other content or of another life, or a driver pod that starts over."""
+    """Delete a pod: one whose vectorAdd does not count, so that another one runs, or a driver pod that starts over."""
 
     key: Key
     ref: ObjectRef
@@ -111,21 +95,14 @@ class ReadLog:
     crash: Crash
 
 
-Step = LabelNode | StartPod | HarvestPod | RemovePod | MoveNode | EvictPod | ReadLog
+Step = LabelNode | StartPod | RemovePod | MoveNode | EvictPod | ReadLog
 
 
-def next_steps(
-    seen: Situation, settled: Mapping[Key, NodeState], *, stale: Collection[str], harvested: Collection[str]
-) -> Iterator[Step]:
-    """Yield everything that can be done now, but for what a rollout of the driver does.
-
-    Args:
-        stale: Uids of validation pods that do not count, since an earlier run left them.
-        harvested: Uids of validation pods whose result has been taken.
-    """
+def next_steps(seen: Situation, settled: Mapping[Key, NodeState]) -> Iterator[Step]:
+    """Yield everything that can be done now, but for what a rollout of the driver does."""
     yield from _label_steps(seen, settled)
     yield from _attesting_steps(seen, settled)
-    yield from _validation_steps(seen, settled, stale, harvested)
+    yield from _validation_steps(seen, settled)
 
 
 def _label_steps(seen: Situation, settled: Mapping[Key, NodeState]) -> Iterator[Step]:
@@ -161,47 +138,48 @@ def _label(key: Key, node: NodeFacts, write: NodeWrite) -> LabelNode:
     return LabelNode(key, ref, node.uid, tuple(sorted(write.labels.items())), freed)
 
 
-def _validation_steps(
-    seen: Situation, settled: Mapping[Key, NodeState], stale: Collection[str], harvested: Collection[str]
-) -> Iterator[Step]:
+def _validation_steps(seen: Situation, settled: Mapping[Key, NodeState]) -> Iterator[Step]:
     for key, pod in superseded(seen):
-        yield from _removal(key, pod)
-    targets = {target.name: target for target in seen.context.targets}
-    for component in filter(VALIDATIONS.__contains__, seen.parts):
-        for node, manifest in seen.parts[component].single.items():
-            key = (component, node)
+        if pod_view.phase(pod) != "Succeeded":  # those go together at the end of the run, and hold no GPU until then
+            yield _removal(key, pod)
+    for component in filter(VALIDATIONS.__contains__, seen.desired):
+        for target in seen.context.targets:
+            key = (component, target.name)
             state = settled.get(key)
-            if state and state.state is State.READY and not state.reason:
-                continue  # it has passed
-            wanted = wanted_verdict(component, targets[node], manifest, seen.pods)
-            live = next((pod for pod in seen.pods.get(key, ()) if is_of(manifest, pod)), None)
-            if live is not None and verdict_of(live) != wanted and is_kept(settled.get((DRIVER, node))):
-                continue  # none runs in its place
-            if live is not None and (verdict_of(live) != wanted or _is_void(live, stale)):
-                yield from _removal(key, live)
-            elif live is not None and live["metadata"]["uid"] not in harvested:
-                yield from _harvest(key, live, seen)
-            elif state and state.state is State.PENDING and state.reason.startswith(NOT_RUN):
-                yield StartPod(key, ref_of(manifest), started_for(wanted, manifest), wanted)
+            if state and state.state is State.PENDING and state.reason.startswith(NOT_RUN):
+                yield from _another_run(key, target, settled, seen)
+            elif state and state.state is State.PROGRESSING:
+                yield from _without_answer(key, target, seen)
 
 
-def _is_void(pod: Manifest, stale: Collection[str]) -> bool:
-    return pod["metadata"]["uid"] in stale or pod_view.was_turned_away(pod)
+def _another_run(key: Key, target: Target, settled: Mapping[Key, NodeState], seen: Situation) -> Iterator[Step]:
+    """Start a vectorAdd. Its DaemonSet does so itself where a pod of the validator is deleted, or is not there yet."""
+    wanted = vector_add_of(key[0], target, seen)
+    if wanted is None:
+        return
+    if (pod := wanted.pod) is not None:
+        is_replaced = digest_of(pod) != wanted.content or is_kept(settled.get((DRIVER, target.name)))
+        has_run = pod["metadata"]["uid"] in seen.observed.void or verdict_of(pod) is not None
+        if has_run and not is_replaced:
+            yield _removal(key, pod)
+        return
+    manifest = seen.parts[RUNS_IN[key[0]]].single.get(target.name)
+    is_there = manifest and any(ref_of(pod) == ref_of(manifest) for pod in seen.pods.get(key, ()))
+    if manifest and not is_there:
+        yield StartPod(key, ref_of(manifest), manifest)
 
 
+def _without_answer(key: Key, target: Target, seen: Situation) -> Iterator[Step]:
+    """Remove a validation pod that was ended by something else, so that it says nothing."""
+    wanted = vector_add_of(key[0], target, seen)
+    pod = wanted.pod if wanted else None
+    if pod is not None and pod_view.phase(pod) in _ENDED and verdict_of(pod) is None:
+        yield _removal(key, pod)
+
+
+_ENDED = frozenset({"Succeeded", "Failed"})
 _SETTLED = frozenset({State.READY, State.FAILED, State.BLOCKED, State.LEAVING})  # labels that are ready are as wanted
 
 
-def _removal(key: Key, pod: Manifest) -> Iterator[Step]:
-    if not pod["metadata"].get("deletionTimestamp"):
-        yield RemovePod(key, ref_of(pod), pod["metadata"]["uid"])
-
-
-def _harvest(key: Key, pod: Manifest, seen: Situation) -> Iterator[Step]:
-    ended = pod_view.phase(pod) in {"Succeeded", "Failed"}
-    if not ended or seen.observed.passed.get(key) == verdict_of(pod):
-        return
-    container = pod["spec"]["containers"][0]["name"]
-    passed = pod_view.phase(pod) == "Succeeded"
-    cause = "" if passed else pod_view.cause(pod)
-    yield HarvestPod(key, ref_of(pod), pod["metadata"]["uid"], verdict_of(pod), container, passed, cause)
+def _removal(key: Key, pod: Manifest) -> RemovePod:
+    return RemovePod(key, ref_of(pod), pod["metadata"]["uid"])

@@ -124,7 +124,7 @@ def to_run(inventory: Inventory) -> Iterator[Permission]:
     yield from permissions(record_ref(inventory), *_APPLY)
     yield from permissions(history_ref(inventory), *_APPLY)
     yield from _permissions(NODE, "patch")
-    yield from _permissions(POD, "create", "delete", namespace=inventory.cluster.namespace)
+    yield from _permissions(POD, "create", "delete", "deletecollection", namespace=inventory.cluster.namespace)
     yield from _to_read_logs(inventory)
     for namespace in _namespaces(inventory):
         yield from _permissions(Kind("v1", "Event"), "list", namespace=namespace)

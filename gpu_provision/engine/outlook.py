@@ -48,7 +48,7 @@ def with_rollout(cluster: Cluster, reading: Reading, situation: Situation, known
     except Refused as refusal:
         plan = replace(reading.plan, findings=(*reading.plan.findings, _not_read(refusal)))
         return replace(reading, plan=with_departures(plan, situation, Schedule()))
-    seen = replace(seen, proofs=proofs(known, without=()))
+    seen = replace(seen, proofs=proofs(known))
     snapshot = observe(declared_of(reading) | without_driver(situation), seen, now=time.time())
     found = schedule(snapshot, policy_of(inventory))
     plan = reading.plan

@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 from gpu_provision.cluster.client import Cluster
 from gpu_provision.cluster.observe import absent, observe, observe_facts
+from gpu_provision.diagnose.pods import node_of
 from gpu_provision.engine.confirming import confirmed
 from gpu_provision.engine.outlook import with_rollout
 from gpu_provision.engine.reading import Reading
@@ -17,12 +18,14 @@ from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.part import ALL, Part
 from gpu_provision.model.plan import Action, Plan
 from gpu_provision.model.progress import NodeState
+from gpu_provision.planning.membership import component_of
 from gpu_provision.planning.observed import Observed
 from gpu_provision.planning.plan import plan_of
 from gpu_provision.planning.prepare import findings, prepare
 from gpu_provision.planning.references import absences, not_looked_for, references
 from gpu_provision.planning.states import Desired, Key, Situation, situation, states
 from gpu_provision.planning.upgrades import DRIVER, calls_for_rollout
+from gpu_provision.planning.verdicts import RUNS_IN
 
 _NOT_READ: Mapping[str, str] = MappingProxyType({})
 
@@ -55,7 +58,7 @@ def read(
     parent = ref_of(desired["prerequisites"][-1])
     observed = observe(cluster, inventory, facts, kinds, parent)
     if revalidate:
-        observed = _unvalidated(observed, desired, part)
+        observed = _unvalidated(observed, part)
     seen = situation(context, desired, observed)
     return planned(cluster, desired, seen, states(seen), revalidate=revalidate)
 
@@ -94,9 +97,13 @@ def _absent(
 _STARTS_PODS = frozenset({Action.CREATE, Action.UPDATE, Action.RUN})
 
 
-def _unvalidated(observed: Observed, desired: Desired, part: Part) -> Observed:
-    passed = {key: digest for key, digest in observed.passed.items() if not part.has(*key)}
-    validations = {ref_of(item) for items in desired.values() for item in items if item["kind"] == "Pod"}
-    return replace(
-        observed, passed=passed, pods={ref: pod for ref, pod in observed.pods.items() if ref not in validations}
+def _unvalidated(observed: Observed, part: Part) -> Observed:
+    """Return what was observed with no vectorAdd of a part that counts."""
+    void = frozenset(
+        pod["metadata"]["uid"]
+        for pod in observed.pods.values()
+        for validation, runs_in in RUNS_IN.items()
+        if component_of(pod) == runs_in and part.has(validation, node_of(pod))
     )
+    passed = {key: verdict for key, verdict in observed.passed.items() if not part.has(*key)}
+    return replace(observed, passed=passed, void=void)

@@ -195,7 +195,7 @@ def _named(refs: Iterable[ObjectRef]) -> frozenset[str]:
 
 
 def _steps(seen: Situation, raw: Mapping[Key, NodeState], states: Mapping[Key, NodeState]) -> Iterator[str]:
-    for step in next_steps(seen, states, stale=(), harvested=()):
+    for step in next_steps(seen, states):
         yield f"{type(step).__name__} {step.ref}"
     yield from (f"driver of {node}" for node in to_roll_out(raw))
     yield from (f"metadata of {change.ref}" for change in pod_changes(seen))

@@ -24,7 +24,8 @@ from gpu_provision.engine.turns import Turns
 from gpu_provision.model.cluster import Kind, Manifest, NodeFacts, ObjectRef, ref_of
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.progress import NodeState, State
-from gpu_provision.planning.states import Key, Situation, selects
+from gpu_provision.planning.membership import selects
+from gpu_provision.planning.states import Key, Situation
 from gpu_provision.planning.upgrades import DRIVER, calls_for_rollout
 from gpu_provision.rollout import states as upgrade
 from gpu_provision.rollout.actions import Evict, Move, Restart, RollBack, TakeOff, Validate

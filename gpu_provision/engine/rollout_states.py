@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple, assert_never
 
@@ -10,6 +10,7 @@ from gpu_provision.model.progress import NodeState, State
 from gpu_provision.model.upgrade import UpgradePolicy
 from gpu_provision.planning.states import TO_BE_LABELLED, Key
 from gpu_provision.planning.upgrades import AT_WORK, DRIVER, KEEPS, STAYS, is_kept
+from gpu_provision.planning.verdicts import FAILED_WITH
 from gpu_provision.rollout import needs
 from gpu_provision.rollout import states as upgrade
 from gpu_provision.rollout.leaving import is_free
@@ -58,19 +59,12 @@ def of_leaving(node: Node, said: Word, raw: NodeState, policy: UpgradePolicy) ->
     return replace(raw, state=State.PROGRESSING, reason=f"waits: {said.waits}" if said.waits else "is about to leave")
 
 
-def proofs(raw: Mapping[Key, NodeState], without: Collection[str]) -> dict[str, Proof]:
-    """Return what validation says of the driver that each node has now; nothing where it has not ended.
-
-    Args:
-        raw: Where everything stands.
-        without: Nodes whose validation failed in an earlier run; this one repeats it.
-    """
+def proofs(raw: Mapping[Key, NodeState]) -> dict[str, Proof]:
+    """Return what validation says of the driver that each node has now; nothing where it has not ended."""
     found = ((node, state) for (component, node), state in raw.items() if component == _VALIDATION and node)
     ended = ((node, state) for node, state in found if _has_passed(state) or state.state is State.FAILED)
     return {
-        node: Proof(passed=_has_passed(state), reason=state.reason)
-        for node, state in ended
-        if _has_passed(state) or node not in without
+        node: Proof(passed=_has_passed(state), reason=state.reason.removeprefix(FAILED_WITH)) for node, state in ended
     }
 
 

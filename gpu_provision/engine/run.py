@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from gpu_provision.cluster.client import Cluster
 from gpu_provision.cluster.errors import AlreadyExists
@@ -14,7 +14,6 @@ from gpu_provision.cluster.lock import WriteLock
 from gpu_provision.cluster.observe import NODE
 from gpu_provision.cluster.slim import slim
 from gpu_provision.cluster.watching import Mirror, Scope
-from gpu_provision.diagnose.pods import node_of
 from gpu_provision.engine.actions import Step, next_steps
 from gpu_provision.engine.announcing import Announcer
 from gpu_provision.engine.book import Book, reason_of, task_of
@@ -31,15 +30,17 @@ from gpu_provision.engine.timeline import with_steps
 from gpu_provision.engine.validations import Validations
 from gpu_provision.engine.view import View, scopes
 from gpu_provision.engine.way_back import WayBack, way_back
-from gpu_provision.model.cluster import Manifest, ref_of
+from gpu_provision.model.cluster import Manifest
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.history import Ending, Record
 from gpu_provision.model.plan import Action, Change, Plan
 from gpu_provision.model.progress import Event, NodeState, RunResult, State
+from gpu_provision.planning.membership import component_of
 from gpu_provision.planning.plan import deletions
 from gpu_provision.planning.regrouping import FOLLOWS_NODES
 from gpu_provision.planning.states import Key, Situation
 from gpu_provision.planning.upgrades import DRIVER, without_needless_validations
+from gpu_provision.planning.verdicts import RUNS_IN, verdict_of
 from gpu_provision.rollout.cordons import left_behind
 from gpu_provision.rollout.machine import Phase
 
@@ -57,7 +58,6 @@ class Outcome:
         plan: What was to be changed.
         record: As it is on record.
         unrecorded: Why it is not; None if it is.
-        warnings: What did not keep the run from its end.
         back: Where the cluster is to go back to, since the rollout failed and the policy says so.
         told: Findings of a run before this one, whose rollback this is; or why a failed rollout is not rolled back.
         said: What pods that crashed have said, as it was told while the run waited.
@@ -69,7 +69,6 @@ class Outcome:
     record: Record
     unrecorded: Finding | None = None
     back: WayBack | None = None
-    warnings: tuple[Finding, ...] = ()
     told: tuple[Finding, ...] = ()
     said: Mapping[Key, Said] = field(default_factory=dict)
 
@@ -93,6 +92,7 @@ class Run:
             back_to: Number of the run whose versions this one brings back; 0 if it is no rollback.
             live: What somebody has who follows `scopes` already, and goes on to; without, the run does so by itself.
         """
+        reading = replace(reading, observed=replace(reading.observed, void=_void(reading)))
         self._cluster, self._reading = cluster, reading
         self._on_states = on_states
         self._settler, self._live = settler_of(reading), live
@@ -112,7 +112,7 @@ class Run:
         )
         self._book = Book(cluster, task_of(reading, back_to=back_to), say=self._say, reached=self._reached)
         self._mirror: Mirror | None = None
-        self._cancelled = False
+        self._cancelled, self._removed = False, 0
         self._began, self._before = time.monotonic(), cluster.requests
         self._announcer = Announcer(listen, self._began, known=self._standing.ready)
 
@@ -174,6 +174,7 @@ class Run:
                 seen = self._follow(mirror, lock)
             self._objects.prune(change for change in deletions(seen) if change.component in FOLLOWS_NODES)
             self._validations.record(time.monotonic())
+            self._removed += self._validations.remove_succeeded(seen)
             back = back if self._rollout.goes_back else None
             self._book.end(self._ending(), changed=self._changed, reason=self._reason(back))
         return Outcome(
@@ -183,7 +184,6 @@ class Run:
             record=self._book.record,
             unrecorded=self._book.problem,
             back=back,
-            warnings=self._validations.warnings,
             told=barred if self._rollout.decision.phase in {Phase.PAUSED, Phase.FAILED} else (),
             said=self._crashes.said_of(self._states, seen),
         )
@@ -202,7 +202,7 @@ class Run:
 
     @property
     def _changed(self) -> int:
-        return len(self._objects.written) + len(self._steps.written)
+        return len(self._objects.written) + len(self._steps.written) + self._removed
 
     def _ending(self) -> Ending:
         if self._cancelled:
@@ -233,14 +233,13 @@ class Run:
         self._announcer.say(message)
 
     def _follow(self, mirror: Mirror, lock: WriteLock) -> Situation:
-        left_overs = self._left_overs(self._view.look(mirror, self._objects.members, self._validations.passed))
         with self._steps:
             while True:
                 self._steps.collect()
                 if lock.lost is not None:
                     raise lock.lost
                 now = time.monotonic()
-                seen, steps = self._look(mirror, left_overs, now)
+                seen, steps = self._look(mirror, now)
                 if self._rollout.goes_back:
                     return seen
                 for step in steps:
@@ -257,44 +256,33 @@ class Run:
     def _is_over(self, steps: Collection[Step]) -> bool:
         return not steps and not self._steps.is_busy and all(state.state in SETTLED for state in self._states.values())
 
-    def _look(self, mirror: Mirror, left_overs: frozenset[str], now: float) -> tuple[Situation, list[Step]]:
+    def _look(self, mirror: Mirror, now: float) -> tuple[Situation, list[Step]]:
         seen = self._view.look(mirror, self._objects.members, self._validations.passed)
         self._objects.follow(seen.desired, seen.observed.members)
         self._settler.rejected |= self._objects.rejected
+        self._validations.take(seen)
         raw = self._standing.states(seen)
         if not self._rollout.is_needed(raw) or (DRIVER, "") in self._settler.rejected:
             settled = self._settler.settle(self._told(raw, seen), now)
             self._show(with_steps(settled, seen))
-            steps = next_steps(seen, settled, stale=left_overs, harvested=self._validations.harvested)
-            return seen, [*steps, *self._crashes.unread(raw, seen)]
-        return self._roll_out(seen, raw, mirror, left_overs, now)
-
-    def _left_overs(self, seen: Situation) -> frozenset[str]:
-        """Validation pods that an earlier run left failed, or that are to be repeated."""
-        wanted = {ref_of(item) for items in seen.desired.values() for item in items if item["kind"] == "Pod"}
-        return frozenset(
-            pod["metadata"]["uid"]
-            for ref, pod in seen.observed.pods.items()
-            if ref in wanted
-            if self._reading.revalidate or pod.get("status", {}).get("phase") == "Failed"
-        )
+            return seen, [*next_steps(seen, settled), *self._crashes.unread(raw, seen)]
+        return self._roll_out(seen, raw, mirror, now)
 
     def _roll_out(
-        self, seen: Situation, raw: dict[Key, NodeState], mirror: Mirror, left_overs: frozenset[str], now: float
+        self, seen: Situation, raw: dict[Key, NodeState], mirror: Mirror, now: float
     ) -> tuple[Situation, list[Step]]:
         rollout = self._rollout
-        repeated = {node_of(pod) for pod in seen.observed.pods.values() if pod["metadata"]["uid"] in left_overs}
-        rollout.look(seen, mirror, proofs=proofs(raw, without=repeated), writing=self._steps.moving)
+        rollout.look(seen, mirror, proofs=proofs(raw), writing=self._steps.moving)
         raw = without_needless_validations(raw | rollout.of_drivers(raw))
         settled = self._settler.settle(self._told(raw, seen), now, untimed=rollout.untimed())
         settled |= rollout.of_leaving(settled)
-        steps = next_steps(seen, settled, stale=left_overs, harvested=self._validations.harvested)
+        steps = next_steps(seen, settled)
         self._show(with_steps(settled | rollout.until_proven(settled), seen, rollout.steps_of_nodes()))
         return seen, [*rollout.steps(seen, self._settler.rejected), *steps, *self._crashes.unread(raw, seen)]
 
     def _told(self, raw: Mapping[Key, NodeState], seen: Situation) -> Mapping[Key, NodeState]:
-        """Return states with what failed validations and crashed containers said."""
-        return self._crashes.told(self._validations.worded(raw), seen)
+        """Return states with what crashed containers said."""
+        return self._crashes.told(raw, seen)
 
     def _show(self, settled: dict[Key, NodeState]) -> None:
         self._announcer.show(settled)
@@ -303,3 +291,12 @@ class Run:
 
 def _creates_namespace(change: Change, name: str) -> bool:
     return change.action is Action.CREATE and change.ref.kind == "Namespace" and change.ref.name == name
+
+
+def _void(reading: Reading) -> frozenset[str]:
+    """Return pods whose vectorAdd is to be repeated: it failed in an earlier run, or that was asked for."""
+    return reading.observed.void | {
+        pod["metadata"]["uid"]
+        for pod in reading.observed.pods.values()
+        if component_of(pod) in RUNS_IN.values() and (verdict := verdict_of(pod)) and not verdict.passed
+    }

@@ -181,7 +181,7 @@ class Session:
             return (*planned, *self._unrecorded)
         if self._explained is None:
             told = (item for item in planned if item.code not in _TOLD_BY_STATES)
-            warnings = (*outcome.warnings, *filter(None, [outcome.unrecorded]))
+            warnings = filter(None, [outcome.unrecorded])
             self._explained = (*outcome.told, *explain(self.cluster, outcome), *told, *warnings)
             if outcome.record.id:
                 journal.write(outcome.record, journal.details_of(outcome.plan, outcome.result, self._explained))

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from gpu_provision import components
 from gpu_provision.engine.reading import Reading
 from gpu_provision.model.progress import NodeState, State
-from gpu_provision.planning.states import NOT_RECORDED, Key
+from gpu_provision.planning.states import Key
 from gpu_provision.planning.upgrades import is_kept
 
 SETTLED = frozenset({State.READY, State.FAILED, State.BLOCKED, State.LEAVING})
@@ -96,7 +96,7 @@ class Settler:
         if (waiting := _waiting(state, self._required(key, known))) is not None:
             self._pause(key, now)
             return waiting
-        if key in self._before.untimed or state.reason == NOT_RECORDED:
+        if key in self._before.untimed:
             self._pause(key, now)
             return state
         return self._timed(key, state, now)

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import islice
 
 from gpu_provision.cluster.client import Cluster
-from gpu_provision.diagnose import pods as pod_view
 from gpu_provision.engine.crashes import Crashes
 from gpu_provision.engine.reading import Reading
 from gpu_provision.engine.rows import component_rows, node_rows
 from gpu_provision.engine.settle import settler_of
-from gpu_provision.model.cluster import Manifest, ref_of
-from gpu_provision.model.findings import ProvisionError
 from gpu_provision.model.progress import Evidence, NodeState, Status
 from gpu_provision.planning.states import Key, Situation, situation, states
 from gpu_provision.planning.upgrades import at_rest
+from gpu_provision.planning.verdicts import RUNS_IN, verdict_of
 
-_MOST_LOGS = 10  # evidence is for reading; a fleet's is in the run's record
+_MOST_LOGS = 10
 
 
 def status(cluster: Cluster, reading: Reading) -> Status:
@@ -31,7 +29,7 @@ def status(cluster: Cluster, reading: Reading) -> Status:
         release=inventory.release,
         components=component_rows(seen, settled),
         nodes=node_rows(seen, settled),
-        evidence=tuple(evidence(cluster, seen)),
+        evidence=tuple(evidence(seen)),
         lock=reading.observed.lock,
         installed=reading.observed.is_installed,
     )
@@ -45,24 +43,13 @@ def _told(cluster: Cluster, seen: Situation) -> Mapping[Key, NodeState]:
     return crashes.told(raw, seen)
 
 
-def evidence(cluster: Cluster, seen: Situation) -> Iterable[Evidence]:
-    """Yield what validations printed whose pods have ended; reads a few logs."""
-    wanted = [(name, item) for name, items in seen.desired.items() for item in items if item["kind"] == "Pod"]
-    live = [(name, pod) for name, item in wanted if (pod := seen.observed.pods.get(ref_of(item)))]
-    ended = [(name, pod) for name, pod in live if pod_view.phase(pod) in {"Succeeded", "Failed"}]
-    for name, pod in ended[:_MOST_LOGS]:
-        yield _read(cluster, name, pod)
-
-
-def _read(cluster: Cluster, component: str, pod: Manifest) -> Evidence:
-    try:
-        lines = cluster.log(ref_of(pod), pod["spec"]["containers"][0]["name"])
-    except ProvisionError:
-        lines = ()
-    return Evidence(
-        component=component,
-        node=pod_view.node_of(pod),
-        pod=pod["metadata"]["name"],
-        passed=pod_view.phase(pod) == "Succeeded",
-        lines=lines,
-    )
+def evidence(seen: Situation) -> Iterator[Evidence]:
+    """Yield what vectorAdds printed last whose pods are there."""
+    for component, runs_in in RUNS_IN.items():
+        for target in seen.context.targets:
+            for pod in seen.pods.get((runs_in, target.name), ()):
+                if verdict := verdict_of(pod):
+                    name = pod["metadata"]["name"]
+                    yield Evidence(
+                        component=component, node=target.name, pod=name, passed=verdict.passed, lines=verdict.lines
+                    )

@@ -10,7 +10,7 @@ from typing import Self
 
 from gpu_provision.cluster.client import Cluster
 from gpu_provision.cluster.errors import AlreadyExists, NotFound, Outdated
-from gpu_provision.engine.actions import EvictPod, HarvestPod, LabelNode, MoveNode, ReadLog, RemovePod, StartPod, Step
+from gpu_provision.engine.actions import EvictPod, LabelNode, MoveNode, ReadLog, RemovePod, StartPod, Step
 from gpu_provision.engine.crashes import Crashes
 from gpu_provision.engine.rollout import Rollout
 from gpu_provision.engine.validations import Validations
@@ -129,9 +129,6 @@ class Steps:
                 self._on_written(self._rollout.move(step))
             case EvictPod():
                 self._rollout.evict(step)
-            case HarvestPod():
-                self._validations.harvest(step)
-                return
             case ReadLog():
                 self._crashes.read(step)
                 return

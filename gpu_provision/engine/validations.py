@@ -1,29 +1,31 @@
-"""The validations of one run: their evidence, and the record of what has passed."""
+"""The validations of one run: what they have shown, and the record of those whose pods go."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
-from gpu_provision.cluster import codes, records
+from gpu_provision.cluster import records
 from gpu_provision.cluster.client import Cluster
-from gpu_provision.engine.actions import HarvestPod
+from gpu_provision.cluster.observe import POD
+from gpu_provision.components import device_plugin_validation, driver_validation, validator
+from gpu_provision.components.labels import APP, COMPONENT, STACK
 from gpu_provision.engine.reading import Reading
-from gpu_provision.model.findings import Finding, ProvisionError, Severity
-from gpu_provision.model.progress import Evidence, NodeState, State
-from gpu_provision.planning.states import Key
+from gpu_provision.model.cluster import Manifest
+from gpu_provision.model.progress import Evidence
+from gpu_provision.planning.states import Key, Situation
+from gpu_provision.planning.superseded import superseded
+from gpu_provision.planning.verdicts import RUNS_IN, VALIDATIONS, Verdict, verdict_of
 
 _PAUSE_SECONDS = 2.0
+_RUN_BY = {runs_in: validation for validation, runs_in in RUNS_IN.items()}
 
 
 class Validations:
-    """Takes the results of validation pods and keeps them on record.
+    """Takes verdicts off pods, and keeps on record those whose pods are deleted at the end.
 
     Attributes:
-        passed: (component, node) -> the verdict, see `gpu_provision.planning.verdicts`.
-        failed: (component, node) -> what the pod said last.
-        evidence: (component, node) -> what the pod printed.
-        harvested: Uids of pods whose result has been taken.
+        passed: (component, node) -> the verdict as text, see `gpu_provision.planning.verdicts`.
+        evidence: (component, node) -> what its vectorAdd printed in this run.
     """
 
     def __init__(self, cluster: Cluster, reading: Reading) -> None:
@@ -32,51 +34,36 @@ class Validations:
         known = reading.context
         self._targets = frozenset(target.name for target in (*known.targets, *known.others))
         self.passed: dict[Key, str] = dict(reading.observed.passed)
-        self.failed: dict[Key, str] = {}
         self.evidence: dict[Key, Evidence] = {}
-        self.harvested: set[str] = set()
-        self._unread: dict[str, Finding] = {}
-        # What is to be repeated leaves the record at once: should it fail, nobody may find the old success there.
+        self._pods: dict[Key, tuple[Manifest, ...]] = {}
+        self._taken: dict[str, Verdict] = {}
+        self._is_first = True
+        # What is to be repeated leaves the record at once, so that the old success is not found there if it fails.
         self._recorded: dict[Key, str] | None = None if reading.revalidate else dict(self.passed)
         self._due = 0.0
 
-    def harvest(self, step: HarvestPod) -> None:
-        """Take the result of a pod that has ended."""
-        component, node = step.key
-        lines = self._log(step) or tuple(filter(None, [step.cause]))
-        self.harvested.add(step.uid)
-        self.evidence[step.key] = Evidence(
-            component=component, node=node, pod=step.ref.name, passed=step.passed, lines=lines
-        )
-        if step.passed:
-            self.passed[step.key] = step.verdict
-        else:
-            said = next((line for line in reversed(lines) if line.strip()), "no output")
-            self.failed[step.key] = f"the validation failed: {said}"
+    def take(self, seen: Situation) -> None:
+        """Take what vectorAdds have shown since the last look; what they had shown before the run is no evidence."""
+        is_first, before = self._is_first, self._pods
+        self._is_first = False
+        self._pods = {key: pods for key, pods in seen.pods.items() if key[0] in _RUN_BY and key[1]}
+        for key, pods in self._pods.items():
+            if before.get(key) is not pods:
+                for pod in pods:
+                    self._take((_RUN_BY[key[0]], key[1]), pod, seen, is_old=is_first)
 
-    def worded(self, states: Mapping[Key, NodeState]) -> dict[Key, NodeState]:
-        """Return the states, with what failed validations have printed as the reason."""
-        failed = dict(self.failed)  # a copy: pods are harvested in other threads
-        told = {key: state for key in failed if (state := states.get(key)) and state.state is State.FAILED}
-        return {**states, **{key: replace(state, reason=failed[key]) for key, state in told.items()}}
-
-    def _log(self, step: HarvestPod) -> tuple[str, ...]:
-        try:
-            return self._cluster.log(step.ref, step.container)
-        except ProvisionError as error:
-            self._unread.setdefault(step.ref.name, error.findings[0])
-            return (f"(its log cannot be read: {error.findings[0].evidence or error.findings[0].what})",)
-
-    @property
-    def warnings(self) -> tuple[Finding, ...]:
-        """One warning about all logs that could not be read, with the first cause."""
-        first = next(iter(self._unread.values()), None)
-        if first is None:
-            return ()
-        pods = f"{len(self._unread)} pods" if len(self._unread) > 1 else f"pod {next(iter(self._unread))}"
-        what, consequence = f"the log of {pods} cannot be read", "their exit status alone says whether they passed"
-        code, severity = codes.NO_LOGS, Severity.WARNING
-        return (replace(first, code=code, what=what, consequence=consequence, severity=severity),)
+    def _take(self, key: Key, pod: Manifest, seen: Situation, *, is_old: bool) -> None:
+        uid, verdict = pod["metadata"]["uid"], verdict_of(pod)
+        if verdict is None or uid in seen.observed.void or self._taken.get(uid) == verdict:
+            return
+        self._taken[uid] = verdict
+        if verdict.passed and key[0] == device_plugin_validation.NAME:
+            self.passed[key] = str(verdict)
+        if not is_old:
+            name = pod["metadata"]["name"]
+            self.evidence[key] = Evidence(
+                component=key[0], node=key[1], pod=name, passed=verdict.passed, lines=verdict.lines
+            )
 
     def is_due(self, now: float) -> bool:
         """Whether the record is behind and was not written within the last two seconds."""
@@ -90,6 +77,19 @@ class Validations:
         self._due = now + _PAUSE_SECONDS
         records.write(self._cluster, self._inventory, self._of_targets(passed))
         self._recorded = passed
+
+    def remove_succeeded(self, seen: Situation) -> bool:
+        """Delete all pods that have succeeded in one request; return whether there were any.
+
+        Pods of the first validation are of an earlier version, whose validator has left some of its own.
+        """
+        names = {component for (component, _), _ in superseded(seen)}
+        selected = [f"{STACK}={self._inventory.name},{COMPONENT} in ({','.join(VALIDATIONS)})"] if names else []
+        selected += [f"{APP}={validator.CUDA_POD}"] if driver_validation.NAME in names else []
+        for labels in selected:
+            namespace, succeeded = self._inventory.cluster.namespace, "status.phase=Succeeded"
+            self._cluster.delete_all(POD, namespace, label_selector=labels, field_selector=succeeded)
+        return bool(selected)
 
     def _of_targets(self, passed: Mapping[Key, str]) -> dict[Key, str]:
         """A node that left the inventory leaves the record, too."""

@@ -130,7 +130,7 @@ class Following:
             run=record.number if record else 0,
             seconds=time.monotonic() - self._began,
             states=tuple(self._announcer.states.values()),
-            evidence=tuple(evidence(self._cluster, seen)),
+            evidence=tuple(evidence(seen)),
             timeline=self._announcer.timeline,
         )
 

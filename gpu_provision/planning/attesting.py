@@ -1,28 +1,21 @@
 """When a node is told to be validated: its startup taint goes, its label names what passed. Pure.
 
-The label holds for the life in which it was earned, see `planning.verdicts`: it goes with a reboot, or with a pod that
-is replaced, until the validations have passed. A node that waits for another driver keeps it until that one comes.
+The label holds as long as the verdicts that earned it, see `planning.verdicts`: it goes with a reboot, or with a pod
+that is replaced, until the validations have passed. A node that waits for another driver keeps it until that one comes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from gpu_provision.components import labels, startup_taint
-from gpu_provision.diagnose import pods as pod_view
-from gpu_provision.model.cluster import Context, Manifest, Target, ref_of
+from gpu_provision.model.cluster import Context, Manifest, Target
 from gpu_provision.model.progress import NodeState, State
+from gpu_provision.planning.membership import selects
 from gpu_provision.planning.observed import Observed
 from gpu_provision.planning.upgrades import DRIVER, NOT_VALIDATED, has_installed, is_kept
-from gpu_provision.planning.verdicts import (
-    NEVER_RUN,
-    VALIDATIONS,
-    life_in,
-    life_named_by,
-    life_of,
-    same_driver,
-)
+from gpu_provision.planning.verdicts import NEVER_RUN, RUNS_IN, VALIDATIONS, Pods, Verdict, doubt, last_verdict
 
 NAME = startup_taint.NAME
 
@@ -30,7 +23,6 @@ TO_BE_TOLD = "its label is to be written"
 """Reason of the state of a node that is validated, and does not say so yet."""
 
 Desired = Mapping[str, Sequence[Manifest]]
-Pods = Mapping[tuple[str, str], tuple[Manifest, ...]]
 
 
 class Part(Protocol):
@@ -87,21 +79,27 @@ def expired(context: Context, desired: Desired, parts: Parts, observed: Observed
 def _holds(target: Target, parts: Parts, observed: Observed, pods: Pods) -> bool:
     if NAME not in parts or target.name not in parts[NAME].single:
         return False  # validations do not run there any more
-    proofs = {name: parts[name].single.get(target.name) for name in VALIDATIONS if name in parts}
-    lives = {name: life_of(name, target, pods) for name in proofs}
-    passed = {name: _passed_in(name, target, proof, observed, lives[name]) for name, proof in proofs.items() if proof}
-    if all(passed[name] == lives[name] for name in passed):
+    shown = {
+        name: last_verdict(name, target.name, observed, pods)
+        for name, runs_in in RUNS_IN.items()
+        if _concerns(parts.get(runs_in), target)
+    }
+    if not all(verdict and verdict.passed for verdict in shown.values()):
+        return False
+    below = [name for name, part in parts.items() if _concerns(part, target)]
+    if _hold(shown, target, pods, below):
         return True
-    is_of_driver = all(same_driver(passed[name], lives[name]) for name in passed)
-    return is_of_driver and _waits_for_driver(target, parts, pods)
+    return _hold(shown, target, pods, {DRIVER}.intersection(below)) and _waits_for_driver(target, parts, pods)
 
 
-def _passed_in(component: str, target: Target, proof: Manifest, observed: Observed, life: str) -> str:
-    """Return the life in which a validation has passed last, of whichever content; empty if it has failed since."""
-    pod = observed.pods.get(ref_of(proof))
-    if pod is not None and life_named_by(pod) == life and pod_view.has_ended(pod):
-        return life if pod_view.phase(pod) == "Succeeded" else ""
-    return life_in(observed.passed.get((component, target.name), ""))
+def _hold(shown: Mapping[str, Verdict | None], target: Target, pods: Pods, below: Collection[str]) -> bool:
+    """Whether verdicts of whichever content still hold, as far as they stand on some components."""
+    return not any(doubt(name, target, "", verdict, pods, below=below) for name, verdict in shown.items())
+
+
+def _concerns(part: Part | None, target: Target) -> bool:
+    live = target.facts.labels if target.facts else {}
+    return part is not None and (target.name in part.single or any(selects(each, live) for each in part.daemonsets))
 
 
 def _waits_for_driver(target: Target, parts: Parts, pods: Pods) -> bool:

@@ -12,8 +12,9 @@ from gpu_provision.model.cluster import Manifest, NodeFacts
 from gpu_provision.model.plan import Action, Change, Departure, FieldChange, Plan
 from gpu_provision.model.rollout import Schedule
 from gpu_provision.planning.compare import path_of
+from gpu_provision.planning.membership import selects
 from gpu_provision.planning.plan import emptied, label_path
-from gpu_provision.planning.states import Situation, selects
+from gpu_provision.planning.states import Situation
 from gpu_provision.planning.upgrades import STAYS
 from gpu_provision.rollout import states as upgrade
 

@@ -20,7 +20,7 @@ from gpu_provision.planning.plan import (
     validation_change,
     withdrawn,
 )
-from gpu_provision.planning.states import Situation
+from gpu_provision.planning.states import Situation, vector_add_of
 from gpu_provision.planning.upgrades import DRIVER, NO_DRIVER_RESTART
 from gpu_provision.planning.verdicts import VALIDATIONS
 
@@ -96,10 +96,11 @@ def _about(change: Change) -> str:
 def _proofs(changes: Iterable[Change], nodes: Collection[str], seen: Situation) -> Iterator[Change]:
     """Yield the validations that run again, also of content that has passed: all of them stand on the driver's pod."""
     running = {key_of_pod(change) for change in changes if _is_run(change)}
-    for component in filter(VALIDATIONS.__contains__, seen.parts):
-        for node, manifest in seen.parts[component].single.items():
-            if node in nodes and (component, node) not in running:
-                yield validation_change(component, manifest)
+    for component in filter(VALIDATIONS.__contains__, seen.desired):
+        for target in seen.context.targets:
+            is_due = target.name in nodes and (component, target.name) not in running
+            if is_due and vector_add_of(component, target, seen):
+                yield validation_change(component, target, seen)
 
 
 def _with_groups(changes: Iterable[Change], going: Collection[str], seen: Situation) -> Iterator[Change]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from gpu_provision.components import labels
 from gpu_provision.components.objects import digest
@@ -93,3 +93,9 @@ def component_of(manifest: Manifest) -> str:
 def digest_of(manifest: Manifest) -> str:
     """Return the digest that an object or pod carries, or an empty string."""
     return str(manifest.get("metadata", {}).get("labels", {}).get(labels.DIGEST, ""))
+
+
+def selects(daemonset: Manifest, node_labels: Mapping[str, str | None]) -> bool:
+    """Whether a DaemonSet's nodeSelector matches a node's labels."""
+    selector = daemonset["spec"]["template"]["spec"].get("nodeSelector", {})
+    return all(node_labels.get(key) == value for key, value in selector.items())

@@ -46,13 +46,12 @@ def narrowed(known: Context, desired: Desired, part: Part) -> tuple[Context, Des
 
 
 def _kept(component: str, manifests: Iterable[Manifest], part: Part) -> Iterator[Manifest]:
-    """Yield what a part has of a component; of the validator at least the account, which other validations run with."""
-    for manifest in manifests:
-        is_shared = component == validator.NAME and manifest["kind"] == "ServiceAccount"
-        if part.has_component(component) or (is_shared and part.has_component(driver_validation.NAME)):
-            node = _node_of(manifest)
-            if not node or part.has_node(node):
-                yield manifest
+    """Yield what a part has of a component; of the validator all, also where only the proof of its pod is awaited."""
+    is_awaited = component == validator.NAME and part.has_component(driver_validation.NAME)
+    for manifest in manifests if is_awaited or part.has_component(component) else ():
+        node = _node_of(manifest)
+        if not node or part.has_node(node):
+            yield manifest
 
 
 def _node_of(manifest: Manifest) -> str:

@@ -20,6 +20,7 @@ class Observed:
         namespaces: Names of existing namespaces.
         pods: Pods of our components, by reference; validation pods included.
         passed: Validations on record: (component, node) -> the verdict, see `gpu_provision.planning.verdicts`.
+        void: Uids of pods whose vectorAdd does not count, since it is to run again.
         lock: Who writes right now; None if nobody does.
         lock_version: Version of the lock's object; it changes with everybody who takes, renews or gives it back.
     """
@@ -30,6 +31,7 @@ class Observed:
     namespaces: frozenset[str] = frozenset()
     pods: Mapping[ObjectRef, Manifest] = field(default_factory=dict)
     passed: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    void: frozenset[str] = frozenset()
     lock: Lock | None = None
     lock_version: str = ""
 

@@ -7,13 +7,13 @@ from typing import NamedTuple
 
 from gpu_provision.components import labels
 from gpu_provision.diagnose import pods as pod_view
-from gpu_provision.model.cluster import Context, Manifest, NodeFacts, ObjectRef, ref_of
+from gpu_provision.model.cluster import Context, Manifest, NodeFacts, ObjectRef, Target, ref_of
 from gpu_provision.model.findings import Finding
 from gpu_provision.model.plan import Action, Change, FieldChange, Plan
 from gpu_provision.model.progress import NodeState, State
 from gpu_provision.planning import attesting
 from gpu_provision.planning.compare import differences, path_of
-from gpu_provision.planning.membership import component_of
+from gpu_provision.planning.membership import component_of, selects
 from gpu_provision.planning.node_writes import NodeWrite, node_write
 from gpu_provision.planning.observed import Observed
 from gpu_provision.planning.pod_metadata import pod_changes
@@ -24,10 +24,10 @@ from gpu_provision.planning.states import (
     Desired,
     Key,
     Situation,
-    selects,
     shared_problem,
     situation,
     states,
+    vector_add_of,
 )
 from gpu_provision.planning.superseded import superseded
 from gpu_provision.planning.upgrades import (
@@ -38,7 +38,7 @@ from gpu_provision.planning.upgrades import (
     is_kept,
     is_rolled_out,
 )
-from gpu_provision.planning.verdicts import NEVER_RUN, VALIDATIONS
+from gpu_provision.planning.verdicts import NEVER_RUN, RUNS_IN, VALIDATIONS
 
 _PER_NODE = frozenset({"Node", "Pod"})
 
@@ -219,20 +219,17 @@ def _driver_effects(node: NodeFacts, changed: Mapping[str, str | None]) -> tuple
 
 
 def _validation_changes(seen: Situation, known: Mapping[Key, NodeState], moving: Collection[str]) -> Iterator[Change]:
-    for component, manifests in seen.desired.items():
-        for manifest in (manifest for manifest in manifests if manifest["kind"] == "Pod"):
-            node = pod_view.node_of(manifest)
-            state = known.get((component, node))
-            if state is None:
+    for component in filter(VALIDATIONS.__contains__, seen.desired):
+        for target in seen.context.targets:
+            state = known.get((component, target.name))
+            if state is None or (state.reason == NO_NODE and not _is_offline(seen)):
                 continue
             if state.state is State.READY:
-                if node in moving or _is_undone(component, node, known):
-                    yield validation_change(component, manifest)
-                continue
-            if state.reason == NO_NODE and not _is_offline(seen):
+                if target.name in moving or _is_undone(component, target.name, known):
+                    yield validation_change(component, target, seen)
                 continue
             told = "" if state.reason in {NO_NODE, NEVER_RUN} else state.reason
-            yield validation_change(component, manifest, told)
+            yield validation_change(component, target, seen, told)
 
 
 def _is_undone(component: str, node: str, known: Mapping[Key, NodeState]) -> bool:
@@ -243,10 +240,19 @@ def _is_undone(component: str, node: str, known: Mapping[Key, NodeState]) -> boo
     )
 
 
-def validation_change(component: str, manifest: Manifest, told: str = "") -> Change:
+def validation_change(component: str, target: Target, seen: Situation, told: str = "") -> Change:
     """Return the change that runs a validation; ``told`` says more of why."""
-    effects = (f"runs vectorAdd on {pod_view.node_of(manifest)}", *filter(None, (told,)))
+    effects = (f"runs vectorAdd on {target.name}", *filter(None, (told,)))
+    manifest = seen.parts[RUNS_IN[component]].single.get(target.name) or _of_daemonset(component, target, seen)
     return Change(component=component, action=Action.RUN, ref=ref_of(manifest), effects=effects, manifest=manifest)
+
+
+def _of_daemonset(component: str, target: Target, seen: Situation) -> Manifest:
+    """Return name and node of the pod that a DaemonSet has on a node, or will have there under another name."""
+    wanted, daemonset = vector_add_of(component, target, seen), seen.parts[RUNS_IN[component]].daemonsets[0]
+    name = wanted.pod["metadata"]["name"] if wanted and wanted.pod else f"{daemonset['metadata']['name']}-{target.name}"
+    metadata = {"name": name, "namespace": daemonset["metadata"]["namespace"]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"nodeName": target.name}}
 
 
 def key_of_pod(change: Change) -> Key:

@@ -13,7 +13,7 @@ from gpu_provision.model.findings import Finding
 from gpu_provision.planning.codes import TOO_MANY_NODES
 
 MOST_OF_VALUES, MOST_OF_OBJECT = 1024 * 1024, 1536 * 1024
-_VALUE, _AROUND_NAMES = 153, 20  # bytes: names and verdicts of two validations; quotes, lengths and the book's marks
+_VALUE, _AROUND_NAMES = 106, 20  # bytes: name and verdict of a validation; quotes, lengths and the book's marks
 _ROOM = 0.97  # for what else is in the object
 
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from gpu_provision.components import labels, node_labels
+from gpu_provision.components.device_plugin_validation import NAME as DEVICE_PLUGIN_VALIDATION
 from gpu_provision.components.tolerations import untolerated
 from gpu_provision.diagnose import pods as pod_view
 from gpu_provision.model.cluster import Context, Manifest, ObjectRef, Target, ref_of
 from gpu_provision.model.progress import NodeState, State
 from gpu_provision.planning import attesting
-from gpu_provision.planning.membership import component_of, digest_of
+from gpu_provision.planning.membership import component_of, digest_of, selects
 from gpu_provision.planning.node_writes import node_write
 from gpu_provision.planning.observed import Observed
 from gpu_provision.planning.regrouping import staying, without_regrouping
@@ -28,7 +29,7 @@ from gpu_provision.planning.upgrades import (
     upgrade_of,
     with_upgrade,
 )
-from gpu_provision.planning.verdicts import verdict_of, wanted_verdict, why_void
+from gpu_provision.planning.verdicts import REPEATED, RUNS_IN, VALIDATIONS, doubt, last_verdict, verdict_of
 
 Desired = Mapping[str, Sequence[Manifest]]
 """Component name -> its manifests, in dependency order, marked as members."""
@@ -38,9 +39,6 @@ Key = tuple[str, str]
 
 TO_BE_LABELLED = "labels are to be written"
 """Reason of the state of a node that NFD has labelled and we have not."""
-
-NOT_RECORDED = "passed, not recorded yet"
-"""Reason of the state of a validation that has passed, and whose result we are still to take: no fault of the node."""
 
 LEFT = "no longer in the inventory"
 """Beginning of the reason of the state of a node that left the inventory, and that the stack has yet to leave."""
@@ -155,24 +153,28 @@ def states_of(target: Target, seen: Situation) -> dict[str, NodeState]:
     parts = seen.parts
     if target.facts is None:
         first = next((name for name in ("nfd", "node_labels") if name in parts), "")
-        broken = {component: State.FAILED if component == first else State.PENDING for component in parts}
+        concerned = [name for name in seen.desired if name in parts or RUNS_IN.get(name) in parts]
+        broken = {component: State.FAILED if component == first else State.PENDING for component in concerned}
         return {component: _state(component, target, state, NO_NODE) for component, state in broken.items()}
     found: dict[str, NodeState] = {}
-    for component, part in parts.items():
-        if state := _state_of(component, part, target, seen, found):
+    for component in seen.desired:
+        if state := _state_of(component, target, seen, found):
             found[component] = state
     driver = found.get(DRIVER)
     return {component: put_off(state, driver) for component, state in found.items()} if is_kept(driver) else found
 
 
-def _state_of(
-    component: str, part: PerNode, target: Target, seen: Situation, found: Mapping[str, NodeState]
-) -> NodeState | None:
+def _state_of(component: str, target: Target, seen: Situation, found: Mapping[str, NodeState]) -> NodeState | None:
     """Return where a component stands on a node, or None if it does not concern it.
 
     Args:
         found: Where those before it stand there.
     """
+    if component in VALIDATIONS:
+        return _validation_state(component, target, seen, found)
+    part = seen.parts.get(component)
+    if part is None or not seen.context.part.has_component(component):
+        return None
     if target.name in part.single:
         return _single_state(component, target, part.single[target.name], seen, found)
     return _daemon_state_of(component, target, part.daemonsets, seen)
@@ -230,8 +232,6 @@ def _condition(live: Manifest, name: str) -> bool:
 def _single_state(
     component: str, target: Target, manifest: Manifest, seen: Situation, found: Mapping[str, NodeState]
 ) -> NodeState:
-    if manifest["kind"] == "Pod":
-        return _validation_state(component, target, manifest, seen)
     if component == attesting.NAME:
         return attesting.state_of(target, found, is_told=_is_written(target, manifest, seen))
     return _label_state(component, target, manifest, seen)
@@ -254,33 +254,57 @@ def _label_state(component: str, target: Target, manifest: Manifest, seen: Situa
     return _state(component, target, State.PROGRESSING, TO_BE_LABELLED)
 
 
-def _validation_state(component: str, target: Target, manifest: Manifest, seen: Situation) -> NodeState:
-    problem = count_problem(target, seen.context) if component == "device_plugin_validation" else ""
+def _validation_state(
+    component: str, target: Target, seen: Situation, found: Mapping[str, NodeState]
+) -> NodeState | None:
+    wanted = vector_add_of(component, target, seen)
+    if wanted is None:
+        return None
+    problem = count_problem(target, seen.context) if component == DEVICE_PLUGIN_VALIDATION else ""
     if problem:
         return _state(component, target, State.PENDING, problem)
-    wanted = wanted_verdict(component, target, manifest, seen.pods)
-    recorded = seen.observed.passed.get((component, target.name), "")
-    if recorded == wanted:
-        return _state(component, target, State.READY)
-    pod = seen.observed.pods.get(ref_of(manifest))
-    if pod is None or verdict_of(pod) != wanted:
-        return _state(component, target, State.PENDING, why_void(component, recorded, wanted))
+    pod = wanted.pod
+    if pod is not None and pod["metadata"]["uid"] in seen.observed.void:
+        return _state(component, target, State.PENDING, REPEATED)
+    shown = last_verdict(component, target.name, seen.observed, seen.pods)
+    doubtful = doubt(component, target, wanted.content, shown, seen.pods, below=found)
+    if doubtful and pod is not None and digest_of(pod) == wanted.content and verdict_of(pod) is None:
+        return _state(component, target, State.PROGRESSING, _under_way(pod, wanted, target))
+    if doubtful or shown is None:
+        return _state(component, target, State.PENDING, doubtful)
+    return _state(component, target, *((State.READY, "") if shown.passed else (State.FAILED, shown.failure)))
+
+
+class Wanted(NamedTuple):
+    """What is to be shown on a node: the digest of its content, the spec of the pod that shows it, and that pod."""
+
+    content: str
+    spec: Mapping[str, Any]
+    pod: Manifest | None
+
+
+def vector_add_of(component: str, target: Target, seen: Situation) -> Wanted | None:
+    """Return what a validation has to show on a node; None if it does not concern the node."""
+    part, runs_in = seen.parts.get(RUNS_IN[component]), RUNS_IN[component]
+    if part is None or component not in seen.desired:
+        return None
+    staying = [pod for pod in seen.pods.get((runs_in, target.name), ()) if not pod["metadata"].get("deletionTimestamp")]
+    if manifest := part.single.get(target.name):
+        pod = next((each for each in staying if ref_of(each) == ref_of(manifest)), None)
+        return Wanted(digest_of(manifest), manifest["spec"], pod)
+    for daemonset in part.daemonsets:
+        if selects(daemonset, _labels_to_be(target, seen)):
+            template = daemonset["spec"]["template"]
+            pod = next((each for each in staying if belongs(each, daemonset)), None)
+            return Wanted(digest_of(template), template["spec"], pod)
+    return None
+
+
+def _under_way(pod: Manifest, wanted: Wanted, target: Target) -> str:
+    """Say what a pod waits for whose vectorAdd has not ended."""
     is_bound = bool(pod.get("spec", {}).get("nodeName"))
-    if not is_bound and (kept_off := _kept_off(target, manifest["spec"])):
-        return _state(component, target, State.PROGRESSING, kept_off)
-    return _state(component, target, *_of_validation_pod(pod))
-
-
-def _of_validation_pod(pod: Manifest) -> tuple[State, str]:
-    if pod["metadata"].get("deletionTimestamp"):
-        return State.PROGRESSING, pod_view.cause(pod)
-    match pod_view.phase(pod):
-        case "Failed" if not pod_view.was_turned_away(pod):
-            return State.FAILED, pod_view.cause(pod)
-        case "Succeeded":
-            return State.PROGRESSING, NOT_RECORDED
-        case _:
-            return State.PROGRESSING, pod_view.cause(pod)
+    kept_off = "" if is_bound else _kept_off(target, wanted.spec)
+    return kept_off or pod_view.cause(pod)
 
 
 def count_problem(target: Target, context: Context) -> str:
@@ -359,12 +383,6 @@ def belongs(pod: Manifest, daemonset: Manifest) -> bool:
 def _labels_to_be(target: Target, seen: Situation) -> Mapping[str, str | None]:
     live: dict[str, str | None] = dict(target.facts.labels) if target.facts else {}
     return live | seen.node_labels.get(target.name, {})
-
-
-def selects(daemonset: Manifest, node_labels: Mapping[str, str | None]) -> bool:
-    """Whether a DaemonSet's nodeSelector matches a node's labels."""
-    selector = daemonset["spec"]["template"]["spec"].get("nodeSelector", {})
-    return all(node_labels.get(key) == value for key, value in selector.items())
 
 
 def _node_named(manifest: Manifest) -> str:

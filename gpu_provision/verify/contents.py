@@ -1,44 +1,43 @@
-"""Which verdict a validation has to have given: the one thing that only our own planning can say."""
+"""Whether a validation holds: the one thing that only our own planning can say."""
 
 from __future__ import annotations
 
-import json
+from collections.abc import Mapping
 
 from gpu_provision.cluster.errors import NotFound
 from gpu_provision.cluster.facts import node_facts
+from gpu_provision.cluster.records import entries
 from gpu_provision.components.labels import COMPONENT, STACK
-from gpu_provision.diagnose.pods import node_of
-from gpu_provision.model.cluster import ClusterFacts
+from gpu_provision.model.cluster import ClusterFacts, Manifest, ref_of
 from gpu_provision.model.inventory import Inventory
+from gpu_provision.planning.observed import Observed
 from gpu_provision.planning.prepare import prepare
-from gpu_provision.planning.verdicts import VALIDATIONS, wanted_verdict
+from gpu_provision.planning.states import situation, states_of
+from gpu_provision.planning.verdicts import RUNS_IN, VALIDATIONS
 from gpu_provision.verify.cluster import GpuCluster
 
 
-def declared_verdict(inventory: Inventory, cluster: GpuCluster, component: str, node: str) -> str:
-    """Return the verdict that a validation has to have on a node today; empty if none is declared there.
+def why_not_validated(inventory: Inventory, cluster: GpuCluster, component: str, node: str) -> str | None:
+    """Say why a validation does not hold on a node today; empty if it does, None if none is declared there.
 
     Args:
         component: ``driver_validation`` or ``device_plugin_validation``.
     """
     facts = ClusterFacts(nodes=tuple(map(node_facts, cluster.nodes())))
     context, desired = prepare(inventory, facts)
-    manifest = next((pod for pod in desired[component] if node_of(pod) == node), None)
-    if manifest is None:
-        return ""
+    names = {*VALIDATIONS[component], RUNS_IN[component]}
+    found = [pod for name in names for pod in cluster.pods(node=node, labels={STACK: inventory.name, COMPONENT: name})]
+    whole: list[Manifest] = [{"apiVersion": "v1", "kind": "Pod", **pod} for pod in found]  # items of a list say neither
+    pods = {ref_of(pod): pod for pod in whole}
+    observed = Observed(cluster="", facts=facts, pods=pods, passed=_record(inventory, cluster))
     target = next(each for each in context.targets if each.name == node)
-    stack = {
-        (name, node): tuple(cluster.pods(node=node, labels={STACK: inventory.name, COMPONENT: name}))
-        for name in VALIDATIONS[component]
-    }
-    return wanted_verdict(component, target, manifest, stack)
+    state = states_of(target, situation(context, desired, observed)).get(component)
+    return state.reason if state else None
 
 
-def recorded_verdict(inventory: Inventory, cluster: GpuCluster, component: str, node: str) -> str:
-    """Return the verdict that the stack's record has for a validation; empty for none."""
+def _record(inventory: Inventory, cluster: GpuCluster) -> Mapping[tuple[str, str], str]:
     path = f"/api/v1/namespaces/{cluster.namespace}/configmaps/{inventory.name}-validations"
     try:
-        entry = json.loads((cluster.get(path).get("data") or {}).get(node, "{}"))
-    except (NotFound, ValueError):
-        return ""
-    return str(entry.get(component, "")) if isinstance(entry, dict) else ""
+        return entries(cluster.get(path).get("data") or {})
+    except NotFound:
+        return {}

@@ -71,7 +71,7 @@ CASES: dict[str, tuple[Callable[[], Context], tuple[str, ...]]] = {
     "sandbox": (
         sandbox,
         (
-            *("prerequisites", "nfd", "node_labels", "driver", "toolkit", "validator", "driver_validation"),
+            *("prerequisites", "nfd", "node_labels", "driver", "toolkit", "validator"),
             *("device_plugin", "device_plugin_validation", "gfd", "dcgm_exporter"),
         ),
     ),
@@ -79,7 +79,7 @@ CASES: dict[str, tuple[Callable[[], Context], tuple[str, ...]]] = {
     "with-prometheus": (with_prometheus, ("dcgm_exporter",)),
     "with-plugin-configurations": (with_plugin_configurations, ("device_plugin", "gfd")),
     "with-mixed-runtimes": (with_mixed_runtimes, ("toolkit", "node_labels")),
-    "with-host-drivers": (with_host_drivers, ("driver", "node_labels", "driver_validation")),
+    "with-host-drivers": (with_host_drivers, ("driver", "node_labels")),
     "without-cdi": (without_cdi, ("prerequisites", "toolkit", "device_plugin")),
 }
 

@@ -25,6 +25,7 @@ OWN_CHECK = (
     "a validator that ends removes the file that the reference's toolkit waits for, and then each waits for the other"
 )
 OWNER = "finalizers of custom resources, of which we have none"
+OWN_VECTOR_ADD = "the init container runs vectorAdd itself, and no pod besides"
 
 DIFFERENCES: dict[str, dict[str, str]] = {
     "driver": {
@@ -44,7 +45,12 @@ DIFFERENCES: dict[str, dict[str, str]] = {
         "volumes.own-validation": OWN_CHECK,
     },
     "device_plugin": {"pod_annotations": CONFIG},
-    "validator": {"rbac.ClusterRole.nvidia-operator-validator": OWNER},
+    "validator": {
+        "rbac.ClusterRole.nvidia-operator-validator": OWNER,
+        "rbac.Role.nvidia-operator-validator": OWN_VECTOR_ADD,
+        "init_containers.cuda-validation.*": OWN_VECTOR_ADD,
+        "init_containers.plugin-validation.env.VALIDATOR_*": OWN_VECTOR_ADD,
+    },
     "dcgm": {"service.ports": "targetPort is said, which is the default"},
     "dcgm_exporter": {
         "rbac.ClusterRole": "only where the exporter looks pods up, as in the reference",

@@ -9,26 +9,30 @@ from typing import Any
 import pytest
 
 from gpu_provision.components import labels
-from gpu_provision.engine.actions import HarvestPod, LabelNode, RemovePod, StartPod, Step, next_steps
+from gpu_provision.engine.actions import LabelNode, RemovePod, StartPod, Step, next_steps
 from gpu_provision.model.cluster import ClusterFacts, Manifest, ref_of
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.progress import NodeState, State
 from gpu_provision.model.specs import StartupTaintSpec
-from gpu_provision.planning.states import TO_BE_LABELLED, Key, states
+from gpu_provision.planning.states import TO_BE_LABELLED, Key, situation, states
 from gpu_provision.planning.upgrades import KEEPS
 from tests.components.builders import fleet, inventory, specs
-from tests.planning.builders import Stack, labelled, outdated, terminating, validation_pod, with_node
+from tests.planning.builders import Stack, labelled, outdated, restarted, shown, terminating, validation_pod, with_node
+
+LATER = "2026-11-21T08:00:00Z"
 
 
-def steps(stack: Stack, *, stale: frozenset[str] = frozenset(), harvested: frozenset[str] = frozenset()) -> list[Step]:
-    seen = stack.situation
-    return list(next_steps(seen, states(seen), stale=stale, harvested=harvested))
+def steps(stack: Stack, *void: Manifest) -> list[Step]:
+    """Return what is next; ``void`` are pods whose vectorAdd is to be repeated."""
+    observed = replace(stack.observed, void=frozenset(pod["metadata"]["uid"] for pod in void))
+    seen = situation(stack.context, stack.desired, observed)
+    return list(next_steps(seen, states(seen)))
 
 
 def forgotten(stack: Stack, node: str = "t4-1") -> Manifest:
-    """The driver validation of a node, whose result is forgotten."""
-    del stack.passed["driver_validation", node]
-    return next(item for item in stack.validations("driver_validation") if node in item["metadata"]["name"])
+    """The device plugin validation of a node, whose result is forgotten."""
+    del stack.passed["device_plugin_validation", node]
+    return next(item for item in stack.validations() if node in item["metadata"]["name"])
 
 
 def test_nothing_is_done_to_a_cluster_as_declared() -> None:
@@ -61,45 +65,63 @@ def test_labels_of_a_node_that_left_go_when_its_rollout_says_so() -> None:
 
 def _steps_with(stack: Stack, state: NodeState) -> list[Step]:
     settled = states(stack.situation) | {(state.component, state.node): state}
-    return list(next_steps(stack.situation, settled, stale=(), harvested=()))
+    return list(next_steps(stack.situation, settled))
 
 
-def test_a_validation_is_started_then_harvested_then_done() -> None:
+def test_a_validation_is_started_once() -> None:
+    """Its pod stays until the end of the run, when all go together."""
     stack = Stack()
     manifest = forgotten(stack)
     (start,) = steps(stack)
     assert isinstance(start, StartPod)
     assert start.manifest == manifest
-    stack.put(validation_pod(manifest, "Running"))
-    assert steps(stack) == []
-    stack.put(validation_pod(manifest, "Succeeded"))
-    (harvest,) = steps(stack)
-    assert isinstance(harvest, HarvestPod)
-    assert harvest.passed
-    assert steps(stack, harvested=frozenset({harvest.uid})) == []
+    for phase in ("Pending", "Running", "Succeeded"):
+        stack.put(validation_pod(manifest, phase))
+        assert steps(stack) == []
 
 
-def of_driver(stack: Stack) -> list[Step]:
-    return [step for step in steps(stack) if step.key[0] == "driver_validation"]
+def of_driver(stack: Stack, *void: Manifest) -> list[Step]:
+    return [step for step in steps(stack, *void) if step.key[0] == "driver_validation"]
 
 
-@pytest.mark.parametrize("phase", ["Running", "Succeeded", "Failed"])
-def test_a_validation_of_another_life_makes_room_for_one_of_today(phase: str) -> None:
-    """Such as of a driver pod that was deleted since. Both have one name, so one has to be gone first."""
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+def test_a_validation_that_began_before_the_driver_makes_room(phase: str) -> None:
+    """Such as before a driver pod that was deleted since. Both have one name, so one has to be gone first."""
     stack = Stack()
     old = validation_pod(forgotten(stack), phase)
     stack.put(old)
-    driver = stack.pod("driver", "t4-1")
-    stack.put({**driver, "metadata": {**driver["metadata"], "uid": "another"}})
-    (step,) = of_driver(stack)
+    stack.put(restarted(stack.pod("driver", "t4-1"), LATER))
+    stack.put(shown(stack.pod("validator", "t4-1"), began="2026-11-21T08:30:00Z"))
+    (step,) = steps(stack)
     assert isinstance(step, RemovePod)
     assert step.ref.name == old["metadata"]["name"]
     stack.put(terminating(old))
-    assert of_driver(stack) == []
+    assert steps(stack) == []
     stack.remove(old)
-    (step,) = of_driver(stack)
+    (step,) = steps(stack)
     assert isinstance(step, StartPod)
-    assert step.manifest["metadata"]["labels"][labels.LIFE] != old["metadata"]["labels"][labels.LIFE]
+
+
+def test_the_validator_is_deleted_where_another_vector_add_is_due() -> None:
+    """Its DaemonSet makes another pod; one that is replaced anyway, or has yet to run, is left alone."""
+    stack = Stack()
+    pod = stack.pod("validator", "t4-1")
+    stack.put(restarted(stack.pod("driver", "t4-1"), LATER))
+    (step,) = of_driver(stack)
+    assert (type(step), step.ref) == (RemovePod, ref_of(pod))
+    for other in (terminating(pod), outdated(pod), {**pod, "status": {"phase": "Pending"}}):
+        stack.put(other)
+        assert of_driver(stack) == []
+    stack.remove(pod)
+    assert of_driver(stack) == []
+
+
+def test_a_validation_that_is_to_be_repeated_is_removed() -> None:
+    stack = Stack()
+    validator, pod = stack.pod("validator", "t4-1"), validation_pod(forgotten(stack), "Succeeded")
+    stack.put(pod)
+    found = steps(stack, validator, pod)
+    assert [(type(step), step.ref) for step in found] == [(RemovePod, ref_of(validator)), (RemovePod, ref_of(pod))]
 
 
 def test_a_validation_that_is_put_off_leaves_the_one_before_it_alone() -> None:
@@ -107,13 +129,10 @@ def test_a_validation_that_is_put_off_leaves_the_one_before_it_alone() -> None:
     stack = Stack()
     pod = validation_pod(forgotten(stack), "Succeeded")
     stack.put(pod)
-    toolkit = stack.pod("toolkit", "t4-1")
-    stack.put({**toolkit, "metadata": {**toolkit["metadata"], "uid": "another"}})
+    stack.put(restarted(stack.pod("toolkit", "t4-1"), LATER))
     kept = NodeState(component="driver", node="t4-1", state=State.READY, reason=f"{KEEPS}: auto_upgrade is off")
     settled = states(stack.situation) | {("driver", "t4-1"): kept}
-    assert not [
-        step for step in next_steps(stack.situation, settled, stale=(), harvested=()) if step.ref == ref_of(pod)
-    ]
+    assert list(next_steps(stack.situation, settled)) == []
 
 
 def test_a_validation_waits_until_its_requirements_are_ready() -> None:
@@ -123,26 +142,30 @@ def test_a_validation_waits_until_its_requirements_are_ready() -> None:
     waiting: Mapping[Key, NodeState] = {
         key: replace(state, state=State.PENDING, reason="waits for toolkit") for key, state in states(seen).items()
     }
-    assert list(next_steps(seen, waiting, stale=(), harvested=())) == []
+    assert list(next_steps(seen, waiting)) == []
 
 
-def test_a_failed_validation_is_harvested_and_one_of_an_earlier_run_removed() -> None:
+def test_a_failed_validation_stays_and_one_of_an_earlier_run_goes() -> None:
+    """So that its log can be read until the next run."""
     stack = Stack()
     pod = validation_pod(forgotten(stack), "Failed")
     stack.put(pod)
-    (step,) = steps(stack)
-    assert isinstance(step, HarvestPod)
-    assert not step.passed
-    (step,) = steps(stack, stale=frozenset({pod["metadata"]["uid"]}))
+    assert steps(stack) == []
+    (step,) = steps(stack, pod)
     assert isinstance(step, RemovePod)
     stack.put(terminating(pod))
-    assert steps(stack, stale=frozenset({pod["metadata"]["uid"]})) == []
+    assert steps(stack, pod) == []
 
 
-def test_a_validation_that_its_node_turned_away_is_removed_to_be_repeated() -> None:
-    """A device plugin that restarts in the wrong moment is no failed vectorAdd."""
+@pytest.mark.parametrize("on_record", [False, True])
+def test_a_validation_that_its_node_turned_away_is_removed_to_be_repeated(*, on_record: bool) -> None:
+    """A device plugin that restarts in the wrong moment is no failed vectorAdd, nor a reason to trust an old one."""
     stack = Stack()
+    known = dict(stack.passed)
     pod = validation_pod(forgotten(stack), "Failed", reason="UnexpectedAdmissionError", message="no devices")
+    if on_record:
+        stack.passed = known
+        stack.put(restarted(stack.pod("device_plugin", "t4-1"), LATER))
     stack.put(pod)
     (step,) = steps(stack)
     assert isinstance(step, RemovePod)
@@ -206,7 +229,7 @@ def test_what_the_settler_holds_back_is_not_written() -> None:
         key: replace(state, state=State.FAILED, reason="denied") if key[0] == "startup_taint" else state
         for key, state in states(seen).items()
     }
-    assert list(next_steps(seen, failed, stale=(), harvested=())) == []
+    assert list(next_steps(seen, failed)) == []
 
 
 def test_where_it_is_off_a_taint_goes_before_node_feature_discovery_has_spoken() -> None:

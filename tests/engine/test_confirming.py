@@ -111,7 +111,7 @@ def test_an_object_that_somebody_deleted_is_created(cluster: Cluster) -> None:
 
 def test_what_is_to_be_repeated_leaves_the_record_at_once(cluster: Cluster) -> None:
     """A repetition that fails must not leave the old success for the next reader."""
-    records.write(cluster, STACK, {("driver_validation", "t4-1"): "a1"})
+    records.write(cluster, STACK, {("device_plugin_validation", "t4-1"): "a1"})
     reading = read(cluster, STACK, revalidate=True)
     validations = Validations(cluster, reading)
     assert validations.is_due(0.0)

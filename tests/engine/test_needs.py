@@ -29,7 +29,9 @@ def test_nothing_is_granted_wholesale() -> None:
     found = needs.everything(STACK)
     assert [one for one in found if "*" in "".join(one)] == []
     assert {one.resource for one in found} & {"secrets", "pods/exec", "serviceaccounts/token"} == set()
-    assert {one.verb for one in found} & {"escalate", "bind", "impersonate", "deletecollection"} == set()
+    assert {one.verb for one in found} & {"escalate", "bind", "impersonate"} == set()
+    whole = {(one.resource, one.namespace) for one in found if one.verb == "deletecollection"}
+    assert whole == {("pods", STACK.cluster.namespace)}, "validations that have succeeded, of its own namespace"
 
 
 def test_a_secret_is_read_where_a_driver_depends_on_it() -> None:

@@ -85,13 +85,7 @@ def test_the_validation_of_a_driver_is_its_proof_once_it_has_ended(
     component: str, found: tuple[State, str], proof: Proof | None
 ) -> None:
     raw = {(component, "n1"): NodeState(component=component, node="n1", state=found[0], reason=found[1])}
-    assert proofs(raw, without=()).get("n1") == proof
-
-
-def test_a_failure_of_an_earlier_run_disproves_nothing() -> None:
-    """This run repeats the validation."""
-    failed = NodeState(component="driver_validation", node="n1", state=State.FAILED, reason="exit 1")
-    assert proofs({("driver_validation", "n1"): failed}, without={"n1"}) == {}
+    assert proofs(raw).get("n1") == proof
 
 
 def test_a_driver_is_not_done_before_its_node_is_given_back() -> None:

@@ -15,9 +15,19 @@ from gpu_provision.model.cluster import ClusterFacts
 from gpu_provision.planning.prepare import prepare
 from gpu_provision.planning.states import Situation, key_of, situation, states
 from tests.components.builders import with_spec
-from tests.planning.builders import GPU_NODES, Stack, outdated, terminating, validation_pod, with_node, without_node
+from tests.planning.builders import (
+    GPU_NODES,
+    Stack,
+    outdated,
+    restarted,
+    terminating,
+    validation_pod,
+    with_node,
+    without_node,
+)
 
-VALIDATIONS = ("driver_validation", "device_plugin_validation")
+PHASES = ["Pending", "Failed", "Succeeded"]
+RESTARTED = restarted(Stack().pod("driver", "t4-1"), "2026-11-21T08:00:00Z")["status"]
 
 
 class Cluster:
@@ -30,14 +40,17 @@ class Cluster:
 
     def change(self) -> None:
         """Let one thing happen, or be as it was again."""
-        node, component = self.fate.choice(GPU_NODES), self.fate.choice(VALIDATIONS)
+        node = self.fate.choice(GPU_NODES)
         pod = self.fate.choice(list(self.stack.pods.values()))
         happenings: list[Callable[[], object]] = [
             lambda: self.stack.put(self.fate.choice([outdated, terminating])(pod)),
             lambda: self.stack.put({**pod, "status": {"phase": "Pending"}}),
+            lambda: self.stack.put({**pod, "status": RESTARTED}),
             lambda: self.stack.remove(pod) if len(self.stack.pods) > 9 else None,
-            lambda: self.stack.passed.pop((component, node), None),
-            lambda: self.stack.put(validation_pod(self.stack.validations(component)[0], "Failed")),
+            lambda: self.stack.passed.pop(("device_plugin_validation", node), None),
+            lambda: self.stack.put(
+                validation_pod(self.stack.validations()[0], self.fate.choice(["Failed", "Succeeded"]))
+            ),
             lambda: self.see(with_node(self.facts, node, ready=self.fate.random() < 0.5)),
             lambda: self.see(with_node(self.facts, node, gpus_allocatable=self.fate.randrange(9))),
             lambda: self.see(with_node(self.facts, node, labels={"nvidia.com/gpu.deploy.driver": "false"})),

@@ -54,7 +54,7 @@ def test_a_pod_that_exists_is_shown_to_the_next_look(*, is_there: bool) -> None:
     rest: Any = None
     made = Steps(cluster, rest, rest, rest, rejected={}, on_end=lambda: None, on_written=shown.append)
     with made:
-        made.start(StartPod(_KEY, _STEP.ref, {"kind": "Pod"}, "content.life"), 0.0)
+        made.start(StartPod(_KEY, _STEP.ref, {"kind": "Pod"}), 0.0)
     assert shown == [pod]
     assert bool(made.written) is not is_there
 

@@ -1,90 +1,97 @@
-"""What is kept of a validation that has ended."""
+"""What is kept of a vectorAdd that has ended, and what becomes of its pod."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from gpu_provision.cluster.errors import LogUnavailable
-from gpu_provision.engine.actions import HarvestPod
 from gpu_provision.engine.validations import Validations
-from gpu_provision.model.cluster import ObjectRef
-from gpu_provision.model.findings import Finding, Severity
-from gpu_provision.model.progress import NodeState, State
+from gpu_provision.model.cluster import Manifest
+from gpu_provision.planning.verdicts import recorded
+from tests.planning.builders import VALIDATED, Stack, shown, validation_pod
 
-_KEY = ("driver_validation", "t4-1")
-_CAUSE = "cuda-validation: exit 128 (unresolvable CDI devices)"
+DRIVER, PLUGIN = ("driver_validation", "t4-1"), ("device_plugin_validation", "t4-1")
 
 
-def unmade(log: Callable[..., tuple[str, ...]]) -> Validations:
-    """Return validations before the first pod has ended."""
-    reading: Any = SimpleNamespace(
-        context=SimpleNamespace(inventory=None, targets=(), others=()),
-        observed=SimpleNamespace(passed={}),
-        revalidate=False,
+class Cluster:
+    """Takes deletions of many pods at once."""
+
+    def __init__(self) -> None:
+        """Nothing is deleted yet."""
+        self.deleted: list[dict[str, str]] = []
+
+    def delete_all(self, _kind: object, namespace: str, **selectors: str) -> None:
+        """Take a deletion."""
+        self.deleted.append({"namespace": namespace, **selectors})
+
+
+def validations(stack: Stack, cluster: Cluster | None = None) -> Validations:
+    """Return those of a run that begins now."""
+    reading: Any = SimpleNamespace(context=stack.context, observed=stack.observed, revalidate=False)
+    taker: Any = cluster or Cluster()
+    return Validations(taker, reading)
+
+
+def pod_of(stack: Stack) -> Manifest:
+    return next(item for item in stack.validations() if "t4-1" in item["metadata"]["name"])
+
+
+def test_what_ended_in_this_run_is_evidence_of_it() -> None:
+    """What had ended before is none, and both kinds of pods count."""
+    stack = Stack()
+    made = validations(stack)
+    made.take(stack.situation)
+    assert made.evidence == {}
+    stack.put(shown(stack.pod("validator", "t4-1"), began="2026-11-21T08:00:00Z", said="Test PASSED\nDone"))
+    stack.put(validation_pod(pod_of(stack), "Failed"))
+    made.take(stack.situation)
+    assert {key: (each.passed, each.lines) for key, each in made.evidence.items()} == {
+        DRIVER: (True, ("Test PASSED", "Done")),
+        PLUGIN: (False, ("no CUDA-capable device",)),
+    }
+    assert PLUGIN not in made.passed or recorded(made.passed[PLUGIN]) is not None
+
+
+@pytest.mark.parametrize("is_old", [False, True])
+def test_what_passed_is_recorded_before_its_pod_goes(*, is_old: bool) -> None:
+    """Also what a run has left that was killed between the two."""
+    stack = Stack()
+    stack.passed = {}
+    made = validations(stack)
+    if not is_old:
+        made.take(stack.situation)
+    stack.put(validation_pod(pod_of(stack), "Succeeded"))
+    made.take(stack.situation)
+    verdict = recorded(made.passed[PLUGIN])
+    assert verdict
+    assert verdict.began == VALIDATED
+    assert DRIVER not in made.passed, "its pod stays"
+    assert made.is_due(0.0)
+
+
+def test_all_pods_that_succeeded_go_in_one_request() -> None:
+    stack, cluster = Stack(), Cluster()
+    made = validations(stack, cluster)
+    assert not made.remove_succeeded(stack.situation)
+    for pod in stack.validations():
+        stack.put(validation_pod(pod, "Succeeded"))
+    assert made.remove_succeeded(stack.situation)
+    (deleted,) = cluster.deleted  # without those of an earlier version, which tests/scenarios/test_upgrades.py has
+    assert deleted["field_selector"] == "status.phase=Succeeded"
+    assert deleted["label_selector"] == (
+        "gpu-provision.io/stack=sandbox,gpu-provision.io/component in (driver_validation,device_plugin_validation)"
     )
-    cluster: Any = SimpleNamespace(log=log)
-    return Validations(cluster, reading)
 
 
-def failed(component: str, state: State) -> NodeState:
-    return NodeState(component=component, node="t4-1", state=state, reason=_CAUSE)
-
-
-def ended(name: str, *, passed: bool) -> HarvestPod:
-    pod = ObjectRef("v1", "Pod", "operands", name)
-    return HarvestPod(_KEY, pod, name, "content.life", "main", passed, "" if passed else _CAUSE)
-
-
-def harvested(printed: tuple[str, ...], *, passed: bool) -> Validations:
-    """Return validations after a pod that printed these lines."""
-    made = unmade(lambda _ref, _container: printed)
-    made.harvest(ended("pod", passed=passed))
-    return made
-
-
-def test_logs_that_cannot_be_read_are_one_warning() -> None:
-    """The exit status of a pod says whether it passed."""
-    evidence = "no preferred addresses found"
-
-    def log(_ref: ObjectRef, _container: str) -> tuple[str, ...]:
-        raise LogUnavailable(Finding(code="GP305", what="the node does not hand out its logs", evidence=evidence))
-
-    made = unmade(log)
-    assert made.warnings == ()
-    for name in ("one", "two"):
-        made.harvest(ended(name, passed=True))
-    assert made.passed == {_KEY: "content.life"}
-    [warning] = made.warnings
-    assert (warning.code, warning.severity, warning.evidence) == ("GP315", Severity.WARNING, evidence)
-    assert warning.what == "the log of 2 pods cannot be read"
-
-
-@pytest.mark.parametrize(
-    ("printed", "said"), [(("Failed to allocate", ""), "Failed to allocate"), ((), _CAUSE), (("",), "no output")]
-)
-def test_a_failed_validation_is_told_by_its_last_line_or_by_its_status_if_it_never_ran(
-    printed: tuple[str, ...], said: str
-) -> None:
-    made = harvested(printed, passed=False)
-    assert made.failed == {_KEY: f"the validation failed: {said}"}
-    assert made.evidence[_KEY].lines == (printed or (_CAUSE,))
-
-
-def test_a_validation_that_passed_keeps_what_it_printed() -> None:
-    made = harvested(("Test PASSED",), passed=True)
-    assert made.passed == {_KEY: "content.life"}
-    assert made.evidence[_KEY].lines == ("Test PASSED",)
-
-
-@pytest.mark.parametrize("now", [State.FAILED, State.PENDING, State.READY])
-def test_what_a_validation_printed_is_the_reason_while_it_has_failed(now: State) -> None:
-    """Once it is to run again, as its driver was replaced, the failure is of the past."""
-    made = harvested(("no device",), passed=False)
-    other = ("toolkit", "t4-1")
-    found = made.worded({_KEY: failed(_KEY[0], now), other: failed("toolkit", State.FAILED)})
-    assert found[_KEY].reason == ("the validation failed: no device" if now is State.FAILED else _CAUSE)
-    assert found[other].reason == _CAUSE
+def test_what_is_to_be_repeated_is_neither_evidence_nor_recorded() -> None:
+    stack = Stack()
+    stack.passed = {}
+    pod = validation_pod(pod_of(stack), "Succeeded")
+    stack.put(pod)
+    made = validations(stack)
+    seen = stack.situation
+    object.__setattr__(seen.observed, "void", frozenset({pod["metadata"]["uid"]}))
+    made.take(seen)
+    assert (made.passed, made.evidence) == ({}, {})

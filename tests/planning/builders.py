@@ -6,18 +6,23 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
+from gpu_provision.components.device_plugin_validation import NAME as DEVICE_PLUGIN_VALIDATION
 from gpu_provision.components.labels import COMPONENT, DIGEST
+from gpu_provision.components.validator import VECTOR_ADD
 from gpu_provision.diagnose.pods import node_of
 from gpu_provision.model.cluster import ClusterFacts, Context, Manifest, NodeFacts, ref_of
 from gpu_provision.model.inventory import Inventory
+from gpu_provision.planning.membership import digest_of, selects
 from gpu_provision.planning.observed import Observed
 from gpu_provision.planning.prepare import prepare
-from gpu_provision.planning.states import Desired, Situation, key_of, selects, situation
-from gpu_provision.planning.verdicts import started_for, verdict_of, wanted_verdict
+from gpu_provision.planning.states import Desired, Situation, situation
+from gpu_provision.planning.verdicts import Verdict
 from tests.components.builders import fleet, inventory
 
 GPU_NODES = ("h100-1", "t4-1", "t4-2")
 _READY = [{"type": "Ready", "status": "True"}]
+STARTED, VALIDATED = "2026-11-21T07:00:00Z", "2026-11-21T07:30:00Z"
+"""When operands started, and when their vectorAdds did."""
 
 
 def labelled(facts: ClusterFacts | None = None, chosen: Inventory | None = None) -> ClusterFacts:
@@ -68,7 +73,29 @@ def daemon_pod(daemonset: Manifest, node: str, **fields: Any) -> Manifest:
     }
     spec = {"nodeName": node, "containers": template["spec"]["containers"]}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
-    return {**pod, "status": {"phase": "Running", "conditions": _READY}, **fields}
+    main = {"name": spec["containers"][0]["name"], "state": {"running": {"startedAt": STARTED}}, "restartCount": 0}
+    inits = [each for each in template["spec"].get("initContainers", ()) if each["name"] == VECTOR_ADD]
+    ended = [{"name": each["name"], "state": {"terminated": vector_add(boot=f"boot-of-{node}")}} for each in inits]
+    status = {"phase": "Running", "conditions": _READY, "containerStatuses": [main], "initContainerStatuses": ended}
+    return {**pod, "status": status, **fields}
+
+
+def vector_add(code: int = 0, began: str = VALIDATED, *, boot: str = "", said: str = "Test PASSED") -> Manifest:
+    """Return the state of a container whose vectorAdd has ended."""
+    return {"exitCode": code, "startedAt": began, "message": f"boot {boot}\n{said}\n"}
+
+
+def shown(pod: Manifest, *, began: str = VALIDATED, code: int = 0, **fields: Any) -> Manifest:
+    """Return the validator's pod after another vectorAdd."""
+    boot = f"boot-of-{pod['spec']['nodeName']}"
+    ended = [{"name": VECTOR_ADD, "state": {"terminated": vector_add(code, began, **{"boot": boot, **fields})}}]
+    return {**pod, "status": {**pod["status"], "initContainerStatuses": ended}}
+
+
+def restarted(pod: Manifest, at: str) -> Manifest:
+    """Return a pod whose container has started again."""
+    main = {**pod["status"]["containerStatuses"][0], "state": {"running": {"startedAt": at}}, "restartCount": 1}
+    return {**pod, "status": {**pod["status"], "containerStatuses": [main]}}
 
 
 def outdated(pod: Manifest) -> Manifest:
@@ -97,10 +124,15 @@ def _with_metadata(pod: Manifest, **fields: Any) -> Manifest:
     return {**pod, "metadata": {**pod["metadata"], **fields}}
 
 
-def validation_pod(manifest: Manifest, phase: str, **status: Any) -> Manifest:
+def validation_pod(manifest: Manifest, phase: str, began: str = VALIDATED, **status: Any) -> Manifest:
     """Return a validation pod in a phase."""
     pod = _with_metadata(manifest, uid=f"uid-of-{manifest['metadata']['name']}")
-    return {**pod, "status": {"phase": phase, **status}}
+    boot = f"boot-of-{node_of(manifest)}"
+    passed, failed = vector_add(0, began, boot=boot), vector_add(1, began, boot=boot, said="no CUDA-capable device")
+    ended = {"Succeeded": passed, "Failed": failed}
+    name = manifest["spec"]["containers"][0]["name"]
+    statuses = [{"name": name, "state": {"terminated": ended[phase]}}] if phase in ended else []
+    return {**pod, "status": {"phase": phase, "containerStatuses": statuses, **status}}
 
 
 class Stack:
@@ -118,9 +150,8 @@ class Stack:
         self.members = {ref_of(item): live(item) for item in manifests if item["kind"] not in {"Node", "Pod"}}
         self.pods = {ref_of(pod): pod for pod in self._daemon_pods(given.nodes)}
         self.passed = {
-            (component, node_of(pod)): verdict_of(pod)
-            for component in self.desired
-            for pod in self.validations(component)
+            (DEVICE_PLUGIN_VALIDATION, node_of(pod)): str(Verdict(digest_of(pod), f"boot-of-{node_of(pod)}", VALIDATED))
+            for pod in self.validations()
         }
 
     def _daemon_pods(self, nodes: Iterable[NodeFacts]) -> Iterable[Manifest]:
@@ -130,17 +161,9 @@ class Stack:
                     if selects(item, node.labels):
                         yield daemon_pod(item, node.name)
 
-    def validations(self, component: str) -> list[Manifest]:
-        """Return a component's validation pods as a run would start them now."""
-        targets = {target.name: target for target in self.context.targets}
-        pods: dict[tuple[str, str], tuple[Manifest, ...]] = {}
-        for pod in self.pods.values():
-            pods[key_of(pod)] = (*pods.get(key_of(pod), ()), pod)
-        return [
-            started_for(wanted_verdict(component, targets[node_of(item)], item, pods), item)
-            for item in self.desired[component]
-            if item["kind"] == "Pod"
-        ]
+    def validations(self) -> list[Manifest]:
+        """Return the pods of the device plugin's validation as a run would start them now."""
+        return [item for item in self.desired.get(DEVICE_PLUGIN_VALIDATION, ()) if item["kind"] == "Pod"]
 
     def daemonset(self, component: str, node: str = "t4-1") -> Manifest:
         """Return the DaemonSet of a component that serves a node."""

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from gpu_provision.components.labels import DRIVER_GROUP, VALIDATED
+from gpu_provision.diagnose.pods import node_of
 from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
 from gpu_provision.model.plan import Action, Change, FieldChange, Plan
 from gpu_provision.model.rollout import Outlook, Schedule, Wave
@@ -42,7 +43,7 @@ def made(stack: Stack, found: Schedule, **options: tuple[str, ...]) -> Plan:
 def runs(found: Plan) -> dict[str, bool]:
     """Return the validations that run, as component/node, and whether that is certain."""
     return {
-        f"{change.component}/{(change.manifest or {})['metadata']['name'].split('validation-')[1][:4]}": change.certain
+        f"{change.component}/{node_of(change.manifest or {})}": change.certain
         for change in found.changes
         if change.action is Action.RUN
     }
@@ -74,8 +75,7 @@ def test_a_node_that_is_left_out_is_not_validated_again() -> None:
 def test_what_a_left_out_node_has_not_got_is_not_validated() -> None:
     """New content is wanted, and the node keeps its driver."""
     stack = upgraded()
-    for name in VALIDATIONS:
-        del stack.passed[name, "t4-2"]
+    del stack.passed["device_plugin_validation", "t4-2"]
     found = rollout(("t4-1",), skipped=("t4-2",))
     assert runs(made(stack, found, outdated=("t4-1", "t4-2"))).keys() == {f"{name}/t4-1" for name in VALIDATIONS}
 

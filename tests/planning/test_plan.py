@@ -16,7 +16,7 @@ from gpu_provision.planning.observed import Observed
 from gpu_provision.planning.plan import plan
 from gpu_provision.planning.prepare import findings, prepare
 from tests.components.builders import fleet, inventory, with_spec
-from tests.planning.builders import Stack, labelled, outdated, validation_pod, with_node, without_node
+from tests.planning.builders import Stack, labelled, outdated, restarted, validation_pod, with_node, without_node
 
 
 def planned(stack: Stack) -> Plan:
@@ -145,7 +145,7 @@ def test_a_validation_runs_again_where_what_it_stands_on_is_replaced(component: 
 def test_validation_pods_that_nothing_takes_the_place_of_are_deleted() -> None:
     """Here the device plugin was turned off; those of the driver stay."""
     before = Stack()
-    (pod,) = (pod for pod in before.validations("device_plugin_validation") if "t4-1" in pod["metadata"]["name"])
+    (pod,) = (pod for pod in before.validations() if "t4-1" in pod["metadata"]["name"])
     chosen = inventory()
     specs = replace(chosen.specs, device_plugin=replace(chosen.specs.device_plugin, enabled=False))
     stack = Stack(replace(chosen, specs=specs))
@@ -156,13 +156,36 @@ def test_validation_pods_that_nothing_takes_the_place_of_are_deleted() -> None:
 
 def test_a_validation_runs_for_new_content_and_again_after_a_failure() -> None:
     stack = Stack()
-    del stack.passed["driver_validation", "t4-1"]
+    del stack.passed["device_plugin_validation", "t4-1"]
     (change,) = planned(stack).changes
     assert (change.action, change.effects) == (Action.RUN, ("runs vectorAdd on t4-1",))
-    manifest = next(item for item in stack.validations("driver_validation") if "t4-1" in item["metadata"]["name"])
+    manifest = next(item for item in stack.validations() if "t4-1" in item["metadata"]["name"])
     stack.put(validation_pod(manifest, "Failed"))
     (change,) = planned(stack).changes
-    assert change.effects == ("runs vectorAdd on t4-1", "Failed")
+    assert change.effects == ("runs vectorAdd on t4-1", "the validation failed: no CUDA-capable device")
+
+
+def test_a_pod_that_a_killed_run_has_left_is_deleted() -> None:
+    """It has succeeded, whether that is on record or not."""
+    stack = Stack()
+    stack.passed = {}
+    for pod in stack.validations():
+        stack.put(validation_pod(pod, "Succeeded"))
+    changes = planned(stack).changes
+    assert {(change.action, change.component) for change in changes} == {(Action.DELETE, "device_plugin_validation")}
+    assert [change.ref for change in changes] == [ref_of(pod) for pod in stack.validations()]
+
+
+def test_the_first_vector_add_is_the_pod_of_the_validator() -> None:
+    """A live one is deleted for another run; before there is one, it has the name of its DaemonSet and its node."""
+    stack = Stack()
+    pod = stack.pod("validator", "t4-1")
+    stack.put(restarted(stack.pod("driver", "t4-1"), "2026-11-21T08:00:00Z"))
+    (run, _) = (each for each in planned(stack).changes if each.action is Action.RUN)
+    assert (run.component, run.ref) == ("driver_validation", ref_of(pod))
+    stack.remove(pod)
+    (run, _) = (each for each in planned(stack).changes if each.action is Action.RUN)
+    assert run.ref.name == "nvidia-operator-validator-t4-1"
 
 
 def test_a_pod_that_is_not_ready_is_awaited() -> None:

@@ -15,6 +15,7 @@ from gpu_provision.planning.verdicts import NEVER_RUN
 from tests.components.builders import UBUNTU_22, fleet, nfd_labels, with_spec
 from tests.planning.builders import (
     GPU_NODES,
+    VALIDATED,
     Stack,
     daemon_pod,
     labelled,
@@ -145,32 +146,31 @@ def test_a_declared_gpu_that_nobody_sees_is_told_when_the_labels_are_written() -
     assert "NFD sees no NVIDIA device" in state(stack, "node_labels").reason
 
 
-def validation(stack: Stack, component: str = "driver_validation", node: str = "t4-1") -> Manifest:
+def validation(stack: Stack, node: str = "t4-1") -> Manifest:
     """The manifest of one validation, whose result is forgotten."""
-    del stack.passed[component, node]
-    return next(item for item in stack.validations(component) if node in item["metadata"]["name"])
+    del stack.passed["device_plugin_validation", node]
+    return next(item for item in stack.validations() if node in item["metadata"]["name"])
 
 
-FAILED_BY_ITSELF = {"containerStatuses": [{"name": "c", "ready": False, "state": {"terminated": {"exitCode": 1}}}]}
 SLOW = "failed to create containerd task: failed to create shim task: context deadline exceeded: unknown"
 NO_DEVICE = "failed to create containerd task: unresolvable CDI devices nvidia.com/gpu=0"
 
 
 def not_started(message: str) -> dict[str, Any]:
     """Return a pod's status whose container the runtime could not start."""
-    ended = {"exitCode": 128, "reason": "StartError", "message": message}
-    return {"initContainerStatuses": [{"name": "c", "ready": False, "state": {"terminated": ended}}]}
+    times = {"startedAt": "1970-01-01T00:00:00Z", "finishedAt": VALIDATED}
+    ended = {"exitCode": 128, "reason": "StartError", "message": message, **times}
+    return {"containerStatuses": [{"name": "c", "ready": False, "state": {"terminated": ended}}]}
 
 
 VALIDATIONS = [
     ("Pending", {}, State.PROGRESSING, "Pending"),
-    ("Succeeded", {}, State.PROGRESSING, "passed, not recorded yet"),
-    ("Failed", FAILED_BY_ITSELF, State.FAILED, "c: exit 1"),
-    ("Failed", {"reason": "DeadlineExceeded", "message": "too slow"}, State.FAILED, "DeadlineExceeded: too slow"),
+    ("Succeeded", {}, State.READY, ""),
+    ("Failed", {}, State.FAILED, "the validation failed: no CUDA-capable device"),
     ("Failed", {"reason": "Evicted", "message": "low on disk"}, State.PROGRESSING, "Evicted: low on disk"),
     ("Failed", {"reason": "UnexpectedAdmissionError"}, State.PROGRESSING, "UnexpectedAdmissionError"),
     ("Failed", not_started(SLOW), State.PROGRESSING, f"c: exit 128 ({SLOW})"),
-    ("Failed", not_started(NO_DEVICE), State.FAILED, f"c: exit 128 ({NO_DEVICE})"),
+    ("Failed", not_started(NO_DEVICE), State.FAILED, f"the validation failed: {NO_DEVICE}"),
 ]
 
 
@@ -179,20 +179,21 @@ def test_a_validation_is_as_its_pod(phase: str, status: dict[str, Any], expected
     """A pod that its node turned away has shown nothing."""
     stack = Stack()
     stack.put(validation_pod(validation(stack), phase, **status))
-    found = state(stack, "driver_validation")
+    found = state(stack, "device_plugin_validation")
     assert (found.state, found.reason) == (expected, reason)
 
 
 def test_a_failed_validation_that_is_being_removed_is_no_verdict() -> None:
     stack = Stack()
-    stack.put(terminating(validation_pod(validation(stack), "Failed", **FAILED_BY_ITSELF)))
-    assert state(stack, "driver_validation").state is State.PROGRESSING
+    stack.put(terminating(validation_pod(validation(stack), "Failed")))
+    assert state(stack, "device_plugin_validation").reason == NEVER_RUN
 
 
 def test_what_passed_for_other_content_has_not_run() -> None:
     stack = Stack()
-    stack.passed["driver_validation", "t4-1"] = "other-content.of-a-life"
-    assert state(stack, "driver_validation").reason == NEVER_RUN
+    _, boot, began = stack.passed["device_plugin_validation", "t4-1"].split(".")
+    stack.passed["device_plugin_validation", "t4-1"] = f"other-content.{boot}.{began}"
+    assert state(stack, "device_plugin_validation").reason == NEVER_RUN
 
 
 @pytest.mark.parametrize(
@@ -239,9 +240,7 @@ def test_a_taint_that_keeps_pods_off_is_the_reason() -> None:
     stack.pods = {ref: pod for ref, pod in stack.pods.items() if pod["spec"].get("nodeName") != "t4-1"}
     assert state(stack, "driver").reason == "the pods do not tolerate the node's taint {team=ml:NoSchedule}"
     stack = Stack(facts=with_node(labelled(), "t4-1", taints=({**taint, "effect": "NoExecute"},)))
-    manifest = next(
-        item for item in stack.validations("device_plugin_validation") if "t4-1" in item["metadata"]["name"]
-    )
+    manifest = next(item for item in stack.validations() if "t4-1" in item["metadata"]["name"])
     stack.passed = {}
     stack.pods[ref_of(manifest)] = validation_pod(manifest, "Pending")
     assert "team=ml:NoExecute" in state(stack, "device_plugin_validation").reason

@@ -37,7 +37,7 @@ def found(
     stack = Stack(replace(chosen, pools=pools), facts)
     if is_old:
         stack.put(outdated(stack.pod("driver", "t4-1")))
-        del stack.passed["driver_validation", "t4-1"]
+        del stack.passed["device_plugin_validation", "t4-1"]
     return {name: state for (name, where), state in states(stack.situation).items() if where == "t4-1"}
 
 
@@ -94,7 +94,7 @@ def test_a_node_at_rest_is_as_its_pod(node: dict[str, Any]) -> None:
 def test_who_is_to_keep_an_old_driver_keeps_it_and_is_not_validated(node: dict[str, Any], why: str) -> None:
     """A validation would put on record that content works which is not there."""
     states_of_node = found(**node, is_old=True)
-    driver, proof = states_of_node["driver"], states_of_node["driver_validation"]
+    driver, proof = states_of_node["driver"], states_of_node["device_plugin_validation"]
     assert driver.state is State.READY
     assert driver.reason.startswith(KEEPS)
     assert why in driver.reason

@@ -19,7 +19,7 @@ BOOKKEEPING = frozenset(
 )
 """Records of the tool itself: its lock, its runs, what has passed."""
 
-VALIDATIONS = ("driver_validation", "device_plugin_validation")
+VALIDATION, FIRST_VALIDATION = "device_plugin_validation", "driver_validation"
 _DRIVER = "driver"
 _PLURALS = {"RuntimeClass": "runtimeclasses"}
 _PATH = re.compile(
@@ -42,8 +42,9 @@ class Write(NamedTuple):
 
 
 class Pod(NamedTuple):
-    """A pod of the stack."""
+    """A pod of the stack; it has its phase, as pods that have succeeded go together."""
 
+    phase: str
     component: str
     node: str
     uid: str
@@ -56,11 +57,13 @@ class Cluster(NamedTuple):
 
     pods: Mapping[str, Pod]
     labels: Mapping[str, Mapping[str, str]]
+    record: Mapping[str, str]
 
 
-def looked_at(nodes: Iterable[Document], pods: Iterable[Document]) -> Cluster:
-    """Return what matters of all nodes, and of all pods of the stack."""
+def looked_at(nodes: Iterable[Document], pods: Iterable[Document], record: Mapping[str, str]) -> Cluster:
+    """Return what matters of all nodes, of all pods of the stack, and what its record of validations holds."""
     return Cluster(
+        record=record,
         pods={pod["metadata"]["name"]: _pod(pod) for pod in pods},
         labels={node["metadata"]["name"]: node["metadata"]["labels"] for node in nodes},
     )
@@ -69,6 +72,7 @@ def looked_at(nodes: Iterable[Document], pods: Iterable[Document]) -> Cluster:
 def _pod(pod: Document) -> Pod:
     metadata, spec = pod["metadata"], pod["spec"]
     return Pod(
+        phase=pod.get("status", {}).get("phase", ""),
         component=metadata["labels"]["gpu-provision.io/component"],
         node=spec.get("nodeName", ""),
         uid=metadata["uid"],
@@ -80,12 +84,11 @@ def _pod(pod: Document) -> Pod:
 def asked(requests: Iterable[Request], before: Cluster, after: Cluster) -> Iterator[Write]:
     """Yield what an API server was asked to do, but for bookkeeping.
 
-    The log does not name pods that are created; those that are there afterwards do. A validation that a kubelet turned
-    away, or under which a pod was replaced, is deleted and created once more under the same name.
+    The log does not name pods that are created, and they are gone afterwards; the record tells where they ran. A
+    validation that a kubelet turned away, or under which a pod was replaced, is deleted and created once more.
     """
-    created, deleted = 0, set(after.pods) - set(before.pods)
-    known = {pod.uid for pod in before.pods.values()}
-    new = [pod for pod in after.pods.values() if pod.component in VALIDATIONS and pod.uid not in known]
+    created = 0
+    ran = [node for node, verdict in after.record.items() if before.record.get(node) != verdict]
     for request in requests:
         found = _PATH.fullmatch(request.path)
         assert found, request
@@ -93,17 +96,19 @@ def asked(requests: Iterable[Request], before: Cluster, after: Cluster) -> Itera
         if (plural, name) in BOOKKEEPING:
             continue
         if not name:  # a pod, or what is written right after: a namespace for the lock, the lock, a record
-            created += plural == "pods"
-        elif plural == "pods" and name in deleted:
+            created += plural == "pods" and request.verb == "POST"  # those that succeeded are deleted all at once
+        elif plural == "pods" and request.verb == "DELETE" and name not in before.pods and VALIDATION in _unnamed(name):
             created -= 1
         elif plural == "pods":
-            if request.verb != "PATCH":
-                deleted.add(name)
             yield _of_pod("evict" if part else request.verb.lower(), namespace, name, before)
         else:
             yield Write("delete" if request.verb == "DELETE" else "write", plural, namespace, name)
-    yield from (Write("run", pod.component, "", pod.node) for pod in new)
-    yield from [Write("run", "a pod that is gone again", "", "")] * (created - len(new))
+    yield from (Write("run", VALIDATION, "", node) for node in ran)
+    yield from [Write("run", "a pod that is on no record", "", "")] * (created - len(ran))
+
+
+def _unnamed(name: str) -> str:
+    return name.replace("-", "_")
 
 
 def _of_pod(verb: str, namespace: str, name: str, before: Cluster) -> Write:
@@ -129,10 +134,13 @@ def _deleted(change: Document, before: Cluster) -> Iterator[Write]:
 
 
 def _run(change: Document, before: Cluster) -> Iterator[Write]:
-    """A validation takes the place of the one before it."""
+    """A validation takes the place of the one before it. The first one runs in a pod that its DaemonSet makes."""
     component, node = change["component"], change["node"]
+    if component == FIRST_VALIDATION:
+        return
     yield Write("run", component, "", node)
-    if any((pod.component, pod.node) == (component, node) for pod in before.pods.values()):
+    here = (pod for pod in before.pods.values() if (pod.component, pod.node) == (component, node))
+    if any(pod.phase != "Succeeded" for pod in here):
         yield Write("delete", component, "", node)
 
 
@@ -147,6 +155,12 @@ _PROMISES: Mapping[str, Callable[[Document, Cluster], Iterator[Write]]] = {
     "run": _run,
     "wait": _nothing,
 }
+
+
+def validated_first(plan: Document) -> frozenset[str]:
+    """Return the nodes on which the validator's pod is replaced, whoever does that, so that its vectorAdd runs."""
+    runs = (change for change in plan["changes"] if change["action"] == "run")
+    return frozenset(change["node"] for change in runs if change["component"] == FIRST_VALIDATION)
 
 
 def _to(what: str, ref: Document) -> Write:

@@ -22,12 +22,12 @@ def _pods(world: World, app: str) -> list[str]:
 
 @pytest.mark.real  # for the time it takes
 def test_pods_that_somebody_deletes_in_the_middle_come_back(new_world: Make) -> None:
-    """The driver of every node, and a validation before it has ended."""
+    """The driver of every node, and the validator of one before it has ended."""
     world = new_world(timings={"speed": 6})
     run = world.start(*world.apply_command, "--cluster-only")
     world.until(lambda: _pods(world, "nvidia-driver-daemonset"))
     world.api.delete("pods", "-n", OPERANDS, "-l", "app=nvidia-driver-daemonset", wait=False)
-    validation = world.until(lambda: _pods(world, "nvidia-driver-validation"))
+    validation = world.until(lambda: _pods(world, "nvidia-operator-validator"))
     world.api.delete("pod", "-n", OPERANDS, validation[0], wait=False)
     out, _ = run.communicate(timeout=300)
     assert run.returncode == 0, out
@@ -38,7 +38,7 @@ def test_pods_that_somebody_deletes_in_the_middle_come_back(new_world: Make) -> 
 def test_a_daemon_set_that_somebody_deletes_in_the_middle_is_made_anew(new_world: Make) -> None:
     world = new_world(timings={"speed": 6})
     run = world.start(*world.apply_command, "--cluster-only")
-    world.until(lambda: _pods(world, "nvidia-driver-validation"))
+    world.until(lambda: _pods(world, "nvidia-operator-validator"))
     world.api.delete("daemonset", "-n", OPERANDS, "nvidia-dcgm-exporter")
     out, _ = run.communicate(timeout=300)
     assert run.returncode == 0, out

@@ -226,7 +226,11 @@ def _permissions(request: Request) -> Iterator[Permission]:
     if rest[0] == "namespaces" and len(rest) > 2:
         namespace, rest = rest[1], rest[2:]
     name = rest[1] if len(rest) > 1 else ""
-    verb = _VERBS.get(request.verb) or ("get" if name else "watch" if "watch" in parse_qs(request.query) else "list")
+    verb = (
+        "deletecollection"
+        if request.verb == "DELETE" and not name
+        else _VERBS.get(request.verb) or ("get" if name else "watch" if "watch" in parse_qs(request.query) else "list")
+    )
     yield Permission(verb, group, "/".join((rest[0], *rest[2:])), namespace, name)
     if request.code == 201 and verb == "patch":
         yield Permission("create", group, rest[0], namespace, name)

@@ -35,14 +35,22 @@ def test_nodes_without_a_gpu_get_no_component(world: World, first_run: str) -> N
 
 
 def test_vector_add_passed_on_every_gpu_node(world: World, first_run: str) -> None:
-    """Twice: before the device plugin without asking for a GPU, after it with a GPU that Kubernetes granted."""
-    for app in ("nvidia-driver-validation", "nvidia-device-plugin-validation"):
-        pods = world.json("pods", "-n", OPERANDS, "-l", f"app={app}")["items"]
-        assert {pod["spec"]["nodeName"] for pod in pods} == set(GPU_NODES), first_run
-        for pod in pods:
-            assert "Test PASSED" in world.api.logs(pod["metadata"]["name"], OPERANDS)
-            asked = [item.get("resources", {}).get("limits", {}) for item in pod["spec"]["containers"]]
-            assert any("nvidia.com/gpu" in limits for limits in asked) == (app != "nvidia-driver-validation")
+    """Twice: in the validator's pod without asking for a GPU, then with a GPU that Kubernetes granted.
+
+    Of the second one only the record is left.
+    """
+    pods = world.json("pods", "-n", OPERANDS, "-l", "app=nvidia-operator-validator")["items"]
+    assert {pod["spec"]["nodeName"] for pod in pods} == set(GPU_NODES), first_run
+    for pod in pods:
+        (ran,) = (each for each in pod["status"]["initContainerStatuses"] if each["name"] == "cuda-validation")
+        assert "Test PASSED" in ran["state"]["terminated"]["message"]
+        boot = world.json("node", pod["spec"]["nodeName"])["status"]["nodeInfo"]["bootID"]
+        assert ran["state"]["terminated"]["message"].startswith(f"boot {boot}\n")
+    record = world.json("configmap", f"{world.name}-validations", "-n", OPERANDS)["data"]
+    assert {node: list(json.loads(entry)) for node, entry in record.items()} == {
+        node: ["device_plugin_validation"] for node in GPU_NODES
+    }
+    assert not world.json("pods", "-n", OPERANDS, "-l", "app=nvidia-device-plugin-validation")["items"]
 
 
 def test_the_second_run_changes_nothing(world: World, first_run: str) -> None:

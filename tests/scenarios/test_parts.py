@@ -23,9 +23,8 @@ def labelled(world: World) -> set[str]:
 
 
 def validated(world: World) -> set[str]:
-    """Return the nodes that have had a validation."""
-    pods = world.json("pods", *OPERANDS, "-l", "gpu-provision.io/component=device_plugin_validation")["items"]
-    return {pod["spec"]["nodeName"] for pod in pods}
+    """Return the nodes that have had a validation with a GPU of Kubernetes."""
+    return set(world.json("configmap", f"{world.name}-validations", *OPERANDS)["data"])
 
 
 def drivers(world: World) -> dict[str, str]:
@@ -40,7 +39,7 @@ def test_a_target_brings_what_it_requires_and_nothing_else(world: World) -> None
     done = world.apply("--cluster-only", "--target", "driver", check=True)
     assert "GP380" in done.err
     assert "device_plugin" in done.err
-    assert components(world) == {"nfd", "driver", "toolkit"}
+    assert components(world) == {"nfd", "driver", "toolkit", "validator"}
     assert drivers(world).keys() == labelled(world) == GPU_NODES
 
 

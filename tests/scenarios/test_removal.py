@@ -193,7 +193,7 @@ def _phase(world: World) -> str:
 def test_what_does_not_go_away_is_told_with_its_first_cause(world: World, before: Dump) -> None:
     """And what tells that there was a stack stays, for the next run to go on from."""
     world.apply("--cluster-only", check=True)
-    pod = world.json("pods", "-n", OPERANDS, "-l", "app=nvidia-driver-validation")["items"][0]["metadata"]["name"]
+    pod = world.json("pods", "-n", OPERANDS, "-l", "app=nvidia-operator-validator")["items"][0]["metadata"]["name"]
     world.api.patch("pod", pod, "-n", OPERANDS, patch={"metadata": {"finalizers": ["o.rg/x"]}})
     stuck = destroy(world, "--timeout", "15", code=1)  # all other pods end within that
     assert told(stuck, codes.NOT_GONE) == [f"Pod {OPERANDS}/{pod}"]

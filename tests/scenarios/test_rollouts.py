@@ -11,8 +11,6 @@ import pytest
 import yaml
 
 from gpu_provision.cluster.client import Cluster, connect
-from gpu_provision.components.labels import LIFE
-from gpu_provision.components.objects import digest
 from gpu_provision.engine.background import Background
 from gpu_provision.engine.reader import read
 from gpu_provision.engine.run import Run
@@ -283,14 +281,22 @@ def emptied(world: World) -> list[Event]:
 
 
 def proofs(world: World) -> dict[str, str]:
-    """Return the uid of each node's driver pod, or nothing where the last validation there names another one."""
-    drivers, found = uids(world), dict[str, str]()
-    pods = world.json("pods", "-n", OPERANDS, "-l", "app=nvidia-driver-validation")["items"]
-    assert {pod["status"]["phase"] for pod in pods} == {"Succeeded"}
-    for pod in pods:
-        node, (_, life, _) = pod["spec"]["nodeName"], pod["metadata"]["labels"][LIFE].split("-")
-        found[node] = drivers[node] if life == digest(((drivers[node], 0),), len(life)) else ""
+    """Return the uid of each node's driver pod, or nothing where vectorAdd has not passed since it started."""
+    found = dict[str, str]()
+    drivers = world.json("pods", "-n", OPERANDS, "-l", "app=nvidia-driver-daemonset")["items"]
+    validators = world.json("pods", "-n", OPERANDS, "-l", "app=nvidia-operator-validator")["items"]
+    ran = {pod["spec"]["nodeName"]: _vector_add(pod) for pod in validators}
+    for pod in drivers:
+        node = pod["spec"]["nodeName"]
+        since = pod["status"]["containerStatuses"][0]["state"]["running"]["startedAt"]
+        is_proven = ran[node]["exitCode"] == 0 and ran[node]["startedAt"] > since
+        found[node] = pod["metadata"]["uid"] if is_proven else ""
     return found
+
+
+def _vector_add(pod: dict[str, Any]) -> dict[str, Any]:
+    (ran,) = (each for each in pod["status"]["initContainerStatuses"] if each["name"] == "cuda-validation")
+    return dict(ran["state"]["terminated"])
 
 
 class Mortal(Cluster):

@@ -22,6 +22,8 @@ STANDS_ON = {
 }
 """Validation -> the pods without which it says nothing."""
 
+RUNS_IN = {"driver_validation": "validator", "device_plugin_validation": "device_plugin_validation"}
+
 _PATHS = ("/api/v1/nodes", f"/api/v1/namespaces/{OPERANDS}/pods")
 _MARK, _MARKED_NODE, _MARKED_POD = "example.com/seen", "control-1", "witness"
 _LIMIT_SECONDS = 120
@@ -36,7 +38,8 @@ class _Seen:
         renewed: The same, when it last began: when it was created, restarted or booted.
         count: Restarts of a pod's first container, or the boot of a node.
         is_there: Whether it exists, and stays.
-        passed: Whether a pod has succeeded.
+        began: When the pod's vectorAdd began, by its kubelet.
+        proven: Version of the cluster when that vectorAdd was first seen; 0 if it has not passed.
     """
 
     name: str
@@ -46,7 +49,9 @@ class _Seen:
     node: str = ""
     count: Any = None
     is_there: bool = True
-    passed: bool = False
+    began: str = ""
+    first_seen: int = 0
+    proven: int = 0
 
 
 @dataclass(slots=True)
@@ -88,14 +93,19 @@ class Witness:
         metadata, status = live["metadata"], live.get("status", {})
         self._marks[event.name] = metadata.get("annotations", {}).get(_MARK, "")
         component = metadata.get("labels", {}).get("gpu-provision.io/component", "")
-        known = self._seen.setdefault(metadata["uid"], _Seen(event.name, component, version, version))
+        # A Node that registers again in the same boot is the same machine.
+        key = metadata["uid"] if live["kind"] == "Pod" else event.name
+        known = self._seen.setdefault(key, _Seen(event.name, component, version, version))
         known.node = live["spec"].get("nodeName", "")
         count = status.get("nodeInfo", {}).get("bootID") or _restarts(live)
         if known.count is not None and count != known.count:
             known.renewed = version
         known.count = count
         known.is_there = event.type != "DELETED" and "deletionTimestamp" not in metadata
-        known.passed |= status.get("phase") == "Succeeded"
+        began, has_passed = _vector_add(status)
+        if began and began != known.began:
+            known.began, known.first_seen = began, version
+        known.proven = known.first_seen if has_passed else 0 if began else known.proven
 
     def catch_up(self) -> None:
         """Wait until everything has been told that has happened so far."""
@@ -120,8 +130,8 @@ class Witness:
                 yield f"{validation}: no {', '.join(missing)} on {node}"
                 continue
             last = max((*machines, *stack), key=lambda each: each.renewed)
-            proofs = [each for each in seen if (each.component, each.node) == (validation, node) and each.passed]
-            if not any(proof.born > last.renewed for proof in proofs):
+            proofs = [each for each in seen if (each.component, each.node) == (RUNS_IN[validation], node)]
+            if not any(proof.proven > last.renewed for proof in proofs):
                 yield f"{validation} on {node}: none has passed since {last.component or 'boot'} {last.name} began"
 
 
@@ -129,3 +139,13 @@ def _restarts(pod: dict[str, Any]) -> int:
     main = pod["spec"].get("containers", [{"name": ""}])[0]["name"]
     found = pod.get("status", {}).get("containerStatuses", [])
     return next((each["restartCount"] for each in found if each["name"] == main), 0)
+
+
+def _vector_add(status: dict[str, Any]) -> tuple[str, bool]:
+    """Return when a pod's vectorAdd began, and whether it has passed."""
+    inits = [each for each in status.get("initContainerStatuses", ()) if each["name"] == "cuda-validation"]
+    for each in inits or status.get("containerStatuses", ()):
+        state = each.get("state", {})
+        ended = state.get("terminated", {})
+        return (ended or state.get("running", {})).get("startedAt", ""), ended.get("exitCode") == 0
+    return "", False

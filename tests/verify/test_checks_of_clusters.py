@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -10,19 +11,23 @@ from typing import Any
 import pytest
 
 from gpu_provision.cluster.errors import NotFound, Unavailable
+from gpu_provision.cluster.facts import node_facts
 from gpu_provision.components.labels import COMPONENT
+from gpu_provision.diagnose.pods import node_of
 from gpu_provision.inventory import load
+from gpu_provision.model.cluster import ClusterFacts, Manifest
 from gpu_provision.model.findings import Finding, ProvisionError, Refused
 from gpu_provision.model.inventory import Inventory
-from gpu_provision.verify import contents, nodes
+from gpu_provision.verify import nodes
 from gpu_provision.verify.checks import cluster as checks
 from gpu_provision.verify.cluster import GpuCluster
 from gpu_provision.verify.nodes import DeclaredNode
+from tests.planning.builders import Stack, labelled, restarted
 
 NODE = "/api/v1/nodes/good-1"
 PODS = "/api/v1/namespaces/gpu-operator-resources/pods"
 METRICS = f"{PODS}/dcgm-x:9400/proxy/metrics"
-RECORD = "/api/v1/namespaces/gpu-operator-resources/configmaps/test-validations"
+RECORD = "/api/v1/namespaces/gpu-operator-resources/configmaps/sandbox-validations"
 
 
 class Answering(GpuCluster):
@@ -228,43 +233,46 @@ def test_cluster_without_the_stack_is_told_so(inventory: Inventory) -> None:
         checks.test_every_daemonset_is_complete(inventory, Answering({"/apis/apps/v1/daemonsets": {"items": []}}))
 
 
-def validated(pods: list[Any], record: str, log: str = "Test PASSED\nDone\n") -> Answering:
-    """Return a cluster with validation pods of a node and a record."""
-    return Answering(
-        {
-            "/api/v1/nodes": {"items": [live()]},
-            PODS: {"items": pods},
-            RECORD: {"data": {"good-1": record}},
-            f"{PODS}/v/log": log,
-        }
-    )
+NODES = [
+    {**live(), "metadata": {"name": node.name, "uid": node.uid, "labels": dict(node.labels)}}
+    for node in labelled().nodes
+]
+
+
+class Validated(Answering):
+    """A cluster that shows a stack on `NODES`."""
+
+    def __init__(self, stack: Stack) -> None:
+        """Show a stack, with its record."""
+        record = {node: json.dumps({component: verdict}) for (component, node), verdict in stack.passed.items()}
+        super().__init__({"/api/v1/nodes": {"items": NODES}, RECORD: {"data": record}})
+        self.stack = stack
+
+    def pods(self, *, node: str, labels: Mapping[str, str]) -> list[Manifest]:
+        """Return the pods of a component on a node."""
+        found = (pod for pod in self.stack.pods.values() if node_of(pod) == node)
+        return [pod for pod in found if pod["metadata"]["labels"][COMPONENT] == labels[COMPONENT]]
+
+
+CHECKS = {
+    "validator": checks.test_vector_add_has_passed_with_this_driver_and_toolkit,
+    "device_plugin": checks.test_vector_add_has_passed_on_a_gpu_that_kubernetes_granted,
+}
+
+
+@pytest.mark.parametrize("of", CHECKS)
+def test_vector_add_has_passed_since_what_it_stands_on_started(of: str) -> None:
+    """By the validator's pod, and by the record of pods that are gone."""
+    stack = Stack(facts=ClusterFacts(nodes=tuple(map(node_facts, NODES))))
+    (node,) = (each for each in nodes.listed(stack.inventory) if each.name == "t4-1")
+    CHECKS[of](node, stack.inventory, Validated(stack))
+    stack.put(restarted(stack.pod("toolkit", "t4-1"), "2026-11-21T08:00:00Z"))
+    with pytest.raises(AssertionError, match="has not run since the toolkit pod was replaced or restarted"):
+        CHECKS[of](node, stack.inventory, Validated(stack))
 
 
 def check_vector_add(node: DeclaredNode, inventory: Inventory, cluster: GpuCluster) -> None:
     checks.test_vector_add_has_passed_with_this_driver_and_toolkit(node, inventory, cluster)
-
-
-def test_vector_add_passed_by_its_pod(node: DeclaredNode, inventory: Inventory) -> None:
-    """Which ended well, and printed that it did."""
-    pod = {"metadata": {"name": "v"}, "status": {"phase": "Succeeded"}}
-    check_vector_add(node, inventory, validated([pod], ""))
-    with pytest.raises(AssertionError, match="no line Test PASSED"):
-        check_vector_add(node, inventory, validated([pod], "", log="nothing\n"))
-    with pytest.raises(AssertionError, match="pod v is Failed"):
-        check_vector_add(node, inventory, validated([{**pod, "status": {"phase": "Failed"}}], ""))
-
-
-def test_vector_add_passed_by_its_record(node: DeclaredNode, inventory: Inventory) -> None:
-    """Pods of the past may be gone; a record of other content or of another life, or a damaged one, is none."""
-    verdict = contents.declared_verdict(inventory, validated([], ""), "driver_validation", "good-1")
-    content = verdict.partition(".")[0]
-    check_vector_add(node, inventory, validated([], f'{{"driver_validation": "{verdict}"}}'))
-    for told in ("another", content, f"{content}.another"):
-        with pytest.raises(AssertionError, match="has not passed with the declared content"):
-            check_vector_add(node, inventory, validated([], f'{{"driver_validation": "{told}"}}'))
-    for record in ("{}", "no JSON", "[]"):
-        with pytest.raises(AssertionError, match="has not passed with the declared content"):
-            check_vector_add(node, inventory, validated([], record))
 
 
 def test_vector_add_is_skipped_where_a_label_keeps_it_away(node: DeclaredNode, inventory: Inventory) -> None:

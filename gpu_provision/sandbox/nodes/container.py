@@ -29,6 +29,8 @@ _GPU_IMAGES = (
 _MOUNTED_SCRIPTS = {"/bin/entrypoint.sh"}
 """Scripts that no image has: the operands' manifests bring them."""
 
+_LONGEST_MESSAGE = 4096  # bytes that a kubelet takes
+
 
 class CannotStart(Exception):
     """The container runtime could not start the command; the text is the runtime's."""
@@ -74,6 +76,7 @@ class Container:
         self.env = {**self._baked_env(), **env}
         self._on_up: Callable[[], None] | None = None
         self._muted, self._restart = adopted, restart
+        self._message: list[str] | None = None
 
     def _baked_env(self) -> dict[str, str]:
         whole = f"{self.image_name}:{self.tag}"
@@ -107,9 +110,20 @@ class Container:
 
     def log(self, *lines: str) -> None:
         """Print lines; a container that was only taken over again does not repeat itself until it is up."""
+        if self._message is not None:
+            self._message += lines
         if lines and not self._muted:
             text = "".join(f"{line}\n" for line in lines)
             self.world.logs.append(LogOf(self.namespace, self.pod_name, self.uid, self.name, self._restart), text)
+
+    def keep_message(self) -> None:
+        """Make what it prints from now on its termination message."""
+        self._message = []
+
+    @property
+    def message(self) -> str:
+        """The termination message, as long as the kubelet takes it."""
+        return "".join(f"{line}\n" for line in self._message or ())[:_LONGEST_MESSAGE]
 
     def up(self) -> None:
         """Say that the process serves: its probes pass from now on, if what they need is there."""

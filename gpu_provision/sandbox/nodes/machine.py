@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
+import time
 import uuid
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
@@ -56,6 +58,7 @@ class MachineState:
         owners: Which container put something there, such as the driver; by what it put there.
         empty_dirs: Files of each emptyDir, by ``<pod uid>/<volume>``.
         struck: Faults that strike once and have done so.
+        last_start: When a container started last, in seconds since 1970.
         granted: Indices of the devices that each container holds, by ``<pod uid>/<container>``.
     """
 
@@ -73,6 +76,7 @@ class MachineState:
     owners: dict[str, str] = field(default_factory=dict)
     empty_dirs: dict[str, dict[str, str]] = field(default_factory=dict)
     struck: list[str] = field(default_factory=list)
+    last_start: int = 0
 
 
 class Machine:
@@ -234,6 +238,14 @@ class Machine:
         self.state.granted[holder] = free[:count]
         self.changed()
         return True
+
+    def start_time(self) -> datetime:
+        """Return when a container that starts now starts: later than any before it, in the whole seconds of a kubelet.
+
+        Simulated containers start many times a second, which real ones do not.
+        """
+        self.state.last_start = max(int(time.time()), self.state.last_start + 1)
+        return datetime.fromtimestamp(self.state.last_start, UTC)
 
     def release(self, pod_uid: str) -> None:
         """Take back the devices of a pod, and its directories."""

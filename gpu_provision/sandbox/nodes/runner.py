@@ -74,7 +74,8 @@ class Runner:
             await self._pull(spec, record, field)
         container = await self._created(spec, record, field, adopted=adopted)
         if not adopted:
-            record.run(secrets.token_hex(32), self._worker.machine.spec.runtime.split(":")[0])
+            machine = self._worker.machine
+            record.run(secrets.token_hex(32), machine.spec.runtime.split(":")[0], machine.start_time())
             self._say("Created", f"Created container: {record.name}", field)
         probes = Probes(container, record, self._worker.world, self._changed)
         container.attach(probes.passed)
@@ -140,7 +141,7 @@ class Runner:
         self._tasks[name] = asyncio.create_task(self._behave(container, behaviour))
         try:
             self.strike()
-            return await self._tasks[name], "", ""
+            return await self._tasks[name], "", container.message
         except asyncio.CancelledError:
             if name not in self._struck:
                 raise

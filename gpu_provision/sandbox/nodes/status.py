@@ -13,7 +13,12 @@ Object = dict[str, Any]
 
 def now() -> str:
     """Return the time as the API writes it."""
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return as_time(datetime.now(UTC))
+
+
+def as_time(moment: datetime) -> str:
+    """Return a time in UTC as the API writes it."""
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -35,10 +40,10 @@ class ContainerRecord:
         self.ready = self.started = False
         self.state = {"waiting": {"reason": reason, **({"message": message} if message else {})}}
 
-    def run(self, container_id: str, runtime: str) -> None:
+    def run(self, container_id: str, runtime: str, since: datetime) -> None:
         """Note that the container runs."""
         self.container_id = f"{runtime}://{container_id}"
-        self.state = {"running": {"startedAt": now()}}
+        self.state = {"running": {"startedAt": as_time(since)}}
 
     def end(self, exit_code: int, reason: str = "", message: str = "") -> None:
         """Note that the container ended."""
@@ -50,7 +55,7 @@ class ContainerRecord:
                 "reason": reason or ("Completed" if exit_code == 0 else "Error"),
                 **({"message": message} if message else {}),
                 "startedAt": started,
-                "finishedAt": now(),
+                "finishedAt": max(started, now()),
                 "containerID": self.container_id,
             }
         }

@@ -8,13 +8,13 @@ import pytest
 
 from gpu_provision.cluster.errors import NotFound, Unavailable
 from gpu_provision.components.driver_choice import choose
-from gpu_provision.components.labels import DIGEST, DRIVER_VERSION, GPU_PRESENT, INVENTORY, LIFE
+from gpu_provision.components.labels import DRIVER_VERSION, GPU_PRESENT, INVENTORY
 from gpu_provision.model.cluster import Manifest
-from gpu_provision.model.findings import Refused, Rejected
+from gpu_provision.model.findings import Refused
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.planning.membership import PART_OF, applyset_id
 from gpu_provision.verify.cluster import GpuCluster
-from gpu_provision.verify.contents import declared_verdict, recorded_verdict
+from gpu_provision.verify.contents import why_not_validated
 from gpu_provision.verify.nodes import DeclaredNode
 
 _NO_SUCH_PATH = "could not find the requested resource"  # the API server's own word, not the exporter's
@@ -76,7 +76,7 @@ def test_kubernetes_offers_the_declared_gpus(
 def test_vector_add_has_passed_with_this_driver_and_toolkit(
     gpu_node: DeclaredNode, gpu_inventory: Inventory, gpu_cluster: GpuCluster
 ) -> None:
-    """The pod that asked Kubernetes for no GPU."""
+    """In the validator's pod, which asks Kubernetes for no GPU."""
     _require_passed("driver_validation", gpu_node, gpu_inventory, gpu_cluster)
 
 
@@ -128,26 +128,10 @@ def _incomplete(daemonset: Manifest) -> str:
 
 
 def _require_passed(component: str, node: DeclaredNode, inventory: Inventory, cluster: GpuCluster) -> None:
-    verdict = declared_verdict(inventory, cluster, component, node.name)
-    if not verdict:
+    why = why_not_validated(inventory, cluster, component, node.name)
+    if why is None:
         pytest.skip("a label of the node keeps validations away")
-    content, _, life = verdict.partition(".")
-    pods = cluster.pods(node=node.name, labels={DIGEST: content, LIFE: life})
-    if pods:
-        _require_success(pods[0], cluster)
-        return
-    recorded = recorded_verdict(inventory, cluster, component, node.name)
-    assert recorded == verdict, "it has not passed with the declared content and today's pods: run gpu-provision apply"
-
-
-def _require_success(pod: Manifest, cluster: GpuCluster) -> None:
-    name, phase = pod["metadata"]["name"], pod["status"].get("phase")
-    assert phase == "Succeeded", f"pod {name} is {phase}"
-    try:
-        log = cluster.text(f"/api/v1/namespaces/{cluster.namespace}/pods/{name}/log")
-    except (Refused, Rejected):
-        return  # its exit status says the same; logs may be gone, or not for us
-    assert "Test PASSED" in log, f"the log of pod {name} has no line Test PASSED"
+    assert not why, f"it has not passed with the declared content and today's pods: {why}: run gpu-provision apply"
 
 
 def _metrics(cluster: GpuCluster, pod: str) -> str:

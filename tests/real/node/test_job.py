@@ -11,6 +11,7 @@ import pytest
 
 from tests.answers import Answer
 from tests.real.node.nodes import GPUS, Clock
+from tests.real.node.settings import NODE
 from tests.real.node.user import NFD, OPERANDS, VALIDATOR, NodeUser
 
 pytestmark = pytest.mark.real
@@ -85,12 +86,20 @@ def test_kubelet_has_the_gpus_from_the_plugin(user: NodeUser) -> None:
 
 
 @pytest.mark.usefixtures("first_run")
-def test_vector_add_passed_in_a_pod_that_kubelet_gave_a_device(user: NodeUser) -> None:
-    pod = user.pod("nvidia-device-plugin-validation")
-    assert "Test PASSED" in user.log(pod).splitlines()
-    given = json.loads(user.machine.run("cat", CHECKPOINT))["Data"]["PodDeviceEntries"]
-    assert [entry["ResourceName"] for entry in given if entry["PodUID"] == pod["metadata"]["uid"]] == ["nvidia.com/gpu"]
-    assert "Test PASSED" in user.log(user.pod("nvidia-driver-validation")).splitlines()
+def test_vector_add_passed_in_the_validator(user: NodeUser) -> None:
+    """The kubelet shows what it printed as the message of its end; the node's own boot is in it."""
+    ended = init_container(user.pod("nvidia-operator-validator"), "cuda-validation")
+    boot = user.json("node", NODE)["status"]["nodeInfo"]["bootID"]
+    assert ended["message"].splitlines()[0] == f"boot {boot}"
+    assert "Test PASSED" in ended["message"].splitlines()
+
+
+@pytest.mark.usefixtures("first_run")
+def test_vector_add_passed_with_a_gpu_that_the_scheduler_gave(user: NodeUser) -> None:
+    """Its pod is gone with the run; what it printed is in the run's record."""
+    assert user.json("pods", "-n", OPERANDS, "-l", "app=nvidia-device-plugin-validation")["items"] == []
+    record = user.json("configmap", "-n", OPERANDS, "node-validations")["data"]
+    assert "device_plugin_validation" in record[NODE]
 
 
 @pytest.mark.usefixtures("first_run")

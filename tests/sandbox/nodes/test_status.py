@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -13,12 +14,12 @@ def record(name: str, state: str | int) -> ContainerRecord:
     """Return a container that waits, runs, is ready, or ended with an exit code."""
     made = ContainerRecord(name=name, image="i")
     if isinstance(state, int):
-        made.run("id", "containerd")
+        made.run("id", "containerd", datetime(2026, 11, 24, tzinfo=UTC))
         made.end(state)
     elif state == "waiting":
         made.wait("ContainerCreating")
     else:
-        made.run("id", "containerd")
+        made.run("id", "containerd", datetime(2026, 11, 24, tzinfo=UTC))
         made.started = made.ready = state == "ready"
     return made
 

@@ -23,7 +23,12 @@ _FILE_TEST = re.compile(r"-[efrs]\s+[\"']?([^\s\"'\]]+)")
 _ASSIGNMENT = re.compile(r"(?m)^\s*(?:export\s+|readonly\s+|local\s+)?([A-Za-z_]\w*)=[\"']?([^\s\"';]*)[\"']?\s*$")
 _VARIABLE = re.compile(r"\$\{?([A-Za-z_]\w*)(?::-([^}]*))?\}?")
 _ECHO = re.compile(r"\becho\s+(?:-\w+\s+)?(\"[^\"]*\"|'[^']*'|[^;\n>]+)")
+_FILE_CONTENT = re.compile(r"\$\(cat ([^)\s]+)\)")
+_MESSAGE = re.compile(r"> */dev/termination-log")
 _SEPARATOR = re.compile(r"[;\n]|&&|\|\|")
+
+
+_BOOT_ID, _MODULE_VERSION = "/proc/sys/kernel/random/boot_id", "/sys/module/nvidia/version"
 
 
 class Step(NamedTuple):
@@ -82,6 +87,8 @@ def script_behaviour(container: Container, programs: Mapping[str, Behaviour]) ->
 
     async def run(running: Container) -> int:
         code = 0
+        if _MESSAGE.search(running.script):
+            running.keep_message()
         for number, step in enumerate(steps):
             if number and step.words[:1] == ("sleep",) and steps[number - 1].kind == "wait":
                 await running.world.pause()  # a waiter's own pause counts as one of its polls
@@ -111,7 +118,7 @@ async def _play(container: Container, step: Step, programs: Mapping[str, Behavio
     builtin = _BUILTINS.get(step.words[0])
     if builtin is not None:
         return await builtin(container, step.words)
-    container.argv = step.words
+    container.argv = tuple(_FILE_CONTENT.sub(lambda found: _content(container, found[1]), word) for word in step.words)
     if _known(step, programs):
         return await programs[posixpath.basename(step.words[0])].run(container)
     return await workloads.UNKNOWN.run(container) if last else 0
@@ -132,6 +139,11 @@ async def _wait(container: Container, step: Step) -> int:
         await container.machine.until(there)
         await container.world.pause()
     return 0
+
+
+def _content(container: Container, path: str) -> str:
+    shown = {_BOOT_ID: container.machine.state.boot_id, _MODULE_VERSION: container.machine.state.driver}
+    return shown.get(path) or container.files.read(path).strip()
 
 
 async def _exit(_: Container, words: tuple[str, ...]) -> int:
