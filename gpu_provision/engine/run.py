@@ -15,7 +15,7 @@ from gpu_provision.cluster.observe import NODE
 from gpu_provision.cluster.slim import slim
 from gpu_provision.cluster.watching import Mirror, Scope
 from gpu_provision.diagnose.pods import node_of
-from gpu_provision.engine.actions import Step, next_steps
+from gpu_provision.engine.actions import ReadLog, Step, next_steps
 from gpu_provision.engine.announcing import Announcer
 from gpu_provision.engine.book import Book, reason_of, task_of
 from gpu_provision.engine.crashes import Crashes, Said
@@ -24,7 +24,7 @@ from gpu_provision.engine.objects import Objects
 from gpu_provision.engine.reading import Reading
 from gpu_provision.engine.rollout import Rollout
 from gpu_provision.engine.rollout_states import proofs
-from gpu_provision.engine.settle import SETTLED, settler_of
+from gpu_provision.engine.settle import settler_of
 from gpu_provision.engine.standing import Standing
 from gpu_provision.engine.steps import SEEN_SECONDS, Steps
 from gpu_provision.engine.timeline import with_steps
@@ -46,7 +46,8 @@ from gpu_provision.rollout.machine import Phase
 Listen = Callable[[Event], None]
 OnStates = Callable[[Mapping[Key, NodeState]], None]
 
-_COALESCE_SECONDS = 0.1
+# Many events, one look: looking takes a tenth of the time, and delays what has happened by no more than this.
+_COALESCE_SECONDS, _PAUSES = 0.25, 9.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +114,10 @@ class Run:
         self._book = Book(cluster, task_of(reading, back_to=back_to), say=self._say, reached=self._reached)
         self._mirror: Mirror | None = None
         self._cancelled = False
+        self._again: set[str] = set()
+        self._stepping: frozenset[str] = frozenset()
+        self._is_shown = False
+        self._left_overs: frozenset[str] | None = None
         self._began, self._before = time.monotonic(), cluster.requests
         self._announcer = Announcer(listen, self._began, known=self._standing.ready)
 
@@ -233,14 +238,13 @@ class Run:
         self._announcer.say(message)
 
     def _follow(self, mirror: Mirror, lock: WriteLock) -> Situation:
-        left_overs = self._left_overs(self._view.look(mirror, self._objects.members, self._validations.passed))
         with self._steps:
             while True:
-                self._steps.collect()
+                self._again |= self._after(self._steps.collect())
                 if lock.lost is not None:
                     raise lock.lost
                 now = time.monotonic()
-                seen, steps = self._look(mirror, left_overs, now)
+                seen, steps = self._look(mirror, now)
                 if self._rollout.goes_back:
                     return seen
                 for step in steps:
@@ -252,24 +256,49 @@ class Run:
                 spent = time.monotonic() - now
                 wait = min(self._settler.next_deadline(now), self._rollout.seconds())
                 mirror.wait(min(wait, SEEN_SECONDS) if steps or mirror.silence else wait)
-                self._steps.rest(min(_COALESCE_SECONDS, spent))  # many events, one look; looking takes half of the time
+                self._steps.rest(min(_COALESCE_SECONDS, _PAUSES * spent))
 
     def _is_over(self, steps: Collection[Step]) -> bool:
-        return not steps and not self._steps.is_busy and all(state.state in SETTLED for state in self._states.values())
+        return not (steps or self._steps.is_busy or self._announcer.unsettled)
 
-    def _look(self, mirror: Mirror, left_overs: frozenset[str], now: float) -> tuple[Situation, list[Step]]:
-        seen = self._view.look(mirror, self._objects.members, self._validations.passed)
-        self._objects.follow(seen.desired, seen.observed.members)
+    def _after(self, ended: Collection[Step]) -> set[str]:
+        """Return the nodes to be looked at again since steps have ended, of which no event may tell."""
+        crashed = self._crashes.nodes if any(isinstance(step, ReadLog) for step in ended) else ()
+        return {step.key[1] for step in ended}.union(crashed)
+
+    def _look(self, mirror: Mirror, now: float) -> tuple[Situation, list[Step]]:
+        look = self._view.look(mirror, self._objects.members, self._validations.passed, self._again)
+        self._again = set()
+        seen = look.seen
+        if self._left_overs is None:
+            self._left_overs = self._left_before(seen)
+        self._objects.follow(look.part.desired, seen.observed.members)
         self._settler.rejected |= self._objects.rejected
-        raw = self._standing.states(seen)
-        if not self._rollout.is_needed(raw) or (DRIVER, "") in self._settler.rejected:
-            settled = self._settler.settle(self._told(raw, seen), now)
-            self._show(with_steps(settled, seen))
-            steps = next_steps(seen, settled, stale=left_overs, harvested=self._validations.harvested)
-            return seen, [*steps, *self._crashes.unread(raw, seen)]
-        return self._roll_out(seen, raw, mirror, left_overs, now)
+        raw, names = self._standing.take(look)
+        if self._rollout.is_needed(raw) and (DRIVER, "") not in self._settler.rejected:
+            self._is_shown = False
+            return self._roll_out(seen, mirror, self._left_overs, now)
+        if not self._is_shown or names is None:
+            raw, names, self._is_shown = self._standing.all, None, True
+        logs = list(self._crashes.unread(raw, seen))
+        settled, names = self._settle(self._told(raw, seen), names, now)
+        part = seen if names is None else self._view.part(names)
+        self._show(with_steps(settled, part), is_whole=names is None)
+        waiting = seen if names is None else self._view.part(names | self._stepping)
+        found = next_steps(waiting, self._settler.states, stale=self._left_overs, harvested=self._validations.harvested)
+        steps = [*found, *logs]
+        self._stepping = frozenset(step.key[1] for step in steps)
+        return seen, steps
 
-    def _left_overs(self, seen: Situation) -> frozenset[str]:
+    def _settle(
+        self, raw: Mapping[Key, NodeState], names: frozenset[str] | None, now: float
+    ) -> tuple[Mapping[Key, NodeState], frozenset[str] | None]:
+        """Return the settled states of nodes that have changed, and which; None for all."""
+        if names is None:
+            return self._settler.settle(raw, now), None
+        return self._settler.settle_some(raw, names, now)
+
+    def _left_before(self, seen: Situation) -> frozenset[str]:
         """Validation pods that an earlier run left failed, or that are to be repeated."""
         wanted = {ref_of(item) for items in seen.desired.values() for item in items if item["kind"] == "Pod"}
         return frozenset(
@@ -280,25 +309,26 @@ class Run:
         )
 
     def _roll_out(
-        self, seen: Situation, raw: dict[Key, NodeState], mirror: Mirror, left_overs: frozenset[str], now: float
+        self, seen: Situation, mirror: Mirror, left_overs: frozenset[str], now: float
     ) -> tuple[Situation, list[Step]]:
-        rollout = self._rollout
+        rollout, raw = self._rollout, self._standing.all
         repeated = {node_of(pod) for pod in seen.observed.pods.values() if pod["metadata"]["uid"] in left_overs}
         rollout.look(seen, mirror, proofs=proofs(raw, without=repeated), writing=self._steps.moving)
         raw = without_needless_validations(raw | rollout.of_drivers(raw))
         settled = self._settler.settle(self._told(raw, seen), now, untimed=rollout.untimed())
         settled |= rollout.of_leaving(settled)
         steps = next_steps(seen, settled, stale=left_overs, harvested=self._validations.harvested)
-        self._show(with_steps(settled | rollout.until_proven(settled), seen, rollout.steps_of_nodes()))
+        shown = with_steps(settled | rollout.until_proven(settled), seen, rollout.steps_of_nodes())
+        self._show(shown, is_whole=True)
         return seen, [*rollout.steps(seen, self._settler.rejected), *steps, *self._crashes.unread(raw, seen)]
 
     def _told(self, raw: Mapping[Key, NodeState], seen: Situation) -> Mapping[Key, NodeState]:
         """Return states with what failed validations and crashed containers said."""
         return self._crashes.told(self._validations.worded(raw), seen)
 
-    def _show(self, settled: dict[Key, NodeState]) -> None:
-        self._announcer.show(settled)
-        self._on_states(settled)
+    def _show(self, settled: Mapping[Key, NodeState], *, is_whole: bool) -> None:
+        (self._announcer.show if is_whole else self._announcer.show_some)(settled)
+        self._on_states(self._announcer.states)
 
 
 def _creates_namespace(change: Change, name: str) -> bool:
