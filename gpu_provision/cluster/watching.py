@@ -6,17 +6,17 @@ import random
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple, Self
 
-from gpu_provision.cluster.client import Cluster
+from gpu_provision.cluster.client import Cluster, Keep
 from gpu_provision.cluster.connection import LOG
 from gpu_provision.cluster.errors import Gone, Unavailable
 from gpu_provision.cluster.paths import KINDS
 from gpu_provision.cluster.retrying import QUIET_SECONDS
-from gpu_provision.cluster.slim import is_same
+from gpu_provision.cluster.slim import is_same, whole
 from gpu_provision.cluster.stream import WatchEvent, WatchStream
 from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import ProvisionError, Unreachable
@@ -81,7 +81,7 @@ class Mirror:
         scopes: Sequence[Scope],
         *,
         patience: float | None = None,
-        keep: Callable[[Manifest], Manifest] = lambda item: item,
+        keep: Keep = whole,
     ) -> None:
         """Prepare.
 
@@ -281,7 +281,7 @@ class Mirror:
     def _take(self, scope: Scope, event: WatchEvent) -> None:
         if event.type == "BOOKMARK":
             return
-        ref, item = ref_of(event.object), self._keep(event.object)
+        ref, item = ref_of(event.object), self._keep(scope.kind, event.object)
         with self._changed:
             if scope not in self._objects:
                 return
@@ -299,7 +299,8 @@ class Mirror:
 
         An older version than what is there is left out; versions are numbers in every API server so far.
         """
-        ref, kept = ref_of(item), self._keep(item)
+        ref = ref_of(item)
+        kept = self._keep(ref.type, item)
         with self._changed:
             for scope, objects in self._objects.items():
                 if scope.kind == ref.type and _selects(scope, kept):

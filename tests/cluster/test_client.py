@@ -8,13 +8,15 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from gpu_provision.cluster import client, connection
 from gpu_provision.cluster.client import Cluster, connect
 from gpu_provision.cluster.connection import Connection
 from gpu_provision.cluster.errors import AlreadyExists, FieldConflict, NotFound, Outdated
-from gpu_provision.model.cluster import Kind, ObjectRef, ref_of
+from gpu_provision.cluster.slim import whole
+from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import ProvisionError, Refused, Rejected, Unreachable, UsageError
 from tests.cluster.conftest import config_map, kubeconfig
 from tests.sandbox.apiserver.conftest import POD, Running
@@ -64,7 +66,11 @@ def test_many_objects_are_asked_for_page_by_page(cluster: Cluster, monkeypatch: 
     for number in range(5):
         cluster.create(config_map(f"page-{number}", labels={"set": "pages"}))
     before = cluster.requests
-    listing = cluster.list(CONFIG_MAP, label_selector="set=pages", keep=lambda item: {"kept": item["metadata"]["name"]})
+
+    def name_of(kind: Kind, item: Manifest | msgspec.Raw) -> Manifest:
+        return {"kept": whole(kind, item)["metadata"]["name"]}
+
+    listing = cluster.list(CONFIG_MAP, label_selector="set=pages", keep=name_of)
     assert [item["kept"] for item in listing.items] == [f"page-{number}" for number in range(5)]
     assert cluster.requests == before + 3
     assert int(listing.resource_version) > 0

@@ -6,13 +6,15 @@ import json
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 
+from gpu_provision.cluster import slim as reading
 from gpu_provision.cluster.facts import node_facts
-from gpu_provision.cluster.slim import is_same, slim
+from gpu_provision.cluster.slim import is_same
 from gpu_provision.components.labels import STACK
 from gpu_provision.diagnose import pods as pod_view
-from gpu_provision.model.cluster import Manifest
+from gpu_provision.model.cluster import Kind, Manifest
 from gpu_provision.planning.states import situation, states
 from gpu_provision.rollout.observe import Declared, Seen, observe
 from gpu_provision.rollout.snapshot import Snapshot, Use
@@ -22,6 +24,14 @@ CORDON = {"manager": "kubectl-cordon", "time": "2026-11-21T08:00:00Z", "fieldsV1
 BOOKS = [{"manager": "kubelet", "fieldsV1": {"f:status": {f"f:{word}": {} for word in "abcdefghijklmnop"}}}]
 WAITING = {"reason": "ImagePullBackOff", "message": "no such image"}
 ENDED = {"exitCode": 1, "message": "no headers", "startedAt": "2026-11-21T08:00:00Z", "containerID": "containerd://1"}
+
+
+def slim(item: Manifest) -> Manifest:
+    """Return what is kept of an object, which is the same of JSON as of what is decoded already."""
+    kind = Kind(item["apiVersion"], item["kind"])
+    kept = reading.slim(kind, item)
+    assert reading.slim(kind, msgspec.Raw(json.dumps(item).encode())) == kept
+    return kept
 
 
 def node(name: str = "gpu-1", *, beat: str = "08:00:00", **spec: Any) -> Manifest:
@@ -149,7 +159,22 @@ def test_a_heartbeat_is_no_change() -> None:
     assert not is_same(slim(before), slim(node(unschedulable=True)))
 
 
+def test_a_validator_keeps_when_and_how_it_ended() -> None:
+    """Its verdict is read off its init containers; other pods tell no time, so that many have the same status."""
+    of = {key: {STACK: "prod", "gpu-provision.io/component": key} for key in ("validator", "toolkit")}
+    ended = [{"name": "cuda", "state": {"terminated": ENDED}}]
+    kept = {key: slim(pod(labels=found, initContainerStatuses=ended)) for key, found in of.items()}
+    states = {key: each["status"]["initContainerStatuses"][0]["state"]["terminated"] for key, each in kept.items()}
+    assert states["toolkit"] == {"exitCode": 1, "message": "no headers"}
+    assert states["validator"] == {**states["toolkit"], "startedAt": ENDED["startedAt"]}
+
+
+def test_features_of_a_node_are_not_kept() -> None:
+    live = {"apiVersion": "nfd.k8s-sigs.io/v1alpha1", "kind": "NodeFeature", "metadata": {"name": "a"}}
+    assert slim({**live, "spec": {"features": {}}}) == live
+
+
 def test_objects_of_other_kinds_are_kept_whole() -> None:
     """Whether an edit of one is to be undone is read off its books."""
-    live = {"kind": "DaemonSet", "metadata": {"name": "driver", "managedFields": BOOKS}}
-    assert slim(live) is live
+    live = {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "driver", "managedFields": BOOKS}}
+    assert slim(live) == live
