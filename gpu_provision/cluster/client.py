@@ -342,7 +342,7 @@ class Cluster(Connection):
         timeout = (3 * CONNECT_SECONDS, WatchStream.READ_SECONDS)
         place = self._place("WATCH", KINDS[kind])
         response = self._once("GET", path_to(kind, namespace), place, query=query, timeout=timeout)
-        return WatchStream(response, kind, lambda: self.silence.noted(place))
+        return WatchStream(response, lambda: self.silence.noted(place))
 
 
 def _if_another_has_its_name(refusal: Rejected) -> Answer | None:

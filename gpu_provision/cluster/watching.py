@@ -246,7 +246,7 @@ class Mirror:
         self._silent.pop(scope, None)
         for event in stream:
             self._take(scope, event)
-            attempt.version, attempt.failures = event.object["metadata"]["resourceVersion"], 0
+            attempt.version, attempt.failures = event.version, 0
             self._problems.pop(scope, None)
 
     def _silent_seconds(self, scope: Scope) -> float:
@@ -281,7 +281,9 @@ class Mirror:
     def _take(self, scope: Scope, event: WatchEvent) -> None:
         if event.type == "BOOKMARK":
             return
-        ref, item = ref_of(event.object), self._keep(scope.kind, event.object)
+        named = {"apiVersion": scope.kind.api_version, "kind": scope.kind.kind}
+        item = {**named, **self._keep(scope.kind, event.object)}
+        ref = ref_of(item)
         with self._changed:
             if scope not in self._objects:
                 return

@@ -251,7 +251,7 @@ _TORN = {
 def test_a_watch_that_is_torn_in_the_middle_of_a_line_is_a_lost_connection(answering: Answering, torn: bytes) -> None:
     """What came before it counts; whoever watches lists anew and goes on."""
     stream = iter(answering((200, {}, EVENT + torn)).watch(CONFIG_MAP, "1"))
-    assert next(stream).object["metadata"]["name"] == "whole"
+    assert whole(CONFIG_MAP, next(stream).object)["metadata"]["name"] == "whole"
     with pytest.raises(Unreachable, match="torn"):
         next(stream)
 

@@ -183,7 +183,7 @@ def test_a_mistake_that_lasts_ends_the_waiting(
     monkeypatch.setattr(watching, "_PAUSE_SECONDS", 0.01)
 
     def keep(_kind: Kind, item: Any) -> Manifest:
-        return {"spec": item["spec"]}
+        return {"spec": whole(_kind, item)["spec"]}
 
     answers = [answer for _ in range(watching._RESTARTS + 1) for answer in (EMPTY, added("odd"))]
     with Mirror(answering(*answers), [Scope(CONFIG_MAP)], keep=keep) as mirror, pytest.raises(KeyError):
@@ -245,7 +245,7 @@ def test_a_change_of_nothing_that_is_held_is_taken_and_wakes_nobody() -> None:
     follows: queue.Queue[WatchEvent] = queue.Queue()
     for kind, version, parts in (("ADDED", "2", first), ("MODIFIED", "3", second)):
         item = config_map("beating", **parts)
-        follows.put(WatchEvent(kind, {**item, "metadata": {**item["metadata"], "resourceVersion": version}}))
+        follows.put(WatchEvent(kind, {**item, "metadata": {**item["metadata"], "resourceVersion": version}}, version))
 
     def without_beat(_kind: Kind, item: Any) -> Manifest:
         return {**item, "data": {"a": item["data"]["a"]}}
@@ -257,10 +257,10 @@ def test_a_change_of_nothing_that_is_held_is_taken_and_wakes_nobody() -> None:
     with Mirror(script, [Scope(CONFIG_MAP)], patience=10, keep=without_beat) as mirror:  # type: ignore[arg-type]
         eventually(lambda: version() == "3", "the heartbeat: whoever writes the object names its version")
         mirror.wait(0)
-        follows.put(WatchEvent("MODIFIED", {**config_map("beating"), **second, **_version("4")}))
+        follows.put(WatchEvent("MODIFIED", {**config_map("beating"), **second, **_version("4")}, "4"))
         eventually(lambda: version() == "4", "the next one")
         assert not mirror.wait(0)
-        follows.put(WatchEvent("MODIFIED", {**config_map("beating"), **third, **_version("5")}))
+        follows.put(WatchEvent("MODIFIED", {**config_map("beating"), **third, **_version("5")}, "5"))
         assert mirror.wait(60)
 
 
