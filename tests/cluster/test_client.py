@@ -259,7 +259,7 @@ def test_a_watch_that_is_torn_in_the_middle_of_a_line_is_a_lost_connection(answe
 def test_what_follows_the_last_line_of_a_watch_is_no_event(answering: Answering) -> None:
     """A server that ends in the middle of a line has said nothing with it."""
     events = list(answering((200, {}, EVENT + EVENT[:20])).watch(CONFIG_MAP, "1"))
-    assert [event.object["metadata"]["name"] for event in events] == ["whole"]
+    assert [whole(CONFIG_MAP, event.object)["metadata"]["name"] for event in events] == ["whole"]
 
 
 def _missing(folder: Path) -> tuple[Path, str]:
