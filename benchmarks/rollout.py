@@ -35,6 +35,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from gpu_provision.cluster.client import Cluster, connect
+from gpu_provision.cluster.slim import whole
 from gpu_provision.model.cluster import Kind
 from gpu_provision.model.findings import ProvisionError
 from tests.real.control_plane import missing
@@ -88,8 +89,8 @@ def follow(cluster: Cluster, kind: Kind, version: str, take: Take, is_over: thre
             with contextlib.suppress(ProvisionError):
                 for event in cluster.watch(kind, version):
                     if event.type != "BOOKMARK":
-                        take(event.object, time.monotonic(), is_gone=event.type == "DELETED")
-                    version = event.object["metadata"]["resourceVersion"]
+                        take(whole(kind, event.object), time.monotonic(), is_gone=event.type == "DELETED")
+                    version = event.version
             with contextlib.suppress(ProvisionError):
                 listing = cluster.list(kind, patience=0.0)
                 for item in listing.items:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
-from typing import Any
 
 from gpu_provision.adoption import codes
 from gpu_provision.diagnose import pods as pod_view
@@ -17,14 +16,6 @@ from gpu_provision.planning.membership import component_of
 
 _ABOUT_NODE = "nfd.node.kubernetes.io/node-name"
 _NAMED = 3
-
-
-def slim(item: Manifest) -> Manifest:
-    """Return what is read here of a NodeFeature, whose spec has hundreds of lines and changes all the time."""
-    if item["kind"] != "NodeFeature":
-        return item
-    metadata: dict[str, Any] = {key: value for key, value in item["metadata"].items() if key != "managedFields"}
-    return {"apiVersion": item["apiVersion"], "kind": item["kind"], "metadata": metadata}
 
 
 def missing(

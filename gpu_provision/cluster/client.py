@@ -6,13 +6,16 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
+
+import msgspec
 
 from gpu_provision.cluster import retrying
 from gpu_provision.cluster.connection import CONNECT_SECONDS, Answer, Connection, Done
 from gpu_provision.cluster.errors import LOG, AlreadyExists, Gone, NotFound, Outdated, no_api_server
 from gpu_provision.cluster.kubeconfig import api_client, names
 from gpu_provision.cluster.paths import KINDS, path_of, path_to
+from gpu_provision.cluster.slim import whole
 from gpu_provision.cluster.stream import WatchStream
 from gpu_provision.model.access import Permission
 from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, ref_of
@@ -40,6 +43,16 @@ class Listing(NamedTuple):
 
 
 Query = Sequence[tuple[str, str]]
+
+Keep = Callable[[Kind, Manifest | msgspec.Raw], Manifest]
+"""Returns what is held of an object of a kind, which is JSON or decoded already."""
+
+
+class _List(TypedDict, total=False):
+    """The answer to a LIST, its items not decoded yet."""
+
+    metadata: dict[str, Any]
+    items: list[msgspec.Raw] | None
 
 
 class _Page(NamedTuple):
@@ -138,14 +151,13 @@ class Cluster(Connection):
         label_selector: str = "",
         field_selector: str = "",
         retry_seconds: float | None = None,
-        keep: Callable[[Manifest], Manifest] = lambda item: item,
+        keep: Keep = whole,
     ) -> Listing:
         """Return all objects of a kind that match; none if the server does not serve the kind.
 
         Args:
             retry_seconds: In place of the cluster's own, if that is longer.
-            keep: What to hold of each object. Many are asked for page by page, so that they are never whole in memory
-                all at once.
+            keep: Decodes an object, or what is read of it. Many are asked for page by page.
         """
         query = _selectors(label_selector, field_selector)
         ask = partial(self._page, kind, path_to(kind, namespace), retry_seconds=retry_seconds, keep=keep)
@@ -163,12 +175,10 @@ class Cluster(Connection):
             page = ask([*query, ("limit", str(_PAGE)), ("continue", page.following)])
             yield page.listing
 
-    def _page(
-        self, kind: Kind, path: str, query: Query, *, retry_seconds: float | None, keep: Callable[[Manifest], Manifest]
-    ) -> _Page:
-        answer = self._json("GET", path, KINDS[kind], query=query, retry_seconds=retry_seconds)
+    def _page(self, kind: Kind, path: str, query: Query, *, retry_seconds: float | None, keep: Keep) -> _Page:
+        answer = self._decoded(_List, "GET", path, KINDS[kind], query=query, retry_seconds=retry_seconds)
         named = {"apiVersion": kind.api_version, "kind": kind.kind}
-        items = [keep({**named, **item}) for item in answer.get("items") or ()]
+        items = [{**named, **keep(kind, item)} for item in answer.get("items") or ()]
         metadata = answer.get("metadata", {})
         return _Page(Listing(items, metadata.get("resourceVersion", "")), metadata.get("continue", ""))
 
@@ -337,7 +347,7 @@ class Cluster(Connection):
         timeout = (3 * CONNECT_SECONDS, WatchStream.READ_SECONDS)
         place = self._place("WATCH", KINDS[kind])
         response = self._once("GET", path_to(kind, namespace), place, query=query, timeout=timeout)
-        return WatchStream(response, kind, lambda: self.silence.noted(place))
+        return WatchStream(response, lambda: self.silence.noted(place))
 
 
 def _if_another_has_its_name(refusal: Rejected) -> Answer | None:

@@ -5,14 +5,15 @@ The slice of the ``kubernetes`` package that is used for it: DynamicClient.reque
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
 
 from gpu_provision.cluster.errors import Gone, Place, no_api_server
 from gpu_provision.cluster.mandates import Mandate
@@ -24,6 +25,9 @@ CONNECT_SECONDS, READ_SECONDS = 5, 30
 
 LOG = logging.getLogger("gpu_provision.cluster")
 """Says at level WARNING that a server does not answer for a while, at DEBUG each time that a request is repeated."""
+
+
+_Shape = TypeVar("_Shape")
 
 
 class Answer(NamedTuple):
@@ -90,10 +94,14 @@ class Connection:
         return Place(self.server, verb, subject, self.advice)
 
     def _json(self, verb: str, path: str, subject: str, **options: Any) -> dict[str, Any]:
+        return self._decoded(dict[str, Any], verb, path, subject, **options)
+
+    def _decoded(self, shape: type[_Shape], verb: str, path: str, subject: str, **options: Any) -> _Shape:
+        """Return the answer as ``shape``; fields that it lacks are not decoded."""
         response = self._send(verb, path, subject, **options)
         try:
-            return dict(json.loads(response.data))
-        except (ValueError, TypeError) as error:
+            return msgspec.json.decode(response.data, type=shape)
+        except ValueError as error:
             raise no_api_server(self._place(verb, subject)) from error
 
     def _send(

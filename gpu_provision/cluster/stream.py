@@ -5,21 +5,38 @@ from __future__ import annotations
 import contextlib
 import json
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, TypedDict, cast
 
-from gpu_provision.model.cluster import Kind, Manifest
+import msgspec
+
+from gpu_provision.model.cluster import Manifest
 
 _TORN = "the stream was torn"
 _SHOWN = 200  # bytes of a line that is no event
 
 
 class WatchEvent(NamedTuple):
-    """``type`` is ADDED, MODIFIED, DELETED or BOOKMARK."""
+    """``type`` is ADDED, MODIFIED, DELETED or BOOKMARK; ``object`` is JSON that its reader decodes, or decoded."""
 
     type: str
-    object: Manifest
+    object: Manifest | msgspec.Raw
+    version: str
+
+
+class _Metadata(TypedDict, total=False):
+    resourceVersion: str
+    name: str
+
+
+class _Object(TypedDict):
+    metadata: _Metadata
+
+
+class _Event(msgspec.Struct):  # of a TypedDict msgspec decodes no Raw
+    type: Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"]
+    object: msgspec.Raw
 
 
 class WatchStream:
@@ -33,9 +50,9 @@ class WatchStream:
         """Return after how many seconds the server is to end a stream: another time for each, so not all at once."""
         return random.randint(240, 360)  # noqa: S311 - no secret
 
-    def __init__(self, response: Any, kind: Kind, noted: Callable[[], AbstractContextManager[None]]) -> None:
+    def __init__(self, response: Any, noted: Callable[[], AbstractContextManager[None]]) -> None:
         """Wrap the open response; what reading it raises goes through ``noted``."""
-        self._response, self._kind, self._noted = response, kind, noted
+        self._response, self._noted = response, noted
 
     def __iter__(self) -> Iterator[WatchEvent]:
         """Yield events until the server ends the stream. Raises Gone, Unreachable, ValueError for what is no event."""
@@ -44,7 +61,7 @@ class WatchStream:
             for chunk in self._response.stream(amt=None, decode_content=True):
                 *lines, buffer = (buffer + chunk).split(b"\n")
                 for line in filter(None, lines):
-                    yield self._event(_parsed(line))
+                    yield _event(line)
 
     def close(self) -> None:
         """End the stream; the iterating thread stops with an Unreachable or at its end.
@@ -54,36 +71,28 @@ class WatchStream:
         with contextlib.suppress(OSError, RuntimeError, ValueError):
             self._response.shutdown()
 
-    def _event(self, raw: dict[str, Any]) -> WatchEvent:
-        if raw["type"] == "ERROR":
-            from kubernetes.client.exceptions import ApiException
 
-            error = ApiException(status=raw["object"].get("code"), reason=raw["object"].get("reason"))
-            error.body = json.dumps(raw["object"])
-            raise error
-        item = {"apiVersion": self._kind.api_version, "kind": self._kind.kind, **raw["object"]}
-        return WatchEvent(raw["type"], item)
-
-
-def _parsed(line: bytes) -> dict[str, Any]:
+def _event(line: bytes) -> WatchEvent:
     """Return the event of a line; one that is torn ends the stream like a lost connection. Raises ValueError."""
     try:
-        event = json.loads(line)
-    except ValueError as error:  # also of bytes that are no UTF-8
+        event = msgspec.json.decode(line, type=_Event)
+        if event.type == "ERROR":
+            raise _error(msgspec.json.decode(event.object, type=dict[str, Any]))
+        metadata = msgspec.json.decode(event.object, type=_Object)["metadata"]
+        is_event = "resourceVersion" in metadata and (event.type == "BOOKMARK" or "name" in metadata)
+    except msgspec.ValidationError:
+        is_event = False
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise OSError(_TORN) from error
-    if not _is_event(event):
+    if not is_event:
         message = f"no event of a watch: {line[:_SHOWN]!r}"
         raise ValueError(message)
-    return dict(event)
+    return WatchEvent(event.type, event.object, metadata["resourceVersion"])
 
 
-def _is_event(event: Any) -> bool:
-    match event:
-        case {"type": "ERROR", "object": dict()}:
-            return True
-        case {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": str()}}}:
-            return True
-        case {"type": type_, "object": {"metadata": {"resourceVersion": str(), "name": str()}}}:
-            return type_ in {"ADDED", "MODIFIED", "DELETED"}
-        case _:
-            return False
+def _error(status: Mapping[str, Any]) -> Exception:
+    from kubernetes.client.exceptions import ApiException
+
+    error = ApiException(status=status.get("code"), reason=status.get("reason"))
+    error.body = json.dumps(status)
+    return cast("Exception", error)

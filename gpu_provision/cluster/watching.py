@@ -5,16 +5,18 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
 from typing import NamedTuple, Self
 
-from gpu_provision.cluster.client import Cluster
+from gpu_provision.cluster.client import Cluster, Keep
 from gpu_provision.cluster.connection import LOG
 from gpu_provision.cluster.errors import Gone, Unavailable
 from gpu_provision.cluster.paths import KINDS
 from gpu_provision.cluster.retrying import QUIET_SECONDS
-from gpu_provision.cluster.slim import is_same
+from gpu_provision.cluster.slim import is_same, whole
 from gpu_provision.cluster.stream import WatchEvent, WatchStream
 from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import ProvisionError, Unreachable
@@ -22,6 +24,7 @@ from gpu_provision.model.findings import ProvisionError, Unreachable
 _PAUSE_SECONDS = 1.0
 _MAX_PAUSE_SECONDS = 30.0
 _RESTARTS = 5  # of one watch that fails on a mistake of this program before it took any event
+_REMEMBERED = 20_000  # changes of a scope; a reader that is further behind reads all of its objects
 
 
 class Scope(NamedTuple):
@@ -33,6 +36,42 @@ class Scope(NamedTuple):
     namespace: str = ""
 
 
+class News(NamedTuple):
+    """The changes of a scope since a reader has read it last.
+
+    Attributes:
+        upto: Where the reader goes on next time.
+        objects: What has changed, None for an object that is gone; all that there is if ``is_whole``.
+        is_whole: Whether these are all objects, and every other one is gone.
+    """
+
+    upto: int
+    objects: Mapping[ObjectRef, Manifest | None]
+    is_whole: bool
+
+
+@dataclass(slots=True)
+class _Journal:
+    """The references of the last changes of a scope; ``total`` counts all changes."""
+
+    total: int = 0
+    refs: deque[ObjectRef] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
+
+    def add(self, ref: ObjectRef) -> None:
+        self.total += 1
+        self.refs.append(ref)
+
+    def begin_again(self) -> None:
+        """Note that any object may have changed."""
+        self.total += 1
+        self.refs.clear()
+
+    def since(self, seen: int) -> Iterable[ObjectRef] | None:
+        """Return the references of what has changed since then; None if any object may have."""
+        count = self.total - seen
+        return islice(reversed(self.refs), count) if 0 <= count <= len(self.refs) else None
+
+
 class Mirror:
     """The live objects of some scopes. Read it from one thread; its own threads keep it current."""
 
@@ -42,7 +81,7 @@ class Mirror:
         scopes: Sequence[Scope],
         *,
         patience: float | None = None,
-        keep: Callable[[Manifest], Manifest] = lambda item: item,
+        keep: Keep = whole,
     ) -> None:
         """Prepare.
 
@@ -53,6 +92,7 @@ class Mirror:
         self._cluster, self._scopes, self._keep = cluster, scopes, keep
         self._patience = cluster.retry_seconds if patience is None else patience
         self._objects: dict[Scope, dict[ObjectRef, Manifest]] = {scope: {} for scope in scopes}
+        self._journals = {scope: _Journal() for scope in scopes}
         self._streams: dict[Scope, WatchStream] = {}
         self._wanted: dict[Scope, object] = {}
         self._changed, self._stopped = threading.Condition(), threading.Event()
@@ -88,7 +128,7 @@ class Mirror:
         """Follow scopes no longer."""
         with self._changed:
             for scope in scopes:
-                for known in (self._wanted, self._objects, self._silent):
+                for known in (self._wanted, self._objects, self._journals, self._silent):
                     known.pop(scope, None)
         for stream in filter(None, [self._streams.pop(scope, None) for scope in scopes]):
             stream.close()
@@ -118,8 +158,20 @@ class Mirror:
     def of(self, what: Kind | Scope) -> dict[ObjectRef, Manifest]:
         """Return the live objects of a scope, of a kind's first one; a copy, never changed afterwards."""
         with self._changed:
-            scope = what if isinstance(what, Scope) else next(each for each in self._scopes if each.kind == what)
-            return dict(self._objects[scope])
+            return dict(self._objects[self._scope(what)])
+
+    def since(self, what: Kind | Scope, seen: int) -> News:
+        """Return what has changed since ``News.upto`` of an earlier call; everything for a negative number."""
+        with self._changed:
+            scope = self._scope(what)
+            objects, journal = self._objects[scope], self._journals.get(scope, _Journal())
+            changed = journal.since(seen)
+            if changed is None:
+                return News(journal.total, dict(objects), is_whole=True)
+            return News(journal.total, {ref: objects.get(ref) for ref in changed}, is_whole=False)
+
+    def _scope(self, what: Kind | Scope) -> Scope:
+        return what if isinstance(what, Scope) else next(each for each in self._scopes if each.kind == what)
 
     def wait(self, seconds: float) -> bool:
         """Wait until something has changed since the last call, at most so long; say whether it has.
@@ -157,6 +209,7 @@ class Mirror:
         with self._changed:
             if scope in self._wanted:
                 self._objects[scope] = {ref_of(item): item for item in listing.items}
+                self._journals.setdefault(scope, _Journal()).begin_again()
         self.wake()
         return listing.resource_version
 
@@ -193,7 +246,7 @@ class Mirror:
         self._silent.pop(scope, None)
         for event in stream:
             self._take(scope, event)
-            attempt.version, attempt.failures = event.object["metadata"]["resourceVersion"], 0
+            attempt.version, attempt.failures = event.version, 0
             self._problems.pop(scope, None)
 
     def _silent_seconds(self, scope: Scope) -> float:
@@ -228,7 +281,9 @@ class Mirror:
     def _take(self, scope: Scope, event: WatchEvent) -> None:
         if event.type == "BOOKMARK":
             return
-        ref, item = ref_of(event.object), self._keep(event.object)
+        named = {"apiVersion": scope.kind.api_version, "kind": scope.kind.kind}
+        item = {**named, **self._keep(scope.kind, event.object)}
+        ref = ref_of(item)
         with self._changed:
             if scope not in self._objects:
                 return
@@ -237,6 +292,7 @@ class Mirror:
                 self._objects[scope].pop(ref, None)
             else:
                 self._objects[scope][ref] = item
+            self._journals[scope].add(ref)
         if event.type != "MODIFIED" or before is None or not is_same(before, item):
             self.wake()
 
@@ -245,13 +301,15 @@ class Mirror:
 
         An older version than what is there is left out; versions are numbers in every API server so far.
         """
-        ref, kept = ref_of(item), self._keep(item)
+        ref = ref_of(item)
+        kept = self._keep(ref.type, item)
         with self._changed:
             for scope, objects in self._objects.items():
                 if scope.kind == ref.type and _selects(scope, kept):
                     known = objects.get(ref)
                     if known is None or _version(known) < _version(kept):
                         objects[ref] = kept
+                        self._journals[scope].add(ref)
         self.wake()
 
     def _fail(self, error: Exception) -> None:
@@ -318,6 +376,9 @@ class _Shared(Mirror):
 
     def of(self, what: Kind | Scope) -> dict[ObjectRef, Manifest]:
         return self._kept.of(what)
+
+    def since(self, what: Kind | Scope, seen: int) -> News:
+        return self._kept.since(what, seen)
 
     def wake(self) -> None:
         self._kept.wake()

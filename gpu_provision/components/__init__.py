@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -94,11 +94,12 @@ COMPONENTS: tuple[Component, ...] = tuple(
 """All components in dependency order."""
 
 
-def desired(context: Context) -> dict[str, list[Manifest]]:
-    """Return the manifests of every component that is on, in dependency order."""
+def desired(context: Context, names: Collection[str] | None = None) -> dict[str, list[Manifest]]:
+    """Return the manifests of every component that is on, in dependency order; without ``names`` of all."""
     return {
         component.name: component.manifests(spec, context)
         for component in COMPONENTS
+        if names is None or component.name in names
         if (spec := component.spec(context.inventory)) is not None
     }
 

@@ -22,6 +22,7 @@ from gpu_provision.cluster.client import Cluster
 from gpu_provision.cluster.errors import NotFound, Outdated
 from gpu_provision.cluster.observe import POD
 from gpu_provision.cluster.pool import RequestPool
+from gpu_provision.cluster.slim import slim
 from gpu_provision.cluster.watching import Mirror, Scope
 from gpu_provision.components import labels
 from gpu_provision.engine import needs
@@ -179,7 +180,7 @@ class Adopting:
         features = Scope(NODE_FEATURE, namespace=adoption.discovery)
         workers = Scope(POD, f"{labels.STACK}={adoption.inventory}")
         began, give_up, told = datetime.now(UTC), time.monotonic() + WAIT_SECONDS, ""
-        with Mirror(self.cluster, [features, workers], keep=discovery.slim) as mirror:
+        with Mirror(self.cluster, [features, workers], keep=slim) as mirror:
             while missing := discovery.missing(adoption.targets, mirror.of(features), mirror.of(workers)):
                 left = give_up - time.monotonic()
                 if left < 0:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
+from gpu_provision.engine.settle import SETTLED
 from gpu_provision.engine.timeline import Timeline
 from gpu_provision.model.progress import Event, NodeState, State, Transition
 from gpu_provision.planning.states import Key
@@ -17,7 +18,8 @@ class Announcer:
     """Tells of states that differ from those before.
 
     Attributes:
-        states: As they were shown last.
+        states: As they were shown last; another mapping once states come or go.
+        unsettled: Those of them that are not settled.
     """
 
     def __init__(
@@ -31,7 +33,8 @@ class Announcer:
             known: What is not new.
         """
         self._listen, self._timeline = listen, Timeline(began)
-        self._known, self.states = known, _NOTHING
+        self._known, self.states = known, dict[Key, NodeState]()
+        self.unsettled: set[Key] = set()
 
     @property
     def timeline(self) -> tuple[Transition, ...]:
@@ -53,7 +56,16 @@ class Announcer:
                 continue  # its nodes tell
             if before != state:
                 self._tell(state)
-        self._known = self.states = states
+        self._known = self.states = dict(states)
+        self.unsettled = {key for key, state in states.items() if state.state not in SETTLED}
+
+    def show_some(self, states: Mapping[Key, NodeState]) -> None:
+        """Take where some of what was shown stands now, and tell what is new."""
+        for key, state in states.items():
+            if self.states[key] != state:
+                self._tell(state)
+            self.states[key] = state
+            (self.unsettled.discard if state.state in SETTLED else self.unsettled.add)(key)
 
     def _tell(self, state: NodeState) -> None:
         event = Event(

@@ -37,16 +37,25 @@ class Crashes:
     """Reads logs through steps, so that nothing waits for them.
 
     What a pod said stands until its log has been read after the next restart.
+
+    Attributes:
+        nodes: Where containers have ended by themselves; empty for a pod of a Deployment.
     """
 
     cluster: Cluster
+    nodes: set[str] = field(default_factory=set)
     _asked: dict[str, dict[str, int]] = field(default_factory=dict)  # component -> uid -> restarts
     _said: dict[str, Said] = field(default_factory=dict)  # by uid of the pod; written by threads of steps
     _alike: dict[tuple[str, str], Said] = field(default_factory=dict)  # by component and how its container ended
 
     def unread(self, states: Mapping[Key, NodeState], seen: Situation) -> Iterator[ReadLog]:
-        """Yield a step for each container that has ended by itself since its log was asked for."""
+        """Yield a step for each container that has ended by itself since its log was asked for.
+
+        Args:
+            states: Those that have changed, or all.
+        """
         for key, pod, crash in _crashing(states, seen):
+            self.nodes.add(key[1])
             asked, uid = self._asked.setdefault(key[0], {}), pod["metadata"]["uid"]
             if asked.get(uid, -1) < crash.restarts and (uid in asked or len(asked) < MOST_LOGS):
                 asked[uid] = crash.restarts

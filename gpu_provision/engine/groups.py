@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable
 from itertools import filterfalse
 from typing import Generic, TypeVar
 
@@ -26,36 +26,34 @@ class Groups(Generic[Name]):
         self._name = name
         self._seen: dict[int, Manifest] = {}
         self._by_uid: dict[Name, dict[str, Manifest]] = {}
-        self._members: dict[Name, tuple[Manifest, ...]] = {}
+        self.members: dict[Name, tuple[Manifest, ...]] = {}
 
     def copy(self) -> Groups[Name]:
         """Return groups that go on from here."""
         other = Groups(self._name)
-        other._seen, other._members = self._seen, dict(self._members)
+        other._seen, other.members = self._seen, dict(self.members)
         other._by_uid = {name: dict(objects) for name, objects in self._by_uid.items()}
         return other
 
-    @property
-    def members(self) -> Mapping[Name, tuple[Manifest, ...]]:
-        """See the class; a copy, never changed afterwards."""
-        return dict(self._members)
-
     def update(self, objects: Iterable[Manifest]) -> set[Name]:
         """Take all objects that there are now, and return the names of the groups that are no longer as they were."""
-        present = list(objects)
-        there = dict(zip(map(id, present), present, strict=True))
+        there = {id(each): each for each in objects}
         new = [there[key] for key in filterfalse(self._seen.__contains__, there)]
         gone = [self._seen[key] for key in filterfalse(there.__contains__, self._seen)]
+        self._seen = there
+        return self.replace(gone, new)
+
+    def replace(self, gone: Collection[Manifest], new: Collection[Manifest]) -> set[Name]:
+        """Take objects in, some in the place of others, and return the names of the groups that have changed."""
         for each in new:
             self._by_uid.setdefault(self._name(each), {})[each["metadata"]["uid"]] = each
         for each in gone:
             group, uid = self._by_uid[self._name(each)], each["metadata"]["uid"]
             if group[uid] is each:
                 del group[uid]
-        self._seen = there
         changed = {self._name(each) for each in (*new, *gone)}
         for name in changed:
-            self._members[name] = tuple(self._by_uid[name].values())
-            if not self._members[name]:
-                del self._members[name], self._by_uid[name]
+            self.members[name] = tuple(self._by_uid[name].values())
+            if not self.members[name]:
+                del self.members[name], self._by_uid[name]
         return changed

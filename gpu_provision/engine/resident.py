@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from gpu_provision.cluster import leases, records
 from gpu_provision.cluster.client import Cluster
@@ -16,6 +17,7 @@ from gpu_provision.cluster.observe import (
     secrets_of,
 )
 from gpu_provision.cluster.watching import Mirror, Scope
+from gpu_provision.diagnose.pods import node_of
 from gpu_provision.engine import monitors, view
 from gpu_provision.engine.actions import next_steps
 from gpu_provision.engine.live import Live
@@ -29,7 +31,7 @@ from gpu_provision.model.progress import NodeState
 from gpu_provision.planning.compare import edited_by_hand
 from gpu_provision.planning.membership import PART_OF, applyset_id
 from gpu_provision.planning.plan import deletions, object_change
-from gpu_provision.planning.pod_metadata import pod_changes
+from gpu_provision.planning.pod_metadata import Marks, marks_of, pod_changes
 from gpu_provision.planning.states import Key, Situation
 from gpu_provision.planning.upgrades import at_rest, to_roll_out
 
@@ -77,22 +79,52 @@ class Resident:
         self._reading = reading
         self._view, self._standing, self._settler = view.View(reading), Standing(), settler_of(reading)
         self._read_with: _Inputs = reading.context.facts.config_maps, reading.context.facts.secrets
+        self._changed: frozenset[str] | None = None  # since the last `look`
+        self._states: dict[Key, NodeState] = {}
+        self._steps: dict[str, list[str]] = {}  # by node
+        self._marks: list[tuple[str, Manifest, Marks]] = []
         self._held: dict[ObjectRef, Manifest] = {}
         self._began = time.monotonic()
 
     def look(self, now: float) -> Standpoint:
         """Return where everything stands. ``now`` is of a monotonic clock, for what has its time."""
-        seen, raw = self._see()
-        states = {key: at_rest(state) for key, state in self._settler.settle(raw, now).items()}
+        seen, names = self._see(), self._changed
+        self._changed = frozenset()
+        if names is None:
+            settled: Mapping[Key, NodeState] = self._settler.settle(self._standing.all, now)
+        else:
+            settled, names = self._settler.settle_some(self._standing.of(names, seen), names, now)
+        self._take(settled, seen, names)
         different = frozenset(_different(seen))
         edited = self._edited(different, seen)
         objects = different | {change.ref for change in deletions(seen)}
-        return Standpoint(seen, states, _named(objects), _named(edited), frozenset(_steps(seen, raw, states)))
+        steps = frozenset(chain.from_iterable(self._steps.values()))
+        return Standpoint(seen, self._states, _named(objects), _named(edited), steps)
 
-    def _see(self) -> tuple[Situation, dict[Key, NodeState]]:
+    def _see(self) -> Situation:
         record = next(iter(self._mirror.of(self._record).values()), {})
-        seen = self._view.look(self._mirror, self._live(), records.entries(record.get("data") or {}))
-        return seen, self._standing.states(seen)
+        look = self._view.look(self._mirror, self._live(), records.entries(record.get("data") or {}))
+        _, names = self._standing.take(look)
+        self._changed = None if names is None or self._changed is None else self._changed | names
+        return look.seen
+
+    def _take(self, settled: Mapping[Key, NodeState], seen: Situation, names: frozenset[str] | None) -> None:
+        """Note where nodes stand, and what a run would do there."""
+        new = {key: at_rest(state) for key, state in settled.items()}
+        if names is None:
+            self._states = new
+        else:
+            self._states.update(new)
+        if (marks := list(marks_of(seen))) != self._marks:
+            self._marks, names = marks, None  # which the pods of all nodes are to have
+        if names is None:
+            self._steps = {}
+        for name in names or ():
+            self._steps.pop(name, None)
+        part = seen if names is None else self._view.part(names)
+        raw = self._standing.all if names is None else self._standing.of(names, seen)
+        for node, step in _steps(part, raw, self._states):
+            self._steps.setdefault(node, []).append(step)
 
     def live(self, reading: Reading) -> Live:
         """Return what a run of a reading goes on from."""
@@ -106,10 +138,10 @@ class Resident:
         """
         inventory = self._reading.context.inventory
         lease = leases.read(cluster, inventory)  # first: what somebody has written since then counts as theirs
-        seen, known = self._see()
+        seen = self._see()
         namespaces = seen.observed.namespaces | {ref.namespace for ref in seen.observed.members}
         observed = replace(seen.observed, namespaces=namespaces, lock=lease.lock, lock_version=lease.version)
-        return planned(cluster, self._view.desired, replace(seen, observed=observed), known)
+        return planned(cluster, self._view.desired, replace(seen, observed=observed), self._standing.all)
 
     def _edited(self, different: frozenset[ObjectRef], seen: Situation) -> frozenset[ObjectRef]:
         """Return what has been as it is declared now, and is not because of somebody whose edits are undone."""
@@ -194,8 +226,10 @@ def _named(refs: Iterable[ObjectRef]) -> frozenset[str]:
     return frozenset(map(str, refs))
 
 
-def _steps(seen: Situation, raw: Mapping[Key, NodeState], states: Mapping[Key, NodeState]) -> Iterator[str]:
+def _steps(seen: Situation, raw: Mapping[Key, NodeState], states: Mapping[Key, NodeState]) -> Iterator[tuple[str, str]]:
+    """Yield what a run would do on nodes, with the node."""
     for step in next_steps(seen, states):
-        yield f"{type(step).__name__} {step.ref}"
-    yield from (f"driver of {node}" for node in to_roll_out(raw))
-    yield from (f"metadata of {change.ref}" for change in pod_changes(seen))
+        yield step.key[1], f"{type(step).__name__} {step.ref}"
+    yield from ((node, f"driver of {node}") for node in to_roll_out(raw))
+    for change in pod_changes(seen):
+        yield node_of(seen.observed.pods[change.ref]), f"metadata of {change.ref}"

@@ -14,7 +14,7 @@ from gpu_provision.cluster.lock import WriteLock
 from gpu_provision.cluster.observe import NODE
 from gpu_provision.cluster.slim import slim
 from gpu_provision.cluster.watching import Mirror, Scope
-from gpu_provision.engine.actions import Step, next_steps
+from gpu_provision.engine.actions import ReadLog, Step, next_steps
 from gpu_provision.engine.announcing import Announcer
 from gpu_provision.engine.book import Book, reason_of, task_of
 from gpu_provision.engine.crashes import Crashes, Said
@@ -23,7 +23,7 @@ from gpu_provision.engine.objects import Objects
 from gpu_provision.engine.reading import Reading
 from gpu_provision.engine.rollout import Rollout
 from gpu_provision.engine.rollout_states import proofs
-from gpu_provision.engine.settle import SETTLED, settler_of
+from gpu_provision.engine.settle import settler_of
 from gpu_provision.engine.standing import Standing
 from gpu_provision.engine.steps import SEEN_SECONDS, Steps
 from gpu_provision.engine.timeline import with_steps
@@ -47,7 +47,8 @@ from gpu_provision.rollout.machine import Phase
 Listen = Callable[[Event], None]
 OnStates = Callable[[Mapping[Key, NodeState]], None]
 
-_COALESCE_SECONDS = 0.1
+# Many events, one look: looking takes a tenth of the time, and delays what has happened by no more than this.
+_COALESCE_SECONDS, _PAUSES = 0.25, 9.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +114,9 @@ class Run:
         self._book = Book(cluster, task_of(reading, back_to=back_to), say=self._say, reached=self._reached)
         self._mirror: Mirror | None = None
         self._cancelled, self._removed = False, 0
+        self._again: set[str] = set()
+        self._stepping: frozenset[str] = frozenset()
+        self._is_shown = False
         self._began, self._before = time.monotonic(), cluster.requests
         self._announcer = Announcer(listen, self._began, known=self._standing.ready)
 
@@ -235,7 +239,7 @@ class Run:
     def _follow(self, mirror: Mirror, lock: WriteLock) -> Situation:
         with self._steps:
             while True:
-                self._steps.collect()
+                self._again |= self._after(self._steps.collect())
                 if lock.lost is not None:
                     raise lock.lost
                 now = time.monotonic()
@@ -251,42 +255,64 @@ class Run:
                 spent = time.monotonic() - now
                 wait = min(self._settler.next_deadline(now), self._rollout.seconds())
                 mirror.wait(min(wait, SEEN_SECONDS) if steps or mirror.silence else wait)
-                self._steps.rest(min(_COALESCE_SECONDS, spent))  # many events, one look; looking takes half of the time
+                self._steps.rest(min(_COALESCE_SECONDS, _PAUSES * spent))
 
     def _is_over(self, steps: Collection[Step]) -> bool:
-        return not steps and not self._steps.is_busy and all(state.state in SETTLED for state in self._states.values())
+        return not (steps or self._steps.is_busy or self._announcer.unsettled)
+
+    def _after(self, ended: Collection[Step]) -> set[str]:
+        """Return the nodes to be looked at again since steps have ended, of which no event may tell."""
+        crashed = self._crashes.nodes if any(isinstance(step, ReadLog) for step in ended) else ()
+        return {step.key[1] for step in ended}.union(crashed)
 
     def _look(self, mirror: Mirror, now: float) -> tuple[Situation, list[Step]]:
-        seen = self._view.look(mirror, self._objects.members, self._validations.passed)
-        self._objects.follow(seen.desired, seen.observed.members)
+        look = self._view.look(mirror, self._objects.members, self._validations.passed, self._again)
+        self._again = set()
+        seen = look.seen
+        self._objects.follow(look.part.desired, seen.observed.members)
         self._settler.rejected |= self._objects.rejected
-        self._validations.take(seen)
-        raw = self._standing.states(seen)
-        if not self._rollout.is_needed(raw) or (DRIVER, "") in self._settler.rejected:
-            settled = self._settler.settle(self._told(raw, seen), now)
-            self._show(with_steps(settled, seen))
-            return seen, [*next_steps(seen, settled), *self._crashes.unread(raw, seen)]
-        return self._roll_out(seen, raw, mirror, now)
+        self._validations.take(look.part)
+        raw, names = self._standing.take(look)
+        if self._rollout.is_needed(raw) and (DRIVER, "") not in self._settler.rejected:
+            self._is_shown = False
+            return self._roll_out(seen, mirror, now)
+        if not self._is_shown or names is None:
+            raw, names, self._is_shown = self._standing.all, None, True
+        logs = list(self._crashes.unread(raw, seen))
+        settled, names = self._settle(self._told(raw, seen), names, now)
+        part = seen if names is None else self._view.part(names)
+        self._show(with_steps(settled, part), is_whole=names is None)
+        waiting = seen if names is None else self._view.part(names | self._stepping)
+        steps = [*next_steps(waiting, self._settler.states), *logs]
+        self._stepping = frozenset(step.key[1] for step in steps)
+        return seen, steps
 
-    def _roll_out(
-        self, seen: Situation, raw: dict[Key, NodeState], mirror: Mirror, now: float
-    ) -> tuple[Situation, list[Step]]:
-        rollout = self._rollout
+    def _settle(
+        self, raw: Mapping[Key, NodeState], names: frozenset[str] | None, now: float
+    ) -> tuple[Mapping[Key, NodeState], frozenset[str] | None]:
+        """Return the settled states of nodes that have changed, and which; None for all."""
+        if names is None:
+            return self._settler.settle(raw, now), None
+        return self._settler.settle_some(raw, names, now)
+
+    def _roll_out(self, seen: Situation, mirror: Mirror, now: float) -> tuple[Situation, list[Step]]:
+        rollout, raw = self._rollout, self._standing.all
         rollout.look(seen, mirror, proofs=proofs(raw), writing=self._steps.moving)
         raw = without_needless_validations(raw | rollout.of_drivers(raw))
         settled = self._settler.settle(self._told(raw, seen), now, untimed=rollout.untimed())
         settled |= rollout.of_leaving(settled)
         steps = next_steps(seen, settled)
-        self._show(with_steps(settled | rollout.until_proven(settled), seen, rollout.steps_of_nodes()))
+        shown = with_steps(settled | rollout.until_proven(settled), seen, rollout.steps_of_nodes())
+        self._show(shown, is_whole=True)
         return seen, [*rollout.steps(seen, self._settler.rejected), *steps, *self._crashes.unread(raw, seen)]
 
     def _told(self, raw: Mapping[Key, NodeState], seen: Situation) -> Mapping[Key, NodeState]:
         """Return states with what crashed containers said."""
         return self._crashes.told(raw, seen)
 
-    def _show(self, settled: dict[Key, NodeState]) -> None:
-        self._announcer.show(settled)
-        self._on_states(settled)
+    def _show(self, settled: Mapping[Key, NodeState], *, is_whole: bool) -> None:
+        (self._announcer.show if is_whole else self._announcer.show_some)(settled)
+        self._on_states(self._announcer.states)
 
 
 def _creates_namespace(change: Change, name: str) -> bool:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import NamedTuple
 
 from gpu_provision import components
 from gpu_provision.engine.reading import Reading
@@ -33,18 +32,6 @@ STEADY_SECONDS = 30.0
 """For how long something has to be ready before it gets all its time anew: in a crash loop it is so for moments."""
 
 
-class _Before(NamedTuple):
-    """What was settled last, and what came of it."""
-
-    raw: Mapping[Key, NodeState]
-    untimed: frozenset[Key]
-    rejected: Mapping[Key, str]
-    settled: dict[Key, NodeState]
-
-
-_NOTHING = _Before({}, frozenset(), {}, {})
-
-
 @dataclass(slots=True)
 class Settler:
     """Remembers when each clock started, and what a node came to of which nothing has changed.
@@ -53,17 +40,21 @@ class Settler:
         requires: Component -> the components that it requires and that are on.
         timeouts: Component -> seconds.
         rejected: (component, node) -> why the API server refused it, for good.
+        states: What was settled last; another mapping once states come or go.
     """
 
     requires: Mapping[str, tuple[str, ...]]
     timeouts: Mapping[str, int]
     rejected: dict[Key, str] = field(default_factory=dict)
+    states: dict[Key, NodeState] = field(default_factory=dict)
+    _raw: dict[Key, NodeState] = field(default_factory=dict)
+    _untimed: frozenset[Key] = frozenset()
+    _taken: dict[Key, str] = field(default_factory=dict)
     _since: dict[Key, float] = field(default_factory=dict)
     _spent: dict[Key, float] = field(default_factory=dict)
     _due: dict[Key, float] = field(default_factory=dict)
     _overdue: dict[Key, str] = field(default_factory=dict)
     _settled_at: dict[Key, float] = field(default_factory=dict)
-    _before: _Before = field(default_factory=lambda: _NOTHING)
 
     def settle(
         self, raw: Mapping[Key, NodeState], now: float, *, untimed: Collection[Key] = ()
@@ -73,19 +64,50 @@ class Settler:
         Args:
             untimed: What somebody else keeps the time of, or what waits for its turn.
         """
-        self._due.clear()
-        rejected = dict(self.rejected)  # a copy: steps add to it from their threads
-        before, self._before = self._before, _Before(raw, frozenset(untimed), rejected, {})
-        nodes = {node for _, node in chain(self._since, _changed(before, self._before))}
-        is_whole = "" in nodes
-        settled = {} if is_whole else _in_order(before.settled, raw)
-        for key in raw if is_whole else [key for key in raw if key[1] in nodes]:
-            settled[key] = self._settled(key, settled, now)
-        self._before = self._before._replace(settled=settled)
-        return settled | _rejected_elsewhere(settled, rejected)
+        waiting = frozenset(untimed)
+        nodes = {node for _, node in chain(_changed(self._raw, raw), waiting ^ self._untimed)}
+        self._raw, self._untimed = dict(raw), waiting
+        if self.states.keys() != raw.keys():
+            self.states = {key: self.states.get(key, state) for key, state in raw.items()}
+            self._due = {key: due for key, due in self._due.items() if key in raw}
+        self._settle_nodes(nodes, now)
+        return self.states | _rejected_elsewhere(self.states, self._taken)
 
-    def _settled(self, key: Key, known: Mapping[Key, NodeState], now: float) -> NodeState:
-        state, rejected = self._before.raw[key], self._before.rejected
+    def settle_some(
+        self, raw: Mapping[Key, NodeState], names: Collection[str], now: float
+    ) -> tuple[Mapping[Key, NodeState], frozenset[str] | None]:
+        """Return the settled states of nodes that have changed or have had their time, and which; None for all.
+
+        Args:
+            raw: The states of those that have changed, and of components as a whole; no other ones have come or gone.
+            names: Those that have changed.
+        """
+        nodes = {node for _, node in _changed(self._raw, raw, are_all=False)}
+        self._raw.update(raw)
+        nodes = self._settle_nodes(nodes, now)
+        if "" in nodes or _rejected_elsewhere(self.states, self._taken):
+            return self.states | _rejected_elsewhere(self.states, self._taken), None
+        return {key: self.states[key] for key in self._keys(nodes.union(names))}, frozenset(nodes.union(names))
+
+    def _settle_nodes(self, nodes: set[str], now: float) -> set[str]:
+        """Settle these nodes, and those that have had their time or of which the API server has refused something."""
+        rejected = dict(self.rejected)  # a copy: steps add to it from their threads
+        overdue = (key for key, due in self._due.items() if due < now)
+        refused = (key for key, _ in rejected.items() ^ self._taken.items())
+        self._taken = rejected
+        nodes |= {node for _, node in chain(overdue, refused)}
+        for key in self._raw if "" in nodes else self._keys(nodes):
+            self.states[key] = self._settled(key, now)
+        return nodes
+
+    def _keys(self, nodes: Collection[str]) -> list[Key]:
+        """Return what there is on nodes, in dependency order."""
+        keys = ((component, node) for node in nodes for component in self.requires)
+        return [key for key in keys if key in self._raw]
+
+    def _settled(self, key: Key, now: float) -> NodeState:
+        self._due.pop(key, None)
+        state, rejected = self._raw[key], self._taken
         if key in rejected:
             return replace(state, state=State.FAILED, reason=rejected[key])
         if state.state in SETTLED:
@@ -93,16 +115,16 @@ class Settler:
             self._pause(key, now)
             self._settled_at.setdefault(key, now)
             return state
-        if (waiting := _waiting(state, self._required(key, known))) is not None:
+        if (waiting := _waiting(state, self._required(key))) is not None:
             self._pause(key, now)
             return waiting
-        if key in self._before.untimed:
+        if key in self._untimed:
             self._pause(key, now)
             return state
         return self._timed(key, state, now)
 
-    def _required(self, key: Key, known: Mapping[Key, NodeState]) -> dict[str, NodeState]:
-        component, node = key
+    def _required(self, key: Key) -> dict[str, NodeState]:
+        (component, node), known = key, self.states
         required = {}
         for name in self.requires.get(component, ()):
             for found in (known.get((name, "")), known.get((name, node))):
@@ -137,11 +159,6 @@ class Settler:
         return min([_LONGEST_WAIT, *(max(due - now, 0.0) + _JUST_AFTER for due in self._due.values())])
 
 
-def _in_order(settled: dict[Key, NodeState], raw: Mapping[Key, NodeState]) -> dict[Key, NodeState]:
-    """Return what was settled with a place for everything that there is now, of nodes that came as well."""
-    return settled if settled.keys() == raw.keys() else {key: settled.get(key, state) for key, state in raw.items()}
-
-
 def _waiting(state: NodeState, required: Mapping[str, NodeState]) -> NodeState | None:
     """Return the state of what cannot go on, because of what it requires; None if it can."""
     broken = next((name for name, found in required.items() if found.state in _BROKEN), "")
@@ -154,13 +171,12 @@ def _waiting(state: NodeState, required: Mapping[str, NodeState]) -> NodeState |
     return None
 
 
-def _changed(before: _Before, now: _Before) -> Iterator[Key]:
+def _changed(before: Mapping[Key, NodeState], now: Mapping[Key, NodeState], *, are_all: bool = True) -> Iterator[Key]:
     """Yield what is not as it was. Most states are the very same as before, which costs less to see."""
-    others = [key for key, state in now.raw.items() if before.raw.get(key) is not state]
-    yield from (key for key in others if before.raw.get(key) != now.raw[key])
-    yield from before.raw.keys() - now.raw.keys()
-    yield from now.untimed ^ before.untimed
-    yield from (key for key, _ in now.rejected.items() ^ before.rejected.items())
+    others = [key for key, state in now.items() if before.get(key) is not state]
+    yield from (key for key in others if before.get(key) != now[key])
+    if are_all:
+        yield from before.keys() - now.keys()
 
 
 def _rejected_elsewhere(settled: Mapping[Key, NodeState], rejected: Mapping[Key, str]) -> dict[Key, NodeState]:

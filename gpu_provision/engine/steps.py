@@ -93,20 +93,21 @@ class Steps:
         """Let time pass, at most until a step ends: what follows it is to be done at once."""
         self._has_ended.wait(seconds)
 
-    def collect(self) -> None:
-        """Forget what has ended. Raises what a step could not go on from."""
+    def collect(self) -> list[Step]:
+        """Forget the steps that have ended, and return them. Raises what a step could not go on from."""
         self._has_ended.clear()
-        for name, future in list(self._running.items()):
-            if future.done():
-                del self._running[name]
-                future.result()
+        ended = [name for name, future in self._running.items() if future.done()]
+        for name in ended:
+            self._running.pop(name).result()
+        return [step for step in ended if isinstance(step, Step)]
 
     def _submit(self, name: object, work: Callable[[], None]) -> None:
         self._running[name] = self._pool.submit(work)
         self._running[name].add_done_callback(self._end)
 
     def _end(self, _: Future[None]) -> None:
-        self._has_ended.set()
+        if all(future.done() for future in list(self._running.values())):
+            self._has_ended.set()
         self._on_end()
 
     def _perform(self, step: Step) -> None:

@@ -35,7 +35,6 @@ class Validations:
         self._targets = frozenset(target.name for target in (*known.targets, *known.others))
         self.passed: dict[Key, str] = dict(reading.observed.passed)
         self.evidence: dict[Key, Evidence] = {}
-        self._pods: dict[Key, tuple[Manifest, ...]] = {}
         self._taken: dict[str, Verdict] = {}
         self._is_first = True
         # What is to be repeated leaves the record at once, so that the old success is not found there if it fails.
@@ -43,14 +42,15 @@ class Validations:
         self._due = 0.0
 
     def take(self, seen: Situation) -> None:
-        """Take what vectorAdds have shown since the last look; what they had shown before the run is no evidence."""
-        is_first, before = self._is_first, self._pods
-        self._is_first = False
-        self._pods = {key: pods for key, pods in seen.pods.items() if key[0] in _RUN_BY and key[1]}
-        for key, pods in self._pods.items():
-            if before.get(key) is not pods:
-                for pod in pods:
-                    self._take((_RUN_BY[key[0]], key[1]), pod, seen, is_old=is_first)
+        """Take what vectorAdds have shown since the last look; what they had shown before the run is no evidence.
+
+        Args:
+            seen: All nodes at first, then those that have changed.
+        """
+        is_old, self._is_first = self._is_first, False
+        for (component, node), pods in seen.pods.items():
+            for pod in pods if component in _RUN_BY and node else ():
+                self._take((_RUN_BY[component], node), pod, seen, is_old=is_old)
 
     def _take(self, key: Key, pod: Manifest, seen: Situation, *, is_old: bool) -> None:
         uid, verdict = pod["metadata"]["uid"], verdict_of(pod)

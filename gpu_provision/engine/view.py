@@ -1,23 +1,24 @@
-"""From live objects to a situation, again and again: what has not changed is not worked out anew."""
+"""From live objects to a situation, again and again; what is about a node is worked out when that node changes."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
 from gpu_provision.cluster.facts import node_facts
 from gpu_provision.cluster.observe import NODE, POD
 from gpu_provision.cluster.watching import Mirror, Scope
+from gpu_provision.components import COMPONENTS, node_labels
 from gpu_provision.components.labels import DEPLOY_DRIVER, PRE_INSTALLED, VALIDATED
 from gpu_provision.engine.groups import Groups
+from gpu_provision.engine.manifests import Manifests
 from gpu_provision.engine.reading import Reading
-from gpu_provision.model.cluster import ClusterFacts, Context, Kind, Manifest, NodeFacts, ObjectRef, Target
+from gpu_provision.model.cluster import Kind, Manifest, NodeFacts, ObjectRef, Target
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.planning.membership import PART_OF, STACK, applyset_id
-from gpu_provision.planning.prepare import prepare
-from gpu_provision.planning.states import Desired, Key, PerNode, Situation, key_of, per_node, situation
+from gpu_provision.planning.states import Desired, Key, PerNode, Situation, key_of, situation
 
 WATCHED = (
     Kind("apps/v1", "DaemonSet"),
@@ -32,30 +33,6 @@ _IRRELEVANT = (*(f"nvidia.com/{label}" for label in _KEPT_CURRENT), VALIDATED)
 _RELEVANT = ("nvidia.com/gpu.deploy.", "nvidia.com/gpu.present")
 
 
-class _KnownNode(NamedTuple):
-    """A node as last read; ``relevant`` is what manifests can depend on."""
-
-    version: str
-    facts: NodeFacts
-    relevant: tuple[object, ...]
-
-
-class _KnownTarget(NamedTuple):
-    """A target as manifests were made for it, and with what is known of its node now."""
-
-    prepared: Target
-    now: Target
-
-
-class _Prepared(NamedTuple):
-    """Manifests, what they were made from, and which are about a node."""
-
-    relevant: tuple[object, ...]
-    context: Context
-    desired: Desired
-    parts: Mapping[str, PerNode]
-
-
 def scopes(inventory: Inventory) -> tuple[Scope, ...]:
     """Return what a run follows: nodes, its pods, and its objects that get ready by themselves."""
     members = f"{PART_OF}={applyset_id(inventory.name, inventory.cluster.namespace)}"
@@ -63,69 +40,198 @@ def scopes(inventory: Inventory) -> tuple[Scope, ...]:
     return Scope(NODE), Scope(POD, pods), *(Scope(kind, members) for kind in WATCHED)
 
 
+class Look(NamedTuple):
+    """One look; it holds until the next one.
+
+    Attributes:
+        seen: The whole stack.
+        part: What of it is about nodes that have changed, and about no node; see `View.part`.
+        names: The nodes that have changed since the look before, also those that are gone; None for all.
+    """
+
+    seen: Situation
+    part: Situation
+    names: frozenset[str] | None
+
+
 class View:
-    """Looks at the live objects of one run."""
+    """Looks at the live objects of one run. The cost of a look goes by what has changed since the one before."""
 
     def __init__(self, reading: Reading) -> None:
         """Start from what was read."""
-        self._reading = reading
-        self._nodes: dict[str, _KnownNode] = {}
-        self._host_drivers = dict(reading.context.facts.host_drivers)
-        self._prepared = _prepared(map(_relevant, reading.context.facts.nodes), reading.context, reading.desired)
-        self._targets: dict[str, _KnownTarget] = {}
-        self._pods = Groups(key_of)
+        facts = reading.context.facts
+        self._reading, self._observed, self._context = reading, reading.observed, reading.context
+        self._manifests = Manifests(reading.context, reading.desired)
+        self._upto = {NODE: -1, POD: -1}
+        self._relevant = {node.name: _relevant(node) for node in facts.nodes}
+        self._versions: dict[str, str] = {}
+        self._nodes: dict[str, NodeFacts] = {}
+        self._targets: dict[str, Target] = {}
+        self._prepared: Mapping[str, Target] = {}
+        self._host_drivers = dict(facts.host_drivers)
+        self._pods: dict[ObjectRef, Manifest] = {}
+        self._by_key = Groups(key_of)
+        self._passed: dict[Key, str] = {}
+        self._for_now: dict[str, Manifest] = {}
+        self._is_first = True
 
     @property
     def desired(self) -> Desired:
         """What is desired in the end, as of the last look; a situation has what is desired for now."""
-        return self._prepared.desired
+        return self._manifests.desired
 
     def copy(self, reading: Reading) -> View:
         """Return the view of a run of a reading that was made of what is seen here."""
         other = copy.copy(self)
-        other._continue(reading)  # noqa: SLF001 - of the same class
+        kept = ((name, value) for name, value in vars(self).items() if isinstance(value, dict | Groups | Manifests))
+        vars(other).update({name: value.copy() for name, value in kept}, _reading=reading)
         return other
 
-    def _continue(self, reading: Reading) -> None:
-        """Take for our own what every look changes, and does not make anew."""
-        self._reading, self._pods, self._host_drivers = reading, self._pods.copy(), dict(self._host_drivers)
+    def look(
+        self,
+        mirror: Mirror,
+        members: Mapping[ObjectRef, Manifest],
+        passed: Mapping[Key, str],
+        again: Iterable[str] = (),
+    ) -> Look:
+        """Return the situation as it is now.
 
-    def look(self, mirror: Mirror, members: Mapping[ObjectRef, Manifest], passed: Mapping[Key, str]) -> Situation:
-        """Return the situation as it is now."""
-        known = [self._node(node) for node in sorted(mirror.of(NODE).values(), key=_name)]
-        self._nodes = {node.facts.name: node for node in known}
-        nodes = tuple(node.facts for node in known)
-        facts = replace(self._reading.context.facts, nodes=nodes, host_drivers=dict(self._host_drivers))
-        prepared = self._prepare(tuple(node.relevant for node in known), facts)
-        observed = replace(
+        Args:
+            members: Objects of the stack; of kinds that are followed the mirror's count.
+            passed: Validations on record.
+            again: Nodes to be looked at although nothing about them has changed.
+        """
+        nodes, others = self._take_nodes(mirror)
+        facts = replace(self._reading.context.facts, nodes=(), host_drivers=self._host_drivers)
+        remade = self._manifests.update(facts, self._nodes, others) if others else ()
+        changed = {*again, *nodes, *self._take_pods(mirror), *self._take_passed(passed), *(remade or ())}
+        changed |= self._take_targets(changed)
+        is_whole, self._is_first = self._is_first or remade is None, False
+        facts = replace(facts, nodes=tuple(self._nodes.values()))
+        self._context = replace(self._manifests.context, facts=facts, targets=tuple(self._targets.values()))
+        self._observed = replace(
             self._reading.observed,
             facts=facts,
             members=_live(mirror, members),
-            pods=mirror.of(POD),
-            passed=dict(passed),
+            pods=self._pods,
+            passed=self._passed,
         )
-        self._targets = {
-            target.name: _known(target, self._nodes.get(target.name), self._targets.get(target.name))
-            for target in prepared.context.targets
+        if is_whole:
+            made = self._manifests
+            seen = situation(self._context, made.desired, self._observed, self._by_key.members, made.parts)
+            self._for_now.clear()
+            self._take_for_now(seen, self._targets)
+            return Look(seen, seen, None)
+        names = frozenset(changed - {""})
+        part = self.part(names)
+        self._take_for_now(part, names)
+        return Look(self._seen(), part, names)
+
+    def part(self, names: Collection[str]) -> Situation:
+        """Return what of the last look is about these nodes, and about no node."""
+        order, made = sorted(names), self._manifests
+        facts = replace(self._context.facts, nodes=tuple(self._nodes[name] for name in order if name in self._nodes))
+        targets = tuple(self._targets[name] for name in order if name in self._targets)
+        parts = {
+            component: PerNode(part.daemonsets, {name: part.single[name] for name in order if name in part.single})
+            for component, part in made.parts.items()
         }
-        context = replace(prepared.context, facts=facts, targets=tuple(target for _, target in self._targets.values()))
-        self._pods.update(observed.pods.values())
-        return situation(context, prepared.desired, observed, self._pods.members, prepared.parts)
+        about_them = {name: list(part.single.values()) for name, part in parts.items() if name in made.of_nodes}
+        keys = ((component.name, name) for component in COMPONENTS for name in order)
+        return situation(
+            replace(self._context, facts=facts, targets=targets),
+            {**made.desired, **about_them},
+            replace(self._observed, facts=facts),
+            {key: self._by_key.members[key] for key in keys if key in self._by_key.members},
+            parts,
+        )
 
-    def _prepare(self, relevant: tuple[object, ...], facts: ClusterFacts) -> _Prepared:
-        if self._prepared.relevant != relevant:
-            wanted = self._reading.context
-            self._prepared = _prepared(relevant, *prepare(wanted.inventory, facts, wanted.part))
-        return self._prepared
+    def _seen(self) -> Situation:
+        """Return the whole situation with what of it is for now, which was found out node by node."""
+        made, desired, parts = self._manifests, self._manifests.desired, self._manifests.parts
+        if self._for_now:
+            single = {**parts[node_labels.NAME].single, **self._for_now}
+            desired = {**desired, node_labels.NAME: list(single.values())}
+            parts = {**parts, node_labels.NAME: PerNode((), single)}
+        return Situation(self._context, desired, self._observed, self._by_key.members, made.node_labels, parts)
 
-    def _node(self, node: Manifest) -> _KnownNode:
-        name, version = node["metadata"]["name"], node["metadata"]["resourceVersion"]
-        known = self._nodes.get(name)
-        if known is None or known.version != version:
-            facts = node_facts(node)
-            self._believe_the_manager(known.facts.labels if known else {}, facts)
-            return _KnownNode(version, facts, _relevant(facts))
-        return known
+    def _take_for_now(self, part: Situation, names: Iterable[str]) -> None:
+        """Note which nodes have other labels for now than in the end."""
+        now = part.parts.get(node_labels.NAME, _NOTHING).single
+        in_the_end = self._manifests.parts.get(node_labels.NAME, _NOTHING).single
+        for name in names:
+            if name in now and now[name] is not in_the_end.get(name):
+                self._for_now[name] = now[name]
+            else:
+                self._for_now.pop(name, None)
+
+    def _take_nodes(self, mirror: Mirror) -> tuple[set[str], set[str]]:
+        """Return the nodes that have changed, and those of them on which manifests have to change."""
+        self._upto[NODE], objects, is_whole = mirror.since(NODE, self._upto[NODE])
+        live = {ref.name: node for ref, node in objects.items()}
+        gone = {name for name, node in live.items() if node is None}
+        if is_whole:
+            gone |= (self._nodes.keys() | self._relevant.keys()) - live.keys()
+        count = len(self._nodes)
+        changed = {name for name, node in live.items() if node is not None and self._is_other(name, node)}
+        if len(self._nodes) > count:
+            self._nodes = dict(sorted(self._nodes.items()))
+        others = {name for name in changed if self._is_relevant(name)}
+        others |= {name for name in gone if self._relevant.pop(name, None) is not None}
+        for name in gone:
+            self._nodes.pop(name, None)
+            self._versions.pop(name, None)
+        return changed | gone, others
+
+    def _is_other(self, name: str, node: Manifest) -> bool:
+        """Take a node in; say whether what is known of it is not as before."""
+        version = node["metadata"]["resourceVersion"]
+        if self._versions.get(name) == version:
+            return False
+        self._versions[name], known, facts = version, self._nodes.get(name), node_facts(node)
+        if known == facts:
+            return False
+        self._believe_the_manager(known.labels if known else {}, facts)
+        self._nodes[name] = facts
+        return True
+
+    def _is_relevant(self, name: str) -> bool:
+        before, self._relevant[name] = self._relevant.get(name), _relevant(self._nodes[name])
+        return before != self._relevant[name]
+
+    def _take_pods(self, mirror: Mirror) -> set[str]:
+        """Return the nodes that have other pods."""
+        self._upto[POD], objects, is_whole = mirror.since(POD, self._upto[POD])
+        refs = self._pods.keys() | objects.keys() if is_whole else objects
+        changed = [ref for ref in refs if self._pods.get(ref) is not objects.get(ref)]
+        gone = [self._pods.pop(ref) for ref in changed if ref in self._pods]
+        new = {ref: pod for ref in changed if (pod := objects.get(ref)) is not None}
+        self._pods |= new
+        return {node for _, node in self._by_key.replace(gone, new.values())}
+
+    def _take_passed(self, passed: Mapping[Key, str]) -> set[str]:
+        """Return the nodes with another result of a validation on record."""
+        if passed == self._passed:
+            return set()
+        before, self._passed = self._passed, dict(passed)
+        return {node for (_, node), _ in before.items() ^ self._passed.items()}
+
+    def _take_targets(self, changed: Iterable[str]) -> set[str]:
+        """Return the targets that have changed; all are compared once there are others, or manifests of all."""
+        wanted = self._manifests.targets
+        is_alike, self._prepared = wanted is self._prepared, wanted
+        known, found = self._targets, set[str]()
+        if not is_alike:
+            self._targets = dict(wanted)  # in this order
+        for name in changed if is_alike else wanted:
+            if name not in wanted:
+                self._targets.pop(name, None)
+                continue
+            before, now = known.get(name), replace(wanted[name], facts=self._nodes.get(name))
+            if before != now:
+                found.add(name)
+            self._targets[name] = before if before is not None and before == now else now
+        return found | (known.keys() - wanted.keys())
 
     def _believe_the_manager(self, before: Mapping[str, str], node: NodeFacts) -> None:
         """Forget what was read of a host once the driver manager there has found a driver that works.
@@ -136,8 +242,7 @@ class View:
             self._host_drivers.pop(node.name, None)
 
 
-def _prepared(relevant: Iterable[object], context: Context, desired: Desired) -> _Prepared:
-    return _Prepared(tuple(relevant), context, desired, per_node(desired))
+_NOTHING = PerNode((), {})
 
 
 def _live(mirror: Mirror, members: Mapping[ObjectRef, Manifest]) -> dict[ObjectRef, Manifest]:
@@ -152,17 +257,4 @@ def _relevant(facts: NodeFacts) -> tuple[object, ...]:
         for key, value in sorted(facts.labels.items())
         if not key.startswith(_IRRELEVANT) or key.startswith(_RELEVANT)
     )
-    return facts.name, facts.os, kept
-
-
-def _name(item: Manifest) -> str:
-    return str(item["metadata"]["name"])
-
-
-def _known(target: Target, node: _KnownNode | None, before: _KnownTarget | None) -> _KnownTarget:
-    """Return the very same as before where nothing has changed, also if manifests were made anew for another node."""
-    facts = node.facts if node else None
-    if before is not None and before.prepared is target and before.now.facts is facts:
-        return before
-    now = replace(target, facts=facts)
-    return _KnownTarget(target, before.now if before is not None and before.now == now else now)
+    return facts.os, facts.container_runtime, facts.distribution, VALIDATED in facts.labels, kept

@@ -28,11 +28,16 @@ def pod_changes(seen: Situation) -> Iterator[Change]:
 
     Pods are patched whatever their installation: one that waits for its rollout, or keeps its driver, is no exception.
     """
+    for component, daemonset, marks in marks_of(seen):
+        for pod in _pods(component, daemonset, seen):
+            yield from _change(component, pod, marks)
+
+
+def marks_of(seen: Situation) -> Iterator[tuple[str, Manifest, Marks]]:
+    """Yield each DaemonSet of drivers with its component and what its pods are to have for metadata."""
     for component, part in seen.parts.items():
         for daemonset in filter(is_rolled_out, part.daemonsets):
-            marks = _marks(daemonset, seen.observed.members.get(ref_of(daemonset), {}))
-            for pod in _pods(component, daemonset, seen):
-                yield from _change(component, pod, marks)
+            yield component, daemonset, _marks(daemonset, seen.observed.members.get(ref_of(daemonset), {}))
 
 
 def as_applied(daemonset: Manifest) -> Manifest:

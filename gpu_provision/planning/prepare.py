@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from gpu_provision import components
 from gpu_provision.components.targets import context
-from gpu_provision.model.cluster import ClusterFacts, Context, ref_of
+from gpu_provision.model.cluster import ClusterFacts, Context, Manifest, ref_of
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.part import ALL, Part
@@ -20,12 +22,23 @@ def prepare(inventory: Inventory, facts: ClusterFacts, part: Part = ALL) -> tupl
     return narrowed(known, _marked(inventory, components.desired(known)), part)
 
 
-def _marked(inventory: Inventory, desired: Desired) -> Desired:
+def prepare_of_nodes(known: Context, names: Collection[str], part: Part = ALL) -> Desired:
+    """Return the manifests of components all of whose manifests are about one node each, marked as members."""
+    made = _members(known.inventory, components.desired(known, names))
+    return narrowed(known, made, part)[1]
+
+
+def _members(inventory: Inventory, desired: Desired) -> dict[str, list[Manifest]]:
     stack, namespace = inventory.name, inventory.cluster.namespace
-    marked = {
+    return {
         component: [member(manifest, component=component, stack=stack, namespace=namespace) for manifest in manifests]
         for component, manifests in desired.items()
     }
+
+
+def _marked(inventory: Inventory, desired: Desired) -> Desired:
+    stack, namespace = inventory.name, inventory.cluster.namespace
+    marked = _members(inventory, desired)
     members = (ref_of(manifest) for manifests in marked.values() for manifest in manifests)
     applied = (ref for ref in members if ref.kind not in {"Node", "Pod"})
     marked["prerequisites"] = [*marked["prerequisites"], parent(stack, namespace, applied)]

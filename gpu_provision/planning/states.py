@@ -145,7 +145,7 @@ def per_node(desired: Desired) -> dict[str, PerNode]:
 
 def _on_nodes(manifests: Sequence[Manifest]) -> PerNode:
     daemonsets = tuple(manifest for manifest in manifests if manifest["kind"] == "DaemonSet")
-    return PerNode(daemonsets, {_node_named(item): item for item in manifests if item["kind"] in {"Node", "Pod"}})
+    return PerNode(daemonsets, {node_named(item): item for item in manifests if item["kind"] in {"Node", "Pod"}})
 
 
 def states_of(target: Target, seen: Situation) -> dict[str, NodeState]:
@@ -385,7 +385,8 @@ def _labels_to_be(target: Target, seen: Situation) -> Mapping[str, str | None]:
     return live | seen.node_labels.get(target.name, {})
 
 
-def _node_named(manifest: Manifest) -> str:
+def node_named(manifest: Manifest) -> str:
+    """Return the node that a partial Node or a validation pod is about."""
     if manifest["kind"] == "Node":
         return str(manifest["metadata"]["name"])
     return pod_view.node_of(manifest)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gpu_provision.adoption.discovery import missing, not_seen, slim, waiting
+from gpu_provision.adoption.discovery import missing, not_seen, waiting
 from gpu_provision.adoption.found import by_ref
 from gpu_provision.components import labels
 from gpu_provision.model.cluster import Manifest
@@ -63,9 +63,3 @@ def test_the_wait_names_nodes_reasons_and_deadline() -> None:
     assert "c (no worker pod) and 2 more;" in waiting(many, began, 300)
     finding = not_seen(many, 300)
     assert (finding.code, finding.where) == ("GP366", "Node a, b, c, d, e")
-
-
-def test_what_nodes_have_is_not_held() -> None:
-    """The features of a node are hundreds of lines."""
-    assert "spec" not in slim(feature("a"))
-    assert missing(["a"], by_ref([slim(feature("a"))]), {}) == {}

@@ -8,13 +8,15 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from gpu_provision.cluster import client, connection
 from gpu_provision.cluster.client import Cluster, connect
 from gpu_provision.cluster.connection import Connection
 from gpu_provision.cluster.errors import AlreadyExists, FieldConflict, NotFound, Outdated
-from gpu_provision.model.cluster import Kind, ObjectRef, ref_of
+from gpu_provision.cluster.slim import whole
+from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import ProvisionError, Refused, Rejected, Unreachable, UsageError
 from tests.cluster.conftest import config_map, kubeconfig
 from tests.sandbox.apiserver.conftest import POD, Running
@@ -64,7 +66,11 @@ def test_many_objects_are_asked_for_page_by_page(cluster: Cluster, monkeypatch: 
     for number in range(5):
         cluster.create(config_map(f"page-{number}", labels={"set": "pages"}))
     before = cluster.requests
-    listing = cluster.list(CONFIG_MAP, label_selector="set=pages", keep=lambda item: {"kept": item["metadata"]["name"]})
+
+    def name_of(kind: Kind, item: Manifest | msgspec.Raw) -> Manifest:
+        return {"kept": whole(kind, item)["metadata"]["name"]}
+
+    listing = cluster.list(CONFIG_MAP, label_selector="set=pages", keep=name_of)
     assert [item["kept"] for item in listing.items] == [f"page-{number}" for number in range(5)]
     assert cluster.requests == before + 3
     assert int(listing.resource_version) > 0
@@ -245,7 +251,7 @@ _TORN = {
 def test_a_watch_that_is_torn_in_the_middle_of_a_line_is_a_lost_connection(answering: Answering, torn: bytes) -> None:
     """What came before it counts; whoever watches lists anew and goes on."""
     stream = iter(answering((200, {}, EVENT + torn)).watch(CONFIG_MAP, "1"))
-    assert next(stream).object["metadata"]["name"] == "whole"
+    assert whole(CONFIG_MAP, next(stream).object)["metadata"]["name"] == "whole"
     with pytest.raises(Unreachable, match="torn"):
         next(stream)
 
@@ -253,7 +259,7 @@ def test_a_watch_that_is_torn_in_the_middle_of_a_line_is_a_lost_connection(answe
 def test_what_follows_the_last_line_of_a_watch_is_no_event(answering: Answering) -> None:
     """A server that ends in the middle of a line has said nothing with it."""
     events = list(answering((200, {}, EVENT + EVENT[:20])).watch(CONFIG_MAP, "1"))
-    assert [event.object["metadata"]["name"] for event in events] == ["whole"]
+    assert [whole(CONFIG_MAP, event.object)["metadata"]["name"] for event in events] == ["whole"]
 
 
 def _missing(folder: Path) -> tuple[Path, str]:

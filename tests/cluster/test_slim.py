@@ -6,13 +6,15 @@ import json
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 
+from gpu_provision.cluster import slim as reading
 from gpu_provision.cluster.facts import node_facts
-from gpu_provision.cluster.slim import is_same, slim
+from gpu_provision.cluster.slim import is_same
 from gpu_provision.components.labels import STACK
 from gpu_provision.diagnose import pods as pod_view
-from gpu_provision.model.cluster import Manifest
+from gpu_provision.model.cluster import Kind, Manifest
 from gpu_provision.planning.states import situation, states
 from gpu_provision.rollout.observe import Declared, Seen, observe
 from gpu_provision.rollout.snapshot import Snapshot, Use
@@ -22,6 +24,14 @@ CORDON = {"manager": "kubectl-cordon", "time": "2026-11-21T08:00:00Z", "fieldsV1
 BOOKS = [{"manager": "kubelet", "fieldsV1": {"f:status": {f"f:{word}": {} for word in "abcdefghijklmnop"}}}]
 WAITING = {"reason": "ImagePullBackOff", "message": "no such image"}
 ENDED = {"exitCode": 1, "message": "no headers", "startedAt": "2026-11-21T08:00:00Z", "containerID": "containerd://1"}
+
+
+def slim(item: Manifest) -> Manifest:
+    """Return what is kept of an object, which is the same of JSON as of what is decoded already."""
+    kind = Kind(item["apiVersion"], item["kind"])
+    kept = reading.slim(kind, item)
+    assert reading.slim(kind, msgspec.Raw(json.dumps(item).encode())) == kept
+    return kept
 
 
 def node(name: str = "gpu-1", *, beat: str = "08:00:00", **spec: Any) -> Manifest:
@@ -149,7 +159,27 @@ def test_a_heartbeat_is_no_change() -> None:
     assert not is_same(slim(before), slim(node(unschedulable=True)))
 
 
+@pytest.mark.parametrize("component", ["driver", "toolkit", "device_plugin", "validator", "device_plugin_validation"])
+def test_what_verdicts_stand_on_keeps_its_times(component: str) -> None:
+    """Other pods tell no time, so that many have the same status."""
+    states = [{"terminated": ENDED}, {"running": {"startedAt": ENDED["startedAt"]}}]
+    ran = [{"name": f"c{number}", "state": state} for number, state in enumerate(states)]
+
+    def kept(name: str) -> list[Any]:
+        found = slim(pod(labels={STACK: "prod", "gpu-provision.io/component": name}, initContainerStatuses=ran))
+        return [each["state"] for each in found["status"]["initContainerStatuses"]]
+
+    assert kept("gfd") == [{"terminated": {"exitCode": 1, "message": "no headers"}}, {"running": {}}]
+    ended = {key: value for key, value in ENDED.items() if key != "containerID"}
+    assert kept(component) == [{"terminated": ended}, states[1]]
+
+
+def test_features_of_a_node_are_not_kept() -> None:
+    live = {"apiVersion": "nfd.k8s-sigs.io/v1alpha1", "kind": "NodeFeature", "metadata": {"name": "a"}}
+    assert slim({**live, "spec": {"features": {}}}) == live
+
+
 def test_objects_of_other_kinds_are_kept_whole() -> None:
     """Whether an edit of one is to be undone is read off its books."""
-    live = {"kind": "DaemonSet", "metadata": {"name": "driver", "managedFields": BOOKS}}
-    assert slim(live) is live
+    live = {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "driver", "managedFields": BOOKS}}
+    assert slim(live) == live

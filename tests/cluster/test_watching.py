@@ -14,6 +14,7 @@ import pytest
 from gpu_provision.cluster import watching
 from gpu_provision.cluster.client import Cluster, Listing, connect
 from gpu_provision.cluster.errors import Gone
+from gpu_provision.cluster.slim import whole
 from gpu_provision.cluster.stream import WatchEvent
 from gpu_provision.cluster.watching import Mirror, Scope
 from gpu_provision.model.cluster import Kind, Manifest, ref_of
@@ -163,7 +164,8 @@ def test_a_mistake_of_our_own_restarts_a_watch(
     monkeypatch.setattr(watching, "_PAUSE_SECONDS", 0.01)
     mistakes = [KeyError("spec")]
 
-    def keep(item: Manifest) -> Manifest:
+    def keep(kind: Kind, item: Any) -> Manifest:
+        item = whole(kind, item)
         if item["metadata"].get("resourceVersion") and mistakes:
             raise mistakes.pop()
         return item
@@ -180,8 +182,8 @@ def test_a_mistake_that_lasts_ends_the_waiting(
 ) -> None:
     monkeypatch.setattr(watching, "_PAUSE_SECONDS", 0.01)
 
-    def keep(item: Manifest) -> Manifest:
-        return {"spec": item["spec"]}
+    def keep(_kind: Kind, item: Any) -> Manifest:
+        return {"spec": whole(_kind, item)["spec"]}
 
     answers = [answer for _ in range(watching._RESTARTS + 1) for answer in (EMPTY, added("odd"))]
     with Mirror(answering(*answers), [Scope(CONFIG_MAP)], keep=keep) as mirror, pytest.raises(KeyError):
@@ -243,9 +245,9 @@ def test_a_change_of_nothing_that_is_held_is_taken_and_wakes_nobody() -> None:
     follows: queue.Queue[WatchEvent] = queue.Queue()
     for kind, version, parts in (("ADDED", "2", first), ("MODIFIED", "3", second)):
         item = config_map("beating", **parts)
-        follows.put(WatchEvent(kind, {**item, "metadata": {**item["metadata"], "resourceVersion": version}}))
+        follows.put(WatchEvent(kind, {**item, "metadata": {**item["metadata"], "resourceVersion": version}}, version))
 
-    def without_beat(item: Manifest) -> Manifest:
+    def without_beat(_kind: Kind, item: Any) -> Manifest:
         return {**item, "data": {"a": item["data"]["a"]}}
 
     def version() -> str:
@@ -255,10 +257,10 @@ def test_a_change_of_nothing_that_is_held_is_taken_and_wakes_nobody() -> None:
     with Mirror(script, [Scope(CONFIG_MAP)], patience=10, keep=without_beat) as mirror:  # type: ignore[arg-type]
         eventually(lambda: version() == "3", "the heartbeat: whoever writes the object names its version")
         mirror.wait(0)
-        follows.put(WatchEvent("MODIFIED", {**config_map("beating"), **second, **_version("4")}))
+        follows.put(WatchEvent("MODIFIED", {**config_map("beating"), **second, **_version("4")}, "4"))
         eventually(lambda: version() == "4", "the next one")
         assert not mirror.wait(0)
-        follows.put(WatchEvent("MODIFIED", {**config_map("beating"), **third, **_version("5")}))
+        follows.put(WatchEvent("MODIFIED", {**config_map("beating"), **third, **_version("5")}, "5"))
         assert mirror.wait(60)
 
 

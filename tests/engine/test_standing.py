@@ -2,100 +2,111 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable
-from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from gpu_provision.components.labels import DIGEST
-from gpu_provision.engine.groups import Groups
+from gpu_provision.cluster.facts import node_facts
+from gpu_provision.engine import manifests as manifests_module
+from gpu_provision.engine import standing as standing_module
+from gpu_provision.engine import view as view_module
+from gpu_provision.engine.actions import next_steps
+from gpu_provision.engine.settle import Settler
 from gpu_provision.engine.standing import Standing
-from gpu_provision.model.cluster import ClusterFacts
-from gpu_provision.planning.prepare import prepare
-from gpu_provision.planning.states import Situation, key_of, situation, states
-from tests.components.builders import with_spec
-from tests.planning.builders import (
-    GPU_NODES,
-    Stack,
-    outdated,
-    restarted,
-    terminating,
-    validation_pod,
-    with_node,
-    without_node,
-)
+from gpu_provision.model.cluster import Manifest, NodeFacts
+from gpu_provision.model.progress import NodeState
+from gpu_provision.model.specs import StartupTaintSpec
+from gpu_provision.planning.prepare import prepare_of_nodes
+from gpu_provision.planning.states import Desired, Key, Situation, states
+from tests.engine.live_fleet import Fleet
+from tests.planning.builders import terminating
 
-PHASES = ["Pending", "Failed", "Succeeded"]
-RESTARTED = restarted(Stack().pod("driver", "t4-1"), "2026-11-21T08:00:00Z")["status"]
-
-
-class Cluster:
-    """A stack to which things happen, seen as a run sees it."""
-
-    def __init__(self, seed: int) -> None:
-        """Begin with everything as declared."""
-        self.stack, self.fate, self.pods = Stack(), random.Random(seed), Groups(key_of)  # noqa: S311 - no secrets here
-        self.facts = self.stack.context.facts
-
-    def change(self) -> None:
-        """Let one thing happen, or be as it was again."""
-        node = self.fate.choice(GPU_NODES)
-        pod = self.fate.choice(list(self.stack.pods.values()))
-        happenings: list[Callable[[], object]] = [
-            lambda: self.stack.put(self.fate.choice([outdated, terminating])(pod)),
-            lambda: self.stack.put({**pod, "status": {"phase": "Pending"}}),
-            lambda: self.stack.put({**pod, "status": RESTARTED}),
-            lambda: self.stack.remove(pod) if len(self.stack.pods) > 9 else None,
-            lambda: self.stack.passed.pop(("device_plugin_validation", node), None),
-            lambda: self.stack.put(
-                validation_pod(self.stack.validations()[0], self.fate.choice(["Failed", "Succeeded"]))
-            ),
-            lambda: self.see(with_node(self.facts, node, ready=self.fate.random() < 0.5)),
-            lambda: self.see(with_node(self.facts, node, gpus_allocatable=self.fate.randrange(9))),
-            lambda: self.see(with_node(self.facts, node, labels={"nvidia.com/gpu.deploy.driver": "false"})),
-            lambda: self.see(without_node(self.facts, node)),
-            lambda: self.see(Stack().context.facts),
-            lambda: self.see(self.facts, without=node),
-            lambda: self.see(self.facts, component="driver", version=self.fate.choice(["580.126.20", "580.178.04"])),
-            lambda: self.see(self.facts, component="gfd", version=self.fate.choice(["v0.19.0", "v0.20.0"])),
-            lambda: self.stack.members.pop(self.fate.choice(list(self.stack.members)), None),
-        ]
-        self.fate.choice(happenings)()
-
-    def see(self, facts: ClusterFacts, component: str = "", version: str = "", without: str = "") -> None:
-        """Show other nodes, or want another version, or one node less."""
-        left = tuple(node for node in self.stack.inventory.nodes if node.name != without)
-        self.facts, chosen = facts, replace(self.stack.inventory, nodes=left)
-        if component:
-            image = getattr(chosen.specs, component).image
-            chosen = with_spec(component, image=replace(image, version=version))
-        self.stack.context, self.stack.desired = prepare(chosen, facts)
-
-    def situation(self) -> Situation:
-        """Return what a run sees: only the pods that have changed are others."""
-        observed = self.stack.observed
-        self.pods.update(observed.pods.values())
-        return situation(self.stack.context, self.stack.desired, observed, self.pods.members)
+REQUIRES = {
+    "prerequisites": (),
+    "nfd": ("prerequisites",),
+    "node_labels": ("nfd",),
+    "driver": ("node_labels",),
+    "toolkit": ("driver",),
+}
+TAINTED = {"startup_taint": StartupTaintSpec(enabled=True)}
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_whatever_has_changed_is_judged(seed: int) -> None:
-    """Pods, nodes, labels, results of validations, objects, and what is wanted."""
-    cluster, standing = Cluster(seed), Standing()
-    for _ in range(60):
-        seen = cluster.situation()
-        assert standing.states(seen) == states(seen)
-        assert list(standing.states(seen)) == list(states(seen)), "in dependency order"
-        cluster.change()
+def settler(seen: Situation) -> Settler:
+    """Return one with the deadlines of a run."""
+    return Settler(requires={name: REQUIRES.get(name, ("toolkit",)) for name in seen.desired}, timeouts={})
 
 
-def test_a_node_of_which_nothing_has_changed_is_not_judged_anew() -> None:
-    """Its states are the very same."""
-    cluster, standing = Cluster(0), Standing()
-    before = standing.states(cluster.situation())
-    pod = cluster.stack.pod("driver", "t4-1")
-    cluster.stack.put({**pod, "metadata": {**pod["metadata"], "labels": {**pod["metadata"]["labels"], DIGEST: "x"}}})
-    after = standing.states(cluster.situation())
-    assert after["driver", "t4-2"] is before["driver", "t4-2"]
-    assert after["driver", "t4-1"] is not before["driver", "t4-1"]
+@pytest.mark.parametrize(("seed", "specs"), [(0, {}), (1, {}), (2, TAINTED), (3, TAINTED)])
+def test_whatever_has_changed_is_judged(seed: int, specs: dict[str, Any]) -> None:
+    """Pods, nodes, labels, results of validations, objects, and what is wanted; also what is to be done next."""
+    fleet, standing, stepping = Fleet(seed, more=1, **specs), Standing(), frozenset[str]()
+    clock, thorough = settler(fleet.situation), settler(fleet.situation)
+    for now in range(0, 180, 2):
+        look, whole = fleet.view.look(fleet.mirror, fleet.others, fleet.stack.passed), fleet.situation
+        assert look.seen == whole
+        raw, names = standing.take(look)
+        assert standing.all == states(whole)
+        assert list(standing.all) == list(states(whole)), "in dependency order"
+        if names is None:
+            clock.settle(standing.all, now)
+        else:
+            _, names = clock.settle_some(raw, names, now)
+        assert clock.states == thorough.settle(states(whole), now)
+        where = look.seen if names is None else fleet.view.part(names | stepping)
+        steps = set(next_steps(where, clock.states))
+        assert steps == set(next_steps(whole, clock.states))
+        stepping = frozenset(step.key[1] for step in steps)
+        for _ in range(fleet.fate.randrange(4)):
+            fleet.change()
+
+
+class Work:
+    """Counts what looks work out."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Count from now on."""
+        self.states = self.manifests = self.nodes = 0
+
+        def judge(part: Situation) -> dict[Key, NodeState]:
+            found = states(part)
+            self.states += len(found)
+            return found
+
+        def make(*arguments: Any) -> Desired:
+            made = prepare_of_nodes(*arguments)
+            self.manifests += sum(map(len, made.values()))
+            return made
+
+        def read(node: Manifest) -> NodeFacts:
+            self.nodes += 1
+            return node_facts(node)
+
+        def make_all(*_: object) -> Any:
+            raise AssertionError
+
+        monkeypatch.setattr(standing_module, "states", judge)
+        monkeypatch.setattr(view_module, "node_facts", read)
+        monkeypatch.setattr(manifests_module, "prepare_of_nodes", make)
+        monkeypatch.setattr(manifests_module, "prepare", make_all)
+
+
+def test_a_look_costs_what_has_changed_at_any_size() -> None:
+    """Nodes read, manifests made, states judged and settled after one event of a node and one of a pod."""
+
+    def counts(more: int) -> tuple[int, ...]:
+        fleet, standing = Fleet(more=more), Standing()
+        clock = settler(fleet.situation)
+        standing.take(fleet.view.look(fleet.mirror, fleet.others, fleet.stack.passed))
+        clock.settle(standing.all, 0)
+        with pytest.MonkeyPatch.context() as patching:
+            work = Work(patching)
+            fleet.relabel("t4-1", {"zone": "b"})
+            fleet.show(terminating(fleet.stack.pod("driver", "t4-2")))
+            look = fleet.view.look(fleet.mirror, fleet.others, fleet.stack.passed)
+            settled, names = clock.settle_some(*standing.take(look), 1)  # type: ignore[arg-type]
+            assert look.names == names == frozenset({"t4-1", "t4-2"})
+            return work.nodes, work.manifests, work.states, len(settled)
+
+    small, large = counts(more=2), counts(more=100)
+    assert small == large
+    assert small[0] == 1

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gpu_provision.cluster.observe import NODE
-from gpu_provision.cluster.watching import Mirror
+from gpu_provision.cluster.watching import Mirror, News, Scope
 from gpu_provision.components.labels import DEPLOY_DRIVER, HOST_DRIVER, VALIDATED
 from gpu_provision.engine.reading import Reading
 from gpu_provision.engine.view import View
@@ -28,7 +28,11 @@ class Showing(Mirror):
         """Show nothing yet."""
         self.node: Manifest = {}
 
-    def of(self, kind: Kind) -> dict[ObjectRef, Manifest]:
+    def since(self, what: Kind | Scope, seen: int) -> News:
+        """Return everything."""
+        return News(seen, self.of(what), is_whole=True)
+
+    def of(self, kind: Kind | Scope) -> dict[ObjectRef, Manifest]:
         """Return the node."""
         return {ObjectRef("v1", "Node", "", "t4-1"): self.node} if kind == NODE else {}
 
@@ -38,7 +42,7 @@ def seen(view: View, version: int, *, driver: str) -> dict[str, Any]:
     mirror = Showing()
     found = {**nfd_labels(), DEPLOY_DRIVER: driver}
     mirror.node = {"metadata": {"name": "t4-1", "uid": "u", "resourceVersion": str(version), "labels": found}}
-    return dict(view.look(mirror, {}, {}).node_labels["t4-1"])
+    return dict(view.look(mirror, {}, {}).seen.node_labels["t4-1"])
 
 
 def view(host_driver: str) -> View:
@@ -80,7 +84,7 @@ def test_what_a_run_writes_on_nodes_one_by_one_makes_no_manifest_anew(key: str) 
     def desired(version: int, value: str) -> Desired:
         found = {**nfd_labels(), key: value}
         mirror.node = {"metadata": {"name": "t4-1", "uid": "u", "resourceVersion": str(version), "labels": found}}
-        return looking.look(mirror, {}, {}).desired
+        return looking.look(mirror, {}, {}).seen.desired
 
     assert desired(1, "upgrade-required") is desired(2, "cordon-required")
 
@@ -93,7 +97,7 @@ def test_a_node_of_which_nothing_has_changed_is_the_very_same_target() -> None:
         found = {**nfd_labels(), **labels}
         metadata = {"name": "t4-1", "uid": "u", "resourceVersion": str(version), "labels": found}
         mirror.node = {"metadata": metadata}
-        return next(each for each in looking.look(mirror, {}, {}).context.targets if each.name == "t4-1")
+        return next(each for each in looking.look(mirror, {}, {}).seen.context.targets if each.name == "t4-1")
 
     assert target(1) is target(1)
     assert target(1) is target(2), "the node was written, and is as it was"
