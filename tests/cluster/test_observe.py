@@ -16,7 +16,8 @@ from gpu_provision.planning.membership import PART_OF, applyset_id, parent
 from tests.cluster.conftest import config_map
 from tests.components.builders import inventory, with_spec
 
-WANTED = (Kind("v1", "ConfigMap"), Kind("apps/v1", "DaemonSet"), Kind("v1", "Node"), Kind("v1", "Pod"))
+KINDS = (Kind("v1", "ConfigMap"), Kind("apps/v1", "DaemonSet"), Kind("v1", "Node"), Kind("v1", "Pod"))
+WANTED = tuple(ObjectRef(*kind, "default", "wanted") for kind in KINDS)
 TOP = ObjectRef("v1", "ConfigMap", "default", "sandbox")
 
 
@@ -36,6 +37,7 @@ def member() -> dict[str, str]:
 
 
 def test_a_reading_costs_the_same_whatever_the_size(cluster: Cluster) -> None:
+    cluster.apply(parent("sandbox", "default", WANTED))
     before = requests_of_a_reading(cluster)
     for number in range(12):
         cluster.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"size-{number}"}})
