@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
-from gpu_provision.cluster.client import Cluster
+from gpu_provision.cluster.client import Cluster, Listing
 from gpu_provision.cluster.connection import LOG
 from gpu_provision.cluster.errors import Gone, Unavailable
 from gpu_provision.cluster.paths import KINDS
@@ -43,14 +43,17 @@ class Mirror:
         *,
         patience: float | None = None,
         keep: Callable[[Manifest], Manifest] = lambda item: item,
+        listed: MutableMapping[Kind, Listing] | None = None,
     ) -> None:
         """Prepare.
 
         Args:
+            listed: What was listed of some scopes already, as it is held: taken from there, and followed from then on.
             patience: For how many seconds a watch is opened again in vain; by default as requests are repeated.
             keep: What to hold of each object. A change of nothing that is held wakes nobody.
         """
         self._cluster, self._scopes, self._keep = cluster, scopes, keep
+        self._listed = {} if listed is None else listed
         self._patience = cluster.retry_seconds if patience is None else patience
         self._objects: dict[Scope, dict[ObjectRef, Manifest]] = {scope: {} for scope in scopes}
         self._streams: dict[Scope, WatchStream] = {}
@@ -73,7 +76,7 @@ class Mirror:
         return time.monotonic() - min(silent) if silent else 0.0
 
     def __enter__(self) -> Self:
-        """List every scope, then follow it."""
+        """List every scope that was not listed yet, then follow all."""
         self._begin(self._scopes)
         return self
 
@@ -100,7 +103,7 @@ class Mirror:
     def _begin(self, scopes: Sequence[Scope]) -> None:
         self._wanted |= {scope: object() for scope in scopes}
         try:
-            versions = [self._relist(scope) for scope in scopes]
+            versions = [self._first(scope) for scope in scopes]
         except ProvisionError:
             self.forget(*scopes)
             raise
@@ -145,6 +148,11 @@ class Mirror:
             self._version += 1
             self._changed.notify_all()
 
+    def _first(self, scope: Scope) -> str:
+        """Return the version from which to follow a scope."""
+        listing = self._listed.pop(scope.kind, None)
+        return self._hold(scope, listing) if listing else self._relist(scope)
+
     def _relist(self, scope: Scope, retry_seconds: float | None = None) -> str:
         listing = self._cluster.list(
             scope.kind,
@@ -154,6 +162,9 @@ class Mirror:
             retry_seconds=retry_seconds,
             keep=self._keep,
         )
+        return self._hold(scope, listing)
+
+    def _hold(self, scope: Scope, listing: Listing) -> str:
         with self._changed:
             if scope in self._wanted:
                 self._objects[scope] = {ref_of(item): item for item in listing.items}
