@@ -244,6 +244,8 @@ class Mirror:
             if scope not in self._objects:
                 return
             before = self._objects[scope].get(ref)
+            if before is not None and _version(event.object) < _version(before):
+                return  # of an object before the one that a write has returned since
             if event.type == "DELETED":
                 self._objects[scope].pop(ref, None)
             else:

@@ -104,9 +104,7 @@ _GC_RULES = [
 ]
 
 
-FORMER = tuple(
-    ObjectRef(f"{RBAC}/v1", kind, "", f"{_FULL_NAME}-gc") for kind in ("ClusterRole", "ClusterRoleBinding")
-)
+FORMER = tuple(ObjectRef(f"{RBAC}/v1", kind, "", f"{_FULL_NAME}-gc") for kind in ("ClusterRole", "ClusterRoleBinding"))
 """Objects that stacks of earlier versions have; a run removes them."""
 
 

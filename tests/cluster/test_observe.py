@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from gpu_provision.cluster.client import Cluster
-from gpu_provision.cluster.observe import absent, observe, observe_facts
+from gpu_provision.cluster.observe import Listed, absent, observe, observe_facts
 from gpu_provision.model.cluster import ClusterFacts, Kind, ObjectRef
 from gpu_provision.model.findings import Finding, Refused
 from gpu_provision.model.inventory import Inventory
@@ -82,6 +82,30 @@ def test_members_are_what_carries_the_stacks_mark(cluster: Cluster) -> None:
     assert "ours" in names
     assert "somebody-elses" not in names
     assert "default" in seen.namespaces
+
+
+def test_where_a_stack_is_new_the_names_of_all_objects_are_known(cluster: Cluster) -> None:
+    """Nothing has to be tried to see whether anything stands in its way."""
+    stack, top = replace(in_default(inventory()), name="new"), ObjectRef("v1", "ConfigMap", "default", "new")
+    cluster.create(config_map("in-the-way"))
+    found = observe(cluster, stack, ClusterFacts(), WANTED, top)
+    assert not found.members
+    assert not found.lacks(top._replace(name="in-the-way"))
+    assert found.lacks(top._replace(name="not-there"))
+    assert found.lacks(top._replace(namespace="not-there"))
+    assert not found.lacks(ObjectRef("v1", "Service", "default", "of a kind that was not listed"))
+
+
+def test_where_there_is_no_namespace_nothing_is_read_in_it(cluster: Cluster) -> None:
+    stack = inventory()
+    listed: Listed = {}
+    wanted = [ref._replace(namespace="none") for ref in WANTED]
+    before = cluster.requests
+    seen = observe(cluster, stack, ClusterFacts(), wanted, TOP._replace(namespace="none"), listed)
+    assert (cluster.requests - before, seen.members, seen.lock_version) == (1, {}, ""), "the namespaces"
+    assert {kind.kind: listing.resource_version for kind, listing in listed.items()} == dict.fromkeys(
+        ("ConfigMap", "DaemonSet", "Pod"), "0"
+    )
 
 
 def test_kinds_of_an_earlier_version_are_looked_at_as_well(cluster: Cluster) -> None:

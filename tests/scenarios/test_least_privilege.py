@@ -18,6 +18,7 @@ import yaml
 from gpu_provision.engine import needs
 from gpu_provision.inventory import load
 from gpu_provision.model.access import Permission
+from gpu_provision.operator.definition import definition
 from gpu_provision.sandbox.apiserver.requestlog import Request
 from tests.answers import Answer
 from tests.scenarios.on_sandbox import SandboxWorld
@@ -199,6 +200,8 @@ def test_every_right_was_needed_and_is_in_the_table(robot: Robot, checkout: Path
     path = tmp_path / "sandbox.yaml"
     path.write_text(yaml.safe_dump({**document, "dcgm": {"enabled": True}}))
     inventory = load(path)
+    robot.world.submit(definition())  # a stack's resource is looked for where the server knows such
+    robot.does("plan", "--cluster-only")
     used = {permission for request in robot.requests() for permission in _permissions(request)}
     granted = needs.own(inventory)
     anywhere = {
