@@ -87,6 +87,10 @@ class Cluster(Connection):
             raise no_api_server(self._place("GET", "version"))
         return str(version)
 
+    def groups(self) -> frozenset[str]:
+        """Return the names of the API groups that the server has."""
+        return frozenset(group["name"] for group in self._json("GET", "/apis", "/apis").get("groups") or ())
+
     def served(self, group_version: str) -> frozenset[str]:
         """Return the plural names of the resources of an API group version; empty if there is no such group."""
         try:

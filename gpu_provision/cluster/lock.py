@@ -192,7 +192,8 @@ class WriteLock:
         return has_waited
 
     def _acquire(self) -> Manifest:
-        lease = self._await_inheritance(self._cluster.get(self._ref))
+        found = None if self._planned_at == "" else self._cluster.get(self._ref)  # "": there was none
+        lease = self._await_inheritance(found)
         is_ours = self._has_left(lease) or inherited_in(self._cluster.mandate, lease) is not None
         if lease is not None and not is_ours:
             lease = _abandoned(self._cluster, self._ref, lease, self._on_wait, alive=leases.locked)

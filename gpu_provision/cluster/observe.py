@@ -1,18 +1,24 @@
-"""One reading of a cluster: one LIST per kind, at the same time, whatever the number of nodes."""
+"""One reading of a cluster: one LIST per kind, at the same time, whatever the number of nodes.
+
+Where a stack has no objects yet, its kinds are listed whole, as metadata: what a plan creates then needs no dry run to
+say whether something stands in its way.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import hmac
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import NamedTuple
 
 from gpu_provision.cluster import leases, records
-from gpu_provision.cluster.client import Cluster
+from gpu_provision.cluster.client import Cluster, Listing
+from gpu_provision.cluster.errors import NotFound
 from gpu_provision.cluster.facts import node_facts
-from gpu_provision.cluster.paths import KINDS
+from gpu_provision.cluster.leases import Lease
+from gpu_provision.cluster.paths import KINDS, path_to
 from gpu_provision.cluster.pool import RequestPool
 from gpu_provision.cluster.slim import slim
 from gpu_provision.model.cluster import ClusterFacts, Kind, Manifest, ObjectRef, ref_of
@@ -24,6 +30,7 @@ from gpu_provision.planning.observed import Observed
 NODE, POD, NAMESPACE = Kind("v1", "Node"), Kind("v1", "Pod"), Kind("v1", "Namespace")
 SERVICE_MONITORS = "servicemonitors.monitoring.coreos.com"
 _MONITORING = "monitoring.coreos.com/v1"
+GPU_STACKS = "gpustacks.gpu-provision.io"
 _NEVER_MEMBERS = frozenset(
     {
         "ClusterPolicy",
@@ -44,30 +51,49 @@ _NEVER_MEMBERS = frozenset(
 MEMBER_KINDS = frozenset(kind for kind in KINDS if kind.kind not in _NEVER_MEMBERS)
 """Kinds of which a stack can have objects."""
 _PARALLEL = 12
+_FROM_NOW = "0"  # a watch from this version begins with all that there is
+
+Listed = dict[Kind, Listing]
+"""What was listed of kinds that a run follows: it goes on from there."""
 
 
-def observe_facts(cluster: Cluster, inventory: Inventory) -> ClusterFacts:
-    """Read version, nodes, served resources, and the ConfigMaps and Secrets that the inventory names."""
+def observe_facts(cluster: Cluster, inventory: Inventory, listed: Listed | None = None) -> ClusterFacts:
+    """Read version, nodes, served resources, and the ConfigMaps and Secrets that the inventory names.
+
+    Args:
+        listed: Where the nodes go.
+    """
     settings = cluster._client.client.configuration  # noqa: SLF001 - of the same package
-    version = cluster.version()
     with RequestPool(cluster, _PARALLEL) as pool:
-        nodes = pool.submit(cluster.list, NODE, keep=slim)
-        monitors = pool.submit(cluster.served, _MONITORING)
-        found = tuple(node_facts(node) for node in nodes.result().items)
-        resources = frozenset(f"{name}.{_MONITORING.partition('/')[0]}" for name in monitors.result())
+        version = pool.submit(cluster.version)
+        listing = pool.submit(cluster.list, NODE, keep=slim)
+        served = pool.submit(_resources, cluster)
+        told, nodes = version.result(), listing.result()
+        found = tuple(node_facts(node) for node in nodes.items)
+        resources = served.result()
         names = sorted(named_config_maps(inventory))
         contents = pool.map(lambda name: cluster.get(_config_map(inventory, name)), names)
         config_maps = config_maps_of(filter(None, contents))
         secret_names = sorted(named_secrets(inventory))
         secrets = secrets_of(filter(None, pool.map(lambda name: cluster.get(_secret(inventory, name)), secret_names)))
+    if listed is not None:
+        listed[NODE] = nodes
     return ClusterFacts(
-        version=version,
+        version=told,
         nodes=tuple(sorted(found, key=lambda node: node.name)),
         resources=resources,
         config_maps=config_maps,
         secrets=secrets,
         unverified="" if settings.verify_ssl else cluster.server,
     )
+
+
+def _resources(cluster: Cluster) -> frozenset[str]:
+    """Return which resources of others, and of the controller, the server has: one request where it has none."""
+    groups = cluster.groups()
+    monitoring, stacks = _MONITORING.partition("/")[0], GPU_STACKS.partition(".")[2]
+    monitors = cluster.served(_MONITORING) if monitoring in groups else ()
+    return frozenset((*(f"{name}.{monitoring}" for name in monitors), *((GPU_STACKS,) if stacks in groups else ())))
 
 
 class Absent(NamedTuple):
@@ -147,39 +173,100 @@ def _config_map(inventory: Inventory, name: str) -> ObjectRef:
     return ObjectRef("v1", "ConfigMap", inventory.cluster.namespace, name)
 
 
-def observe(
-    cluster: Cluster, inventory: Inventory, facts: ClusterFacts, wanted: Iterable[Kind], parent: ObjectRef
+def observe(  # noqa: PLR0913, PLR0917 - what a reading is about
+    cluster: Cluster,
+    inventory: Inventory,
+    facts: ClusterFacts,
+    wanted: Iterable[ObjectRef],
+    parent: ObjectRef,
+    listed: Listed | None = None,
 ) -> Observed:
     """Read everything that planning compares with.
 
     Args:
         facts: From `observe_facts`.
-        wanted: Kinds of the desired manifests.
+        wanted: The desired objects.
         parent: The stack's own ConfigMap, which names the kinds of earlier runs.
+        listed: Where the objects go that a run follows.
     """
-    set_label = f"{PART_OF}={applyset_id(inventory.name, inventory.cluster.namespace)}"
-    stack = f"{STACK}={inventory.name}"
+    listed, refs = {} if listed is None else listed, frozenset(wanted)
     with RequestPool(cluster, _PARALLEL) as pool:
-        top = pool.submit(cluster.get, parent)
-        pods = pool.submit(cluster.list, POD, label_selector=stack, keep=slim)
-        namespaces = pool.submit(cluster.list, NAMESPACE)
-        record = pool.submit(records.read, cluster, inventory)
-        lease = pool.submit(leases.read, cluster, inventory)
-        kinds = (frozenset(wanted) | _earlier_kinds(top.result())) & MEMBER_KINDS
-        lists = list(pool.map(lambda kind: cluster.list(kind, label_selector=set_label).items, sorted(kinds)))
-    members = {ref_of(item): item for items in lists for item in items}
-    if live_parent := top.result():
-        members[parent] = {"apiVersion": parent.api_version, "kind": parent.kind, **live_parent}
+        namespaces = cluster.list(NAMESPACE).items
+        existing = frozenset(item["metadata"]["name"] for item in namespaces)
+        home = _home(cluster, inventory, parent, pool) if parent.namespace in existing else _NO_HOME
+        look = partial(_look, cluster, refs=refs, existing=existing) if home.parent is None else partial(_list, cluster)
+        mark = f"{PART_OF}={applyset_id(inventory.name, inventory.cluster.namespace)}"
+        kinds = ({ref.type for ref in refs} | _earlier_kinds(home.parent)) & (MEMBER_KINDS - {NAMESPACE})
+        found = dict(zip(sorted(kinds), pool.map(lambda kind: look(kind, mark), sorted(kinds)), strict=True))
+    listed |= {kind: one.listing for kind, one in found.items()} | {POD: home.pods}
+    members = [item for one in found.values() for item in one.listing.items]
+    members += [item for item in namespaces if _is_marked(item, mark)]
+    if home.parent:
+        members.append({"apiVersion": parent.api_version, "kind": parent.kind, **home.parent})
     return Observed(
         cluster=f"{cluster.name} ({facts.version})",
         facts=facts,
-        members=members,
-        namespaces=frozenset(item["metadata"]["name"] for item in namespaces.result().items),
-        pods={ref_of(pod): pod for pod in pods.result().items},
-        passed=record.result(),
-        lock=lease.result().lock,
-        lock_version=lease.result().version,
+        members={ref_of(item): item for item in members},
+        namespaces=existing,
+        names={place: names for one in found.values() for place, names in one.names.items()},
+        pods={ref_of(pod): pod for pod in home.pods.items},
+        passed=home.passed,
+        lock=home.lease.lock,
+        lock_version=home.lease.version,
     )
+
+
+class _Home(NamedTuple):
+    """What is in a stack's own namespace, and the pods of the stack."""
+
+    parent: Manifest | None
+    pods: Listing
+    passed: Mapping[tuple[str, str], str]
+    lease: Lease
+
+
+_NO_HOME = _Home(None, Listing([], _FROM_NOW), {}, Lease(None, ""))
+
+
+def _home(cluster: Cluster, inventory: Inventory, parent: ObjectRef, pool: RequestPool) -> _Home:
+    top = pool.submit(cluster.get, parent)
+    pods = pool.submit(cluster.list, POD, label_selector=f"{STACK}={inventory.name}", keep=slim)
+    record = pool.submit(records.read, cluster, inventory)
+    lease = pool.submit(leases.read, cluster, inventory)
+    return _Home(top.result(), pods.result(), record.result(), lease.result())
+
+
+class _Found(NamedTuple):
+    """Members of one kind, and the names of all objects of that kind in the namespaces that were listed whole."""
+
+    listing: Listing
+    names: Mapping[tuple[Kind, str], frozenset[str]]
+
+
+def _list(cluster: Cluster, kind: Kind, mark: str) -> _Found:
+    return _Found(cluster.list(kind, label_selector=mark), {})
+
+
+def _look(cluster: Cluster, kind: Kind, mark: str, *, refs: Iterable[ObjectRef], existing: frozenset[str]) -> _Found:
+    """Return all names of a kind where objects of it are wanted; members are what a stack has left that is gone."""
+    places = {ref.namespace for ref in refs if ref.type == kind}
+    names, version = {}, _FROM_NOW
+    for place in sorted(places & {"", *existing}):
+        try:
+            answer = cluster.ask(path_to(kind, place))
+        except NotFound:
+            continue
+        items = answer.get("items") or ()
+        if any(_is_marked(item, mark) for item in items):
+            return _list(cluster, kind, mark)
+        names[kind, place] = frozenset(item["metadata"]["name"] for item in items)
+        version = version if version != _FROM_NOW else answer["metadata"]["resourceVersion"]
+    return _Found(Listing([], version), names)
+
+
+def _is_marked(item: Manifest, mark: str) -> bool:
+    key, _, value = mark.partition("=")
+    return bool((item["metadata"].get("labels") or {}).get(key) == value)
 
 
 def _earlier_kinds(parent: Manifest | None) -> frozenset[Kind]:

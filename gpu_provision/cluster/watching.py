@@ -6,12 +6,12 @@ import random
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple, Self
 
-from gpu_provision.cluster.client import Cluster, Keep
+from gpu_provision.cluster.client import Cluster, Keep, Listing
 from gpu_provision.cluster.connection import LOG
 from gpu_provision.cluster.errors import Gone, Unavailable
 from gpu_provision.cluster.paths import KINDS
@@ -82,14 +82,17 @@ class Mirror:
         *,
         patience: float | None = None,
         keep: Keep = whole,
+        listed: MutableMapping[Kind, Listing] | None = None,
     ) -> None:
         """Prepare.
 
         Args:
+            listed: What was listed of some scopes already, as it is held: taken from there, and followed from then on.
             patience: For how many seconds a watch is opened again in vain; by default as requests are repeated.
             keep: What to hold of each object. A change of nothing that is held wakes nobody.
         """
         self._cluster, self._scopes, self._keep = cluster, scopes, keep
+        self._listed = {} if listed is None else listed
         self._patience = cluster.retry_seconds if patience is None else patience
         self._objects: dict[Scope, dict[ObjectRef, Manifest]] = {scope: {} for scope in scopes}
         self._journals = {scope: _Journal() for scope in scopes}
@@ -113,7 +116,7 @@ class Mirror:
         return time.monotonic() - min(silent) if silent else 0.0
 
     def __enter__(self) -> Self:
-        """List every scope, then follow it."""
+        """List every scope that was not listed yet, then follow all."""
         self._begin(self._scopes)
         return self
 
@@ -140,7 +143,7 @@ class Mirror:
     def _begin(self, scopes: Sequence[Scope]) -> None:
         self._wanted |= {scope: object() for scope in scopes}
         try:
-            versions = [self._relist(scope) for scope in scopes]
+            versions = [self._first(scope) for scope in scopes]
         except ProvisionError:
             self.forget(*scopes)
             raise
@@ -197,6 +200,11 @@ class Mirror:
             self._version += 1
             self._changed.notify_all()
 
+    def _first(self, scope: Scope) -> str:
+        """Return the version from which to follow a scope."""
+        listing = self._listed.pop(scope.kind, None)
+        return self._hold(scope, listing) if listing else self._relist(scope)
+
     def _relist(self, scope: Scope, retry_seconds: float | None = None) -> str:
         listing = self._cluster.list(
             scope.kind,
@@ -206,6 +214,9 @@ class Mirror:
             retry_seconds=retry_seconds,
             keep=self._keep,
         )
+        return self._hold(scope, listing)
+
+    def _hold(self, scope: Scope, listing: Listing) -> str:
         with self._changed:
             if scope in self._wanted:
                 self._objects[scope] = {ref_of(item): item for item in listing.items}
@@ -288,6 +299,8 @@ class Mirror:
             if scope not in self._objects:
                 return
             before = self._objects[scope].get(ref)
+            if before is not None and _version(item) < _version(before):
+                return  # of an object before the one that a write has returned since
             if event.type == "DELETED":
                 self._objects[scope].pop(ref, None)
             else:

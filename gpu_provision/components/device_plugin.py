@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from gpu_provision.components import labels, operands, plugin_config, pods, scripts
-from gpu_provision.components.objects import cluster_role, config_map, role, service_account
+from gpu_provision.components.objects import config_map, role, service_account
 from gpu_provision.model.cluster import Context, Manifest
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.specs import DevicePluginSpec
@@ -58,7 +58,7 @@ def manifests(spec: DevicePluginSpec, context: Context) -> list[Manifest]:
     return [
         service_account(_ACCOUNT, namespace),
         *role(_ACCOUNT, namespace, [operands.USE_PRIVILEGED_SCC], subject=_ACCOUNT),
-        *cluster_role(_ACCOUNT, namespace, [operands.READ_NODES], subject=_ACCOUNT),
+        *plugin_config.access(context, _ACCOUNT),
         config_map(_ENTRYPOINT, namespace, _ENTRYPOINT_FILES, {labels.APP: _APP}),
         operands.daemon_set(
             context,

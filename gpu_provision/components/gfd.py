@@ -6,7 +6,7 @@ from typing import Any
 
 from gpu_provision.components import labels, operands, plugin_config, pods
 from gpu_provision.components.nfd_crds import GROUP
-from gpu_provision.components.objects import cluster_role, role, rule, service_account
+from gpu_provision.components.objects import role, rule, service_account
 from gpu_provision.model.cluster import Context, Manifest
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.specs import GfdSpec
@@ -39,7 +39,7 @@ def manifests(spec: GfdSpec, context: Context) -> list[Manifest]:
     return [
         service_account(_ACCOUNT, namespace),
         *role(_ACCOUNT, namespace, _RULES, subject=_ACCOUNT),
-        *cluster_role(_ACCOUNT, namespace, [operands.READ_NODES], subject=_ACCOUNT),
+        *plugin_config.access(context, _ACCOUNT),
         operands.daemon_set(
             context,
             _APP,

@@ -12,6 +12,7 @@ from gpu_provision.components import nfd_crds, operands, pods, tolerations
 from gpu_provision.components.nfd_crds import GROUP
 from gpu_provision.components.nfd_versions import Generation, container_ports, generation, probe
 from gpu_provision.components.objects import (
+    RBAC,
     cluster_role,
     config_map,
     manifest,
@@ -19,7 +20,7 @@ from gpu_provision.components.objects import (
     rule,
     service_account,
 )
-from gpu_provision.model.cluster import Context, Manifest
+from gpu_provision.model.cluster import Context, Manifest, ObjectRef
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.specs import NfdSpec
 
@@ -103,6 +104,10 @@ _GC_RULES = [
 ]
 
 
+FORMER = tuple(ObjectRef(f"{RBAC}/v1", kind, "", f"{_FULL_NAME}-gc") for kind in ("ClusterRole", "ClusterRoleBinding"))
+"""Objects that stacks of earlier versions have; a run removes them."""
+
+
 def spec(inventory: Inventory) -> NfdSpec | None:
     """Return the spec, or None if another Node Feature Discovery of the cluster labels the nodes."""
     return inventory.specs.nfd if inventory.specs.nfd.enabled else None
@@ -121,9 +126,8 @@ def manifests(spec: NfdSpec, context: Context) -> list[Manifest]:
     return [
         *nfd_crds.crds(),
         service_account(_FULL_NAME, namespace, _LABELS),
-        *cluster_role(_FULL_NAME, namespace, _MASTER_RULES, **common),
+        *cluster_role(_FULL_NAME, namespace, [*_MASTER_RULES, *_GC_RULES], **common),  # of one account
         *role(f"{_FULL_NAME}-worker", namespace, _WORKER_RULES, **common),
-        *cluster_role(f"{_FULL_NAME}-gc", namespace, _GC_RULES, **common),
         config_map(f"{_FULL_NAME}-master-conf", namespace, master_config, _LABELS),
         config_map(f"{_FULL_NAME}-worker-conf", namespace, worker_config, _LABELS),
         _master(spec, like, context),

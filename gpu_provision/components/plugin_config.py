@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpu_provision.components import pods
-from gpu_provision.model.cluster import Context
+from gpu_provision.components import operands, pods
+from gpu_provision.components.objects import cluster_role
+from gpu_provision.model.cluster import Context, Manifest
 from gpu_provision.model.images import Image
 
 _AVAILABLE = "/available-configs"
@@ -15,6 +16,13 @@ _CHOSEN = "/config/config.yaml"
 def is_used(context: Context) -> bool:
     """Whether the inventory names a ConfigMap of configurations."""
     return bool(context.inventory.specs.device_plugin.config_name)
+
+
+def access(context: Context, account: str) -> list[Manifest]:
+    """Return the right to read nodes: of all containers of a pod, ``config-manager`` alone reads the node's label."""
+    if not is_used(context):
+        return []
+    return cluster_role(account, context.namespace, [operands.READ_NODES], subject=account)
 
 
 def init_containers(context: Context, image: Image) -> list[dict[str, Any]]:

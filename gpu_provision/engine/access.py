@@ -32,7 +32,7 @@ def missing_to_run(cluster: Cluster, reading: Reading) -> Finding | None:
     """
     written = [_Written(item) for item in _written_roles(reading)]
     passed_on = {one for role in written for one in (*role.held, *role.waivers)}
-    missing = frozenset(lacking(cluster, {*_wanted(reading), *passed_on}))
+    missing = frozenset(lacking(cluster, {*_wanted(reading), *passed_on}, namespaces=reading.observed.namespaces))
     required = {*_wanted(reading), *(one for role in written if missing & role.waivers for one in role.held)}
     found = tuple(sorted(missing & required))
     return _finding(cluster, reading.context.inventory, found, reading.refused) if found else None

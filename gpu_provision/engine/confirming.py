@@ -170,4 +170,4 @@ def _of_kind(after: Manifest, before: Manifest) -> Manifest:
 
 def _can_be_tried(change: Change, observed: Observed) -> bool:
     applies = change.action in {Action.CREATE, Action.UPDATE} and change.ref.kind not in {"Node", "Pod"}
-    return applies and (not change.ref.namespace or change.ref.namespace in observed.namespaces)
+    return applies and not observed.lacks(change.ref)

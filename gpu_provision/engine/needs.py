@@ -23,7 +23,7 @@ from gpu_provision.cluster.observe import (
 )
 from gpu_provision.cluster.paths import KINDS
 from gpu_provision.cluster.records import record_ref
-from gpu_provision.components import prerequisites
+from gpu_provision.components import nfd, prerequisites
 from gpu_provision.engine.view import scopes
 from gpu_provision.model.access import Permission
 from gpu_provision.model.cluster import ClusterFacts, Kind, Manifest, ObjectRef, ref_of
@@ -204,8 +204,7 @@ def to_prune(inventory: Inventory) -> Iterator[Permission]:
     have under this inventory.
     """
     namespaces = frozenset(_namespaces(inventory))
-    for manifest in _manifests(_with_everything_on(inventory)):
-        ref = ref_of(manifest)
+    for ref in (*map(ref_of, _manifests(_with_everything_on(inventory))), *nfd.FORMER):
         if ref.kind in _PER_NODE or ref == ObjectRef("v1", "Namespace", "", inventory.cluster.namespace):
             continue
         if ref.namespace in namespaces:
@@ -246,4 +245,5 @@ def _with_everything_on(inventory: Inventory) -> Inventory:
     on: dict[str, Any] = {
         name: replace(spec, enabled=True) for name, spec in found.items() if isinstance(spec, OperandSpec)
     }
+    on["device_plugin"] = replace(on["device_plugin"], config_name=specs.device_plugin.config_name or "any")
     return replace(inventory, specs=replace(specs, cdi_enabled=True, **on))

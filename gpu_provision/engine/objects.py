@@ -107,15 +107,16 @@ class Objects:
         return ref in self.members and ref not in live and self._repaired[ref] < _REPAIRS
 
     def _apply(self, change: Change) -> None:
-        if change.manifest is None:
-            return
         try:
-            self._write(change, change.manifest)
+            self.write(change)
         except Rejected as error:
             self.rejected[change.component, ""] = f"{change.ref}: {error.findings[0].evidence or error}"
 
-    def _write(self, change: Change, manifest: Manifest) -> None:
-        ref = change.ref
+    def write(self, change: Change) -> None:
+        """Apply one object. Raises Rejected."""
+        ref, manifest = change.ref, change.manifest
+        if manifest is None:
+            return
         if ref.kind == "Pod":
             with contextlib.suppress(NotFound, Outdated):  # gone: the next plan looks at the one in its place
                 self._cluster.merge(ref, {"metadata": manifest["metadata"]})

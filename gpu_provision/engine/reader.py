@@ -7,7 +7,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from gpu_provision.cluster.client import Cluster
-from gpu_provision.cluster.observe import absent, observe, observe_facts
+from gpu_provision.cluster.observe import Listed, absent, observe, observe_facts
 from gpu_provision.diagnose.pods import node_of
 from gpu_provision.engine.confirming import confirmed
 from gpu_provision.engine.outlook import with_rollout
@@ -41,7 +41,8 @@ def read(
     """Read a cluster and plan.
 
     A cluster that is as declared costs a fixed number of requests; objects that differ cost one more each: the
-    server's own dry run, which has the last word on what an apply would change. Drivers that are to be replaced cost a
+    server's own dry run, which has the last word on what an apply would change. Objects of a stack that is new cost
+    nothing if nothing has their names. Drivers that are to be replaced cost a
     fixed number more.
 
     Args:
@@ -52,15 +53,16 @@ def read(
     Raises:
         Unreachable, Refused, Rejected: As the API server answers.
     """
-    facts = replace(observe_facts(cluster, inventory), host_drivers=host_drivers)
+    listed: Listed = {}
+    facts = replace(observe_facts(cluster, inventory, listed), host_drivers=host_drivers)
     context, desired = prepare(inventory, facts, part)
-    kinds = {ref_of(manifest).type for manifests in desired.values() for manifest in manifests}
+    wanted = [ref_of(manifest) for manifests in desired.values() for manifest in manifests]
     parent = ref_of(desired["prerequisites"][-1])
-    observed = observe(cluster, inventory, facts, kinds, parent)
+    observed = observe(cluster, inventory, facts, wanted, parent, listed)
     if revalidate:
         observed = _unvalidated(observed, part)
     seen = situation(context, desired, observed)
-    return planned(cluster, desired, seen, states(seen), revalidate=revalidate)
+    return replace(planned(cluster, desired, seen, states(seen), revalidate=revalidate), listed=listed)
 
 
 def planned(

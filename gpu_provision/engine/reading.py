@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from gpu_provision.cluster.observe import Listed
 from gpu_provision.model.cluster import Context
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.plan import Plan
@@ -18,6 +19,7 @@ class Reading:
 
     Attributes:
         revalidate: Whether validations run again although they have passed.
+        listed: What a run of it can follow from there, without asking for it again.
         refused: What the server said to a dry run that our user may not ask for; empty if it did all of them.
     """
 
@@ -27,6 +29,7 @@ class Reading:
     plan: Plan
     revalidate: bool = False
     refused: str = ""
+    listed: Listed = field(default_factory=dict)
 
 
 def refusals_of(reading: Reading) -> tuple[Finding, ...]:

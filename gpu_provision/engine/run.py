@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from gpu_provision.cluster.client import Cluster
-from gpu_provision.cluster.errors import AlreadyExists
 from gpu_provision.cluster.facts import node_facts
 from gpu_provision.cluster.lock import WriteLock
 from gpu_provision.cluster.observe import NODE
@@ -165,7 +163,7 @@ class Run:
         """
         self._began, self._before = time.monotonic(), self._cluster.requests
         inventory, changes = self._reading.context.inventory, self._reading.plan.changes
-        self._make_room_for_the_lock(changes, inventory.cluster.namespace)
+        changes = self._make_room_for_the_lock(changes, inventory.cluster.namespace)
         planned_at = self._reading.observed.lock_version
         with WriteLock(self._cluster, inventory, on_wait=self._say, planned_at=planned_at) as lock, self._book:
             back, barred = way_back(self._reading, self._book.earlier, self._book.record)
@@ -193,7 +191,7 @@ class Run:
         )
 
     def _following(self, what: Sequence[Scope]) -> Mirror:
-        return Mirror(self._cluster, what, keep=slim)
+        return Mirror(self._cluster, what, keep=slim, listed=self._reading.listed)
 
     def _await_what_was_written(self, mirror: Mirror) -> None:
         """Copies that were there before may lack it for a moment, which would look as if somebody had deleted it."""
@@ -215,11 +213,12 @@ class Run:
         ready = all(state.state is State.READY for state in self._states.values())
         return Ending.SUCCEEDED if ready and not planned else Ending.FAILED
 
-    def _make_room_for_the_lock(self, changes: Iterable[Change], name: str) -> None:
-        """Create the namespace that the lock lives in, bare: what else it is to be is written under the lock."""
-        if any(_creates_namespace(change, name) for change in changes):
-            with contextlib.suppress(AlreadyExists):  # another first run was faster
-                self._cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    def _make_room_for_the_lock(self, changes: tuple[Change, ...], name: str) -> tuple[Change, ...]:
+        """Make the namespace that the lock lives in, if there is none; return the other changes."""
+        room = [change for change in changes if _creates_namespace(change, name)]
+        for change in room:
+            self._objects.write(change)
+        return tuple(change for change in changes if change not in room)
 
     def _reached(self) -> RunResult:
         evidence = dict(self._validations.evidence)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 
 from gpu_provision.cluster.client import Cluster
+from gpu_provision.cluster.observe import GPU_STACKS
 from gpu_provision.engine.reading import Reading
 from gpu_provision.model.findings import Finding, UsageError
 from gpu_provision.model.inventory import Inventory
@@ -31,6 +32,8 @@ class StackDeputy:
 
     def reviewed(self, cluster: Cluster, reading: Reading) -> Reading:
         """Return a reading whose plan names the stack's resource, if there is one, and says what is against it."""
+        if GPU_STACKS not in reading.context.facts.resources:
+            return reading
         self._resource = resource = look(cluster, reading.context.inventory, force=self.force)
         if resource is None:
             return reading

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from gpu_provision.model.cluster import ClusterFacts, Manifest, ObjectRef
+from gpu_provision.model.cluster import ClusterFacts, Kind, Manifest, ObjectRef
 from gpu_provision.model.progress import Lock
 
 
@@ -18,6 +18,7 @@ class Observed:
         facts: Version, nodes, served resources.
         members: Live objects that carry our membership, by reference.
         namespaces: Names of existing namespaces.
+        names: (kind, namespace) -> the names of all objects there, of the kinds that were listed whole.
         pods: Pods of our components, by reference; validation pods included.
         passed: Validations on record: (component, node) -> the verdict, see `gpu_provision.planning.verdicts`.
         void: Uids of pods whose vectorAdd does not count, since it is to run again.
@@ -29,11 +30,23 @@ class Observed:
     facts: ClusterFacts
     members: Mapping[ObjectRef, Manifest] = field(default_factory=dict)
     namespaces: frozenset[str] = frozenset()
+    names: Mapping[tuple[Kind, str], frozenset[str]] = field(default_factory=dict)
     pods: Mapping[ObjectRef, Manifest] = field(default_factory=dict)
     passed: Mapping[tuple[str, str], str] = field(default_factory=dict)
     void: frozenset[str] = frozenset()
     lock: Lock | None = None
     lock_version: str = ""
+
+    def lacks(self, ref: ObjectRef) -> bool:
+        """Whether it is known that there is no such object, of whomever."""
+        if ref.kind == "Namespace":
+            return ref.name not in self.namespaces
+        place = ref.type, ref.namespace
+        return (place in self.names and ref.name not in self.names[place]) or not self.has_place(ref)
+
+    def has_place(self, ref: ObjectRef) -> bool:
+        """Whether the namespace of an object exists."""
+        return not ref.namespace or ref.namespace in self.namespaces
 
     @property
     def is_installed(self) -> bool:

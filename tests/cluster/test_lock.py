@@ -370,6 +370,15 @@ def _config_map(stack: Inventory, **data: str) -> Manifest:
     return config_map("written", namespace=stack.cluster.namespace, **({"data": data} if data else {}))
 
 
+def test_a_lock_that_was_not_there_is_made_with_one_request(cluster: Cluster, stack: Inventory) -> None:
+    before = cluster.requests
+    with WriteLock(cluster, stack, on_wait=quiet, planned_at=""):
+        assert cluster.requests - before == 1
+        assert held(cluster, stack)
+    with pytest.raises(Locked, match="another run has written"):
+        WriteLock(cluster, stack, on_wait=quiet, planned_at="").__enter__()
+
+
 def test_a_plan_from_before_another_run_is_not_carried_out(cluster: Cluster, stack: Inventory) -> None:
     """Whoever gets the lock right after it was given back knows nothing of what was written under it."""
     planned_at = leases.read(cluster, stack).version

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from gpu_provision.cluster.client import Cluster
-from gpu_provision.cluster.observe import absent, observe, observe_facts
+from gpu_provision.cluster.observe import Listed, absent, observe, observe_facts
 from gpu_provision.model.cluster import ClusterFacts, Kind, ObjectRef
 from gpu_provision.model.findings import Finding, Refused
 from gpu_provision.model.inventory import Inventory
@@ -16,7 +16,8 @@ from gpu_provision.planning.membership import PART_OF, applyset_id, parent
 from tests.cluster.conftest import config_map
 from tests.components.builders import inventory, with_spec
 
-WANTED = (Kind("v1", "ConfigMap"), Kind("apps/v1", "DaemonSet"), Kind("v1", "Node"), Kind("v1", "Pod"))
+KINDS = (Kind("v1", "ConfigMap"), Kind("apps/v1", "DaemonSet"), Kind("v1", "Node"), Kind("v1", "Pod"))
+WANTED = tuple(ObjectRef(*kind, "default", "wanted") for kind in KINDS)
 TOP = ObjectRef("v1", "ConfigMap", "default", "sandbox")
 
 
@@ -36,6 +37,7 @@ def member() -> dict[str, str]:
 
 
 def test_a_reading_costs_the_same_whatever_the_size(cluster: Cluster) -> None:
+    cluster.apply(parent("sandbox", "default", WANTED))
     before = requests_of_a_reading(cluster)
     for number in range(12):
         cluster.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"size-{number}"}})
@@ -80,6 +82,30 @@ def test_members_are_what_carries_the_stacks_mark(cluster: Cluster) -> None:
     assert "ours" in names
     assert "somebody-elses" not in names
     assert "default" in seen.namespaces
+
+
+def test_where_a_stack_is_new_the_names_of_all_objects_are_known(cluster: Cluster) -> None:
+    """Nothing has to be tried to see whether anything stands in its way."""
+    stack, top = replace(in_default(inventory()), name="new"), ObjectRef("v1", "ConfigMap", "default", "new")
+    cluster.create(config_map("in-the-way"))
+    found = observe(cluster, stack, ClusterFacts(), WANTED, top)
+    assert not found.members
+    assert not found.lacks(top._replace(name="in-the-way"))
+    assert found.lacks(top._replace(name="not-there"))
+    assert found.lacks(top._replace(namespace="not-there"))
+    assert not found.lacks(ObjectRef("v1", "Service", "default", "of a kind that was not listed"))
+
+
+def test_where_there_is_no_namespace_nothing_is_read_in_it(cluster: Cluster) -> None:
+    stack = inventory()
+    listed: Listed = {}
+    wanted = [ref._replace(namespace="none") for ref in WANTED]
+    before = cluster.requests
+    seen = observe(cluster, stack, ClusterFacts(), wanted, TOP._replace(namespace="none"), listed)
+    assert (cluster.requests - before, seen.members, seen.lock_version) == (1, {}, ""), "the namespaces"
+    assert {kind.kind: listing.resource_version for kind, listing in listed.items()} == dict.fromkeys(
+        ("ConfigMap", "DaemonSet", "Pod"), "0"
+    )
 
 
 def test_kinds_of_an_earlier_version_are_looked_at_as_well(cluster: Cluster) -> None:

@@ -53,6 +53,13 @@ def test_one_question_per_namespace_answers_for_all_permissions() -> None:
     assert fake.asked == ["", "here"]
 
 
+def test_no_question_is_about_a_namespace_that_does_not_exist() -> None:
+    fake = Fake({"": granted(RULE)})
+    listing = GET._replace(resource="nodes", verb="list")
+    assert lacking(cast("Cluster", fake), [listing, GET], namespaces={"there"}) == (GET,)
+    assert fake.asked == [""]
+
+
 def test_what_holds_in_a_namespace_does_not_hold_everywhere() -> None:
     assert asked(Fake({"": granted(), "here": granted(RULE)}), LIST) == (LIST,)
 

@@ -201,6 +201,38 @@ def test_an_object_that_a_write_returned_is_there_at_once(following: Following, 
     assert names(mirror) == {"written"}
 
 
+def test_the_end_of_a_predecessor_hides_no_written_object(answering: Callable[..., Cluster]) -> None:
+    """An object of the same name was deleted before; its event arrives after the answer to the write."""
+    with Mirror(answering(EMPTY), [Scope(CONFIG_MAP)], patience=30) as mirror:
+        mirror.note(_of_version("again", "10"))
+        mirror._take(Scope(CONFIG_MAP), WatchEvent("DELETED", _of_version("again", "8"), "8"))
+        assert names(mirror) == {"again"}
+        mirror._take(Scope(CONFIG_MAP), WatchEvent("DELETED", _of_version("again", "11"), "11"))
+        assert names(mirror) == set()
+
+
+def _of_version(name: str, version: str) -> Manifest:
+    made = config_map(name)
+    return {**made, "metadata": {**made["metadata"], "resourceVersion": version}}
+
+
+@pytest.mark.parametrize("version", ["present", "0"])
+def test_what_was_listed_is_followed_without_a_list(
+    cluster: Cluster, request: pytest.FixtureRequest, version: str
+) -> None:
+    """Version 0 stands for objects that nobody has: the watch begins with what there is."""
+    scope = Scope(CONFIG_MAP, f"test={request.node.name}".partition("[")[0])
+    labels = {"test": scope.label_selector.partition("=")[2]}
+    cluster.create(config_map(f"before-{version}", labels=labels))
+    listing = cluster.list(CONFIG_MAP, label_selector=scope.label_selector)
+    listed = {CONFIG_MAP: listing if version == "present" else Listing([], version)}
+    before = cluster.requests
+    with Mirror(cluster, [scope], patience=30, listed=listed) as mirror:
+        cluster.create(config_map(f"after-{version}", labels=labels))
+        eventually(lambda: {f"before-{version}", f"after-{version}"} <= names(mirror), "both")
+    assert (cluster.requests - before, listed) == (2, {}), "the create and the watch"
+
+
 def test_a_write_that_a_watch_has_overtaken_changes_nothing(
     cluster: Cluster, following: Following, request: pytest.FixtureRequest
 ) -> None:

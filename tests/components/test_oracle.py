@@ -24,6 +24,7 @@ OWN_ROLLOUT = "a driver manager that evicts lifts any cordon when it is done; he
 OWN_CHECK = (
     "a validator that ends removes the file that the reference's toolkit waits for, and then each waits for the other"
 )
+CONFIG_MANAGER = "config-manager alone reads nodes, and runs only where configurations are named"
 OWNER = "finalizers of custom resources, of which we have none"
 OWN_VECTOR_ADD = "the init container runs vectorAdd itself, and no pod besides"
 
@@ -44,7 +45,8 @@ DIFFERENCES: dict[str, dict[str, str]] = {
         "containers.*.mounts./run/nvidia/validations.volume": OWN_CHECK,
         "volumes.own-validation": OWN_CHECK,
     },
-    "device_plugin": {"pod_annotations": CONFIG},
+    "device_plugin": {"pod_annotations": CONFIG, "rbac.ClusterRole": CONFIG_MANAGER},
+    "gfd": {"rbac.ClusterRole": CONFIG_MANAGER},
     "validator": {
         "rbac.ClusterRole.nvidia-operator-validator": OWNER,
         "rbac.Role.nvidia-operator-validator": OWN_VECTOR_ADD,
@@ -87,7 +89,9 @@ def test_an_operand_differs_from_the_reference_only_where_we_say_so(component: s
 def test_named_plugin_configurations_bring_the_config_managers_of_the_reference(component: str) -> None:
     """A ConfigMap of configurations adds a side-car that follows a node label."""
     chosen = builders.with_spec("device_plugin", config_name="time-slicing", config_default="all")
-    pod = desired(builders.context(chosen))[component][-1]["spec"]["template"]["spec"]
+    manifests = desired(builders.context(chosen))[component]
+    assert views.rules(manifests, "ClusterRole") == ORACLE[component]["rbac"]["ClusterRole"]
+    pod = manifests[-1]["spec"]["template"]["spec"]
     expected = ORACLE[component]["with_config"]
     for kind, key in (("init_containers", "initContainers"), ("containers", "containers")):
         containers = {item["name"]: views.container(item) for item in pod[key]}
@@ -128,7 +132,10 @@ def test_node_feature_discovery_is_what_its_chart_makes_of_it(part: str) -> None
 def test_node_feature_discovery_has_the_access_rights_and_configuration_of_its_chart() -> None:
     """Labels such as pci-10de.present depend on the worker's configuration."""
     manifests = _manifests("nfd")
-    assert views.rules(manifests, "ClusterRole") | views.rules(manifests, "Role") == ORACLE["nfd"]["rbac"]
+    expected = {**ORACLE["nfd"]["rbac"]}
+    name = ORACLE["nfd"]["master"]["name"].removesuffix("-master")
+    expected[name] = [*expected[name], *expected.pop(ORACLE["nfd"]["gc"]["name"])]  # both are of one account
+    assert views.rules(manifests, "ClusterRole") | views.rules(manifests, "Role") == expected
     names = {item["metadata"]["name"] for item in views.of_kind(manifests, "CustomResourceDefinition")}
     assert names == set(ORACLE["nfd"]["crds"])
     for item in views.of_kind(manifests, "ConfigMap"):

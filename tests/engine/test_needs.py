@@ -123,11 +123,13 @@ def test_an_account_can_write_every_role_that_it_applies() -> None:
 
 def test_a_component_that_is_off_can_be_removed_and_not_made() -> None:
     specs = STACK.specs
-    without = replace(STACK, specs=replace(specs, gfd=replace(specs.gfd, enabled=False)))
+    configured = replace(specs, device_plugin=replace(specs.device_plugin, config_name="plans"))
+    without = replace(configured, gfd=replace(specs.gfd, enabled=False))
     role = Permission("create", "rbac.authorization.k8s.io", "clusterroles", name="nvidia-gpu-feature-discovery")
-    assert _granted(role, STACK)
-    assert not _granted(role, without)
-    assert _granted(role._replace(verb="delete"), without)
+    assert _granted(role, replace(STACK, specs=configured))
+    for other in (without, specs):  # only a config-manager reads nodes, see `plugin_config`
+        assert not _granted(role, replace(STACK, specs=other))
+        assert _granted(role._replace(verb="delete"), replace(STACK, specs=other))
 
 
 def test_the_home_of_the_stack_cannot_be_deleted() -> None:
