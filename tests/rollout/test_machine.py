@@ -108,7 +108,7 @@ def test_a_driver_that_is_as_wanted_is_left_alone() -> None:
 def test_time_passes_only_while_a_node_does_its_own_work() -> None:
     """Each step follows what it waits for; the reference looks every two minutes."""
     found = ended(world(*(Machine(name=f"node-{number}") for number in range(1, 5)), policy=NO_LIMIT))
-    assert found.now - BEGINNING == 3 + 4 + 3  # the driver pod ends, its successor starts, the device plugin offers the GPUs
+    assert found.now - BEGINNING == 3 + 4 + 3  # the driver pod ends, another starts, GPUs are offered
 
 
 class TestPods:
