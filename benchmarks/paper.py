@@ -108,7 +108,7 @@ class Paper:
         stack = Stack(old, facts)
         self.context, self.desired = prepare(new, facts)
         self.members = {
-            ref_of(item): _observed(live(item))
+            ref_of(item): live(item)
             for items in self.desired.values()
             for item in items
             if item["kind"] not in {"Node", "Pod"}
@@ -194,11 +194,6 @@ class Paper:
         pod["metadata"] = {**pod["metadata"], "uid": f"{step.ref.name}-{next(self.versions)}"}
         self.put(step.ref, pod)
         self.clock.at(now + _PROVEN, partial(self.put, step.ref, {**pod, "status": {"phase": "Succeeded"}}))
-
-
-def _observed(item: Manifest) -> Manifest:
-    """Return a workload of which its controller has observed the newest template."""
-    return {**item, "status": {**item["status"], "observedGeneration": item["metadata"]["generation"]}}
 
 
 def _inventory(version: str, names: Sequence[str], policy: UpgradePolicy) -> Inventory:

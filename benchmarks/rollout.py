@@ -91,7 +91,7 @@ def follow(cluster: Cluster, kind: Kind, version: str, take: Take, is_over: thre
                         take(event.object, time.monotonic(), is_gone=event.type == "DELETED")
                     version = event.object["metadata"]["resourceVersion"]
             with contextlib.suppress(ProvisionError):
-                listing = cluster.list(kind)
+                listing = cluster.list(kind, patience=0.0)
                 for item in listing.items:
                     take(item, time.monotonic(), is_gone=False)
                 version = listing.resource_version

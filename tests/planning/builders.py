@@ -64,7 +64,7 @@ def daemon_pod(daemonset: Manifest, node: str, **fields: Any) -> Manifest:
         "uid": f"uid-of-{name}-{node}",
         "labels": dict(template["metadata"]["labels"]),
         "annotations": dict(template["metadata"].get("annotations", {})),
-        "ownerReferences": [{"kind": "DaemonSet", "name": name, "uid": f"uid-of-{name}"}],
+        "ownerReferences": [{"kind": "DaemonSet", "name": name}],
     }
     spec = {"nodeName": node, "containers": template["spec"]["containers"]}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
