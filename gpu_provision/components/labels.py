@@ -22,6 +22,7 @@ GPU_PRESENT = "nvidia.com/gpu.present"
 DEPLOY_PREFIX = "nvidia.com/gpu.deploy."
 DEPLOY_OPERANDS = f"{DEPLOY_PREFIX}operands"  # the user's own switch for a whole node; never written by us
 DEPLOY_DRIVER = f"{DEPLOY_PREFIX}driver"
+PAUSED = "paused-for-"  # beginning of an operand's value while the driver manager or the MIG manager is at work
 PRE_INSTALLED = "pre-installed"  # value of it: the host has its own; also written by the driver manager
 
 # Read: what GPU Feature Discovery writes.

@@ -51,6 +51,7 @@ def declared_of(seen: Reading | Situation) -> dict[str, Declared]:
             position=place.get(target.name, len(place)),
             template=templates[target.driver_group],
             version=target.pool.driver.image.version,
+            has_device_plugin="device_plugin" in seen.desired,
             left_out="" if seen.context.part.has_node(target.name) else LEFT_OUT,
             is_template_observed=target.driver_group not in unobserved,
         )

@@ -25,7 +25,6 @@ _OWN_ANNOTATIONS = frozenset(
 _SHARED_LABELS = frozenset({labels.GPU_PRESENT, states.STATE})  # the GPU Operator writes them as well
 _OPERATOR = frozenset({"gpu-operator"})  # its field manager
 _OPERAND_LABELS = frozenset(map(labels.deploy, OPERANDS))
-_PAUSED = "paused-for-"  # how the driver manager's values begin while it is at work
 
 _NFD = "nfd.node.kubernetes.io/"  # annotations in which Node Feature Discovery keeps its books
 _NFD_LABELS, _NFD_ANNOTATIONS = f"{_NFD}feature-labels", f"{_NFD}feature-annotations"
@@ -158,7 +157,8 @@ def _is_a_programs_word(key: str, value: str) -> bool:
     """Whether an operand's label has a value of ours, or one that the driver manager gives it for a while."""
     if key not in _OPERAND_LABELS:
         return False
-    return value == "true" or value.startswith(_PAUSED) or (key, value) == (labels.DEPLOY_DRIVER, labels.PRE_INSTALLED)
+    is_on_host = (key, value) == (labels.DEPLOY_DRIVER, labels.PRE_INSTALLED)
+    return value == "true" or value.startswith(labels.PAUSED) or is_on_host
 
 
 def _annotations(node: Manifest, stack: Stack) -> Iterator[str]:

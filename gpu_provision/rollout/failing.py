@@ -38,7 +38,7 @@ def _has_news(node: Node) -> bool:
     """Whether there is anything new to prove: a driver that failed its validation gets no second one for nothing."""
     same = node.driver is not None and node.annotations.get(states.FAILED_WITH) == node.driver.uid
     failed_to_prove = same and node.annotations.get(states.FAILED_IN) == UpgradeState.VALIDATION_REQUIRED
-    return not failed_to_prove or needs.is_proven(node)
+    return not failed_to_prove or (needs.is_proven(node) and node.offers_gpus)
 
 
 def again(node: Node, now: float) -> Move:

@@ -17,6 +17,9 @@ from gpu_provision.rollout.workloads import PodBudget, budgets_of, claims_of, is
 _INSTALLATION = "DRIVER_CONFIG_DIGEST"
 _MANAGER = "k8s-driver-manager"
 _DRIVER = "driver"
+_DEVICE_PLUGIN = "device_plugin"
+_DEVICE_PLUGIN_OPERAND = labels.deploy("device-plugin")
+_RESOURCES = "nvidia.com/"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +31,7 @@ class Declared:
         position: Its place in the inventory.
         template: Pod template of its driver DaemonSet; None for a node that is to have no driver of the stack.
         version: The driver's version.
+        has_device_plugin: Whether the stack's device plugin is to offer its GPUs, unless a label keeps it off.
         left_out: See `rollout.snapshot.Node`.
         is_template_observed: The same.
         stack: The same.
@@ -37,6 +41,7 @@ class Declared:
     position: int
     template: Manifest | None
     version: str = ""
+    has_device_plugin: bool = False
     left_out: str = ""
     is_template_observed: bool = True
     stack: Stack = Stack.STAYS
@@ -135,6 +140,7 @@ def _node(
         driver=_driver(ours, others),
         proof=proof,
         pods=others,
+        offers_gpus=not wish.has_device_plugin or _offers_gpus(node, ours),
         left_out=wish.left_out,
         is_template_observed=wish.is_template_observed,
         stack=wish.stack,
@@ -144,6 +150,18 @@ def _node(
 def _is_ready(node: Manifest) -> bool:
     conditions = (node.get("status") or {}).get("conditions") or ()
     return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+
+
+def _offers_gpus(node: Manifest, ours: Iterable[Manifest]) -> bool:
+    """Whether the device plugin is ready on a node and the kubelet offers what it announced, whatever its name."""
+    said = (node["metadata"].get("labels") or {}).get(_DEVICE_PLUGIN_OPERAND, "")
+    if said != "true" and not said.startswith(labels.PAUSED):
+        return True
+    plugin = next(iter(_of(_DEVICE_PLUGIN, ours)), None)
+    if plugin is None or plugin["metadata"].get("deletionTimestamp") or not pod_view.is_ready(plugin):
+        return False
+    offered = (node.get("status") or {}).get("allocatable") or {}
+    return any(name.startswith(_RESOURCES) and amount != "0" for name, amount in offered.items())
 
 
 def _of(component: str, pods: Iterable[Manifest]) -> list[Manifest]:

@@ -70,7 +70,8 @@ def validate(node: Node, domain: Domain, now: float) -> Turn:
     if trouble := needs.disproof(node):
         return fail(node, now, trouble)
     if needs.is_proven(node):
-        return to(node, UpgradeState.UNCORDON_REQUIRED, now)
+        ready = to(node, UpgradeState.UNCORDON_REQUIRED, now)
+        return ready if node.offers_gpus else _overdue(node, "the device plugin does not offer the GPUs", until, now)
     waiting = _overdue(node, "the validation has not ended", until, now)
     return waiting if waiting.actions else Turn(validation(node), waiting.waits, until)
 

@@ -130,6 +130,7 @@ class Node:
         revision: The Node's resourceVersion; what was decided by it holds for no other.
         cordoned_by: Field manager of ``spec.unschedulable``; empty if unknown.
         pods: Other people's pods on it.
+        offers_gpus: Whether pods can have its GPUs. True where no device plugin is to offer them.
         left_out: Why this run leaves it alone, whatever state it is in; empty if it does not. Limits count it.
         is_template_observed: Whether the DaemonSet controller has observed the wanted template. Until then it replaces
             a deleted driver pod by the same one.
@@ -150,6 +151,7 @@ class Node:
     driver: DriverPod | None = None
     proof: Proof | None = None
     pods: tuple[Pod, ...] = ()
+    offers_gpus: bool = True
     left_out: str = ""
     is_template_observed: bool = True
     stack: Stack = Stack.STAYS

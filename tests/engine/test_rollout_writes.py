@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 
 from gpu_provision.components import labels
-from gpu_provision.engine.rollout_writes import patch_of, unobserved_groups
+from gpu_provision.engine.rollout_writes import declared_of, patch_of, unobserved_groups
 from gpu_provision.model.cluster import ref_of
 from gpu_provision.rollout import states
 from gpu_provision.rollout.actions import Cordon, Move
 from gpu_provision.rollout.states import UpgradeState
+from tests.components.builders import with_spec
+from tests.planning.builders import Stack
 
 
 @pytest.mark.parametrize(
@@ -56,3 +58,11 @@ def test_a_template_is_observed_at_its_generation(observed: int, found: set[str]
     members = {ref_of(old): {**old, "status": {"observedGeneration": observed}}}
     seen: Any = SimpleNamespace(desired={"driver": (old, new)}, observed=SimpleNamespace(members=members))
     assert unobserved_groups(seen) == found
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_a_slot_waits_for_the_device_plugin_that_is_on(*, enabled: bool) -> None:
+    """Where the inventory has none, nothing is to offer the GPUs again."""
+    stack = Stack(with_spec("device_plugin", enabled=enabled))
+    found = declared_of(stack.situation)
+    assert {wish.has_device_plugin for wish in found.values()} == {enabled}

@@ -72,7 +72,9 @@ class Rules:
             if isinstance(action, Move):
                 self._move(nodes[action.node], action)
                 fresh = action.cordon is Cordon.SET and nodes[action.node].state is UpgradeState.UPGRADE_REQUIRED
-                assert not fresh or action.to in EMPTYING, "pods that came before the cordon have not been seen"
+                waits_for_jobs = self.world.policy.domains[nodes[action.node].domain].policy.wait_for_completion
+                blind = fresh and waits_for_jobs.pod_selector and action.to not in EMPTYING
+                assert not blind, "jobs that came before the cordon have not been seen"
 
     @staticmethod
     def _one_move_each(decision: Decision) -> None:
@@ -197,6 +199,7 @@ class Rules:
         if action.to is UpgradeState.DONE and node.state in ACTIVE:
             untouched = node.driver is not None and node.driver.uid == node.annotations.get(states.BEGAN_WITH)
             assert untouched or self.world.is_proven(machine), "a driver that has proven nothing"
+            assert untouched or self.world.offers_gpus(machine), "given back before pods can have its GPUs"
         if action.cordon is Cordon.LIFT:
             assert not machine.is_foreign, "that cordon is somebody else's"
 

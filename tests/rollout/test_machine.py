@@ -108,7 +108,7 @@ def test_a_driver_that_is_as_wanted_is_left_alone() -> None:
 def test_time_passes_only_while_a_node_does_its_own_work() -> None:
     """Each step follows what it waits for; the reference looks every two minutes."""
     found = ended(world(*(Machine(name=f"node-{number}") for number in range(1, 5)), policy=NO_LIMIT))
-    assert found.now - BEGINNING == 3 + 4 + 2  # the driver pod ends, its successor starts, it proves itself
+    assert found.now - BEGINNING == 3 + 4 + 3  # the driver pod ends, another starts, GPUs are offered
 
 
 class TestPods:
@@ -365,6 +365,17 @@ class TestFailures:
         ended(found)
         assert way(found)[-2:] == ["validation-required", "upgrade-failed"]
         assert node.cordoned_by
+
+    def test_a_node_without_its_gpus_keeps_its_slot(self) -> None:
+        """Its driver is proven, yet pods cannot have the GPUs; in the end the rollout stops there and says why."""
+        node, other = Machine(name="node-1", trouble=Trouble.UNOFFERED), Machine(name="node-2")
+        found = ended(world(node, other))
+        assert reason(node) == "the device plugin does not offer the GPUs, 60 s after validation-required"
+        assert node.cordoned_by
+        assert not other.state.value.startswith("upgrade-done")
+        node.trouble = Trouble.NONE
+        ended(found)
+        assert {node.state, other.state} == {UpgradeState.DONE}
 
     def test_a_validation_that_passes_late_counts(self) -> None:
         """The driver pod is the one that failed; its proof is new."""

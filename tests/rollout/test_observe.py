@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -94,6 +95,31 @@ def test_a_driver_pod_that_stays_counts_more_than_one_that_goes() -> None:
     alone = seen_node(going).driver
     assert alone is not None
     assert (alone.is_terminating, alone.is_ready) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("operand", "plugin", "offered", "offers"),
+    [
+        ("true", READY, {"nvidia.com/gpu": "1", "cpu": "8"}, True),
+        ("true", READY, {"nvidia.com/gpu": "0", "nvidia.com/mig-1g.5gb": "7"}, True),
+        ("true", READY, {"nvidia.com/gpu": "0", "cpu": "8"}, False),
+        ("true", {"phase": "Running"}, {"nvidia.com/gpu": "1"}, False),
+        ("true", None, {"nvidia.com/gpu": "1"}, False),
+        ("paused-for-driver-upgrade", None, {"nvidia.com/gpu": "1"}, False),
+        ("false", None, {}, True),
+    ],
+)
+def test_a_node_offers_gpus_with_a_ready_device_plugin(
+    operand: str, plugin: dict[str, Any] | None, offered: dict[str, str], *, offers: bool
+) -> None:
+    """What the kubelet offers may be old for some seconds; where a label keeps the plugin off, nothing is to come."""
+    live = node(labels={"nvidia.com/gpu.deploy.device-plugin": operand})
+    live["status"] = {**READY, "allocatable": offered}
+    pods = [] if plugin is None else [ours("device_plugin", status=plugin)]
+    declared = Declared(domain="d", template=template("new"), position=0, has_device_plugin=True)
+    for wish, expected in ((declared, offers), (replace(declared, has_device_plugin=False), True)):
+        (found,) = observe({"n1": wish}, Seen(nodes=[live], pods=pods), now=1.0).nodes
+        assert found.offers_gpus is expected
 
 
 def test_restarts_are_those_of_containers_that_are_not_ready() -> None:

@@ -34,7 +34,14 @@ CASES = settings(
 
 Kills = list[set[int]]
 kills = some.lists(some.sets(some.integers(0, 5), max_size=5), max_size=60)
-BREAKING = (Trouble.CRASHES, Trouble.HANGS, Trouble.DISPROVEN, Trouble.UNPROVEN, Trouble.WRONG_VERSION)
+BREAKING = (
+    Trouble.CRASHES,
+    Trouble.HANGS,
+    Trouble.DISPROVEN,
+    Trouble.UNPROVEN,
+    Trouble.UNOFFERED,
+    Trouble.WRONG_VERSION,
+)
 
 
 @CASES

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -31,15 +32,39 @@ def way(found: World) -> list[str]:
     return [move.to.value for move in writes(found)]
 
 
-def test_a_node_without_work_takes_five_writes() -> None:
-    """Who waits is written first; pods are looked at once the cordon stands; driver and validation take their time."""
+def test_a_node_without_work_takes_four_writes() -> None:
+    """Who waits is written first; the cordon comes with the restart's state; driver and validation take their time."""
     assert way(world(Machine(name="node-1"))) == [
         "upgrade-required",
-        "wait-for-jobs-required",
         "pod-restart-required",
         "validation-required",
         "upgrade-done",
     ]
+
+
+def test_a_pod_that_came_until_the_cordon_stood_is_evicted() -> None:
+    """The driver is restarted only by a look that sees the cordon; that one goes back to the eviction."""
+    machine = Machine(name="node-1")
+    found = world(machine)
+    found.makes_strides = True
+    while not machine.cordoned_by:
+        found.step()
+    machine.work.append(Work(name="train"))
+    judge_the_end(found, found.run())
+    assert machine.work[0].gone <= found.restarted[0][0]
+
+
+def test_a_job_that_came_until_the_cordon_stood_is_waited_for() -> None:
+    """Where jobs are waited for, nothing follows the cordon before they have been looked for."""
+    machine, job = Machine(name="node-1"), Work(name="train", labels={"job": "yes"}, ends=BEGINNING + 60)
+    found = world(machine, policy=replace(ONE, wait_for_completion=WaitForCompletion(pod_selector="job=yes")))
+    found.makes_strides = True
+    while not machine.cordoned_by:
+        found.step()
+    machine.work.append(job)
+    judge_the_end(found, found.run())
+    assert job.gone == math.inf
+    assert found.restarted[0][0] >= job.ends
 
 
 def test_a_state_that_lasts_is_seen() -> None:

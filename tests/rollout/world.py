@@ -33,7 +33,8 @@ from gpu_provision.rollout.states import UpgradeState
 from gpu_provision.rollout.strides import lengthened
 
 OLD, NEW = "550", "560"
-GRACE, START, PROVE = 3.0, 4.0, 2.0  # seconds: a pod ends, a driver starts, a validation runs
+GRACE, START, PROVE, OFFER = 3.0, 4.0, 2.0, 3.0
+"""Seconds: a pod ends, a driver starts, then a validation runs, and the device plugin offers the GPUs again."""
 BEGINNING = 1_800_000_000.0
 _ENDLESS = 4000
 
@@ -46,6 +47,7 @@ class Trouble(StrEnum):
     HANGS = "it never becomes ready"
     DISPROVEN = "its validation fails"
     UNPROVEN = "its validation never ends"
+    UNOFFERED = "the device plugin never offers the GPUs again"
     WRONG_VERSION = "another version is loaded"
     ALWAYS = "every validation fails, also that of the previous driver"
     LATE = "it dies a minute after it was proven"
@@ -166,6 +168,7 @@ class World:
             driver=self._driver_pod(machine),
             proof=self._proof(machine),
             pods=tuple(self._pod(machine, work) for work in machine.work if self.now < work.gone),
+            offers_gpus=self.offers_gpus(machine),
             left_out=machine.left_out,
             is_template_observed=machine.is_template_observed,
             stack=self._stack(machine) if machine.leaves else Stack.STAYS,
@@ -220,6 +223,13 @@ class World:
             return False
         dies = machine.trouble is Trouble.LATE and driver.digest == NEW
         return not dies or self.now < machine.proofs.get(driver.uid, math.inf) + 60
+
+    def offers_gpus(self, machine: Machine) -> bool:
+        """Whether the device plugin of a machine has come back after its driver."""
+        driver = machine.driver
+        if driver is None or (driver.digest == NEW and machine.trouble is Trouble.UNOFFERED):
+            return False
+        return driver.started + START + OFFER <= self.now < driver.gone
 
     def _proof(self, machine: Machine) -> Proof | None:
         uid = machine.driver.uid if machine.driver else ""
@@ -354,7 +364,7 @@ class World:
             moments += [moment for work in machine.work for moment in (work.ends, work.blocked_until, work.gone)]
             if machine.driver is not None:
                 driver = machine.driver
-                moments += [driver.started + START, driver.gone]
+                moments += [driver.started + START, driver.started + START + OFFER, driver.gone]
                 crashing = machine.trouble is Trouble.CRASHES and self._restarts(machine, driver) < 12
                 moments += [driver.started + 2 * count for count in range(1, 12)] if crashing else []
         return min((moment for moment in moments if moment > self.now), default=math.inf)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +19,7 @@ from gpu_provision.inventory import load
 from gpu_provision.model.findings import Finding, ProvisionError, left_with
 from gpu_provision.model.progress import Event, RunResult, State
 from gpu_provision.planning.upgrades import KEEPS
+from gpu_provision.planning.verdicts import VALIDATIONS
 from gpu_provision.report.lanes import Doing, lanes_of
 from gpu_provision.rollout import states
 from tests.scenarios.world import World
@@ -101,9 +103,22 @@ def test_nodes_go_one_after_the_other_and_a_foreign_cordon_stays(stack: World) -
         if event.component == "driver":
             told.append((event.node, "ready" if event.state is State.READY else event.step))
 
-    result = roll_out(stack, listen=listen, version="580.126.20", upgrade_policy={"max_unavailable": "100%"})
+    stack.settings(driver={"version": "580.126.20", "upgrade_policy": {"max_unavailable": "100%"}})
+    cluster, pods = Noting(connect(str(stack.account()))), drivers(stack)
+    result = applied(stack, cluster, listen)
     assert {state for state, _ in of_drivers(result).values()} == {State.READY}
     assert_over(stack, "580.126.20", cordoned="t4-2")
+    for node in GPU_NODES:
+        found = cluster.writes_of(node, pods[node]["metadata"]["name"])
+        cordon = () if node == "t4-2" else ("unschedulable",)
+        assert found == Counter([
+            ("PATCH", "upgrade-required"),
+            ("PATCH", "pod-restart-required", *cordon),
+            ("DELETE", "driver"),
+            ("PATCH", "validation-required"),
+            ("PATCH", "upgrade-done", *cordon),
+            ("POST", "device_plugin_validation"),
+        ]), node  # fmt: skip
     lanes = lanes_of(result.timeline).of
     for node in GPU_NODES:
         assert {span.doing for span in lanes[node].spans(result.seconds)} >= {Doing.RESTART, Doing.VALIDATION}, node
@@ -297,6 +312,37 @@ def proofs(world: World) -> dict[str, str]:
 def _vector_add(pod: dict[str, Any]) -> dict[str, Any]:
     (ran,) = (each for each in pod["status"]["initContainerStatuses"] if each["name"] == "cuda-validation")
     return dict(ran["state"]["terminated"])
+
+
+class Noting(Cluster):
+    """A connection that remembers the writes that the server took, but for those to lock, history and record."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        """Start without any."""
+        super().__init__(cluster._client, name=cluster.name, server=cluster.server)
+        self._taken: list[tuple[str, str, Any]] = []
+
+    def _once(self, verb: str, path: str, place: Any, **options: Any) -> Any:
+        answer = super()._once(verb, path, place, **options)
+        if verb != "GET" and ("dryRun", "All") not in options.get("query", ()):
+            self._taken.append((verb, path, options.get("body")))
+        return answer
+
+    def writes_of(self, node: str, driver: str) -> Counter[tuple[str, ...]]:
+        """Return what was written for one node: the verb, and the component of a pod or what is new on the node.
+
+        Args:
+            driver: Name of the driver pod that was replaced there.
+        """
+        pods = [*((app, app.replace("_", "-") + f"-{node}-") for app in VALIDATIONS), ("driver", driver)]
+        found: list[tuple[str, ...]] = []
+        for verb, path, body in self._taken:
+            about = f"{path}/{body['metadata']['name']}" if verb == "POST" and "metadata" in body else path
+            if path.endswith(f"/nodes/{node}"):
+                labels, spec = body["metadata"].get("labels", {}), body.get("spec", {})
+                found.append((verb, *(labels.get(key) or key for key in sorted(labels)), *sorted(spec)))
+            found += [(verb, component) for component, name in pods if "/pods/" in about and name in about]
+        return Counter(found)
 
 
 class Mortal(Cluster):
