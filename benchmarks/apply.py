@@ -17,7 +17,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.crowd import Crowd
+from tests.crowd import Crowd
 
 _BOOKS = """
 import json, resource, subprocess, sys

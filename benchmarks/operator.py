@@ -27,7 +27,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Self
 
-from benchmarks.crowd import Crowd, Times
+from tests.crowd import Crowd, Times
 from gpu_provision.operator.definition import definition
 
 STACK = {
@@ -218,10 +218,10 @@ def edited(made: Bench, count: int, what: str, name: str) -> None:
     """Print how long the edit of a DaemonSet holds, as kubectl makes it, and what the controller uses until then."""
     took, used = list[float](), list[float]()
     for number in range(EDITS):
-        before, kept = made.use().processor, made.crowd.generation(name)
+        before, kept = made.use().processor, made.crowd.daemonset(name)["metadata"]["generation"]
         made.kubectl("--namespace", "gpu-operator-resources", "set", "image", f"daemonset/{name}", f"*=edit:{number}")
         began = time.monotonic()
-        made.until(lambda kept=kept: made.crowd.generation(name) >= kept + 2, pause=0.02)
+        made.until(lambda kept=kept: made.crowd.daemonset(name)["metadata"]["generation"] >= kept + 2, pause=0.02)
         took.append(time.monotonic() - began)
         used.append(made.use().processor - before)
         time.sleep(SETTLED_SECONDS)
