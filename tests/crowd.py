@@ -101,6 +101,7 @@ class Crowd:
     _pods: dict[str, dict[str, _Running]] = field(default_factory=lambda: defaultdict(dict))
     _ready: set[str] = field(default_factory=set)
     _due: set[str] = field(default_factory=set)
+    _is_over: bool = False
 
     def __post_init__(self) -> None:
         """Start the server, and react to its writes as kubelets and controllers do."""
@@ -122,6 +123,7 @@ class Crowd:
 
     def close(self) -> None:
         """End the server."""
+        self._is_over = True
         self.running.stop()
 
     def requests(self, since: str = "") -> list[Request]:
@@ -182,7 +184,7 @@ class Crowd:
         self.running.run(working())
 
     def _later(self, work: Any, seconds: float = 0.0) -> None:
-        self.running._loop.call_later(seconds, work)
+        self.running._loop.call_later(seconds, lambda: None if self._is_over else work())
 
     def _count(self) -> None:
         """Count the objects of each answer: each has one resourceVersion."""
