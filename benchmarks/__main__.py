@@ -28,7 +28,7 @@ def main() -> None:
     """Print each row once it is known."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--real", action="store_true", help="on a real control plane")
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="also write the table into this file's block")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="also write the table into this page's block")
     parser.add_argument("--nodes", type=int, nargs="*", default=[5, 200, 1000], metavar="COUNT", help="of clusters")
     parser.add_argument("--hosts", type=int, nargs="*", default=[1, 20, 50], metavar="COUNT", help="of hosts")
     parser.add_argument("--rollouts", nargs="*", default=["5:1", "100:10", "1000:50"], metavar="COUNT:PARALLEL")
@@ -43,10 +43,9 @@ def main() -> None:
     busy, idle = (now - then for now, then in zip(busy_seconds(), before, strict=True))
     print(f"processors of this machine in use: {busy / (busy + idle):.0%}")
     if chosen.markdown:
-        where = "a real control plane" if chosen.real else "the sandbox's API server"
-        date = datetime.now(UTC).date()
         machine = f"{os.cpu_count()} cores ({busy / (busy + idle):.0%} in use), Python {platform.python_version()}"
-        write(rows, chosen.markdown, f"{date}, on {where}; {machine}.")
+        name = "real control plane" if chosen.real else "sandbox"
+        write(rows, chosen.markdown, name, f"{datetime.now(UTC).date()}, {name}; {machine}.")
 
 
 def _rows(chosen: argparse.Namespace, parts: tuple[str, ...]) -> Iterator[Row]:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 COLUMNS = ("measure", "size", "figure", "goal", "holds", "instead")
-BEGIN, END = "<!-- figures: begin -->\n", "<!-- figures: end -->\n"
 
 
 @dataclass(frozen=True)
@@ -45,13 +44,14 @@ def at_most(  # noqa: PLR0913 - the cells of a row
     return Row(measure, size, f"{value:.4g}{unit}", f"<= {limit:.4g}{unit}", value <= limit, instead)
 
 
-def write(rows: Iterable[Row], file: Path, circumstances: str) -> None:
-    """Replace the generated block of a Markdown file; raises ValueError if it has none."""
-    before, begin, rest = file.read_text(encoding="utf-8").partition(BEGIN)
-    _, end, after = rest.partition(END)
+def write(rows: Iterable[Row], file: Path, name: str, circumstances: str) -> None:
+    """Replace a generated block of a Markdown file, between comments with its name; raises ValueError without one."""
+    first, last = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->\n"
+    before, begin, rest = file.read_text(encoding="utf-8").partition(first)
+    _, end, after = rest.partition(last)
     if not begin or not end:
-        message = f"{file} has no block between {BEGIN.strip()} and {END.strip()}"
+        message = f"{file} has no block between {first.strip()} and {last.strip()}"
         raise ValueError(message)
     table = [COLUMNS, ("---",) * len(COLUMNS), *(row.cells() for row in rows)]
     lines = "\n".join(f"| {' | '.join(cells)} |" for cells in table)
-    file.write_text(f"{before}{BEGIN}{circumstances}\n\n{lines}\n{END}{after}", encoding="utf-8")
+    file.write_text(f"{before}{first}{circumstances}\n\n{lines}\n{last}{after}", encoding="utf-8")

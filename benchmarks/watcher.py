@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from gpu_provision.cluster.client import connect
+from gpu_provision.cluster.stream import WatchStream
 from gpu_provision.model.cluster import Kind
 from gpu_provision.model.findings import ProvisionError
 from tests.crowd import NFD, Times
@@ -35,13 +36,14 @@ class _Pod:
 
 @dataclass
 class Watcher:
-    """Follows nodes, DaemonSets and pods of the stack in threads, until the end of the program or of the context."""
+    """Follows nodes, DaemonSets and pods of the stack, in a thread for each kind, until its context ends."""
 
     kubeconfig: Path
     times: dict[str, Times] = field(default_factory=lambda: defaultdict(Times))
     _labels: dict[str, list[tuple[float, Mapping[str, str]]]] = field(default_factory=lambda: defaultdict(list))
     _selectors: dict[str, tuple[float, Mapping[str, str]]] = field(default_factory=dict)
     _pods: dict[str, _Pod] = field(default_factory=dict)
+    _streams: dict[Kind, WatchStream] = field(default_factory=dict)
     _is_over: threading.Event = field(default_factory=threading.Event)
 
     def __enter__(self) -> Self:
@@ -56,19 +58,22 @@ class Watcher:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End each thread with its stream."""
+        """End the streams, and each thread with its stream."""
         self._is_over.set()
+        for stream in self._streams.values():
+            stream.close()
 
     def _follow(self, cluster: Any, kind: Kind, version: str) -> None:
         while not self._is_over.is_set():
             with contextlib.suppress(ProvisionError):
-                for event in cluster.watch(kind, version):
+                self._streams[kind] = cluster.watch(kind, version)
+                for event in self._streams[kind]:
                     if event.type != "BOOKMARK":
                         self._take(kind.kind, event.object, is_gone=event.type == "DELETED")
                     version = event.object["metadata"]["resourceVersion"]
-            with contextlib.suppress(ProvisionError):  # the stream broke on a busy machine
-                version = cluster.list(kind).resource_version
-            self._is_over.wait(1.0)
+            if not self._is_over.wait(1.0):  # the stream broke on a busy machine
+                with contextlib.suppress(ProvisionError):
+                    version = cluster.list(kind).resource_version
 
     def _take(self, kind: str, item: Mapping[str, Any], *, is_gone: bool) -> None:
         metadata, now = item["metadata"], time.monotonic()
