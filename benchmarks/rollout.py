@@ -33,7 +33,8 @@ def _rollout(made: Site, parallel: int) -> Iterator[Row]:
     times = [made.times[name] for name in made.nodes]
     took = max(each.ended for each in times) - min(each.started for each in times)
     pairs = zip(made.nodes, times, strict=True)
-    waves, own = math.ceil(len(times) / parallel), max(made.at_work(name, at.started, at.ended) for name, at in pairs)
+    own = max(made.at_work(name, at.started, at.ended, TAKES) for name, at in pairs)
+    waves = math.ceil(len(times) / parallel)
     size = f"{len(times)} by {parallel}"
     instead = f"{took:.1f} s, the slowest node {own:.1f} s; {use.processor:.1f} s of CPU"
     yield at_most("driver rollout", size, round(took / (waves * own), 3), LIMIT, " of ideal", instead=instead)

@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,8 @@ from tests.scenarios.world import CHECKOUT
 VERSIONS = ("580.126.20", "580.178.04")
 POOLS = {"t4": {"gpu": {"model": "T4", "count": 1}, "node_selector": {"fleet": "gpu"}}}
 DRIVER_SECONDS, PROOF_SECONDS = 4.0, 1.0
-TAKES = {"driver": DRIVER_SECONDS, "driver_validation": PROOF_SECONDS, "validator": PROOF_SECONDS}
+TAKES = {"driver": DRIVER_SECONDS, "validator": PROOF_SECONDS}
+"""Seconds that pods take in a rollout: those that a node waits for one after the other."""
 
 
 def names(count: int, prefix: str = "gpu") -> list[str]:
@@ -70,8 +71,12 @@ class Site(ABC):
         """Let nodes ``late-0001`` and following join within a time, or as fast as the API server takes them."""
 
     @abstractmethod
-    def at_work(self, node: str, since: float, up_to: float) -> float:
-        """Return for how many seconds of a time the cluster worked on a node: its critical path, without the tool."""
+    def at_work(self, node: str, since: float, up_to: float, components: Container[str] | None = None) -> float:
+        """Return for how many seconds of a time the cluster worked on a node: its critical path, without the tool.
+
+        Args:
+            components: Only their pods count; all by default.
+        """
 
     def tool(self, *arguments: str) -> Use:
         """Run gpu-provision on the inventory."""
@@ -152,7 +157,7 @@ class CrowdSite(Site):
             self.crowd.join(name)
         yield
 
-    def at_work(self, node: str, since: float, up_to: float) -> float:  # noqa: ARG002 - the same for all
+    def at_work(self, *_: object) -> float:
         """See Site."""
         return DRIVER_SECONDS + PROOF_SECONDS if self.crowd.takes else 0.0
 
@@ -192,9 +197,9 @@ class RealSite(Site):
             until(lambda: sum(name.startswith("late-") for name in self.times.copy()) == count)
             yield
 
-    def at_work(self, node: str, since: float, up_to: float) -> float:
+    def at_work(self, node: str, since: float, up_to: float, components: Container[str] | None = None) -> float:
         """See Site."""
-        return self.watcher.at_work(node, since, up_to)
+        return self.watcher.at_work(node, since, up_to, components)
 
 
 def _driver(version: str, parallel: int) -> dict[str, Any]:

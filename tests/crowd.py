@@ -40,6 +40,9 @@ _COMPONENT = "gpu-provision.io/component"
 _NODES, _PODS, _DAEMONSETS, _DEPLOYMENTS = "/nodes", "/pods", "apps/daemonsets", "apps/deployments"
 _STATUS_SECONDS = 0.02
 _VERSION, _TERMINATION_LOG = b'"resourceVersion":"', "/dev/termination-log"
+_RANKS = {"toolkit": 1, "device_plugin": 2, "validator": 3, "device_plugin_validation": 4}
+"""Order in which pods of a node start; all others are first."""
+
 _CPU_FLAGS = [f"FLAG{number}" for number in range(16)]
 
 
@@ -100,6 +103,8 @@ class Crowd:
     _models: dict[tuple[str, int], Object] = field(default_factory=dict)
     _pods: dict[str, dict[str, _Running]] = field(default_factory=lambda: defaultdict(dict))
     _ready: set[str] = field(default_factory=set)
+    _drivers: dict[str, str] = field(default_factory=dict)
+    _starts: dict[str, dict[str, float]] = field(default_factory=lambda: defaultdict(dict))
     _due: set[str] = field(default_factory=set)
     _is_over: bool = False
 
@@ -271,11 +276,10 @@ class Crowd:
             "metadata": {**model["metadata"], "name": made.name, "uid": made.uid},
             "spec": {**model["spec"], "nodeName": name},
         }
-        if _TERMINATION_LOG in json.dumps(daemonset["spec"]["template"]):
-            pod["status"] = _running(pod, self._verdict(node))
         component = _labels(model)[_COMPONENT]
         if component == "driver":
             self.times[name].first_pod = self.times[name].first_pod or time.monotonic()
+            self._drivers[name] = made.uid
         if seconds := self.takes.get(component, 0.0):
             self._put(_PODS, {**pod, "metadata": dict(pod["metadata"]), "status": {"phase": "Pending"}})
             self._later(lambda: self._show(pod), seconds)
@@ -283,16 +287,27 @@ class Crowd:
             self._show(pod)
 
     def _show(self, pod: Object) -> None:
-        """Write a pod of a DaemonSet that is ready, unless it has gone."""
-        metadata, node = pod["metadata"], pod["spec"]["nodeName"]
+        """Write a pod of a DaemonSet that is ready, unless it has gone; the validator's waits for the driver's."""
+        metadata, name, component = pod["metadata"], pod["spec"]["nodeName"], _labels(pod)[_COMPONENT]
         uid = metadata["ownerReferences"][0]["uid"]
-        if (now := self._pods[uid].get(node)) is None or now.name != metadata["name"]:
+        if (now := self._pods[uid].get(name)) is None or now.uid != metadata["uid"]:
             return
-        self._put(_PODS, pod)
+        if component == "validator" and self._drivers.get(name) not in {None, *self._ready}:
+            self._later(lambda: self._show(pod), _STATUS_SECONDS)
+            return
+        node = self._thawed(_NODES, name)
+        self._put(_PODS, {**pod, "status": _running(pod, self._begins(name, component), self._verdict(node))})
         self._ready.add(metadata["uid"])
         self._report(uid)
-        if _labels(pod)[_COMPONENT] == "device_plugin":
+        if component == "device_plugin":
             self._offer(node)
+
+    def _begins(self, node: str, component: str) -> str:
+        """Return a container's start, in whole seconds: after those of the pods that it depends on."""
+        starts, rank = self._starts[node], _RANKS.get(component, 0)
+        below = [start + 1 for name, start in starts.items() if _RANKS.get(name, 0) < rank]
+        starts[component] = max([time.time() + rank, starts.get(component, 0.0) + 1, *below])
+        return _as_time(datetime.fromtimestamp(starts[component], UTC))
 
     def _model(self, daemonset: Object) -> Object:
         """Return a ready pod of a DaemonSet, with the server's defaults."""
@@ -312,7 +327,7 @@ class Crowd:
             raise LookupError
         controller = WriteOptions(manager="kube-controller-manager", dry_run=True)
         made = self._registry.create(Target(pods, owner["namespace"], metadata["name"]), body, controller).object
-        return {**made, "status": _running(made)}
+        return {**made, "status": {}}
 
     def _verdict(self, node: Object) -> str:
         """Return the termination message of a vectorAdd on a node."""
@@ -323,9 +338,8 @@ class Crowd:
                 lines.append(f"driver {image.rpartition(':')[2].partition('-')[0]}")
         return "\n".join([*lines, "Test PASSED", "Done"])
 
-    def _offer(self, name: str) -> None:
+    def _offer(self, node: Object) -> None:
         """Write what the device plugin and GPU Feature Discovery report of a node."""
-        node = self._thawed(_NODES, name)
         labels = {"nvidia.com/gpu.count": "1", "nvidia.com/gpu.product": "Tesla-T4"}
         if labels.items() <= _labels(node).items():
             return
@@ -367,9 +381,11 @@ class Crowd:
             metadata["namespace"], metadata["name"], metadata["uid"], container, "Test PASSED\n"
         )
         name = _node_of(pod)
+        began = self._begins(name, _labels(pod).get(_COMPONENT, ""))
         message = self._verdict(self._thawed(_NODES, name))
-        ended = {"exitCode": 0, "reason": "Completed", "message": message, "startedAt": _now(), "finishedAt": _now()}
-        status = _running(pod) | {"phase": "Succeeded", "conditions": [{"type": "Ready", "status": "False"}]}
+        ended = {"exitCode": 0, "reason": "Completed", "message": message, "startedAt": began, "finishedAt": began}
+        done = {"phase": "Succeeded", "conditions": [{"type": "Ready", "status": "False"}]}
+        status = _running(pod, began, message) | done
         status["containerStatuses"] = [
             {**each, "ready": False, "state": {"terminated": ended}} for each in status["containerStatuses"]
         ]
@@ -430,7 +446,11 @@ def _node_of(pod: Object) -> str:
 
 
 def _now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return _as_time(datetime.now(UTC))
+
+
+def _as_time(moment: datetime) -> str:
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _features() -> dict[str, str]:
@@ -521,10 +541,11 @@ def _image(number: int) -> Object:
     }
 
 
-def _running(pod: Mapping[str, Any], verdict: str = "") -> Object:
+def _running(pod: Mapping[str, Any], began: str, verdict: str) -> Object:
     """Return the status of a pod all of whose containers are ready.
 
     Args:
+        began: When each container started.
         verdict: Termination message of init containers that write one.
     """
 
@@ -542,8 +563,8 @@ def _running(pod: Mapping[str, Any], verdict: str = "") -> Object:
         }
 
     def over(container: Mapping[str, Any]) -> Object:
-        message = {"message": verdict} if verdict and _TERMINATION_LOG in json.dumps(container) else {}
-        ended = {"exitCode": 0, "reason": "Completed", "startedAt": _now(), "finishedAt": _now()}
+        message = {"message": verdict} if _TERMINATION_LOG in json.dumps(container) else {}
+        ended = {"exitCode": 0, "reason": "Completed", "startedAt": began, "finishedAt": began}
         return of(container, {"terminated": {**ended, **message}})
 
     spec = pod["spec"]
@@ -559,5 +580,5 @@ def _running(pod: Mapping[str, Any], verdict: str = "") -> Object:
         "startTime": _now(),
         "qosClass": "BestEffort",
         "initContainerStatuses": [over(each) for each in spec.get("initContainers", ())],
-        "containerStatuses": [of(each, {"running": {"startedAt": _now()}}) for each in spec["containers"]],
+        "containerStatuses": [of(each, {"running": {"startedAt": began}}) for each in spec["containers"]],
     }

@@ -24,6 +24,8 @@ def _named(request: Request) -> str:
     found = _PATH.fullmatch(request.path)
     if found is None:
         return f"get {request.path}"
+    if request.verb == "DELETE" and not found["name"]:
+        return f"deletecollection {found['kind']}"
     verb = "try" if request.dry_run else _VERBS.get(request.verb) or _read(found["name"], request.query)
     return f"{verb} {found['kind']}{found['part'] or ''}"
 

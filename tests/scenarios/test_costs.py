@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import gpu_provision
-from gpu_provision.engine import standing
+from gpu_provision.planning import states as planned_states
 from tests.crowd import Crowd
 from tests.request_counts import by_verb_and_kind
 
@@ -27,26 +27,26 @@ SMALL, MEDIUM, LARGE = 5, 50, 200
 Budget = Mapping[str, float]
 INSTALL: Budget = {  # goal: 70 in all, and 1.1 a node
     "create": 5,
+    "deletecollection": 1,
     "get": 7,
     "list": 20,
     "patch": 62,
     "try": 20,
     "watch": 5,
-    "create pods": 2.2,
-    "get pods/log": 2.2,
+    "create pods": 1.2,
     "patch nodes": 1.2,
 }
 NOTHING: Budget = {"get": 6, "list": 15}  # goal: as many at every size, but for pages
 ROLLOUT: Budget = {  # goal: 6 writes a node
     "create": 3,
+    "deletecollection": 1,
     "get": 9,
     "list": 26,
     "patch": 7,
     "try": 1,
     "watch": 7,
-    "create pods": 2,
-    "delete pods": 3,
-    "get pods/log": 2,
+    "create pods": 1,
+    "delete pods": 2,
     "patch nodes": 5,
 }
 OF_A_NODE = frozenset({"create pods", "delete pods", "get pods/log", "patch nodes"})
@@ -110,13 +110,13 @@ def _costs(folder: Path, size: int, states: list[None]) -> Iterator[tuple[str, C
 def _counted(patch: pytest.MonkeyPatch) -> list[None]:
     """Return a list that grows with each computation of a node's states."""
     calls: list[None] = []
-    compute: Callable[..., Any] = standing.states_of
+    compute: Callable[..., Any] = planned_states.states_of
 
     def counted(*arguments: Any) -> Any:
         calls.append(None)
         return compute(*arguments)
 
-    patch.setattr(standing, "states_of", counted)
+    patch.setattr(planned_states, "states_of", counted)
     return calls
 
 
