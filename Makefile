@@ -7,6 +7,9 @@ SHELL := /bin/bash
 PYTHON ?= python3
 # The files of tests to run, if not all: make test TESTS=tests/rollout
 TESTS ?=
+# For make bench: whether on a real control plane, the page for the table, and which parts.
+REAL ?=
+PARTS ?=
 # For make faults: seeds, the share of requests that is spoiled, the file for the table, and whether on the sandbox.
 SEEDS ?= 3
 RATE ?= 0.2
@@ -72,8 +75,8 @@ lint: $(STAMP) ## Check style, types and layers
 	@mypy
 	@lint-imports --no-logo
 
-bench: $(STAMP) ## Measure, against what one would run instead
-	@for file in benchmarks/*.py; do python -m "benchmarks.$$(basename "$$file" .py)"; done
+bench: $(STAMP) ## Measure, with goals and against what one would run instead: REAL=1 TABLE=docs/performance.md PARTS=install
+	@python -m benchmarks $(if $(REAL),--real) $(if $(TABLE),--markdown $(TABLE)) $(PARTS)
 
 docs: $(STAMP) ## Write the generated pages again
 	@python -m gpu_provision.inventory.reference > docs/inventory.md

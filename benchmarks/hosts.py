@@ -1,26 +1,24 @@
-"""How the host phase scales: a first run and no-change runs on 1, 20 and 50 hosts, against Ansible doing the same.
+"""The host phase on hosts by the dozen, against Ansible's playbook for the same; needs root.
 
-    python -m benchmarks.hosts [COUNT ...]        as root; default: 1 20 50
-
-Each side has its own hosts, fresh ones, and both run by turns; of no-change runs the faster of two counts. The hosts
-are those of tests/real/hosts/light.py, on this very machine, which therefore does their work, too. Ansible is
-ansible-core from PATH with pipelining, 50 forks and connections that persist; the playbook is benchmarks/hosts.yaml.
-A run that should have changed nothing and did ends the benchmark, and so do sides that did not do the same.
+Each side has fresh hosts of its own, and both run by turns; of runs without changes the faster of two counts. The hosts
+are those of tests/real/hosts/light.py and share the processors of this machine. Ansible runs with pipelining, 50 forks
+and connections that persist; the playbook is hosts.yaml.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.install import ansible_program
+from benchmarks.table import Row
 from tests.real.hosts import rootfs
 from tests.real.hosts.light import LightHost, light_hosts
 from tests.real.hosts.user import User
@@ -50,7 +48,7 @@ _SSH = "-o ControlMaster=auto -o ControlPersist=60s -o StrictHostKeyChecking=acc
 
 
 Run = Callable[[], bool]
-"""Runs one side and tells whether it changed anything."""
+"""Runs one side; returns whether it changed anything."""
 
 
 @dataclass(frozen=True)
@@ -61,30 +59,21 @@ class Times:
     again: float
 
 
-def main() -> None:
-    """Measure every count and print a table with ratios."""
+def rows(counts: Iterable[int]) -> Iterator[Row]:
+    """Measure so many hosts."""
     if reason := rootfs.missing():
-        sys.exit(f"benchmarks/hosts.py cannot run: {reason}")
-    counts = [int(word) for word in sys.argv[1:]] or [1, 20, 50]
-    compared = shutil.which("ansible-playbook")
-    if not compared:
-        print("ansible-playbook is not on PATH, so nothing is compared: pip install ansible-core")
-    print("| hosts | first run | no change | ansible-core, first | no change | ratio, first | no change |")
-    print("|---|---|---|---|---|---|---|")
+        yield Row("hosts", "", f"not measured: {reason}")
+        return
     for count in counts:
-        print(_row(count, *_measured(count, compare=bool(compared))), flush=True)
-
-
-def _row(count: int, ours: Times, theirs: Times | None = None) -> str:
-    cells = [f"{count}", f"{ours.first:.1f} s", f"{ours.again:.1f} s"]
-    if theirs:
-        cells += [f"{theirs.first:.1f} s", f"{theirs.again:.1f} s"]
-        cells += [f"{theirs.first / ours.first:.1f}", f"{theirs.again / ours.again:.1f}"]
-    return f"| {' | '.join(cells)} |"
+        ours, *theirs = _measured(count, compare=bool(ansible_program()))
+        for measure in ("first", "again"):
+            own, others = getattr(ours, measure), [getattr(each, measure) for each in theirs]
+            instead = "; ".join(f"ansible {other:.1f} s, {other / own:.1f} times as long" for other in others)
+            yield Row(f"hosts, {measure} run", f"{count} hosts", f"{own:.1f} s", instead=instead)
 
 
 def _measured(count: int, *, compare: bool) -> list[Times]:
-    """Run both sides by turns, each on hosts of its own, and see that they did the same."""
+    """Run both sides by turns, each on hosts of its own; exit unless they did the same."""
     with tempfile.TemporaryDirectory() as name, light_hosts(Path(name), 2 * count) as hosts:
         ours, theirs = hosts[:count], hosts[count:]
         sides = [_gpu_provision(Path(name, "user"), ours)]
@@ -97,7 +86,7 @@ def _measured(count: int, *, compare: bool) -> list[Times]:
 
 
 def _seconds(run: Run, *, fresh: bool) -> float:
-    """Run one side and return its time; on hosts that are not fresh nothing may change."""
+    """Run one side and return its time; exit if it changes a host that is prepared, or no fresh one."""
     began = time.perf_counter()
     changed = run()
     seconds = time.perf_counter() - began
@@ -126,7 +115,7 @@ def _ansible(folder: Path, hosts: Sequence[LightHost]) -> Run:
     ssh = {"ANSIBLE_SSH_ARGS": _SSH.format(folder / "known_hosts")}
 
     def run() -> bool:
-        command = ["ansible-playbook", "-i", str(folder / "hosts.ini"), str(PLAYBOOK)]
+        command = [ansible_program(), "-i", str(folder / "hosts.ini"), str(PLAYBOOK)]
         environment = {**os.environ, **_ANSIBLE, **own, **ssh}
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         if done.returncode:
@@ -155,7 +144,3 @@ def _state(host: LightHost) -> tuple[str, ...]:
     modules = sorted(line.split()[0] for line in (host.root / "proc/modules").read_text().splitlines())
     held = (host.root / "var/lib/dpkg/status").read_text().count("Status: hold ok installed")
     return (*files, " ".join(modules), str(held), (host.root / "proc/sys/vm/max_map_count").read_text())
-
-
-if __name__ == "__main__":
-    main()

@@ -1,0 +1,584 @@
+"""A cluster of thousands of nodes whose kubelets and controllers act at once and cost next to nothing.
+
+The API server is the sandbox's, over HTTPS, in a thread of this process. What kubelets, NFD's worker and the
+controllers of workloads would write is written into its store, so that the processors are left to the API server and
+the program that is measured. A node has the size of a real one: NFD's labels, conditions, thirty images, managed
+fields; a pod has the status that a kubelet reports.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import time
+import uuid
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from gpu_provision.sandbox.api import Object
+from gpu_provision.sandbox.apiserver.calls import Stream
+from gpu_provision.sandbox.apiserver.item import Item
+from gpu_provision.sandbox.apiserver.registry import WriteOptions
+from gpu_provision.sandbox.apiserver.requestlog import Request, requests
+from gpu_provision.sandbox.apiserver.targets import Target
+from tests.sandbox.apiserver.conftest import Running
+
+TOOL = "gpu-provision"
+"""Beginning of the tool's user agent."""
+
+NFD = "feature.node.kubernetes.io/"
+OURS = "nvidia.com/gpu.present"
+STATE = "nvidia.com/gpu-driver-upgrade-state"
+RESTED = frozenset({"", "upgrade-done", "upgrade-required"})
+"""Values of that label while no upgrade is under way."""
+
+_COMPONENT = "gpu-provision.io/component"
+_NODES, _PODS, _DAEMONSETS, _DEPLOYMENTS = "/nodes", "/pods", "apps/daemonsets", "apps/deployments"
+_STATUS_SECONDS = 0.02
+_VERSION, _TERMINATION_LOG = b'"resourceVersion":"', "/dev/termination-log"
+_RANKS = {"toolkit": 1, "device_plugin": 2, "validator": 3, "device_plugin_validation": 4}
+"""Order in which pods of a node start; all others are first."""
+
+_CPU_FLAGS = [f"FLAG{number}" for number in range(16)]
+
+
+@dataclass
+class Times:
+    """When something happened to a node, by a monotonic clock; 0 until then.
+
+    Attributes:
+        seen: NFD's labels were there.
+        labelled: The label that makes it a GPU node was there.
+        first_pod: Its first driver pod was created.
+        started: Its driver's upgrade started, the last time.
+        ended: That upgrade ended.
+    """
+
+    seen: float = 0.0
+    labelled: float = 0.0
+    first_pod: float = 0.0
+    started: float = 0.0
+    ended: float = 0.0
+
+    def note(self, before: Mapping[str, str], now: Mapping[str, str], moment: float) -> None:
+        """Take the labels of a node, before and after a change."""
+        if any(key.startswith(NFD) for key in now):
+            self.seen = self.seen or moment
+        if OURS in now:
+            self.labelled = self.labelled or moment
+        old, new = (labels.get(STATE, "") for labels in (before, now))
+        if old in RESTED and new not in RESTED:
+            self.started = moment
+        if old != new == "upgrade-done":
+            self.ended = moment
+
+
+@dataclass(frozen=True)
+class _Running:
+    """The pod of a DaemonSet on a node."""
+
+    name: str
+    uid: str
+    generation: int
+
+
+@dataclass
+class Crowd:
+    """The cluster; `close` ends it.
+
+    Attributes:
+        takes: Seconds that pods of a component take until they are ready, or have succeeded.
+        times: Of each node.
+        served: Objects sent to clients so far, in lists, in watches and alone.
+    """
+
+    folder: Path
+    takes: Mapping[str, float] = field(default_factory=dict)
+    times: dict[str, Times] = field(default_factory=lambda: defaultdict(Times))
+    served: int = 0
+    _models: dict[tuple[str, int], Object] = field(default_factory=dict)
+    _pods: dict[str, dict[str, _Running]] = field(default_factory=lambda: defaultdict(dict))
+    _ready: set[str] = field(default_factory=set)
+    _drivers: dict[str, str] = field(default_factory=dict)
+    _starts: dict[str, dict[str, float]] = field(default_factory=lambda: defaultdict(dict))
+    _due: set[str] = field(default_factory=set)
+    _is_over: bool = False
+
+    def __post_init__(self) -> None:
+        """Start the server, and react to its writes as kubelets and controllers do."""
+        self.running = Running(self.folder / "server", [])
+        self._registry = self.running.server.registry
+        for storage, react in {
+            _NODES: self._on_node,
+            _PODS: self._on_pod,
+            _DAEMONSETS: self._on_daemonset,
+            _DEPLOYMENTS: self._on_deployment,
+        }.items():
+            self._registry.on_change(storage, react)
+        self._count()
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The administrator's."""
+        return self.running.server.kubeconfig
+
+    def close(self) -> None:
+        """End the server."""
+        self._is_over = True
+        self.running.stop()
+
+    def requests(self, since: str = "") -> list[Request]:
+        """Return the requests of the tool."""
+        found = requests(self.running.server.request_log, since)
+        return [each for each in found if each.agent.startswith(TOOL)]
+
+    def join(self, *names: str, features: bool = True) -> None:
+        """Register nodes, with NFD's labels or without."""
+        self._on_loop(lambda: [self._put(_NODES, _node(name, features=features)) for name in names])
+
+    def speak(self, name: str) -> None:
+        """Add NFD's labels to a node."""
+
+        def label() -> None:
+            node = self._thawed(_NODES, name)
+            node["metadata"]["labels"] |= _features()
+            self._put(_NODES, node)
+
+        self._on_loop(label)
+
+    def beat(self, *names: str) -> None:
+        """Write nodes' conditions with a new heartbeat time, as a kubelet does every five minutes."""
+
+        def report() -> None:
+            for name in names:
+                node = self._thawed(_NODES, name)
+                for condition in node["status"]["conditions"]:
+                    condition["lastHeartbeatTime"] = _now()
+                self._put(_NODES, node)
+
+        self._on_loop(report)
+
+    def lose(self, component: str) -> None:
+        """Make all pods of a component unready."""
+
+        def stop() -> None:
+            for item in self._registry.store.select(_PODS):
+                if _labels(item.object).get(_COMPONENT) == component:
+                    pod = copy.deepcopy(item.object)
+                    pod["status"]["conditions"] = [{"type": "Ready", "status": "False"}]
+                    self._ready.discard(pod["metadata"]["uid"])
+                    self._put(_PODS, pod)
+            for item in self._registry.store.select(_DAEMONSETS):
+                self._report(item.object["metadata"]["uid"])
+
+        self._on_loop(stop)
+
+    def daemonset(self, name: str) -> Object | None:
+        """Return a DaemonSet; None if there is none of this name."""
+        found = (each.object for each in self._registry.store.select(_DAEMONSETS))
+        return next((each for each in found if each["metadata"]["name"] == name), None)
+
+    def _on_loop(self, work: Any) -> None:
+        async def working() -> None:
+            work()
+
+        self.running.run(working())
+
+    def _later(self, work: Any, seconds: float = 0.0) -> None:
+        self.running._loop.call_later(seconds, lambda: None if self._is_over else work())
+
+    def _count(self) -> None:
+        """Count the objects of each answer: each has one resourceVersion."""
+        face = self.running.server._face
+        answer = face._answer
+
+        async def counted(request: Any) -> Any:
+            reply, user = await answer(request)
+            if not request.headers.get("User-Agent", "").startswith(TOOL):
+                return reply, user
+            if isinstance(reply, Stream):
+                return replace(reply, pieces=self._counted(reply.pieces)), user
+            self.served += reply.body.count(_VERSION)
+            return reply, user
+
+        face._answer = counted
+
+    async def _counted(self, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        async for piece in pieces:
+            self.served += piece.count(_VERSION)
+            yield piece
+
+    def _put(self, storage: str, obj: Object) -> None:
+        """Write an object without the registry's validation, which would cost most of the time."""
+        before = self._registry.store.get(storage, obj["metadata"]["name"], obj["metadata"].get("namespace", ""))
+        after = self._registry.store.put(storage, obj)
+        if storage == _NODES:
+            self._on_node(before, after)
+
+    def _thawed(self, storage: str, name: str, namespace: str = "") -> Object:
+        item = self._registry.store.get(storage, name, namespace)
+        if item is None:
+            raise LookupError(name)
+        return item.copy()
+
+    def _on_node(self, before: Item | None, after: Item | None) -> None:
+        if after is None:
+            return
+        old, new = (_labels(item.object) if item else {} for item in (before, after))
+        if old == new:
+            return
+        self.times[after.object["metadata"]["name"]].note(old, new, time.monotonic())
+        for item in self._registry.store.select(_DAEMONSETS):
+            self._place(item.object, after.object)
+
+    def _on_daemonset(self, before: Item | None, after: Item | None) -> None:
+        if after is None:
+            self._end_pods(before)
+            return
+        if before and before.object["metadata"]["generation"] == after.object["metadata"]["generation"]:
+            return
+        self._report(after.object["metadata"]["uid"])
+        for node in self._registry.store.select(_NODES):
+            self._place(after.object, node.object)
+
+    def _end_pods(self, before: Item | None) -> None:
+        metadata = before.object["metadata"] if before else {"uid": "", "namespace": ""}
+        for pod in self._pods.pop(metadata["uid"], {}).values():
+            self._registry.store.remove(_PODS, pod.name, metadata["namespace"])
+
+    def _place(self, daemonset: Object, node: Object) -> None:
+        """Start, replace or end the pod of a DaemonSet on a node."""
+        owner, name = daemonset["metadata"], node["metadata"]["name"]
+        pods, selector = self._pods[owner["uid"]], daemonset["spec"]["template"]["spec"].get("nodeSelector") or {}
+        pod, belongs = pods.get(name), selector.items() <= _labels(node).items()
+        waits = daemonset["spec"].get("updateStrategy", {}).get("type") == "OnDelete"
+        if belongs and pod and (waits or pod.generation == owner["generation"]):
+            return
+        if pod:
+            self._registry.store.remove(_PODS, pods.pop(name).name, owner["namespace"])
+        if belongs:
+            self._start(daemonset, node)
+        if pod or belongs:
+            self._report(owner["uid"])
+
+    def _start(self, daemonset: Object, node: Object) -> None:
+        owner, name = daemonset["metadata"], node["metadata"]["name"]
+        key = owner["uid"], owner["generation"]
+        model = self._models.get(key) or self._models.setdefault(key, self._model(daemonset))
+        made = _Running(f"{owner['name']}-{uuid.uuid4().hex[:8]}", str(uuid.uuid4()), owner["generation"])
+        self._pods[owner["uid"]][name] = made
+        pod = {
+            **model,
+            "metadata": {**model["metadata"], "name": made.name, "uid": made.uid},
+            "spec": {**model["spec"], "nodeName": name},
+        }
+        component = _labels(model)[_COMPONENT]
+        if component == "driver":
+            self.times[name].first_pod = self.times[name].first_pod or time.monotonic()
+            self._drivers[name] = made.uid
+        if seconds := self.takes.get(component, 0.0):
+            self._put(_PODS, {**pod, "metadata": dict(pod["metadata"]), "status": {"phase": "Pending"}})
+            self._later(lambda: self._show(pod), seconds)
+        else:
+            self._show(pod)
+
+    def _show(self, pod: Object) -> None:
+        """Write a pod of a DaemonSet that is ready, unless it has gone; the validator's waits for the driver's."""
+        metadata, name, component = pod["metadata"], pod["spec"]["nodeName"], _labels(pod)[_COMPONENT]
+        uid = metadata["ownerReferences"][0]["uid"]
+        if (now := self._pods[uid].get(name)) is None or now.uid != metadata["uid"]:
+            return
+        if component == "validator" and self._drivers.get(name) not in {None, *self._ready}:
+            self._later(lambda: self._show(pod), _STATUS_SECONDS)
+            return
+        node = self._thawed(_NODES, name)
+        self._put(_PODS, {**pod, "status": _running(pod, self._begins(name, component), self._verdict(node))})
+        self._ready.add(metadata["uid"])
+        self._report(uid)
+        if component == "device_plugin":
+            self._offer(node)
+
+    def _begins(self, node: str, component: str) -> str:
+        """Return a container's start, in whole seconds: after those of the pods that it depends on."""
+        starts, rank = self._starts[node], _RANKS.get(component, 0)
+        below = [start + 1 for name, start in starts.items() if _RANKS.get(name, 0) < rank]
+        starts[component] = max([time.time() + rank, starts.get(component, 0.0) + 1, *below])
+        return _as_time(datetime.fromtimestamp(starts[component], UTC))
+
+    def _model(self, daemonset: Object) -> Object:
+        """Return a ready pod of a DaemonSet, with the server's defaults."""
+        owner, template = daemonset["metadata"], daemonset["spec"]["template"]
+        reference = {
+            "apiVersion": "apps/v1",
+            "kind": "DaemonSet",
+            "name": owner["name"],
+            "uid": owner["uid"],
+            "controller": True,
+            "blockOwnerDeletion": True,
+        }
+        metadata = {**template["metadata"], "name": f"{owner['name']}-model", "ownerReferences": [reference]}
+        body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": copy.deepcopy(template["spec"])}
+        pods = self._registry.catalog.find("", "v1", "pods")
+        if pods is None:
+            raise LookupError
+        controller = WriteOptions(manager="kube-controller-manager", dry_run=True)
+        made = self._registry.create(Target(pods, owner["namespace"], metadata["name"]), body, controller).object
+        return {**made, "status": {}}
+
+    def _verdict(self, node: Object) -> str:
+        """Return the termination message of a vectorAdd on a node."""
+        lines = [f"boot {node['status']['nodeInfo']['bootID']}"]
+        for item in self._registry.store.select(_DAEMONSETS):
+            if _labels(item.object).get(_COMPONENT) == "driver":
+                image = item.object["spec"]["template"]["spec"]["containers"][0]["image"]
+                lines.append(f"driver {image.rpartition(':')[2].partition('-')[0]}")
+        return "\n".join([*lines, "Test PASSED", "Done"])
+
+    def _offer(self, node: Object) -> None:
+        """Write what the device plugin and GPU Feature Discovery report of a node."""
+        labels = {"nvidia.com/gpu.count": "1", "nvidia.com/gpu.product": "Tesla-T4"}
+        if labels.items() <= _labels(node).items():
+            return
+        for part in ("capacity", "allocatable"):
+            node["status"][part]["nvidia.com/gpu"] = "1"
+        node["metadata"]["labels"] |= labels
+        self._put(_NODES, node)
+
+    def _on_pod(self, before: Item | None, after: Item | None) -> None:
+        """Complete a pod that runs once, remove one that is deleted, and replace that of a DaemonSet."""
+        if after is None:
+            self._later(lambda: self._replace(before.object if before else {}))
+            return
+        pod, metadata = after.object, after.object["metadata"]
+        if metadata.get("deletionTimestamp"):
+            self._later(lambda: self._remove(pod))
+        elif before is None and pod["spec"].get("restartPolicy") == "Never":
+            self._later(lambda: self._succeed(pod), self.takes.get(_labels(pod).get(_COMPONENT, ""), 0.0))
+
+    def _remove(self, pod: Object) -> None:
+        self._registry.store.remove(_PODS, pod["metadata"]["name"], pod["metadata"]["namespace"])
+        self._replace(pod)
+
+    def _replace(self, pod: Object) -> None:
+        for owner in pod["metadata"].get("ownerReferences", ()):
+            gone = self._pods[owner["uid"]].get(pod["spec"].get("nodeName", ""))
+            if gone is None or gone.name != pod["metadata"]["name"]:
+                continue
+            del self._pods[owner["uid"]][pod["spec"]["nodeName"]]
+            self._report(owner["uid"])
+            if daemonset := self.daemonset(owner["name"]):
+                self._place(daemonset, self._thawed(_NODES, pod["spec"]["nodeName"]))
+
+    def _succeed(self, pod: Object) -> None:
+        metadata, container = pod["metadata"], pod["spec"]["containers"][0]["name"]
+        if self._registry.store.get(_PODS, metadata["name"], metadata["namespace"]) is None:
+            return
+        self.running.server.append_log(
+            metadata["namespace"], metadata["name"], metadata["uid"], container, "Test PASSED\n"
+        )
+        name = _node_of(pod)
+        began = self._begins(name, _labels(pod).get(_COMPONENT, ""))
+        message = self._verdict(self._thawed(_NODES, name))
+        ended = {"exitCode": 0, "reason": "Completed", "message": message, "startedAt": began, "finishedAt": began}
+        done = {"phase": "Succeeded", "conditions": [{"type": "Ready", "status": "False"}]}
+        status = _running(pod, began, message) | done
+        status["containerStatuses"] = [
+            {**each, "ready": False, "state": {"terminated": ended}} for each in status["containerStatuses"]
+        ]
+        spec = {**pod["spec"], "nodeName": name}
+        self._put(_PODS, {**pod, "metadata": dict(metadata), "spec": spec, "status": status})
+
+    def _on_deployment(self, _: Item | None, after: Item | None) -> None:
+        if after is None:
+            return
+        count, generation = after.object["spec"].get("replicas", 1), after.object["metadata"].get("generation", 1)
+        if after.object.get("status", {}).get("observedGeneration") == generation:
+            return
+        numbers = dict.fromkeys(("replicas", "availableReplicas", "updatedReplicas", "readyReplicas"), count)
+        self._later(lambda: self._set_status(_DEPLOYMENTS, after.object, {"observedGeneration": generation, **numbers}))
+
+    def _report(self, uid: str) -> None:
+        """Write a DaemonSet's status soon: once for all pods that change until then."""
+        if uid not in self._due:
+            self._due.add(uid)
+            self._later(lambda: self._set_numbers(uid), _STATUS_SECONDS)
+
+    def _set_numbers(self, uid: str) -> None:
+        self._due.discard(uid)
+        found = (each.object for each in self._registry.store.select(_DAEMONSETS))
+        daemonset = next((each for each in found if each["metadata"]["uid"] == uid), None)
+        if daemonset is None:
+            return
+        generation, pods = daemonset["metadata"]["generation"], self._pods[uid].values()
+        there, ready = len(pods), sum(pod.uid in self._ready for pod in pods)
+        numbers = {
+            **dict.fromkeys(("desiredNumberScheduled", "currentNumberScheduled"), there),
+            **dict.fromkeys(("numberReady", "numberAvailable"), ready),
+            "numberMisscheduled": 0,
+            "numberUnavailable": there - ready,
+            "updatedNumberScheduled": sum(pod.generation == generation for pod in pods),
+            "observedGeneration": generation,
+        }
+        self._set_status(_DAEMONSETS, daemonset, numbers)
+
+    def _set_status(self, storage: str, seen: Object, status: Object) -> None:
+        metadata = seen["metadata"]
+        if self._registry.store.get(storage, metadata["name"], metadata["namespace"]):
+            now = self._thawed(storage, metadata["name"], metadata["namespace"])
+            self._put(storage, {**now, "status": status})
+
+
+def _labels(obj: Mapping[str, Any]) -> Mapping[str, str]:
+    return obj["metadata"].get("labels") or {}
+
+
+def _node_of(pod: Object) -> str:
+    """Return the node of a pod, or the one that the scheduler has to choose."""
+    spec = pod["spec"]
+    if spec.get("nodeName"):
+        return str(spec["nodeName"])
+    (term,) = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    return str(term["matchFields"][0]["values"][0])
+
+
+def _now() -> str:
+    return _as_time(datetime.now(UTC))
+
+
+def _as_time(moment: datetime) -> str:
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _features() -> dict[str, str]:
+    cpu = {f"{NFD}cpu-cpuid.{flag}": "true" for flag in _CPU_FLAGS}
+    kernel = {
+        f"{NFD}kernel-version.{part}": value
+        for part, value in {"full": "5.15.0-122-generic", "major": "5", "minor": "15"}.items()
+    }
+    system = {f"{NFD}system-os_release.ID": "ubuntu", f"{NFD}system-os_release.VERSION_ID": "22.04"}
+    devices = {f"{NFD}pci-10de.present": "true", f"{NFD}pci-10de.sriov.capable": "true"}
+    return cpu | kernel | system | devices
+
+
+def _node(name: str, *, features: bool) -> Object:
+    """Return a node as its kubelet and NFD write it."""
+    labels = {
+        "beta.kubernetes.io/arch": "amd64",
+        "beta.kubernetes.io/os": "linux",
+        "fleet": "gpu",
+        "kubernetes.io/arch": "amd64",
+        "kubernetes.io/hostname": name,
+        "kubernetes.io/os": "linux",
+        "node.kubernetes.io/instance-type": "g4dn.xlarge",
+        "topology.kubernetes.io/region": "eu-central-1",
+        "topology.kubernetes.io/zone": "eu-central-1a",
+        **(_features() if features else {}),
+    }
+    amounts = {"cpu": "64", "memory": "527940436Ki", "pods": "250", "ephemeral-storage": "1843Gi"}
+    metadata = {"name": name, "uid": str(uuid.uuid4()), "creationTimestamp": _now(), "labels": labels}
+    metadata["annotations"] = {"volumes.kubernetes.io/controller-managed-attach-detach": "true"}
+    metadata["managedFields"] = [
+        {"manager": "kubelet", "operation": "Update", "apiVersion": "v1", "time": _now(), "fieldsV1": _owned(labels)}
+    ]
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": metadata,
+        "spec": {"podCIDR": "10.0.0.0/24", "providerID": f"aws:///eu-central-1a/{name}"},
+        "status": {
+            "capacity": dict(amounts),
+            "allocatable": dict(amounts),
+            "conditions": list(_conditions()),
+            "addresses": [{"type": "InternalIP", "address": "10.0.0.1"}, {"type": "Hostname", "address": name}],
+            "nodeInfo": {
+                "architecture": "amd64",
+                "bootID": str(uuid.uuid4()),
+                "containerRuntimeVersion": "containerd://1.7.27",
+                "kernelVersion": "5.15.0-122-generic",
+                "kubeletVersion": "v1.34.1",
+                "operatingSystem": "linux",
+                "osImage": "Ubuntu 22.04.5 LTS",
+            },
+            "images": [_image(number) for number in range(30)],
+        },
+    }
+
+
+def _owned(labels: Mapping[str, str]) -> Object:
+    return {
+        "f:metadata": {"f:labels": {".": {}, **{f"f:{key}": {} for key in labels}}},
+        "f:status": {"f:conditions": {f'k:{{"type":"{kind}"}}': {"f:lastHeartbeatTime": {}} for kind in _CONDITIONS}},
+    }
+
+
+_CONDITIONS = {"MemoryPressure": "False", "DiskPressure": "False", "PIDPressure": "False", "Ready": "True"}
+
+
+def _conditions() -> Iterator[Object]:
+    for kind, status in _CONDITIONS.items():
+        yield {
+            "type": kind,
+            "status": status,
+            "reason": f"Kubelet{kind}",
+            "message": "as the kubelet reports it",
+            "lastHeartbeatTime": _now(),
+            "lastTransitionTime": _now(),
+        }
+
+
+def _image(number: int) -> Object:
+    digest = f"{number:064x}"
+    return {
+        "names": [
+            f"registry.example.com/team/image-{number}@sha256:{digest}",
+            f"registry.example.com/team/image-{number}:1",
+        ],
+        "sizeBytes": 123456789 + number,
+    }
+
+
+def _running(pod: Mapping[str, Any], began: str, verdict: str) -> Object:
+    """Return the status of a pod all of whose containers are ready.
+
+    Args:
+        began: When each container started.
+        verdict: Termination message of init containers that write one.
+    """
+
+    def of(container: Mapping[str, Any], state: Object) -> Object:
+        return {
+            "name": container["name"],
+            "image": container["image"],
+            "imageID": f"{container['image']}@sha256:{0:064x}",
+            "containerID": f"containerd://{uuid.uuid4().hex}{uuid.uuid4().hex}",
+            "ready": True,
+            "restartCount": 0,
+            "started": True,
+            "state": state,
+            "lastState": {},
+        }
+
+    def over(container: Mapping[str, Any]) -> Object:
+        message = {"message": verdict} if _TERMINATION_LOG in json.dumps(container) else {}
+        ended = {"exitCode": 0, "reason": "Completed", "startedAt": began, "finishedAt": began}
+        return of(container, {"terminated": {**ended, **message}})
+
+    spec = pod["spec"]
+    return {
+        "phase": "Running",
+        "conditions": [
+            {"type": kind, "status": "True", "lastProbeTime": None, "lastTransitionTime": _now()}
+            for kind in ("Initialized", "Ready", "ContainersReady", "PodScheduled")
+        ],
+        "hostIP": "10.0.0.1",
+        "podIP": "10.0.0.2",
+        "podIPs": [{"ip": "10.0.0.2"}],
+        "startTime": _now(),
+        "qosClass": "BestEffort",
+        "initContainerStatuses": [over(each) for each in spec.get("initContainers", ())],
+        "containerStatuses": [of(each, {"running": {"startedAt": began}}) for each in spec["containers"]],
+    }
