@@ -19,7 +19,7 @@ from gpu_provision.model.specs import ValidatorSpec
 
 NAME = "device_plugin_validation"
 TITLE = "Device plugin validation"
-REQUIRES: tuple[str, ...] = ("driver_validation", "device_plugin")
+REQUIRES: tuple[str, ...] = ("driver", "toolkit", "driver_validation", "device_plugin")
 
 APP = "nvidia-device-plugin-validation"
 _NAME_LENGTH = 253

@@ -103,7 +103,6 @@ class Run:
         self._steps = Steps(
             cluster,
             self._rollout,
-            self._validations,
             self._crashes,
             rejected=self._settler.rejected,
             on_end=self._wake,
@@ -170,12 +169,13 @@ class Run:
             self._rollout.previous = back.name if back else ""
             self._objects.apply(changes)
             self._objects.prune(change for change in changes if change.certain)
+            self._validations.forget_repeated()
             with self._live.mirror if self._live else self._following(scopes(inventory)) as mirror:
                 self._mirror = mirror
                 self._await_what_was_written(mirror)
                 seen = self._follow(mirror, lock)
             self._objects.prune(change for change in deletions(seen) if change.component in FOLLOWS_NODES)
-            self._validations.record(time.monotonic())
+            self._validations.record()
             self._removed += self._validations.remove_succeeded(seen)
             back = back if self._rollout.goes_back else None
             self._book.end(self._ending(), changed=self._changed, reason=self._reason(back))
@@ -247,7 +247,6 @@ class Run:
                     return seen
                 for step in steps:
                     self._steps.start(step, now)
-                self._steps.keep_record(now)
                 if self._cancelled or self._is_over(steps):
                     return seen
                 self._book.keep(now)

@@ -13,7 +13,6 @@ from gpu_provision.cluster.errors import AlreadyExists, NotFound, Outdated
 from gpu_provision.engine.actions import EvictPod, LabelNode, MoveNode, ReadLog, RemovePod, StartPod, Step
 from gpu_provision.engine.crashes import Crashes
 from gpu_provision.engine.rollout import Rollout
-from gpu_provision.engine.validations import Validations
 from gpu_provision.model.cluster import Manifest
 from gpu_provision.model.findings import Rejected
 from gpu_provision.planning.states import Key
@@ -23,7 +22,6 @@ SEEN_SECONDS = 5.0
 """Within which the effect of a step comes back through a watch, also on a busy server."""
 
 _PARALLEL = 16
-_RECORD = "record"
 
 
 class Steps:
@@ -37,7 +35,6 @@ class Steps:
         self,
         cluster: Cluster,
         rollout: Rollout,
-        validations: Validations,
         crashes: Crashes,
         *,
         rejected: dict[Key, str],
@@ -51,7 +48,7 @@ class Steps:
             on_end: Called from another thread when something has ended.
             on_written: Called from another thread with a pod or node as it is there, in case its watch lags.
         """
-        self._cluster, self._rollout, self._validations, self._crashes = cluster, rollout, validations, crashes
+        self._cluster, self._rollout, self._crashes = cluster, rollout, crashes
         self._rejected, self._on_end, self._on_written = rejected, on_end, on_written
         self._pool = ThreadPoolExecutor(_PARALLEL)
         self._running: dict[object, Future[None]] = {}
@@ -83,11 +80,6 @@ class Steps:
             return
         self._not_before[step] = now + SEEN_SECONDS
         self._submit(step, partial(self._perform, step))
-
-    def keep_record(self, now: float) -> None:
-        """Write down what has passed, if that is due."""
-        if self._validations.is_due(now) and _RECORD not in self._running:
-            self._submit(_RECORD, partial(self._validations.record, now))
 
     def rest(self, seconds: float) -> None:
         """Let time pass, at most until a step ends: what follows it is to be done at once."""

@@ -16,7 +16,6 @@ from gpu_provision.planning.states import Key, Situation
 from gpu_provision.planning.superseded import superseded
 from gpu_provision.planning.verdicts import RUNS_IN, VALIDATIONS, Verdict, verdict_of
 
-_PAUSE_SECONDS = 2.0
 _RUN_BY = {runs_in: validation for validation, runs_in in RUNS_IN.items()}
 
 
@@ -37,9 +36,8 @@ class Validations:
         self.evidence: dict[Key, Evidence] = {}
         self._taken: dict[str, Verdict] = {}
         self._is_first = True
-        # What is to be repeated leaves the record at once, so that the old success is not found there if it fails.
+        self._repeats = reading.revalidate
         self._recorded: dict[Key, str] | None = None if reading.revalidate else dict(self.passed)
-        self._due = 0.0
 
     def take(self, seen: Situation) -> None:
         """Take what vectorAdds have shown since the last look; what they had shown before the run is no evidence.
@@ -65,18 +63,16 @@ class Validations:
                 component=key[0], node=key[1], pod=name, passed=verdict.passed, lines=verdict.lines
             )
 
-    def is_due(self, now: float) -> bool:
-        """Whether the record is behind and was not written within the last two seconds."""
-        return now >= self._due and self.passed != self._recorded
+    def forget_repeated(self) -> None:
+        """Take what is to be repeated off the record: should it fail, the old success must not be found there."""
+        if self._repeats:
+            self.record()
 
-    def record(self, now: float) -> None:
-        """Write the record if it is behind: one request, however many nodes."""
-        passed = dict(self.passed)
-        if passed == self._recorded:
-            return
-        self._due = now + _PAUSE_SECONDS
-        records.write(self._cluster, self._inventory, self._of_targets(passed))
-        self._recorded = passed
+    def record(self) -> None:
+        """Write the record if it is behind: one request, however many nodes. Until then the pods tell what passed."""
+        if self.passed != self._recorded:
+            records.write(self._cluster, self._inventory, self._of_targets(self.passed))
+            self._recorded = dict(self.passed)
 
     def remove_succeeded(self, seen: Situation) -> bool:
         """Delete all pods that have succeeded in one request; return whether there were any.

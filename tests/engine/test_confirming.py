@@ -114,10 +114,8 @@ def test_what_is_to_be_repeated_leaves_the_record_at_once(cluster: Cluster) -> N
     records.write(cluster, STACK, {("device_plugin_validation", "t4-1"): "a1"})
     reading = read(cluster, STACK, revalidate=True)
     validations = Validations(cluster, reading)
-    assert validations.is_due(0.0)
-    validations.record(0.0)
+    validations.forget_repeated()
     assert records.read(cluster, STACK) == {}
-    assert not Validations(cluster, read(cluster, STACK)).is_due(0.0)
 
 
 def test_objects_of_another_stack_are_refused_and_what_one_that_is_gone_has_left_is_taken(

@@ -32,12 +32,9 @@ def steps(
 ) -> Steps:
     """Return steps on a cluster that deletes as told, where nothing is to be written down."""
     cluster: Any = SimpleNamespace(delete=delete)
-    validations: Any = SimpleNamespace(is_due=lambda _: False)
     rollout: Any = None
     told = {} if rejected is None else rejected
-    return Steps(
-        cluster, rollout, validations, Crashes(cluster), rejected=told, on_end=on_end, on_written=lambda _: None
-    )
+    return Steps(cluster, rollout, Crashes(cluster), rejected=told, on_end=on_end, on_written=lambda _: None)
 
 
 @pytest.mark.parametrize("is_there", [False, True])
@@ -52,7 +49,7 @@ def test_a_pod_that_exists_is_shown_to_the_next_look(*, is_there: bool) -> None:
 
     cluster: Any = SimpleNamespace(create=create, get=lambda _: pod)
     rest: Any = None
-    made = Steps(cluster, rest, rest, rest, rejected={}, on_end=lambda: None, on_written=shown.append)
+    made = Steps(cluster, rest, rest, rejected={}, on_end=lambda: None, on_written=shown.append)
     with made:
         made.start(StartPod(_KEY, _STEP.ref, {"kind": "Pod"}), 0.0)
     assert shown == [pod]
@@ -64,7 +61,7 @@ def test_a_node_that_was_moved_is_shown_to_the_next_look() -> None:
     shown, node = list[Any](), {"metadata": {"name": "t4-1", "resourceVersion": "8"}}
     rollout: Any = SimpleNamespace(move=lambda _: node)
     rest: Any = None
-    made = Steps(rest, rollout, rest, rest, rejected={}, on_end=lambda: None, on_written=shown.append)
+    made = Steps(rest, rollout, rest, rejected={}, on_end=lambda: None, on_written=shown.append)
     move = Move(node="t4-1", revision="7", to=UpgradeState.CORDON_REQUIRED)
     with made:
         made.start(MoveNode(("driver", "t4-1"), ObjectRef("v1", "Node", "", "t4-1"), move), 0.0)
