@@ -60,7 +60,7 @@ class Watcher:
                 self._watch(kind)
 
     def _watch(self, kind: str) -> None:
-        with contextlib.closing(Client(self.kubeconfig)) as client, client.watch(kind) as events:
+        with contextlib.closing(Client(self.kubeconfig)) as client, client.watch(kind, "-n", "") as events:
             for event in events:
                 self._take(kind, event.object, is_gone=event.type == "DELETED")
                 if self._is_over.is_set():
