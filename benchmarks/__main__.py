@@ -3,9 +3,9 @@
     python -m benchmarks [--real] [--markdown FILE] [PART ...]
 
 Without --real the API server is the sandbox's, and its nodes cost next to nothing: what is left is the tool and the API
-server. With --real it is a real control plane with simulated kubelets at their natural speed; then the own time is
-that beyond the slowest node's critical path. All of it shares the processors of this machine, so times are compared
-within one run. The part hosts needs root; takeover is measured only when it is named.
+server. With --real it is a real control plane with simulated kubelets; then the own time is that beyond the slowest
+node's critical path, which is 4 s where the machine has time. All of it shares the processors of this machine, so times
+are compared within one run. The part hosts needs root; takeover is measured only when it is named.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ def rows(rollouts: Iterable[tuple[int, int]], *, real: bool) -> Iterator[Row]:
     node's start to the last one's end, by their labels.
     """
     for count, parallel in rollouts:
-        with site(count, real=real, takes=TAKES) as made:
+        with site(count, real=real, takes=TAKES, speed=1.0) as made:
             yield from _rollout(made, parallel)
 
 

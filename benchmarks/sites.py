@@ -26,6 +26,9 @@ from tests.scenarios.on_real import RealWorld, own_cluster
 from tests.scenarios.world import CHECKOUT
 
 VERSIONS = ("580.126.20", "580.178.04")
+SPEED = 4.0
+"""By which simulated durations are divided: a node's critical path is then 4 s."""
+
 POOLS = {"t4": {"gpu": {"model": "T4", "count": 1}, "node_selector": {"fleet": "gpu"}}}
 DRIVER_SECONDS, PROOF_SECONDS = 4.0, 1.0
 TAKES = {"driver": DRIVER_SECONDS, "validator": PROOF_SECONDS}
@@ -190,7 +193,7 @@ class RealSite(Site):
     def join(self, count: int, seconds: float) -> Iterator[None]:  # noqa: ARG002 - kubelets register when they start
         """See Site."""
         fleet, log = self.folder / "late.yaml", self.folder / "late.log"
-        fleet.write_text(yaml.safe_dump({"nodes": [gpu_nodes("late", count)], "timings": {"speed": 1}}))
+        fleet.write_text(yaml.safe_dump({"nodes": [gpu_nodes("late", count)], "timings": {"speed": SPEED}}))
         words = [sys.executable, "-m", "gpu_provision.sandbox.nodes", "--kubeconfig", str(self.kubeconfig)]
         words += ["--fleet", str(fleet), "--yes", *self.world.node_flags]
         with process(log, words, environment={**os.environ, "PYTHONPATH": str(CHECKOUT)}):
@@ -214,11 +217,12 @@ def gpu_nodes(prefix: str, count: int) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def site(count: int, *, real: bool, takes: Mapping[str, float] | None = None) -> Iterator[Site]:
+def site(count: int, *, real: bool, takes: Mapping[str, float] | None = None, speed: float = SPEED) -> Iterator[Site]:
     """Open a cluster of so many GPU nodes, and end it.
 
     Args:
         takes: Seconds that pods of a component take, on nodes that cost next to nothing; at once by default.
+        speed: Of simulated nodes on a real control plane.
     """
     with contextlib.ExitStack() as ended:
         folder = Path(ended.enter_context(tempfile.TemporaryDirectory()))
@@ -231,6 +235,6 @@ def site(count: int, *, real: bool, takes: Mapping[str, float] | None = None) ->
             sys.exit(reason)
         nodes = [{"name": "control-1", "roles": ["control-plane"]}, gpu_nodes("gpu", count)]
         cluster = ended.enter_context(own_cluster(folder / "plane"))
-        world = RealWorld(folder, cluster, nodes=nodes, timings={"speed": 1})
+        world = RealWorld(folder, cluster, nodes=nodes, timings={"speed": speed})
         ended.callback(world.down)
         yield RealSite(world, ended.enter_context(Watcher(world.kubeconfig)), count, folder)
