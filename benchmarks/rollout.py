@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Iterator
+from statistics import median
 
 from benchmarks.processes import until
 from benchmarks.sites import TAKES, VERSIONS, Site, site
@@ -33,10 +34,12 @@ def _rollout(made: Site, parallel: int) -> Iterator[Row]:
     times = [made.times[name] for name in made.nodes]
     took = max(each.ended for each in times) - min(each.started for each in times)
     pairs = zip(made.nodes, times, strict=True)
-    own = max(made.at_work(name, at.started, at.ended, TAKES) for name, at in pairs)
+    each = [made.at_work(name, at.started, at.ended, TAKES) for name, at in pairs]
+    own = max(each)
     waves = math.ceil(len(times) / parallel)
     size = f"{len(times)} by {parallel}"
-    instead = f"{took:.1f} s, the slowest node {own:.1f} s; {use.processor:.1f} s of CPU"
+    typical = took / (waves * median(each))
+    instead = f"{typical:.3f} by the median node; {took:.1f} s, slowest node {own:.1f} s, {use.processor:.1f} s of CPU"
     yield at_most("driver rollout", size, round(took / (waves * own), 3), LIMIT, " of ideal", instead=instead)
     writes = sum(request.is_write for request in requests) / len(times)
     yield at_most("driver rollout, writes", size, writes, WRITES, " a node", instead=f"{len(requests)} requests")
