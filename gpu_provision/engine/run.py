@@ -271,11 +271,11 @@ class Run:
         self._settler.rejected |= self._objects.rejected
         self._validations.take(look.part)
         raw, names = self._standing.take(look)
-        if self._rollout.is_needed(raw) and (DRIVER, "") not in self._settler.rejected:
-            self._is_shown = False
+        if not self._is_shown or names is None:  # a run of a controller goes on from what was judged before it
+            raw, names = self._standing.all, None
+        self._is_shown = not self._rollout.is_needed(raw) or (DRIVER, "") in self._settler.rejected
+        if not self._is_shown:
             return self._roll_out(seen, mirror, now)
-        if not self._is_shown or names is None:
-            raw, names, self._is_shown = self._standing.all, None, True
         logs = list(self._crashes.unread(raw, seen))
         settled, names = self._settle(self._told(raw, seen), names, now)
         part = seen if names is None else self._view.part(names)
