@@ -115,6 +115,7 @@ class View:
             members=_live(mirror, members),
             pods=self._pods,
             passed=self._passed,
+            names={},
         )
         if is_whole:
             made = self._manifests

@@ -39,6 +39,8 @@ class Observed:
 
     def lacks(self, ref: ObjectRef) -> bool:
         """Whether it is known that there is no such object, of whomever."""
+        if ref in self.members:  # a controller's reading is older than what it has created since
+            return False
         if ref.kind == "Namespace":
             return ref.name not in self.namespaces
         place = ref.type, ref.namespace
