@@ -13,6 +13,7 @@ from typing import Any, Self
 import pytest
 
 from gpu_provision.cluster.client import Cluster, connect
+from gpu_provision.cluster.slim import whole
 from gpu_provision.model.cluster import Kind
 from gpu_provision.model.findings import ProvisionError
 from gpu_provision.model.progress import State
@@ -79,9 +80,10 @@ class Onlooker:
         while not self._over.is_set():
             with contextlib.suppress(ProvisionError):
                 for event in self._cluster.watch(Kind("v1", "Node"), self._version):
-                    self._version = event.object["metadata"]["resourceVersion"]
+                    self._version = event.version
                     if event.type != "BOOKMARK":
-                        self._nodes[event.object["metadata"]["name"]] = event.object
+                        node = whole(Kind("v1", "Node"), event.object)
+                        self._nodes[node["metadata"]["name"]] = node
                         self._count()
 
     def _count(self) -> None:
