@@ -318,7 +318,7 @@ def _creates_namespace(change: Change, name: str) -> bool:
 
 
 def _void(reading: Reading) -> frozenset[str]:
-    """Return pods whose vectorAdd is to be repeated: it failed in an earlier run, or that was asked for."""
+    """Return pods whose vectorAdd runs again: it failed in an earlier run, or the user asked for it."""
     return reading.observed.void | {
         pod["metadata"]["uid"]
         for pod in reading.observed.pods.values()

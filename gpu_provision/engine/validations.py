@@ -64,7 +64,7 @@ class Validations:
             )
 
     def forget_repeated(self) -> None:
-        """Take what is to be repeated off the record: should it fail, the old success must not be found there."""
+        """Take what runs again off the record: if it fails, no reader may find the old success there."""
         if self._repeats:
             self.record()
 

@@ -276,7 +276,7 @@ def _validation_state(
 
 
 class Wanted(NamedTuple):
-    """What is to be shown on a node: the digest of its content, the spec of the pod that shows it, and that pod."""
+    """What a node has to show: the digest of its content, the spec of the pod that shows it, and that pod."""
 
     content: str
     spec: Mapping[str, Any]

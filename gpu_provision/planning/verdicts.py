@@ -145,7 +145,7 @@ def doubt(  # noqa: PLR0913 - what a verdict is held against
 
     Args:
         component: Name of the validation.
-        content: Digest of what is to be shown; empty for whatever the verdict is about.
+        content: Digest of what the node has to show; empty for whatever the verdict is about.
         pods: All pods of the stack by component and node.
         below: Of the components that the validation stands on, those that have a pod on this node.
     """

@@ -220,7 +220,7 @@ def _of_version(name: str, version: str) -> Manifest:
 def test_what_was_listed_is_followed_without_a_list(
     cluster: Cluster, request: pytest.FixtureRequest, version: str
 ) -> None:
-    """Version 0 stands for objects that nobody has: the watch begins with what there is."""
+    """Version 0 stands for objects that do not exist: the watch begins with what there is."""
     scope = Scope(CONFIG_MAP, f"test={request.node.name}".partition("[")[0])
     labels = {"test": scope.label_selector.partition("=")[2]}
     cluster.create(config_map(f"before-{version}", labels=labels))

@@ -23,7 +23,7 @@ LATER = "2026-11-21T08:00:00Z"
 
 
 def steps(stack: Stack, *void: Manifest) -> list[Step]:
-    """Return what is next; ``void`` are pods whose vectorAdd is to be repeated."""
+    """Return what is next; ``void`` are pods whose vectorAdd runs again."""
     observed = replace(stack.observed, void=frozenset(pod["metadata"]["uid"] for pod in void))
     seen = situation(stack.context, stack.desired, observed)
     return list(next_steps(seen, states(seen)))

@@ -158,7 +158,7 @@ _PROMISES: Mapping[str, Callable[[Document, Cluster], Iterator[Write]]] = {
 
 
 def validated_first(plan: Document) -> frozenset[str]:
-    """Return the nodes on which the validator's pod is replaced, whoever does that, so that its vectorAdd runs."""
+    """Return the nodes on which the run or a controller replaces the validator's pod, so that its vectorAdd runs."""
     runs = (change for change in plan["changes"] if change["action"] == "run")
     return frozenset(change["node"] for change in runs if change["component"] == FIRST_VALIDATION)
 
