@@ -103,3 +103,16 @@ def test_a_node_of_which_nothing_has_changed_is_the_very_same_target() -> None:
     assert target(1) is target(2), "the node was written, and is as it was"
     assert target(2) is not target(3, fleet="late")
     assert target(3, fleet="late").facts == target(4, fleet="late").facts
+
+
+def test_a_look_does_not_go_by_a_list_that_was_read_before_the_run() -> None:
+    """A run creates objects that the list lacks, and has to undo edits of them."""
+    context, desired = prepare(with_spec(), fleet())
+    service = ObjectRef("v1", "Service", "ns", "of-the-stack")
+    read = Observed(cluster="c", facts=fleet(), namespaces=frozenset({"ns"}), names={(service.type, "ns"): frozenset()})
+    assert read.lacks(service)
+    looking = View(Reading(context, desired, read, plan(context, desired, read)))
+    mirror = Showing()
+    mirror.node = {"metadata": {"name": "t4-1", "uid": "u", "resourceVersion": "1", "labels": nfd_labels()}}
+    assert not looking.look(mirror, {}, {}).seen.observed.lacks(service)
+    assert not replace(read, members={service: {}}).lacks(service)

@@ -170,7 +170,6 @@ def _without_nfds_definitions(found: dict[str, Any]) -> dict[str, Any]:
     return {key: item for key, item in found.items() if "nfd.k8s-sigs.io" not in key}
 
 
-@pytest.mark.real
 def test_another_version_of_the_driver_is_rolled_out(home: Callable[..., Home]) -> None:
     made = home()
     made.declare(driver={"version": OLD})

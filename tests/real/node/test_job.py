@@ -12,7 +12,7 @@ import pytest
 from tests.answers import Answer
 from tests.real.node.nodes import GPUS, Clock
 from tests.real.node.settings import NODE
-from tests.real.node.user import NFD, OPERANDS, VALIDATOR, NodeUser
+from tests.real.node.user import NFD, OPERANDS, VALIDATOR, NodeUser, init_container
 
 pytestmark = pytest.mark.real
 
@@ -28,12 +28,6 @@ def seconds(time: str) -> float:
 def written(user: NodeUser, *files: str) -> list[float]:
     """When files on the node were written; the cluster's own times have no fractions."""
     return [float(time) for time in user.machine.run("stat", "--format=%.Y", *files).split()]
-
-
-def init_container(pod: Any, name: str) -> Any:
-    """How an init container ended."""
-    statuses = {status["name"]: status for status in pod["status"]["initContainerStatuses"]}
-    return statuses[name]["state"]["terminated"]
 
 
 def test_every_component_is_ready(user: NodeUser, first_run: Answer) -> None:

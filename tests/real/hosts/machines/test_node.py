@@ -76,12 +76,14 @@ def test_the_machine_is_a_node_as_they_are_today(owner: Owner) -> None:
 
 
 def test_the_first_run_prepares_the_host_and_ends_with_validated_gpus(owner: Owner, first_run: Answer) -> None:
-    """Without nouveau the driver comes, containerd was restarted for its imports, and vectorAdd ran in a pod."""
+    """Without nouveau the driver comes, containerd was restarted for its imports, and both validations passed."""
     assert first_run.code == 0, first_run.text
     assert {"nouveau unloaded", IMPORTED, "containerd restarted"} <= set(_changes(first_run))
     assert "nouveau" not in state.loaded(state.of(owner.virtual))
     assert owner.allocatable() == str(GPUS)
-    assert "Test PASSED" in owner.log(owner.pod("nvidia-device-plugin-validation")).splitlines()
+    validated = init_container(owner.pod("nvidia-operator-validator"), "cuda-validation")
+    assert "Test PASSED" in validated["message"].splitlines()
+    assert "device_plugin_validation" in owner.json("configmap", "-n", OPERANDS, "node-validations")["data"][NODE]
 
 
 @pytest.mark.usefixtures("first_run")
