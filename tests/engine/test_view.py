@@ -18,7 +18,7 @@ from gpu_provision.planning.plan import plan
 from gpu_provision.planning.prepare import prepare
 from gpu_provision.planning.states import Desired
 from gpu_provision.rollout.states import STATE
-from tests.components.builders import fleet, nfd_labels, with_spec
+from tests.components.builders import fleet, inventory, nfd_labels, with_spec
 
 
 class Showing(Mirror):
@@ -107,7 +107,7 @@ def test_a_node_of_which_nothing_has_changed_is_the_very_same_target() -> None:
 
 def test_a_look_does_not_go_by_a_list_that_was_read_before_the_run() -> None:
     """A run creates objects that the list lacks, and has to undo edits of them."""
-    context, desired = prepare(with_spec(), fleet())
+    context, desired = prepare(inventory(), fleet())
     service = ObjectRef("v1", "Service", "ns", "of-the-stack")
     read = Observed(cluster="c", facts=fleet(), namespaces=frozenset({"ns"}), names={(service.type, "ns"): frozenset()})
     assert read.lacks(service)

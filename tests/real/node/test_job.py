@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from datetime import datetime
-from typing import Any
 
 import pytest
 

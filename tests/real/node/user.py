@@ -160,3 +160,9 @@ class NodeUser:
     def writes(self) -> list[dict[str, Any]]:
         """Return those that could change something."""
         return [event for event in self.requests() if event["verb"] in _WRITES and "dryRun=" not in event["requestURI"]]
+
+
+def init_container(pod: Any, name: str) -> Any:
+    """How an init container of a pod ended."""
+    statuses = {status["name"]: status for status in pod["status"]["initContainerStatuses"]}
+    return statuses[name]["state"]["terminated"]

@@ -22,6 +22,7 @@ from tests.real.hosts.image import Image
 from tests.real.hosts.joined import Owner
 from tests.real.node.nodes import GPUS
 from tests.real.node.settings import NODE
+from tests.real.node.user import OPERANDS, init_container
 
 pytestmark = pytest.mark.hosts
 
