@@ -21,15 +21,13 @@ _NAMES = {
     "engine.preflight": "Judgement",
     "hosts.result": "HostOutcome HostsResult",
     "inventory": "check load schema",
-    "library.adopting": "adopt adoption",
+    "library.adopting": "StackAdoption adopt adoption",
     "library.declared": "render",
-    "library.past": "going_back history",
+    "library.past": "StackHistory going_back history",
     "library.permission": "rbac unlock",
-    "library.results": (
-        "Shown StackAdoption StackDrift StackHistory StackPlan StackPreflight StackRemoval StackRun "
-        "StackStatus StackVerification"
-    ),
+    "library.results": "Shown StackPlan StackRemoval StackRun",
     "library.runs": "apply destroy plan revalidate rollback",
+    "library.view_results": "StackDrift StackPreflight StackStatus StackVerification",
     "library.views": "drift preflight status verify",
     "model.cluster": "Kind ObjectRef",
     "model.drift": "Difference Drift FieldDrift Origin Writer",

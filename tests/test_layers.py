@@ -2,15 +2,43 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+import gpu_provision
+from tests.crowd import Crowd
+
 REPOSITORY = Path(__file__).parents[1]
 HEAVY = ("kubernetes", "pyinfra", "pyinfra_cli", "gevent", "aiohttp", "urllib3", "pytest", "testinfra")
 INVENTORIES = ("yaml", "jsonschema", "cryptography", "gpu_provision.inventory")
+NOT_DUE = (
+    "aiohttp",
+    "gevent",
+    "pyinfra",
+    "gpu_provision.adoption",
+    "gpu_provision.cli.plan_file",
+    "gpu_provision.cluster.history",
+    "gpu_provision.engine.preflight",
+    "gpu_provision.engine.rollout",
+    "gpu_provision.engine.run",
+    "gpu_provision.facts.record",
+    "gpu_provision.hosts.run",
+    "gpu_provision.operator.resource",
+    "gpu_provision.preflight.judge",
+    "gpu_provision.registry",
+    "gpu_provision.removal",
+    "gpu_provision.report.drift",
+    "gpu_provision.rollout.machine",
+    "gpu_provision.rollout.snapshot",
+    "gpu_provision.sandbox",
+    "gpu_provision.verify",
+)
+"""What a look at a cluster needs neither for hosts, rollouts, records and stacks as resources, nor for other verbs."""
 CLUSTERS = ("gpu_provision.engine", "gpu_provision.cluster", "gpu_provision.hosts", "gpu_provision.operator", "logging")
 PROGRAM = """
 import sys
@@ -53,6 +81,20 @@ def test_offline_commands_import_neither_kubernetes_nor_pyinfra(words: list[str]
 def test_what_asks_little_imports_little(words: list[str], heavy: tuple[str, ...]) -> None:
     """The list of commands imports none of them, and an inventory is checked by what is about inventories."""
     assert ran_without(HEAVY + heavy, words) == (0, "")
+
+
+def test_looking_at_a_cluster_imports_no_other_work(tmp_path: Path) -> None:
+    """Neither the plan of a new stack nor an apply that has nothing to do pays for runs; half of a start is imports."""
+    with contextlib.closing(Crowd(tmp_path)) as crowd:
+        crowd.join("gpu-1")
+        file = tmp_path / "new.yaml"
+        cluster, pools = {"kubeconfig": str(crowd.kubeconfig)}, {"t4": {"gpu": {"model": "T4", "count": 1}}}
+        nodes = [{"name": "gpu-1", "pool": "t4"}]
+        file.write_text(json.dumps({"name": "new", "cluster": cluster, "pools": pools, "nodes": nodes}))
+        common = ["--cluster-only", "-q", "-i", str(file)]
+        assert ran_without(NOT_DUE, ["plan", *common]) == (0, "")
+        gpu_provision.apply(gpu_provision.load(file), cluster_only=True)
+        assert ran_without(NOT_DUE, ["apply", "--yes", *common]) == (0, "")
 
 
 def test_importing_the_library_is_light() -> None:

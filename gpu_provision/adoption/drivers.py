@@ -9,7 +9,7 @@ from typing import Any
 from gpu_provision.components import labels
 from gpu_provision.diagnose import pods as pod_view
 from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
-from gpu_provision.rollout.observe import installation
+from gpu_provision.rollout.installation import installation
 
 _DRIVER = "nvidia-driver-ctr"
 # Where a pod is, and what its own operator calls what is installed.

@@ -21,7 +21,8 @@ from gpu_provision.report import run as run_view
 from gpu_provision.report.documents import document
 
 if TYPE_CHECKING:
-    from gpu_provision.library.results import StackAdoption, StackRun
+    from gpu_provision.library.adopting import StackAdoption
+    from gpu_provision.library.results import StackRun
 
 
 @click.command()

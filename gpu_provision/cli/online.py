@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 import gpu_provision
-from gpu_provision.cli import confirmation, hints, options, plan_file
-from gpu_provision.cli.account import Account, page_at
+from gpu_provision.cli import confirmation, hints, options
 from gpu_provision.cli.display import shown_on_stderr
 from gpu_provision.cli.inventory_file import loaded
 from gpu_provision.cli.output import Output, write
@@ -23,6 +22,7 @@ from gpu_provision.report import findings as findings_view
 from gpu_provision.report import plan as plan_view
 
 if TYPE_CHECKING:
+    from gpu_provision.cli.plan_file import Promise
     from gpu_provision.library.results import StackPlan
     from gpu_provision.library.work import Work
 
@@ -77,7 +77,11 @@ def plan(  # noqa: PLR0913 - one argument per option
     if saved is not None and offline:
         message = "--out is of a plan for a cluster that was asked: leave --offline out."
         raise click.UsageError(message)
-    place = plan_file.place(saved)
+    place = None
+    if saved is not None:
+        from gpu_provision.cli import plan_file
+
+        place = plan_file.place(saved)
     inventory = with_ignored(loaded(file, kubeconfig=kubeconfig, context=context), ignored)
     work = Work(
         inventory=inventory,
@@ -164,8 +168,11 @@ def apply(  # noqa: PLR0913 - one argument per option
     from gpu_provision.library.selection import nodes_of
     from gpu_provision.library.work import Work
 
-    promise = plan_file.promised(saved) if saved else None
-    if promise:
+    promise = None
+    if saved:
+        from gpu_provision.cli import plan_file
+
+        promise = plan_file.promised(saved)
         decided = {"--limit": limit, "--target": targets, "--hosts-only": not cluster, "--cluster-only": not hosts}
         decided |= {"--ignore": ignored}
         plan_file.refuse_options(decided)
@@ -186,10 +193,10 @@ def apply(  # noqa: PLR0913 - one argument per option
     return carried_out(work, out, yes=yes, report=report, promise=promise)
 
 
-def carried_out(
-    work: Work, out: Output, *, yes: bool, report: str | None, promise: plan_file.Promise | None = None
-) -> ExitCode:
+def carried_out(work: Work, out: Output, *, yes: bool, report: str | None, promise: Promise | None = None) -> ExitCode:
     """Ask, or else say what changes, and make hosts and cluster as declared."""
+    from gpu_provision.cli.account import Account, page_at
+
     page = page_at(report)
     asks = confirmation.is_needed(work.inventory, yes=yes)
     if asks and not _agreed(work, out):
@@ -215,7 +222,7 @@ def carried_out(
     return ExitCode.OK if run.succeeded else ExitCode.FAILED
 
 
-def _hold(promise: plan_file.Promise, work: Work, out: Output) -> None:
+def _hold(promise: Promise, work: Work, out: Output) -> None:
     """Look before the first host is touched whether everything is as it was planned for. Raises RunFailed."""
     promise.hold_inventory(work.inventory)
     promise.hold_cluster(work)

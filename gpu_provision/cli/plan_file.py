@@ -48,10 +48,8 @@ def written(path: Path, work: Work, plan: StackPlan, *, ignored: tuple[str, ...]
     _save(path, json.dumps(document, indent=2, sort_keys=True) + "\n")
 
 
-def place(file: str | None) -> Path | None:
-    """Return where a plan goes, None for nowhere. Raises UsageError if it cannot be written there."""
-    if file is None:
-        return None
+def place(file: str) -> Path:
+    """Return where a plan goes. Raises UsageError if it cannot be written there."""
     path = Path(file)
     try:
         files.try_place(path)

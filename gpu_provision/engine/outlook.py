@@ -22,7 +22,6 @@ from gpu_provision.model.rollout import Schedule
 from gpu_provision.planning.departures import with_departures
 from gpu_provision.planning.foresight import foreseen
 from gpu_provision.planning.states import Key, Situation
-from gpu_provision.planning.upgrades import DRIVER, calls_for_rollout, is_kept
 from gpu_provision.rollout import leaving, needs
 from gpu_provision.rollout.observe import Seen, observe
 from gpu_provision.rollout.policy import evicts, policy_of
@@ -32,16 +31,13 @@ from gpu_provision.rollout.waves import schedule
 def with_rollout(cluster: Cluster, reading: Reading, situation: Situation, known: Mapping[Key, NodeState]) -> Reading:
     """Return a reading whose plan says how drivers are replaced, and how nodes leave.
 
-    Where none is, the cluster is not asked. Where one is, that costs a fixed number of requests: nodes, all pods,
-    PodDisruptionBudgets, and ResourceClaims if any pod has one. Whoever may not read the first three gets the plan
-    without, and a warning.
+    That costs a fixed number of requests: nodes, all pods, PodDisruptionBudgets, and ResourceClaims if any pod has one.
+    Whoever may not read the first three gets the plan without, and a warning.
 
     Args:
         situation: What the plan was made of.
         known: Where everything stands in it.
     """
-    if not _is_due(reading, known):
-        return reading
     inventory = reading.context.inventory
     try:
         seen = _seen(cluster, inventory)
@@ -62,12 +58,6 @@ def with_rollout(cluster: Cluster, reading: Reading, situation: Situation, known
         if node.is_leaving
     }
     return replace(reading, plan=with_departures(plan, situation, plan.rollout or found, users))
-
-
-def _is_due(reading: Reading, known: Mapping[Key, NodeState]) -> bool:
-    """Whether a run rolls something out, or changes a driver that stays as it is all the same, which has to be said."""
-    kept = any(is_kept(state) for (component, _), state in known.items() if component == DRIVER)
-    return calls_for_rollout(known) or (kept and bool(reading.plan.of(DRIVER)))
 
 
 def _seen(cluster: Cluster, inventory: Inventory) -> Seen:

@@ -21,7 +21,7 @@ from gpu_provision.model.inventory import Inventory, Node
 from gpu_provision.model.progress import Event
 from gpu_provision.planning.prepare import findings
 from gpu_provision.preflight import codes
-from gpu_provision.preflight.judge import left_to_cluster, overridden
+from gpu_provision.preflight.findings import left_to_cluster, overridden
 from gpu_provision.preflight.rules.images import driver_image
 from gpu_provision.preflight.subject import Subject
 from gpu_provision.registry.client import ask

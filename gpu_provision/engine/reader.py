@@ -10,7 +10,6 @@ from gpu_provision.cluster.client import Cluster
 from gpu_provision.cluster.observe import Listed, absent, observe, observe_facts
 from gpu_provision.diagnose.pods import node_of
 from gpu_provision.engine.confirming import confirmed
-from gpu_provision.engine.outlook import with_rollout
 from gpu_provision.engine.reading import Reading
 from gpu_provision.model.cluster import ref_of
 from gpu_provision.model.findings import Finding
@@ -24,7 +23,7 @@ from gpu_provision.planning.plan import plan_of
 from gpu_provision.planning.prepare import findings, prepare
 from gpu_provision.planning.references import absences, not_looked_for, references
 from gpu_provision.planning.states import Desired, Key, Situation, situation, states
-from gpu_provision.planning.upgrades import DRIVER, calls_for_rollout
+from gpu_provision.planning.upgrades import DRIVER, calls_for_rollout, is_kept
 from gpu_provision.planning.verdicts import RUNS_IN
 
 _NOT_READ: Mapping[str, str] = MappingProxyType({})
@@ -79,7 +78,17 @@ def planned(
     draft = replace(draft, findings=(*draft.findings, *_absent(cluster, desired, seen, draft, known)))
     answered, refused = confirmed(cluster, draft, seen)
     reading = Reading(seen.context, desired, seen.observed, answered, revalidate, refused)
+    if not _rollout_is_due(reading, known):
+        return reading
+    from gpu_provision.engine.outlook import with_rollout
+
     return with_rollout(cluster, reading, seen, known)
+
+
+def _rollout_is_due(reading: Reading, known: Mapping[Key, NodeState]) -> bool:
+    """Whether a run rolls something out, or changes a driver that stays as it is all the same, which has to be said."""
+    kept = any(is_kept(state) for (component, _), state in known.items() if component == DRIVER)
+    return calls_for_rollout(known) or (kept and bool(reading.plan.of(DRIVER)))
 
 
 def _absent(

@@ -8,22 +8,23 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TYPE_CHECKING
 
 from gpu_provision.cluster.client import Cluster, connect
 from gpu_provision.cluster.locate import locate
 from gpu_provision.cluster.mandates import Mandate
-from gpu_provision.engine import access, host_changes, journal
-from gpu_provision.engine.background import Background
-from gpu_provision.engine.deputy import Deputy
-from gpu_provision.engine.explain import explain
 from gpu_provision.engine.reader import read
 from gpu_provision.engine.reading import Reading, refusals_of
-from gpu_provision.engine.resident import Resident
-from gpu_provision.engine.run import Outcome, Run
 from gpu_provision.model.findings import Finding, Refused, RunFailed
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.part import ALL, Part
 from gpu_provision.model.progress import Event, NodeState
+
+if TYPE_CHECKING:
+    from gpu_provision.engine.background import Background
+    from gpu_provision.engine.deputy import Deputy
+    from gpu_provision.engine.resident import Resident
+    from gpu_provision.engine.run import Outcome
 
 
 @dataclass(slots=True)
@@ -78,6 +79,8 @@ class Session:
             try:
                 self._reading = self.resident.read(self.cluster) if self.resident else self._read()
             except Refused as refusal:
+                from gpu_provision.engine import access
+
                 raise access.missing_to_read(self.cluster, self.inventory, refusal) from refusal
         return self._reading
 
@@ -116,6 +119,8 @@ class Session:
             return
         if refused := self.refusals():
             raise RunFailed(*refused)
+        from gpu_provision.engine.background import Background
+
         reading = self.reading()
         if self.deputy and reading.plan.resource:
             self._run = Background(self.cluster, reading, self._tell, self.back_to, make=self.deputy.conduct)
@@ -124,6 +129,10 @@ class Session:
         self._run.start()
 
     def _by_ourselves(self, reading: Reading) -> Background:
+        from gpu_provision.engine import access
+        from gpu_provision.engine.background import Background
+        from gpu_provision.engine.run import Run
+
         if missing := access.missing_to_run(self.cluster, reading):
             raise Refused(missing)
         live = self.resident.live(reading) if self.resident else None
@@ -132,6 +141,8 @@ class Session:
 
     def put_on_record(self, *, hosts: int) -> None:
         """Put a run on record that changed so many hosts, where the cluster was as declared."""
+        from gpu_provision.engine import host_changes
+
         self.recorded, self._unrecorded = host_changes.put_on_record(
             self.cluster, self.reading(), hosts, back_to=self.back_to
         )
@@ -180,6 +191,9 @@ class Session:
         if outcome is None:
             return (*planned, *self._unrecorded)
         if self._explained is None:
+            from gpu_provision.engine import journal
+            from gpu_provision.engine.explain import explain
+
             told = (item for item in planned if item.code not in _TOLD_BY_STATES)
             warnings = filter(None, [outcome.unrecorded])
             self._explained = (*outcome.told, *explain(self.cluster, outcome), *told, *warnings)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from importlib.metadata import version
+from typing import TYPE_CHECKING
 
-from gpu_provision.cluster import history
 from gpu_provision.cluster.client import Cluster
 from gpu_provision.engine.reading import Reading
-from gpu_provision.inventory.hiding import hidden
 from gpu_provision.model.findings import Finding, Refused, Severity
-from gpu_provision.model.history import Record
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.planning import codes
+
+if TYPE_CHECKING:
+    from gpu_provision.model.history import Record
 
 
 def told(cluster: Cluster, reading: Reading) -> tuple[Finding, ...]:
@@ -21,6 +22,8 @@ def told(cluster: Cluster, reading: Reading) -> tuple[Finding, ...]:
     """
     if reading.plan.is_empty or not reading.observed.members:
         return ()
+    from gpu_provision.cluster import history
+
     inventory = reading.context.inventory
     try:
         last = history.read(cluster, inventory).last
@@ -31,6 +34,8 @@ def told(cluster: Cluster, reading: Reading) -> tuple[Finding, ...]:
 
 
 def _finding(last: Record, inventory: Inventory, ours: str) -> Finding:
+    from gpu_provision.inventory.hiding import hidden
+
     alike = bool(last.text) and last.text == hidden(inventory.text)
     cause = (
         "the inventory is the same, so that is why something differs" if alike else "some of this may differ for that"

@@ -6,11 +6,9 @@ from collections.abc import Sequence
 
 from gpu_provision.hosts import codes
 from gpu_provision.hosts.guard import Place, Standing
+from gpu_provision.hosts.result import REBOOTED
 from gpu_provision.model.findings import Finding
 from gpu_provision.planning.drain import named
-
-REBOOTED = "rebooted: "
-"""How the change begins that is a reboot, done or to come; its reasons follow."""
 
 _HERE = "it is the machine that this runs on"
 _BY_HAND = "reboot it yourself, then run again; or leave the host as it is with host_prerequisites.reboot: never"

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 from gpu_provision.model.findings import Finding
 
+REBOOTED = "rebooted: "
+"""How the change begins that is a reboot, done or to come; its reasons follow."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostOutcome:

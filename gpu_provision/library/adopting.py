@@ -3,13 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
+from gpu_provision.adoption.plan import Adoption
 from gpu_provision.library.cluster_phase import ignore
-from gpu_provision.library.results import StackAdoption, StackRun, unless_failed
+from gpu_provision.library.results import Shown, StackRun, unless_failed
 from gpu_provision.library.work import Work
 from gpu_provision.model.findings import RunFailed
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.progress import Event
+from gpu_provision.report import adoption as adoption_view
+from gpu_provision.report.documents import document
+from gpu_provision.report.style import PLAIN, Style
+
+
+@dataclass(frozen=True, kw_only=True)
+class StackAdoption(Adoption, Shown):
+    """What becomes of each object of the GPU Operator when the cluster is taken over."""
+
+    def text(self, style: Style = PLAIN) -> str:
+        """Return what ``gpu-provision adopt --dry-run`` prints on stdout."""
+        return adoption_view.text(self, style)
+
+    def document(self) -> dict[str, Any]:
+        """Return the document of ``gpu-provision adopt --dry-run --json``."""
+        told = {"inventory": self.inventory, "cluster": self.cluster, "adoption": adoption_view.document(self)}
+        return document("adopt", self.findings, **told)
 
 
 def adoption(inventory: Inventory) -> StackAdoption:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from gpu_provision.hosts.result import HostsResult
 from gpu_provision.model.cluster import ClusterFacts
-from gpu_provision.model.drift import Drift
 from gpu_provision.model.findings import Refused, RunFailed, Severity
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.part import Part
@@ -19,6 +18,9 @@ from gpu_provision.model.removal import RemovalResult
 from gpu_provision.planning.observed import Observed
 from gpu_provision.planning.plan import plan as planned_offline
 from gpu_provision.planning.prepare import findings, prepare
+
+if TYPE_CHECKING:
+    from gpu_provision.model.drift import Drift
 
 Listen = Callable[[Event], None]
 

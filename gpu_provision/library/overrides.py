@@ -12,7 +12,7 @@ from gpu_provision.model.findings import Finding, UsageError
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.specs import OperandSpec, Specs
 from gpu_provision.preflight.codes import CODES
-from gpu_provision.preflight.judge import unknown_codes
+from gpu_provision.preflight.findings import unknown_codes
 
 
 def with_timeout(inventory: Inventory, seconds: int | None) -> Inventory:

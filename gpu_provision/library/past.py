@@ -2,11 +2,39 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
 from gpu_provision.cluster.codes import DAMAGED_RECORD
-from gpu_provision.library.results import StackHistory
+from gpu_provision.library.results import Shown
 from gpu_provision.model.findings import Finding, Severity
-from gpu_provision.model.history import Record
+from gpu_provision.model.history import History, Record
 from gpu_provision.model.inventory import Inventory
+from gpu_provision.report import history as history_view
+from gpu_provision.report.documents import document
+from gpu_provision.report.style import PLAIN, Style
+
+
+@dataclass(frozen=True, kw_only=True)
+class StackHistory(History, Shown):
+    """The runs of a stack that wrote something: a sequence, the oldest first; it prints the newest first.
+
+    Attributes:
+        inventory: Name of the inventory.
+        findings: Warnings about records that cannot be read.
+    """
+
+    inventory: str
+    findings: tuple[Finding, ...] = ()
+
+    def text(self, style: Style = PLAIN) -> str:
+        """Return what ``gpu-provision history`` prints on stdout."""
+        return history_view.text(self, style)
+
+    def document(self) -> dict[str, Any]:
+        """Return the document of ``gpu-provision history --json``."""
+        runs = [history_view.document(record) for record in self.records]
+        return document("history", self.findings, inventory=self.inventory, runs=runs)
 
 
 def history(inventory: Inventory) -> StackHistory:

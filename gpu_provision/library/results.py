@@ -1,5 +1,6 @@
-"""What the verbs return: values that print as the commands do, and have the same JSON.
+"""What plans, runs and removals return: values that print as the commands do, and have the same JSON.
 
+The other verbs have theirs in `view_results`, `past` and `adopting`: a plan imports none of what those extend.
 ``hosts`` is empty where the hosts took no part; ``cluster`` is None where the cluster took none, or was not reached.
 """
 
@@ -9,29 +10,18 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
 from typing import Any, Self, TypeVar
 
-from gpu_provision.adoption.plan import Adoption
-from gpu_provision.engine.preflight import Judgement
 from gpu_provision.hosts.result import NO_HOSTS, HostsResult
-from gpu_provision.model.drift import Difference, Drift
-from gpu_provision.model.findings import ExitCode, Finding, RunFailed, Severity
-from gpu_provision.model.history import History
+from gpu_provision.model.findings import Finding, RunFailed, Severity
 from gpu_provision.model.plan import Change, Plan
-from gpu_provision.model.progress import Evidence, RunResult, Status
+from gpu_provision.model.progress import Evidence, RunResult
 from gpu_provision.model.removal import RemovalResult
-from gpu_provision.preflight.judge import left_to_cluster
-from gpu_provision.report import adoption as adoption_view
-from gpu_provision.report import drift as drift_view
-from gpu_provision.report import history as history_view
+from gpu_provision.preflight.findings import left_to_cluster
 from gpu_provision.report import hosts as hosts_view
 from gpu_provision.report import plan as plan_view
-from gpu_provision.report import preflight as preflight_view
 from gpu_provision.report import removal as removal_view
 from gpu_provision.report import run as run_view
-from gpu_provision.report import status as status_view
-from gpu_provision.report import verify as verify_view
 from gpu_provision.report.documents import document
 from gpu_provision.report.style import PLAIN, Style, for_terminal
-from gpu_provision.verify.result import Verification
 
 
 class Shown(ABC):
@@ -211,143 +201,6 @@ class StackRemoval(Shown):
 
 
 _Result = TypeVar("_Result", StackRun, StackRemoval)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StackDrift(Shown):
-    """What is not as it was applied, on hosts and in the cluster, and who changed it.
-
-    Attributes:
-        hosts: The hosts that were read, with what an apply would change on each.
-        cluster: What differs in the cluster; without a difference if it took no part.
-    """
-
-    cluster: Drift
-    hosts: HostsResult = NO_HOSTS
-
-    @property
-    def differences(self) -> tuple[Difference, ...]:
-        """What differs in the cluster, an object each."""
-        return self.cluster.differences
-
-    @property
-    def findings(self) -> tuple[Finding, ...]:
-        """What could not be read, and what a reader should know."""
-        return (*self.cluster.findings, *self.hosts.errors)
-
-    @property
-    def is_worth_a_look(self) -> bool:
-        """Whether anything differs besides what is declared and not applied yet."""
-        return self.cluster.is_worth_a_look or bool(self.hosts.changed)
-
-    def text(self, style: Style = PLAIN) -> str:
-        """Return what ``gpu-provision drift`` prints on stdout: one line if nothing differs."""
-        changed = self.hosts.changed
-        told = hosts_view.text(HostsResult(hosts=changed), style, done=False)
-        return drift_view.text(self.cluster, style, hosts=told, changed_hosts=len(changed))
-
-    def document(self) -> dict[str, Any]:
-        """Return the document of ``gpu-provision drift --json``."""
-        return document(
-            "drift", self.findings, hosts=hosts_view.document(self.hosts), **drift_view.document(self.cluster)
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class StackStatus(Status, Shown):
-    """The stack as it stands, with a row for each component and for each node."""
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether every component and every GPU node is ready."""
-        return status_view.is_ready(self)
-
-    def text(self, style: Style = PLAIN) -> str:
-        """Return what ``gpu-provision status`` prints on stdout."""
-        return status_view.text(self, style)
-
-    def document(self) -> dict[str, Any]:
-        """Return the document of ``gpu-provision status --json``."""
-        return document("status", **status_view.document(self))
-
-
-@dataclass(frozen=True, kw_only=True)
-class StackHistory(History, Shown):
-    """The runs of a stack that wrote something: a sequence, the oldest first; it prints the newest first.
-
-    Attributes:
-        inventory: Name of the inventory.
-        findings: Warnings about records that cannot be read.
-    """
-
-    inventory: str
-    findings: tuple[Finding, ...] = ()
-
-    def text(self, style: Style = PLAIN) -> str:
-        """Return what ``gpu-provision history`` prints on stdout."""
-        return history_view.text(self, style)
-
-    def document(self) -> dict[str, Any]:
-        """Return the document of ``gpu-provision history --json``."""
-        runs = [history_view.document(record) for record in self.records]
-        return document("history", self.findings, inventory=self.inventory, runs=runs)
-
-
-@dataclass(frozen=True, kw_only=True)
-class StackPreflight(Judgement, Shown):
-    """What would go wrong on hosts and in the cluster; ``findings`` has errors first.
-
-    Attributes:
-        inventory: Name of the inventory.
-    """
-
-    inventory: str
-
-    def text(self, style: Style = PLAIN) -> str:
-        """Return what ``gpu-provision preflight`` prints on stdout."""
-        return preflight_view.text(self, style)
-
-    def document(self) -> dict[str, Any]:
-        """Return the document of ``gpu-provision preflight --json``."""
-        return document("preflight", self.findings, inventory=self.inventory, hosts=hosts_view.document(self.hosts))
-
-
-@dataclass(frozen=True, kw_only=True)
-class StackVerification(Verification, Shown):
-    """How each acceptance test ended.
-
-    Attributes:
-        inventory: Name of the inventory.
-    """
-
-    inventory: str
-
-    @property
-    def passed(self) -> bool:
-        """Whether no test failed, and every host and the cluster answered."""
-        return self.exit_code is ExitCode.OK
-
-    def text(self, style: Style = PLAIN) -> str:
-        """Return what ``gpu-provision verify`` prints on stdout."""
-        return verify_view.text(self, style)
-
-    def document(self) -> dict[str, Any]:
-        """Return the document of ``gpu-provision verify --json``."""
-        return document("verify", inventory=self.inventory, **verify_view.document(self))
-
-
-@dataclass(frozen=True, kw_only=True)
-class StackAdoption(Adoption, Shown):
-    """What becomes of each object of the GPU Operator when the cluster is taken over."""
-
-    def text(self, style: Style = PLAIN) -> str:
-        """Return what ``gpu-provision adopt --dry-run`` prints on stdout."""
-        return adoption_view.text(self, style)
-
-    def document(self) -> dict[str, Any]:
-        """Return the document of ``gpu-provision adopt --dry-run --json``."""
-        told = {"inventory": self.inventory, "cluster": self.cluster, "adoption": adoption_view.document(self)}
-        return document("adopt", self.findings, **told)
 
 
 def unless_failed(result: _Result) -> _Result:

@@ -8,8 +8,8 @@ from dataclasses import replace
 from gpu_provision.library import codes
 from gpu_provision.library.cluster_phase import as_a_look, ignore
 from gpu_provision.library.overrides import with_ignored
-from gpu_provision.library.results import StackDrift, StackPreflight, StackStatus, StackVerification
 from gpu_provision.library.selection import nodes_of
+from gpu_provision.library.view_results import StackDrift, StackPreflight, StackStatus, StackVerification
 from gpu_provision.library.work import Work, halves
 from gpu_provision.model.findings import Finding, UsageError
 from gpu_provision.model.inventory import Inventory

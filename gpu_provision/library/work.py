@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
 from gpu_provision.hosts.codes import HOST_FAILED
 from gpu_provision.hosts.result import NO_HOSTS, HostsResult
 from gpu_provision.library import cluster_phase, codes
 from gpu_provision.library.cluster_phase import Listen, as_a_look, ignore
-from gpu_provision.library.results import StackDrift, StackPlan, StackRun
+from gpu_provision.library.results import StackPlan, StackRun
 from gpu_provision.library.selection import Words, components_of
-from gpu_provision.model.drift import Drift
 from gpu_provision.model.findings import Finding, RunFailed, UsageError
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.part import Part
@@ -20,6 +19,10 @@ from gpu_provision.model.plan import Plan
 from gpu_provision.model.progress import RunResult
 from gpu_provision.planning.narrowing import part_of
 from gpu_provision.report.names import ranges
+
+if TYPE_CHECKING:
+    from gpu_provision.library.view_results import StackDrift
+    from gpu_provision.model.drift import Drift
 
 
 class Halves(TypedDict):
@@ -109,6 +112,8 @@ class Work:
 
     def drift(self, listen: Listen) -> StackDrift:
         """Return what is not as declared, and why; nothing is written."""
+        from gpu_provision.library.view_results import StackDrift
+
         on_hosts = self._prepare(listen, dry_run=True)
         return StackDrift(hosts=on_hosts, cluster=self._drift(on_hosts))
 
@@ -163,6 +168,8 @@ class Work:
 
     def _drift(self, on_hosts: HostsResult) -> Drift:
         if not self.cluster:
+            from gpu_provision.model.drift import Drift
+
             nothing = self._nothing()
             return Drift(inventory=nothing.inventory, release=nothing.release, cluster=nothing.cluster, differences=())
         return cluster_phase.drift(self.inventory, on_hosts=on_hosts)

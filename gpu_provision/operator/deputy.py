@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING
 
 from gpu_provision.cluster.client import Cluster
 from gpu_provision.cluster.observe import GPU_STACKS
@@ -13,10 +14,11 @@ from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.progress import Event, NodeState
 from gpu_provision.model.specs import OperandSpec, Specs
 from gpu_provision.operator import codes
-from gpu_provision.operator.following import Following, Terms
-from gpu_provision.operator.resource import Resource, look
-from gpu_provision.operator.stack import inventory_of
 from gpu_provision.planning.states import Key
+
+if TYPE_CHECKING:
+    from gpu_provision.operator.following import Following
+    from gpu_provision.operator.resource import Resource
 
 
 @dataclass(slots=True)
@@ -34,6 +36,8 @@ class StackDeputy:
         """Return a reading whose plan names the stack's resource, if there is one, and says what is against it."""
         if GPU_STACKS not in reading.context.facts.resources:
             return reading
+        from gpu_provision.operator.resource import look
+
         self._resource = resource = look(cluster, reading.context.inventory, force=self.force)
         if resource is None:
             return reading
@@ -50,6 +54,8 @@ class StackDeputy:
         back_to: int,
     ) -> Following:
         """Return the run that the controller does. Raises UsageError for what its resource cannot say."""
+        from gpu_provision.operator.following import Following, Terms
+
         if self._resource is None:
             raise AssertionError  # the plan of a reading that was reviewed names it
         if problem := _unsayable(reading, self._resource):
@@ -60,6 +66,8 @@ class StackDeputy:
 
 def _unsayable(reading: Reading, resource: Resource) -> Finding | None:
     """Return what was asked for that a resource cannot say."""
+    from gpu_provision.operator.stack import inventory_of
+
     if not reading.context.part.is_all:
         return _not_for(resource, "a part of a stack", "leave --limit and --target out")
     declared, _ = inventory_of(resource.wanted or resource.live)

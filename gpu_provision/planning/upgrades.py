@@ -12,7 +12,7 @@ from gpu_provision.model.cluster import Manifest, NodeFacts, Target
 from gpu_provision.model.progress import NodeState, State
 from gpu_provision.planning.verdicts import NOT_RUN
 from gpu_provision.rollout import states as upgrade
-from gpu_provision.rollout.observe import installation
+from gpu_provision.rollout.installation import installation
 from gpu_provision.rollout.states import EARLY, LATE, UpgradeState
 
 DRIVER = "driver"

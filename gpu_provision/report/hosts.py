@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from gpu_provision.hosts.reboot_rules import REBOOTED
-from gpu_provision.hosts.result import HostOutcome, HostsResult
+from gpu_provision.hosts.result import REBOOTED, HostOutcome, HostsResult
 from gpu_provision.report.names import ranges
 from gpu_provision.report.style import PLAIN, Style
 

@@ -11,10 +11,10 @@ from gpu_provision.components import labels
 from gpu_provision.diagnose import pods as pod_view
 from gpu_provision.model.cluster import Manifest
 from gpu_provision.rollout.cordons import writer_of
+from gpu_provision.rollout.installation import installation
 from gpu_provision.rollout.snapshot import NOTHING, DriverPod, Node, Pod, Proof, Snapshot, Stack, Use, Wanted
 from gpu_provision.rollout.workloads import PodBudget, budgets_of, claims_of, is_ours, pod_of
 
-_INSTALLATION = "DRIVER_CONFIG_DIGEST"
 _MANAGER = "k8s-driver-manager"
 _DRIVER = "driver"
 _DEVICE_PLUGIN = "device_plugin"
@@ -86,17 +86,6 @@ def fleet_digest(declared: Mapping[str, Declared]) -> str:
     """Return a name for the wanted drivers of all nodes together."""
     text = "\n".join(sorted({installation(wish.template) for wish in declared.values() if wish.template}))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def installation(pod: Manifest) -> str:
-    """Return the digest of all that a driver's installation depends on, as the driver manager itself compares it.
-
-    A pod that was taken over from somebody else says by a label which of our digests its own stands for.
-    """
-    if taken_over := ((pod.get("metadata") or {}).get("labels") or {}).get(labels.INSTALLATION):
-        return str(taken_over)
-    variables = (variable for each in pod["spec"]["containers"] for variable in each.get("env") or ())
-    return next((each.get("value", "") for each in variables if each["name"] == _INSTALLATION), "")
 
 
 def _by_node(pods: Iterable[Manifest]) -> dict[str, list[Manifest]]:

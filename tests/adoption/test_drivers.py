@@ -11,7 +11,7 @@ import pytest
 from gpu_provision.adoption.drivers import Driver
 from gpu_provision.components import labels
 from gpu_provision.model.cluster import Manifest
-from gpu_provision.rollout.observe import installation
+from gpu_provision.rollout.installation import installation
 from tests.adoption.builders import adopted, driver_pod, found, policy
 
 Change = Callable[[Manifest], Any]

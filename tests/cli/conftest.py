@@ -16,7 +16,7 @@ from gpu_provision.engine.session import Session
 from gpu_provision.hosts import run as hosts_run
 from gpu_provision.hosts.result import HostsResult
 from gpu_provision.library import cluster_phase
-from gpu_provision.library.results import StackStatus
+from gpu_provision.library.view_results import StackStatus
 from gpu_provision.library.work import Work
 from gpu_provision.model.plan import Plan
 from gpu_provision.model.progress import Lock, RunResult, Status

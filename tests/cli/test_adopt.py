@@ -14,7 +14,8 @@ from gpu_provision.adoption.plan import Adoption
 from gpu_provision.cluster import client
 from gpu_provision.engine import adoption_look
 from gpu_provision.inventory import check
-from gpu_provision.library.results import StackAdoption, StackRun
+from gpu_provision.library.adopting import StackAdoption
+from gpu_provision.library.results import StackRun
 from gpu_provision.model.progress import RunResult
 from gpu_provision.report.documents import output_schema
 from tests.adoption.builders import adopted, found, policy

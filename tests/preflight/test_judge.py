@@ -9,7 +9,8 @@ import pytest
 from gpu_provision.components.codes import OS_DIFFERS
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.preflight.codes import CODES, HOST_UNREAD, OTHER_SYSTEM
-from gpu_provision.preflight.judge import judge, left_to_cluster, unknown_codes
+from gpu_provision.preflight.findings import left_to_cluster, unknown_codes
+from gpu_provision.preflight.judge import judge
 from tests.preflight.cases import Case, cases
 
 CASES = cases()

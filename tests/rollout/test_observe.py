@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from gpu_provision.rollout import states
-from gpu_provision.rollout.observe import Declared, Seen, fleet_digest, installation, observe
+from gpu_provision.rollout.installation import installation
+from gpu_provision.rollout.observe import Declared, Seen, fleet_digest, observe
 from gpu_provision.rollout.snapshot import DriverPod, Node, Wanted
 from gpu_provision.rollout.states import UpgradeState
 
