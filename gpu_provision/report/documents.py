@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 from gpu_provision.model.findings import Finding
@@ -20,7 +20,5 @@ def document(command: str, findings: Iterable[Finding] = (), **parts: Any) -> di
 
 def output_schema() -> Mapping[str, Any]:
     """Return the JSON Schema (draft 2020-12) that every document fits."""
-    schema: Mapping[str, Any] = json.loads(
-        files("gpu_provision.report").joinpath("output.schema.json").read_text(encoding="utf-8")
-    )
+    schema: Mapping[str, Any] = json.loads(Path(__file__).with_name("output.schema.json").read_text(encoding="utf-8"))
     return schema
