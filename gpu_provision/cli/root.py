@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import signal
 import sys
@@ -99,7 +100,9 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     click.UsageError.exit_code = ExitCode.USAGE  # click's own is 2, which means "differences" here
     signal.signal(signal.SIGTERM, _terminate)
     _open_closed_streams()
-    sys.exit(run(words))
+    code = run(words)
+    gc.freeze()  # else the interpreter searches all modules for garbage before it ends: a tenth of a short command
+    sys.exit(code)
 
 
 def run(words: list[str]) -> int:
