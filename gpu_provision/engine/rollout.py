@@ -15,8 +15,10 @@ from gpu_provision.cluster.observe import NODE, POD
 from gpu_provision.cluster.resource_claims import ResourceClaims
 from gpu_provision.cluster.watching import Mirror, Scope
 from gpu_provision.components import labels, node_labels
+from gpu_provision.diagnose.pods import node_of
 from gpu_provision.engine import rollout_states
 from gpu_provision.engine.actions import EvictPod, LabelNode, MoveNode, RemovePod, Step
+from gpu_provision.engine.groups import Groups
 from gpu_provision.engine.rollout_states import of_driver, of_leaving, proofs, word
 from gpu_provision.engine.rollout_writes import declared_of, patch_of, taken_back, unobserved_groups, without_driver
 from gpu_provision.engine.sight import Sight
@@ -60,7 +62,8 @@ class Rollout:
         self._evictor = Evictor(cluster)
         self._claims = ResourceClaims(cluster)
         self._budgets_seen = ""
-        self._sight, self._turns = Sight(), Turns()
+        self._ours, self._theirs = Groups(node_of), Groups(node_of)
+        self._sight, self._turns = Sight((self._ours, self._theirs)), Turns()
         self._proofs: dict[str, Proof] = {}
         self._nodes: dict[str, Node] = {}
         self._declared: tuple[object, frozenset[str], dict[str, Declared]] = (None, frozenset(), {})
@@ -124,19 +127,20 @@ class Rollout:
             mirror.follow(self._budgets)
 
     def _observed(self, seen: Situation, mirror: Mirror) -> Snapshot:
-        others = mirror.of(self._others).values()
+        moved = self._ours.take(mirror.since(POD, self._ours.upto))
+        moved |= self._theirs.take(mirror.since(self._others, self._theirs.upto))
         budgets = mirror.of(self._budgets).values() if self._budgets else ()
         versions = sorted(item["metadata"]["resourceVersion"] for item in budgets)
         self._budgets_seen = hashlib.sha256(" ".join(versions).encode()).hexdigest()
         live = Seen(
             nodes=mirror.of(NODE).values(),
-            pods=chain(seen.observed.pods.values(), others),
+            pods=chain(self._ours.objects.values(), self._theirs.objects.values()),
             budgets=budgets,
-            claims=self._claims.of(others),
+            claims=self._claims.of(self._theirs.objects.values()),
             refusals=self._evictor.refusals,
             proofs=self._proofs,
         )
-        return self._sight.observe(self._wanted(seen), live, now=time.time(), previous=self.previous)
+        return self._sight.observe(self._wanted(seen), live, moved, now=time.time(), previous=self.previous)
 
     def _wanted(self, seen: Situation) -> dict[str, Declared]:
         """Return the driver that every node is to have, which changes with manifests and observed generations.
@@ -174,9 +178,10 @@ class Rollout:
         """See `rollout_states.until_proven`."""
         return rollout_states.until_proven(self.snapshot, self.decision, settled) if self.snapshot else {}
 
-    def steps_of_nodes(self) -> dict[str, str]:
-        """Return how far each node is, as its label says or is about to."""
-        return {name: node.labels.get(upgrade.STATE, "") for name, node in self._nodes.items()}
+    def steps_of_nodes(self, settled: Mapping[Key, NodeState]) -> dict[str, str]:
+        """Return how far nodes with a driver are, as their label says or is about to."""
+        names = (name for component, name in settled if component == DRIVER and name in self._nodes)
+        return {name: self._nodes[name].labels.get(upgrade.STATE, "") for name in names}
 
     def untimed(self) -> frozenset[Key]:
         """See `rollout_states.untimed`."""

@@ -285,7 +285,7 @@ class Run:
         settled, names = self._settle(self._told(raw, seen), names, now)
         settled = {**settled, **rollout.of_leaving(settled)}
         part = seen if names is None else self._view.part(names)
-        shown = with_steps({**settled, **rollout.until_proven(settled)}, part, rollout.steps_of_nodes())
+        shown = with_steps({**settled, **rollout.until_proven(settled)}, part, rollout.steps_of_nodes(settled))
         self._show(shown, is_whole=names is None)
         waiting = seen if names is None else self._view.part(names | self._stepping)
         steps = [*next_steps(waiting, self._states), *logs]
