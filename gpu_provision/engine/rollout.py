@@ -102,12 +102,7 @@ class Rollout:
         before, self.decision = self.decision, self._decided(snapshot, chances, writing)
         nodes, self._nodes = self._nodes, {node.name: node for node in snapshot.nodes}
         self.snapshot = snapshot
-        if is_first or before.phase is not self.decision.phase:
-            return frozenset(nodes.keys() | self._nodes)
-        others = (name for name in nodes.keys() | self._nodes if nodes.get(name) is not self._nodes.get(name))
-        waits, failures = before.waits.items(), before.failures.items()
-        said = chain(waits ^ self.decision.waits.items(), failures ^ self.decision.failures.items())
-        return frozenset(others).union(name for name, _ in said)
+        return rollout_states.differing(nodes, self._nodes, before, self.decision)
 
     def stop(self) -> None:
         """Leave all nodes as they are."""
