@@ -44,8 +44,8 @@ from gpu_provision.rollout.machine import Phase
 Listen = Callable[[Event], None]
 OnStates = Callable[[Mapping[Key, NodeState]], None]
 
-# Many events, one look: looking takes a tenth of the time, and delays what has happened by no more than this. An event
-# after a pause is looked at at once.
+# Many events, one look: looking takes a tenth of a processor, and delays what has happened by no more than this. An
+# event after a pause is looked at at once.
 _COALESCE_SECONDS, _PAUSES = 0.25, 9.0
 
 
@@ -241,7 +241,7 @@ class Run:
                 self._again |= self._after(self._steps.collect())
                 if lock.lost is not None:
                     raise lock.lost
-                now = time.monotonic()
+                now, busy = time.monotonic(), time.thread_time()
                 seen, steps = self._look(mirror, now)
                 if self._rollout.goes_back:
                     return seen
@@ -250,10 +250,10 @@ class Run:
                 if self._cancelled or self._is_over(steps):
                     return seen
                 self._book.keep(now)
-                spent = time.monotonic() - now
+                looked, spent = time.monotonic(), time.thread_time() - busy
                 wait = min(self._settler.next_deadline(now), self._rollout.seconds())
                 mirror.wait(min(wait, SEEN_SECONDS) if steps or mirror.silence else wait)
-                self._steps.rest(now + spent + min(_COALESCE_SECONDS, _PAUSES * spent) - time.monotonic())
+                self._steps.rest(looked + min(_COALESCE_SECONDS, _PAUSES * spent) - time.monotonic())
 
     def _is_over(self, steps: Collection[Step]) -> bool:
         return not (steps or self._steps.is_busy or self._announcer.unsettled)
