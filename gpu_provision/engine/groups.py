@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable
-from itertools import filterfalse
+from collections.abc import Callable, Collection, Hashable
 from typing import Generic, TypeVar
 
-from gpu_provision.model.cluster import Manifest
+from gpu_provision.cluster.watching import News
+from gpu_provision.model.cluster import Manifest, ObjectRef
 
 Name = TypeVar("Name", bound=Hashable)
 
@@ -14,36 +14,39 @@ Name = TypeVar("Name", bound=Hashable)
 class Groups(Generic[Name]):
     """Objects by a name that each of them has, such as the node of a pod.
 
-    The objects themselves tell what has changed: a watch puts another one in the place of what has, and never changes
-    one. Those that are there are held, so their identities are not given to others.
+    A watch puts another object in the place of one that has changed, and never changes one.
 
     Attributes:
+        upto: Up to where changes have been taken in.
+        objects: All of them.
         members: Name -> its objects, in the order in which they were first seen; the same tuple until one changes.
     """
 
     def __init__(self, name: Callable[[Manifest], Name]) -> None:
         """Begin with nothing."""
-        self._name = name
-        self._seen: dict[int, Manifest] = {}
+        self._name, self.upto = name, -1
+        self.objects: dict[ObjectRef, Manifest] = {}
         self._by_uid: dict[Name, dict[str, Manifest]] = {}
         self.members: dict[Name, tuple[Manifest, ...]] = {}
 
     def copy(self) -> Groups[Name]:
         """Return groups that go on from here."""
         other = Groups(self._name)
-        other._seen, other.members = self._seen, dict(self.members)
+        other.upto, other.objects, other.members = self.upto, dict(self.objects), dict(self.members)
         other._by_uid = {name: dict(objects) for name, objects in self._by_uid.items()}
         return other
 
-    def update(self, objects: Iterable[Manifest]) -> set[Name]:
-        """Take all objects that there are now, and return the names of the groups that are no longer as they were."""
-        there = {id(each): each for each in objects}
-        new = [there[key] for key in filterfalse(self._seen.__contains__, there)]
-        gone = [self._seen[key] for key in filterfalse(there.__contains__, self._seen)]
-        self._seen = there
-        return self.replace(gone, new)
+    def take(self, news: News) -> set[Name]:
+        """Take changes in, and return the names of the groups that are no longer as they were."""
+        known, self.upto = self.objects, news.upto
+        refs = known.keys() | news.objects.keys() if news.is_whole else news.objects
+        changed = [ref for ref in refs if known.get(ref) is not news.objects.get(ref)]
+        gone = [known.pop(ref) for ref in changed if ref in known]
+        new = {ref: each for ref in changed if (each := news.objects.get(ref)) is not None}
+        known |= new
+        return self._replace(gone, new.values())
 
-    def replace(self, gone: Collection[Manifest], new: Collection[Manifest]) -> set[Name]:
+    def _replace(self, gone: Collection[Manifest], new: Collection[Manifest]) -> set[Name]:
         """Take objects in, some in the place of others, and return the names of the groups that have changed."""
         for each in new:
             self._by_uid.setdefault(self._name(each), {})[each["metadata"]["uid"]] = each

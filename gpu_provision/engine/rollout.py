@@ -15,9 +15,11 @@ from gpu_provision.cluster.observe import NODE, POD
 from gpu_provision.cluster.resource_claims import ResourceClaims
 from gpu_provision.cluster.watching import Mirror, Scope
 from gpu_provision.components import labels, node_labels
+from gpu_provision.diagnose.pods import node_of
 from gpu_provision.engine import rollout_states
 from gpu_provision.engine.actions import EvictPod, LabelNode, MoveNode, RemovePod, Step
-from gpu_provision.engine.rollout_states import Word, of_driver, of_leaving, word
+from gpu_provision.engine.groups import Groups
+from gpu_provision.engine.rollout_states import of_driver, of_leaving, proofs, word
 from gpu_provision.engine.rollout_writes import declared_of, patch_of, taken_back, unobserved_groups, without_driver
 from gpu_provision.engine.sight import Sight
 from gpu_provision.engine.turns import Turns
@@ -60,8 +62,10 @@ class Rollout:
         self._evictor = Evictor(cluster)
         self._claims = ResourceClaims(cluster)
         self._budgets_seen = ""
-        self._sight, self._turns = Sight(), Turns()
-        self._drivers: dict[str, tuple[tuple[Node, Word, NodeState], NodeState]] = {}
+        self._ours, self._theirs = Groups(node_of), Groups(node_of)
+        self._sight, self._turns = Sight((self._ours, self._theirs)), Turns()
+        self._proofs: dict[str, Proof] = {}
+        self._nodes: dict[str, Node] = {}
         self._declared: tuple[object, frozenset[str], dict[str, Declared]] = (None, frozenset(), {})
         self.previous = ""
         self.snapshot: Snapshot | None = None
@@ -72,26 +76,43 @@ class Rollout:
         return self.snapshot is not None or calls_for_rollout(raw)
 
     def look(
-        self, seen: Situation, mirror: Mirror, *, proofs: Mapping[str, Proof], writing: Mapping[str, Move]
-    ) -> None:
-        """Decide anew.
+        self,
+        seen: Situation,
+        mirror: Mirror,
+        raw: Mapping[Key, NodeState],
+        names: Collection[str] | None,
+        *,
+        writing: Mapping[str, Move],
+    ) -> frozenset[str]:
+        """Decide, and return the nodes of which something else is to be said than before.
 
         Args:
-            proofs: See `rollout_states.proofs`.
+            raw: States of nodes that have changed, or all.
+            names: Those nodes; None for all.
             writing: Node -> the move that is being written to it.
         """
+        kept = {} if names is None else {name: proof for name, proof in self._proofs.items() if name not in names}
+        self._proofs = kept | proofs(raw)
         is_first = self.snapshot is None
         if is_first:
             mirror.follow(self._others)
             self._follow_budgets(mirror)
-        snapshot = self._observed(seen, mirror, proofs)
+        snapshot = self._observed(seen, mirror)
         chances = again(snapshot) if is_first else ()  # a new run is another chance for whatever failed
+        before, self.decision = self.decision, self._decided(snapshot, chances, writing)
+        nodes, self._nodes = self._nodes, {node.name: node for node in snapshot.nodes}
         self.snapshot = snapshot
+        return rollout_states.differing(nodes, self._nodes, before, self.decision)
+
+    def stop(self) -> None:
+        """Leave all nodes as they are."""
+        self.snapshot, self._nodes = None, {}
+
+    def _decided(self, snapshot: Snapshot, chances: tuple[Move, ...], writing: Mapping[str, Move]) -> Decision:
         if chances:
-            self.decision = Decision(phase=Phase.ROLLING, actions=chances)
-            return
+            return Decision(phase=Phase.ROLLING, actions=chances)
         decided = decide(snapshot, self._policy, writing, self._turns)
-        self.decision = replace(decided, actions=tuple(lengthened(decided.actions, snapshot, self._policy)))
+        return replace(decided, actions=tuple(lengthened(decided.actions, snapshot, self._policy)))
 
     def _follow_budgets(self, mirror: Mirror) -> None:
         """Only who may evict needs them, and has the right to watch them."""
@@ -100,20 +121,21 @@ class Rollout:
             self._evictor.version = self._budgets.kind.api_version
             mirror.follow(self._budgets)
 
-    def _observed(self, seen: Situation, mirror: Mirror, proofs: Mapping[str, Proof]) -> Snapshot:
-        others = mirror.of(self._others).values()
+    def _observed(self, seen: Situation, mirror: Mirror) -> Snapshot:
+        moved = self._ours.take(mirror.since(POD, self._ours.upto))
+        moved |= self._theirs.take(mirror.since(self._others, self._theirs.upto))
         budgets = mirror.of(self._budgets).values() if self._budgets else ()
         versions = sorted(item["metadata"]["resourceVersion"] for item in budgets)
         self._budgets_seen = hashlib.sha256(" ".join(versions).encode()).hexdigest()
         live = Seen(
             nodes=mirror.of(NODE).values(),
-            pods=chain(seen.observed.pods.values(), others),
+            pods=chain(self._ours.objects.values(), self._theirs.objects.values()),
             budgets=budgets,
-            claims=self._claims.of(others),
+            claims=self._claims.of(self._theirs.objects.values()),
             refusals=self._evictor.refusals,
-            proofs=proofs,
+            proofs=self._proofs,
         )
-        return self._sight.observe(self._wanted(seen), live, now=time.time(), previous=self.previous)
+        return self._sight.observe(self._wanted(seen), live, moved, now=time.time(), previous=self.previous)
 
     def _wanted(self, seen: Situation) -> dict[str, Declared]:
         """Return the driver that every node is to have, which changes with manifests and observed generations.
@@ -132,33 +154,29 @@ class Rollout:
         return any(isinstance(action, RollBack) for action in self.decision.actions)
 
     def of_drivers(self, raw: Mapping[Key, NodeState]) -> dict[Key, NodeState]:
-        """Return the states of all drivers that the rollout looks after; see `rollout_states.of_driver`."""
-        before, self._drivers = self._drivers, {}
-        for node in self.snapshot.nodes if self.snapshot else ():
-            if (state := raw.get((DRIVER, node.name))) is None:
-                continue
-            basis, known = (node, word(self.decision, node.name), state), before.get(node.name)
-            is_alike = known is not None and known[0] == basis
-            self._drivers[node.name] = known if known and is_alike else (basis, of_driver(*basis))
-        return {(DRIVER, name): found for name, (_, found) in self._drivers.items()}
+        """Return the states of those drivers that the rollout looks after; see `rollout_states.of_driver`."""
+        drivers = ((key, state) for key, state in raw.items() if key[0] == DRIVER and key[1] in self._nodes)
+        return {key: of_driver(self._nodes[key[1]], word(self.decision, key[1]), state) for key, state in drivers}
 
     def of_leaving(self, settled: Mapping[Key, NodeState]) -> dict[Key, NodeState]:
         """Return the states of nodes that leave, but for those of which the API server has refused something."""
-        nodes = {_key(node): node for node in self.snapshot.nodes if node.is_leaving} if self.snapshot else {}
+        leaving = ((state, self._nodes.get(key[1])) for key, state in settled.items() if state.state is State.LEAVING)
         return {
-            key: of_leaving(node, word(self.decision, node.name), state, self._policy.domains[node.domain].policy)
-            for key, node in nodes.items()
-            if (state := settled.get(key)) is not None and state.state is State.LEAVING
+            _key(node): of_leaving(
+                node, word(self.decision, node.name), state, self._policy.domains[node.domain].policy
+            )
+            for state, node in leaving
+            if node is not None and node.is_leaving
         }
 
     def until_proven(self, settled: Mapping[Key, NodeState]) -> dict[Key, NodeState]:
         """See `rollout_states.until_proven`."""
         return rollout_states.until_proven(self.snapshot, self.decision, settled) if self.snapshot else {}
 
-    def steps_of_nodes(self) -> dict[str, str]:
-        """Return how far each node is, as its label says or is about to."""
-        nodes = self.snapshot.nodes if self.snapshot else ()
-        return {node.name: node.labels.get(upgrade.STATE, "") for node in nodes}
+    def steps_of_nodes(self, settled: Mapping[Key, NodeState]) -> dict[str, str]:
+        """Return how far nodes with a driver are, as their label says or is about to."""
+        names = (name for component, name in settled if component == DRIVER and name in self._nodes)
+        return {name: self._nodes[name].labels.get(upgrade.STATE, "") for name in names}
 
     def untimed(self) -> frozenset[Key]:
         """See `rollout_states.untimed`."""
@@ -166,9 +184,8 @@ class Rollout:
 
     def steps(self, seen: Situation, rejected: Collection[Key]) -> Iterator[Step]:
         """Yield what is to be done now; nothing on a node of which the API server has refused something for good."""
-        keys = {node.name: _key(node) for node in self.snapshot.nodes} if self.snapshot else {}
-        for action in self.decision.actions:
-            if isinstance(action, RollBack) or (key := keys[action.node]) in rejected:
+        for action in self.decision.actions if self.snapshot else ():
+            if isinstance(action, RollBack) or (key := _key(self._nodes[action.node])) in rejected:
                 continue
             match action:
                 case Move():

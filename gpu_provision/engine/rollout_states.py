@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import chain
 from typing import NamedTuple, assert_never
 
 from gpu_provision.model.progress import NodeState, State
@@ -33,6 +34,18 @@ class Word(NamedTuple):
 def word(decision: Decision, node: str) -> Word:
     """Return what a decision says of a node."""
     return Word(decision.phase, decision.waits.get(node, ""), decision.failures.get(node))
+
+
+def differing(
+    nodes: Mapping[str, Node], now: Mapping[str, Node], before: Decision, decision: Decision
+) -> frozenset[str]:
+    """Return the nodes that have changed between two looks, and those of which the later decision says another word."""
+    if before.phase is not decision.phase:
+        return frozenset(nodes.keys() | now.keys())
+    others = (name for name in nodes.keys() | now.keys() if nodes.get(name) is not now.get(name))
+    waits = before.waits.items() ^ decision.waits.items()
+    failures = before.failures.items() ^ decision.failures.items()
+    return frozenset(chain(others, (name for name, _ in chain(waits, failures))))
 
 
 def of_driver(node: Node, said: Word, raw: NodeState) -> NodeState:

@@ -20,7 +20,6 @@ from gpu_provision.engine.live import Live
 from gpu_provision.engine.objects import Objects
 from gpu_provision.engine.reading import Reading
 from gpu_provision.engine.rollout import Rollout
-from gpu_provision.engine.rollout_states import proofs
 from gpu_provision.engine.settle import settler_of
 from gpu_provision.engine.standing import Standing
 from gpu_provision.engine.steps import SEEN_SECONDS, Steps
@@ -45,7 +44,8 @@ from gpu_provision.rollout.machine import Phase
 Listen = Callable[[Event], None]
 OnStates = Callable[[Mapping[Key, NodeState]], None]
 
-# Many events, one look: looking takes a tenth of the time, and delays what has happened by no more than this.
+# Many events, one look: looking takes a tenth of a processor, and delays what has happened by no more than this. An
+# event after a pause is looked at at once.
 _COALESCE_SECONDS, _PAUSES = 0.25, 9.0
 
 
@@ -113,7 +113,7 @@ class Run:
         self._cancelled, self._removed = False, 0
         self._again: set[str] = set()
         self._stepping: frozenset[str] = frozenset()
-        self._is_shown = False
+        self._rolls_out: bool | None = None  # None until the first look
         self._began, self._before = time.monotonic(), cluster.requests
         self._announcer = Announcer(listen, self._began, known=self._standing.ready)
 
@@ -241,7 +241,7 @@ class Run:
                 self._again |= self._after(self._steps.collect())
                 if lock.lost is not None:
                     raise lock.lost
-                now = time.monotonic()
+                now, busy = time.monotonic(), time.thread_time()
                 seen, steps = self._look(mirror, now)
                 if self._rollout.goes_back:
                     return seen
@@ -250,10 +250,10 @@ class Run:
                 if self._cancelled or self._is_over(steps):
                     return seen
                 self._book.keep(now)
-                spent = time.monotonic() - now
+                looked, spent = time.monotonic(), time.thread_time() - busy
                 wait = min(self._settler.next_deadline(now), self._rollout.seconds())
                 mirror.wait(min(wait, SEEN_SECONDS) if steps or mirror.silence else wait)
-                self._steps.rest(min(_COALESCE_SECONDS, _PAUSES * spent))
+                self._steps.rest(looked + min(_COALESCE_SECONDS, _PAUSES * spent) - time.monotonic())
 
     def _is_over(self, steps: Collection[Step]) -> bool:
         return not (steps or self._steps.is_busy or self._announcer.unsettled)
@@ -271,38 +271,48 @@ class Run:
         self._settler.rejected |= self._objects.rejected
         self._validations.take(look.part)
         raw, names = self._standing.take(look)
-        if not self._is_shown or names is None:  # a run of a controller goes on from what was judged before it
+        if self._rolls_out is None:  # a run of a controller goes on from what was judged before it
+            raw = self._standing.all
+        before, self._rolls_out = self._rolls_out, self._has_rollout(raw)
+        if self._rolls_out is not before:
             raw, names = self._standing.all, None
-        self._is_shown = not self._rollout.is_needed(raw) or (DRIVER, "") in self._settler.rejected
-        if not self._is_shown:
-            return self._roll_out(seen, mirror, now)
+        rollout = self._rollout
+        if self._rolls_out:
+            raw, names = self._roll_out(seen, mirror, raw, names)
+        elif before:
+            rollout.stop()
         logs = list(self._crashes.unread(raw, seen))
         settled, names = self._settle(self._told(raw, seen), names, now)
+        settled = {**settled, **rollout.of_leaving(settled)}
         part = seen if names is None else self._view.part(names)
-        self._show(with_steps(settled, part), is_whole=names is None)
+        shown = with_steps({**settled, **rollout.until_proven(settled)}, part, rollout.steps_of_nodes(settled))
+        self._show(shown, is_whole=names is None)
         waiting = seen if names is None else self._view.part(names | self._stepping)
-        steps = [*next_steps(waiting, self._settler.states), *logs]
+        steps = [*next_steps(waiting, self._states), *logs]
         self._stepping = frozenset(step.key[1] for step in steps)
-        return seen, steps
+        return seen, [*rollout.steps(seen, self._settler.rejected), *steps]
+
+    def _has_rollout(self, raw: Mapping[Key, NodeState]) -> bool:
+        return self._rollout.is_needed(raw) and (DRIVER, "") not in self._settler.rejected
+
+    def _roll_out(
+        self, seen: Situation, mirror: Mirror, raw: Mapping[Key, NodeState], names: frozenset[str] | None
+    ) -> tuple[Mapping[Key, NodeState], frozenset[str] | None]:
+        """Return the states with what a rollout says of drivers, and of which nodes: all for None."""
+        others = self._rollout.look(seen, mirror, raw, names, writing=self._steps.moving)
+        if names is not None:
+            names |= others
+            raw = self._standing.of(names, seen)
+        return without_needless_validations({**raw, **self._rollout.of_drivers(raw)}), names
 
     def _settle(
         self, raw: Mapping[Key, NodeState], names: frozenset[str] | None, now: float
     ) -> tuple[Mapping[Key, NodeState], frozenset[str] | None]:
         """Return the settled states of nodes that have changed, and which; None for all."""
+        untimed = self._rollout.untimed()
         if names is None:
-            return self._settler.settle(raw, now), None
-        return self._settler.settle_some(raw, names, now)
-
-    def _roll_out(self, seen: Situation, mirror: Mirror, now: float) -> tuple[Situation, list[Step]]:
-        rollout, raw = self._rollout, self._standing.all
-        rollout.look(seen, mirror, proofs=proofs(raw), writing=self._steps.moving)
-        raw = without_needless_validations(raw | rollout.of_drivers(raw))
-        settled = self._settler.settle(self._told(raw, seen), now, untimed=rollout.untimed())
-        settled |= rollout.of_leaving(settled)
-        steps = next_steps(seen, settled)
-        shown = with_steps(settled | rollout.until_proven(settled), seen, rollout.steps_of_nodes())
-        self._show(shown, is_whole=True)
-        return seen, [*rollout.steps(seen, self._settler.rejected), *steps, *self._crashes.unread(raw, seen)]
+            return self._settler.settle(raw, now, untimed=untimed), None
+        return self._settler.settle_some(raw, names, now, untimed=untimed)
 
     def _told(self, raw: Mapping[Key, NodeState], seen: Situation) -> Mapping[Key, NodeState]:
         """Return states with what crashed containers said."""

@@ -74,16 +74,19 @@ class Settler:
         return self.states | _rejected_elsewhere(self.states, self._taken)
 
     def settle_some(
-        self, raw: Mapping[Key, NodeState], names: Collection[str], now: float
+        self, raw: Mapping[Key, NodeState], names: Collection[str], now: float, *, untimed: Collection[Key] = ()
     ) -> tuple[Mapping[Key, NodeState], frozenset[str] | None]:
         """Return the settled states of nodes that have changed or have had their time, and which; None for all.
 
         Args:
             raw: The states of those that have changed, and of components as a whole; no other ones have come or gone.
             names: Those that have changed.
+            untimed: As of `settle`.
         """
-        nodes = {node for _, node in _changed(self._raw, raw, are_all=False)}
+        waiting = frozenset(untimed)
+        nodes = {node for _, node in chain(_changed(self._raw, raw, are_all=False), waiting ^ self._untimed)}
         self._raw.update(raw)
+        self._untimed = waiting
         nodes = self._settle_nodes(nodes, now)
         if "" in nodes or _rejected_elsewhere(self.states, self._taken):
             return self.states | _rejected_elsewhere(self.states, self._taken), None

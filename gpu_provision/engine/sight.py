@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import NamedTuple
 
-from gpu_provision.diagnose.pods import node_of
 from gpu_provision.engine.groups import Groups
 from gpu_provision.model.cluster import Manifest
 from gpu_provision.rollout.observe import Declared, Seen, fleet_digest, node_from
@@ -27,9 +27,13 @@ class _Known(NamedTuple):
 
 @dataclass(slots=True)
 class Sight:
-    """Looks at one fleet; `observe` has the answers of `rollout.observe.observe`."""
+    """Looks at one fleet; `observe` has the answers of `rollout.observe.observe`.
 
-    _pods: Groups[str] = field(default_factory=lambda: Groups(node_of))
+    Attributes:
+        pods: Pods by node, in several scopes; their reader keeps them current.
+    """
+
+    pods: Sequence[Groups[str]]
     _budgets: _Objects = field(default_factory=dict)
     _claims: _Objects | None = field(default_factory=dict)
     _refusals: dict[str, str] = field(default_factory=dict)
@@ -38,15 +42,22 @@ class Sight:
     _templates: list[Manifest] = field(default_factory=list)
     _target: str = ""
 
-    def observe(self, declared: Mapping[str, Declared], seen: Seen, *, now: float, previous: str = "") -> Snapshot:
-        """Return the fleet as it is."""
+    def observe(
+        self, declared: Mapping[str, Declared], seen: Seen, moved: Collection[str], *, now: float, previous: str = ""
+    ) -> Snapshot:
+        """Return the fleet as it is.
+
+        Args:
+            seen: What there is; pods are read off `pods`.
+            moved: The nodes that have other pods than at the last look.
+        """
         budgets, claims = _by_identity(seen.budgets), None if seen.claims is None else _by_identity(seen.claims)
         changed = {
-            *self._pods.update(seen.pods),
+            *moved,
             *self._where_budgets_changed(budgets),
             *self._where_answers_changed(seen.refusals),
-            *(name for name, _ in self._proofs.items() ^ seen.proofs.items()),
-            *(self._pods.members if _identities(claims) != _identities(self._claims) else ()),
+            *_differing(self._proofs, seen.proofs),
+            *(name for name, _ in (self._members() if _identities(claims) != _identities(self._claims) else ())),
         }
         self._budgets, self._claims = budgets, claims
         self._refusals, self._proofs = dict(seen.refusals), dict(seen.proofs)
@@ -56,12 +67,15 @@ class Sight:
         nodes = tuple(self._nodes(declared, seen))
         return Snapshot(now=now, target=target, previous=previous, nodes=nodes, is_rolling_back=previous == target)
 
+    def _members(self) -> Iterator[tuple[str, tuple[Manifest, ...]]]:
+        return chain.from_iterable(group.members.items() for group in self.pods)
+
     def _where_budgets_changed(self, budgets: _Objects) -> Iterator[str]:
         both = {**self._budgets, **budgets}
         namespaces = {both[key]["metadata"].get("namespace", "") for key in self._budgets.keys() ^ budgets.keys()}
         if not namespaces:
             return
-        for name, pods in self._pods.members.items():
+        for name, pods in self._members():
             if any(pod["metadata"].get("namespace", "") in namespaces for pod in pods):
                 yield name
 
@@ -69,7 +83,7 @@ class Sight:
         uids = {uid for uid, _ in self._refusals.items() ^ refusals.items()}
         if not uids:
             return
-        for name, pods in self._pods.members.items():
+        for name, pods in self._members():
             if any(pod["metadata"]["uid"] in uids for pod in pods):
                 yield name
 
@@ -81,7 +95,6 @@ class Sight:
 
     def _nodes(self, declared: Mapping[str, Declared], seen: Seen) -> Iterator[Node]:
         live = {node["metadata"]["name"]: node for node in seen.nodes}
-        there = self._pods.members
         claims = claims_of(None if self._claims is None else self._claims.values())
         rules = (budgets_of(self._budgets.values()), claims, self._refusals, self._proofs)
         for name, wish in sorted(declared.items(), key=lambda item: item[1].position):
@@ -89,9 +102,14 @@ class Sight:
                 continue
             known = self._known.get(name)
             if known is None or known.manifest is not live[name] or (known.wish is not wish and known.wish != wish):
-                pods = there.get(name, ())
+                pods = [pod for group in self.pods for pod in group.members.get(name, ())]
                 known = self._known[name] = _Known(live[name], wish, node_from(live[name], wish, pods, *rules))
             yield known.node
+
+
+def _differing(before: Mapping[str, object], now: Mapping[str, object]) -> Iterator[str]:
+    """Yield the names that stand for another object than before."""
+    return (name for name in before.keys() | now.keys() if before.get(name) is not now.get(name))
 
 
 def _by_identity(objects: Iterable[Manifest]) -> _Objects:

@@ -62,14 +62,13 @@ class View:
         facts = reading.context.facts
         self._reading, self._observed, self._context = reading, reading.observed, reading.context
         self._manifests = Manifests(reading.context, reading.desired)
-        self._upto = {NODE: -1, POD: -1}
+        self._upto = {NODE: -1}
         self._relevant = {node.name: _relevant(node) for node in facts.nodes}
         self._versions: dict[str, str] = {}
         self._nodes: dict[str, NodeFacts] = {}
         self._targets: dict[str, Target] = {}
         self._prepared: Mapping[str, Target] = {}
         self._host_drivers = dict(facts.host_drivers)
-        self._pods: dict[ObjectRef, Manifest] = {}
         self._by_key = Groups(key_of)
         self._passed: dict[Key, str] = {}
         self._for_now: dict[str, Manifest] = {}
@@ -113,7 +112,7 @@ class View:
             self._reading.observed,
             facts=facts,
             members=_live(mirror, members),
-            pods=self._pods,
+            pods=self._by_key.objects,
             passed=self._passed,
             names={},
         )
@@ -202,13 +201,7 @@ class View:
 
     def _take_pods(self, mirror: Mirror) -> set[str]:
         """Return the nodes that have other pods."""
-        self._upto[POD], objects, is_whole = mirror.since(POD, self._upto[POD])
-        refs = self._pods.keys() | objects.keys() if is_whole else objects
-        changed = [ref for ref in refs if self._pods.get(ref) is not objects.get(ref)]
-        gone = [self._pods.pop(ref) for ref in changed if ref in self._pods]
-        new = {ref: pod for ref in changed if (pod := objects.get(ref)) is not None}
-        self._pods |= new
-        return {node for _, node in self._by_key.replace(gone, new.values())}
+        return {node for _, node in self._by_key.take(mirror.since(POD, self._by_key.upto))}
 
     def _take_passed(self, passed: Mapping[Key, str]) -> set[str]:
         """Return the nodes with another result of a validation on record."""

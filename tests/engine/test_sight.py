@@ -7,9 +7,14 @@ from typing import Any
 
 import pytest
 
+from gpu_provision.cluster.watching import News
+from gpu_provision.diagnose.pods import node_of
+from gpu_provision.engine.groups import Groups
 from gpu_provision.engine.sight import Sight
+from gpu_provision.model.cluster import ref_of
 from gpu_provision.rollout.observe import Declared, Seen, observe
-from gpu_provision.rollout.snapshot import Proof
+from gpu_provision.rollout.snapshot import Proof, Snapshot
+from gpu_provision.rollout.workloads import is_ours
 
 STACK, COMPONENT = "gpu-provision.io/stack", "gpu-provision.io/component"
 NODES, SPACES = ("n1", "n2", "n3", ""), ("a", "b")
@@ -57,7 +62,7 @@ class Cluster:
         container = {"name": "m", "resources": {"limits": {"nvidia.com/gpu": self.some("0", "1")}}}
         claims = [{"resourceClaimName": self.some("c1", "c2")}]
         spec = {"nodeName": self.some(*NODES), "containers": [container], "resourceClaims": claims}
-        return {"metadata": metadata, "spec": spec, "status": READY}
+        return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, "status": READY}
 
     def budget(self, name: str) -> dict[str, Any]:
         """A PodDisruptionBudget."""
@@ -95,25 +100,42 @@ class Cluster:
         return Seen(nodes=nodes, pods=pods, budgets=budgets, claims=claims, **said)
 
 
+class Looks:
+    """Looks at a cluster again and again, whose pods are in two scopes."""
+
+    def __init__(self) -> None:
+        """Begin with nothing seen."""
+        self.pods = (Groups(node_of), Groups(node_of))
+        self.sight = Sight(self.pods)
+
+    def observe(self, cluster: Cluster, now: int) -> Snapshot:
+        """Look once more."""
+        moved: set[str] = set()
+        for place, group in enumerate(self.pods):
+            there = {ref_of(pod): pod for pod in cluster.pods.values() if is_ours(pod) == bool(place)}
+            moved |= group.take(News(now, there, is_whole=True))
+        return self.sight.observe(cluster.declared, cluster.seen(), moved, now=now, previous="before")
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_whatever_has_changed_is_seen(seed: int) -> None:
     """Nodes, pods that come, go and move, budgets, claims, answers to evictions, proofs, and what is wanted."""
-    cluster, sight = Cluster(seed), Sight()
+    cluster, looks = Cluster(seed), Looks()
     for now in range(150):
-        again = sight.observe(cluster.declared, cluster.seen(), now=now, previous="before")
+        again = looks.observe(cluster, now)
         assert again == observe(cluster.declared, cluster.seen(), now=now, previous="before")
         cluster.change()
 
 
 def test_what_has_not_changed_is_not_read_anew() -> None:
     """The same values come back, so that nobody has to compare them."""
-    cluster, sight = Cluster(1), Sight()
+    cluster, looks = Cluster(1), Looks()
     for _ in range(60):
         cluster.change()
     cluster.nodes |= {"n1": cluster.node("n1"), "n2": cluster.node("n2")}
-    before = sight.observe(cluster.declared, cluster.seen(), now=1)
+    before = looks.observe(cluster, 1)
     cluster.nodes["n1"] = cluster.node("n1")
-    after = sight.observe(cluster.declared, cluster.seen(), now=2)
+    after = looks.observe(cluster, 2)
     kept = {node.name for node, old in zip(after.nodes, before.nodes, strict=True) if node is old}
     assert "n2" in kept
     assert "n1" not in kept

@@ -1,4 +1,4 @@
-"""Asking again only who does not just wait has the same answers as asking everybody."""
+"""Asking again only nodes that do not just wait has the same answers as asking all nodes; so has telling again."""
 
 from __future__ import annotations
 
@@ -7,13 +7,18 @@ from typing import Any
 
 from hypothesis import given
 
+from gpu_provision.engine.rollout_states import differing, of_driver, word
 from gpu_provision.engine.turns import Turns
-from gpu_provision.rollout.machine import Decision, decide
+from gpu_provision.model.progress import NodeState, State
+from gpu_provision.planning import upgrades
+from gpu_provision.rollout.machine import Decision, Phase, decide
 from gpu_provision.rollout.snapshot import Domain, DriverPod, Node, Policy, Snapshot, Wanted
 from gpu_provision.rollout.states import SINCE, STATE, TARGET, UpgradeState
 from tests.rollout.fleets import Mishap, befall, machines, mishaps, policies
 from tests.rollout.test_properties import CASES
 from tests.rollout.world import Machine, World
+
+OUTDATED = NodeState(component="driver", node="", state=State.PROGRESSING, reason=upgrades.OUTDATED)
 
 
 class Remembering:
@@ -22,13 +27,19 @@ class Remembering:
     def __init__(self, world: World) -> None:
         """Look at every decision."""
         self.world, self.turns, self.nodes = world, Turns(), dict[str, Node]()
+        self.decision, self.told = Decision(phase=Phase.DONE), dict[str, NodeState]()
         world.observers.append(self.judge)
 
     def judge(self, seen: Snapshot, decision: Decision) -> None:
         """Show nodes that have not changed as the very same, as a run does."""
-        self.nodes = {node.name: self._same(node) for node in seen.nodes}
+        nodes, before = self.nodes, self.decision
+        self.nodes, self.decision = {node.name: self._same(node) for node in seen.nodes}, decision
         again = replace(seen, nodes=tuple(self.nodes.values()))
         assert decide(again, self.world.policy, self.world.writing, self.turns) == decision
+        whole = {node.name: of_driver(node, word(decision, node.name), OUTDATED) for node in again.nodes}
+        changed = differing(nodes, self.nodes, before, decision)
+        self.told = {name: whole[name] if name in changed else self.told[name] for name in whole}
+        assert self.told == whole
 
     def _same(self, node: Node) -> Node:
         before = self.nodes.get(node.name)
