@@ -15,7 +15,7 @@ from gpu_provision.engine.way_back import in_force
 from gpu_provision.model.findings import InvalidInventory, ProvisionError, RunFailed
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.progress import Event, State
-from gpu_provision.operator.agenda import Agenda
+from gpu_provision.operator.agenda import SETTLE_SECONDS, Agenda
 from gpu_provision.operator.conditions import Halt, Reason, Standing, halt_of, since, was_rolled_back
 from gpu_provision.operator.memory import tidy_up
 from gpu_provision.operator.notes import Note, Take
@@ -139,12 +139,10 @@ class Upkeep:
         self._hold_up = self._told_hold_up(self._obstacle(mirror, now) if is_due else "")
         if is_due and not self._hold_up:
             self._begin(resident, found, now)
-        waits = (
-            self.reporter.report(self._standing(found), now),
-            self._wait(time.monotonic()),
-            resident.next_deadline(now),
-            _LONGEST_WAIT,
-        )
+        soon, standing = self._wait(time.monotonic()), self._standing(found)
+        can_wait = not is_due and soon < SETTLE_SECONDS  # a run is about to begin, which a request would only delay
+        reported = soon if can_wait else self.reporter.report(standing, now)
+        waits = (reported, soon, resident.next_deadline(now), _LONGEST_WAIT)
         looked_at = time.monotonic()
         mirror.wait(max(min(waits), _LEAST_WAIT))
         # Many events, one look. Looking takes half of the time, and a fifth while a run looks, too.
