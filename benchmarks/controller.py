@@ -101,9 +101,10 @@ def _heartbeats(made: CrowdSite, running: subprocess.Popen[str], seconds: float)
 def _operand_back(count: int, api: Client) -> Row:
     took = []
     for _ in range(DELETIONS):
-        old = _uid(api)
+        old = _operand(api).get("metadata", {}).get("uid", "")
         api.delete("daemonset", OPERAND, "-n", OPERANDS, wait=False)
-        took.append(_seconds_until(lambda old=old: _uid(api) not in {"", old}))  # type: ignore[misc]
+        took.append(_seconds_until(lambda old=old: _operand(api).get("metadata", {}).get("uid", old) != old))  # type: ignore[misc]
+        until(lambda: _operand(api)["status"].get("numberReady") == _ready(api) == count)
         time.sleep(SETTLE_SECONDS)
     worst = round(max(took), 2)
     return at_most(
@@ -111,9 +112,9 @@ def _operand_back(count: int, api: Client) -> Row:
     )
 
 
-def _uid(api: Client) -> str:
+def _operand(api: Client) -> dict[str, Any]:
     items = api.get("daemonsets", "-n", OPERANDS)["items"]
-    return next((item["metadata"]["uid"] for item in items if item["metadata"]["name"] == OPERAND), "")
+    return next((item for item in items if item["metadata"]["name"] == OPERAND), {})
 
 
 def _seconds_until(condition: Callable[[], Any]) -> float:

@@ -103,10 +103,11 @@ class Site(ABC):
 
     @contextlib.contextmanager
     def controller(self) -> Iterator[subprocess.Popen[str]]:
-        """Run a controller."""
+        """Run a controller, without local records, as its image has it."""
         words = (TOOL, "operator", "run", "--port", "0", "--kubeconfig", str(self.kubeconfig))
+        environment = {**self.environment, "XDG_STATE_HOME": os.devnull}
         with (self.folder / "controller.log").open("w") as log:
-            running = subprocess.Popen(words, env=self.environment, stdout=log, stderr=log, text=True)
+            running = subprocess.Popen(words, env=environment, stdout=log, stderr=log, text=True)
             try:
                 yield running
             finally:

@@ -13,9 +13,10 @@ import json
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,7 @@ RESTED = frozenset({"", "upgrade-done", "upgrade-required"})
 _COMPONENT = "gpu-provision.io/component"
 _NODES, _PODS, _DAEMONSETS, _DEPLOYMENTS = "/nodes", "/pods", "apps/daemonsets", "apps/deployments"
 _STATUS_SECONDS = 0.02
+_BATCH, _BATCH_SECONDS = 20, 0.02
 _VERSION, _TERMINATION_LOG = b'"resourceVersion":"', "/dev/termination-log"
 _RANKS = {"toolkit": 1, "device_plugin": 2, "validator": 3, "device_plugin_validation": 4}
 """Order in which pods of a node start; all others are first."""
@@ -241,14 +243,29 @@ class Crowd:
             return
         if before and before.object["metadata"]["generation"] == after.object["metadata"]["generation"]:
             return
-        self._report(after.object["metadata"]["uid"])
-        for node in self._registry.store.select(_NODES):
-            self._place(after.object, node.object)
+        metadata = after.object["metadata"]
+        self._report(metadata["uid"])
+
+        def place(node: str) -> None:
+            now = self.daemonset(metadata["name"])
+            if now and now["metadata"]["uid"] == metadata["uid"]:
+                self._place(now, self._thawed(_NODES, node))
+
+        self._in_batches(place, [node.object["metadata"]["name"] for node in self._registry.store.select(_NODES)])
 
     def _end_pods(self, before: Item | None) -> None:
         metadata = before.object["metadata"] if before else {"uid": "", "namespace": ""}
-        for pod in self._pods.pop(metadata["uid"], {}).values():
-            self._registry.store.remove(_PODS, pod.name, metadata["namespace"])
+
+        def end(pod: str) -> None:
+            if self._registry.store.get(_PODS, pod, metadata["namespace"]):
+                self._registry.store.remove(_PODS, pod, metadata["namespace"])
+
+        self._in_batches(end, [pod.name for pod in self._pods.pop(metadata["uid"], {}).values()])
+
+    def _in_batches(self, work: Callable[[str], None], names: Sequence[str]) -> None:
+        """Do something with many names beside requests, as the controller manager does, not within one."""
+        for position, name in enumerate(names):
+            self._later(partial(work, name), position // _BATCH * _BATCH_SECONDS)
 
     def _place(self, daemonset: Object, node: Object) -> None:
         """Start, replace or end the pod of a DaemonSet on a node."""
@@ -563,7 +580,8 @@ def _running(pod: Mapping[str, Any], began: str, verdict: str) -> Object:
         }
 
     def over(container: Mapping[str, Any]) -> Object:
-        message = {"message": verdict} if _TERMINATION_LOG in json.dumps(container) else {}
+        script = json.dumps([container.get("command"), container.get("args")])
+        message = {"message": verdict} if _TERMINATION_LOG in script else {}
         ended = {"exitCode": 0, "reason": "Completed", "startedAt": began, "finishedAt": began}
         return of(container, {"terminated": {**ended, **message}})
 

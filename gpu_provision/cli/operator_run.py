@@ -46,7 +46,10 @@ def run(  # noqa: PLR0913 - one argument per option
     """
     from gpu_provision.cluster.client import connect
     from gpu_provision.operator.controller import Controller
+    from gpu_provision.operator.memory import use_one_arena
     from gpu_provision.operator.notes import Note
+
+    use_one_arena()
 
     def aim(inventory: Inventory) -> Inventory:
         found = replace(inventory.cluster, kubeconfig=kubeconfig or "", context=context or "", sandbox="")

@@ -17,9 +17,11 @@ import msgspec
 from gpu_provision.components.labels import COMPONENT, STACK
 from gpu_provision.model.cluster import Kind, Manifest
 
-_KINDS_OF_PARTS = 8192  # of parts that are held once; a stack has some twenty, each failing pod some of its own
+_KINDS_OF_PARTS = 4096  # of parts that are held once; a stack has some fifty, each failing pod some of its own
 # Components of which the starts and ends of containers are read, see planning.verdicts.
 _TIMED = frozenset({"driver", "toolkit", "device_plugin", "validator", "device_plugin_validation"})
+
+_OF_CONTAINERS = frozenset({"containerStatuses", "initContainerStatuses"})
 
 _Shape = TypeVar("_Shape")
 
@@ -236,14 +238,19 @@ def _stack_pod(pod: _StackPod) -> Manifest:
     if node := spec.pop("nodeName", ""):
         spec = {"containers": spec.get("containers"), "nodeName": intern(node)}
     status = {key: value for key, value in (pod.get("status") or {}).items() if value}
-    if metadata["labels"].get(COMPONENT) not in _TIMED:
-        status = _without_times(status)
+    is_timed = metadata["labels"].get(COMPONENT) in _TIMED
     return {
         **pod,
         "metadata": _metadata(metadata),
         "spec": _shared(spec, "containers"),
-        "status": _shared(status, "conditions", "containerStatuses", "initContainerStatuses"),
+        "status": _timed(status) if is_timed else _one_of_each(_without_times(status)),
     }
+
+
+def _timed(status: dict[str, Any]) -> dict[str, Any]:
+    """Return a status of whose containers there is one each: one alone may have something of its own to say."""
+    own = {key: [*map(_one_of_each, status[key])] for key in _OF_CONTAINERS & status.keys()}
+    return _shared(status, "phase", "conditions") | own
 
 
 def _without_times(status: dict[str, Any]) -> dict[str, Any]:
@@ -258,7 +265,11 @@ def _without_times(status: dict[str, Any]) -> dict[str, Any]:
 
 def _shared(whole: Mapping[str, Any], *keys: str) -> dict[str, Any]:
     """Return a map of whose values under ``keys`` there is one each, however many objects have an equal one."""
-    return {**whole, **{key: _known(msgspec.json.encode(whole[key])) for key in keys if key in whole}}
+    return {**whole, **{key: _one_of_each(whole[key]) for key in keys if key in whole}}
+
+
+def _one_of_each(part: Any) -> Any:
+    return _known(msgspec.json.encode(part))
 
 
 @lru_cache(_KINDS_OF_PARTS)

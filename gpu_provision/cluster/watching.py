@@ -24,7 +24,7 @@ from gpu_provision.model.findings import ProvisionError, Unreachable
 _PAUSE_SECONDS = 1.0
 _MAX_PAUSE_SECONDS = 30.0
 _RESTARTS = 5  # of one watch that fails on a mistake of this program before it took any event
-_REMEMBERED = 20_000  # changes of a scope; a reader that is further behind reads all of its objects
+_REMEMBERED = 4_000  # changes of a scope; a reader that is further behind reads all of its objects
 
 
 class Scope(NamedTuple):
@@ -293,7 +293,7 @@ class Mirror:
         if event.type == "BOOKMARK":
             return
         named = {"apiVersion": scope.kind.api_version, "kind": scope.kind.kind}
-        item = {**named, **self._keep(scope.kind, event.object)}
+        item = {**self._keep(scope.kind, event.object), **named}
         ref = ref_of(item)
         with self._changed:
             if scope not in self._objects:

@@ -33,6 +33,7 @@ OPERANDS = (
     "client",
 )
 
+_DEPLOY = tuple(map(labels.deploy, OPERANDS))
 _CHOSEN = frozenset({Basis.READ, Basis.LABEL})  # by `driver.enabled: auto`
 _NO_NEEDS: dict[str, str | None] = dict.fromkeys((labels.DRIVER_GROUP, labels.HOST_DRIVER, labels.CONTAINER_RUNTIME))
 
@@ -117,7 +118,7 @@ def _is_gpu_gone(live: Mapping[str, str]) -> bool:
 
 def _with_operands(live: Mapping[str, str]) -> dict[str, str | None]:
     """Say true where nobody said anything; ``false``, ``pre-installed``, ``paused-...`` are others' words."""
-    return {key: "true" for key in map(labels.deploy, OPERANDS) if live.get(key, "") in ("", "true")}
+    return {key: "true" for key in _DEPLOY if live.get(key, "") in ("", "true")}
 
 
 def _driver_operand(target: Target, live: Mapping[str, str]) -> dict[str, str | None]:
@@ -144,7 +145,7 @@ def leaving(context: Context) -> tuple[NodeFacts, ...]:
 
 def _taken_back(node: NodeFacts) -> dict[str, str | None]:
     """Remove what was ours; a deploy label that somebody set to a value of their own stays theirs."""
-    ours = [key for key in map(labels.deploy, OPERANDS) if node.labels.get(key) == "true"]
+    ours = [key for key in _DEPLOY if node.labels.get(key) == "true"]
     ours += [labels.DEPLOY_DRIVER] if labels.HOST_DRIVER in node.labels else []
     return dict.fromkeys((labels.GPU_PRESENT, *ours, *_NO_NEEDS, labels.VALIDATED, labels.INVENTORY))
 

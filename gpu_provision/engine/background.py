@@ -71,7 +71,7 @@ class Background:
     def _gone_back(self, failed: Outcome, back: WayBack) -> Outcome:
         """Carry out what was there before, as a run of its own, which is not rolled back in its turn."""
         told = explain(self._cluster, failed)
-        journal.write(failed.record, journal.details_of(failed.plan, failed.result, told))
+        journal.write(failed.record, lambda: journal.details_of(failed.plan, failed.result, told))
         reading = read(self._cluster, back.inventory, host_drivers=self._reading.context.facts.host_drivers)
         missing = access.missing_to_run(self._cluster, reading)
         if problems := (*refusals_of(reading), *filter(None, [missing])):

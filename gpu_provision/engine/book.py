@@ -132,7 +132,7 @@ class Book:
         """Write down locally how far the run has come, if it is time: a large fleet's record is long."""
         if now < self._kept_until:
             return
-        journal.write(self.record, journal.details_of(self._plan, self._reached(), ()))
+        journal.write(self.record, lambda: journal.details_of(self._plan, self._reached(), ()))
         took = time.monotonic() - now
         self._kept_until = now + max(KEEP_SECONDS, took / _PART_OF_TIME)
 
@@ -151,7 +151,7 @@ class Book:
         if isinstance(error, Unreachable) or (error is not None and not isinstance(error, Exception)):
             self._cluster.retry_seconds = 0.0  # the server was waited for already, or a person ends the run
         findings = error.findings if isinstance(error, ProvisionError) else ()
-        journal.write(self.record, journal.details_of(self._plan, self._reached(), findings))
+        journal.write(self.record, lambda: journal.details_of(self._plan, self._reached(), findings))
         all_of_them = History((*self.earlier.records, self.record), self.earlier.damaged)
         gone = surplus(all_of_them, self._inventory.kept_runs)
         try:

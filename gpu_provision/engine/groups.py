@@ -26,14 +26,12 @@ class Groups(Generic[Name]):
         """Begin with nothing."""
         self._name, self.upto = name, -1
         self.objects: dict[ObjectRef, Manifest] = {}
-        self._by_uid: dict[Name, dict[str, Manifest]] = {}
         self.members: dict[Name, tuple[Manifest, ...]] = {}
 
     def copy(self) -> Groups[Name]:
         """Return groups that go on from here."""
         other = Groups(self._name)
         other.upto, other.objects, other.members = self.upto, dict(self.objects), dict(self.members)
-        other._by_uid = {name: dict(objects) for name, objects in self._by_uid.items()}
         return other
 
     def take(self, news: News) -> set[Name]:
@@ -48,15 +46,15 @@ class Groups(Generic[Name]):
 
     def _replace(self, gone: Collection[Manifest], new: Collection[Manifest]) -> set[Name]:
         """Take objects in, some in the place of others, and return the names of the groups that have changed."""
+        found: dict[Name, dict[str, Manifest]] = {}
+        for name in map(self._name, (*new, *gone)):
+            if name not in found:
+                found[name] = {each["metadata"]["uid"]: each for each in self.members.pop(name, ())}
         for each in new:
-            self._by_uid.setdefault(self._name(each), {})[each["metadata"]["uid"]] = each
+            found[self._name(each)][each["metadata"]["uid"]] = each
         for each in gone:
-            group, uid = self._by_uid[self._name(each)], each["metadata"]["uid"]
+            group, uid = found[self._name(each)], each["metadata"]["uid"]
             if group[uid] is each:
                 del group[uid]
-        changed = {self._name(each) for each in (*new, *gone)}
-        for name in changed:
-            self.members[name] = tuple(self._by_uid[name].values())
-            if not self.members[name]:
-                del self.members[name], self._by_uid[name]
-        return changed
+        self.members |= {name: tuple(group.values()) for name, group in found.items() if group}
+        return set(found)

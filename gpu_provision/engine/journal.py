@@ -7,7 +7,7 @@ cluster. Only their owner can read them.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -26,12 +26,16 @@ def folder(inventory: str) -> Path:
     return files.state_folder() / "runs" / inventory
 
 
-def write(record: Record, details: Mapping[str, Any] | None = None) -> Path | None:
-    """Write a record down and return the file; None where the folder cannot be written, which fails no run."""
+def write(record: Record, details: Callable[[], Mapping[str, Any]] = dict) -> Path | None:
+    """Write a record down and return the file; None where the folder cannot be written, which fails no run.
+
+    Args:
+        details: Called if it can: those of a fleet take seconds.
+    """
     path = folder(record.inventory) / f"{record.id}.json"
-    document = {**asdict(record), **(details or {})}
     try:
         files.make_state_folder(path.parent)
+        document = {**asdict(record), **details()}
         files.put(path, json.dumps(document, indent=2, sort_keys=True) + "\n", private=True)
         for old in sorted(path.parent.iterdir(), key=_age)[:-_KEPT]:
             old.unlink(missing_ok=True)

@@ -75,8 +75,7 @@ class Resident:
         inventory = reading.context.inventory
         self._mirror, self._members = mirror, _members(reading)
         self._record, self._inputs = of_one(records.record_ref(inventory)), _inputs(inventory)
-        reading = replace(reading, observed=replace(reading.observed, pods={}))  # the mirror has those of today
-        self._reading = reading
+        self._inventory, self._resources = inventory, reading.context.facts.resources
         self._view, self._standing, self._settler = view.View(reading), Standing(), settler_of(reading)
         self._read_with: _Inputs = reading.context.facts.config_maps, reading.context.facts.secrets
         self._changed: frozenset[str] | None = None  # since the last `look`
@@ -136,7 +135,7 @@ class Resident:
         Raises:
             Unreachable, Refused, Rejected: As the API server answers.
         """
-        inventory = self._reading.context.inventory
+        inventory = self._inventory
         lease = leases.read(cluster, inventory)  # first: what somebody has written since then counts as theirs
         seen = self._see()
         namespaces = seen.observed.namespaces | {ref.namespace for ref in seen.observed.members}
@@ -162,9 +161,9 @@ class Resident:
 
     def _outdated_in(self, now: float) -> float:
         """Return in how many seconds the reading is to be made again for ServiceMonitors; infinity if it is right."""
-        inventory, facts = self._reading.context.inventory, self._reading.context.facts
+        inventory = self._inventory
         live = self._mirror.of(of_one(monitors.DEFINITION)).values() if monitors.are_wanted(inventory) else None
-        if live is None or monitors.are_served(live) == (SERVICE_MONITORS in facts.resources):
+        if live is None or monitors.are_served(live) == (SERVICE_MONITORS in self._resources):
             return float("inf")
         return self._began + _SERVED_SECONDS - now
 

@@ -198,7 +198,8 @@ class Session:
             warnings = filter(None, [outcome.unrecorded])
             self._explained = (*outcome.told, *explain(self.cluster, outcome), *told, *warnings)
             if outcome.record.id:
-                journal.write(outcome.record, journal.details_of(outcome.plan, outcome.result, self._explained))
+                details = partial(journal.details_of, outcome.plan, outcome.result, self._explained)
+                journal.write(outcome.record, details)
         return self._explained
 
     def _tell(self, event: Event) -> None:

@@ -18,6 +18,7 @@ from gpu_provision.engine.reading import Reading
 from gpu_provision.model.cluster import Kind, Manifest, NodeFacts, ObjectRef, Target
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.planning.membership import PART_OF, STACK, applyset_id
+from gpu_provision.planning.observed import Observed
 from gpu_provision.planning.states import Desired, Key, PerNode, Situation, key_of, situation
 
 WATCHED = (
@@ -60,7 +61,8 @@ class View:
     def __init__(self, reading: Reading) -> None:
         """Start from what was read."""
         facts = reading.context.facts
-        self._reading, self._observed, self._context = reading, reading.observed, reading.context
+        self._read, self._context = _without_nodes(reading), reading.context
+        self._observed = self._read
         self._manifests = Manifests(reading.context, reading.desired)
         self._upto = {NODE: -1}
         self._relevant = {node.name: _relevant(node) for node in facts.nodes}
@@ -83,7 +85,7 @@ class View:
         """Return the view of a run of a reading that was made of what is seen here."""
         other = copy.copy(self)
         kept = ((name, value) for name, value in vars(self).items() if isinstance(value, dict | Groups | Manifests))
-        vars(other).update({name: value.copy() for name, value in kept}, _reading=reading)
+        vars(other).update({name: value.copy() for name, value in kept}, _read=_without_nodes(reading))
         return other
 
     def look(
@@ -101,7 +103,7 @@ class View:
             again: Nodes to be looked at although nothing about them has changed.
         """
         nodes, others = self._take_nodes(mirror)
-        facts = replace(self._reading.context.facts, nodes=(), host_drivers=self._host_drivers)
+        facts = replace(self._read.facts, host_drivers=self._host_drivers)
         remade = self._manifests.update(facts, self._nodes, others) if others else ()
         changed = {*again, *nodes, *self._take_pods(mirror), *self._take_passed(passed), *(remade or ())}
         changed |= self._take_targets(changed)
@@ -109,12 +111,7 @@ class View:
         facts = replace(facts, nodes=tuple(self._nodes.values()))
         self._context = replace(self._manifests.context, facts=facts, targets=tuple(self._targets.values()))
         self._observed = replace(
-            self._reading.observed,
-            facts=facts,
-            members=_live(mirror, members),
-            pods=self._by_key.objects,
-            passed=self._passed,
-            names={},
+            self._read, facts=facts, members=_live(mirror, members), pods=self._by_key.objects, passed=self._passed
         )
         if is_whole:
             made = self._manifests
@@ -239,16 +236,23 @@ class View:
 _NOTHING = PerNode((), {})
 
 
+def _without_nodes(reading: Reading) -> Observed:
+    """Return what was observed and is not followed; a view has its own copies of the rest, which stay current."""
+    facts = replace(reading.context.facts, nodes=())
+    return replace(reading.observed, facts=facts, members={}, pods={}, passed={}, names={})
+
+
 def _live(mirror: Mirror, members: Mapping[ObjectRef, Manifest]) -> dict[ObjectRef, Manifest]:
     """Objects that are followed are as the mirror shows them, so that one that somebody deletes is missed."""
     others = {ref: live for ref, live in members.items() if ref.type not in WATCHED}
     return others | {ref: live for kind in WATCHED for ref, live in mirror.of(kind).items()}
 
 
-def _relevant(facts: NodeFacts) -> tuple[object, ...]:
+def _relevant(facts: NodeFacts) -> int:
+    """Return a hash of what manifests depend on."""
     kept = tuple(
         (key, value)
         for key, value in sorted(facts.labels.items())
         if not key.startswith(_IRRELEVANT) or key.startswith(_RELEVANT)
     )
-    return facts.os, facts.container_runtime, facts.distribution, VALIDATED in facts.labels, kept
+    return hash((facts.os, facts.container_runtime, facts.distribution, VALIDATED in facts.labels, kept))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
@@ -16,8 +15,9 @@ from gpu_provision.engine.way_back import in_force
 from gpu_provision.model.findings import InvalidInventory, ProvisionError, RunFailed
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.progress import Event, State
-from gpu_provision.operator.agenda import Agenda
+from gpu_provision.operator.agenda import SETTLE_SECONDS, Agenda
 from gpu_provision.operator.conditions import Halt, Reason, Standing, halt_of, since, was_rolled_back
+from gpu_provision.operator.memory import tidy_up
 from gpu_provision.operator.notes import Note, Take
 from gpu_provision.operator.stack import back_to_of
 from gpu_provision.operator.stacks import Reporter
@@ -115,11 +115,10 @@ class Upkeep:
         """Look after the stack until `go_on` is over, or until it was rolled back."""
         self._held, self._held_under = inventory, self.rolled_back
         self._halt, self._agenda = None, Agenda()
-        session = Session(inventory or self.inventory)
-        reading = session.reading()
-        with Mirror(session.cluster, followed(reading), keep=slim) as mirror:
-            self._mirror, resident = mirror, Resident(reading, mirror)
-            _tidy_up()
+        mirror, resident = _watching(Session(inventory or self.inventory))
+        with mirror:
+            self._mirror = mirror
+            tidy_up()
             try:
                 while not self.is_over() and not resident.is_outdated() and not self._is_out_of_force:
                     self._turn(resident, mirror)
@@ -140,12 +139,10 @@ class Upkeep:
         self._hold_up = self._told_hold_up(self._obstacle(mirror, now) if is_due else "")
         if is_due and not self._hold_up:
             self._begin(resident, found, now)
-        waits = (
-            self.reporter.report(self._standing(found), now),
-            self._wait(time.monotonic()),
-            resident.next_deadline(now),
-            _LONGEST_WAIT,
-        )
+        soon, standing = self._wait(time.monotonic()), self._standing(found)
+        can_wait = not is_due and soon < SETTLE_SECONDS  # a run is about to begin, which a request would only delay
+        reported = soon if can_wait else self.reporter.report(standing, now)
+        waits = (reported, soon, resident.next_deadline(now), _LONGEST_WAIT)
         looked_at = time.monotonic()
         mirror.wait(max(min(waits), _LEAST_WAIT))
         # Many events, one look. Looking takes half of the time, and a fifth while a run looks, too.
@@ -208,7 +205,7 @@ class Upkeep:
             self._give_way(halt, now)
             return
         self._take_halt(halt)
-        _tidy_up()
+        tidy_up()
         self._note_end(self._halt)
         self.reporter.figures.take_run(now, is_well=self._halt is None)
         self._agenda.ran(found.needs, now, is_well=self._halt is None)
@@ -252,15 +249,11 @@ class Upkeep:
             _result(self._session)
 
 
-def _tidy_up() -> None:
-    """Collect garbage now, and spare what is left from being searched for some before the next time.
-
-    Live copies of a thousand nodes are a million objects: to search them takes a third of a second, and would else be
-    done each time that a node joins.
-    """
-    gc.unfreeze()
-    gc.collect()
-    gc.freeze()
+def _watching(session: Session) -> tuple[Mirror, Resident]:
+    """Return what follows a stack from a reading on, and whoever looks at that; the plan of the reading is dropped."""
+    reading = session.reading()
+    mirror = Mirror(session.cluster, followed(reading), keep=slim, listed=reading.listed)
+    return mirror, Resident(reading, mirror)
 
 
 def _first(needs: Collection[str]) -> str:

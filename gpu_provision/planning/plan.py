@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from gpu_provision.components import labels
@@ -194,6 +195,7 @@ def node_change(component: str, manifest: Manifest, node: NodeFacts, write: Node
     )
 
 
+@lru_cache(1024)
 def label_path(key: str) -> str:
     """Return the path of a label in a plan."""
     return path_of("metadata", "labels", key)

@@ -96,7 +96,7 @@ def apply(inventory, *, listen, **rest):
     now = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
     for began, changed, evidence in (("2020-01-01T00:00:00Z", 99, ()), (now, 7, (EVIDENCE,)))[: int(sys.argv[3])]:
         record = Record(id=began, began=began, inventory="sandbox", release="26.7.0")
-        journal.write(record, journal.details_of(PLAN, RunResult(changed=changed, evidence=evidence), ()))
+        journal.write(record, lambda: journal.details_of(PLAN, RunResult(changed=changed, evidence=evidence), ()))
     print("waiting", flush=True)
     time.sleep(60)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import jsonschema
@@ -34,7 +35,7 @@ def _sandbox(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: ARG001
 
 def record(record: Record = RECORD, result: RunResult = RESULT, *findings: Finding) -> None:
     """Leave the local record of a run."""
-    journal.write(record, journal.details_of(PLAN, replace(result, timeline=TIMELINE), findings))
+    journal.write(record, lambda: journal.details_of(PLAN, replace(result, timeline=TIMELINE), findings))
 
 
 def test_the_newest_run_is_told_with_all_that_is_on_record(run: Run) -> None:
@@ -88,7 +89,7 @@ def test_a_run_that_is_not_on_record_here_is_named(run: Run) -> None:
 def test_a_record_that_cannot_be_read_is_named(run: Run) -> None:
     """Such as one of another version."""
     for broken in ({"timeline": ["?"]}, {"states": [{"state": "odd"}]}, {"began": 5}, {"changes": [{}]}):
-        journal.write(RECORD, broken)
+        journal.write(RECORD, partial(dict, broken))
         ran = run("report")
         assert ran.code == ExitCode.FAILED
         assert f"GP372 {journal.folder('sandbox')}/{RECORD.id}.json" in ran.err

@@ -52,7 +52,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_run_is_written_down_with_its_evidence(state: Path) -> None:
-    path = journal.write(RECORD, journal.details_of(PLAN, RESULT, [Finding(code="GP501", what="x")]))
+    path = journal.write(RECORD, lambda: journal.details_of(PLAN, RESULT, [Finding(code="GP501", what="x")]))
     assert path
     assert path.is_relative_to(state)
     document = json.loads(path.read_text())
