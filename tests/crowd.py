@@ -389,6 +389,14 @@ class Crowd:
             self._report(owner["uid"])
             if daemonset := self.daemonset(owner["name"]):
                 self._place(daemonset, self._thawed(_NODES, pod["spec"]["nodeName"]))
+            if _labels(pod).get(_COMPONENT) == "driver":
+                self._evict_validator(pod["spec"]["nodeName"])
+
+    def _evict_validator(self, node: str) -> None:
+        """Remove the validator's pod, as a driver pod's manager does before it unloads the modules."""
+        owner = (self.daemonset("nvidia-operator-validator") or {}).get("metadata", {})
+        if running := self._pods[owner.get("uid", "")].get(node):
+            self._remove(self._thawed(_PODS, running.name, owner["namespace"]))
 
     def _succeed(self, pod: Object) -> None:
         metadata, container = pod["metadata"], pod["spec"]["containers"][0]["name"]

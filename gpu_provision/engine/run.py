@@ -44,9 +44,11 @@ from gpu_provision.rollout.machine import Phase
 Listen = Callable[[Event], None]
 OnStates = Callable[[Mapping[Key, NodeState]], None]
 
-# Many events, one look: looking takes a tenth of a processor, and delays what has happened by no more than this. An
-# event after a pause is looked at at once.
-_COALESCE_SECONDS, _PAUSES = 0.25, 9.0
+# Many events, one look: after a look there is a pause of so many times its processor time, and of no more than so many
+# seconds. An event after the pause is looked at at once. A node waits for a look a few times in an install, and once
+# for each of its states in a rollout, where the next node waits as well.
+_PAUSES, _MAX_PAUSE_SECONDS = 40.0, 0.5
+_PAUSES_OF_ROLLOUT, _MAX_PAUSE_SECONDS_OF_ROLLOUT = 9.0, 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +255,13 @@ class Run:
                 looked, spent = time.monotonic(), time.thread_time() - busy
                 wait = min(self._settler.next_deadline(now), self._rollout.seconds())
                 mirror.wait(min(wait, SEEN_SECONDS) if steps or mirror.silence else wait)
-                self._steps.rest(looked + min(_COALESCE_SECONDS, _PAUSES * spent) - time.monotonic())
+                self._steps.rest(looked + self._pause(spent) - time.monotonic())
+
+    def _pause(self, spent: float) -> float:
+        """Return how long to wait after a look on which so many seconds of a processor were spent."""
+        if self._rolls_out:
+            return min(_PAUSES_OF_ROLLOUT * spent, _MAX_PAUSE_SECONDS_OF_ROLLOUT)
+        return min(_PAUSES * spent, _MAX_PAUSE_SECONDS)
 
     def _is_over(self, steps: Collection[Step]) -> bool:
         return not (steps or self._steps.is_busy or self._announcer.unsettled)
