@@ -297,20 +297,32 @@ class Crowd:
         if component == "driver":
             self.times[name].first_pod = self.times[name].first_pod or time.monotonic()
             self._drivers[name] = made.uid
-        if seconds := self.takes.get(component, 0.0):
+        seconds = self.takes.get(component, 0.0)
+        if seconds:
             self._put(_PODS, {**pod, "metadata": dict(pod["metadata"]), "status": {"phase": "Pending"}})
+        self._run(pod, seconds)
+
+    def _run(self, pod: Object, seconds: float) -> None:
+        """Let a pod of a DaemonSet get ready after so many seconds; the validator's begins once the driver's is."""
+        driver = self._drivers.get(pod["spec"]["nodeName"]) if _labels(pod)[_COMPONENT] == "validator" else None
+        if driver and driver not in self._ready and self._is_due(pod):
+            self._later(lambda: self._run(pod, seconds), _STATUS_SECONDS)
+        elif seconds:
             self._later(lambda: self._show(pod), seconds)
         else:
             self._show(pod)
 
+    def _is_due(self, pod: Object) -> bool:
+        """Whether a pod of a DaemonSet is still to run."""
+        uid = pod["metadata"]["ownerReferences"][0]["uid"]
+        now = self._pods[uid].get(pod["spec"]["nodeName"])
+        return now is not None and now.uid == pod["metadata"]["uid"]
+
     def _show(self, pod: Object) -> None:
-        """Write a pod of a DaemonSet that is ready, unless it has gone; the validator's waits for the driver's."""
+        """Write a pod of a DaemonSet that is ready, unless it has gone."""
         metadata, name, component = pod["metadata"], pod["spec"]["nodeName"], _labels(pod)[_COMPONENT]
         uid = metadata["ownerReferences"][0]["uid"]
-        if (now := self._pods[uid].get(name)) is None or now.uid != metadata["uid"]:
-            return
-        if component == "validator" and self._drivers.get(name) not in {None, *self._ready}:
-            self._later(lambda: self._show(pod), _STATUS_SECONDS)
+        if not self._is_due(pod):
             return
         node = self._thawed(_NODES, name)
         self._put(_PODS, {**pod, "status": _running(pod, self._begins(name, component), self._verdict(node))})
