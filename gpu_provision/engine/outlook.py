@@ -32,7 +32,7 @@ def with_rollout(cluster: Cluster, reading: Reading, situation: Situation, known
     """Return a reading whose plan says how drivers are replaced, and how nodes leave.
 
     That costs a fixed number of requests: nodes, all pods, PodDisruptionBudgets, and ResourceClaims if any pod has one.
-    Whoever may not read the first three gets the plan without, and a warning.
+    A user who may not read the first three gets the plan without, and a warning.
 
     Args:
         situation: What the plan was made of.

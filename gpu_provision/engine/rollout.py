@@ -84,7 +84,7 @@ class Rollout:
         *,
         writing: Mapping[str, Move],
     ) -> frozenset[str]:
-        """Decide, and return the nodes of which something else is to be said than before.
+        """Decide, and return the nodes that have changed or wait for something else than before.
 
         Args:
             raw: States of nodes that have changed, or all.

@@ -45,8 +45,8 @@ Listen = Callable[[Event], None]
 OnStates = Callable[[Mapping[Key, NodeState]], None]
 
 # Many events, one look: after a look there is a pause of so many times its processor time, and of no more than so many
-# seconds. An event after the pause is looked at at once. A node waits for a look a few times in an install, and once
-# for each of its states in a rollout, where the next node waits as well.
+# seconds. An event after the pause is evaluated at once. In an install a node waits for a look a few times; in a
+# rollout it does for each of its states, and the next node waits as well.
 _PAUSES, _MAX_PAUSE_SECONDS = 40.0, 0.5
 _PAUSES_OF_ROLLOUT, _MAX_PAUSE_SECONDS_OF_ROLLOUT = 9.0, 0.25
 

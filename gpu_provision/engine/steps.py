@@ -113,7 +113,7 @@ class Steps:
     def _do(self, step: Step) -> None:
         match step:
             case LabelNode():
-                self._cluster.merge(step.ref, step.patch())
+                self._on_written(self._cluster.merge(step.ref, step.patch()))
             case StartPod():
                 self._start(step)
             case RemovePod():

@@ -250,7 +250,7 @@ class Upkeep:
 
 
 def _watching(session: Session) -> tuple[Mirror, Resident]:
-    """Return what follows a stack from a reading on, and whoever looks at that; the plan of the reading is dropped."""
+    """Return the live copies of a stack from a reading on, and their reader; the plan of the reading is dropped."""
     reading = session.reading()
     mirror = Mirror(session.cluster, followed(reading), keep=slim, listed=reading.listed)
     return mirror, Resident(reading, mirror)

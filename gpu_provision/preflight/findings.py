@@ -1,4 +1,4 @@
-"""Which findings about hosts are told: without those that are ignored, or that the cluster says as well."""
+"""Which findings about hosts a user sees: without ignored ones, and without those that the cluster reports as well."""
 
 from __future__ import annotations
 

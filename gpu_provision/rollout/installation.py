@@ -11,7 +11,7 @@ _DIGEST = "DRIVER_CONFIG_DIGEST"
 def installation(pod: Manifest) -> str:
     """Return the digest of all that a driver's installation depends on, as the driver manager itself compares it.
 
-    A pod that was taken over from somebody else says by a label which of our digests its own stands for.
+    A pod that was adopted says by a label which of our digests its own stands for.
     """
     if taken_over := ((pod.get("metadata") or {}).get("labels") or {}).get(labels.INSTALLATION):
         return str(taken_over)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gpu_provision.cluster.errors import AlreadyExists, NotFound, Outdated
-from gpu_provision.engine.actions import MoveNode, RemovePod, StartPod
+from gpu_provision.engine.actions import LabelNode, MoveNode, RemovePod, StartPod
 from gpu_provision.engine.crashes import Crashes
 from gpu_provision.engine.steps import SEEN_SECONDS, Steps
 from gpu_provision.model.cluster import ObjectRef
@@ -65,6 +65,18 @@ def test_a_node_that_was_moved_is_shown_to_the_next_look() -> None:
     move = Move(node="t4-1", revision="7", to=UpgradeState.CORDON_REQUIRED)
     with made:
         made.start(MoveNode(("driver", "t4-1"), ObjectRef("v1", "Node", "", "t4-1"), move), 0.0)
+    assert shown == [node]
+
+
+def test_a_node_that_was_labelled_is_shown_to_the_next_look() -> None:
+    """Its watch may lag by seconds, in which the node would be patched again."""
+    shown, node = list[Any](), {"metadata": {"name": "t4-1", "resourceVersion": "8"}}
+    cluster: Any = SimpleNamespace(merge=lambda *_: node)
+    rest: Any = None
+    made = Steps(cluster, rest, rest, rejected={}, on_end=lambda: None, on_written=shown.append)
+    labels = (("nvidia.com/gpu.present", "true"),)
+    with made:
+        made.start(LabelNode(("node_labels", "t4-1"), ObjectRef("v1", "Node", "", "t4-1"), "uid", labels), 0.0)
     assert shown == [node]
 
 
