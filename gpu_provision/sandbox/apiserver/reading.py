@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import NamedTuple
 
 from gpu_provision.sandbox.apiserver.conversion import served
@@ -14,7 +15,7 @@ from gpu_provision.sandbox.apiserver.item import Item
 from gpu_provision.sandbox.apiserver.resources import ResourceInfo
 from gpu_provision.sandbox.apiserver.selectors import Matches, exact, predicate
 from gpu_provision.sandbox.apiserver.status import StatusError, bad_request, expired_page, too_large_version
-from gpu_provision.sandbox.apiserver.store import PODS, Store
+from gpu_provision.sandbox.apiserver.store import FIRST, PODS, Key, Store
 
 BOOKMARK_SECONDS = 15.0
 
@@ -29,12 +30,12 @@ class Selection:
 
 
 class Page(NamedTuple):
-    """Part of a list; ``remaining`` counts what follows, ``next`` is the token for it."""
+    """Part of a list; ``remaining`` counts what follows, if that is known; ``next`` is the token for it."""
 
     items: list[Item]
     version: int
     next: str = ""
-    remaining: int = 0
+    remaining: int | None = None
 
 
 class Event(NamedTuple):
@@ -47,45 +48,52 @@ class Event(NamedTuple):
 
 def listed(store: Store, info: ResourceInfo, selection: Selection) -> list[Item]:
     """Return the selected objects by namespace and name. Raises StatusError 400 for a bad selector."""
+    return list(_selected(store, info, selection, FIRST))
+
+
+def _selected(store: Store, info: ResourceInfo, selection: Selection, after: Key) -> Iterator[Item]:
     matches = predicate(selection.labels, selection.fields, info.storage)
     node = exact(selection.fields, "spec.nodeName") if info.storage == PODS else ""
     name = exact(selection.fields, "metadata.name")
     if name and (selection.namespace or not info.namespaced):
         item = store.get(info.storage, name, selection.namespace)
-        items = [item] if item else []
+        items = [item] if item and _key(item) > after else []
     else:
-        items = store.select(info.storage, selection.namespace, node)
-    return [served(item, info) for item in items if matches is None or matches(item.object)]
+        items = store.select(info.storage, selection.namespace, node, after)
+    return (served(item, info) for item in items if matches is None or matches(item.object))
 
 
-def page(items: list[Item], store: Store, limit: int, token: str) -> Page:
-    """Cut one page out of a list. Raises StatusError 400 for a token that is not ours, 410 for one that has expired.
+def page(store: Store, info: ResourceInfo, selection: Selection, limit: int, token: str) -> Page:
+    """Return one page of a list. Raises StatusError 400 for a token that is not ours, 410 for one that has expired.
 
     Later pages show objects as they are then; the version stays that of the first page, so a watch from it misses
-    nothing.
+    nothing. As with Kubernetes, what remains is not counted for a selector.
     """
-    version = store.version
+    version, start = store.version, FIRST
     if token:
         version, start = _decoded(token)
         if version < store.oldest:
             raise expired_page(_encoded(store.version, start))
-        items = [item for item in items if _key(item) > start]
-    if not limit or len(items) <= limit:
-        return Page(items, version)
-    chosen = items[:limit]
-    return Page(chosen, version, _encoded(version, _key(chosen[-1])), len(items) - limit)
+    items = _selected(store, info, selection, start)
+    chosen = list(islice(items, limit or None))
+    following = next(items, None)
+    if following is None:
+        return Page(chosen, version)
+    is_counted = not (selection.labels or selection.fields)
+    remaining = 1 + sum(1 for _ in items) if is_counted else None
+    return Page(chosen, version, _encoded(version, _key(chosen[-1])), remaining)
 
 
-def _encoded(version: int, start: tuple[str, str]) -> str:
+def _encoded(version: int, start: Key) -> str:
     return base64.urlsafe_b64encode(json.dumps([version, *start]).encode()).decode()
 
 
-def _key(item: Item) -> tuple[str, str]:
+def _key(item: Item) -> Key:
     metadata = item.object["metadata"]
     return metadata.get("namespace") or "", metadata["name"]
 
 
-def _decoded(token: str) -> tuple[int, tuple[str, str]]:
+def _decoded(token: str) -> tuple[int, Key]:
     try:
         version, namespace, name = json.loads(base64.urlsafe_b64decode(token))
         return int(version), (str(namespace), str(name))

@@ -94,12 +94,11 @@ def list_objects(registry: Registry, call: Call) -> Answer:
         raise bad_request(message)
     if version > registry.store.version:
         raise too_large_version(version, registry.store.version)
-    selection = _selection(call)
-    part = page(listed(registry.store, call.info, selection), registry.store, call.number("limit") or 0, token)
+    part = page(registry.store, call.info, _selection(call), call.number("limit") or 0, token)
     metadata: Object = {"resourceVersion": str(part.version)}
     if part.next:
-        is_counted = not (selection.labels or selection.fields)
-        metadata |= {"continue": part.next} | ({"remainingItemCount": part.remaining} if is_counted else {})
+        counted = {} if part.remaining is None else {"remainingItemCount": part.remaining}
+        metadata |= {"continue": part.next} | counted
     return Reply(200, many(part.items, call.info, form_of(call), registry.custom, metadata))
 
 

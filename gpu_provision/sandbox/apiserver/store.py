@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from bisect import bisect_left, bisect_right, insort
 from pathlib import Path
 
 from gpu_provision.sandbox.api import Object
@@ -14,22 +14,27 @@ from gpu_provision.sandbox.apiserver.podlogs import PodLogs
 
 Key = tuple[str, str]
 PODS = "/pods"
+FIRST: Key = ("", "")
+"""Before every key: names are not empty."""
 
 
 class Shelf:
-    """The objects of one storage, with an index by namespace and, for pods, by node."""
+    """The objects of one storage by namespace and name, with an index of pods by node."""
 
     def __init__(self) -> None:
         """Start empty."""
         self.items: dict[Key, Item] = {}
-        self.by_namespace: dict[str, dict[Key, Item]] = {}
         self.by_node: dict[str, dict[Key, Item]] = {}
+        self._keys: list[Key] = []  # in order
 
     def put(self, key: Key, item: Item) -> Item | None:
         """Keep an item; return the one it replaces."""
-        before = self.remove(key)
+        before = self.items.get(key)
+        if before is None:
+            insort(self._keys, key)
+        else:
+            self._forget_node(key, before)
         self.items[key] = item
-        self.by_namespace.setdefault(key[0], {})[key] = item
         if node := at(item.object, "spec", "nodeName"):
             self.by_node.setdefault(node, {})[key] = item
         return before
@@ -37,12 +42,22 @@ class Shelf:
     def remove(self, key: Key) -> Item | None:
         """Take an item away."""
         before = self.items.pop(key, None)
-        if before is None:
-            return None
-        self.by_namespace[key[0]].pop(key, None)
-        if node := at(before.object, "spec", "nodeName"):
-            self.by_node[node].pop(key, None)
+        if before is not None:
+            del self._keys[bisect_left(self._keys, key)]
+            self._forget_node(key, before)
         return before
+
+    def _forget_node(self, key: Key, item: Item) -> None:
+        if node := at(item.object, "spec", "nodeName"):
+            self.by_node[node].pop(key, None)
+
+    def keys(self, namespace: str, after: Key) -> list[Key]:
+        """Return the keys behind one, in order; an empty namespace means all."""
+        start, end = bisect_right(self._keys, after), len(self._keys)
+        if namespace:
+            start = max(start, bisect_left(self._keys, (namespace, "")))
+            end = bisect_left(self._keys, (f"{namespace}\0", ""))
+        return self._keys[start:end]
 
 
 class Store:
@@ -82,17 +97,19 @@ class Store:
         """Return an item; its object must not be changed."""
         return self._shelf(storage).items.get((namespace, name))
 
-    def select(self, storage: str, namespace: str = "", node: str = "") -> list[Item]:
-        """Return items by namespace and name; ``node`` asks for the pods bound to it."""
+    def select(self, storage: str, namespace: str = "", node: str = "", after: Key = FIRST) -> list[Item]:
+        """Return items by namespace and name.
+
+        Args:
+            namespace: All if it is empty.
+            node: Asks for the pods bound to it.
+            after: The key behind which they begin.
+        """
         shelf = self._shelf(storage)
-        if node:
-            pairs: Iterable[tuple[Key, Item]] = shelf.by_node.get(node, {}).items()
-            pairs = [pair for pair in pairs if not namespace or pair[0][0] == namespace]
-        elif namespace:
-            pairs = shelf.by_namespace.get(namespace, {}).items()
-        else:
-            pairs = shelf.items.items()
-        return [item for _, item in sorted(pairs, key=_by_key)]
+        if not node:
+            return [shelf.items[key] for key in shelf.keys(namespace, after)]
+        bound = shelf.by_node.get(node, {})
+        return [bound[key] for key in sorted(bound) if key > after and namespace in {"", key[0]}]
 
     def count(self, storage: str) -> int:
         """Return how many objects a storage holds."""
@@ -133,7 +150,3 @@ class Store:
     def close(self) -> None:
         """Close the file; the store is of no use afterwards."""
         self._database.close()
-
-
-def _by_key(pair: tuple[Key, Item]) -> Key:
-    return pair[0]
