@@ -25,7 +25,7 @@ from gpu_provision.engine.standing import Standing
 from gpu_provision.engine.steps import SEEN_SECONDS, Steps
 from gpu_provision.engine.timeline import with_steps
 from gpu_provision.engine.validations import Validations
-from gpu_provision.engine.view import View, scopes
+from gpu_provision.engine.view import Look, View, scopes
 from gpu_provision.engine.way_back import WayBack, way_back
 from gpu_provision.model.cluster import Manifest
 from gpu_provision.model.findings import Finding, Severity
@@ -286,7 +286,7 @@ class Run:
             raw, names = self._standing.all, None
         rollout = self._rollout
         if self._rolls_out:
-            raw, names = self._roll_out(seen, mirror, raw, names)
+            raw, names = self._roll_out(look, mirror, raw, names)
         elif before:
             rollout.stop()
         logs = list(self._crashes.unread(raw, seen))
@@ -304,13 +304,13 @@ class Run:
         return self._rollout.is_needed(raw) and (DRIVER, "") not in self._settler.rejected
 
     def _roll_out(
-        self, seen: Situation, mirror: Mirror, raw: Mapping[Key, NodeState], names: frozenset[str] | None
+        self, look: Look, mirror: Mirror, raw: Mapping[Key, NodeState], names: frozenset[str] | None
     ) -> tuple[Mapping[Key, NodeState], frozenset[str] | None]:
         """Return the states with what a rollout says of drivers, and of which nodes: all for None."""
-        others = self._rollout.look(seen, mirror, raw, names, writing=self._steps.moving)
+        others = self._rollout.look(look, mirror, raw, names, writing=self._steps.moving)
         if names is not None:
             names |= others
-            raw = self._standing.of(names, seen)
+            raw = self._standing.of(names, look.seen)
         return without_needless_validations({**raw, **self._rollout.of_drivers(raw)}), names
 
     def _settle(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from math import inf
+from typing import NamedTuple
 
 from gpu_provision.rollout.snapshot import Node
 from gpu_provision.rollout.states import UNDER_WAY, UpgradeState
@@ -59,15 +60,27 @@ class Budget:
         self.available += 0 if is_unavailable(node) else 1
 
 
-def budget(scope: str, nodes: Iterable[Node], *, parallel: int, unavailable: int | str) -> Budget:
-    """Return what is left of a scope's limits; zero for ``parallel`` means no limit."""
-    members = tuple(nodes)
-    limit, allowed = parallel or inf, nodes_of(unavailable, len(members))
-    under_way = sum(node.state in UNDER_WAY for node in members)
+class Count(NamedTuple):
+    """How many nodes there are."""
+
+    all: int
+    under_way: int
+    unavailable: int
+
+
+def count(nodes: Collection[Node]) -> Count:
+    """Count nodes."""
+    return Count(len(nodes), sum(node.state in UNDER_WAY for node in nodes), sum(map(is_unavailable, nodes)))
+
+
+def budget(scope: str, counts: Iterable[Count], *, parallel: int, unavailable: int | str) -> Budget:
+    """Return what is left of the limits of a scope, whose parts are counted; zero for ``parallel`` means no limit."""
+    parts = tuple(counts)
+    limit, allowed = parallel or inf, nodes_of(unavailable, sum(part.all for part in parts))
     return Budget(
         scope=scope,
-        parallel=limit - under_way,
+        parallel=limit - sum(part.under_way for part in parts),
         parallel_limit=limit,
-        available=allowed - sum(map(is_unavailable, members)),
+        available=allowed - sum(part.unavailable for part in parts),
         unavailable_limit=allowed,
     )

@@ -164,7 +164,7 @@ class Node:
     @property
     def is_under_way(self) -> bool:
         """Whether this run is in the middle of its upgrade."""
-        return self.state in states.EARLY | states.LATE and not self.left_out
+        return self.state in states.UPGRADING and not self.left_out
 
     @property
     def is_leaving(self) -> bool:
