@@ -66,7 +66,9 @@ class WatchStream:
 
     @property
     def has_more(self) -> bool:
-        """Whether more has arrived, apart from what was taken off the connection and is held on the way."""
+        """Whether there is something to read now, if only the end; what is buffered may be missing."""
+        if self._response.closed:
+            return True
         poll = select.poll()
         poll.register(self._response, select.POLLIN)
         return bool(poll.poll(0))
