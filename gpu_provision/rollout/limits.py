@@ -9,7 +9,7 @@ from math import inf
 from typing import NamedTuple
 
 from gpu_provision.rollout.snapshot import Node
-from gpu_provision.rollout.states import UNDER_WAY, UpgradeState
+from gpu_provision.rollout.states import UNDER_WAY
 
 
 def nodes_of(value: int | str, total: int) -> int:
@@ -19,20 +19,11 @@ def nodes_of(value: int | str, total: int) -> int:
     return math.ceil(total * int(value.rstrip("%")) / 100)
 
 
-def is_unavailable(node: Node) -> bool:
-    """Whether a node takes no work, or is about to: cordoned by anybody, NotReady, under way, or failed.
-
-    Each node counts once. One without a driver pod is not unavailable by that alone: a pod that a taint keeps away
-    must not stop the fleet.
-    """
-    return node.is_cordoned or not node.is_ready or node.state in UNDER_WAY or node.state is UpgradeState.FAILED
-
-
 @dataclass(slots=True)
 class Budget:
     """What a scope has left. ``scope`` is how people name it: ``the fleet``, ``pool a100``.
 
-    A node that is unavailable anyway costs no availability; every node costs a parallel slot.
+    Each node counts once. One that is unavailable anyway costs no availability; every node costs a parallel slot.
     """
 
     scope: str
@@ -45,19 +36,19 @@ class Budget:
         """Say why a node may not start within this scope; empty if it may."""
         if self.parallel < 1:
             return f"{self.parallel_limit:.0f} at a time in {self.scope} (max_parallel_upgrades)"
-        if self.available < 1 and not is_unavailable(node):
+        if self.available < 1 and not node.is_unavailable:
             return f"no more than {self.unavailable_limit} of {self.scope} unavailable (max_unavailable)"
         return ""
 
     def take(self, node: Node) -> None:
         """Count a node that starts."""
         self.parallel -= 1
-        self.available -= 0 if is_unavailable(node) else 1
+        self.available -= 0 if node.is_unavailable else 1
 
     def give_back(self, node: Node) -> None:
         """Count a node, as it is now, whose upgrade is over."""
         self.parallel += 1
-        self.available += 0 if is_unavailable(node) else 1
+        self.available += 0 if node.is_unavailable else 1
 
 
 class Count(NamedTuple):
@@ -70,7 +61,7 @@ class Count(NamedTuple):
 
 def count(nodes: Collection[Node]) -> Count:
     """Count nodes."""
-    return Count(len(nodes), sum(node.state in UNDER_WAY for node in nodes), sum(map(is_unavailable, nodes)))
+    return Count(len(nodes), sum(node.state in UNDER_WAY for node in nodes), sum(node.is_unavailable for node in nodes))
 
 
 def budget(scope: str, counts: Iterable[Count], *, parallel: int, unavailable: int | str) -> Budget:

@@ -66,7 +66,7 @@ _Equals = tuple[str, bool]
 
 
 def _equals(node: Node) -> _Equals:
-    return node.domain, limits.is_unavailable(node)
+    return node.domain, node.is_unavailable
 
 
 def _round(
