@@ -48,7 +48,7 @@ OnStates = Callable[[Mapping[Key, NodeState]], None]
 # seconds. An event after the pause is evaluated at once. In an install a node waits for a look a few times; in a
 # rollout it does for each of its states, and the next node waits as well.
 _PAUSES, _MAX_PAUSE_SECONDS = 100.0, 0.5
-_PAUSES_OF_ROLLOUT, _MAX_PAUSE_SECONDS_OF_ROLLOUT = 6.0, 0.25
+_PAUSES_OF_ROLLOUT, _MAX_PAUSE_SECONDS_OF_ROLLOUT = 9.0, 0.25
 _CHANGES_REST = 0.8  # part of a pause; what has come by then is read before the next look
 
 
