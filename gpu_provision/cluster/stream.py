@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import random
+import select
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, Literal, NamedTuple, TypedDict, cast
@@ -62,6 +63,15 @@ class WatchStream:
                 *lines, buffer = (buffer + chunk).split(b"\n")
                 for line in filter(None, lines):
                     yield _event(line)
+
+    @property
+    def has_more(self) -> bool:
+        """Whether there is something to read now, if only the end; what is buffered may be missing."""
+        if self._response.closed:
+            return True
+        poll = select.poll()
+        poll.register(self._response, select.POLLIN)
+        return bool(poll.poll(0))
 
     def close(self) -> None:
         """End the stream; the iterating thread stops with an Unreachable or at its end.

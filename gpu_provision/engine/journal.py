@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from gpu_provision import files
 from gpu_provision.model.findings import Finding
@@ -35,8 +37,8 @@ def write(record: Record, details: Callable[[], Mapping[str, Any]] = dict) -> Pa
     path = folder(record.inventory) / f"{record.id}.json"
     try:
         files.make_state_folder(path.parent)
-        document = {**asdict(record), **details()}
-        files.put(path, json.dumps(document, indent=2, sort_keys=True) + "\n", private=True)
+        document = {**msgspec.to_builtins(record), **details()}
+        files.put(path, json.dumps(document, sort_keys=True) + "\n", private=True)  # indented: ten times as long
         for old in sorted(path.parent.iterdir(), key=_age)[:-_KEPT]:
             old.unlink(missing_ok=True)
     except OSError:
@@ -55,8 +57,8 @@ def details_of(plan: Plan, result: RunResult, findings: Sequence[Finding]) -> di
         "cluster": plan.cluster,
         "components": list(plan.components),
         "changes": [_change(change) for change in plan.changes],
-        **asdict(replace(result, timeline=())),
-        "findings": [asdict(finding) for finding in findings],
+        **msgspec.to_builtins(replace(result, timeline=())),
+        "findings": msgspec.to_builtins(list(findings)),
         "timeline": [_line(transition) for transition in result.timeline],
     }
 

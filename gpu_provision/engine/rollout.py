@@ -23,6 +23,7 @@ from gpu_provision.engine.rollout_states import of_driver, of_leaving, proofs, w
 from gpu_provision.engine.rollout_writes import declared_of, patch_of, taken_back, unobserved_groups, without_driver
 from gpu_provision.engine.sight import Sight
 from gpu_provision.engine.turns import Turns
+from gpu_provision.engine.view import Look
 from gpu_provision.model.cluster import Kind, Manifest, NodeFacts, ObjectRef, ref_of
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.progress import NodeState, State
@@ -63,10 +64,14 @@ class Rollout:
         self._claims = ResourceClaims(cluster)
         self._budgets_seen = ""
         self._ours, self._theirs = Groups(node_of), Groups(node_of)
-        self._sight, self._turns = Sight((self._ours, self._theirs)), Turns()
+        self._machines = Groups(_name)
+        self._sight, self._turns = Sight(self._machines, (self._ours, self._theirs)), Turns()
         self._proofs: dict[str, Proof] = {}
         self._nodes: dict[str, Node] = {}
-        self._declared: tuple[object, frozenset[str], dict[str, Declared]] = (None, frozenset(), {})
+        self._untimed = frozenset[Key]()
+        self._own: tuple[object, frozenset[str], dict[str, Declared]] = (None, frozenset(), {})
+        self._without: dict[str, Declared] = {}
+        self._declared: dict[str, Declared] = {}
         self.previous = ""
         self.snapshot: Snapshot | None = None
         self.decision = Decision(phase=Phase.DONE)
@@ -77,7 +82,7 @@ class Rollout:
 
     def look(
         self,
-        seen: Situation,
+        look: Look,
         mirror: Mirror,
         raw: Mapping[Key, NodeState],
         names: Collection[str] | None,
@@ -87,6 +92,7 @@ class Rollout:
         """Decide, and return the nodes that have changed or wait for something else than before.
 
         Args:
+            look: The run's.
             raw: States of nodes that have changed, or all.
             names: Those nodes; None for all.
             writing: Node -> the move that is being written to it.
@@ -97,16 +103,18 @@ class Rollout:
         if is_first:
             mirror.follow(self._others)
             self._follow_budgets(mirror)
-        snapshot = self._observed(seen, mirror)
+        snapshot = self._observed(look.seen, look.seen if names is None else look.part, mirror)
         chances = again(snapshot) if is_first else ()  # a new run is another chance for whatever failed
         before, self.decision = self.decision, self._decided(snapshot, chances, writing)
         nodes, self._nodes = self._nodes, {node.name: node for node in snapshot.nodes}
-        self.snapshot = snapshot
-        return rollout_states.differing(nodes, self._nodes, before, self.decision)
+        self.snapshot, changed = snapshot, rollout_states.replaced(nodes, self._nodes)
+        keys, waiting = ((DRIVER, name) for name in changed), filter(None, map(self._nodes.get, changed))
+        self._untimed = self._untimed.difference(keys) | rollout_states.untimed(waiting)
+        return rollout_states.differing(changed, self._nodes, before, self.decision)
 
     def stop(self) -> None:
         """Leave all nodes as they are."""
-        self.snapshot, self._nodes = None, {}
+        self.snapshot, self._nodes, self._untimed = None, {}, frozenset()
 
     def _decided(self, snapshot: Snapshot, chances: tuple[Move, ...], writing: Mapping[str, Move]) -> Decision:
         if chances:
@@ -121,32 +129,39 @@ class Rollout:
             self._evictor.version = self._budgets.kind.api_version
             mirror.follow(self._budgets)
 
-    def _observed(self, seen: Situation, mirror: Mirror) -> Snapshot:
-        moved = self._ours.take(mirror.since(POD, self._ours.upto))
+    def _observed(self, seen: Situation, part: Situation, mirror: Mirror) -> Snapshot:
+        moved = self._machines.take(mirror.since(NODE, self._machines.upto))
+        moved |= self._ours.take(mirror.since(POD, self._ours.upto))
         moved |= self._theirs.take(mirror.since(self._others, self._theirs.upto))
         budgets = mirror.of(self._budgets).values() if self._budgets else ()
         versions = sorted(item["metadata"]["resourceVersion"] for item in budgets)
         self._budgets_seen = hashlib.sha256(" ".join(versions).encode()).hexdigest()
         live = Seen(
-            nodes=mirror.of(NODE).values(),
+            nodes=self._machines.objects.values(),
             pods=chain(self._ours.objects.values(), self._theirs.objects.values()),
             budgets=budgets,
             claims=self._claims.of(self._theirs.objects.values()),
             refusals=self._evictor.refusals,
             proofs=self._proofs,
         )
-        return self._sight.observe(self._wanted(seen), live, moved, now=time.time(), previous=self.previous)
+        return self._sight.observe(self._wanted(seen, part), live, moved, now=time.time(), previous=self.previous)
 
-    def _wanted(self, seen: Situation) -> dict[str, Declared]:
+    def _wanted(self, seen: Situation, part: Situation) -> Mapping[str, Declared]:
         """Return the driver that every node is to have, which changes with manifests and observed generations.
 
         A node that left the inventory is to have none.
+
+        Args:
+            part: Of the nodes that have changed.
         """
-        (before, known, declared), unobserved = self._declared, unobserved_groups(seen)
-        if not declared or before is not seen.desired.get(DRIVER) or known != unobserved:
-            declared = declared_of(seen)
-        self._declared = seen.desired.get(DRIVER), unobserved, declared
-        return declared | without_driver(seen)
+        (desired, known, own), unobserved = self._own, unobserved_groups(seen)
+        if not own or desired is not seen.desired.get(DRIVER) or known != unobserved:
+            own = declared_of(seen)
+        without = without_driver(seen) if self._without or without_driver(part) else {}
+        if own is not self._own[2] or without != self._without:
+            self._declared = own | without
+        self._own, self._without = (seen.desired.get(DRIVER), unobserved, own), without
+        return self._declared
 
     @property
     def goes_back(self) -> bool:
@@ -180,7 +195,7 @@ class Rollout:
 
     def untimed(self) -> frozenset[Key]:
         """See `rollout_states.untimed`."""
-        return rollout_states.untimed(self.snapshot) if self.snapshot else frozenset()
+        return self._untimed
 
     def steps(self, seen: Situation, rejected: Collection[Key]) -> Iterator[Step]:
         """Yield what is to be done now; nothing on a node of which the API server has refused something for good."""
@@ -213,6 +228,10 @@ class Rollout:
     def evict(self, step: EvictPod) -> None:
         """Ask for an eviction; a refusal is what the node then waits for. Raises NotFound, Outdated: it is gone."""
         self._evictor.ask(step.ref, step.evict.uid)
+
+
+def _name(node: Manifest) -> str:
+    return str(node["metadata"]["name"])
 
 
 def _key(node: Node) -> Key:

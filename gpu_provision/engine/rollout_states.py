@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import chain
 from typing import NamedTuple, assert_never
@@ -36,16 +36,29 @@ def word(decision: Decision, node: str) -> Word:
     return Word(decision.phase, decision.waits.get(node, ""), decision.failures.get(node))
 
 
-def differing(
-    nodes: Mapping[str, Node], now: Mapping[str, Node], before: Decision, decision: Decision
-) -> frozenset[str]:
-    """Return the nodes that have changed between two looks, and those of which the later decision says another word."""
+def replaced(nodes: Mapping[str, Node], now: Mapping[str, Node]) -> frozenset[str]:
+    """Return the nodes that have changed between two looks, come or gone."""
+    others = (name for name, node in now.items() if nodes.get(name) is not node)
+    return frozenset(chain(others, nodes.keys() - now.keys()))
+
+
+def differing(changed: frozenset[str], now: Collection[str], before: Decision, decision: Decision) -> frozenset[str]:
+    """Return the nodes that have changed between two looks, and those of which the later decision says another word.
+
+    Args:
+        changed: See `replaced`.
+        now: All nodes that there are.
+    """
     if before.phase is not decision.phase:
-        return frozenset(nodes.keys() | now.keys())
-    others = (name for name in nodes.keys() | now.keys() if nodes.get(name) is not now.get(name))
-    waits = before.waits.items() ^ decision.waits.items()
-    failures = before.failures.items() ^ decision.failures.items()
-    return frozenset(chain(others, (name for name, _ in chain(waits, failures))))
+        return changed.union(now)
+    waits, failures = _others(before.waits, decision.waits), _others(before.failures, decision.failures)
+    return changed.union(waits, failures)
+
+
+def _others(before: Mapping[str, str], now: Mapping[str, str]) -> Iterator[str]:
+    """Yield the nodes of which something else is said than before, or nothing any more."""
+    yield from (name for name, text in now.items() if before.get(name) != text)
+    yield from before.keys() - now.keys()
 
 
 def of_driver(node: Node, said: Word, raw: NodeState) -> NodeState:
@@ -95,10 +108,10 @@ def until_proven(snapshot: Snapshot, decision: Decision, settled: Mapping[Key, N
     }
 
 
-def untimed(snapshot: Snapshot) -> frozenset[Key]:
+def untimed(nodes: Iterable[Node]) -> frozenset[Key]:
     """Return the drivers whose time the rollout keeps, or that wait for their turn."""
     ours = EARLY | LATE | {UpgradeState.UPGRADE_REQUIRED}
-    return frozenset((DRIVER, node.name) for node in snapshot.nodes if node.state in ours or needs.why(node))
+    return frozenset((DRIVER, node.name) for node in nodes if node.state in ours or needs.why(node))
 
 
 def _state(node: Node, said: Word, raw: NodeState) -> NodeState:

@@ -25,7 +25,7 @@ from gpu_provision.engine.standing import Standing
 from gpu_provision.engine.steps import SEEN_SECONDS, Steps
 from gpu_provision.engine.timeline import with_steps
 from gpu_provision.engine.validations import Validations
-from gpu_provision.engine.view import View, scopes
+from gpu_provision.engine.view import Look, View, scopes
 from gpu_provision.engine.way_back import WayBack, way_back
 from gpu_provision.model.cluster import Manifest
 from gpu_provision.model.findings import Finding, Severity
@@ -47,8 +47,9 @@ OnStates = Callable[[Mapping[Key, NodeState]], None]
 # Many events, one look: after a look there is a pause of so many times its processor time, and of no more than so many
 # seconds. An event after the pause is evaluated at once. In an install a node waits for a look a few times; in a
 # rollout it does for each of its states, and the next node waits as well.
-_PAUSES, _MAX_PAUSE_SECONDS = 40.0, 0.5
+_PAUSES, _MAX_PAUSE_SECONDS = 100.0, 0.5
 _PAUSES_OF_ROLLOUT, _MAX_PAUSE_SECONDS_OF_ROLLOUT = 9.0, 0.25
+_CHANGES_REST = 0.8  # part of a pause; what has come by then is read before the next look
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +256,10 @@ class Run:
                 looked, spent = time.monotonic(), time.thread_time() - busy
                 wait = min(self._settler.next_deadline(now), self._rollout.seconds())
                 mirror.wait(min(wait, SEEN_SECONDS) if steps or mirror.silence else wait)
-                self._steps.rest(looked + self._pause(spent) - time.monotonic())
+                pause = looked + self._pause(spent) - time.monotonic()
+                if not self._rolls_out:  # there the next step of a node often ends the pause
+                    mirror.rest(_CHANGES_REST * pause)
+                self._steps.rest(pause)
 
     def _pause(self, spent: float) -> float:
         """Return how long to wait after a look on which so many seconds of a processor were spent."""
@@ -286,7 +290,7 @@ class Run:
             raw, names = self._standing.all, None
         rollout = self._rollout
         if self._rolls_out:
-            raw, names = self._roll_out(seen, mirror, raw, names)
+            raw, names = self._roll_out(look, mirror, raw, names)
         elif before:
             rollout.stop()
         logs = list(self._crashes.unread(raw, seen))
@@ -304,13 +308,13 @@ class Run:
         return self._rollout.is_needed(raw) and (DRIVER, "") not in self._settler.rejected
 
     def _roll_out(
-        self, seen: Situation, mirror: Mirror, raw: Mapping[Key, NodeState], names: frozenset[str] | None
+        self, look: Look, mirror: Mirror, raw: Mapping[Key, NodeState], names: frozenset[str] | None
     ) -> tuple[Mapping[Key, NodeState], frozenset[str] | None]:
         """Return the states with what a rollout says of drivers, and of which nodes: all for None."""
-        others = self._rollout.look(seen, mirror, raw, names, writing=self._steps.moving)
+        others = self._rollout.look(look, mirror, raw, names, writing=self._steps.moving)
         if names is not None:
             names |= others
-            raw = self._standing.of(names, seen)
+            raw = self._standing.of(names, look.seen)
         return without_needless_validations({**raw, **self._rollout.of_drivers(raw)}), names
 
     def _settle(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import NamedTuple
 
 from gpu_provision.engine.groups import Groups
 from gpu_provision.model.cluster import Manifest
@@ -17,28 +16,23 @@ _Objects = dict[int, Manifest]
 """Objects by identity. Whoever holds them keeps their identities from being given to others."""
 
 
-class _Known(NamedTuple):
-    """A node as last read, and what it was read off besides its pods."""
-
-    manifest: Manifest
-    wish: Declared
-    node: Node
-
-
 @dataclass(slots=True)
 class Sight:
     """Looks at one fleet; `observe` has the answers of `rollout.observe.observe`.
 
     Attributes:
-        pods: Pods by node, in several scopes; their reader keeps them current.
+        nodes: Nodes by name; their reader keeps them current.
+        pods: The same of pods by node, in several scopes.
     """
 
+    nodes: Groups[str]
     pods: Sequence[Groups[str]]
+    _declared: Mapping[str, Declared] = field(default_factory=dict)
     _budgets: _Objects = field(default_factory=dict)
     _claims: _Objects | None = field(default_factory=dict)
     _refusals: dict[str, str] = field(default_factory=dict)
     _proofs: dict[str, Proof] = field(default_factory=dict)
-    _known: dict[str, _Known] = field(default_factory=dict)
+    _known: dict[str, Node] = field(default_factory=dict)  # in the order of the inventory
     _templates: list[Manifest] = field(default_factory=list)
     _target: str = ""
 
@@ -48,12 +42,15 @@ class Sight:
         """Return the fleet as it is.
 
         Args:
-            seen: What there is; pods are read off `pods`.
-            moved: The nodes that have other pods than at the last look.
+            declared: The same mapping as at the last look if nothing else is declared.
+            seen: What there is; nodes and pods are read off `nodes` and `pods`.
+            moved: The nodes that are not as at the last look, or have other pods.
         """
+        others = self._where_wishes_changed(declared)
         budgets, claims = _by_identity(seen.budgets), None if seen.claims is None else _by_identity(seen.claims)
         changed = {
             *moved,
+            *others,
             *self._where_budgets_changed(budgets),
             *self._where_answers_changed(seen.refusals),
             *_differing(self._proofs, seen.proofs),
@@ -61,11 +58,17 @@ class Sight:
         }
         self._budgets, self._claims = budgets, claims
         self._refusals, self._proofs = dict(seen.refusals), dict(seen.proofs)
-        for name in changed:
-            self._known.pop(name, None)
-        target = self._target_of(declared)
-        nodes = tuple(self._nodes(declared, seen))
+        if others:
+            self._target = self._target_of(declared)
+        self._read(changed, declared)
+        nodes, target = tuple(self._known.values()), self._target
         return Snapshot(now=now, target=target, previous=previous, nodes=nodes, is_rolling_back=previous == target)
+
+    def _where_wishes_changed(self, declared: Mapping[str, Declared]) -> frozenset[str]:
+        before, self._declared = self._declared, declared
+        if before is declared:
+            return frozenset()
+        return frozenset(name for name in _differing(before, declared) if before.get(name) != declared.get(name))
 
     def _members(self) -> Iterator[tuple[str, tuple[Manifest, ...]]]:
         return chain.from_iterable(group.members.items() for group in self.pods)
@@ -93,23 +96,28 @@ class Sight:
             self._templates, self._target = templates, fleet_digest(declared)
         return self._target
 
-    def _nodes(self, declared: Mapping[str, Declared], seen: Seen) -> Iterator[Node]:
-        live = {node["metadata"]["name"]: node for node in seen.nodes}
+    def _read(self, changed: Iterable[str], declared: Mapping[str, Declared]) -> None:
+        """Read nodes anew, and put them in order if one has come or has another place."""
         claims = claims_of(None if self._claims is None else self._claims.values())
         rules = (budgets_of(self._budgets.values()), claims, self._refusals, self._proofs)
-        for name, wish in sorted(declared.items(), key=lambda item: item[1].position):
-            if name not in live:
+        is_in_order = True
+        for name in changed:
+            wish, live = declared.get(name), self.nodes.members.get(name)
+            if wish is None or not live:
+                self._known.pop(name, None)
                 continue
-            known = self._known.get(name)
-            if known is None or known.manifest is not live[name] or (known.wish is not wish and known.wish != wish):
-                pods = [pod for group in self.pods for pod in group.members.get(name, ())]
-                known = self._known[name] = _Known(live[name], wish, node_from(live[name], wish, pods, *rules))
-            yield known.node
+            pods = [pod for group in self.pods for pod in group.members.get(name, ())]
+            before, self._known[name] = self._known.get(name), node_from(live[0], wish, pods, *rules)
+            is_in_order &= before is not None and before.position == wish.position
+        if not is_in_order:
+            order = sorted(declared, key=lambda name: declared[name].position)
+            self._known = {name: self._known[name] for name in order if name in self._known}
 
 
 def _differing(before: Mapping[str, object], now: Mapping[str, object]) -> Iterator[str]:
     """Yield the names that stand for another object than before."""
-    return (name for name in before.keys() | now.keys() if before.get(name) is not now.get(name))
+    yield from (name for name, each in now.items() if before.get(name) is not each)
+    yield from before.keys() - now.keys()
 
 
 def _by_identity(objects: Iterable[Manifest]) -> _Objects:

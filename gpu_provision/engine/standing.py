@@ -36,7 +36,8 @@ class Standing:
 
     def take(self, look: Look) -> tuple[Mapping[Key, NodeState], frozenset[str] | None]:
         """Judge what has changed; return the states that were judged, and of which nodes: all for None."""
-        found, names = states(look.part), look.names
+        known = {node: self._known(node, others, look.part) for node, others in look.pods.items()}
+        found, names = states(look.part, known), look.names
         if names is None:
             self.all = found
             return found, None
@@ -47,6 +48,12 @@ class Standing:
             return found, names
         self.all = _in_order({key: self.all[key] for key in self.all if key[1] not in names} | found, look.seen)
         return self.all, None
+
+    def _known(self, node: str, others: Collection[str], seen: Situation) -> dict[str, NodeState]:
+        """Return the states of what DaemonSets have on a node where nothing but pods of others has changed."""
+        parts = ((name, part) for name, part in seen.parts.items() if name not in others)
+        keys = ((name, node) for name, part in parts if part.daemonsets and node not in part.single)
+        return {key[0]: self.all[key] for key in keys if key in self.all}
 
 
 def _in_order(found: Mapping[Key, NodeState], seen: Situation) -> dict[Key, NodeState]:

@@ -48,11 +48,13 @@ class Look(NamedTuple):
         seen: The whole stack.
         part: What of it is about nodes that have changed, and about no node; see `View.part`.
         names: The nodes that have changed since the look before, also those that are gone; None for all.
+        pods: Of those with nothing else than other pods: the components that these belong to.
     """
 
     seen: Situation
     part: Situation
     names: frozenset[str] | None
+    pods: Mapping[str, Collection[str]]
 
 
 class View:
@@ -105,8 +107,9 @@ class View:
         nodes, others = self._take_nodes(mirror)
         facts = replace(self._read.facts, host_drivers=self._host_drivers)
         remade = self._manifests.update(facts, self._nodes, others) if others else ()
-        changed = {*again, *nodes, *self._take_pods(mirror), *self._take_passed(passed), *(remade or ())}
-        changed |= self._take_targets(changed)
+        pods = self._by_key.take(mirror.since(POD, self._by_key.upto))
+        changed = {*again, *nodes, *self._take_passed(passed), *(remade or ())}
+        changed |= self._take_targets({*changed, *(node for _, node in pods)})
         is_whole, self._is_first = self._is_first or remade is None, False
         facts = replace(facts, nodes=tuple(self._nodes.values()))
         self._context = replace(self._manifests.context, facts=facts, targets=tuple(self._targets.values()))
@@ -118,11 +121,15 @@ class View:
             seen = situation(self._context, made.desired, self._observed, self._by_key.members, made.parts)
             self._for_now.clear()
             self._take_for_now(seen, self._targets)
-            return Look(seen, seen, None)
-        names = frozenset(changed - {""})
+            return Look(seen, seen, None, {})
+        with_pods = dict[str, set[str]]()
+        for component, node in pods:
+            if node and node not in changed:
+                with_pods.setdefault(node, set()).add(component)
+        names = frozenset(changed.union(with_pods) - {""})
         part = self.part(names)
         self._take_for_now(part, names)
-        return Look(self._seen(), part, names)
+        return Look(self._seen(), part, names, with_pods)
 
     def part(self, names: Collection[str]) -> Situation:
         """Return what of the last look is about these nodes, and about no node."""
@@ -195,10 +202,6 @@ class View:
     def _is_relevant(self, name: str) -> bool:
         before, self._relevant[name] = self._relevant.get(name), _relevant(self._nodes[name])
         return before != self._relevant[name]
-
-    def _take_pods(self, mirror: Mirror) -> set[str]:
-        """Return the nodes that have other pods."""
-        return {node for _, node in self._by_key.take(mirror.since(POD, self._by_key.upto))}
 
     def _take_passed(self, passed: Mapping[Key, str]) -> set[str]:
         """Return the nodes with another result of a validation on record."""

@@ -20,6 +20,8 @@ class State(StrEnum):
     BLOCKED = "blocked"  # something that it requires failed on this node
     LEAVING = "leaving"  # the node left the inventory, and the stack is still on it
 
+    __hash__ = str.__hash__  # that of an Enum is in Python, and sets of states are asked all the time
+
 
 _SIGNS = {
     State.PENDING: " ",

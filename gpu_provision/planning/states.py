@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from gpu_provision.components import labels, node_labels
@@ -109,9 +110,15 @@ def key_of(pod: Manifest) -> Key:
     return component_of(pod), pod_view.node_of(pod)
 
 
-def states(seen: Situation) -> dict[Key, NodeState]:
-    """Return the state of every component as a whole (node ``""``) and on every node that it concerns."""
-    on_nodes = {target.name: states_of(target, seen) for target in seen.context.targets}
+def states(
+    seen: Situation, known: Mapping[str, Mapping[str, NodeState]] = MappingProxyType({})
+) -> dict[Key, NodeState]:
+    """Return the state of every component as a whole (node ``""``) and on every node that it concerns.
+
+    Args:
+        known: Node -> component -> its state there, where no pod of it has changed, nor the node.
+    """
+    on_nodes = {target.name: states_of(target, seen, known.get(target.name, {})) for target in seen.context.targets}
     return joined(seen, on_nodes) | states_of_leaving(seen)
 
 
@@ -148,8 +155,10 @@ def _on_nodes(manifests: Sequence[Manifest]) -> PerNode:
     return PerNode(daemonsets, {node_named(item): item for item in manifests if item["kind"] in {"Node", "Pod"}})
 
 
-def states_of(target: Target, seen: Situation) -> dict[str, NodeState]:
-    """Return where each component stands on one node."""
+def states_of(
+    target: Target, seen: Situation, known: Mapping[str, NodeState] = MappingProxyType({})
+) -> dict[str, NodeState]:
+    """Return where each component stands on one node; ``known``: see `states`."""
     parts = seen.parts
     if target.facts is None:
         first = next((name for name in ("nfd", "node_labels") if name in parts), "")
@@ -158,7 +167,7 @@ def states_of(target: Target, seen: Situation) -> dict[str, NodeState]:
         return {component: _state(component, target, state, NO_NODE) for component, state in broken.items()}
     found: dict[str, NodeState] = {}
     for component in seen.desired:
-        if state := _state_of(component, target, seen, found):
+        if state := known.get(component) or _state_of(component, target, seen, found):
             found[component] = state
     driver = found.get(DRIVER)
     return {component: put_off(state, driver) for component, state in found.items()} if is_kept(driver) else found

@@ -83,13 +83,14 @@ def decide(
         else RESTS
         for node in snapshot.nodes
     }
-    moves = chain(writing.values(), _moves(turns.values()))
+    acting = tuple(action for found in turns.values() if found.actions for action in found.actions)
+    moves = (action for action in chain(writing.values(), acting) if isinstance(action, Move))
     candidates = () if _opens_books(moves) else _candidates(snapshot, policy, turns)
     opened = gate(snapshot, policy, candidates)
     granted = slots.granted(snapshot, policy, candidates, opened)
     mark = snapshot.target if opened.as_canaries else None
     actions = (
-        *(action for found in turns.values() for action in found.actions),
+        *acting,
         *(starting.started(node, snapshot.now, None if node.is_leaving else mark) for node in granted.nodes),
         *(() if writing else _roll_back(snapshot, policy, opened)),  # it ends the run: what is on its way arrives first
     )
@@ -119,10 +120,6 @@ def _taken(snapshot: Snapshot, writing: Mapping[str, Move]) -> Snapshot:
         for node in snapshot.nodes
     )
     return replace(snapshot, nodes=tuple(nodes))
-
-
-def _moves(turns: Iterable[Turn]) -> Iterator[Move]:
-    return (action for found in turns for action in found.actions if isinstance(action, Move))
 
 
 def _opens_books(moves: Iterable[Move]) -> bool:

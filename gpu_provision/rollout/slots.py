@@ -28,11 +28,12 @@ def granted(snapshot: Snapshot, policy: Policy, candidates: tuple[Node, ...], ga
     fleet, domains = _budgets(snapshot, policy)
     admitted = {node.name for node in gate.open_to}
     waits = {node.name: gate.waits for node in candidates if node.name not in admitted}
-    starting = []
+    starting, refused = [], dict[_Equals, str]()
     for node in gate.open_to:
-        scopes = (domains[node.domain], fleet)
-        if refusal := next(filter(None, (scope.refusal(node) for scope in scopes)), ""):
-            waits[node.name] = refusal
+        equals, scopes = _equals(node), (domains[node.domain], fleet)
+        refusal = refused.get(equals) or next(filter(None, (scope.refusal(node) for scope in scopes)), "")
+        if refusal:
+            waits[node.name] = refused[equals] = refusal
             continue
         for scope in scopes:
             scope.take(node)
@@ -52,7 +53,7 @@ def rounds(
     fleet, domains = _budgets(snapshot, policy)
     queues: dict[_Equals, deque[tuple[int, Node]]] = {}
     for place, node in enumerate(candidates):
-        queues.setdefault((node.domain, limits.is_unavailable(node)), deque()).append((place, node))
+        queues.setdefault(_equals(node), deque()).append((place, node))
     while started := tuple(_round(queues, fleet, domains)):
         yield started
         for node in map(over, started):
@@ -62,6 +63,10 @@ def rounds(
 
 _Equals = tuple[str, bool]
 """Domain, and whether unavailable anyway: where one of these nodes is refused, so are all after it."""
+
+
+def _equals(node: Node) -> _Equals:
+    return node.domain, node.is_unavailable
 
 
 def _round(
@@ -87,14 +92,17 @@ def _budgets(snapshot: Snapshot, policy: Policy) -> tuple[Budget, dict[str, Budg
     """Return what the fleet and each domain have left. A node that leaves at once counts nowhere."""
     shared = policy.fleet
     nodes = [node for node in snapshot.nodes if not (node.is_leaving and leaving.is_free(node))]
-    fleet = limits.budget(FLEET, nodes, parallel=shared.max_parallel_upgrades, unavailable=shared.max_unavailable)
     members: dict[str, list[Node]] = {name: [] for name in policy.domains}
     for node in nodes:
         members[node.domain].append(node)
+    counts = {name: limits.count(found) for name, found in members.items()}
+    fleet = limits.budget(
+        FLEET, counts.values(), parallel=shared.max_parallel_upgrades, unavailable=shared.max_unavailable
+    )
     own = {
         name: limits.budget(
             name,
-            members[name],
+            (counts[name],),
             parallel=domain.policy.max_parallel_upgrades,
             unavailable=domain.policy.max_unavailable,
         )

@@ -136,6 +136,8 @@ class Node:
             a deleted driver pod by the same one.
         stack: How far the stack is off it, if it left the inventory.
         state: Where it stands, as its label says.
+        is_unavailable: Whether it takes no work, or is about to: cordoned by anybody, NotReady, under way, or failed.
+            A node without a driver pod is available: a pod that a taint keeps away must not stop the fleet.
     """
 
     name: str
@@ -156,15 +158,19 @@ class Node:
     is_template_observed: bool = True
     stack: Stack = Stack.STAYS
     state: UpgradeState = field(init=False, repr=False, compare=False)  # kept: it is asked for a dozen times a look
+    is_unavailable: bool = field(init=False, repr=False, compare=False)  # the same
 
     def __post_init__(self) -> None:
         """Read the label."""
-        object.__setattr__(self, "state", states.state_named(self.labels.get(states.STATE, "")))
+        state = states.state_named(self.labels.get(states.STATE, ""))
+        is_busy = state in states.UNDER_WAY or state is UpgradeState.FAILED
+        object.__setattr__(self, "state", state)
+        object.__setattr__(self, "is_unavailable", is_busy or self.is_cordoned or not self.is_ready)
 
     @property
     def is_under_way(self) -> bool:
         """Whether this run is in the middle of its upgrade."""
-        return self.state in states.EARLY | states.LATE and not self.left_out
+        return self.state in states.UPGRADING and not self.left_out
 
     @property
     def is_leaving(self) -> bool:

@@ -28,6 +28,8 @@ class UpgradeState(StrEnum):
     POST_MAINTENANCE_REQUIRED = "post-maintenance-required"  # likewise
     FOREIGN = "(another)"  # the label has a value that is none of these
 
+    __hash__ = str.__hash__  # that of an Enum is in Python, and sets of states are asked all the time
+
 
 EARLY = frozenset(
     {
@@ -47,7 +49,10 @@ ELSEWHERE = frozenset(
 )
 """In the hands of somebody else; never touched."""
 
-UNDER_WAY = EARLY | LATE | ELSEWHERE
+UPGRADING = EARLY | LATE
+"""In the middle of an upgrade that a run goes on with."""
+
+UNDER_WAY = UPGRADING | ELSEWHERE
 """Takes a slot."""
 
 MANAGER = "gpu-provision"

@@ -108,7 +108,7 @@ def test_a_driver_is_not_done_before_its_node_is_given_back() -> None:
 )
 def test_the_rollout_keeps_the_time_of_what_it_replaces(label: str, driver: DriverPod, *, expected: bool) -> None:
     """A driver that starts by itself has the deadline of every component."""
-    assert (KEY in untimed(fleet(label, driver))) is expected
+    assert (KEY in untimed(fleet(label, driver).nodes)) is expected
 
 
 TRAIN = Pod(namespace="default", name="train", uid="3", use=Use.REQUEST)

@@ -46,8 +46,9 @@ class Cluster:
     def node(self, name: str) -> dict[str, Any]:
         """A Node, cordoned or not."""
         self.count += 1
-        metadata = {"name": name, "resourceVersion": str(self.count)}
-        return {"metadata": metadata, "spec": {"unschedulable": self.happens(2)}, "status": READY}
+        metadata = {"name": name, "uid": f"uid-{name}", "resourceVersion": str(self.count)}
+        node = {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
+        return {**node, "spec": {"unschedulable": self.happens(2)}, "status": READY}
 
     def wish(self, place: int) -> Declared:
         """Either driver."""
@@ -90,7 +91,9 @@ class Cluster:
         if self.happens(3):
             self.proofs[self.some(*NODES[:3])] = Proof(passed=self.happens(2))
         if self.happens(4):
-            self.declared[self.some(*NODES[:3])] = self.wish(self.fate.randrange(9))
+            self.declared = {**self.declared, self.some(*NODES[:3]): self.wish(self.fate.randrange(9))}
+        if self.happens(9):
+            self.declared = {name: wish for name, wish in self.declared.items() if name != self.some(*NODES[:3])}
 
     def seen(self) -> Seen:
         """Return everything."""
@@ -105,12 +108,12 @@ class Looks:
 
     def __init__(self) -> None:
         """Begin with nothing seen."""
-        self.pods = (Groups(node_of), Groups(node_of))
-        self.sight = Sight(self.pods)
+        self.nodes, self.pods = Groups(lambda node: str(node["metadata"]["name"])), (Groups(node_of), Groups(node_of))
+        self.sight = Sight(self.nodes, self.pods)
 
     def observe(self, cluster: Cluster, now: int) -> Snapshot:
         """Look once more."""
-        moved: set[str] = set()
+        moved = self.nodes.take(News(now, {ref_of(node): node for node in cluster.nodes.values()}, is_whole=True))
         for place, group in enumerate(self.pods):
             there = {ref_of(pod): pod for pod in cluster.pods.values() if is_ours(pod) == bool(place)}
             moved |= group.take(News(now, there, is_whole=True))

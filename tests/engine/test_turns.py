@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import given
 
-from gpu_provision.engine.rollout_states import differing, of_driver, word
+from gpu_provision.engine.rollout_states import differing, of_driver, replaced, word
 from gpu_provision.engine.turns import Turns
 from gpu_provision.model.progress import NodeState, State
 from gpu_provision.planning import upgrades
@@ -37,7 +37,7 @@ class Remembering:
         again = replace(seen, nodes=tuple(self.nodes.values()))
         assert decide(again, self.world.policy, self.world.writing, self.turns) == decision
         whole = {node.name: of_driver(node, word(decision, node.name), OUTDATED) for node in again.nodes}
-        changed = differing(nodes, self.nodes, before, decision)
+        changed = differing(replaced(nodes, self.nodes), self.nodes, before, decision)
         self.told = {name: whole[name] if name in changed else self.told[name] for name in whole}
         assert self.told == whole
 
