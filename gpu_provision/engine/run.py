@@ -93,11 +93,11 @@ class Run:
             back_to: Number of the run whose versions this one brings back; 0 if it is no rollback.
             live: What somebody has who follows `scopes` already, and goes on to; without, the run does so by itself.
         """
-        reading = replace(reading, observed=replace(reading.observed, void=_void(reading)))
         self._cluster, self._reading = cluster, reading
         self._on_states = on_states
         self._settler, self._live = settler_of(reading), live
-        self._view, self._standing = (live.view, live.standing) if live else (View(reading), Standing())
+        self._view = live.view if live else View(_to_be_repeated(reading))
+        self._standing = live.standing if live else Standing()
         self._objects = Objects(cluster, reading)
         self._validations = Validations(cluster, reading)
         self._rollout = Rollout(cluster, reading.context.inventory)
@@ -335,10 +335,11 @@ def _creates_namespace(change: Change, name: str) -> bool:
     return change.action is Action.CREATE and change.ref.kind == "Namespace" and change.ref.name == name
 
 
-def _void(reading: Reading) -> frozenset[str]:
-    """Return pods whose vectorAdd runs again: it failed in an earlier run, or the user asked for it."""
-    return reading.observed.void | {
+def _to_be_repeated(reading: Reading) -> Reading:
+    """Return a reading in which vectorAdds do not count that run again: they failed before, or the user asked so."""
+    void = reading.observed.void | {
         pod["metadata"]["uid"]
         for pod in reading.observed.pods.values()
         if component_of(pod) in RUNS_IN.values() and (verdict := verdict_of(pod)) and not verdict.passed
     }
+    return replace(reading, observed=replace(reading.observed, void=void))
