@@ -15,6 +15,7 @@ from gpu_provision.model.cluster import Manifest
 
 _TORN = "the stream was torn"
 _SHOWN = 200  # bytes of a line that is no event
+_PIECE = 2**16  # bytes that are read at a time at most: a server may send thousands of events at once
 
 
 class WatchEvent(NamedTuple):
@@ -58,7 +59,7 @@ class WatchStream:
         """Yield events until the server ends the stream. Raises Gone, Unreachable, ValueError for what is no event."""
         with self._noted():
             buffer = b""
-            for chunk in self._response.stream(amt=None, decode_content=True):
+            for chunk in self._response.stream(amt=_PIECE, decode_content=True):
                 *lines, buffer = (buffer + chunk).split(b"\n")
                 for line in filter(None, lines):
                     yield _event(line)
