@@ -16,7 +16,6 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -264,8 +263,14 @@ class Crowd:
 
     def _in_batches(self, work: Callable[[str], None], names: Sequence[str]) -> None:
         """Do something with many names beside requests, as the controller manager does, not within one."""
-        for position, name in enumerate(names):
-            self._later(partial(work, name), position // _BATCH * _BATCH_SECONDS)
+        self._later(lambda: self._batch(work, names))
+
+    def _batch(self, work: Callable[[str], None], names: Sequence[str]) -> None:
+        """Begin a pause with the end of each batch: on a busy machine, too, requests are answered in between."""
+        for name in names[:_BATCH]:
+            work(name)
+        if rest := names[_BATCH:]:
+            self._later(lambda: self._batch(work, rest), _BATCH_SECONDS)
 
     def _place(self, daemonset: Object, node: Object) -> None:
         """Start, replace or end the pod of a DaemonSet on a node."""

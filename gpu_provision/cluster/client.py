@@ -49,7 +49,7 @@ Keep = Callable[[Kind, Manifest | msgspec.Raw], Manifest]
 
 
 class _List(TypedDict, total=False):
-    """The answer to a LIST, its items not decoded yet."""
+    """The answer to a LIST, or to the deletion of many, its items not decoded yet."""
 
     metadata: dict[str, Any]
     items: list[msgspec.Raw] | None
@@ -317,9 +317,10 @@ class Cluster(Connection):
             return
 
     def delete_all(self, kind: Kind, namespace: str, *, label_selector: str, field_selector: str) -> None:
-        """Delete all objects of a kind that are selected, in one request."""
+        """Delete all objects of a kind that are selected, in one request, whose answer has them all."""
         query, path = _selectors(label_selector, field_selector), path_to(kind, namespace)
-        self._json("DELETE", path, KINDS[kind], query=query, body={"propagationPolicy": "Background"})
+        options = {"body": {"propagationPolicy": "Background"}, "accept": f"{_METADATA_ALONE},application/json"}
+        self._decoded(_List, "DELETE", path, KINDS[kind], query=query, **options)
 
     def log(self, ref: ObjectRef, container: str, *, lines: int = 50, previous: bool = False) -> tuple[str, ...]:
         """Return the last lines that a container printed, up to 1 MiB. Raises LogUnavailable."""

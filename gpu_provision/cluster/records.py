@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
+import msgspec
+
 from gpu_provision.cluster.client import Cluster
 from gpu_provision.model.cluster import Manifest, ObjectRef
 from gpu_provision.model.inventory import Inventory
@@ -31,7 +33,7 @@ def entries(data: Mapping[str, str]) -> dict[tuple[str, str], str]:
     found: dict[tuple[str, str], str] = {}
     for node, text in data.items():
         try:
-            passed = json.loads(text)
+            passed = msgspec.json.decode(text)
         except ValueError:
             continue
         if not isinstance(passed, dict):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import random
-import select
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, Literal, NamedTuple, TypedDict, cast
@@ -16,6 +15,7 @@ from gpu_provision.model.cluster import Manifest
 
 _TORN = "the stream was torn"
 _SHOWN = 200  # bytes of a line that is no event
+_PIECE = 2**16  # bytes that are read at a time at most: a server may send thousands of events at once
 
 
 class WatchEvent(NamedTuple):
@@ -59,19 +59,10 @@ class WatchStream:
         """Yield events until the server ends the stream. Raises Gone, Unreachable, ValueError for what is no event."""
         with self._noted():
             buffer = b""
-            for chunk in self._response.stream(amt=None, decode_content=True):
+            for chunk in self._response.stream(amt=_PIECE, decode_content=True):
                 *lines, buffer = (buffer + chunk).split(b"\n")
                 for line in filter(None, lines):
                     yield _event(line)
-
-    @property
-    def has_more(self) -> bool:
-        """Whether there is something to read now, if only the end; what is buffered may be missing."""
-        if self._response.closed:
-            return True
-        poll = select.poll()
-        poll.register(self._response, select.POLLIN)
-        return bool(poll.poll(0))
 
     def close(self) -> None:
         """End the stream; the iterating thread stops with an Unreachable or at its end.

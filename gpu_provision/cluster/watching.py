@@ -100,7 +100,6 @@ class Mirror:
         self._wanted: dict[Scope, object] = {}
         self._changed, self._stopped = threading.Condition(), threading.Event()
         self._version, self._seen = 0, -1
-        self._rests_until = 0.0
         self._failure: Exception | None = None
         self._silent: dict[Scope, float] = {}
         self._problems: dict[Scope, str] = {}
@@ -195,13 +194,6 @@ class Mirror:
                 raise self._failure
             return self._version
 
-    def rest(self, seconds: float) -> None:
-        """Take changes in together for so long: to read each as it comes costs several times as much.
-
-        The first one after a while is taken in at once.
-        """
-        self._rests_until = time.monotonic() + seconds
-
     def wake(self) -> None:
         """Make a current or the next `wait` return: something else has happened."""
         with self._changed:
@@ -267,8 +259,6 @@ class Mirror:
             self._take(scope, event)
             attempt.version, attempt.failures = event.version, 0
             self._problems.pop(scope, None)
-            if (seconds := self._rests_until - time.monotonic()) > 0 and not stream.has_more:
-                self._stopped.wait(seconds)
 
     def _silent_seconds(self, scope: Scope) -> float:
         """Note that a watch is broken, report it from time to time, and return for how long that lasts."""
@@ -402,9 +392,6 @@ class _Shared(Mirror):
 
     def since(self, what: Kind | Scope, seen: int) -> News:
         return self._kept.since(what, seen)
-
-    def rest(self, seconds: float) -> None:
-        self._kept.rest(seconds)
 
     def wake(self) -> None:
         self._kept.wake()

@@ -21,7 +21,7 @@ from gpu_provision.diagnose.pods import node_of
 from gpu_provision.engine import monitors, view
 from gpu_provision.engine.actions import next_steps
 from gpu_provision.engine.live import Live
-from gpu_provision.engine.reader import planned
+from gpu_provision.engine.reader import Unfinished, planned
 from gpu_provision.engine.reading import Reading
 from gpu_provision.engine.settle import settler_of
 from gpu_provision.engine.standing import Standing
@@ -140,7 +140,15 @@ class Resident:
         seen = self._see()
         namespaces = seen.observed.namespaces | {ref.namespace for ref in seen.observed.members}
         observed = replace(seen.observed, namespaces=namespaces, lock=lease.lock, lock_version=lease.version)
-        return planned(cluster, self._view.desired, replace(seen, observed=observed), self._standing.all)
+        seen, known = replace(seen, observed=observed), self._standing.all
+        return planned(cluster, self._view.desired, seen, known, unfinished=self._unfinished(seen))
+
+    def _unfinished(self, seen: Situation) -> Unfinished | None:
+        """Return what a plan has to look at: to plan for a whole fleet takes longer than to put an object right."""
+        if self._changed is None:
+            return None
+        names = sorted(self._changed.union(self._steps, self._standing.unfinished))
+        return self._view.part(names), self._standing.of(names, seen)
 
     def _edited(self, different: frozenset[ObjectRef], seen: Situation) -> frozenset[ObjectRef]:
         """Return what has been as it is declared now, and is not because of somebody whose edits are undone."""

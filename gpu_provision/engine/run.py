@@ -47,9 +47,8 @@ OnStates = Callable[[Mapping[Key, NodeState]], None]
 # Many events, one look: after a look there is a pause of so many times its processor time, and of no more than so many
 # seconds. An event after the pause is evaluated at once. In an install a node waits for a look a few times; in a
 # rollout it does for each of its states, and the next node waits as well.
-_PAUSES, _MAX_PAUSE_SECONDS = 100.0, 0.5
+_PAUSES, _MAX_PAUSE_SECONDS = 40.0, 0.5
 _PAUSES_OF_ROLLOUT, _MAX_PAUSE_SECONDS_OF_ROLLOUT = 9.0, 0.25
-_CHANGES_REST = 0.8  # part of a pause; what has come by then is read before the next look
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +93,11 @@ class Run:
             back_to: Number of the run whose versions this one brings back; 0 if it is no rollback.
             live: What somebody has who follows `scopes` already, and goes on to; without, the run does so by itself.
         """
-        reading = replace(reading, observed=replace(reading.observed, void=_void(reading)))
         self._cluster, self._reading = cluster, reading
         self._on_states = on_states
         self._settler, self._live = settler_of(reading), live
-        self._view, self._standing = (live.view, live.standing) if live else (View(reading), Standing())
+        self._view = live.view if live else View(_to_be_repeated(reading))
+        self._standing = live.standing if live else Standing()
         self._objects = Objects(cluster, reading)
         self._validations = Validations(cluster, reading)
         self._rollout = Rollout(cluster, reading.context.inventory)
@@ -256,10 +255,7 @@ class Run:
                 looked, spent = time.monotonic(), time.thread_time() - busy
                 wait = min(self._settler.next_deadline(now), self._rollout.seconds())
                 mirror.wait(min(wait, SEEN_SECONDS) if steps or mirror.silence else wait)
-                pause = looked + self._pause(spent) - time.monotonic()
-                if not self._rolls_out:  # there the next step of a node often ends the pause
-                    mirror.rest(_CHANGES_REST * pause)
-                self._steps.rest(pause)
+                self._steps.rest(looked + self._pause(spent) - time.monotonic())
 
     def _pause(self, spent: float) -> float:
         """Return how long to wait after a look on which so many seconds of a processor were spent."""
@@ -339,10 +335,11 @@ def _creates_namespace(change: Change, name: str) -> bool:
     return change.action is Action.CREATE and change.ref.kind == "Namespace" and change.ref.name == name
 
 
-def _void(reading: Reading) -> frozenset[str]:
-    """Return pods whose vectorAdd runs again: it failed in an earlier run, or the user asked for it."""
-    return reading.observed.void | {
+def _to_be_repeated(reading: Reading) -> Reading:
+    """Return a reading in which vectorAdds do not count that run again: they failed before, or the user asked so."""
+    void = reading.observed.void | {
         pod["metadata"]["uid"]
         for pod in reading.observed.pods.values()
         if component_of(pod) in RUNS_IN.values() and (verdict := verdict_of(pod)) and not verdict.passed
     }
+    return replace(reading, observed=replace(reading.observed, void=void))

@@ -6,9 +6,8 @@ the toolkit its deadline.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import chain
 
 from gpu_provision import components
 from gpu_provision.engine.reading import Reading
@@ -65,12 +64,12 @@ class Settler:
             untimed: What somebody else keeps the time of, or what waits for its turn.
         """
         waiting = frozenset(untimed)
-        nodes = {node for _, node in chain(_changed(self._raw, raw), waiting ^ self._untimed)}
+        changed = {*_changed(self._raw, raw), *(waiting ^ self._untimed)}
         self._raw, self._untimed = dict(raw), waiting
         if self.states.keys() != raw.keys():
             self.states = {key: self.states.get(key, state) for key, state in raw.items()}
             self._due = {key: due for key, due in self._due.items() if key in raw}
-        self._settle_nodes(nodes, now)
+        self._settle_changed(changed, now)
         return self.states | _rejected_elsewhere(self.states, self._taken)
 
     def settle_some(
@@ -84,24 +83,40 @@ class Settler:
             untimed: As of `settle`.
         """
         waiting = frozenset(untimed)
-        nodes = {node for _, node in chain(_changed(self._raw, raw, are_all=False), waiting ^ self._untimed)}
+        changed = {*_changed(self._raw, raw, are_all=False), *(waiting ^ self._untimed)}
         self._raw.update(raw)
         self._untimed = waiting
-        nodes = self._settle_nodes(nodes, now)
-        if "" in nodes or _rejected_elsewhere(self.states, self._taken):
-            return self.states | _rejected_elsewhere(self.states, self._taken), None
-        return {key: self.states[key] for key in self._keys(nodes.union(names))}, frozenset(nodes.union(names))
+        nodes = self._settle_changed(changed, now).union(names)
+        if elsewhere := _rejected_elsewhere(self.states, self._taken):
+            return self.states | elsewhere, None
+        return {key: self.states[key] for key in self._keys(nodes)}, frozenset(nodes - {""})
 
-    def _settle_nodes(self, nodes: set[str], now: float) -> set[str]:
-        """Settle these nodes, and those that have had their time or of which the API server has refused something."""
+    def _settle_changed(self, changed: set[Key], now: float) -> set[str]:
+        """Settle what has changed, what has had its time, and what the API server has refused; return where.
+
+        What has changed of a component as a whole counts on every node, for that component and for those that require
+        it; of these nodes the ones are returned that differ by it.
+        """
         rejected = dict(self.rejected)  # a copy: steps add to it from their threads
         overdue = (key for key, due in self._due.items() if due < now)
         refused = (key for key, _ in rejected.items() ^ self._taken.items())
         self._taken = rejected
-        nodes |= {node for _, node in chain(overdue, refused)}
-        for key in self._raw if "" in nodes else self._keys(nodes):
-            self.states[key] = self._settled(key, now)
-        return nodes
+        changed = changed.union(overdue, refused)
+        nodes, differing = {node for _, node in changed}, set[str]()
+        everywhere = self._with_dependents(name for name, node in changed if not node)
+        for key in self._raw if everywhere else self._keys(nodes):
+            if key[1] in nodes or key[0] in everywhere:
+                before, self.states[key] = self.states[key], self._settled(key, now)
+                if self.states[key] is not before and self.states[key] != before:
+                    differing.add(key[1])
+        return nodes | differing
+
+    def _with_dependents(self, names: Iterable[str]) -> set[str]:
+        found = set(names)
+        for component, required in self.requires.items():
+            if not found.isdisjoint(required):
+                found.add(component)
+        return found
 
     def _keys(self, nodes: Collection[str]) -> list[Key]:
         """Return what there is on nodes, in dependency order."""

@@ -25,6 +25,11 @@ class Standing:
         """What was ready when it was judged last."""
         return {key: state for key, state in self.all.items() if state.state is State.READY}
 
+    @property
+    def unfinished(self) -> set[str]:
+        """The nodes on which something was not ready when it was judged last, or ready with a reservation."""
+        return {node for (_, node), state in self.all.items() if state.state is not State.READY or state.reason}
+
     def copy(self) -> Standing:
         """Return one that goes on from here."""
         return Standing(dict(self.all))

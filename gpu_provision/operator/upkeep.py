@@ -140,8 +140,8 @@ class Upkeep:
         if is_due and not self._hold_up:
             self._begin(resident, found, now)
         soon, standing = self._wait(time.monotonic()), self._standing(found)
-        can_wait = not is_due and soon < SETTLE_SECONDS  # a run is about to begin, which a request would only delay
-        reported = soon if can_wait else self.reporter.report(standing, now)
+        can_wait = bool(self._session) if is_due else soon < SETTLE_SECONDS  # what a run writes first comes first
+        reported = min(soon, SETTLE_SECONDS) if can_wait else self.reporter.report(standing, now)
         waits = (reported, soon, resident.next_deadline(now), _LONGEST_WAIT)
         looked_at = time.monotonic()
         mirror.wait(max(min(waits), _LEAST_WAIT))

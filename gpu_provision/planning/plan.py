@@ -50,18 +50,25 @@ def plan(context: Context, desired: Desired, observed: Observed, findings: tuple
     return plan_of(seen, states(seen), findings)
 
 
-def plan_of(seen: Situation, known: Mapping[Key, NodeState], findings: tuple[Finding, ...] = ()) -> Plan:
-    """Return the plan of a situation; ``known`` is where everything stands in it."""
-    inventory = seen.context.inventory
-    objects, nodes = tuple(_object_changes(seen)), tuple(_node_changes(seen, known))
+def plan_of(
+    seen: Situation, known: Mapping[Key, NodeState], findings: tuple[Finding, ...] = (), part: Situation | None = None
+) -> Plan:
+    """Return the plan of a situation.
+
+    Args:
+        known: Where everything stands in it, or in the part.
+        part: What of it is about some nodes, where all others are finished: ready, and nothing is to be done there.
+    """
+    inventory, some = seen.context.inventory, part or seen
+    objects, nodes = tuple(_object_changes(seen)), tuple(_node_changes(some, known))
     moving = {change.ref.name for change in nodes if change.nodes}
-    validations = tuple(_validation_changes(seen, known, moving))
+    validations = tuple(_validation_changes(some, known, moving))
     changes = (
         *objects,
-        *pod_changes(seen),
+        *pod_changes(some),
         *nodes,
         *validations,
-        *_waits(seen, known, frozenset(change.component for change in objects)),
+        *_waits(some, known, frozenset(change.component for change in objects)),
         *deletions(seen),
         *emptied(seen, moving),
         *superseded_pods(seen, {key_of_pod(change) for change in validations}),
@@ -71,7 +78,7 @@ def plan_of(seen: Situation, known: Mapping[Key, NodeState], findings: tuple[Fin
         release=inventory.release,
         cluster=seen.observed.cluster,
         components=tuple(seen.desired),
-        changes=in_order((*changes, *withdrawn(changes, seen)), tuple(seen.desired)),
+        changes=in_order((*changes, *withdrawn(changes, some)), tuple(seen.desired)),
         findings=findings,
     )
 
@@ -336,7 +343,8 @@ def emptied(seen: Situation, moved: Collection[str]) -> Iterator[Change]:
 
 
 def _unwanted(seen: Situation) -> Iterator[tuple[ObjectRef, Manifest]]:
-    wanted = {ref_of(manifest) for manifests in seen.desired.values() for manifest in manifests}
+    manifests = (manifest for each in seen.desired.values() for manifest in each)
+    wanted = {ref_of(manifest) for manifest in manifests if manifest["kind"] not in _PER_NODE}
     for ref, live in seen.observed.members.items():
         is_looked_at = seen.context.part.has_component(component_of(live))
         if is_looked_at and ref not in wanted and not live["metadata"].get("deletionTimestamp"):

@@ -29,7 +29,8 @@ class Reference(NamedTuple):
 
 def references(desired: Desired) -> tuple[Reference, ...]:
     """Return what pods refer to, but for what is optional or made by the stack itself."""
-    made = {ref_of(manifest) for manifests in desired.values() for manifest in manifests}
+    kinds = frozenset(_FIELDS.values())
+    made = {ref_of(each) for manifests in desired.values() for each in manifests if each["kind"] in kinds}
     found = (
         reference
         for component, manifests in desired.items()

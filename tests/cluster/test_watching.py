@@ -324,22 +324,6 @@ def test_copies_are_shared_with_a_reader_who_waits_by_himself(
         assert [ref.name for ref in reader.of(other)] == ["beside"]
 
 
-def test_changes_during_a_rest_are_taken_in_together(
-    cluster: Cluster, following: Following, request: pytest.FixtureRequest
-) -> None:
-    """The first one after a while is taken in at once."""
-    mirror = following()
-    mirror.rest(2.0)
-    began = time.monotonic()
-    cluster.create(mine(request, "first"))
-    eventually(lambda: names(mirror) == {"first"}, "the first change")
-    cluster.create(mine(request, "second"))
-    cluster.create(mine(request, "third"))
-    eventually(lambda: names(mirror) != {"first"}, "the others")
-    assert time.monotonic() - began > 1.9
-    eventually(lambda: names(mirror) == {"first", "second", "third"}, "all of them")
-
-
 def test_closing_ends_every_watch_at_once(cluster: Cluster) -> None:
     """Not when the server would end it, minutes later."""
     scope = Scope(CONFIG_MAP, "test=closing")

@@ -192,7 +192,8 @@ def test_settling_what_has_changed_comes_to_the_same_as_settling_everything(seed
     """States, refusals, clocks that somebody else keeps, components as a whole, nodes that come and go."""
     fate = random.Random(seed)  # noqa: S311 - no secrets here
     found, keys = {}, [(component, node) for component in COMPONENTS for node in ("", "a", "b", "c")]
-    sparing, thorough = settler(), settler()
+    on_odd = {"odd": (), **{name: ("odd", *required) for name, required in REQUIRES.items()}}
+    sparing, thorough = settler(), replace(settler(), requires=on_odd)
     for now in range(0, 4000, 5):
         key = fate.choice(keys)
         state, reason = fate.choice(FATES)
@@ -236,3 +237,16 @@ def test_a_node_of_which_nothing_has_changed_is_not_settled_anew() -> None:
     assert again["toolkit", "a"] == settled
     once_more = clock.settle({**waiting, ("driver", "b"): replace(beside)}, 2, untimed={("driver", "a")})
     assert once_more["toolkit", "a"] is again["toolkit", "a"]
+
+
+def test_what_changes_as_a_whole_concerns_the_nodes_that_differ() -> None:
+    """A DaemonSet is gone, its pods are still there: a fleet is not looked at anew for that."""
+    clock, known = settler(), raw(driver=READY, toolkit=READY, plugin=BUILDING)
+    clock.settle(known, 0)
+    gone = {name: replace(known[name, ""], state=State.PENDING, reason="missing") for name in REQUIRES}
+    settled, names = clock.settle_some({("driver", ""): gone["driver"]}, (), 1)
+    assert names == frozenset()
+    assert settled.keys() == {(name, "") for name in REQUIRES}
+    settled, names = clock.settle_some({("plugin", ""): gone["plugin"]}, (), 1)
+    assert names == {"a"}
+    assert settled["plugin", "a"].reason == "waits for plugin"

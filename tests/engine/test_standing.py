@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from gpu_provision.cluster.facts import node_facts
+from gpu_provision.diagnose.pods import node_of
 from gpu_provision.engine import manifests as manifests_module
 from gpu_provision.engine import standing as standing_module
 from gpu_provision.engine import view as view_module
@@ -17,6 +18,8 @@ from gpu_provision.engine.standing import Standing
 from gpu_provision.model.cluster import Manifest, NodeFacts
 from gpu_provision.model.progress import NodeState
 from gpu_provision.model.specs import StartupTaintSpec
+from gpu_provision.planning.plan import plan_of
+from gpu_provision.planning.pod_metadata import pod_changes
 from gpu_provision.planning.prepare import prepare_of_nodes
 from gpu_provision.planning.states import Desired, Key, Situation, states
 from tests.engine.live_fleet import Fleet
@@ -39,7 +42,7 @@ def settler(seen: Situation) -> Settler:
 
 @pytest.mark.parametrize(("seed", "specs"), [(0, {}), (1, {}), (2, TAINTED), (3, TAINTED)])
 def test_whatever_has_changed_is_judged(seed: int, specs: dict[str, Any]) -> None:
-    """Pods, nodes, labels, results of validations, objects, and what is wanted; also what is to be done next."""
+    """Pods, nodes, labels, results of validations, objects, and what is wanted; also the next steps, and the plan."""
     fleet, standing, stepping = Fleet(seed, more=1, **specs), Standing(), frozenset[str]()
     clock, thorough = settler(fleet.situation), settler(fleet.situation)
     for now in range(0, 180, 2):
@@ -57,6 +60,10 @@ def test_whatever_has_changed_is_judged(seed: int, specs: dict[str, Any]) -> Non
         steps = set(next_steps(where, clock.states))
         assert steps == set(next_steps(whole, clock.states))
         stepping = frozenset(step.key[1] for step in steps)
+        relabelled = {node_of(whole.observed.pods[change.ref]) for change in pod_changes(whole)}
+        todo = sorted(stepping | relabelled | standing.unfinished)
+        part = plan_of(look.seen, standing.of(todo, look.seen), part=fleet.view.part(todo))
+        assert part == plan_of(whole, states(whole))
         for _ in range(fleet.fate.randrange(4)):
             fleet.change()
 

@@ -10,6 +10,7 @@ import pytest
 from gpu_provision.engine.resident import Standpoint
 from gpu_provision.model.findings import Finding, RunFailed
 from gpu_provision.operator import upkeep
+from gpu_provision.operator.agenda import SETTLE_SECONDS
 from gpu_provision.operator.conditions import Standing
 from gpu_provision.operator.notes import Note
 from gpu_provision.operator.upkeep import Upkeep
@@ -88,6 +89,19 @@ def test_a_run_begins_as_soon_as_what_is_to_be_done_has_lasted(kept: Kept) -> No
     kept.turn(2)
     assert kept.runs == 1
     assert kept.notes == []
+
+
+def test_a_status_is_written_after_the_first_write_of_a_run(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To say where a fleet stands takes a processor as long as to put an object right."""
+
+    def begin(*_: object) -> None:
+        kept.upkeep._session = cast("Any", SimpleNamespace(is_running=True, is_following=False))
+
+    monkeypatch.setattr(Upkeep, "_begin", begin)
+    for told in (1, 1, 2):  # before the run, as it begins, and afterwards
+        kept.turn()
+        assert len(kept.told) == told
+    assert kept.waits[1] == SETTLE_SECONDS
 
 
 def test_a_record_that_gives_an_unknown_version_holds_a_stack_to_nothing(

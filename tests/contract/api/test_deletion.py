@@ -37,6 +37,16 @@ def test_a_collection_is_deleted_by_selector(server: Server, namespace: str) -> 
     assert names(server.get(f"{path}?labelSelector=l")) == ["three"]
 
 
+def test_the_deletion_of_a_collection_answers_metadata_alone(server: Server, namespace: str) -> None:
+    """Whole pods of a fleet would be tens of megabytes."""
+    server.make(core(namespace, "configmaps"), configmap("one", labels={"l": "a"}))
+    accept = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
+    answer = server.ask("DELETE", f"{core(namespace, 'configmaps')}?labelSelector=l%3Da", accept=accept)
+    assert (answer.code, answer.body["kind"]) == (200, "PartialObjectMetadataList")
+    assert names(answer.body) == ["one"]
+    assert all({*item} <= {"kind", "apiVersion", "metadata"} for item in answer.body["items"])
+
+
 def test_a_finalizer_holds_an_object_that_is_deleted(server: Server, namespace: str) -> None:
     path = core(namespace, "configmaps", "one")
     server.make(core(namespace, "configmaps"), configmap("one", finalizers=[FINALIZER]))
