@@ -1,6 +1,6 @@
 """Measures what runs cost, with the goal of each figure and with what a user would run instead.
 
-    python -m benchmarks [--real] [--markdown FILE] [PART ...]
+    python -m benchmarks [--real] [--markdown FILE] [--record FILE [--compare FILE]] [PART ...]
 
 Without --real the API server is the sandbox's, and its nodes cost next to nothing: what is left is the tool and the API
 server. With --real it is a real control plane with simulated kubelets; then the own time is that beyond the slowest
@@ -19,7 +19,7 @@ from pathlib import Path
 
 from benchmarks import controller, hosts, install, rollout, start, takeover
 from benchmarks.processes import busy_seconds
-from benchmarks.table import Row, write
+from benchmarks.table import Row, compared, record, write
 
 PARTS = ("start", "install", "rollout", "controller", "hosts", "takeover")
 
@@ -29,6 +29,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--real", action="store_true", help="on a real control plane")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="also write the table into this page's block")
+    parser.add_argument("--record", type=Path, metavar="FILE", help="also add the figures to this file of runs (JSON)")
+    parser.add_argument("--compare", type=Path, metavar="FILE", help="and compare its medians with those of this one")
     parser.add_argument("--nodes", type=int, nargs="*", default=[5, 200, 1000], metavar="COUNT", help="of clusters")
     parser.add_argument("--hosts", type=int, nargs="*", default=[1, 20, 50], metavar="COUNT", help="of hosts")
     parser.add_argument("--rollouts", nargs="*", default=["5:1", "100:10", "1000:50"], metavar="COUNT:PARALLEL")
@@ -42,6 +44,9 @@ def main() -> None:
         print(row, flush=True)
     busy, idle = (now - then for now, then in zip(busy_seconds(), before, strict=True))
     print(f"processors of this machine in use: {busy / (busy + idle):.0%}")
+    if chosen.record:
+        record(rows, chosen.record)
+        print(*(compared(chosen.record, chosen.compare) if chosen.compare else ()), sep="\n")
     if chosen.markdown:
         machine = f"{os.cpu_count()} cores ({busy / (busy + idle):.0%} in use), Python {platform.python_version()}"
         name = "real control plane" if chosen.real else "sandbox"

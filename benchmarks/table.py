@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 
 COLUMNS = ("measure", "size", "figure", "goal", "holds", "instead")
 
@@ -31,6 +34,17 @@ class Row:
         holds = {None: "", True: "yes", False: "no"}[self.holds]
         return self.measure, self.size, self.figure, self.goal, holds, self.instead
 
+    @property
+    def name(self) -> str:
+        """Measure and size."""
+        return f"{self.measure}, {self.size}" if self.size else self.measure
+
+    @property
+    def value(self) -> float | None:
+        """The first number of the figure; None for text."""
+        found = re.match(r"[0-9.]+(e\+[0-9]+)?", self.figure)
+        return float(found[0]) if found else None
+
     def __str__(self) -> str:
         """Return a line for a terminal."""
         goal = f"  (goal: {self.goal}: {'holds' if self.holds else 'missed'})" if self.goal else ""
@@ -55,3 +69,20 @@ def write(rows: Iterable[Row], file: Path, name: str, circumstances: str) -> Non
     table = [COLUMNS, ("---",) * len(COLUMNS), *(row.cells() for row in rows)]
     lines = "\n".join(f"| {' | '.join(cells)} |" for cells in table)
     file.write_text(f"{before}{first}{circumstances}\n\n{lines}\n{last}{after}", encoding="utf-8")
+
+
+def record(rows: Iterable[Row], file: Path) -> None:
+    """Add the figures of a run to those that a file has by name; it is created if it is missing."""
+    runs: dict[str, list[float]] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    for row in rows:
+        if row.value is not None:
+            runs.setdefault(row.name, []).append(row.value)
+    file.write_text(f"{json.dumps(runs, indent=1)}\n", encoding="utf-8")
+
+
+def compared(runs: Path, baseline: Path) -> Iterable[str]:
+    """Yield how the median of each figure compares with that of a baseline; both files are of `record`."""
+    before = json.loads(baseline.read_text(encoding="utf-8"))
+    for name, figures in json.loads(runs.read_text(encoding="utf-8")).items():
+        if name in before and (was := median(before[name])):
+            yield f"{name:40}{median(figures) / was:6.2f} of {was:.4g}"
