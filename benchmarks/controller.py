@@ -11,7 +11,7 @@ from typing import Any
 from benchmarks.processes import Use, until
 from benchmarks.sites import POOLS, CrowdSite, Site, site
 from benchmarks.table import Row, at_most
-from gpu_provision.operator.definition import definition
+from gpu_provision.operator.crd import definition
 from tests.request_counts import by_verb_and_kind
 from tests.scenarios.client import Client
 

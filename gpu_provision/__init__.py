@@ -16,47 +16,43 @@ from types import ModuleType
 from typing import Any
 
 _NAMES = {
-    "adoption.drivers": "Driver",
-    "adoption.plan": "Adoption Fate Handled NodeLabels",
-    "engine.preflight": "Judgement",
+    "adopt.drivers": "Driver",
+    "adopt.plan": "Adoption Fate Handled NodeLabels",
+    "api.adopt": "StackAdoption adopt adoption",
+    "api.options": "render",
+    "api.records": "StackHistory going_back history rbac unlock",
+    "api.results": "Shown StackPlan StackRemoval StackRun",
+    "api.runs": "apply destroy plan revalidate rollback",
+    "api.view_results": "StackDrift StackPreflight StackStatus StackVerification",
+    "api.views": "drift preflight status verify",
     "hosts.result": "HostOutcome HostsResult",
     "inventory": "check load schema",
-    "library.adopting": "StackAdoption adopt adoption",
-    "library.declared": "render",
-    "library.past": "StackHistory going_back history",
-    "library.permission": "rbac unlock",
-    "library.results": "Shown StackPlan StackRemoval StackRun",
-    "library.runs": "apply destroy plan revalidate rollback",
-    "library.view_results": "StackDrift StackPreflight StackStatus StackVerification",
-    "library.views": "drift preflight status verify",
     "model.cluster": "Kind ObjectRef",
-    "model.drift": "Difference Drift FieldDrift Origin Writer",
     "model.findings": (
         "ExitCode Finding Findings InvalidInventory Locked ProvisionError Refused Rejected RunFailed Severity "
         "Unreachable UsageError"
     ),
     "model.history": "Ending History Record",
-    "model.images": "Image",
     "model.inventory": (
         "ClusterTarget Connect Drain Gpu HelperPod HostPrerequisites Inventory Node NodePool OperatingSystem "
         "Preflight Reboot Ssh"
     ),
-    "model.plan": "Action Change Departure FieldChange Plan ResourceChange",
+    "model.plan": (
+        "Action Change Departure Difference Drift FieldChange FieldDrift Leaving Origin Outlook Plan RemovalResult "
+        "ResourceChange Schedule Wave Writer"
+    ),
     "model.progress": (
         "ComponentStatus Event Evidence Lock NodeState NodeStatus Outside RunResult State Status Transition"
     ),
-    "model.removal": "RemovalResult",
-    "model.rollout": "Leaving Outlook Schedule Wave",
     "model.specs": (
-        "DaemonSetSettings DcgmExporterSpec DcgmSpec DevicePluginSpec DriverSpec GfdSpec NfdSpec OperandSpec "
-        "SecretKey ServiceMonitorSpec Specs StartupProbe StartupTaintSpec ToolkitSpec ValidatorSpec"
-    ),
-    "model.upgrade": (
-        "Canary Day MaintenanceWindow OnFailure Order PodDeletion RolloutPolicy UpgradeDrain UpgradePolicy "
+        "Canary DaemonSetSettings Day DcgmExporterSpec DcgmSpec DevicePluginSpec DriverSpec GfdSpec Image "
+        "MaintenanceWindow NfdSpec OnFailure OperandSpec Order PodDeletion RolloutPolicy SecretKey "
+        "ServiceMonitorSpec Specs StartupProbe StartupTaintSpec ToolkitSpec UpgradeDrain UpgradePolicy ValidatorSpec "
         "WaitForCompletion"
     ),
-    "planning.roles": "Subject",
-    "report.style": "Style",
+    "output.text": "Style",
+    "planning.rbac": "Subject",
+    "reconcile.preflight": "Judgement",
     "verify.result": "Check Outcome Verification",
 }
 _HOMES = dict(sorted((name, module) for module, names in _NAMES.items() for name in names.split()))

@@ -10,12 +10,11 @@ from typing import Any
 
 from pyinfra.api.facts import FactBase
 
-from gpu_provision.facts.driver import Driver
-from gpu_provision.facts.nouveau import Nouveau
-from gpu_provision.facts.pci import PciDevice
-from gpu_provision.facts.plain import plain
-from gpu_provision.facts.record import HostRecord, command, parse
-from gpu_provision.facts.runtimes import ContainerRuntime
+from gpu_provision.hosts.facts.driver import Driver
+from gpu_provision.hosts.facts.gpus import PciDevice
+from gpu_provision.hosts.facts.host import HostRecord, command, parse, plain
+from gpu_provision.hosts.facts.kernel import Nouveau
+from gpu_provision.hosts.facts.runtime import ContainerRuntime
 
 __all__ = ["ContainerRuntime", "Driver", "GpuFacts", "GpuHostFacts", "Nouveau", "PciDevice"]
 

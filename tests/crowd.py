@@ -21,9 +21,9 @@ from typing import Any
 
 from gpu_provision.sandbox.api import Object
 from gpu_provision.sandbox.apiserver.calls import Stream
-from gpu_provision.sandbox.apiserver.item import Item
 from gpu_provision.sandbox.apiserver.registry import WriteOptions
 from gpu_provision.sandbox.apiserver.requestlog import Request, requests
+from gpu_provision.sandbox.apiserver.store import Item
 from gpu_provision.sandbox.apiserver.targets import Target
 from tests.sandbox.apiserver.conftest import Running
 

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 import pytest
 
 from gpu_provision.cli.root import EXIT_CODES
-from gpu_provision.report import rbac_page
-from gpu_provision.report.codes_page import page, tables
+from gpu_provision.output import rbac_page
+from gpu_provision.output.codes_page import page, tables
 from tests.documents import CHECKOUT, TAGS, Reader, blocks
 
 PAGES = sorted(

@@ -20,26 +20,26 @@ NOT_DUE = (
     "aiohttp",
     "gevent",
     "pyinfra",
-    "gpu_provision.adoption",
+    "gpu_provision.adopt",
     "gpu_provision.cli.plan_file",
-    "gpu_provision.cluster.history",
-    "gpu_provision.engine.preflight",
-    "gpu_provision.engine.rollout",
-    "gpu_provision.engine.run",
-    "gpu_provision.facts.record",
-    "gpu_provision.hosts.run",
-    "gpu_provision.operator.resource",
-    "gpu_provision.preflight.judge",
-    "gpu_provision.registry",
-    "gpu_provision.removal",
-    "gpu_provision.report.drift",
-    "gpu_provision.rollout.machine",
+    "gpu_provision.kube.run_records",
+    "gpu_provision.reconcile.preflight",
+    "gpu_provision.reconcile.rollout",
+    "gpu_provision.reconcile.run",
+    "gpu_provision.hosts.facts.host",
+    "gpu_provision.hosts.runner",
+    "gpu_provision.operator.client",
+    "gpu_provision.hosts.checks.judge",
+    "gpu_provision.images",
+    "gpu_provision.destroy",
+    "gpu_provision.output.drift",
+    "gpu_provision.rollout.state_machine",
     "gpu_provision.rollout.snapshot",
     "gpu_provision.sandbox",
     "gpu_provision.verify",
 )
 """What a look at a cluster needs neither for hosts, rollouts, records and stacks as resources, nor for other verbs."""
-CLUSTERS = ("gpu_provision.engine", "gpu_provision.cluster", "gpu_provision.hosts", "gpu_provision.operator", "logging")
+CLUSTERS = ("gpu_provision.reconcile", "gpu_provision.kube", "gpu_provision.hosts", "gpu_provision.operator", "logging")
 PROGRAM = """
 import sys
 from gpu_provision.cli.root import run

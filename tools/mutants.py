@@ -45,7 +45,7 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("engine", "cluster", "rollout", "hosts", "planning", "operator", "inventory")
+PACKAGES = ("reconcile", "kube", "rollout", "hosts", "planning", "operator", "inventory")
 SHOWN = ("id", "file", "function", "line", "was", "now")
 KILLED = ("killed", "timeout")
 STEPS = ("near", "far", "driver")

@@ -11,22 +11,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpu_provision import files
+from gpu_provision.api.codes import USAGE
 from gpu_provision.cli import codes
 from gpu_provision.cli.output import Output
-from gpu_provision.engine.timeline import Timeline
 from gpu_provision.hosts.result import NO_HOSTS, HostsResult
-from gpu_provision.library.codes import USAGE
 from gpu_provision.model.findings import Finding, ProvisionError, UsageError, left_with
 from gpu_provision.model.inventory import Inventory
-from gpu_provision.model.plan import Plan
+from gpu_provision.model.plan import Plan, RemovalResult
 from gpu_provision.model.progress import Event, RunResult
-from gpu_provision.model.removal import RemovalResult
-from gpu_provision.report import removal as removal_view
-from gpu_provision.report.names import ranges
-from gpu_provision.report.page.story import Outcome, Story, last_states
+from gpu_provision.output import destroy as removal_view
+from gpu_provision.output.page.story import Outcome, Story, last_states
+from gpu_provision.output.text import ranges
+from gpu_provision.reconcile.timeline import Timeline
 
 if TYPE_CHECKING:
-    from gpu_provision.library.results import StackRemoval, StackRun
+    from gpu_provision.api.results import StackRemoval, StackRun
 
 Listen = Callable[[Event], None]
 
@@ -106,7 +105,7 @@ class Account:
         out.note(f"Report: {self.page}")
 
     def _html(self, outcome: Outcome, findings: tuple[Finding, ...]) -> str:
-        from gpu_provision.report.page.render import page
+        from gpu_provision.output.page.render import page
 
         story = self._of_removal(self.removal) if self.removal else self._of_run()
         result = replace(story.result, findings=(*self.findings, *findings))
@@ -114,7 +113,7 @@ class Account:
 
     @property
     def _result(self) -> RunResult | None:
-        from gpu_provision.library.results import StackRun
+        from gpu_provision.api.results import StackRun
 
         return self.run.cluster if isinstance(self.run, StackRun) else None
 
@@ -149,10 +148,10 @@ class Account:
 
     def _on_record(self) -> RunResult | None:
         """Return how far a run came that was interrupted, as it has just put it on record; None if it wrote nothing."""
-        from gpu_provision.engine import journal
-        from gpu_provision.report.page.recalled import story_of
+        from gpu_provision.output.page.recalled import story_of
+        from gpu_provision.reconcile import local_records
 
-        record = journal.found(self.inventory.name)
+        record = local_records.found(self.inventory.name)
         is_ours = record is not None and record.get("began", "") >= f"{self._began:%Y-%m-%dT%H:%M:%SZ}"
         return replace(story_of(record).result, findings=()) if record and is_ours else None
 

@@ -10,19 +10,30 @@ import click
 
 import gpu_provision
 from gpu_provision import files
-from gpu_provision.cli import adoption_backup, codes, confirmation, options
+from gpu_provision.cli import codes, confirm, options
 from gpu_provision.cli.display import shown_on_stderr
-from gpu_provision.cli.inventory_file import loaded
+from gpu_provision.cli.options import loaded
 from gpu_provision.cli.output import Output, write
 from gpu_provision.model.findings import ExitCode, Finding, RunFailed, Severity, UsageError
 from gpu_provision.model.inventory import Inventory
-from gpu_provision.report import findings as findings_view
-from gpu_provision.report import run as run_view
-from gpu_provision.report.documents import document
+from gpu_provision.output import findings as findings_view
+from gpu_provision.output import run as run_view
+from gpu_provision.output.documents import document
 
 if TYPE_CHECKING:
-    from gpu_provision.library.adopting import StackAdoption
-    from gpu_provision.library.results import StackRun
+    from gpu_provision.api.adopt import StackAdoption
+    from gpu_provision.api.results import StackRun
+
+
+import os
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from gpu_provision.output import yaml_text
+
+if TYPE_CHECKING:
+    from gpu_provision.adopt.plan import Adoption
 
 
 @click.command()
@@ -65,10 +76,10 @@ def adopt(  # noqa: PLR0913 - one argument per option
         return _show(found, out, None)
     if not yes:
         _tell(found, out)
-        if not confirmation.given(f"Apply these changes to {confirmation.target(found.cluster)}?"):
+        if not confirm.given(f"Apply these changes to {confirm.target(found.cluster)}?"):
             out.note("Nothing was changed.")
             return ExitCode.FAILED
-    out.note(f"What is there now is kept in {adoption_backup.keep(found)}")
+    out.note(f"What is there now is kept in {keep(found)}")
     return _show(found, out, _adopted(inventory, out))
 
 
@@ -111,10 +122,10 @@ def _show(found: StackAdoption, out: Output, run: StackRun | None) -> ExitCode:
 
 def _write_inventory(path: Path, *, kubeconfig: str | None, context: str | None, out: Output) -> ExitCode:
     """Write an inventory of what is there, and say what is wrong with it. Raises UsageError if it cannot be written."""
-    from gpu_provision.adoption.problems import nothing, of_policy
-    from gpu_provision.cluster.client import connect
-    from gpu_provision.engine.adoption_look import look
+    from gpu_provision.adopt.checks import nothing, of_policy
     from gpu_provision.inventory import check
+    from gpu_provision.kube.client import connect
+    from gpu_provision.reconcile.adopt_discovery import look
 
     if files.is_there(path):
         raise UsageError(_in_the_way(path, "it exists, and is not written over"))
@@ -142,7 +153,7 @@ def _write_inventory(path: Path, *, kubeconfig: str | None, context: str | None,
 def _inventory_text(path: Path, found: Any, *, kubeconfig: str | None, context: str | None) -> str:
     import yaml
 
-    from gpu_provision.adoption.derive import document as derived
+    from gpu_provision.adopt.inventory import document as derived
 
     cluster = {"kubeconfig": str(Path(kubeconfig).resolve()) if kubeconfig else "", "context": context or ""}
     declared = derived(found, name=path.stem, cluster=cluster)
@@ -154,3 +165,43 @@ def _in_the_way(path: Path, why: str) -> Finding:
     return Finding(
         code=codes.NOT_WRITABLE, where=str(path), what=f"the inventory was not written: {why}", fix="name another file"
     )
+
+
+# What the server fills in. An owner that is gone would have the garbage collector take what is back at once.
+_SERVERS = frozenset(
+    {"creationTimestamp", "generation", "managedFields", "ownerReferences", "resourceVersion", "selfLink", "uid"}
+)
+
+
+def keep(found: Adoption) -> Path:
+    """Write every object of the operator and its chart, as ``kubectl apply`` takes it; return the file.
+
+    Only its owner may read it. Raises UsageError if it cannot be written.
+    """
+    now = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
+    file = files.state_folder() / "adoptions" / f"{found.inventory}-{now}.yaml"
+    try:
+        files.make_state_folder(file.parent)
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with open(descriptor, "w", encoding="utf-8") as stream:  # noqa: PTH123 - a descriptor with its own mode
+            stream.write(yaml_text.stream(_objects(found)))
+    except OSError as error:
+        raise UsageError(
+            Finding(
+                code=codes.NOT_WRITABLE,
+                where=str(file),
+                what="what the adoption would change cannot be kept, so nothing was changed",
+                evidence=error.strerror or str(error),
+                fix="set XDG_STATE_HOME to a directory that you may write to",
+            )
+        ) from error
+    return file
+
+
+def _objects(found: Adoption) -> Iterator[dict[str, Any]]:
+    for item in (*found.policies, *(each.live for each in found.objects)):
+        yield {**_without(item, {"status"}), "metadata": _without(item["metadata"], _SERVERS)}
+
+
+def _without(value: Mapping[str, Any], keys: frozenset[str] | set[str]) -> dict[str, Any]:
+    return {key: item for key, item in value.items() if key not in keys}

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Protocol, Self, TextIO
 
-from gpu_provision.cli import retry_reports
 from gpu_provision.cli.output import Output
-from gpu_provision.engine.timeline import Timeline
 from gpu_provision.model.progress import Event, State, Transition
-from gpu_provision.report.lanes import Lanes
-from gpu_provision.report.picture import Size, picture
-from gpu_provision.report.progress import Progress, fitted, lines
-from gpu_provision.report.style import PLAIN, Style, for_terminal
+from gpu_provision.output.progress import Progress, fitted, lines
+from gpu_provision.output.text import PLAIN, Style, for_terminal
+from gpu_provision.output.timeline import Lanes, Size, picture
+from gpu_provision.reconcile.timeline import Timeline
 
 _TICK = 0.5  # seconds between looks at the clock
 _NO_WRAP, _WRAP = "\x1b[?7l", "\x1b[?7h"
@@ -90,7 +89,7 @@ class Display:
 
     def __enter__(self) -> Self:
         """Start the heartbeat, and show reports of the connection to the API server as events."""
-        self._reports.enter_context(retry_reports.shown_by(self._report))
+        self._reports.enter_context(shown_by(self._report))
         self._thread.start()
         return self
 
@@ -171,3 +170,39 @@ def shown_on_stderr(out: Output) -> AbstractContextManager[Shown]:
 def is_live(stream: TextIO, environ: Mapping[str, str] = os.environ) -> bool:
     """Return whether lines can be rewritten there: a terminal that is not dumb."""
     return stream.isatty() and environ.get("TERM", "") not in {"", "dumb"}
+
+
+_LOGGER = logging.getLogger("gpu_provision")
+
+
+class _Reports(logging.Handler):
+    def __init__(self, show: Callable[[str], None]) -> None:
+        super().__init__()
+        self.show = show
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Show the message alone; a traceback is for the log file."""
+        self.show(record.getMessage())
+
+
+def start(out: Output) -> None:
+    """Show reports on stderr from now on; with ``-v`` each request that is repeated, with ``-q`` nothing."""
+    for handler in [each for each in _LOGGER.handlers if isinstance(each, _Reports)]:
+        _LOGGER.removeHandler(handler)
+    _LOGGER.addHandler(_Reports(out.note))
+    _LOGGER.setLevel(logging.DEBUG if out.verbose else logging.WARNING)
+    _LOGGER.propagate = False
+
+
+@contextmanager
+def shown_by(show: Callable[[str], None]) -> Iterator[None]:
+    """Pass reports to ``show``, such as a picture that other lines on the terminal would break."""
+    reports = [each for each in _LOGGER.handlers if isinstance(each, _Reports)]
+    before = [each.show for each in reports]
+    for each in reports:
+        each.show = show
+    try:
+        yield
+    finally:
+        for each, former in zip(reports, before, strict=True):
+            each.show = former

@@ -10,10 +10,10 @@ import click
 import gpu_provision
 from gpu_provision.cli import options
 from gpu_provision.cli.display import shown_on_stderr
-from gpu_provision.cli.inventory_file import loaded
+from gpu_provision.cli.options import loaded
 from gpu_provision.cli.output import Output, write
 from gpu_provision.model.findings import ExitCode, Finding, Severity
-from gpu_provision.report import findings as findings_view
+from gpu_provision.output import findings as findings_view
 
 
 @click.command()

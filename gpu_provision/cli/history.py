@@ -1,4 +1,4 @@
-"""history, diff, rollback: what was applied, and back to its versions."""
+"""history, diff, rollback, unlock: what was applied, and back to its versions."""
 
 from __future__ import annotations
 
@@ -8,19 +8,21 @@ from dataclasses import replace
 import click
 
 import gpu_provision
-from gpu_provision.cli import online, options
+from gpu_provision.cli import apply, confirm, options
 from gpu_provision.cli.account import page_at
-from gpu_provision.cli.commands import Commands
-from gpu_provision.cli.inventory_file import loaded
+from gpu_provision.cli.options import loaded
 from gpu_provision.cli.output import Output, write
-from gpu_provision.cluster import codes
+from gpu_provision.cli.root import Commands
+from gpu_provision.kube import codes
 from gpu_provision.model.findings import ExitCode, Finding, Severity
 from gpu_provision.model.history import Record
 from gpu_provision.model.inventory import Inventory
-from gpu_provision.report import findings as findings_view
-from gpu_provision.report import history as view
-from gpu_provision.report import plan as plan_view
-from gpu_provision.report.documents import document
+from gpu_provision.model.progress import Lock
+from gpu_provision.output import findings as findings_view
+from gpu_provision.output import history as view
+from gpu_provision.output import plan as plan_view
+from gpu_provision.output.documents import document
+from gpu_provision.output.status import lock_document
 
 
 @click.group(cls=Commands, invoke_without_command=True)
@@ -49,15 +51,15 @@ def show(  # noqa: PLR0913 - one argument per option
     *, number: int, file: str | None, kubeconfig: str | None, context: str | None, text_only: bool, out: Output
 ) -> None:
     """Show one run with its inventory, without secrets, and what its validations printed if it ran on this machine."""
-    from gpu_provision.engine import history as records
-    from gpu_provision.engine import journal
+    from gpu_provision.reconcile import history as records
+    from gpu_provision.reconcile import local_records
 
     inventory = _inventory(file, kubeconfig, context)
     record = records.chosen(gpu_provision.history(inventory), number)
     if text_only:
         text = records.text_of(record)
     else:
-        text = view.one(record, journal.details(record, inventory.name), out.style)
+        text = view.one(record, local_records.details(record, inventory.name), out.style)
     run = {**view.document(record), "text": record.text}
     out.result(document("history show", inventory=inventory.name, runs=[run]), text)
 
@@ -95,8 +97,8 @@ def diff(  # noqa: PLR0913 - one argument per option
 
     As a unified diff of the inventories, without secrets, and as what it means for objects in the cluster.
     """
-    from gpu_provision.engine import history as records
-    from gpu_provision.library.declared import meaning as meaning_of
+    from gpu_provision.api.options import meaning as meaning_of
+    from gpu_provision.reconcile import history as records
 
     inventory = loaded(file, kubeconfig=kubeconfig, context=context)
     found = gpu_provision.history(inventory)
@@ -163,9 +165,8 @@ def rollback(  # noqa: PLR0913 - one argument per option
     file has them now. The plan is shown, confirmed, applied and validated, and the run is on record. The file is not
     changed: change it as well.
     """
-    from gpu_provision.library.overrides import with_ignored, with_timeout
-    from gpu_provision.library.selection import nodes_of
-    from gpu_provision.library.work import Work
+    from gpu_provision.api.options import nodes_of, with_ignored, with_timeout
+    from gpu_provision.api.phases import Work
 
     page_at(report, dry_run=dry_run)  # refused before anything is asked
     now = loaded(file, kubeconfig=kubeconfig, context=context)
@@ -183,8 +184,44 @@ def rollback(  # noqa: PLR0913 - one argument per option
     )
     out.note(f"Back to the versions of run {record.number}, release {then.release}: {record.began} by {record.who}.")
     if dry_run:
-        return online.shown(work, out)
-    code = online.carried_out(work, out, yes=yes, report=report)
+        return apply.shown(work, out)
+    code = apply.carried_out(work, out, yes=yes, report=report)
     if replace(then, text=now.text, digest=now.digest) != now:
         out.hint(f"{now.path} still names other versions: gpu-provision diff {record.number} shows them.")
     return code
+
+
+@click.command()
+@options.inventory
+@options.kubeconfig
+@options.context
+@click.option("--force", is_flag=True, help="Also from a run that lives; it ends, and leaves what it has written.")
+@options.yes
+@options.speaking
+def unlock(  # noqa: PLR0913 - one argument per option
+    *, file: str | None, kubeconfig: str | None, context: str | None, force: bool, yes: bool, out: Output
+) -> ExitCode:
+    """Take the lock away from a run that is gone, so that the next one need not wait.
+
+    Says who holds the lock and when it was last renewed, and waits a moment to see whether it still is. A run that
+    lives keeps its lock: the exit code is 75 then, unless --force is given. A lock that nobody holds is no error.
+    """
+    inventory = loaded(file, kubeconfig=kubeconfig, context=context)
+
+    def agreed(held: Lock) -> bool:
+        if not confirm.is_needed(inventory, yes=yes):
+            return True
+        confirm.require_terminal(out, look="status")
+        out.note(f"The lock is held by {held}")
+        return confirm.given("Take it away?")
+
+    held, freed = gpu_provision.unlock(inventory, force=force, agreed=agreed, say=out.note)
+    told = document("unlock", inventory=inventory.name, lock=lock_document(held), unlocked=freed)
+    out.result(told, _told(held, freed=freed))
+    return ExitCode.FAILED if held and not freed else ExitCode.OK
+
+
+def _told(held: Lock | None, *, freed: bool) -> str:
+    if held is None:
+        return "Nobody holds the lock."
+    return f"The lock is free. It was held by {held}" if freed else f"Nothing was changed. The lock is held by {held}"

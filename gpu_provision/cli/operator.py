@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpu_provision.cli import confirmation, options, words
-from gpu_provision.cli.commands import Commands, Elsewhere
-from gpu_provision.cli.inventory_file import chosen, loaded
+from gpu_provision.cli import confirm, options
+from gpu_provision.cli.options import chosen, loaded
 from gpu_provision.cli.output import Output, write
-from gpu_provision.cli.rendering import write_texts
+from gpu_provision.cli.root import Commands, Elsewhere
+from gpu_provision.cli.validate import write_texts
 from gpu_provision.model.findings import ExitCode, Finding, InvalidInventory
-from gpu_provision.report import findings as findings_view
-from gpu_provision.report import yaml_text
-from gpu_provision.report.documents import document
+from gpu_provision.output import findings as findings_view
+from gpu_provision.output import yaml_text
+from gpu_provision.output.documents import document
 
 if TYPE_CHECKING:
-    from gpu_provision.cluster.client import Cluster
+    from gpu_provision.kube.client import Cluster
     from gpu_provision.operator.manifests import Shape
 
 _NO_CONTROLLER = (
@@ -39,7 +39,7 @@ _image = click.option(
     "--image",
     metavar="IMAGE",
     default="",
-    callback=words.image,
+    callback=options.image,
     help="The controller's image, made from the Containerfile.",
 )
 _replicas = click.option(
@@ -90,8 +90,8 @@ def stack(*, file: str | None, out: Output) -> None:
 
     What is about hosts and connections is not in it; -v says what was left out.
     """
-    from gpu_provision.inventory.parse import parse
     from gpu_provision.inventory.source import read
+    from gpu_provision.inventory.yaml_parser import parse
     from gpu_provision.operator.stack import local_values, spec_of, stack_of
 
     loaded(file)  # what is wrong with it is told as for every other command
@@ -105,7 +105,7 @@ def stack(*, file: str | None, out: Output) -> None:
 
 
 @operator.command()
-@click.argument("name", callback=words.stack)
+@click.argument("name", callback=options.stack)
 @options.kubeconfig
 @options.context
 @_timeout
@@ -118,7 +118,7 @@ def release(  # noqa: PLR0913 - one argument per option
 
     After that gpu-provision apply looks after the stack again.
     """
-    from gpu_provision.operator import leaving
+    from gpu_provision.operator import release as leaving
 
     cluster = _cluster(kubeconfig, context)
     told = leaving.before_release(cluster, name)
@@ -140,7 +140,7 @@ def release(  # noqa: PLR0913 - one argument per option
     "--kubernetes",
     metavar="VERSION",
     default="",
-    callback=words.kubernetes,
+    callback=options.kubernetes,
     help="Version of the cluster, such as 1.27, if it is older than 1.29.",
 )
 @click.option(
@@ -207,7 +207,7 @@ def install(  # noqa: PLR0913 - one argument per option
     out: Output,
 ) -> ExitCode:
     """Put the operator into the cluster that kubectl speaks to, or bring it up to date; again, nothing changes."""
-    from gpu_provision.operator import installing
+    from gpu_provision.operator import install as installing
 
     cluster = _cluster(kubeconfig, context)
     if not _agreed(cluster, "Install the operator", look="operator render", yes=yes, out=out):
@@ -240,7 +240,7 @@ def uninstall(  # noqa: PLR0913 - one argument per option
 
     What stacks have installed is taken off by the controller, so that one has to run.
     """
-    from gpu_provision.operator import installing
+    from gpu_provision.operator import install as installing
 
     cluster = _cluster(kubeconfig, context)
     what = "Remove the operator and all GPU stacks" if with_stacks else "Remove the operator"
@@ -260,7 +260,7 @@ def _warn(told: tuple[Finding, ...], out: Output) -> None:
 
 
 def _cluster(kubeconfig: str | None, context: str | None) -> Cluster:
-    from gpu_provision.cluster.client import connect
+    from gpu_provision.kube.client import connect
 
     return connect(kubeconfig or "", context or "")
 
@@ -268,5 +268,5 @@ def _cluster(kubeconfig: str | None, context: str | None) -> Cluster:
 def _agreed(cluster: Cluster, what: str, *, look: str, yes: bool, out: Output) -> bool:
     if yes:
         return True
-    confirmation.require_terminal(out, look=look)
-    return confirmation.given(f"{what} on {cluster.name} ({cluster.server})?")
+    confirm.require_terminal(out, look=look)
+    return confirm.given(f"{what} on {cluster.name} ({cluster.server})?")

@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpu_provision.cli import codes, options, retry_reports
+from gpu_provision.cli import codes, display, options
 from gpu_provision.cli.output import Output, write
-from gpu_provision.model.findings import ExitCode, Finding, UsageError
+from gpu_provision.model.findings import ExitCode, Finding, UsageError, one_line
 from gpu_provision.model.inventory import Inventory
-from gpu_provision.model.visible import one_line
 
 if TYPE_CHECKING:
     from gpu_provision.operator.controller import Controller
-    from gpu_provision.operator.notes import Note, Take
+    from gpu_provision.operator.events import Note, Take
 
 _NAMESPACE = "gpu-operator"
 
@@ -44,10 +43,10 @@ def run(  # noqa: PLR0913 - one argument per option
     Several may run; one of them leads. What happens is told on stderr, a line each, with --json one JSON object each
     on stdout. /healthz, /readyz and /metrics are answered at the port.
     """
-    from gpu_provision.cluster.client import connect
+    from gpu_provision.kube.client import connect
     from gpu_provision.operator.controller import Controller
-    from gpu_provision.operator.memory import use_one_arena
-    from gpu_provision.operator.notes import Note
+    from gpu_provision.operator.events import Note
+    from gpu_provision.operator.reconciler import use_one_arena
 
     use_one_arena()
 
@@ -59,7 +58,7 @@ def run(  # noqa: PLR0913 - one argument per option
     controller = Controller(connect(kubeconfig or "", context or ""), aim=aim, take=take, namespace=namespace)
     _answer(controller, address, port, take)
     try:
-        with retry_reports.shown_by(lambda message: take(Note(reason="Waiting", message=message, is_warning=True))):
+        with display.shown_by(lambda message: take(Note(reason="Waiting", message=message, is_warning=True))):
             controller.run()
     except KeyboardInterrupt:
         controller.stop()
@@ -92,8 +91,8 @@ def _now() -> str:
 
 
 def _answer(controller: Controller, address: str, port: int, take: Take) -> None:
-    from gpu_provision.operator.endpoint import serve
-    from gpu_provision.operator.notes import Note
+    from gpu_provision.operator.events import Note
+    from gpu_provision.operator.telemetry import serve
 
     try:
         found = serve(

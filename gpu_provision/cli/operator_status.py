@@ -11,10 +11,9 @@ import click
 from gpu_provision.cli import options
 from gpu_provision.cli.output import Output, write
 from gpu_provision.model.findings import ExitCode
-from gpu_provision.report import findings as findings_view
-from gpu_provision.report.documents import document
-from gpu_provision.report.style import Style
-from gpu_provision.report.tables import table
+from gpu_provision.output import findings as findings_view
+from gpu_provision.output.documents import document
+from gpu_provision.output.text import Style, table
 
 if TYPE_CHECKING:
     from gpu_provision.operator.overview import Overview, StackRow
@@ -30,13 +29,13 @@ _NOTHING = "-"
 @options.speaking
 def status(*, kubeconfig: str | None, context: str | None, detailed_exitcode: bool, out: Output) -> ExitCode:
     """Show who leads, and every stack as its status says; and what of the operator is of another version than this."""
-    from gpu_provision.cluster.client import connect
-    from gpu_provision.operator import versions
+    from gpu_provision.kube.client import connect
+    from gpu_provision.operator import version_skew
     from gpu_provision.operator.overview import overview
 
     cluster = connect(kubeconfig or "", context or "")
     found = overview(cluster)
-    warnings = versions.told(cluster, found.version, found.lease)
+    warnings = version_skew.told(cluster, found.version, found.lease)
     told = {**asdict(found), "ready": found.is_well}
     out.result(document("operator status", warnings, operator=told), _text(found, out.style))
     if not out.json:

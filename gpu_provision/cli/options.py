@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import click
 
-from gpu_provision.cli import output
-from gpu_provision.cli.session import Session
+from gpu_provision import files
+from gpu_provision.cli import codes, output
+from gpu_provision.cli.errors import Session
+from gpu_provision.model.findings import Finding, UsageError
+from gpu_provision.model.inventory import Inventory
 
 Command = Callable[..., Any]
 
 
 def _at_home(_context: click.Context, _parameter: click.Parameter, path: str | None) -> str | None:
     """Expand a tilde: no shell does in --kubeconfig=~/config."""
-    from gpu_provision.inventory.paths import home
+    from gpu_provision.inventory.source import home
 
     return str(home(path)) if path else path
 
@@ -99,9 +104,9 @@ detailed_exitcode = click.option(
 
 def _ask(_context: click.Context, _option: click.Parameter, asked: bool) -> None:  # noqa: FBT001 - click calls it so
     if asked:
-        from gpu_provision.inventory import sudo
+        from gpu_provision.inventory import ssh
 
-        sudo.give(click.prompt("Password of sudo on the hosts", hide_input=True, err=True))
+        ssh.give(click.prompt("Password of sudo on the hosts", hide_input=True, err=True))
 
 
 ask_sudo_password = click.option(
@@ -148,10 +153,100 @@ def speaking(command: Command) -> Command:
     def wrapped(*, as_json: bool, quiet: bool, verbose: int, no_color: bool, **rest: Any) -> Any:
         out = output.make(as_json=as_json, quiet=quiet, verbose=verbose, no_color=no_color)
         if "context" in click.get_current_context().params:
-            from gpu_provision.cli import retry_reports
+            from gpu_provision.cli import display
 
-            retry_reports.start(out)
+            display.start(out)
         click.get_current_context().ensure_object(Session).output = out
         return command(out=out, **rest)
 
     return wrapped
+
+
+Check = Callable[[click.Context, click.Parameter, str], str]
+
+
+def _like(pattern: str, what: str) -> Check:
+    """Return a click callback that takes an empty default, and what a pattern matches as a whole."""
+
+    def check(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
+        if value and not re.fullmatch(pattern, value):
+            message = f"{value!r} is no {what}."
+            raise click.BadParameter(message)
+        return value
+
+    return check
+
+
+image = _like(r"[A-Za-z0-9][\w.:/@-]*", "name of an image, such as registry.example.com/gpu-provision:0.1.0")
+kubernetes = _like(r"v?1\.\d+([.+-]\S*)?", "version of Kubernetes, such as 1.27")
+
+
+def stack(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
+    """Take the name of a stack: it becomes part of a path at the API server."""
+    from gpu_provision.inventory.schema_check import schema
+
+    rule = schema()["$defs"]["name"]
+    if not re.fullmatch(rule["pattern"], value):
+        message = f"{value!r} is no name of a stack. {rule['patternErrorMessage']}."
+        raise click.BadParameter(message)
+    return value
+
+
+VARIABLE = "GPU_PROVISION_INVENTORY"
+DEFAULT = Path("inventories") / "sandbox.yaml"
+
+
+def chosen(option: str | None, environ: Mapping[str, str] = os.environ) -> Path:
+    """Return the inventory's path: the option, the environment variable, or the sandbox's.
+
+    ``prod`` stands for ``inventories/prod.yaml`` where that exists. Raises UsageError if nothing is named.
+    """
+    named = option or environ.get(VARIABLE, "")
+    if named:
+        return _expanded(named)
+    if files.is_file(DEFAULT):
+        return DEFAULT
+    raise UsageError(
+        Finding(
+            code=codes.NO_INVENTORY,
+            what=f"no inventory named, and there is no {DEFAULT} here",
+            fix=f"gpu-provision COMMAND -i FILE, or set {VARIABLE}",
+        )
+    )
+
+
+def _expanded(named: str) -> Path:
+    path = _home(named)
+    if path.suffix == ".py":
+        return _yaml_beside(path)
+    short = DEFAULT.parent / f"{named}.yaml"
+    return short if not files.is_there(path) and files.is_file(short) else path
+
+
+def _home(path: str) -> Path:
+    from gpu_provision.inventory.source import home
+
+    return home(path)
+
+
+def _yaml_beside(path: Path) -> Path:
+    """Return the YAML file of a pyinfra inventory; the .py file is pyinfra's view of it."""
+    beside = path.with_suffix(".yaml")
+    if files.is_file(beside):
+        return beside
+    raise UsageError(
+        Finding(
+            code=codes.NO_INVENTORY,
+            where=str(path),
+            what="gpu-provision reads the YAML file, not pyinfra's inventory in Python",
+            fix=f"-i {beside}",
+        )
+    )
+
+
+def loaded(option: str | None, *, kubeconfig: str | None = None, context: str | None = None) -> Inventory:
+    """Return the inventory, on the cluster that the options name. Raises InvalidInventory."""
+    from gpu_provision.inventory import load
+    from gpu_provision.inventory.loader import elsewhere
+
+    return elsewhere(load(chosen(option)), kubeconfig=kubeconfig, context=context)

@@ -11,7 +11,12 @@ from typing import Any, TextIO
 
 from gpu_provision.cli import codes
 from gpu_provision.model.findings import Finding, ProvisionError
-from gpu_provision.report.style import PLAIN, Style, for_terminal, wants_color
+from gpu_provision.output.text import (
+    PLAIN,
+    Style,
+    for_terminal,
+    wants_color,
+)
 
 
 class OutputLost(ProvisionError):

@@ -12,18 +12,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpu_provision import files
+from gpu_provision.api.codes import USAGE
 from gpu_provision.cli import codes
 from gpu_provision.hosts.result import HostsResult
-from gpu_provision.library.codes import USAGE
 from gpu_provision.model.findings import Finding, RunFailed, UsageError
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Plan
-from gpu_provision.report import plan_file
-from gpu_provision.report.values import shown
+from gpu_provision.output import plan_file
+from gpu_provision.output.values import shown
 
 if TYPE_CHECKING:
-    from gpu_provision.library.results import StackPlan
-    from gpu_provision.library.work import Work
+    from gpu_provision.api.phases import Work
+    from gpu_provision.api.results import StackPlan
 
 _TOLD = 20  # lines of what has moved; a fleet that has moved altogether would be thousands
 
@@ -94,7 +94,7 @@ class Promise:
 
     def work(self, inventory: Inventory) -> Work:
         """Return what takes part."""
-        from gpu_provision.library.work import Work
+        from gpu_provision.api.phases import Work
 
         scope = self.document["scope"]
         return Work(

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import click
 
+from gpu_provision.api.codes import USAGE
 from gpu_provision.cli import options
-from gpu_provision.cli.inventory_file import loaded
+from gpu_provision.cli.options import loaded
 from gpu_provision.cli.output import Output
-from gpu_provision.library.codes import USAGE
 from gpu_provision.model.findings import Finding, UsageError
-from gpu_provision.planning.roles import Subject
-from gpu_provision.report.documents import document
+from gpu_provision.output.documents import document
+from gpu_provision.planning.rbac import Subject
 
 
 @click.command()
@@ -61,8 +61,8 @@ def rbac(  # noqa: PLR0913 - one argument per option
     if read_only + destroy + adopt + operator > 1:
         message = "--read-only, --destroy, --adopt and --operator exclude each other."
         raise click.UsageError(message)
-    from gpu_provision.library.permission import rbac as roles
-    from gpu_provision.report import yaml_text
+    from gpu_provision.api.records import rbac as roles
+    from gpu_provision.output import yaml_text
 
     subjects = [
         *(Subject("User", name) for name in users),

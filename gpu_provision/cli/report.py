@@ -8,12 +8,12 @@ import click
 
 from gpu_provision.cli import codes, options
 from gpu_provision.cli.account import page_at, put
-from gpu_provision.cli.inventory_file import loaded
+from gpu_provision.cli.options import loaded
 from gpu_provision.cli.output import Output
 from gpu_provision.model.findings import Finding, RunFailed, UsageError
 from gpu_provision.model.inventory import Inventory
-from gpu_provision.report.documents import document
-from gpu_provision.report.page.story import Story
+from gpu_provision.output.documents import document
+from gpu_provision.output.page.story import Story
 
 
 @click.command()
@@ -27,7 +27,7 @@ def report(*, run: int | None, file: str | None, file_out: str | None, out: Outp
     It is made from the record that the run left on this machine, also if it failed or was interrupted; of one that goes
     on it has what is known so far. No cluster is asked.
     """
-    from gpu_provision.report.page.render import page
+    from gpu_provision.output.page.render import page
 
     inventory, target = loaded(file), page_at(file_out)
     story = _story(inventory, run)
@@ -41,10 +41,10 @@ def report(*, run: int | None, file: str | None, file_out: str | None, out: Outp
 
 def _story(inventory: Inventory, run: int | None) -> Story:
     """Return what is on record here. Raises UsageError if there is nothing, RunFailed if it cannot be read."""
-    from gpu_provision.engine import journal
-    from gpu_provision.report.page.recalled import story_of
+    from gpu_provision.output.page.recalled import story_of
+    from gpu_provision.reconcile import local_records
 
-    record, where = journal.found(inventory.name, run), str(journal.folder(inventory.name))
+    record, where = local_records.found(inventory.name, run), str(local_records.folder(inventory.name))
     if record is None:
         raise UsageError(_missing(run, where))
     try:

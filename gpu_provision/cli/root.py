@@ -3,22 +3,101 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import gc
 import os
 import signal
 import sys
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
 import click
 
-from gpu_provision.cli import failures
-from gpu_provision.cli.commands import Commands, Elsewhere
+from gpu_provision.cli import errors
+from gpu_provision.cli.errors import Session
 from gpu_provision.cli.output import OutputLost
-from gpu_provision.cli.session import Session
 from gpu_provision.model.findings import ExitCode
+
+
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """A command that is imported when it is asked for, so that `render` does not pay for `apply`, nor `--help` for all.
+
+    Attributes:
+        module: The module of this package that has it, under its name.
+        summary: Its line in the list of commands; it fits in 80 columns.
+    """
+
+    module: str
+    summary: str
+
+
+class Commands(click.Group):
+    """A group that knows the nearest command to a mistyped one, and says which command runs.
+
+    Attributes:
+        elsewhere: Commands that are not imported yet, by name.
+    """
+
+    elsewhere: Mapping[str, Elsewhere]
+
+    def __init__(self, *arguments: Any, elsewhere: Mapping[str, Elsewhere] | None = None, **options: Any) -> None:
+        """Take what click.Group takes, and the commands that are elsewhere."""
+        super().__init__(*arguments, **options)
+        self.elsewhere = elsewhere or {}
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of all commands, imported or not."""
+        return sorted({*super().list_commands(ctx), *self.elsewhere})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a command, imported if need be."""
+        if cmd_name in self.elsewhere and cmd_name not in self.commands:
+            module = import_module(f"gpu_provision.cli.{self.elsewhere[cmd_name].module}")
+            self.add_command(getattr(module, cmd_name), cmd_name)
+        return super().get_command(ctx, cmd_name)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands, and import none of them for it."""
+        names = self.list_commands(ctx)
+        limit = formatter.width - 6 - max(map(len, names))  # as click has it
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, self._summary(ctx, name, limit)) for name in names])
+
+    def _summary(self, ctx: click.Context, name: str, limit: int) -> str:
+        if name in self.elsewhere:
+            return self.elsewhere[name].summary
+        command = self.get_command(ctx, name)
+        return command.get_short_help_str(limit) if command else ""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Answer a bare group with its help, as a usage error."""
+        if not args and not self.invoke_without_command:
+            click.echo(ctx.get_help(), err=True)
+            ctx.exit(ExitCode.USAGE)
+        return super().parse_args(ctx, args)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command. Raises click.UsageError with the nearest name."""
+        if args and self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
+            message = f"No such command '{args[0]}'.{_nearest(args[0], self.list_commands(ctx))}"
+            raise click.UsageError(message, ctx=ctx)
+        name, command, rest = super().resolve_command(ctx, args)
+        session = ctx.ensure_object(Session)
+        session.command = f"{session.command} {name}".strip()
+        return name, command, rest
+
+
+def _nearest(word: str, words: list[str]) -> str:
+    near = difflib.get_close_matches(word, words, n=1)
+    return f" Did you mean '{near[0]}'?" if near else f" There are: {', '.join(words)}."
+
 
 EXIT_CODES = {
     ExitCode.OK: "done; for plan, no matter whether changes are pending",
@@ -49,23 +128,23 @@ def _print_version(context: click.Context, _parameter: click.Parameter, wanted: 
 
 _COMMANDS = {
     "adopt": Elsewhere("adopt", "Take a cluster over from the GPU Operator and its chart."),
-    "apply": Elsewhere("online", "Make hosts and cluster as declared, and wait until they are."),
+    "apply": Elsewhere("apply", "Make hosts and cluster as declared, and wait until they are."),
     "diff": Elsewhere("history", "Show what changed from one run's inventory to another's."),
     "drift": Elsewhere("drift", "Show what is not as it was applied, and who changed it."),
     "history": Elsewhere("history", "Show the runs that wrote something, the newest first."),
-    "destroy": Elsewhere("removal", "Take everything of an inventory off cluster and hosts."),
+    "destroy": Elsewhere("destroy", "Take everything of an inventory off cluster and hosts."),
     "operator": Elsewhere("operator", "Have a cluster hold itself to the stacks that it has."),
-    "plan": Elsewhere("online", "Show what apply would change, and change nothing."),
+    "plan": Elsewhere("apply", "Show what apply would change, and change nothing."),
     "preflight": Elsewhere("preflight", "Say what would go wrong on hosts and in the cluster."),
     "rbac": Elsewhere("rbac", "Print the least rights that an account needs."),
-    "render": Elsewhere("offline", "Print the manifests of all components, without a cluster."),
+    "render": Elsewhere("validate", "Print the manifests of all components, without a cluster."),
     "report": Elsewhere("report", "Write a page about a run."),
     "rollback": Elsewhere("history", "Go back to what an earlier run declared."),
     "sandbox": Elsewhere("sandbox", "Run a simulated cluster with GPU nodes on this machine."),
-    "schema": Elsewhere("offline", "Print the JSON Schema of inventories, for editors and CI."),
-    "status": Elsewhere("online", "Show every component and node as it stands, and why."),
-    "unlock": Elsewhere("unlock", "Take the lock away from a run that is gone."),
-    "validate": Elsewhere("offline", "Check an inventory file and say all that is wrong with it."),
+    "schema": Elsewhere("validate", "Print the JSON Schema of inventories, for editors and CI."),
+    "status": Elsewhere("apply", "Show every component and node as it stands, and why."),
+    "unlock": Elsewhere("history", "Take the lock away from a run that is gone."),
+    "validate": Elsewhere("validate", "Check an inventory file and say all that is wrong with it."),
     "verify": Elsewhere("verify", "Run acceptance tests against hosts and cluster."),
 }
 
@@ -108,7 +187,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
 
 def run(words: list[str]) -> int:
     """Run one command and return its exit code; every failure is reported on the way."""
-    session = Session(output=failures.default_output(words))
+    session = Session(output=errors.default_output(words))
     try:
         returned: Any = cli.main(args=words, prog_name="gpu-provision", standalone_mode=False, obj=session)
     except BrokenPipeError:
@@ -118,7 +197,7 @@ def run(words: list[str]) -> int:
     except click.exceptions.Exit as done:
         return done.exit_code
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the one handler: nobody else prints failures
-        code = failures.report(error, session)
+        code = errors.report(error, session)
         return _TERMINATED if isinstance(error.__cause__, Terminated) else code
     return int(returned or ExitCode.OK)
 
@@ -133,7 +212,7 @@ def _disk_full(lost: OutputLost, session: Session) -> int:
     """Say on stderr, even if JSON was asked for, that the output is lost."""
     _drop_the_rest()
     with contextlib.suppress(OSError, OutputLost):
-        return failures.report(lost, Session(output=replace(session.output, json=False)))
+        return errors.report(lost, Session(output=replace(session.output, json=False)))
     return lost.exit_code
 
 

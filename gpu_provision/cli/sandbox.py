@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import click
 
 from gpu_provision.cli import codes, options
-from gpu_provision.cli.commands import Commands
 from gpu_provision.cli.output import Output
+from gpu_provision.cli.root import Commands
 from gpu_provision.model.findings import ExitCode, Finding, Unreachable
-from gpu_provision.report.documents import document
+from gpu_provision.output.documents import document
 
 if TYPE_CHECKING:
     from gpu_provision.sandbox.process import Sandbox

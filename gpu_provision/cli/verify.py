@@ -7,7 +7,7 @@ import click
 import gpu_provision
 from gpu_provision.cli import options
 from gpu_provision.cli.display import shown_on_stderr
-from gpu_provision.cli.inventory_file import loaded
+from gpu_provision.cli.options import loaded
 from gpu_provision.cli.output import Output
 from gpu_provision.model.findings import ExitCode
 

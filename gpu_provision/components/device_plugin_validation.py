@@ -1,7 +1,7 @@
 """Device plugin validation: on every GPU node, a CUDA vectorAdd that asks Kubernetes for one GPU.
 
 A pod runs it once, named by a digest of what it proves, and goes at the end of the run; see
-`gpu_provision.planning.verdicts`.
+`gpu_provision.planning.validation`.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from typing import Any
 from gpu_provision.components import operands, pods
 from gpu_provision.components.objects import cluster_role
 from gpu_provision.model.cluster import Context, Manifest
-from gpu_provision.model.images import Image
+from gpu_provision.model.specs import Image
 
 _AVAILABLE = "/available-configs"
 _CHOSEN = "/config/config.yaml"

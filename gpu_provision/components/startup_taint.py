@@ -1,7 +1,7 @@
 """Startup taint: a node registers with it, and loses it once all of its validations have passed.
 
 The manifests are partial Nodes with the label that names what was validated; whoever writes it takes the taint off in
-the same write, see `gpu_provision.planning.attesting`. A node that nobody has seen yet gets none: nothing is validated.
+the same write (`gpu_provision.planning.node_validation`). A node that has not been seen yet gets none.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from pyinfra.api.output import echo
 from pyinfra.connectors.base import BaseConnector
 from pyinfra.connectors.util import extract_control_arguments, make_unix_command_for_host
 
-from gpu_provision.model.visible import visible
+from gpu_provision.model.findings import visible
 
 _OF_TRANSFERS = ("remote_temp_filename", "print_output", "print_input")
 

@@ -19,13 +19,12 @@ from pyinfra.connectors.base import BaseConnector, DataMeta
 from pyinfra.connectors.util import CommandOutput, OutputLine
 
 from gpu_provision.connectors import commands
-from gpu_provision.model.findings import ProvisionError
+from gpu_provision.model.findings import ProvisionError, visible
 from gpu_provision.model.inventory import HelperPod
-from gpu_provision.model.visible import visible
 
 if TYPE_CHECKING:
-    from gpu_provision.cluster.client import Cluster
-    from gpu_provision.cluster.host_shell import HostShell
+    from gpu_provision.kube.client import Cluster
+    from gpu_provision.kube.node_shell import HostShell
 
 PREFIX = "@k8s-node/"
 _CHUNK = 1024 * 1024
@@ -67,14 +66,14 @@ class K8sNodeConnector(BaseConnector):
 
     def connect(self) -> None:
         """Start a helper pod on the node, a new one if there was one before a reboot; raises ConnectError."""
-        from gpu_provision.cluster import host_shell  # noqa: PLC0415 - with the cluster's client, 60 ms
+        from gpu_provision.kube import node_shell  # noqa: PLC0415 - with the cluster's client, 60 ms
 
         try:
             settings = self._settings()
             cluster = _cluster(self.data["k8s_kubeconfig"], self.data["k8s_context"], settings.namespace)
             self.disconnect()
             node = self.host.name.removeprefix(PREFIX)
-            self.shell = host_shell.HostShell(cluster, node, settings)
+            self.shell = node_shell.HostShell(cluster, node, settings)
             atexit.register(self.shell.close)
             self.shell.open()
         except ProvisionError as error:
@@ -132,7 +131,7 @@ class K8sNodeConnector(BaseConnector):
 
     def _refuse(self, error: ProvisionError) -> NoReturn:
         """Fail the host with findings, and keep them for whoever drives the run."""
-        from gpu_provision.hosts.telling import FINDINGS  # noqa: PLC0415 - only hosts that fail need it
+        from gpu_provision.hosts.findings import FINDINGS  # noqa: PLC0415 - only hosts that fail need it
 
         self.host.connector_data.setdefault(FINDINGS, []).extend(error.findings)
         raise ConnectError(str(error)) from error
@@ -176,11 +175,11 @@ def _as_os_error() -> Iterator[None]:
 @cache
 def _cluster(kubeconfig: str, context: str, namespace: str) -> Cluster:
     """Return the one client of a cluster that all of its nodes share; helper pods of killed clients are gone then."""
-    from gpu_provision.cluster import helper_pod  # noqa: PLC0415 - see above
-    from gpu_provision.cluster.client import connect  # noqa: PLC0415 - see above
+    from gpu_provision.kube import node_shell  # noqa: PLC0415 - see above
+    from gpu_provision.kube.client import connect  # noqa: PLC0415 - see above
 
     cluster = connect(kubeconfig, context)
-    helper_pod.remove_left_behind(cluster, namespace)
+    node_shell.remove_left_behind(cluster, namespace)
     return cluster
 
 

@@ -1,8 +1,4 @@
-"""The cluster phase as pyinfra operations: one per component, all waiting on one run.
-
-The run goes on in the background from the first operation that has something to do; each operation ends when its
-component has settled on every node. So independent work happens at the same time, and pyinfra's rows keep meaning.
-"""
+"""The cluster phase as pyinfra operations: one per component, all waiting on one run."""
 
 from __future__ import annotations
 
@@ -14,27 +10,27 @@ from typing import Any
 from pyinfra import host, logger, state
 from pyinfra.api import FunctionCommand, operation
 from pyinfra.api.deploy import deploy
+from pyinfra.api.exceptions import DeployError
 from pyinfra.api.host import Host
 from pyinfra.api.state import State
 
 from gpu_provision import components
 from gpu_provision.components import driver
-from gpu_provision.deploys.cluster_host import inventory_path, is_cluster_host
+from gpu_provision.connectors.cluster import GROUP
 from gpu_provision.deploys.hosts import guard_of
 from gpu_provision.deploys.interrupts import telling_what_stays
-from gpu_provision.deploys.switches import is_set
-from gpu_provision.diagnose.remedies import is_trouble
-from gpu_provision.engine.session import Session
-from gpu_provision.hosts.others import changed, drivers
-from gpu_provision.hosts.telling import Commands, refuse, report
+from gpu_provision.diagnostics.remedies import is_trouble
+from gpu_provision.hosts import codes
+from gpu_provision.hosts.findings import Commands, refuse, report
+from gpu_provision.hosts.session import changed, drivers
 from gpu_provision.inventory import load
-from gpu_provision.model.findings import ProvisionError, Severity
+from gpu_provision.model.findings import Finding, ProvisionError, Severity, UsageError, one_line
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Action, Change, Plan
-from gpu_provision.model.visible import one_line
-from gpu_provision.operator.deputy import StackDeputy
-from gpu_provision.report import diff, rollout
-from gpu_provision.report.plan import effects, resource
+from gpu_provision.operator.executor import StackDeputy
+from gpu_provision.output import diff, rollout
+from gpu_provision.output.plan import effects, resource
+from gpu_provision.reconcile.session import Session
 
 TAKE_OVER = "gpu_take_over"
 """Key of host data: what is ``--take-over`` of gpu-provision apply; pyinfra's --data sets it."""
@@ -193,3 +189,60 @@ class _Ticker:
 
 
 _QUIET_TICKS = 30
+
+_DECLARATION = 'cluster = [("@cluster/CONTEXT", {"gpu_inventory": "inventories/gpu.yaml"})]'
+
+
+def is_cluster_host(deploy: str) -> bool:
+    """Return whether a deploy has work on the current host; warn once if ``--limit`` leaves every cluster host out.
+
+    Args:
+        deploy: Name of the function that the deploy file calls, for messages.
+
+    Raises:
+        DeployError: The pyinfra inventory has no cluster host.
+    """
+    clusters = [other for other in state.inventory if GROUP in other.groups]
+    if not clusters:
+        raise DeployError(str(_no_cluster_host(deploy)))
+    if not any(map(state.is_host_in_limit, clusters)):
+        _warn_once(f"{deploy}() does nothing: --limit or --exclude leaves out {', '.join(map(str, clusters))}")
+    return GROUP in host.groups
+
+
+def inventory_path() -> Path:
+    """Return the path of the inventory file; raises UsageError if the cluster host's data names none."""
+    path = host.data.get("gpu_inventory")
+    if path:
+        return Path(path)
+    raise UsageError(
+        Finding(
+            code=codes.NO_INVENTORY_FILE,
+            what="the data of the cluster host has no gpu_inventory, the path of an inventory file",
+            where=host.name,
+            fix=f"write in pyinfra's inventory: {_DECLARATION}",
+        )
+    )
+
+
+@cache
+def _warn_once(message: str) -> None:
+    logger.warning(f"--> {message}; to include it, add --limit {GROUP}")
+
+
+def _no_cluster_host(deploy: str) -> Finding:
+    return Finding(
+        code=codes.NO_CLUSTER_HOST,
+        what=f"{deploy}() needs a cluster host, and pyinfra's inventory has none",
+        fix=f"add {_DECLARATION} to it; for hosts alone, call {_ALONE[deploy]} without {deploy}()",
+    )
+
+
+_ALONE = {"gpu_stack": "host_prerequisites()", "gpu_stack_removed": "host_teardown()"}
+
+_ON = frozenset({"1", "true", "yes"})
+
+
+def is_set(key: str) -> bool:
+    """Whether a key of the host's data is switched on."""
+    return str(host.data.get(key, "")).lower() in _ON

@@ -8,23 +8,23 @@ from pathlib import Path
 
 from pyinfra import host
 
-from gpu_provision.engine.guard import NodeGuard
-from gpu_provision.hosts import barrier, phase
-from gpu_provision.hosts.phase import host_teardown
+from gpu_provision.hosts import deploy, gate
+from gpu_provision.hosts.deploy import host_teardown
 from gpu_provision.inventory import load
 from gpu_provision.model.inventory import Reboot
+from gpu_provision.reconcile.maintenance import NodeGuard
 
 __all__ = ["host_prerequisites", "host_teardown", "hosts_ready"]
 
 
 def host_prerequisites() -> None:
-    """Make true on a GPU host what must be true before any container runs; see gpu_provision.hosts.phase.
+    """Make true on a GPU host what must be true before any container runs; see gpu_provision.hosts.deploy.
 
     With ``host.data.gpu_inventory``, the path of the inventory file, nodes are cordoned and drained around reboots.
     """
     path = host.data.get("gpu_inventory")
-    wanted = phase.declared().get("reboot") == Reboot.IF_REQUIRED
-    phase.host_prerequisites(guard_of(Path(path)) if path and wanted else None)
+    wanted = deploy.declared().get("reboot") == Reboot.IF_REQUIRED
+    deploy.host_prerequisites(guard_of(Path(path)) if path and wanted else None)
 
 
 @cache
@@ -37,4 +37,4 @@ def guard_of(path: Path) -> NodeGuard:
 
 def hosts_ready() -> None:
     """Hold the cluster phase back until every host is ready, for good if one failed. Every host calls it."""
-    barrier.hosts_ready(name="Hosts are ready")
+    gate.hosts_ready(name="Hosts are ready")

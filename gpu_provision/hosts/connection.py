@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Protocol, cast
 
-from paramiko import SSHException
+import gevent
+from paramiko import SSHException, Transport
 from pyinfra import logger
 from pyinfra.api.exceptions import ConnectError
 from pyinfra.api.host import Host
@@ -14,9 +17,9 @@ from pyinfra.connectors import util
 from pyinfra.connectors.base import BaseConnector
 from pyinfra.connectors.util import CommandOutput
 
-from gpu_provision.hosts import liveness, trouble
-from gpu_provision.hosts.telling import TROUBLE
-from gpu_provision.hosts.trouble import Reached
+from gpu_provision.hosts import errors
+from gpu_provision.hosts.errors import Reached
+from gpu_provision.hosts.findings import TROUBLE
 from gpu_provision.model.findings import Finding
 
 Say = Callable[[str], None]
@@ -47,7 +50,7 @@ class Contained:
         try:
             self._inner.connect()
         except Exception as error:  # a key file that is missing, for example, is no ConnectError of pyinfra's
-            self._remember(trouble.of_connecting(error, reached(self._host)))
+            self._remember(errors.of_connecting(error, reached(self._host)))
             if isinstance(error, ConnectError):
                 raise
             raise ConnectError(str(error) or type(error).__name__) from error
@@ -66,26 +69,26 @@ class Contained:
             OSError: The command came to no end.
             SSHException: Likewise.
         """
-        with liveness.watched(self._inner, liveness.limit_of(self._host), self._say) as watch:
+        with watched(self._inner, limit_of(self._host), self._say) as watch:
             try:
                 done: tuple[bool, CommandOutput] = self._inner.run_shell_command(*args, **kwargs)
             except Exception as error:
-                self._remember(self._silence(watch) or trouble.of_command(error, reached(self._host)))
+                self._remember(self._silence(watch) or errors.of_command(error, reached(self._host)))
                 if isinstance(error, _KNOWN):
                     raise
                 raise HostTrouble(str(error) or type(error).__name__) from error
         self._remember(self._silence(watch) or self._told(*done, closed=watch.connection_closed))
         return done
 
-    def _silence(self, watch: liveness.Watch) -> Finding | None:
-        return trouble.silent(reached(self._host), watch.limit) if watch.gave_up else None
+    def _silence(self, watch: Watch) -> Finding | None:
+        return errors.silent(reached(self._host), watch.limit) if watch.gave_up else None
 
     def _told(self, ok: bool, output: CommandOutput, *, closed: bool) -> Finding | None:  # noqa: FBT001 - as pyinfra has it
         """Return what a command tells about its host; None if it tells nothing, above all if all is well."""
         if ok:
             return None
-        found = trouble.of_output(output.output_lines, reached(self._host))
-        return found or (trouble.cut_off(reached(self._host)) if closed else None)
+        found = errors.of_output(output.output_lines, reached(self._host))
+        return found or (errors.cut_off(reached(self._host)) if closed else None)
 
     def _remember(self, finding: Finding | None) -> None:
         self._host.connector_data[TROUBLE] = finding
@@ -129,3 +132,77 @@ def reached(host: Host) -> Reached:
         key=data.get("ssh_key") or "",
         known_hosts=data.get("ssh_known_hosts_file") or "",
     )
+
+
+LIMIT = 60
+"""Seconds of silence after which a host is given up, unless its data say otherwise."""
+
+SETTING = "gpu_ssh_patience"
+"""Key of the host's data."""
+
+_SHARE = 4
+"""A question comes a quarter of the limit after the last one, and waits as long for its answer."""
+
+_KEEPALIVE = "keepalive@openssh.com"  # a request that every server has to answer, if only with no: RFC 4254, 4
+
+
+class Watch:
+    """What is known of the connection while a command runs.
+
+    Attributes:
+        limit: Seconds of silence that are borne.
+        gave_up: Whether the connection was closed because the host was silent for as long.
+    """
+
+    def __init__(self, transport: Transport | None, limit: int, say: Callable[[str], None]) -> None:
+        """Begin with a host that has just been heard of."""
+        self.limit = limit
+        self.gave_up = False
+        self._transport = transport
+        self._say = say
+
+    @property
+    def connection_closed(self) -> bool:
+        """Whether the connection is gone."""
+        return self._transport is not None and not self._transport.is_active()
+
+    def go_on(self) -> None:
+        """Ask the host every now and then whether it is there; close the connection if it has not been for long."""
+        transport, pause = self._transport, self.limit / _SHARE
+        heard = time.monotonic()
+        while transport and transport.is_active():
+            gevent.sleep(pause)
+            if _answers(transport, pause):
+                heard = time.monotonic()
+                continue
+            silence = time.monotonic() - heard
+            if silence >= self.limit:
+                self.gave_up = True
+                transport.close()
+                return
+            self._say(f"no answer for {silence:.0f} s; given up after {self.limit} s")
+
+
+def _answers(transport: Transport, seconds: float) -> bool:
+    """Return whether the other side says anything; also if what it says is that the connection is over."""
+    with contextlib.suppress(SSHException, OSError, EOFError), gevent.Timeout(seconds, exception=False):
+        transport.global_request(_KEEPALIVE, wait=True)
+        return True
+    return not transport.is_active()
+
+
+@contextlib.contextmanager
+def watched(connector: BaseConnector, limit: int, say: Callable[[str], None]) -> Iterator[Watch]:
+    """Watch the SSH connection of a connector during a block; connectors without one look after themselves."""
+    client = getattr(connector, "client", None)
+    watch = Watch(client.get_transport() if client else None, limit, say)
+    greenlet = gevent.spawn(watch.go_on)
+    try:
+        yield watch
+    finally:
+        greenlet.kill(block=False)
+
+
+def limit_of(host: Host) -> int:
+    """Return how many seconds of silence are borne of a host."""
+    return int(host.data.get(SETTING) or LIMIT)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import gevent
 from pyinfra.api.command import FunctionCommand
@@ -20,13 +23,27 @@ from pyinfra.api.state import State
 from pyinfra.connectors.util import clear_askpass_cache
 from pyinfra.context import host, state
 
-from gpu_provision.facts.record import HostRecord
-from gpu_provision.hosts import prerequisites, reboot_rules
+from gpu_provision.hosts import reboot_rules
+from gpu_provision.hosts.changes import modules
 from gpu_provision.hosts.codes import REBOOT_NEEDED
-from gpu_provision.hosts.guard import GUARD, Guard, Place, Standing
-from gpu_provision.hosts.reading import read
-from gpu_provision.hosts.telling import FINDINGS, REBOOT_REASONS, Commands, note, refuse, report, say, withdraw
-from gpu_provision.hosts.turns import Turns
+from gpu_provision.hosts.facts.host import HostRecord
+from gpu_provision.hosts.findings import (
+    FINDINGS,
+    REBOOT_REASONS,
+    Commands,
+    note,
+    refuse,
+    report,
+    say,
+    withdraw,
+)
+from gpu_provision.hosts.gpu_host import read
+from gpu_provision.hosts.maintenance import (
+    GUARD,
+    Guard,
+    Place,
+    Standing,
+)
 from gpu_provision.model.findings import Finding, ProvisionError, RunFailed
 from gpu_provision.model.inventory import Drain
 from gpu_provision.planning.codes import PODS_WOULD_BE_LOST
@@ -102,7 +119,7 @@ def rebooted(
     """
     record = read(_SECTIONS)
     if record is None:
-        yield from refuse(prerequisites.unreadable(host.name))
+        yield from refuse(modules.unreadable(host.name))
         return
     guard: Guard | None = host.connector_data.get(GUARD)
     reasons = _reasons(host, record, nouveau_unwanted=nouveau_unwanted)
@@ -187,7 +204,7 @@ def _reboot(host: Host, trip: _Trip) -> str:
     """Return the new boot id. Raises RunFailed if none comes in time."""
     before = host.get_fact(BootId)
     if not before:
-        raise RunFailed(prerequisites.unreadable(trip.node))
+        raise RunFailed(modules.unreadable(trip.node))
     told = tuple(host.connector_data.get(FINDINGS, ()))
     said = _tell_to_reboot(host)
     give_up = time.monotonic() + trip.seconds
@@ -238,7 +255,7 @@ def _see_that_it_helped(host: Host, trip: _Trip) -> None:
 
 def _reasons(host: Host, record: HostRecord, *, nouveau_unwanted: bool) -> tuple[str, ...]:
     told = host.connector_data.get(REBOOT_REASONS, ())
-    return (*prerequisites.reboot_reasons(record, nouveau_unwanted=nouveau_unwanted), *told)
+    return (*modules.reboot_reasons(record, nouveau_unwanted=nouveau_unwanted), *told)
 
 
 def _refusal(record: HostRecord, reasons: tuple[str, ...], standing: Standing | None) -> Finding | None:
@@ -254,3 +271,70 @@ def _own_boot_id() -> str:
 
 def _node() -> str:
     return str(host.data.get("gpu_node") or host.name)
+
+
+_LOOK_SECONDS = 0.5  # a host that is done with something else tells nobody
+
+_of_states: WeakKeyDictionary[State, Turns] = WeakKeyDictionary()
+
+
+@dataclass(slots=True)
+class Turns:
+    """The turns of one run of pyinfra's.
+
+    Attributes:
+        went_wrong: The host whose absence did not end well; empty for none.
+    """
+
+    went_wrong: str = ""
+    _wants: dict[str, bool] = field(default_factory=dict)
+    _away: set[str] = field(default_factory=set)
+    _changed: threading.Condition = field(default_factory=threading.Condition)
+
+    @staticmethod
+    def of(state: State) -> Turns:
+        """Return the turns that all hosts of a run share."""
+        return _of_states.setdefault(state, Turns())
+
+    def announce(self, host: Host, *, wants: bool) -> None:
+        """Say whether a host wants a turn; those that come after it in the inventory wait for that."""
+        with self._changed:
+            self._wants[host.name] = wants
+            self._changed.notify_all()
+
+    @contextmanager
+    def taken(self, state: State, host: Host, *, most: int) -> Iterator[bool]:
+        """Wait for a turn; False where there will be none, since something went wrong.
+
+        Args:
+            most: How many hosts may be away then, this one among them.
+        """
+        with self._changed:
+            while not self.went_wrong and (len(self._away) >= most or self._is_early(state, host)):
+                self._changed.wait(_LOOK_SECONDS)
+            goes = not self.went_wrong
+            self._wants[host.name] = False
+            self._away |= {host.name} if goes else set()
+            self._changed.notify_all()
+        try:
+            yield goes
+        finally:
+            with self._changed:
+                self._away.discard(host.name)
+                self._changed.notify_all()
+
+    def stop(self, name: str) -> None:
+        """Let no host have its turn after the one that is named."""
+        with self._changed:
+            self.went_wrong = self.went_wrong or name
+            self._changed.notify_all()
+
+    def _is_early(self, state: State, host: Host) -> bool:
+        """Whether a host that comes before in the inventory wants its turn, or is just finding out."""
+        for other in state.inventory:
+            if other.name == host.name:
+                return False
+            same = other.executing_op_hash == host.executing_op_hash
+            if same and self._wants.get(other.name, True):
+                return True
+        return False

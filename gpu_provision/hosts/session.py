@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
 from typing import Any
 
 import gevent
+from gevent.pool import Pool
 from pyinfra.api.command import FunctionCommand, PyinfraCommand
 from pyinfra.api.config import Config
 from pyinfra.api.connect import connect_all, disconnect_all
@@ -16,16 +17,28 @@ from pyinfra.api.exceptions import PyinfraError
 from pyinfra.api.host import Host
 from pyinfra.api.inventory import Inventory
 from pyinfra.api.operations import run_ops
-from pyinfra.api.state import BaseStateCallback, State, StateStage
-from pyinfra.context import ctx_host, ctx_state
+from pyinfra.api.state import BaseStateCallback, State, StateOperationHostData, StateStage
+from pyinfra.context import ctx_host, ctx_state, state
 
-from gpu_provision.facts.record import HostRecord
-from gpu_provision.hosts import connection, outcomes, trouble
-from gpu_provision.hosts.facts import GpuHost
-from gpu_provision.hosts.guard import GUARD, Guard
-from gpu_provision.hosts.phase import host_prerequisites, host_teardown
-from gpu_provision.hosts.reading import RECORD
-from gpu_provision.hosts.telling import CHANGES, FINDINGS, SAY, explained, keep, report
+from gpu_provision.hosts import connection, errors
+from gpu_provision.hosts.changes.modules import reboot_reasons
+from gpu_provision.hosts.connection import reached
+from gpu_provision.hosts.deploy import host_prerequisites, host_teardown
+from gpu_provision.hosts.errors import not_finished, not_seen, step_failed, unread
+from gpu_provision.hosts.facts.host import HostRecord
+from gpu_provision.hosts.findings import (
+    CHANGES,
+    FINDINGS,
+    REBOOT_REASONS,
+    SAY,
+    TROUBLE,
+    explained,
+    keep,
+    report,
+)
+from gpu_provision.hosts.gate import GROUP
+from gpu_provision.hosts.gpu_host import RECORD, GpuHost, read
+from gpu_provision.hosts.maintenance import GUARD, Guard
 from gpu_provision.model.findings import Finding, Severity
 
 Emit = Callable[[dict[str, Any]], None]
@@ -101,9 +114,9 @@ def run(request: dict[str, Any], emit: Emit, guard: Guard | None = None) -> dict
         connection.contain(host, host.connector_data[SAY])
     with ctx_state.use(state):
         _go(state, PHASES[request["phase"]], dry_run=request["dry_run"])
-        failures = {host.name: outcomes.failures(state, host) for host in inventory}
+        errors_of = {host.name: failures(state, host) for host in inventory}
         records = _records(state)
-    seen = {host.name: outcomes.outcome(state, host, failures[host.name], records.get(host.name)) for host in inventory}
+    seen = {host.name: outcome(state, host, errors_of[host.name], records.get(host.name)) for host in inventory}
     return {"outcomes": seen, "findings": _warnings(inventory), "left_out": left_out}
 
 
@@ -174,7 +187,7 @@ def _explained(host: Host, error: Exception) -> tuple[Finding, ...]:
     """Return an exception of one host as a finding; what its connection met with comes before what pyinfra says."""
     reached = connection.reached(host)
     unread = isinstance(error, PyinfraError)  # "No hosts remaining!", when a fact of the last one fails
-    return explained(host, [trouble.unread(reached) if unread else trouble.broke_down(error, reached)])
+    return explained(host, [errors.unread(reached) if unread else errors.broke_down(error, reached)])
 
 
 def _records(state: State) -> dict[str, HostRecord]:
@@ -204,3 +217,115 @@ def _warnings(inventory: Inventory) -> list[dict[str, Any]]:
         if finding.severity is Severity.WARNING
     ]
     return [asdict(finding) for finding in found]
+
+
+def drivers() -> dict[str, str]:
+    """Return node -> version of a usable driver of the host's own, empty for none; hosts of this run that answer.
+
+    While pyinfra prepares, hosts prepare side by side, so one that was not read yet is read now.
+    """
+    ours = [other for other in _others() if other.data.get("gpu_node")]
+    # Not pyinfra's own pool: we are in it, and it may have one place only.
+    records = Pool(state.config.PARALLEL).map(_record, ours)
+    return {other.data.gpu_node: record.driver.usable for other, record in zip(ours, records, strict=True) if record}
+
+
+def changed() -> int:
+    """Return the number of hosts that this run has changed."""
+    return sum(bool(changes(state, other)) for other in _others())
+
+
+def _others() -> list[Host]:
+    return [other for other in state.inventory.get_active_hosts() if GROUP not in other.groups]
+
+
+def _record(other: Host) -> HostRecord | None:
+    with ctx_host.use(other):
+        try:
+            return read(("kernel", "driver"))
+        except Exception:  # noqa: BLE001 - whatever broke, that host says so itself; here it is one that nobody read
+            return None
+
+
+def failures(state: State, host: Host) -> tuple[Finding, ...]:
+    """Return why a host failed in the run; empty if it did not. Comes before the host is read again."""
+    if errors := _errors(host):
+        return errors
+    failed = _failed_step(state, host)
+    if failed or host in state.failed_hosts:
+        met: Finding | None = host.connector_data.get(TROUBLE)
+        return (met or failed or unread(reached(host)),)
+    return () if _is_finished(state, host) else (not_finished(reached(host)),)
+
+
+def outcome(state: State, host: Host, errors: Sequence[Finding], record: HostRecord | None) -> dict[str, Any]:
+    """Return a host's outcome as plain values: the fields of HostOutcome.
+
+    Args:
+        state: pyinfra's, after the run.
+        host: One of its hosts.
+        errors: What `failures` returned.
+        record: The host as it is now; None if nobody could read it, and then it has failed.
+    """
+    errors = errors or (() if record else (not_seen(reached(host)),))
+    return {
+        "changes": changes(state, host),
+        "failed": bool(errors),
+        "reason": _in_short(errors),
+        "reboot_needed": _needs_reboot(host, record),
+        "gpus": len(record.pci.gpus) if record else None,
+        "kernel": record.kernel.running if record else "",
+        "driver": record.driver.usable if record else None,
+        "errors": [asdict(finding) for finding in errors],
+    }
+
+
+def _errors(host: Host) -> tuple[Finding, ...]:
+    kept: Iterable[Finding] = host.connector_data.get(FINDINGS, ())
+    return tuple(finding for finding in kept if finding.severity is Severity.ERROR)
+
+
+def _failed_step(state: State, host: Host) -> Finding | None:
+    for op_hash, operation in state.ops[host].items():
+        meta = operation.operation_meta
+        if meta.is_complete() and meta.did_error():
+            title = ", ".join(state.op_meta[op_hash].names).split(" | ")[-1]
+            return step_failed(title, _last(meta.stderr_lines), reached(host))
+    return None
+
+
+def _is_finished(state: State, host: Host) -> bool:
+    return not state.is_executing or all(_succeeded(operation) for operation in state.ops[host].values())
+
+
+def _succeeded(operation: StateOperationHostData) -> bool:
+    return bool(operation.operation_meta.is_complete() and operation.operation_meta.did_succeed())
+
+
+def changes(state: State, host: Host) -> list[str]:
+    """Return in words what operations changed, or would change if nothing was executed."""
+    words = host.connector_data.get(CHANGES, {})
+    done = {op_hash: not state.is_executing or _succeeded(operation) for op_hash, operation in state.ops[host].items()}
+    return [each for op_hash in state.ops[host] if done[op_hash] for each in words.get(op_hash, ())]
+
+
+def _needs_reboot(host: Host, record: HostRecord | None) -> bool:
+    told = host.connector_data.get(REBOOT_REASONS)
+    return bool(told or (record and reboot_reasons(record, nouveau_unwanted=_nouveau_unwanted(host))))
+
+
+def _nouveau_unwanted(host: Host) -> bool:
+    return bool((host.data.get("host_prerequisites") or {}).get("blacklist_nouveau", True))
+
+
+def _last(lines: Sequence[str]) -> str:
+    return next((line.strip() for line in reversed(lines) if line.strip()), "")
+
+
+def _in_short(errors: Sequence[Finding]) -> str:
+    """Return why a host failed, most telling first; empty if it did not."""
+    if not errors:
+        return ""
+    more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+    seen = f" ({errors[0].evidence})" if errors[0].evidence else ""
+    return "; ".join(filter(None, (f"{errors[0].what}{seen}", errors[0].fix))) + more

@@ -2,7 +2,7 @@
 
 pyinfra runs on gevent, which has to change the standard library before anything else uses it. In a process of its
 own it cannot get in the way of Kubernetes clients, threads or event loops of whoever called. What is said is in
-gpu_provision.hosts.conversation.
+gpu_provision.hosts.worker_protocol.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ def main() -> None:
     import gevent  # noqa: PLC0415 - after the patching, as all below
     from gevent.fileobject import FileObject  # noqa: PLC0415
 
-    from gpu_provision.hosts import session  # noqa: PLC0415 - pyinfra
-    from gpu_provision.hosts.asking import AskingGuard  # noqa: PLC0415
+    from gpu_provision.hosts import session  # noqa: PLC0415
+    from gpu_provision.hosts.remote_maintenance import AskingGuard  # noqa: PLC0415
 
     guard = AskingGuard(emit)
     gevent.spawn(guard.hear, FileObject(sys.stdin.fileno(), "r", close=False))

@@ -20,13 +20,13 @@ import yaml
 
 from gpu_provision import releases
 from gpu_provision.inventory.document import Path, dotted
-from gpu_provision.inventory.examine import examined
 from gpu_provision.inventory.hiding import replaced, restored
-from gpu_provision.inventory.parse import parse
+from gpu_provision.inventory.loader import examined
+from gpu_provision.inventory.schema_check import resolved, schema
 from gpu_provision.inventory.scope import ANY, part_of_cluster
-from gpu_provision.inventory.shape import resolved, schema
 from gpu_provision.inventory.source import Source, Unreadable
 from gpu_provision.inventory.values import without_foreign
+from gpu_provision.inventory.yaml_parser import parse
 from gpu_provision.model.findings import Finding
 from gpu_provision.model.inventory import Inventory
 

@@ -7,10 +7,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, assert_never
 
-from gpu_provision.inventory import sudo
-from gpu_provision.inventory.examine import load
-from gpu_provision.inventory.expectation import expectation
-from gpu_provision.inventory.ssh_config import write_ssh_config
+from gpu_provision.inventory import ssh as sudo
+from gpu_provision.inventory.loader import load
+from gpu_provision.inventory.resolve import expectation
+from gpu_provision.inventory.ssh import write_ssh_config
 from gpu_provision.model.findings import ProvisionError
 from gpu_provision.model.inventory import Connect, Inventory, Node, Ssh
 

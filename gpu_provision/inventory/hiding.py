@@ -14,7 +14,13 @@ from typing import Any, NamedTuple
 import yaml
 
 from gpu_provision.inventory.document import Path
-from gpu_provision.inventory.secrets import HIDDEN, is_marked, looks_secret, may_hold_secret, shown
+from gpu_provision.inventory.redaction import (
+    HIDDEN,
+    is_marked,
+    looks_secret,
+    may_hold_secret,
+    shown,
+)
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _LINE_END = re.compile(r"\r\n|[\n\r\x85\u2028\u2029]")

@@ -1,23 +1,20 @@
-"""Fills the model: release, inventory and pool become fully resolved specs.
-
-Works on data that fits the schema but for what is missing, so that checks can go on where a file has mistakes.
-"""
+"""Resolve an inventory: release, inventory and pool become fully resolved specs."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass, replace
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_type_hints
+from urllib.parse import quote
 
-from gpu_provision.inventory import systems
+from gpu_provision.inventory import hardware
 from gpu_provision.inventory.certificates import certificates
-from gpu_provision.inventory.paths import absolute, fleet
-from gpu_provision.inventory.proxy import container_env, runtime_proxy
-from gpu_provision.inventory.source import Source
-from gpu_provision.model.images import Image
+from gpu_provision.inventory.source import Source, absolute, fleet
+from gpu_provision.model.expectation import Expectation
 from gpu_provision.model.inventory import (
     ClusterTarget,
     Connect,
@@ -37,15 +34,16 @@ from gpu_provision.model.specs import (
     DevicePluginSpec,
     DriverSpec,
     GfdSpec,
+    Image,
     NfdSpec,
     OperandSpec,
+    RolloutPolicy,
     SecretKey,
     Specs,
     StartupTaintSpec,
     ToolkitSpec,
     ValidatorSpec,
 )
-from gpu_provision.model.upgrade import RolloutPolicy
 from gpu_provision.releases import Release
 
 Data = dict[str, Any]
@@ -213,7 +211,7 @@ def _pool(name: str, pool: Data, data: Data, release: Release, driver: DriverSpe
         driver = _operand("driver", DriverSpec, both, release)
     return NodePool(
         name=name,
-        os=systems.parse(pool.get("os", "")),
+        os=hardware.parse(pool.get("os", "")),
         gpu=Gpu(gpu.get("model", ""), gpu.get("count", 1)) if gpu is not None else None,
         driver=driver,
         overrides_driver=bool(changes.keys() - {"upgrade_policy"}),
@@ -275,3 +273,101 @@ def _connect(*levels: Data) -> Connect:
 def _ssh(section: Data, base: Path) -> Ssh:
     paths = {key: absolute(section.get(key, ""), base) for key in ("key", "known_hosts_file")}
     return _record(Ssh, {**section, **paths})
+
+
+_CONFIGS = ("CONTAINERD_CONFIG", "CRIO_CONFIG", "DOCKER_CONFIG", "RUNTIME_CONFIG")
+_SOCKETS = ("CONTAINERD_SOCKET", "DOCKER_SOCKET", "RUNTIME_SOCKET")
+_PROXIES = frozenset({"http_proxy", "https_proxy"})
+
+
+def expectation(inventory: Inventory, node: Node) -> Expectation:
+    """Return what the inventory expects of a node."""
+    pool = inventory.pool_of(node)
+    driver, toolkit = pool.driver, inventory.specs.toolkit
+    prerequisites = inventory.prerequisites_of(node)
+    image = f"{driver.image.repository}/{driver.image.image}"
+    return Expectation(
+        node=node.name,
+        pool=pool.name,
+        os=f"{pool.os.id}{pool.os.version}" if pool.os else "",
+        gpu_model=pool.gpu.model if pool.gpu else "",
+        gpu_count=pool.gpu.count if pool.gpu else 0,
+        driver_container=driver.enabled,
+        driver_auto=driver.prefer_host,
+        driver_image=image if driver.enabled else "",
+        driver_version=driver.image.version,
+        kernel_module_type=driver.kernel_module_type,
+        driver_has_proxy=_has_proxy(driver),
+        toolkit=toolkit.enabled,
+        toolkit_version=toolkit.image.version,
+        toolkit_dir=toolkit.install_dir if toolkit.enabled else "",
+        toolkit_drop_in=_setting(toolkit, ("RUNTIME_DROP_IN_CONFIG",)),
+        toolkit_config=_setting(toolkit, _CONFIGS),
+        toolkit_socket=_setting(toolkit, _SOCKETS),
+        cdi=inventory.specs.cdi_enabled,
+        blacklist_nouveau=prerequisites.blacklist_nouveau,
+        hold_packages=prerequisites.hold_packages,
+        kernel_modules=prerequisites.kernel_modules,
+        # A sandbox pulls nothing: there is no registry behind its images.
+        ask_registry=inventory.preflight.registry and not inventory.cluster.sandbox,
+        ignore=inventory.preflight.ignore,
+    )
+
+
+def _has_proxy(driver: DriverSpec) -> bool:
+    return bool(driver.repo_config) or any(name.lower() in _PROXIES and value for name, value in driver.env.items())
+
+
+def _setting(toolkit: ToolkitSpec, names: tuple[str, ...]) -> str:
+    return next((toolkit.settings[name] for name in names if toolkit.settings.get(name)), "")
+
+
+ADDRESSES = ("http_proxy", "https_proxy")
+_ALL = (*ADDRESSES, "no_proxy")
+
+
+def runtime_proxy(section: Mapping[str, Any], base: Path) -> dict[str, str]:
+    """Return the settings for container runtimes, with credentials, without what is empty.
+
+    Args:
+        section: ``proxy`` of the inventory.
+        base: Folder of the inventory.
+    """
+    credentials = _credentials(absolute(section.get("credentials_file", ""), base))
+    values = {key: section.get(key, "") for key in _ALL}
+    return {
+        key: _with(value, credentials) if key in ADDRESSES else value
+        for key, value in values.items()
+        if value and any(values[address] for address in ADDRESSES)
+    }
+
+
+def needs_credentials(section: Mapping[str, Any]) -> bool:
+    """Return whether an address of a ``proxy`` section is of use only with credentials."""
+    return bool(section.get("credentials_file")) or any("@" in section.get(key, "") for key in ADDRESSES)
+
+
+def container_env(section: Mapping[str, Any], own: Mapping[str, object]) -> dict[str, str]:
+    """Return the variables that tell the driver container of the proxies, in the two forms that programs read.
+
+    None if its own variables name a proxy, nor if the proxies need credentials: whoever may read pods would see them.
+    """
+    if needs_credentials(section) or any(name.lower() in ADDRESSES for name in own):
+        return {}
+    values = runtime_proxy(section, Path())
+    return {name: value for key, value in values.items() for name in (key.upper(), key)}
+
+
+def _credentials(path: str) -> str:
+    """Return ``user:password`` fit for an address; empty for no file, or one that cannot be read: a check says so."""
+    try:
+        user, _, password = Path(path).read_text(encoding="utf-8").split("\n", 1)[0].strip().partition(":")
+    except (OSError, ValueError):
+        return ""
+    return f"{quote(user, safe='')}:{quote(password, safe='')}"
+
+
+def _with(address: str, credentials: str) -> str:
+    if not credentials or not address or "@" in address:
+        return address
+    return re.sub(r"^([a-z0-9]+://)", lambda found: f"{found[1]}{credentials}@", address)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpu_provision.inventory.document import Path, dotted
-from gpu_provision.inventory.proxy import ADDRESSES
+from gpu_provision.inventory.resolve import ADDRESSES
 
 ANY = "*"
 """In a path: every entry of a list or mapping."""

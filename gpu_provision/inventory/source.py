@@ -1,15 +1,15 @@
-"""Reads the file: from a path to its text, or to the one finding that says why not."""
+"""Read an inventory's file: from a path to its text, or to the one finding that says why not."""
 
 from __future__ import annotations
 
 import hashlib
+import os.path
 import re
 import stat
 from dataclasses import dataclass
 from pathlib import Path
 
 from gpu_provision.inventory.nearest import nearest
-from gpu_provision.inventory.paths import home
 from gpu_provision.model.findings import Finding
 
 LIMIT = 1 << 20
@@ -145,3 +145,18 @@ def _encoding_fix(data: bytes) -> str:
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         return "It looks like UTF-16; save it as UTF-8."
     return "Save it as UTF-8."
+
+
+def absolute(text: str, base: Path) -> str:
+    """Return the path in full; an empty one stays empty."""
+    return os.path.normpath(base / home(text)) if text else ""
+
+
+def home(text: str) -> Path:
+    """Return the path with its tilde expanded; one of an unknown user stays as it is, instead of raising."""
+    return Path(os.path.expanduser(text))  # noqa: PTH111  Path.expanduser raises RuntimeError for those
+
+
+def fleet(text: str, base: Path) -> str:
+    """Return a sandbox fleet: a name as it is, the path of a fleet file in full."""
+    return absolute(text, base) if "/" in text or text.endswith((".yaml", ".yml")) else text

@@ -17,9 +17,9 @@ from pathlib import Path as FilePath
 from typing import Any, NamedTuple
 
 from gpu_provision.inventory.document import Document, Path
-from gpu_provision.inventory.paths import absolute
 from gpu_provision.inventory.problems import Problem
-from gpu_provision.inventory.secrets import takes_value_from
+from gpu_provision.inventory.redaction import takes_value_from
+from gpu_provision.inventory.source import absolute
 from gpu_provision.model.findings import Finding
 
 LIMIT = 64 << 10

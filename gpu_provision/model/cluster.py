@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from gpu_provision.model.inventory import Inventory, NodePool, OperatingSystem
-from gpu_provision.model.part import ALL, Part
+from gpu_provision.model.inventory import ALL, Inventory, NodePool, OperatingSystem, Part
 
 Manifest = dict[str, Any]
 """A Kubernetes object as a plain dict."""
@@ -156,7 +155,7 @@ class Context:
     """All that a component may know besides its own spec.
 
     Attributes:
-        targets: The GPU nodes, sorted by name; see gpu_provision.targets.
+        targets: The GPU nodes, sorted by name; see gpu_provision.components.targets.
         part: What a run looks after.
         others: The GPU nodes that are not in it.
     """
@@ -171,3 +170,21 @@ class Context:
     def namespace(self) -> str:
         """Namespace of the operands."""
         return self.inventory.cluster.namespace
+
+
+class Permission(NamedTuple):
+    """The right to do one thing.
+
+    Attributes:
+        verb: Such as ``patch``.
+        group: API group; empty for the core group.
+        resource: Plural name, with a subresource where there is one: ``pods/log``.
+        namespace: Empty for the whole cluster.
+        name: Of one object; empty for objects of any name.
+    """
+
+    verb: str
+    group: str
+    resource: str
+    namespace: str = ""
+    name: str = ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 
@@ -68,3 +69,22 @@ class Expectation:
             key: tuple(value) if isinstance(value, list) else value for key, value in data.items()
         }
         return cls(**values)
+
+
+class ImageState(StrEnum):
+    """What a registry says about an image."""
+
+    PRESENT = "present"
+    ABSENT = "absent"
+    OTHER_ARCHITECTURE = "other-architecture"  # it is there, but not for this kind of processor
+    REFUSED = "refused"  # the registry does not say: credentials are missing or not enough
+    UNREACHABLE = "unreachable"
+
+
+@dataclass(frozen=True, slots=True)
+class ImageAnswer:
+    """A registry's answer: the image asked for, its state, and the registry's own words."""
+
+    reference: str
+    state: ImageState
+    evidence: str = ""

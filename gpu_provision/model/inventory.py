@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from gpu_provision.model.findings import Finding
-from gpu_provision.model.specs import DriverSpec, Specs
-from gpu_provision.model.upgrade import RolloutPolicy
+from gpu_provision.model.specs import DriverSpec, RolloutPolicy, Specs
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +54,7 @@ class Connect(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HelperPod:
-    """The pod through which hosts without SSH are reached; see gpu_provision.cluster.helper_pod.
+    """The pod through which hosts without SSH are reached; see gpu_provision.kube.node_shell.
 
     Attributes:
         image: Needs nsenter, and nothing else.
@@ -259,3 +258,36 @@ class Inventory:
         """The nodes whose hosts are reached through the cluster itself; those of a sandbox never are."""
         reached = (node for node in self.nodes if self.prerequisites_of(node).enabled)
         return tuple(node for node in reached if node.connect is Connect.KUBERNETES and not self.cluster.sandbox)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """Components and nodes; what is not in it is neither changed, nor removed, nor validated.
+
+    Attributes:
+        components: Empty for all. What they require is among them.
+        nodes: Empty for all.
+    """
+
+    components: frozenset[str] = frozenset()
+    nodes: frozenset[str] = frozenset()
+
+    @property
+    def is_all(self) -> bool:
+        """Whether nothing is left out."""
+        return not (self.components or self.nodes)
+
+    def has_component(self, name: str) -> bool:
+        """Whether a component is in it."""
+        return not self.components or name in self.components
+
+    def has_node(self, name: str) -> bool:
+        """Whether a node is in it."""
+        return not self.nodes or name in self.nodes
+
+    def has(self, component: str, node: str) -> bool:
+        """Whether a component is in it on a node."""
+        return self.has_component(component) and self.has_node(node)
+
+
+ALL = Part()

@@ -8,7 +8,6 @@ from typing import Any
 
 from gpu_provision.model.cluster import Manifest, ObjectRef
 from gpu_provision.model.findings import Finding
-from gpu_provision.model.rollout import Schedule
 
 
 class Action(StrEnum):
@@ -119,3 +118,196 @@ class Plan:
     def is_empty(self) -> bool:
         """Whether there is nothing to do."""
         return not self.changes and not (self.resource and self.resource.fields)
+
+
+class Origin(StrEnum):
+    """Why something is not as declared."""
+
+    DRIFT = "drift"  # it is not as it was applied
+    PENDING = "pending"  # it is as it was applied; the inventory says something else by now
+    EITHER = "either"  # one of both: nothing tells what was applied
+    NOT_READY = "not-ready"  # the object is as declared, what follows from it is not
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """Who wrote a field last, by the API server's books.
+
+    Attributes:
+        manager: Field manager, such as ``kubectl-edit``.
+        time: When it wrote last, RFC 3339; the field or another one of its own on this object.
+    """
+
+    manager: str
+    time: str
+
+    def __str__(self) -> str:
+        """Return ``kubectl-edit, 2026-11-21T08:00:00Z``."""
+        return ", ".join(filter(None, (self.manager, self.time)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FieldDrift:
+    """One field that is not as declared; None for a value that is not there."""
+
+    path: str
+    declared: Any
+    found: Any
+    origin: Origin
+    writer: Writer | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """One object that is not as declared.
+
+    Attributes:
+        action: What an apply would do about it.
+        origin: The most alarming of its fields' origins.
+        notes: What else is to be said, in words.
+        nodes: Where it is not ready; empty if that is not about nodes.
+    """
+
+    component: str
+    ref: ObjectRef
+    action: Action
+    origin: Origin
+    fields: tuple[FieldDrift, ...] = ()
+    notes: tuple[str, ...] = ()
+    nodes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drift:
+    """Everything in a cluster that is not as declared.
+
+    Attributes:
+        resource: As in a plan.
+        applied: What was known of the last apply: ``run 7, 2026-11-21T08:00:00Z``; empty if only field managers tell.
+        installed: Whether the cluster has anything of the stack, or a record of it.
+    """
+
+    inventory: str
+    release: str
+    cluster: str
+    differences: tuple[Difference, ...]
+    applied: str = ""
+    resource: ResourceChange | None = None
+    findings: tuple[Finding, ...] = ()
+    installed: bool = True
+
+    def of(self, origin: Origin) -> tuple[Difference, ...]:
+        """Return the differences of one origin."""
+        return tuple(each for each in self.differences if each.origin is origin)
+
+    @property
+    def is_worth_a_look(self) -> bool:
+        """Whether anything differs besides what is pending."""
+        return any(each.origin is not Origin.PENDING for each in self.differences)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemovalResult:
+    """How a removal ended.
+
+    Attributes:
+        cluster: The cluster as people name it.
+        changes: What was written, in order; of a dry run, what would be.
+        evicted: Pods that were evicted, or would be, in words.
+        requests: Number of API requests.
+        findings: What was left over, what stays and why.
+    """
+
+    cluster: str
+    changes: tuple[Change, ...] = ()
+    evicted: tuple[str, ...] = ()
+    requests: int = 0
+    seconds: float = 0.0
+    findings: tuple[Finding, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leaving:
+    """A pod in the way of a driver.
+
+    Attributes:
+        owner: Its controller as ``Kind name``; empty if nothing would start it again.
+        use: How it is known that it uses GPUs: ``requests GPUs``; empty if it does not.
+        certain: False if it may be gone by itself before it is evicted, or is evicted only if something else fails.
+        returns: Whether its successor may come to the same node, as it tolerates cordons, and keep the driver.
+        budgets: The PodDisruptionBudgets that allow no disruption right now.
+        slowed_by: Those that allow some, but fewer at a time than are to go in the same wave.
+    """
+
+    namespace: str
+    name: str
+    owner: str = ""
+    use: str = ""
+    certain: bool = True
+    returns: bool = False
+    budgets: tuple[str, ...] = ()
+    slowed_by: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outlook:
+    """What the upgrade means for one node.
+
+    Attributes:
+        why: Why its driver is replaced, or goes.
+        leaves: Whether the node left the inventory, so that nothing takes the driver's place.
+        waits_for: Jobs that may end by themselves first.
+        evicts: Pods that are evicted, those of a drain that may follow among them.
+        stays: Pods that stay although they may use the driver.
+        cordoned_by: Whose cordon was there before and stays; empty if there was none.
+    """
+
+    node: str
+    why: str
+    leaves: bool = False
+    waits_for: tuple[Leaving, ...] = ()
+    evicts: tuple[Leaving, ...] = ()
+    stays: tuple[Leaving, ...] = ()
+    cordoned_by: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wave:
+    """Nodes that are upgraded at the same time; the next wave follows node by node as these are done.
+
+    Attributes:
+        not_before: Unix seconds of the maintenance window or of the end of a soak time; None for at once.
+        is_canary: Whether everything after it depends on how they do.
+    """
+
+    nodes: tuple[Outlook, ...]
+    not_before: float | None = None
+    is_canary: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """A rollout in advance, if nothing fails.
+
+    Attributes:
+        under_way: Nodes that an earlier run left in the middle; they are finished first.
+        skipped: Node and why its driver is not replaced.
+        marked: Nodes that keep their driver, and whose label and annotations of upgrades are written or removed.
+        stop_after: So many failed nodes, and no further one starts.
+    """
+
+    under_way: tuple[str, ...] = ()
+    waves: tuple[Wave, ...] = ()
+    skipped: tuple[tuple[str, str], ...] = ()
+    marked: tuple[str, ...] = ()
+    stop_after: int = 1
+
+    @property
+    def nodes(self) -> tuple[Outlook, ...]:
+        """All nodes of all waves, in order."""
+        return tuple(outlook for wave in self.waves for outlook in wave.nodes)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to do on any node."""
+        return not (self.under_way or self.waves or self.skipped or self.marked)

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from gpu_provision.model.findings import Finding
-from gpu_provision.model.visible import one_line
+from gpu_provision.model.findings import Finding, one_line
 
 
 class State(StrEnum):

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gpu_provision.cluster.client import Cluster
-from gpu_provision.cluster.holders import named_in
+from gpu_provision.kube.client import Cluster
+from gpu_provision.kube.fence import named_in
 from gpu_provision.model.cluster import Manifest, ObjectRef
+from gpu_provision.operator.leader_election import lease_for
 from gpu_provision.operator.manifests import NAME, NAMESPACE
-from gpu_provision.operator.pulse import lease_for
 from gpu_provision.operator.stack import STACK
-from gpu_provision.operator.versions import version_of
+from gpu_provision.operator.version_skew import version_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

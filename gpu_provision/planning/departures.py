@@ -9,10 +9,9 @@ from types import MappingProxyType
 from gpu_provision import components
 from gpu_provision.components.node_labels import NAME, leaving
 from gpu_provision.model.cluster import Manifest, NodeFacts
-from gpu_provision.model.plan import Action, Change, Departure, FieldChange, Plan
-from gpu_provision.model.rollout import Schedule
-from gpu_provision.planning.compare import path_of
-from gpu_provision.planning.membership import selects
+from gpu_provision.model.plan import Action, Change, Departure, FieldChange, Plan, Schedule
+from gpu_provision.planning.applyset import selects
+from gpu_provision.planning.diff import path_of
 from gpu_provision.planning.plan import emptied, label_path
 from gpu_provision.planning.states import Situation
 from gpu_provision.planning.upgrades import STAYS

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpu_provision.components import labels, validator
-from gpu_provision.diagnose.pods import phase
+from gpu_provision.diagnostics.pods import phase
 from gpu_provision.model.cluster import Manifest
 from gpu_provision.model.findings import Finding
 from gpu_provision.model.inventory import Drain

@@ -6,11 +6,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from gpu_provision.model.cluster import Manifest, ObjectRef
-from gpu_provision.model.drift import Difference, FieldDrift, Origin
-from gpu_provision.model.plan import Action, Change, FieldChange
-from gpu_provision.planning.compare import differences
-from gpu_provision.planning.membership import digest_of
-from gpu_provision.planning.owners import Owners, is_ours, last_of_others, overlap, owners, writers_of
+from gpu_provision.model.plan import Action, Change, Difference, FieldChange, FieldDrift, Origin
+from gpu_provision.planning.applyset import digest_of
+from gpu_provision.planning.diff import differences
+from gpu_provision.planning.managed_fields import (
+    Owners,
+    is_ours,
+    last_of_others,
+    overlap,
+    owners,
+    writers_of,
+)
 
 _ALARMING = (Origin.DRIFT, Origin.EITHER, Origin.PENDING)
 

@@ -20,7 +20,7 @@ class Observed:
         namespaces: Names of existing namespaces.
         names: (kind, namespace) -> the names of all objects there, of the kinds that were listed whole.
         pods: Pods of our components, by reference; validation pods included.
-        passed: Validations on record: (component, node) -> the verdict, see `gpu_provision.planning.verdicts`.
+        passed: Validations on record: (component, node) -> the verdict, see `gpu_provision.planning.validation`.
         void: Uids of pods whose vectorAdd does not count, since it is to run again.
         lock: Who writes right now; None if nobody does.
         lock_version: Version of the lock's object; it changes with everybody who takes, renews or gives it back.

@@ -1,4 +1,4 @@
-"""Desired x observed -> Plan: what a run would change, and what that does to running pods."""
+"""Compare desired and observed state: what a run would change, and what that does to running pods."""
 
 from __future__ import annotations
 
@@ -7,18 +7,17 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from gpu_provision.components import labels
-from gpu_provision.diagnose import pods as pod_view
+from gpu_provision.diagnostics import pods as pod_view
 from gpu_provision.model.cluster import Context, Manifest, NodeFacts, ObjectRef, Target, ref_of
 from gpu_provision.model.findings import Finding
 from gpu_provision.model.plan import Action, Change, FieldChange, Plan
 from gpu_provision.model.progress import NodeState, State
-from gpu_provision.planning import attesting
-from gpu_provision.planning.compare import differences, path_of
-from gpu_provision.planning.membership import component_of, selects
-from gpu_provision.planning.node_writes import NodeWrite, node_write
+from gpu_provision.planning import node_validation
+from gpu_provision.planning.applyset import component_of, selects
+from gpu_provision.planning.diff import differences, path_of
+from gpu_provision.planning.node_patches import NodeWrite, node_write
 from gpu_provision.planning.observed import Observed
 from gpu_provision.planning.pod_metadata import pod_changes
-from gpu_provision.planning.regrouping import is_in_use
 from gpu_provision.planning.states import (
     NO_NODE,
     TO_BE_LABELLED,
@@ -30,16 +29,28 @@ from gpu_provision.planning.states import (
     states,
     vector_add_of,
 )
-from gpu_provision.planning.superseded import superseded
 from gpu_provision.planning.upgrades import (
     DRIVER,
     NO_DRIVER_RESTART,
     OUTDATED,
     has_installed,
+    is_in_use,
     is_kept,
     is_rolled_out,
 )
-from gpu_provision.planning.verdicts import NEVER_RUN, RUNS_IN, VALIDATIONS
+from gpu_provision.planning.validation import NEVER_RUN, RUNS_IN, VALIDATIONS
+
+
+def superseded(seen: Situation) -> Iterator[tuple[Key, Manifest]]:
+    """Yield the validation pods that a run deletes: of other content, where none is wanted any more, or succeeded."""
+    for key in (key for key in seen.pods if key[0] in VALIDATIONS and seen.context.part.has(*key)):
+        part = seen.parts.get(key[0])
+        wanted = part.single.get(key[1]) if part else None
+        for pod in seen.pods[key]:
+            is_needed = wanted and ref_of(wanted) == ref_of(pod) and pod_view.phase(pod) != "Succeeded"
+            if not is_needed and not pod["metadata"].get("deletionTimestamp"):
+                yield key, pod
+
 
 _PER_NODE = frozenset({"Node", "Pod"})
 
@@ -175,7 +186,9 @@ def _node_changes(seen: Situation, known: Mapping[Key, NodeState]) -> Iterator[C
 
 def _not_told(known: Mapping[Key, NodeState]) -> frozenset[Key]:
     """Return the nodes that keep what they say of their validation, as they keep their driver."""
-    return frozenset(key for key, state in known.items() if key[0] == attesting.NAME and state.state is State.READY)
+    return frozenset(
+        key for key, state in known.items() if key[0] == node_validation.NAME and state.state is State.READY
+    )
 
 
 def _is_offline(seen: Situation) -> bool:
@@ -274,14 +287,18 @@ def withdrawn(changes: Iterable[Change], seen: Situation) -> Iterator[Change]:
     known = tuple(changes)
     running = {key_of_pod(change)[1] for change in known if change.action is Action.RUN}
     written = {change.ref.name for change in known if change.ref.kind == "Node"}
-    single = seen.parts[attesting.NAME].single if attesting.NAME in seen.parts else {}
+    single = seen.parts[node_validation.NAME].single if node_validation.NAME in seen.parts else {}
     for target in seen.context.targets:
         says = target.facts is not None and labels.VALIDATED in target.facts.labels
         if says and target.name in running - written and target.name in single:
             manifest = single[target.name]
             effects = (f"{labels.VALIDATED} goes until the validations have passed on {target.name}",)
             yield Change(
-                component=attesting.NAME, action=Action.UPDATE, ref=ref_of(manifest), effects=effects, manifest=manifest
+                component=node_validation.NAME,
+                action=Action.UPDATE,
+                ref=ref_of(manifest),
+                effects=effects,
+                manifest=manifest,
             )
 
 

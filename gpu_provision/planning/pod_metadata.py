@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from gpu_provision.components.labels import DIGEST
-from gpu_provision.diagnose import pods as pod_view
+from gpu_provision.diagnostics import pods as pod_view
 from gpu_provision.model.cluster import Manifest, ref_of
 from gpu_provision.model.plan import Action, Change
-from gpu_provision.planning.compare import changes_between, owned_keys
+from gpu_provision.planning.diff import changes_between, owned_keys
 from gpu_provision.planning.states import Situation, belongs
 from gpu_provision.planning.upgrades import NO_DRIVER_RESTART, is_rolled_out
 

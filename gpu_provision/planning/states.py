@@ -10,14 +10,13 @@ from typing import Any, NamedTuple
 from gpu_provision.components import labels, node_labels
 from gpu_provision.components.device_plugin_validation import NAME as DEVICE_PLUGIN_VALIDATION
 from gpu_provision.components.tolerations import untolerated
-from gpu_provision.diagnose import pods as pod_view
+from gpu_provision.diagnostics import pods as pod_view
 from gpu_provision.model.cluster import Context, Manifest, ObjectRef, Target, ref_of
 from gpu_provision.model.progress import NodeState, State
-from gpu_provision.planning import attesting
-from gpu_provision.planning.membership import component_of, digest_of, selects
-from gpu_provision.planning.node_writes import node_write
+from gpu_provision.planning import node_validation
+from gpu_provision.planning.applyset import component_of, digest_of, selects
+from gpu_provision.planning.node_patches import node_write
 from gpu_provision.planning.observed import Observed
-from gpu_provision.planning.regrouping import staying, without_regrouping
 from gpu_provision.planning.upgrades import (
     AT_WORK,
     DRIVER,
@@ -27,10 +26,19 @@ from gpu_provision.planning.upgrades import (
     is_rolled_out,
     lost_its_rollout,
     put_off,
+    staying,
     upgrade_of,
     with_upgrade,
+    without_regrouping,
 )
-from gpu_provision.planning.verdicts import REPEATED, RUNS_IN, VALIDATIONS, doubt, last_verdict, verdict_of
+from gpu_provision.planning.validation import (
+    REPEATED,
+    RUNS_IN,
+    VALIDATIONS,
+    doubt,
+    last_verdict,
+    verdict_of,
+)
 
 Desired = Mapping[str, Sequence[Manifest]]
 """Component name -> its manifests, in dependency order, marked as members."""
@@ -92,8 +100,8 @@ def situation(
     if stay := staying(context.targets, desired, by_key):
         desired = without_regrouping(desired, stay)
         known = {**known, "node_labels": _on_nodes(desired["node_labels"])}
-    if expired := attesting.expired(context, desired, known, observed, by_key):
-        desired = attesting.without_labels(desired, expired)
+    if expired := node_validation.expired(context, desired, known, observed, by_key):
+        desired = node_validation.without_labels(desired, expired)
         known = {**known, "node_labels": _on_nodes(desired["node_labels"])}
     return Situation(context, desired, observed, by_key, wanted, known)
 
@@ -241,8 +249,8 @@ def _condition(live: Manifest, name: str) -> bool:
 def _single_state(
     component: str, target: Target, manifest: Manifest, seen: Situation, found: Mapping[str, NodeState]
 ) -> NodeState:
-    if component == attesting.NAME:
-        return attesting.state_of(target, found, is_told=_is_written(target, manifest, seen))
+    if component == node_validation.NAME:
+        return node_validation.state_of(target, found, is_told=_is_written(target, manifest, seen))
     return _label_state(component, target, manifest, seen)
 
 

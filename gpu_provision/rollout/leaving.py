@@ -5,11 +5,20 @@ A node on which no pod uses a GPU is not cordoned, takes no slot and depends on 
 
 from __future__ import annotations
 
-from gpu_provision.rollout import needs, pods, starting
-from gpu_provision.rollout.actions import TakeOff, move
+from gpu_provision.rollout import needs, pods, steps
+from gpu_provision.rollout.actions import (
+    RESTS,
+    TakeOff,
+    Turn,
+    deadline,
+    do,
+    fail,
+    given_back,
+    move,
+    to,
+)
 from gpu_provision.rollout.snapshot import Domain, Node, Pod, Stack
 from gpu_provision.rollout.states import EARLY, LATE, UpgradeState
-from gpu_provision.rollout.turn import RESTS, Turn, deadline, do, fail, given_back, to
 
 
 def users(node: Node) -> tuple[Pod, ...]:
@@ -35,7 +44,7 @@ def turn(node: Node, domain: Domain, now: float) -> Turn:
         case UpgradeState.UNKNOWN | UpgradeState.DONE:
             return _begun(node, domain, now)
         case UpgradeState.UPGRADE_REQUIRED:
-            held = starting.held(node, domain)
+            held = steps.held(node, domain)
             return Turn(waits=held, is_candidate=not held)
         case UpgradeState.POD_RESTART_REQUIRED:
             return _taken_off(node, domain, now)
@@ -49,8 +58,8 @@ def turn(node: Node, domain: Domain, now: float) -> Turn:
 
 def _begun(node: Node, domain: Domain, now: float) -> Turn:
     """Join those that wait for a slot. A node that could not start is not written to."""
-    held = starting.held(node, domain)
-    return Turn(waits=held) if held else do(starting.required_by(node, now, needs.why(node)))
+    held = steps.held(node, domain)
+    return Turn(waits=held) if held else do(steps.required_by(node, now, needs.why(node)))
 
 
 def _taken_off(node: Node, domain: Domain, now: float) -> Turn:

@@ -1,4 +1,4 @@
-"""What the machine looks at: one reading of the fleet as frozen values, the clock among them."""
+"""What the state machine looks at: one reading of the fleet as frozen values, the clock among them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 
-from gpu_provision.model.upgrade import RolloutPolicy, UpgradePolicy
+from gpu_provision.model.specs import RolloutPolicy, UpgradePolicy
 from gpu_provision.rollout import states
 from gpu_provision.rollout.states import UpgradeState
 

@@ -14,8 +14,7 @@ from typing import IO
 from gpu_provision.model.findings import ProvisionError
 from gpu_provision.sandbox.fleet import Fleet, load_fleet
 from gpu_provision.sandbox.hosts import sandbox_directory
-from gpu_provision.sandbox.paths import LOCK_FILE, LOG_FILE, READY_FILE
-from gpu_provision.sandbox.record import eventually, locks
+from gpu_provision.sandbox.process import LOCK_FILE, LOG_FILE, READY_FILE, eventually, locks
 
 ALREADY_RUNNING = 3
 _LONGEST_LOG = 5_000_000

@@ -13,12 +13,11 @@ from gpu_provision import files
 from gpu_provision.sandbox.apiserver.server import Server, serve
 from gpu_provision.sandbox.controllers import run_controllers
 from gpu_provision.sandbox.fleet import Fleet, fleet_digest
-from gpu_provision.sandbox.nodes.logs import StoreLogs
+from gpu_provision.sandbox.nodes.kubelet_server import StoreLogs
 from gpu_provision.sandbox.nodes.node import SIMULATED
 from gpu_provision.sandbox.nodes.simulation import build_world, run_nodes
 from gpu_provision.sandbox.nodes.world import NODES
-from gpu_provision.sandbox.paths import READY_FILE, context_name
-from gpu_provision.sandbox.source import source_digest
+from gpu_provision.sandbox.process import READY_FILE, context_name, source_digest
 
 _log = logging.getLogger(__name__)
 

@@ -48,11 +48,13 @@ _ALL = (
         process="k0s",
     ),
 )
-DISTRIBUTIONS: Mapping[str, Distribution] = {each.name: each for each in _ALL}
-"""By name."""
 
 
 def distribution_of(kubelet: str) -> Distribution | None:
     """Return what a kubelet's version says, as in ``v1.31.4+k3s1``; None for a plain one."""
     build = kubelet.partition("+")[2]
     return next((each for each in _ALL if build.startswith(each.name)), None)
+
+
+DISTRIBUTIONS: Mapping[str, Distribution] = {each.name: each for each in _ALL}
+"""By name."""

@@ -1,29 +1,131 @@
-"""Starting, finding and ending the process that is a sandbox.
-
-A running sandbox holds a lock on a file of its directory for as long as it lives, so neither a stale process id
-nor a process that got the same one later is ever mistaken for it.
-"""
+"""The process that is a sandbox: start, find and end it; the lock and the record in its directory."""
 
 from __future__ import annotations
 
+import fcntl
+import json
 import os
 import shutil
 import signal
 import ssl
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+import zlib
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from urllib.parse import quote
 
 from gpu_provision.model.findings import Finding, ProvisionError, Unreachable
 from gpu_provision.sandbox.hosts import sandbox_directory
-from gpu_provision.sandbox.paths import LOG_FILE
-from gpu_provision.sandbox.record import Sandbox, eventually, held, holder, locks, record, recorded
-from gpu_provision.sandbox.source import source_digest
+
+_PAUSE = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Sandbox:
+    """A running sandbox.
+
+    Attributes:
+        directory: Where it keeps its state.
+        kubeconfig: For kubectl and every other client; ``context`` is the context in it.
+        pid: The process that is the sandbox.
+    """
+
+    name: str
+    directory: Path
+    kubeconfig: Path
+    context: str
+    url: str
+    pid: int
+
+
+def locks(file: int) -> bool:
+    """Take the lock on an open file; False if somebody else has it."""
+    # Not a blocking lock: under gevent that would stop every other greenlet as well.
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def held(home: Path) -> bool:
+    """Tell whether a process that is this sandbox lives."""
+    try:
+        with (home / LOCK_FILE).open("r", encoding="utf-8") as lock:
+            return not locks(lock.fileno())
+    except OSError:
+        return False
+
+
+def recorded(home: Path) -> Sandbox | None:
+    """Return the sandbox as its record describes it; None if there is no such record."""
+    told = record(home)
+    try:
+        return Sandbox(
+            name=str(told["name"]),
+            directory=home,
+            kubeconfig=Path(str(told["kubeconfig"])),
+            context=str(told["context"]),
+            url=str(told["url"]),
+            pid=int(str(told["pid"])),
+        )
+    except (KeyError, ValueError):
+        return None
+
+
+def record(home: Path) -> dict[str, object]:
+    """Return the record that a sandbox writes once it is ready; empty if there is none."""
+    try:
+        told = json.loads((home / READY_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return told if isinstance(told, dict) else {}
+
+
+def eventually(condition: Callable[[], bool], seconds: float) -> bool:
+    """Wait until a condition holds; False if it does not in time."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_PAUSE)
+    return True
+
+
+def holder(home: Path) -> int | None:
+    """Return the process that holds the lock; None if it has not said so yet."""
+    try:
+        return int((home / LOCK_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+@cache
+def source_digest() -> str:
+    """Return what changes when a program file of the sandbox does, read once in a process."""
+    package = Path(__file__).parent
+    found = 0
+    for path in sorted(package.rglob("*.py")):
+        found = zlib.crc32(path.read_bytes(), zlib.crc32(str(path.relative_to(package)).encode(), found))
+    return f"{found:08x}"
+
+
+READY_FILE = "sandbox.json"
+LOCK_FILE = "lock"
+LOG_FILE = "sandbox.log"
+
+
+def context_name(name: str) -> str:
+    """Return the kubeconfig's context of a sandbox."""
+    return "sandbox" if name == "default" else f"sandbox-{name}"
+
 
 __all__ = ["Sandbox", "down", "kubeconfig_of", "reset", "running", "up"]
 
@@ -90,14 +192,14 @@ def running(fleet: str | Path = "default", *, directory: Path | None = None) -> 
 
 def kubeconfig_of(sandbox: Sandbox, user: str) -> Path:
     """Return a kubeconfig for a user, who may do what RBAC in the sandbox grants; a new user gets a token."""
-    from gpu_provision.sandbox.apiserver import kubeconfig  # noqa: PLC0415 - costs the server's own imports
+    from gpu_provision.sandbox.apiserver import certificates  # noqa: PLC0415 - costs the server's own imports
     from gpu_provision.sandbox.apiserver.auth import Tokens  # noqa: PLC0415 - as above
 
     path = sandbox.directory / f"kubeconfig-{quote(user, safe='')}"
     with _alone(sandbox.directory):
         token = Tokens(sandbox.directory / "tokens.json").ensured(user)
         authority = sandbox.directory / "certificates" / "ca.crt"
-        kubeconfig.write(path, url=sandbox.url, authority=authority, token=token, context=sandbox.context, user=user)
+        certificates.write(path, url=sandbox.url, authority=authority, token=token, context=sandbox.context, user=user)
     return path
 
 

@@ -1,17 +1,100 @@
-"""A cluster as acceptance tests read it: plain GET requests through the ``kubernetes`` package."""
+"""A cluster as acceptance tests read it: plain GET requests, the declared nodes, and whether a validation holds."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from gpu_provision.cluster.get import get
-from gpu_provision.cluster.kubeconfig import api_client
-from gpu_provision.cluster.locate import locate
-from gpu_provision.cluster.retrying import FIRST_CONTACT_SECONDS, RETRY_SECONDS
-from gpu_provision.model.cluster import Manifest
-from gpu_provision.model.inventory import Inventory
+from gpu_provision.components.labels import COMPONENT, STACK
+from gpu_provision.components.targets import claims
+from gpu_provision.kube.config import api_client
+from gpu_provision.kube.errors import NotFound
+from gpu_provision.kube.get import get
+from gpu_provision.kube.locate import locate
+from gpu_provision.kube.nodes import node_facts
+from gpu_provision.kube.retry import FIRST_CONTACT_SECONDS, RETRY_SECONDS
+from gpu_provision.kube.validation_records import entries
+from gpu_provision.model.cluster import ClusterFacts, Manifest, ref_of
+from gpu_provision.model.inventory import HostPrerequisites, Inventory, Node, NodePool
+from gpu_provision.planning.observed import Observed
+from gpu_provision.planning.prepare import prepare
+from gpu_provision.planning.states import situation, states_of
+from gpu_provision.planning.validation import RUNS_IN, VALIDATIONS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeclaredNode:
+    """One machine as the inventory declares it.
+
+    Attributes:
+        name: Its name in Kubernetes.
+        pool: The pool that it belongs to.
+        node: Its entry under ``nodes``; None if a pool's ``node_selector`` selects it.
+    """
+
+    name: str
+    pool: NodePool
+    node: Node | None = None
+
+    @property
+    def gpus(self) -> int:
+        """The declared number of GPUs; 0 for a node without."""
+        return self.pool.gpu.count if self.pool.gpu else 0
+
+    @property
+    def prerequisites(self) -> HostPrerequisites:
+        """What the host phase makes true on it: the node's own settings, or those of its pool."""
+        return (self.node and self.node.host_prerequisites) or self.pool.host_prerequisites
+
+
+def listed(inventory: Inventory) -> tuple[DeclaredNode, ...]:
+    """Return the nodes that the inventory lists."""
+    return tuple(DeclaredNode(name=node.name, pool=inventory.pool_of(node), node=node) for node in inventory.nodes)
+
+
+def selected(inventory: Inventory, live: Iterable[Manifest]) -> tuple[DeclaredNode, ...]:
+    """Return the nodes of a cluster that pools select by label, sorted by name.
+
+    Args:
+        live: All Node objects of the cluster.
+    """
+    facts = ClusterFacts(nodes=tuple(map(node_facts, live)))
+    names = {node.name for node in inventory.nodes}
+    claimed = claims(inventory, facts).items()
+    return tuple(DeclaredNode(name=name, pool=pool) for name, pool in sorted(claimed) if name not in names)
+
+
+def asks_cluster(inventory: Inventory) -> bool:
+    """Whether only the cluster knows all nodes of this inventory."""
+    return any(pool.node_selector for pool in inventory.pools.values())
+
+
+def why_not_validated(inventory: Inventory, cluster: GpuCluster, component: str, node: str) -> str | None:
+    """Say why a validation does not hold on a node today; empty if it does, None if none is declared there.
+
+    Args:
+        component: ``driver_validation`` or ``device_plugin_validation``.
+    """
+    facts = ClusterFacts(nodes=tuple(map(node_facts, cluster.nodes())))
+    context, desired = prepare(inventory, facts)
+    names = {*VALIDATIONS[component], RUNS_IN[component]}
+    found = [pod for name in names for pod in cluster.pods(node=node, labels={STACK: inventory.name, COMPONENT: name})]
+    whole: list[Manifest] = [{"apiVersion": "v1", "kind": "Pod", **pod} for pod in found]  # items of a list say neither
+    pods = {ref_of(pod): pod for pod in whole}
+    observed = Observed(cluster="", facts=facts, pods=pods, passed=_record(inventory, cluster))
+    target = next(each for each in context.targets if each.name == node)
+    state = states_of(target, situation(context, desired, observed)).get(component)
+    return state.reason if state else None
+
+
+def _record(inventory: Inventory, cluster: GpuCluster) -> Mapping[tuple[str, str], str]:
+    path = f"/api/v1/namespaces/{cluster.namespace}/configmaps/{inventory.name}-validations"
+    try:
+        return entries(cluster.get(path).get("data") or {})
+    except NotFound:
+        return {}
 
 
 class GpuCluster:

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gpu_provision.model.inventory import Inventory
-    from gpu_provision.verify.cluster import GpuCluster
-    from gpu_provision.verify.nodes import DeclaredNode
+    from gpu_provision.verify.cluster import DeclaredNode, GpuCluster
 
 _VARIABLE = "GPU_PROVISION_INVENTORY"
 _BY_NODE = {"gpu_node", "inventory_node"}
@@ -150,7 +149,7 @@ def _inventory(config: pytest.Config) -> Inventory:
 
 def _load(config: pytest.Config) -> Inventory:
     from gpu_provision.inventory import load
-    from gpu_provision.inventory.elsewhere import elsewhere
+    from gpu_provision.inventory.loader import elsewhere
     from gpu_provision.model.findings import ProvisionError
 
     path = config.getoption("--gpu-inventory") or os.environ.get(_VARIABLE)
@@ -168,7 +167,7 @@ def _load(config: pytest.Config) -> Inventory:
 
 
 def _nodes(config: pytest.Config, *, in_cluster: bool) -> list[DeclaredNode]:
-    from gpu_provision.verify.nodes import asks_cluster, listed
+    from gpu_provision.verify.cluster import asks_cluster, listed
 
     inventory = _inventory(config)
     nodes = [*listed(inventory), *(_selected(inventory) if in_cluster and asks_cluster(inventory) else ())]
@@ -179,8 +178,7 @@ def _nodes(config: pytest.Config, *, in_cluster: bool) -> list[DeclaredNode]:
 def _selected(inventory: Inventory) -> tuple[DeclaredNode, ...]:
     """Return the nodes that only the cluster knows; none if it does not answer, which the tests then say."""
     from gpu_provision.model.findings import ProvisionError
-    from gpu_provision.verify.cluster import open_cluster
-    from gpu_provision.verify.nodes import selected
+    from gpu_provision.verify.cluster import open_cluster, selected
 
     try:
         return selected(inventory, open_cluster(inventory).nodes())

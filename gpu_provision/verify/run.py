@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from gpu_provision import files
-from gpu_provision.model.findings import Finding, RunFailed, UsageError
+from gpu_provision.model.findings import Finding, RunFailed, UsageError, visible
 from gpu_provision.model.progress import Event, State
-from gpu_provision.model.visible import visible
 from gpu_provision.verify import codes
 from gpu_provision.verify.result import Check, Outcome, Verification
 
@@ -107,7 +106,7 @@ def arguments(wanted: Wanted) -> list[str]:
     }
     return [
         *("-c", os.devnull, "--rootdir", str(_CHECKS), "--import-mode=importlib"),
-        *("-p", "gpu_provision.verify.plugin", "-p", "gpu_provision.verify.telling", "-p", "no:cacheprovider"),
+        *("-p", "gpu_provision.verify.plugin", "-p", "gpu_provision.verify.reporter", "-p", "no:cacheprovider"),
         *("-o", "junit_suite_name=gpu-provision verify", "--tb=short", "-q"),
         *(f"{option}={value}" for option, value in options.items() if value),
         *map(str, ours),

@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 
 import gpu_provision
+from gpu_provision.api import cluster_phase
+from gpu_provision.api.phases import Work
+from gpu_provision.api.view_results import StackStatus
 from gpu_provision.cli import root
-from gpu_provision.engine import history as records
-from gpu_provision.engine import preflight
-from gpu_provision.engine.session import Session
-from gpu_provision.hosts import run as hosts_run
+from gpu_provision.hosts import runner as hosts_run
 from gpu_provision.hosts.result import HostsResult
-from gpu_provision.library import cluster_phase
-from gpu_provision.library.view_results import StackStatus
-from gpu_provision.library.work import Work
 from gpu_provision.model.plan import Plan
 from gpu_provision.model.progress import Lock, RunResult, Status
+from gpu_provision.reconcile import history as records
+from gpu_provision.reconcile import preflight
+from gpu_provision.reconcile.session import Session
 from tests.cli.harness import CHANGE, Fakes, Ran, Run, plan_of
 
 

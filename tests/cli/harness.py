@@ -8,15 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gpu_provision.engine.preflight import Judgement
 from gpu_provision.hosts.result import HostsResult
 from gpu_provision.model.cluster import ObjectRef
-from gpu_provision.model.drift import Drift
 from gpu_provision.model.findings import ProvisionError
 from gpu_provision.model.history import History
-from gpu_provision.model.plan import Action, Change, Plan
+from gpu_provision.model.plan import Action, Change, Drift, Plan, RemovalResult
 from gpu_provision.model.progress import Lock, RunResult, Status
-from gpu_provision.model.removal import RemovalResult
+from gpu_provision.reconcile.preflight import Judgement
 
 REPOSITORY = Path(__file__).parents[2]
 SANDBOX = REPOSITORY / "inventories" / "sandbox.yaml"

@@ -80,10 +80,10 @@ PROGRAM = """
 import sys, time
 from datetime import UTC, datetime
 from gpu_provision.cli import main
-from gpu_provision.engine import journal
+from gpu_provision.reconcile import local_records
 from gpu_provision.hosts.result import NO_HOSTS
-from gpu_provision.library import cluster_phase
-from gpu_provision.library.work import Work
+from gpu_provision.api import cluster_phase
+from gpu_provision.api.phases import Work
 from gpu_provision.model.history import Record
 from gpu_provision.model.plan import Plan
 from gpu_provision.model.progress import Event, Evidence, RunResult, State
@@ -96,7 +96,8 @@ def apply(inventory, *, listen, **rest):
     now = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
     for began, changed, evidence in (("2020-01-01T00:00:00Z", 99, ()), (now, 7, (EVIDENCE,)))[: int(sys.argv[3])]:
         record = Record(id=began, began=began, inventory="sandbox", release="26.7.0")
-        journal.write(record, lambda: journal.details_of(PLAN, RunResult(changed=changed, evidence=evidence), ()))
+        result = RunResult(changed=changed, evidence=evidence)
+        local_records.write(record, lambda: local_records.details_of(PLAN, result, ()))
     print("waiting", flush=True)
     time.sleep(60)
 

@@ -10,15 +10,15 @@ import pytest
 import yaml
 
 import gpu_provision
-from gpu_provision.adoption.plan import Adoption
-from gpu_provision.cluster import client
-from gpu_provision.engine import adoption_look
+from gpu_provision.adopt.plan import Adoption
+from gpu_provision.api.adopt import StackAdoption
+from gpu_provision.api.results import StackRun
 from gpu_provision.inventory import check
-from gpu_provision.library.adopting import StackAdoption
-from gpu_provision.library.results import StackRun
+from gpu_provision.kube import client
 from gpu_provision.model.progress import RunResult
-from gpu_provision.report.documents import output_schema
-from tests.adoption.builders import adopted, found, policy
+from gpu_provision.output.documents import output_schema
+from gpu_provision.reconcile import adopt_discovery
+from tests.adopt.builders import adopted, found, policy
 from tests.cli.harness import Run
 
 
@@ -42,7 +42,7 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
     monkeypatch.setattr(gpu_provision, "adoption", lambda _: StackAdoption.copy_of(made.adoption))
     monkeypatch.setattr(gpu_provision, "adopt", made.adopt)
     monkeypatch.setattr(client, "connect", lambda *_: None)
-    monkeypatch.setattr(adoption_look, "look", lambda *_: found())
+    monkeypatch.setattr(adopt_discovery, "look", lambda *_: found())
     monkeypatch.setenv("GPU_PROVISION_INVENTORY", str(tmp_path / "gpu.yaml"))
     return made
 

@@ -12,16 +12,26 @@ import click
 import pytest
 import yaml
 
-from gpu_provision.cli import confirmation, log
+from gpu_provision.cli import confirm as confirmation
+from gpu_provision.cli import errors
 from gpu_provision.cli.display import Display
 from gpu_provision.cli.operator_run import _text
-from gpu_provision.engine.preflight import Judgement
 from gpu_provision.hosts.result import HostOutcome, HostsResult
 from gpu_provision.model.cluster import ObjectRef
-from gpu_provision.model.drift import Difference, Drift, FieldDrift, Origin, Writer
 from gpu_provision.model.findings import Finding, RunFailed, Severity
 from gpu_provision.model.history import History, Record
-from gpu_provision.model.plan import Action, Change, FieldChange, Plan
+from gpu_provision.model.plan import (
+    Action,
+    Change,
+    Difference,
+    Drift,
+    FieldChange,
+    FieldDrift,
+    Origin,
+    Plan,
+    RemovalResult,
+    Writer,
+)
 from gpu_provision.model.progress import (
     ComponentStatus,
     Event,
@@ -33,8 +43,8 @@ from gpu_provision.model.progress import (
     State,
     Status,
 )
-from gpu_provision.model.removal import RemovalResult
-from gpu_provision.operator.notes import Note
+from gpu_provision.operator.events import Note
+from gpu_provision.reconcile.preflight import Judgement
 from tests.cli.harness import SANDBOX, Fakes, Run
 from tests.hostile import MIXED, MIXED_SHOWN, TEXTS, left_in
 
@@ -294,6 +304,6 @@ def test_a_line_of_the_operators_log_is_one_line() -> None:
 
 def test_the_log_file_holds_no_escape_sequence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    kept = log.keep(ValueError("a\x1b[2Jb\ud800"), command="plan")
+    kept = errors.keep(ValueError("a\x1b[2Jb\ud800"), command="plan")
     assert kept is not None
     assert r"a\x1b[2Jb\ud800" in kept.read_text(encoding="utf-8")

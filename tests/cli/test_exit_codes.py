@@ -9,7 +9,6 @@ import jsonschema
 import pytest
 
 from gpu_provision.hosts.result import HostOutcome, HostsResult
-from gpu_provision.model.drift import Difference, Origin
 from gpu_provision.model.findings import (
     ExitCode,
     Finding,
@@ -19,8 +18,9 @@ from gpu_provision.model.findings import (
     RunFailed,
     Unreachable,
 )
+from gpu_provision.model.plan import Difference, Origin
 from gpu_provision.model.progress import Lock
-from gpu_provision.report.documents import output_schema
+from gpu_provision.output.documents import output_schema
 from tests.cli.harness import CHANGE, PROD, SANDBOX, Fakes, Run, plan_of
 
 FINDING = Finding(code="GP301", where="https://x:6443", what="nobody answers", fix="start it")

@@ -12,21 +12,25 @@ from typing import Any
 
 import pytest
 
+from gpu_provision.api.options import components_of, with_ignored
+from gpu_provision.api.phases import Work
 from gpu_provision.cli import codes
-from gpu_provision.cli.inventory_file import chosen, loaded
+from gpu_provision.cli.options import chosen, loaded
 from gpu_provision.cli.plan_file import promised
 from gpu_provision.components import requirements
 from gpu_provision.inventory import load
-from gpu_provision.library.overrides import with_ignored
-from gpu_provision.library.selection import components_of
-from gpu_provision.library.work import Work
 from gpu_provision.model.findings import ProvisionError
 from gpu_provision.model.plan import FieldChange, ResourceChange
-from gpu_provision.report import findings, plan_file
-from gpu_provision.report.plan_file import Origin, seal
+from gpu_provision.output import findings, plan_file
+from gpu_provision.output.plan_file import Origin, seal
 from tests import fuzzing
 from tests.cli.harness import SANDBOX
-from tests.report.samples import EMPTY_PLAN, HOSTS, PLAN, ROLLOUT
+from tests.output.samples import (
+    EMPTY_PLAN,
+    HOSTS,
+    PLAN,
+    ROLLOUT,
+)
 
 INVENTORY = load(SANDBOX)
 RESOURCE = ResourceChange(name="gpustack/prod", fields=(FieldChange("spec.release", "a", "b"),))

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from gpu_provision.model.findings import Finding, Severity
-from gpu_provision.report.documents import output_schema
+from gpu_provision.output.documents import output_schema
 from tests.cli.harness import PROD, Run
 
 IMAGE = "registry.example.com/gpu-provision:0.1.0"
@@ -135,7 +135,7 @@ def test_what_an_installation_has_to_say_is_told_and_is_no_failure(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     finding = Finding(code="GP397", where="the definition", what="installed without rules", severity=Severity.WARNING)
-    monkeypatch.setattr("gpu_provision.operator.installing.install", lambda *_, **__: ((), (finding,)))
+    monkeypatch.setattr("gpu_provision.operator.install.install", lambda *_, **__: ((), (finding,)))
     words = ["operator", "install", "--yes", "--kubeconfig", _kubeconfig(tmp_path)]
     ran = run(*words)
     assert ran.code == 0

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from gpu_provision.api import cluster_phase
 from gpu_provision.hosts.result import HostOutcome, HostsResult
-from gpu_provision.library import cluster_phase
-from gpu_provision.report.plan_file import seal
+from gpu_provision.output.plan_file import seal
 from tests.cli.harness import CHANGE, PROD, SANDBOX, Fakes, Ran, Run, plan_of
 
 

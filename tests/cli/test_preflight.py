@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from gpu_provision.engine import preflight as engine
-from gpu_provision.engine.preflight import Judgement
+from gpu_provision.api.options import with_ignored
 from gpu_provision.hosts.result import HostOutcome, HostsResult
 from gpu_provision.inventory import load
-from gpu_provision.library.overrides import with_ignored
 from gpu_provision.model.findings import ExitCode, Finding, Severity, Unreachable, UsageError
 from gpu_provision.model.inventory import Inventory
+from gpu_provision.reconcile import preflight as engine
+from gpu_provision.reconcile.preflight import Judgement
 from tests.cli.harness import SANDBOX, Fakes, Run
 
 HOSTS = HostsResult(hosts=(HostOutcome(name="t4-1", gpus=1), HostOutcome(name="t4-2", gpus=1)))

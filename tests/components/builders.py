@@ -8,7 +8,6 @@ from typing import Any
 from gpu_provision.components.labels import NFD_GPU, NFD_OS_ID, NFD_OS_VERSION
 from gpu_provision.components.targets import context as make_context
 from gpu_provision.model.cluster import ClusterFacts, Context, NodeFacts
-from gpu_provision.model.images import Image
 from gpu_provision.model.inventory import ClusterTarget, Gpu, Inventory, Node, NodePool, OperatingSystem
 from gpu_provision.model.specs import (
     DcgmExporterSpec,
@@ -16,6 +15,7 @@ from gpu_provision.model.specs import (
     DevicePluginSpec,
     DriverSpec,
     GfdSpec,
+    Image,
     NfdSpec,
     Specs,
     ToolkitSpec,

@@ -8,8 +8,8 @@ import builders
 import pytest
 
 from gpu_provision.components.driver_choice import choose
-from gpu_provision.facts.driver import Driver
-from gpu_provision.facts.record import HostRecord
+from gpu_provision.hosts.facts.driver import Driver
+from gpu_provision.hosts.facts.host import HostRecord
 from gpu_provision.model.cluster import Basis, DriverChoice
 
 DECLARED = {

@@ -13,7 +13,7 @@ from typing import Any
 from aiohttp import WSMsgType, web
 from aiohttp.typedefs import Handler
 
-from gpu_provision.cluster.helper_pod import ENTER
+from gpu_provision.kube.node_shell import ENTER
 
 _PODS = "/api/v1/namespaces/{namespace}/pods"
 RUNNING = {"phase": "Running"}

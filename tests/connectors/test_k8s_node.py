@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from gpu_provision.cluster.helper_pod import CLIENT
+from gpu_provision.kube.node_shell import CLIENT
 from gpu_provision.sandbox import process
-from tests.cluster.conftest import kubeconfig
 from tests.connectors.node_server import NodeServer, node_server
+from tests.kube.conftest import kubeconfig
 
 Pyinfra = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -56,7 +56,7 @@ def test_the_pod_of_a_killed_client_goes_with_the_next_run(
     assert server.pods == {}
 
 
-_PRINTS_ITS_IDENTITY = "from gpu_provision.cluster.holders import identity; print(identity())"
+_PRINTS_ITS_IDENTITY = "from gpu_provision.kube.fence import identity; print(identity())"
 
 
 def test_command_that_fails_fails_its_host(server: NodeServer, pyinfra: Pyinfra, inventory: str) -> None:

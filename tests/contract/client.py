@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 from urllib.parse import urlsplit
 
-from gpu_provision.sandbox.kubeconfig import Credentials, credentials
+from gpu_provision.sandbox.client import Credentials, credentials
 
 Object = dict[str, Any]
 

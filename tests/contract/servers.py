@@ -16,8 +16,8 @@ import pytest
 
 from gpu_provision.sandbox.apiserver import Server as SandboxServer
 from gpu_provision.sandbox.apiserver import serve
+from gpu_provision.sandbox.client import credentials
 from gpu_provision.sandbox.controllers import run_controllers
-from gpu_provision.sandbox.kubeconfig import credentials
 from tests.contract.client import SECONDS, Server
 from tests.real import control_plane
 

@@ -15,7 +15,7 @@ from pyinfra.api.state import State, StateStage
 from pyinfra.context import ctx_host, ctx_state
 
 from gpu_provision.deploys import gpu_stack
-from gpu_provision.deploys.cluster_host import is_cluster_host
+from gpu_provision.deploys.cluster import is_cluster_host
 
 Pyinfra = Callable[..., subprocess.CompletedProcess[str]]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gpu_provision import check
-from gpu_provision.hosts import run
+from gpu_provision.hosts import runner
 from tests.documents import CHECKOUT, Reader
 from tests.hosts.warm import Forge
 
@@ -33,7 +33,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         for name, value in reader.environment.items():
             patch.setenv(name, value)
         patch.chdir(reader.checkout)
-        patch.setattr(run, "_worker", forge.worker)
+        patch.setattr(runner, "_worker", forge.worker)
         yield reader.checkout
     forge.close()
     reader.close()

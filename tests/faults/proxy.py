@@ -30,7 +30,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import yaml
 
-from gpu_provision.sandbox.kubeconfig import Credentials
+from gpu_provision.sandbox.client import Credentials
 from tests.faults.doubles import Write
 from tests.faults.draws import Draws, Fault
 from tests.real.authority import Authority, write_private

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from gpu_provision.sandbox.kubeconfig import credentials
+from gpu_provision.sandbox.client import credentials
 from tests.faults.draws import Fault
 from tests.faults.proxy import Proxy
 from tests.real.access import write_kubeconfig

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpu_provision.sandbox.kubeconfig import credentials
+from gpu_provision.sandbox.client import credentials
 from tests.faults.doubles import audited, doubles
 from tests.faults.draws import Draws, Fault
 from tests.faults.proxy import Proxy

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpu_provision.hosts import run
+from gpu_provision.hosts import runner
 from gpu_provision.sandbox import hosts
 from tests.hosts.warm import Forge
 
@@ -28,7 +28,7 @@ def cold_worker() -> None:
 @pytest.fixture(autouse=True)
 def _warm_worker(request: pytest.FixtureRequest, forge: Forge, monkeypatch: pytest.MonkeyPatch) -> None:
     if "cold_worker" not in request.fixturenames:
-        monkeypatch.setattr(run, "_worker", forge.worker)
+        monkeypatch.setattr(runner, "_worker", forge.worker)
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from gpu_provision.hosts.guard import Farewell, Place, Say, Standing
-from gpu_provision.hosts.run import judge, prepare
+from gpu_provision.hosts.maintenance import (
+    Farewell,
+    Place,
+    Say,
+    Standing,
+)
+from gpu_provision.hosts.runner import judge, prepare
 from gpu_provision.inventory import load
 from gpu_provision.model.findings import Finding, RunFailed
 from gpu_provision.model.inventory import Drain, HostPrerequisites, Inventory, Reboot

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpu_provision.hosts.guard import Place, Standing
+from gpu_provision.hosts.maintenance import Place, Standing
 from gpu_provision.hosts.reboot_rules import refusal, words
 
 MEMBER, CONTROL, STRANGER = (Standing(place=place) for place in (Place.MEMBER, Place.CONTROL_PLANE, Place.STRANGER))

@@ -6,8 +6,8 @@ from typing import Any
 
 from gpu_provision.inventory.again import VERSIONS
 from gpu_provision.inventory.document import Path
+from gpu_provision.inventory.schema_check import resolved, schema
 from gpu_provision.inventory.scope import ANY
-from gpu_provision.inventory.shape import resolved, schema
 
 EVIL = "evil.example.com/$(id)\nx\x1b]0;\x07"
 

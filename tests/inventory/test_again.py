@@ -14,11 +14,11 @@ import yaml
 from gpu_provision.inventory import again as module
 from gpu_provision.inventory import load
 from gpu_provision.inventory.again import VERSIONS, Again, again, as_then
-from gpu_provision.inventory.examine import examined
 from gpu_provision.inventory.hiding import hidden
+from gpu_provision.inventory.loader import examined
 from gpu_provision.inventory.resolve import merged
+from gpu_provision.inventory.schema_check import resolved, schema
 from gpu_provision.inventory.scope import ANY
-from gpu_provision.inventory.shape import resolved, schema
 from gpu_provision.inventory.source import Source, Unreadable
 from gpu_provision.model.inventory import Inventory
 from tests.inventory.planted import VALID, hostile

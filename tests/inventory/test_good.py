@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 
 from gpu_provision.inventory import check, groups, load, schema
-from gpu_provision.inventory.parse import parse
-from gpu_provision.inventory.shape import resolved
+from gpu_provision.inventory.schema_check import resolved
 from gpu_provision.inventory.source import read
-from gpu_provision.model.images import Image
+from gpu_provision.inventory.yaml_parser import parse
 from gpu_provision.model.inventory import Connect, Gpu, HelperPod, Node, OperatingSystem, Reboot, Ssh
-from gpu_provision.model.specs import SecretKey, StartupProbe
+from gpu_provision.model.specs import Image, SecretKey, StartupProbe
 
 GOOD = Path(__file__).parent / "good"
 

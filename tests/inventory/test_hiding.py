@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from gpu_provision.inventory.hiding import hidden, replaced, restored
-from gpu_provision.inventory.secrets import HIDDEN, without_users
+from gpu_provision.inventory.redaction import HIDDEN, without_users
 from tests.documents import CHECKOUT
 
 TEXT = """\

@@ -14,14 +14,14 @@ import yaml
 from gpu_provision import render
 from gpu_provision.inventory import schema
 from gpu_provision.inventory.document import Path
-from gpu_provision.inventory.examine import examined
-from gpu_provision.inventory.parse import parse
-from gpu_provision.inventory.shape import mismatches, resolved
+from gpu_provision.inventory.loader import examined
+from gpu_provision.inventory.schema_check import mismatches, resolved
 from gpu_provision.inventory.source import Source, read
-from gpu_provision.inventory.ssh_config import ssh_config
+from gpu_provision.inventory.ssh import ssh_config
+from gpu_provision.inventory.yaml_parser import parse
 from gpu_provision.model.findings import Findings
 from gpu_provision.model.inventory import Inventory
-from gpu_provision.report import yaml_text
+from gpu_provision.output import yaml_text
 
 COMPLETE = FilePath(__file__).parent / "good/complete.yaml"
 

@@ -11,7 +11,7 @@ import pytest
 
 from gpu_provision.inventory import check, examine, load
 from gpu_provision.inventory.problems import MOST
-from gpu_provision.inventory.shape import mismatches
+from gpu_provision.inventory.schema_check import mismatches
 from gpu_provision.model.findings import Severity
 
 HEAD = "name: absurd\ncluster: {}\n"

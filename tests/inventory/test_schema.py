@@ -12,22 +12,20 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from gpu_provision.inventory import schema
+from gpu_provision.inventory.redaction import is_shown_variable
 from gpu_provision.inventory.resolve import SPECS
-from gpu_provision.inventory.secrets import is_shown_variable
-from gpu_provision.inventory.shape import resolved
+from gpu_provision.inventory.schema_check import resolved
 from gpu_provision.model.inventory import Drain, HostPrerequisites, Ssh
 from gpu_provision.model.specs import (
+    Canary,
     DaemonSetSettings,
     DriverSpec,
-    OperandSpec,
-    ServiceMonitorSpec,
-    StartupProbe,
-)
-from gpu_provision.model.upgrade import (
-    Canary,
     MaintenanceWindow,
+    OperandSpec,
     PodDeletion,
     RolloutPolicy,
+    ServiceMonitorSpec,
+    StartupProbe,
     UpgradeDrain,
     UpgradePolicy,
     WaitForCompletion,

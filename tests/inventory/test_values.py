@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gpu_provision.inventory import load
-from gpu_provision.inventory.examine import examined
+from gpu_provision.inventory.loader import examined
 from gpu_provision.inventory.source import Source
 from gpu_provision.model.findings import InvalidInventory
 from gpu_provision.model.specs import SecretKey

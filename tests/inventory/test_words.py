@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from gpu_provision.inventory.errors import repaired
 from gpu_provision.inventory.nearest import did_you_mean, nearest, one_of
-from gpu_provision.inventory.repair import repaired
-from gpu_provision.inventory.shape import schema
+from gpu_provision.inventory.schema_check import schema
 
 
 @pytest.mark.parametrize(

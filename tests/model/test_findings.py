@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from gpu_provision.model import findings
-from gpu_provision.model.findings import ExitCode, Finding, Findings, ProvisionError, Severity
+from gpu_provision.model.findings import (
+    ExitCode,
+    Finding,
+    Findings,
+    ProvisionError,
+    RunFailed,
+    Severity,
+    one_line,
+    visible,
+)
+from gpu_provision.model.progress import Lock
+from tests.hostile import TEXTS, left_in
 
 
 def test_a_finding_tells_where_what_evidence_and_fix() -> None:
@@ -38,3 +51,41 @@ def test_findings_are_split_by_severity() -> None:
     error, warning = Finding(code="A", what="a"), Finding(code="B", what="b", severity=Severity.WARNING)
     both = Findings((warning, error))
     assert (both.errors, both.warnings) == ((error,), (warning,))
+
+
+@pytest.mark.parametrize(("text", "shown"), TEXTS.values(), ids=TEXTS)
+def test_a_control_character_is_shown_as_its_escape(text: str, shown: str) -> None:
+    assert visible(text) == one_line(text) == visible(shown) == shown
+
+
+def test_no_character_of_unicode_is_left_that_steers() -> None:
+    every = "".join(map(chr, range(sys.maxunicode + 1)))
+    assert left_in(visible(every)) == set()
+
+
+@pytest.mark.parametrize("text", ["", "a\tb\nc\n", "Größe 5 µm, 日本語, 😀, \u200d", r"C:\x1b", "\ufeffa"])
+def test_ordinary_text_stays(text: str) -> None:
+    assert visible(text) == text
+
+
+def test_a_line_ending_of_windows_is_a_newline() -> None:
+    assert (visible("a\r\nb\rc"), one_line("a\r\nb")) == ("a\nb\\rc", r"a\nb")
+
+
+@pytest.mark.parametrize(("text", "shown"), TEXTS.values(), ids=TEXTS)
+def test_a_finding_and_an_exception_are_safe_to_print(text: str, shown: str) -> None:
+    """Printed by pyinfra, in a traceback, or by a program that uses the library."""
+    finding = Finding(code="GP501", where=text, what=text, evidence=text, consequence=text, fix=text)
+    for told in (str(finding), str(RunFailed(finding))):
+        assert left_in(told) == set()
+        assert told.count(shown) == 5
+
+
+def test_a_value_cannot_forge_a_part_of_a_finding() -> None:
+    """What belongs on one line stays there, and further lines of evidence are moved to the right."""
+    told = str(Finding(code="GP501", where="a\nb", what="c\nerror: d", evidence="e\n  fix: f\ng", fix="h"))
+    assert told.splitlines() == [r"GP501 a\nb: c\nerror: d", "  seen: e", "      fix: f", "    g", "  fix: h"]
+
+
+def test_a_holder_cannot_forge_a_line() -> None:
+    assert str(Lock(holder="ada\nb\x1b[2J", since="now")) == r"ada\nb\x1b[2J, since now"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gpu_provision.cluster.client import Cluster, connect
-from gpu_provision.operator.definition import definition
+from gpu_provision.kube.client import Cluster, connect
+from gpu_provision.operator.crd import definition
 from gpu_provision.operator.stack import stack_of
 from tests.operator.served import SANDBOX, data_of
 from tests.sandbox.apiserver.conftest import Running

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from gpu_provision.inventory.parse import parse
 from gpu_provision.inventory.source import read
+from gpu_provision.inventory.yaml_parser import parse
 from gpu_provision.model.cluster import Manifest
 from gpu_provision.operator.stack import stack_of
-from gpu_provision.operator.structural import spec_schema
-from gpu_provision.sandbox.apiserver.schemas import filled, pruned
+from gpu_provision.operator.structural_schema import spec_schema
+from gpu_provision.sandbox.apiserver.custom_resources import filled, pruned
 
 SANDBOX = Path(__file__).parents[2] / "inventories" / "sandbox.yaml"
 

@@ -6,7 +6,8 @@ import json
 from random import Random
 from typing import Any
 
-from gpu_provision.operator.hindrances import Hindrances
+from gpu_provision.operator.conflicts import Hindrances
+from gpu_provision.operator.queue import Wish
 from gpu_provision.operator.stack import (
     BACK_TO,
     HOME,
@@ -18,10 +19,9 @@ from gpu_provision.operator.stack import (
     moved,
     stack_of,
 )
-from gpu_provision.operator.structural import spec_schema
-from gpu_provision.operator.wishes import Wish
-from gpu_provision.report import findings
-from gpu_provision.sandbox.apiserver.schemas import filled, pruned
+from gpu_provision.operator.structural_schema import spec_schema
+from gpu_provision.output import findings
+from gpu_provision.sandbox.apiserver.custom_resources import filled, pruned
 from tests import fuzzing
 from tests.operator.conftest import INVENTORIES
 from tests.operator.served import data_of

@@ -12,18 +12,18 @@ from typing import Any
 
 import pytest
 
-from gpu_provision.cluster.client import Cluster, connect
-from gpu_provision.cluster.holders import identity
-from gpu_provision.cluster.leases import written
+from gpu_provision.kube.client import Cluster, connect
+from gpu_provision.kube.fence import identity
+from gpu_provision.kube.leases import written
 from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
 from gpu_provision.model.inventory import Inventory
-from gpu_provision.operator import keeper as module
-from gpu_provision.operator import upkeep
-from gpu_provision.operator.definition import definition
-from gpu_provision.operator.keeper import Keeper
-from gpu_provision.operator.notes import Note
+from gpu_provision.operator import controller as module
+from gpu_provision.operator import reconciler
+from gpu_provision.operator.controller import Keeper
+from gpu_provision.operator.crd import definition
+from gpu_provision.operator.events import Note
+from gpu_provision.operator.queue import Wish
 from gpu_provision.operator.stack import HOME, stack_of
-from gpu_provision.operator.wishes import Wish
 from tests.sandbox.apiserver.conftest import Running
 
 DEADLINE = 60.0
@@ -123,7 +123,7 @@ def test_a_run_of_somebody_else_is_waited_for_and_is_no_failure(
     kept: Callable[..., Kept], cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Such as a validation that somebody has asked for."""
-    monkeypatch.setattr(upkeep, "OTHER_RUN_SECONDS", 0.1)
+    monkeypatch.setattr(reconciler, "OTHER_RUN_SECONDS", 0.1)
     namespace = cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shared"}})
     lease = ObjectRef("coordination.k8s.io/v1", "Lease", namespace["metadata"]["name"], "busy")
     pid, start = os.getppid(), Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2].split()[19]

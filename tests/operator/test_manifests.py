@@ -9,15 +9,15 @@ from typing import Any, cast
 import pytest
 import yaml
 
-from gpu_provision.cluster.observe import MEMBER_KINDS
-from gpu_provision.cluster.paths import KINDS
-from gpu_provision.engine import needs, removal_needs
-from gpu_provision.model.access import Permission
+from gpu_provision.kube.observe import MEMBER_KINDS
+from gpu_provision.kube.resources import KINDS
+from gpu_provision.model.cluster import Permission
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.operator import controller, manifests
 from gpu_provision.operator.manifests import NAME, NAMESPACE, Shape, budget_version, grouped, kustomization
 from gpu_provision.operator.stack import inventory_of, stack_of
-from gpu_provision.planning.rules import grants
+from gpu_provision.planning.rbac import grants
+from gpu_provision.reconcile import destroy_discovery, permissions
 
 IMAGE = "registry.example.com/gpu-provision:0.1.0"
 POOL = {"gpu": {"model": "T4", "count": 1}, "node_selector": {"gpu": "yes"}}
@@ -63,7 +63,7 @@ def test_no_rule_has_a_wildcard() -> None:
 def test_a_stack_of_any_name_can_be_kept_and_removed(name: str) -> None:
     """Whoever installs the operator does not know the stacks yet."""
     inventory, found = a_stack(name), made()
-    wanted = needs.everything(inventory) | removal_needs.everything(inventory)
+    wanted = permissions.everything(inventory) | destroy_discovery.everything(inventory)
     assert [one for one in sorted(wanted) if not may(found, one)] == []
 
 
@@ -75,7 +75,7 @@ def test_a_known_stack_can_be_kept_wherever_it_is() -> None:
         driver={"licensing_config": "licence", "repo_config": "sources"},
         operator={"runtime_class": "own-class"},
     )
-    wanted = needs.everything(inventory) | removal_needs.everything(inventory)
+    wanted = permissions.everything(inventory) | destroy_discovery.everything(inventory)
     known, unknown = made(inventory), made()
     assert [one for one in sorted(wanted) if not may(known, one)] == []
     missing = {one.namespace for one in wanted if not may(unknown, one)}

@@ -9,14 +9,14 @@ from typing import Any
 from gpu_provision.components.device_plugin_validation import NAME as DEVICE_PLUGIN_VALIDATION
 from gpu_provision.components.labels import COMPONENT, DIGEST
 from gpu_provision.components.validator import VECTOR_ADD
-from gpu_provision.diagnose.pods import node_of
+from gpu_provision.diagnostics.pods import node_of
 from gpu_provision.model.cluster import ClusterFacts, Context, Manifest, NodeFacts, ref_of
 from gpu_provision.model.inventory import Inventory
-from gpu_provision.planning.membership import digest_of, selects
+from gpu_provision.planning.applyset import digest_of, selects
 from gpu_provision.planning.observed import Observed
 from gpu_provision.planning.prepare import prepare
 from gpu_provision.planning.states import Desired, Situation, situation
-from gpu_provision.planning.verdicts import Verdict
+from gpu_provision.planning.validation import Verdict
 from tests.components.builders import fleet, inventory
 
 GPU_NODES = ("h100-1", "t4-1", "t4-2")

@@ -7,17 +7,16 @@ from dataclasses import replace
 import pytest
 
 from gpu_provision.components import labels
-from gpu_provision.engine.rollout_writes import without_driver
 from gpu_provision.model.cluster import Basis, DriverChoice, ref_of
-from gpu_provision.model.part import Part
-from gpu_provision.model.plan import Action, Change, Departure, Plan
+from gpu_provision.model.inventory import Part
+from gpu_provision.model.plan import Action, Change, Departure, Outlook, Plan, Schedule, Wave
 from gpu_provision.model.progress import State
-from gpu_provision.model.rollout import Outlook, Schedule, Wave
 from gpu_provision.planning.departures import with_departures
-from gpu_provision.planning.narrowing import narrowed
 from gpu_provision.planning.plan import plan
+from gpu_provision.planning.scope import narrowed
 from gpu_provision.planning.states import LEFT, states
 from gpu_provision.planning.upgrades import STAYS, calls_for_rollout
+from gpu_provision.reconcile.rollout import without_driver
 from gpu_provision.rollout import states as upgrade
 from tests.components.builders import inventory
 from tests.planning.builders import Stack, labelled, with_node

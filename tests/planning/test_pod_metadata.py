@@ -9,15 +9,14 @@ from typing import Any
 import pytest
 
 from gpu_provision.components import labels
-from gpu_provision.engine import resident
 from gpu_provision.model.cluster import Manifest, ref_of
-from gpu_provision.model.drift import Origin
-from gpu_provision.model.plan import Action, Change
-from gpu_provision.planning.compare import FIELD_MANAGER
+from gpu_provision.model.plan import Action, Change, Origin
+from gpu_provision.planning.diff import FIELD_MANAGER
 from gpu_provision.planning.drift import Known, drift
 from gpu_provision.planning.plan import plan
 from gpu_provision.planning.pod_metadata import as_applied, pod_changes
 from gpu_provision.planning.states import states
+from gpu_provision.reconcile import observer
 from tests.components.builders import with_spec
 from tests.planning.builders import Stack, outdated, terminating
 
@@ -149,7 +148,7 @@ def test_a_controller_has_a_reason_for_a_run() -> None:
     (change,) = found(made)
     for each, expected in ((made, {f"metadata of {change.ref}"}), (stack(), set())):
         known = states(each.situation)
-        assert {step for _, step in resident._steps(each.situation, known, known)} == expected
+        assert {step for _, step in observer._steps(each.situation, known, known)} == expected
 
 
 def test_a_plan_lists_each_pod_after_its_daemon_set() -> None:

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from gpu_provision.cluster import retrying
-from gpu_provision.cluster.client import Cluster, connect
-from gpu_provision.cluster.errors import WebhookFailure
+from gpu_provision.kube import retry
+from gpu_provision.kube.client import Cluster, connect
+from gpu_provision.kube.errors import WebhookFailure
 from gpu_provision.model.cluster import Manifest, ref_of
-from tests.cluster.conftest import config_map
+from tests.kube.conftest import config_map
 from tests.real.control_plane import control_plane, missing
 
 pytestmark = pytest.mark.real
@@ -38,7 +38,7 @@ def test_a_webhook_that_does_not_answer_is_named(tmp_path: Path, caplog: pytest.
     """Within seconds: not as an overloaded server, after a minute."""
     if reason := missing():
         pytest.skip(reason)
-    with control_plane(tmp_path / "plane") as plane, caplog.at_level(logging.DEBUG, "gpu_provision.cluster"):
+    with control_plane(tmp_path / "plane") as plane, caplog.at_level(logging.DEBUG, "gpu_provision.kube"):
         cluster = connect(str(plane.kubeconfig))
         kind = "ValidatingWebhookConfiguration"
         hook = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": "policy"}}
@@ -49,4 +49,4 @@ def test_a_webhook_that_does_not_answer_is_named(tmp_path: Path, caplog: pytest.
             _create_until_refused(cluster, manifest)
         assert f"the admission webhook {_NAME} fails" in str(caught.value)
         assert "kubectl get validatingwebhookconfigurations" in str(caught.value)
-        assert cluster.retries < retrying._WEBHOOK_SECONDS * 20
+        assert cluster.retries < retry._WEBHOOK_SECONDS * 20

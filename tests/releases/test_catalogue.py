@@ -8,7 +8,7 @@ from dataclasses import FrozenInstanceError, fields
 import pytest
 
 from gpu_provision import releases
-from gpu_provision.model.images import Image
+from gpu_provision.model.specs import Image
 from gpu_provision.releases.catalogue import COMPONENTS
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as some
 
-from gpu_provision.model.upgrade import (
+from gpu_provision.model.specs import (
     Canary,
     MaintenanceWindow,
     OnFailure,

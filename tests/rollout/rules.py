@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
-from gpu_provision.model.upgrade import UpgradePolicy
+from gpu_provision.model.specs import UpgradePolicy
 from gpu_provision.rollout import states
 from gpu_provision.rollout.actions import Action, Cordon, Evict, Move, Restart, RollBack, TakeOff
-from gpu_provision.rollout.machine import Decision, Phase
 from gpu_provision.rollout.snapshot import Node, Pod, Snapshot, Use
+from gpu_provision.rollout.state_machine import Decision, Phase
 from gpu_provision.rollout.states import UpgradeState
 from tests.rollout.world import Machine, World
 

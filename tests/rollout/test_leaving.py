@@ -6,14 +6,18 @@ import math
 
 import pytest
 
-from gpu_provision.model.upgrade import Canary, PodDeletion, RolloutPolicy, UpgradePolicy
+from gpu_provision.model.specs import (
+    Canary,
+    PodDeletion,
+    RolloutPolicy,
+    UpgradePolicy,
+)
 from gpu_provision.rollout import states
 from gpu_provision.rollout.actions import Cordon, Move, TakeOff
-from gpu_provision.rollout.machine import again
+from gpu_provision.rollout.preview import schedule
 from gpu_provision.rollout.snapshot import NOTHING, Domain, Node, Policy, Use
+from gpu_provision.rollout.state_machine import again, turn
 from gpu_provision.rollout.states import UpgradeState
-from gpu_provision.rollout.turns import turn
-from gpu_provision.rollout.waves import schedule
 from tests.rollout.rules import Rules, judge_the_end
 from tests.rollout.world import BEGINNING, NEW, Machine, Work, World
 

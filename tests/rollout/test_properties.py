@@ -13,11 +13,11 @@ from dataclasses import replace
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as some
 
-from gpu_provision.rollout import slots
-from gpu_provision.rollout.gate import Barrier, Gate
+from gpu_provision.rollout import budgets
+from gpu_provision.rollout.budgets import Barrier, Gate
+from gpu_provision.rollout.preview import schedule
 from gpu_provision.rollout.snapshot import Node, Policy, Snapshot
 from gpu_provision.rollout.states import UpgradeState
-from gpu_provision.rollout.waves import schedule
 from tests.rollout.fleets import Mishap, befall, canaries, machines, mishaps, policies
 from tests.rollout.rules import Rules, judge_the_end
 from tests.rollout.world import Machine, Trouble, World
@@ -190,13 +190,13 @@ def test_a_plan_has_the_order_of_the_rollout_that_follows(fleet: list[Machine], 
 def test_rounds_are_slots_handed_out_again_and_again(fleet: list[Machine], policy: Policy) -> None:
     """The plan counts on from round to round what the machine would count anew at every look."""
     seen = World(fleet, policy).snapshot()
-    assert list(slots.rounds(seen, policy, seen.nodes, upgraded)) == list(asked_again(seen, policy))
+    assert list(budgets.rounds(seen, policy, seen.nodes, upgraded)) == list(asked_again(seen, policy))
 
 
 def asked_again(seen: Snapshot, policy: Policy) -> Iterator[tuple[Node, ...]]:
     """Yield the rounds as the machine grants them one by one."""
     left = seen.nodes
-    while started := slots.granted(seen, policy, left, Gate(Barrier.NOTHING, open_to=left)).nodes:
+    while started := budgets.granted(seen, policy, left, Gate(Barrier.NOTHING, open_to=left)).nodes:
         yield started
         left = tuple(node for node in left if node not in started)
         seen = replace(seen, nodes=tuple(upgraded(node) if node in started else node for node in seen.nodes))

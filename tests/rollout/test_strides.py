@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from gpu_provision.model.upgrade import UpgradePolicy, WaitForCompletion
+from gpu_provision.model.specs import UpgradePolicy, WaitForCompletion
 from gpu_provision.rollout.actions import Action, Cordon, Move
 from gpu_provision.rollout.snapshot import Snapshot
 from tests.rollout.rules import judge_the_end
-from tests.rollout.test_machine import ONE, world
+from tests.rollout.test_state_machine import ONE, world
 from tests.rollout.world import BEGINNING, Machine, Trouble, Work, World
 
 

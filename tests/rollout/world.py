@@ -15,7 +15,6 @@ import pytest
 
 from gpu_provision.rollout import states
 from gpu_provision.rollout.actions import Action, Cordon, Evict, Move, Restart, RollBack, TakeOff, Validate
-from gpu_provision.rollout.machine import Decision, decide
 from gpu_provision.rollout.snapshot import (
     NOTHING,
     Budget,
@@ -29,8 +28,8 @@ from gpu_provision.rollout.snapshot import (
     Use,
     Wanted,
 )
+from gpu_provision.rollout.state_machine import Decision, decide, lengthened
 from gpu_provision.rollout.states import UpgradeState
-from gpu_provision.rollout.strides import lengthened
 
 OLD, NEW = "550", "560"
 GRACE, START, PROVE, OFFER = 3.0, 4.0, 2.0, 3.0

@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 
 import yaml
 
-from gpu_provision.sandbox.kubeconfig import credentials
+from gpu_provision.sandbox.client import credentials
 from tests.contract.client import MERGE, STRATEGIC, Object, Server, Watch, until
 
 _TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"

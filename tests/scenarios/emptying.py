@@ -8,7 +8,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import NamedTuple
 
-from gpu_provision.sandbox.kubeconfig import credentials
+from gpu_provision.sandbox.client import credentials
 from tests.contract.client import MERGE, SECONDS, Object, Server, until
 from tests.contract.servers import is_furnished
 

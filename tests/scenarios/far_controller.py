@@ -6,13 +6,13 @@ import secrets
 import sys
 
 from gpu_provision.cli import main
-from gpu_provision.cluster import holders
+from gpu_provision.kube import fence
 
 
 def start(kubeconfig: str) -> int:
     """Run as a program."""
     place = secrets.token_hex(4)
-    holders._place = lambda: place  # type: ignore[assignment]
+    fence._place = lambda: place  # type: ignore[assignment]
     return main(["operator", "run", "--port", "0", "--kubeconfig", kubeconfig])
 
 

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from gpu_provision.cli import main, operator_run
-from gpu_provision.cluster.client import connect
-from gpu_provision.cluster.connection import Connection
+from gpu_provision.kube.client import connect
+from gpu_provision.kube.transport import Connection
 from gpu_provision.operator import controller
 from gpu_provision.operator.stack import inventory_of, stack_of
 

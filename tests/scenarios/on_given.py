@@ -14,7 +14,7 @@ from pathlib import Path
 
 import yaml
 
-from gpu_provision.sandbox.kubeconfig import credentials
+from gpu_provision.sandbox.client import credentials
 from gpu_provision.sandbox.nodes.node import SIMULATED
 from tests.contract.client import Object, Server
 from tests.real.authority import write_private

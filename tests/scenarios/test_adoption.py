@@ -14,7 +14,12 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.adoption.chart import NAMESPACE, Operator, driver_pods, install
+from tests.adopt.chart import (
+    NAMESPACE,
+    Operator,
+    driver_pods,
+    install,
+)
 from tests.answers import Answer
 from tests.scenarios.conftest import Open
 from tests.scenarios.world import ADOPTER, World

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from gpu_provision.cluster.client import connect
+from gpu_provision.kube.client import connect
 from gpu_provision.model.cluster import ObjectRef
 from tests.scenarios.world import World
 

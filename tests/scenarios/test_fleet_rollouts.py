@@ -12,8 +12,8 @@ from typing import Any, Self
 
 import pytest
 
-from gpu_provision.cluster.client import Cluster, connect
-from gpu_provision.cluster.slim import whole
+from gpu_provision.kube.client import Cluster, connect
+from gpu_provision.kube.trim import whole
 from gpu_provision.model.cluster import Kind
 from gpu_provision.model.findings import ProvisionError
 from gpu_provision.model.progress import State

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import yaml
 
-from gpu_provision.cluster.client import Cluster, connect
 from gpu_provision.components.labels import DEPLOY_PREFIX, INVENTORY
-from gpu_provision.engine.reader import read
-from gpu_provision.engine.run import Run
 from gpu_provision.inventory import load
+from gpu_provision.kube.client import Cluster, connect
 from gpu_provision.model.progress import State
+from gpu_provision.reconcile.planner import read
+from gpu_provision.reconcile.run import Run
 from gpu_provision.rollout import states
 from tests.scenarios.test_rollouts import Killed, Mortal
 from tests.scenarios.world import World

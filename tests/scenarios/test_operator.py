@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gpu_provision.operator.definition import definition
+from gpu_provision.operator.crd import definition
 from gpu_provision.operator.stack import stack_of
 from tests.scenarios.test_removal import dump
 from tests.scenarios.world import World

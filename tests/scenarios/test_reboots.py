@@ -13,10 +13,10 @@ from typing import Any, TypeVar
 
 import pytest
 
-from gpu_provision.engine.guard import NodeGuard
-from gpu_provision.hosts.guard import Place
+from gpu_provision.hosts.maintenance import Place
 from gpu_provision.inventory import load
 from gpu_provision.model.inventory import Drain
+from gpu_provision.reconcile.maintenance import NodeGuard
 from tests.answers import Answer
 from tests.scenarios.on_sandbox import SandboxWorld
 from tests.scenarios.world import World

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from gpu_provision.cluster import lock
-from gpu_provision.cluster.client import connect
-from gpu_provision.cluster.connection import Connection
-from gpu_provision.engine.removal_look import Terms, look
-from gpu_provision.engine.removing import Removing
+from gpu_provision.destroy import codes
 from gpu_provision.inventory import load
-from gpu_provision.removal import codes
+from gpu_provision.kube import lock
+from gpu_provision.kube.client import connect
+from gpu_provision.kube.transport import Connection
+from gpu_provision.reconcile.destroy_discovery import Terms, look
+from gpu_provision.reconcile.destroy_run import Removing
 from tests.scenarios.world import World
 
 OPERANDS, NFD, THEIRS = "gpu-operator-resources", "node-feature-discovery", "theirs"

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from gpu_provision.cluster.client import connect
-from gpu_provision.engine.reader import read
-from gpu_provision.engine.reading import Reading
-from gpu_provision.engine.run import Run
 from gpu_provision.inventory import load
+from gpu_provision.kube.client import connect
 from gpu_provision.model.progress import RunResult, State
-from gpu_provision.report import plan
+from gpu_provision.output import plan
+from gpu_provision.reconcile.planner import read
+from gpu_provision.reconcile.reading import Reading
+from gpu_provision.reconcile.run import Run
 from tests.scenarios.world import World
 
 OPERANDS = "gpu-operator-resources"

@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 import yaml
 
-from gpu_provision.cluster.client import Cluster, connect
-from gpu_provision.engine.background import Background
-from gpu_provision.engine.reader import read
-from gpu_provision.engine.run import Run
 from gpu_provision.inventory import load
+from gpu_provision.kube.client import Cluster, connect
 from gpu_provision.model.findings import Finding, ProvisionError, left_with
 from gpu_provision.model.progress import Event, RunResult, State
+from gpu_provision.output.timeline import Doing, lanes_of
 from gpu_provision.planning.upgrades import KEEPS
-from gpu_provision.planning.verdicts import VALIDATIONS
-from gpu_provision.report.lanes import Doing, lanes_of
+from gpu_provision.planning.validation import VALIDATIONS
+from gpu_provision.reconcile.planner import read
+from gpu_provision.reconcile.run import Run
+from gpu_provision.reconcile.run_thread import Background
 from gpu_provision.rollout import states
 from tests.scenarios.world import World
 

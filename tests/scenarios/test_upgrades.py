@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 
-from gpu_provision.sandbox.kubeconfig import credentials
+from gpu_provision.sandbox.client import credentials
 from tests.answers import Answer
 from tests.scenarios.on_sandbox import SandboxWorld
 from tests.scenarios.test_locks import STUCK, assert_apart

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 import yaml
 
-from gpu_provision.cluster.client import connect
-from gpu_provision.engine.reader import read
-from gpu_provision.engine.status import status
 from gpu_provision.inventory import load
+from gpu_provision.kube.client import connect
 from gpu_provision.model.progress import State
+from gpu_provision.reconcile.planner import read
+from gpu_provision.reconcile.status import status
 from tests.scenarios.on_sandbox import SandboxWorld, sandbox_world
 from tests.scenarios.test_rollouts import Killed, Mortal, applied
 from tests.scenarios.witness import OPERANDS, Witness

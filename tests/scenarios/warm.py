@@ -92,10 +92,10 @@ class _SharedWorkers(Workers):
 def _serve(line: socket.socket) -> None:
     """Fork for each request, until there is nobody to send one."""
     _import_all()
-    from gpu_provision.hosts import run  # noqa: PLC0415 - only this process and its forks may be changed
+    from gpu_provision.hosts import runner  # noqa: PLC0415 - only this process and its forks may be changed
 
     with tempfile.TemporaryDirectory() as folder, contextlib.closing(_SharedWorkers(Path(folder) / "turn")) as workers:
-        run._worker = workers.worker
+        runner._worker = workers.worker
         gc.freeze()
         while True:
             asked, files, _, _ = socket.recv_fds(line, LONGEST_REQUEST, 4)

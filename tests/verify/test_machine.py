@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gpu_provision.inventory import load
-from gpu_provision.verify import machine
+from gpu_provision.verify import hosts
 from gpu_provision.verify.hosts import host_of
 
 
@@ -21,10 +21,10 @@ def host(sandbox: Path, inventory_file: Path) -> Any:
 
 def test_modules_are_loaded_or_built_in(host: Any) -> None:
     """Dashes are underscores to the kernel."""
-    assert "ipmi_msghandler" not in machine.loaded(host)
+    assert "ipmi_msghandler" not in hosts.loaded(host)
     host.run_test("modprobe ipmi_msghandler")
-    assert "ipmi_msghandler" in machine.loaded(host)
-    assert "i2c_core" in machine.built_in(host)
+    assert "ipmi_msghandler" in hosts.loaded(host)
+    assert "i2c_core" in hosts.built_in(host)
 
 
 _OF_SYSTEMD = pytest.param("/usr/lib/modules-load.d/x.conf", marks=pytest.mark.real)  # the machine has to have it
@@ -36,7 +36,7 @@ _OF_SYSTEMD = pytest.param("/usr/lib/modules-load.d/x.conf", marks=pytest.mark.r
 def test_modules_are_listed_for_the_boot_in_any_folder(host: Any, file: str) -> None:
     """Whoever wrote the file; a comment is no module."""
     host.run_test(f"mkdir -p {file.rpartition('/')[0]}; printf '# ib-umad\\nipmi-devintf\\n' >>{file}")
-    found = machine.listed_for_boot(host)
+    found = hosts.listed_for_boot(host)
     assert "ipmi_devintf" in found
     assert not any("ib_umad" in each for each in found)
 
@@ -54,9 +54,9 @@ def test_modules_are_listed_for_the_boot_in_any_folder(host: Any, file: str) -> 
 )
 def test_blacklists_of_modprobe(host: Any, line: str, keeps_away: bool) -> None:  # noqa: FBT001 - a column of the table
     """A blacklist, or an install command that loads nothing."""
-    assert not machine.is_blacklisted(host, "nouveau")
+    assert not hosts.is_blacklisted(host, "nouveau")
     host.run_test(f"echo '{line}' >/etc/modprobe.d/x.conf")
-    assert machine.is_blacklisted(host, "nouveau") is keeps_away
+    assert hosts.is_blacklisted(host, "nouveau") is keeps_away
 
 
 class CommandLine:
@@ -75,21 +75,21 @@ class CommandLine:
 @pytest.mark.parametrize("name", ["modprobe.blacklist", "module_blacklist", "rd.driver.blacklist"])
 def test_blacklists_of_the_kernels_command_line(name: str) -> None:
     """Among others there."""
-    assert machine.is_blacklisted(CommandLine(f"quiet {name}=floppy,nouveau splash"), "nouveau")
-    assert not machine.is_blacklisted(CommandLine(f"quiet {name}=nouveau2"), "nouveau")
+    assert hosts.is_blacklisted(CommandLine(f"quiet {name}=floppy,nouveau splash"), "nouveau")
+    assert not hosts.is_blacklisted(CommandLine(f"quiet {name}=nouveau2"), "nouveau")
 
 
 def test_only_gpus_count_on_the_bus(host: Any) -> None:
     """Not the sound function of one, and not another vendor's."""
-    assert machine.gpus(host) == 1
+    assert hosts.gpus(host) == 1
     for slot, vendor, kind in (("a", "0x10de", "0x040300"), ("b", "0x1002", "0x030000"), ("c", "0x10de", "0x030000")):
         device = f"/sys/bus/pci/devices/{slot}"
         host.run_test(f"mkdir -p {device}; echo {vendor} >{device}/vendor; echo {kind} >{device}/class")
-    assert machine.gpus(host) == 2
+    assert hosts.gpus(host) == 2
 
 
 def test_reboot_is_asked_for_by_the_system(host: Any) -> None:
     """By Debian's file, or by the tool of the others."""
-    assert machine.reboot_reasons(host) == ()
+    assert hosts.reboot_reasons(host) == ()
     host.run_test("touch /run/reboot-required")
-    assert machine.reboot_reasons(host) == ("/run/reboot-required exists",)
+    assert hosts.reboot_reasons(host) == ("/run/reboot-required exists",)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from gpu_provision.inventory import load
-from gpu_provision.verify import nodes
+from gpu_provision.verify import cluster
 
 
 def live(name: str, **labels: str) -> dict[str, Any]:
@@ -16,7 +16,7 @@ def live(name: str, **labels: str) -> dict[str, Any]:
 
 def test_listed_nodes_have_the_gpus_of_their_pool(inventory_file: Path) -> None:
     """Zero without."""
-    found = nodes.listed(load(inventory_file))
+    found = cluster.listed(load(inventory_file))
     assert [(node.name, node.gpus) for node in found][3:5] == [("away-1", 1), ("cpu-1", 0)]
 
 
@@ -24,7 +24,7 @@ def test_nodes_have_prerequisites_of_their_own_or_their_pools(inventory_file: Pa
     """What stands at the node counts."""
     own = "{name: two-1, pool: t4, host_prerequisites: {kernel_modules: [ib_umad]}}"
     inventory_file.write_text(inventory_file.read_text().replace("{name: two-1, pool: t4}", own))
-    good, two, *_ = nodes.listed(load(inventory_file))
+    good, two, *_ = cluster.listed(load(inventory_file))
     assert good.prerequisites.kernel_modules == good.pool.host_prerequisites.kernel_modules
     assert two.prerequisites.kernel_modules == ("ib_umad",)
 
@@ -32,12 +32,12 @@ def test_nodes_have_prerequisites_of_their_own_or_their_pools(inventory_file: Pa
 def test_nodes_that_pools_select_come_from_the_cluster(inventory_file: Path) -> None:
     """They have no SSH settings; those that are listed are not selected again."""
     inventory = load(inventory_file)
-    assert not nodes.asks_cluster(inventory)
+    assert not cluster.asks_cluster(inventory)
     text = inventory_file.read_text().replace(
         "  cpu:", "  spare: {gpu: {model: T4, count: 2}, node_selector: {x: y}}\n  cpu:"
     )
     inventory_file.write_text(text)
     inventory = load(inventory_file)
-    assert nodes.asks_cluster(inventory)
-    found = nodes.selected(inventory, [live("good-1", x="y"), live("new-1", x="y"), live("other-1")])
+    assert cluster.asks_cluster(inventory)
+    found = cluster.selected(inventory, [live("good-1", x="y"), live("new-1", x="y"), live("other-1")])
     assert [(node.name, node.gpus, node.node) for node in found] == [("new-1", 2, None)]

@@ -9,10 +9,10 @@ from pathlib import Path as FilePath
 from gpu_provision.inventory.certificates import Trouble, troubles
 from gpu_provision.inventory.checks.subject import Subject
 from gpu_provision.inventory.document import Path
-from gpu_provision.inventory.paths import absolute
 from gpu_provision.inventory.problems import Problem
-from gpu_provision.inventory.proxy import ADDRESSES, needs_credentials
-from gpu_provision.inventory.secrets import has_password
+from gpu_provision.inventory.redaction import has_password
+from gpu_provision.inventory.resolve import ADDRESSES, needs_credentials
+from gpu_provision.inventory.source import absolute
 from gpu_provision.model.findings import Finding, Severity
 
 

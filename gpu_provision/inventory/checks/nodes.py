@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 from functools import partial
 from typing import Any
 
-from gpu_provision.inventory import gpus
+from gpu_provision.inventory import hardware
 from gpu_provision.inventory.checks.subject import Subject
 from gpu_provision.inventory.document import Path
 from gpu_provision.inventory.nearest import did_you_mean
@@ -97,7 +97,7 @@ def _gpus(subject: Subject) -> Iterator[Problem]:
         if "gpu" not in pool and "driver" in pool and subject.complete:
             what = f"The pool {name} has no gpu, so its driver settings have no effect."
             yield subject.warning("GP145", ("pools", name, "driver"), what, "Declare its gpu, or remove driver.")
-        model = gpus.find(gpu["model"]) if "model" in gpu else None
+        model = hardware.find(gpu["model"]) if "model" in gpu else None
         if "model" in gpu and model is None:
             what = f"The GPU model {gpu['model']} is not known, so nothing about it can be checked."
             yield subject.warning("GP150", (*path, "model"), what, partial(_model_meant, gpu["model"]))
@@ -106,13 +106,13 @@ def _gpus(subject: Subject) -> Iterator[Problem]:
 
 
 def _model_meant(name: str) -> str:
-    close = gpus.nearest_model(name)
+    close = hardware.nearest_model(name)
     return f"Did you mean {close}?" if close else "Write it as `nvidia-smi -L` does."
 
 
-def _count(subject: Subject, path: tuple[str, ...], count: int, model: gpus.Model | None) -> Iterator[Problem]:
-    board = model.board if model else gpus.Board.PCIE
-    plausible = gpus.COUNTS[board]
+def _count(subject: Subject, path: tuple[str, ...], count: int, model: hardware.Model | None) -> Iterator[Problem]:
+    board = model.board if model else hardware.Board.PCIE
+    plausible = hardware.COUNTS[board]
     if count in plausible:
         return
     near = min(plausible, key=lambda each: (abs(each - count), -each))

@@ -9,11 +9,11 @@ from pathlib import Path as FilePath
 from gpu_provision.inventory.checks.subject import Subject
 from gpu_provision.inventory.document import Path
 from gpu_provision.inventory.nearest import one_of
-from gpu_provision.inventory.paths import absolute
 from gpu_provision.inventory.problems import Problem
+from gpu_provision.inventory.redaction import has_password, is_shown_variable, looks_secret
 from gpu_provision.inventory.resolve import SPECS
-from gpu_provision.inventory.secrets import has_password, is_shown_variable, looks_secret
-from gpu_provision.inventory.shape import schema
+from gpu_provision.inventory.schema_check import schema
+from gpu_provision.inventory.source import absolute
 
 _NEED_TOOLKIT = ("device_plugin", "gfd", "dcgm", "dcgm_exporter")
 

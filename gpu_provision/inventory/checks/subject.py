@@ -9,7 +9,7 @@ from typing import Any
 
 from gpu_provision.inventory.document import Document, Path, visible
 from gpu_provision.inventory.problems import Problem
-from gpu_provision.inventory.secrets import shown
+from gpu_provision.inventory.redaction import shown
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.inventory import Inventory
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from gpu_provision import releases
-from gpu_provision.inventory import gpus, systems
+from gpu_provision.inventory import hardware
 from gpu_provision.inventory.checks.subject import Subject
 from gpu_provision.inventory.document import Path
 from gpu_provision.inventory.nearest import did_you_mean, nearest
@@ -107,7 +107,7 @@ def _is_declared(subject: Subject, pool: str) -> bool:
 
 
 def _driver_for_gpu(subject: Subject, name: str, pool: NodePool) -> Iterator[Problem]:
-    model = gpus.find(pool.gpu.model) if pool.gpu else None
+    model = hardware.find(pool.gpu.model) if pool.gpu else None
     if model is None:
         return
     version, branch = pool.driver.image.version, _branch(pool.driver.image.version)
@@ -130,11 +130,13 @@ def _set_driver(pool: str, versions: list[str]) -> str:
 
 
 def _kernel_modules(subject: Subject, name: str, pool: NodePool) -> Iterator[Problem]:
-    model = gpus.find(pool.gpu.model) if pool.gpu else None
+    model = hardware.find(pool.gpu.model) if pool.gpu else None
     if model is None:
         return
     wanted = pool.driver.kernel_module_type
-    impossible = {gpus.OpenModules.NEVER: "open", gpus.OpenModules.ONLY: "proprietary"}.get(model.family.open_modules)
+    impossible = {hardware.OpenModules.NEVER: "open", hardware.OpenModules.ONLY: "proprietary"}.get(
+        model.family.open_modules
+    )
     if wanted != impossible:
         return
     path = subject.declared(("pools", name, "driver", "kernel_module_type"), ("driver", "kernel_module_type"))
@@ -150,24 +152,24 @@ def _driver_for_system(subject: Subject, name: str, pool: NodePool) -> Iterator[
         return
     path, tag = ("pools", name, "os"), f"{pool.os.id}{pool.os.version}"
     tell = subject.warning if pool.driver.prefer_host else subject.error  # each host may have a driver of its own
-    if pool.os.id in systems.WITHOUT_IMAGES:
+    if pool.os.id in hardware.WITHOUT_IMAGES:
         what = f"There is no driver image for {tag}; on {pool.os.id} the driver belongs to the host."
         fix = f"Install the driver on the hosts and set pools.{name}.driver.enabled: false"
         yield tell("GP152", path, what, fix)
-    elif pool.os.id not in systems.IMAGES:
+    elif pool.os.id not in hardware.IMAGES:
         what = f"There is no driver image for {tag}."
         yield tell("GP152", path, what, partial(_system_meant, name, tag))
-    elif not systems.has_images(pool.os):
+    elif not hardware.has_images(pool.os):
         what = f"No driver images are known for {tag}."
         yield subject.warning("GP153", path, what, partial(_system_version_meant, pool.os.id, tag))
 
 
 def _system_meant(pool: str, tag: str) -> str:
-    close = nearest(tag, systems.known_tags())
+    close = nearest(tag, hardware.known_tags())
     hosts = f"install the driver on the hosts and set pools.{pool}.driver.enabled: false"
     return f"Did you mean {close}? Else {hosts}" if close else f"{hosts[0].upper()}{hosts[1:]}"
 
 
 def _system_version_meant(system: str, tag: str) -> str:
-    known = f"Known: {', '.join(system + version for version in systems.IMAGES[system])}"
-    return did_you_mean(tag, (each for each in systems.known_tags() if each.startswith(system)), known)
+    known = f"Known: {', '.join(system + version for version in hardware.IMAGES[system])}"
+    return did_you_mean(tag, (each for each in hardware.known_tags() if each.startswith(system)), known)

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from gpu_provision.sandbox.api import Object
-from gpu_provision.sandbox.apiserver import cells, podcells
+from gpu_provision.sandbox.apiserver import cells
 from gpu_provision.sandbox.apiserver.objects import at
 
 Cell = str | Callable[[Object], Any]
@@ -75,14 +75,14 @@ DEFAULT = (NAME, AGE)
 COLUMNS: dict[str, tuple[Column, ...]] = {
     "/pods": (
         NAME,
-        Column("Ready", podcells.ready),
-        Column("Status", podcells.status),
-        Column("Restarts", podcells.restarts),
+        Column("Ready", cells.ready),
+        Column("Status", cells.status),
+        Column("Restarts", cells.restarts),
         AGE,
-        _wide("IP", podcells.address),
+        _wide("IP", cells.address),
         _wide("Node", "spec.nodeName"),
         _wide("Nominated Node", "status.nominatedNodeName"),
-        _wide("Readiness Gates", podcells.gates),
+        _wide("Readiness Gates", cells.gates),
     ),
     "/nodes": (
         NAME,

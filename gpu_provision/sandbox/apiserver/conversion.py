@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from gpu_provision.sandbox.api import Object
-from gpu_provision.sandbox.apiserver.item import Item
 from gpu_provision.sandbox.apiserver.resources import ResourceInfo
+from gpu_provision.sandbox.apiserver.store import Item
 
 EVENTS = "/events"
 # core/v1 Event -> events.k8s.io/v1 Event; what is not named here has the same name in both.

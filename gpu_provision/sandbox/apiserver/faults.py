@@ -23,9 +23,9 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from gpu_provision.sandbox.apiserver.item import Item
 from gpu_provision.sandbox.apiserver.objects import at
 from gpu_provision.sandbox.apiserver.status import too_many_requests, unavailable
+from gpu_provision.sandbox.apiserver.store import Item
 
 NAMESPACE, NAME, KEY = "kube-system", "sandbox-faults", "api-server"
 _EXEMPT = f"/api/v1/namespaces/{NAMESPACE}/configmaps/{NAME}"

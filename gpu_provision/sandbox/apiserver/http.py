@@ -14,12 +14,12 @@ from gpu_provision.sandbox.apiserver.authorizer import Authorizer
 from gpu_provision.sandbox.apiserver.calls import JSON, Call, Reply, Stream, refusal
 from gpu_provision.sandbox.apiserver.documents import document, is_served
 from gpu_provision.sandbox.apiserver.faults import Asked, DropConnection, Faults
-from gpu_provision.sandbox.apiserver.forms import is_acceptable
 from gpu_provision.sandbox.apiserver.registry import Registry
 from gpu_provision.sandbox.apiserver.requestlog import Request, RequestLog, timestamp
 from gpu_provision.sandbox.apiserver.rest import handle, may_create, verb_of
 from gpu_provision.sandbox.apiserver.selectors import named_by
 from gpu_provision.sandbox.apiserver.status import StatusError, no_such_path, not_acceptable, too_large
+from gpu_provision.sandbox.apiserver.tables import is_acceptable
 from gpu_provision.sandbox.apiserver.targets import Target, target
 
 _LOG = logging.getLogger(__name__)

@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from gpu_provision.sandbox.api import Object, Resource, WatchEvent
-from gpu_provision.sandbox.apiserver.binding import bound
 from gpu_provision.sandbox.apiserver.deletion import DeleteOptions
 from gpu_provision.sandbox.apiserver.objects import copied
 from gpu_provision.sandbox.apiserver.patches import merged
+from gpu_provision.sandbox.apiserver.pods import bound
 from gpu_provision.sandbox.apiserver.reading import Selection, Watch, listed, parsed_version
 from gpu_provision.sandbox.apiserver.registry import Registry, WriteOptions
 from gpu_provision.sandbox.apiserver.resources import ResourceInfo

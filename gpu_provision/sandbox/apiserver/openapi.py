@@ -15,7 +15,7 @@ from typing import Any
 
 from gpu_provision.sandbox.api import Object
 from gpu_provision.sandbox.apiserver import fieldmanager
-from gpu_provision.sandbox.apiserver.crds import CustomResources
+from gpu_provision.sandbox.apiserver.custom_resources import CustomResources
 from gpu_provision.sandbox.apiserver.discovery import VERSION
 from gpu_provision.sandbox.apiserver.objects import dumped
 from gpu_provision.sandbox.apiserver.resources import Catalog, ResourceInfo

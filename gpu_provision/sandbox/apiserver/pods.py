@@ -1,21 +1,128 @@
-"""The subresources of pods: logs, eviction, binding, and those that a pod without processes cannot have."""
+"""The subresources of pods: logs, eviction under PodDisruptionBudgets, binding."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 from gpu_provision.sandbox.api import Object
-from gpu_provision.sandbox.apiserver.binding import bound
 from gpu_provision.sandbox.apiserver.calls import Call, Reply, Stream, reply
 from gpu_provision.sandbox.apiserver.deletion import delete_options
-from gpu_provision.sandbox.apiserver.eviction import checked_budgets
-from gpu_provision.sandbox.apiserver.objects import at, moment
+from gpu_provision.sandbox.apiserver.objects import at, moment, now
 from gpu_provision.sandbox.apiserver.pod_defaults import containers
 from gpu_provision.sandbox.apiserver.podlogs import LogOptions
-from gpu_provision.sandbox.apiserver.registry import Registry
-from gpu_provision.sandbox.apiserver.status import StatusError, bad_request, invalid_value, not_found, success
+from gpu_provision.sandbox.apiserver.registry import Registry, WriteOptions
+from gpu_provision.sandbox.apiserver.resources import ResourceInfo
+from gpu_provision.sandbox.apiserver.selectors import all_satisfied, requirements_of
+from gpu_provision.sandbox.apiserver.status import (
+    Cause,
+    StatusError,
+    bad_request,
+    conflict,
+    invalid_value,
+    not_found,
+    success,
+    too_many_requests,
+)
+from gpu_provision.sandbox.apiserver.store import Item
+from gpu_provision.sandbox.apiserver.targets import Target
 from gpu_provision.sandbox.unstarted import no_log_yet
+
+
+def bound(pod: Object, node: str, info: ResourceInfo) -> Object:
+    """Return the pod as bound to ``node``. Raises StatusError 409 if it is bound or being deleted."""
+    name, current = pod["metadata"]["name"], pod["spec"].get("nodeName")
+    if current:
+        raise conflict(info, name, f'pod {name} is already assigned to node "{current}"')
+    if pod["metadata"].get("deletionTimestamp"):
+        raise conflict(info, name, f"pod {name} is being deleted, cannot be assigned to a host")
+    status = pod.get("status") or {}
+    others = [row for row in status.get("conditions") or () if row.get("type") != "PodScheduled"]
+    scheduled = {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": now()}
+    return {
+        **pod,
+        "spec": {**pod["spec"], "nodeName": node},
+        "status": {**status, "conditions": [*others, scheduled]},
+    }
+
+
+BUDGETS = "policy/poddisruptionbudgets"
+_PROCESSING_SECONDS = 10
+_BLOCKED = "Cannot evict pod as it would violate the pod's disruption budget."
+
+
+def _budgets(registry: Registry, pod: Object) -> list[Item]:
+    labels = pod["metadata"].get("labels") or {}
+    return [
+        item
+        for item in registry.store.select(BUDGETS, pod["metadata"]["namespace"])
+        if all_satisfied(requirements_of(at(item.object, "spec", "selector")), labels)
+    ]
+
+
+def _ready(pod: Object) -> bool:
+    conditions = at(pod, "status", "conditions") or ()
+    return any(row.get("type") == "Ready" and row.get("status") == "True" for row in conditions)
+
+
+def checked_budgets(registry: Registry, pod: Object) -> Callable[[], None]:
+    """Refuse (429) an eviction that a budget forbids; return what to call when the eviction is done."""
+    phase, dying = at(pod, "status", "phase"), pod["metadata"].get("deletionTimestamp")
+    budgets = [] if phase in ("Succeeded", "Failed", "Pending") or dying else _budgets(registry, pod)
+    if not budgets:
+        return _nothing
+    if len(budgets) > 1:
+        message = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
+        raise StatusError(500, "", message)
+    budget = budgets[0].object
+    if not _ready(pod) and not _needs_all(budget):
+        return _nothing
+    if (at(budget, "status", "observedGeneration") or 0) < (budget["metadata"].get("generation") or 0):
+        why = f"The disruption budget {budget['metadata']['name']} is still being processed by the server."
+        raise _refused(why, _PROCESSING_SECONDS)
+    if (at(budget, "status", "disruptionsAllowed") or 0) <= 0:
+        raise _refused(_needs(budget), 0)
+    return lambda: _count(registry, budget, pod["metadata"]["name"])
+
+
+def _nothing() -> None:
+    return None
+
+
+def _needs_all(budget: Object) -> bool:
+    """Say whether an unready pod counts: only while the budget is below what it wants."""
+    status = budget.get("status") or {}
+    return (status.get("currentHealthy") or 0) < (status.get("desiredHealthy") or 0)
+
+
+def _needs(budget: Object) -> str:
+    status = budget.get("status") or {}
+    return (
+        f"The disruption budget {budget['metadata']['name']} needs {status.get('desiredHealthy', 0)} healthy pods "
+        f"and has {status.get('currentHealthy', 0)} currently"
+    )
+
+
+def _refused(why: str, retry_after: int) -> StatusError:
+    return too_many_requests(_BLOCKED, retry_after=retry_after, causes=[Cause("DisruptionBudget", why)])
+
+
+def _count(registry: Registry, budget: Object, pod: str) -> None:
+    """Take one from what the budget allows, so that the next eviction sees it before the controller does."""
+    info = registry.catalog.of_storage(BUDGETS)
+    if info is None:
+        return
+    metadata = budget["metadata"]
+
+    def fewer(obj: Object) -> Object:
+        status: Object = obj["status"]
+        status["disruptionsAllowed"] -= 1
+        status["disruptedPods"] = {**(status.get("disruptedPods") or {}), pod: now()}
+        return obj
+
+    target = Target(info, metadata["namespace"], metadata["name"], "status")
+    registry.change(target, fewer, WriteOptions("kube-apiserver"))
+
 
 _CREATED, _NO_CONTENT = 201, 204
 _TEXT = "text/plain"

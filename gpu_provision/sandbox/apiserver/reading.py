@@ -10,12 +10,10 @@ from itertools import islice
 from typing import NamedTuple
 
 from gpu_provision.sandbox.apiserver.conversion import served
-from gpu_provision.sandbox.apiserver.history import Change
-from gpu_provision.sandbox.apiserver.item import Item
 from gpu_provision.sandbox.apiserver.resources import ResourceInfo
 from gpu_provision.sandbox.apiserver.selectors import Matches, exact, predicate
 from gpu_provision.sandbox.apiserver.status import StatusError, bad_request, expired_page, too_large_version
-from gpu_provision.sandbox.apiserver.store import FIRST, PODS, Key, Store
+from gpu_provision.sandbox.apiserver.store import FIRST, PODS, Change, Item, Key, Store
 
 BOOKMARK_SECONDS = 15.0
 

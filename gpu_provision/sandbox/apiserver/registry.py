@@ -12,14 +12,18 @@ from dataclasses import dataclass
 
 from gpu_provision.sandbox.api import Object
 from gpu_provision.sandbox.apiserver import ownership
+from gpu_provision.sandbox.apiserver.admission import Rules
 from gpu_provision.sandbox.apiserver.conversion import served, stored
-from gpu_provision.sandbox.apiserver.crds import CustomResources, cleaned_up, infos_of, terminating
+from gpu_provision.sandbox.apiserver.custom_resources import (
+    CustomResources,
+    cleaned_up,
+    infos_of,
+    terminating,
+)
 from gpu_provision.sandbox.apiserver.deletion import DeleteOptions, check_preconditions, finished, held, marked
-from gpu_provision.sandbox.apiserver.item import Item
 from gpu_provision.sandbox.apiserver.metadata import checked_identity, checked_name, checked_version
 from gpu_provision.sandbox.apiserver.objects import copied
 from gpu_provision.sandbox.apiserver.resources import Catalog, ResourceInfo
-from gpu_provision.sandbox.apiserver.rules import Rules
 from gpu_provision.sandbox.apiserver.status import (
     StatusError,
     already_exists,
@@ -30,7 +34,7 @@ from gpu_provision.sandbox.apiserver.status import (
     method_not_allowed,
     not_found,
 )
-from gpu_provision.sandbox.apiserver.store import Store
+from gpu_provision.sandbox.apiserver.store import Item, Store
 from gpu_provision.sandbox.apiserver.targets import Target
 
 Hook = Callable[[Item | None, Item | None], None]

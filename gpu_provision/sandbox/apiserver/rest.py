@@ -9,8 +9,7 @@ from gpu_provision.sandbox.api import Object
 from gpu_provision.sandbox.apiserver import pods, reviews, scale
 from gpu_provision.sandbox.apiserver.calls import Call, Reply, Stream, decoded, reply
 from gpu_provision.sandbox.apiserver.deletion import DeleteOptions, delete_options
-from gpu_provision.sandbox.apiserver.forms import answer, form_of, many
-from gpu_provision.sandbox.apiserver.patches import json_patched, merged
+from gpu_provision.sandbox.apiserver.patches import json_patched, merged, strategic_merged
 from gpu_provision.sandbox.apiserver.reading import Selection, listed, page, parsed_version
 from gpu_provision.sandbox.apiserver.registry import Registry
 from gpu_provision.sandbox.apiserver.status import (
@@ -21,8 +20,8 @@ from gpu_provision.sandbox.apiserver.status import (
     too_large_version,
     unsupported_media_type,
 )
-from gpu_provision.sandbox.apiserver.strategic import strategic_merged
 from gpu_provision.sandbox.apiserver.strictness import checked
+from gpu_provision.sandbox.apiserver.tables import answer, form_of, many
 from gpu_provision.sandbox.apiserver.targets import Target
 from gpu_provision.sandbox.apiserver.watching import watch
 

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from gpu_provision.sandbox.api import Object
 from gpu_provision.sandbox.apiserver.auth import Attempt
 from gpu_provision.sandbox.apiserver.authorizer import Authorizer, User, may_url, user_of
-from gpu_provision.sandbox.apiserver.binding import bound
 from gpu_provision.sandbox.apiserver.calls import Call, Reply, reply
 from gpu_provision.sandbox.apiserver.objects import at, stamp
+from gpu_provision.sandbox.apiserver.pods import bound
 from gpu_provision.sandbox.apiserver.registry import Registry
 from gpu_provision.sandbox.apiserver.status import bad_request, no_such_path, success
 from gpu_provision.sandbox.apiserver.targets import Target

@@ -7,7 +7,7 @@ from typing import Any
 
 from gpu_provision.sandbox.api import Object
 from gpu_provision.sandbox.apiserver.calls import Call, warning
-from gpu_provision.sandbox.apiserver.crds import CustomResources
+from gpu_provision.sandbox.apiserver.custom_resources import CustomResources
 from gpu_provision.sandbox.apiserver.fieldmanager.schema import Shape, Type, builtin
 from gpu_provision.sandbox.apiserver.status import bad_request, unsupported_value
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from gpu_provision.sandbox.api import Object
+from gpu_provision.sandbox.apiserver.custom_resources import untyped
 from gpu_provision.sandbox.apiserver.objects import at
-from gpu_provision.sandbox.apiserver.schemas import untyped
 from gpu_provision.sandbox.apiserver.selectors import all_satisfied, requirements_of
 from gpu_provision.sandbox.apiserver.status import Cause, invalid_value, required, unsupported_value
 

@@ -8,8 +8,6 @@ from collections.abc import AsyncIterator
 
 from gpu_provision.sandbox.api import Object
 from gpu_provision.sandbox.apiserver.calls import Call, Stream
-from gpu_provision.sandbox.apiserver.forms import Form, form_of, one
-from gpu_provision.sandbox.apiserver.item import Item
 from gpu_provision.sandbox.apiserver.objects import dumped
 from gpu_provision.sandbox.apiserver.reading import (
     BOOKMARK_SECONDS,
@@ -21,6 +19,8 @@ from gpu_provision.sandbox.apiserver.reading import (
 )
 from gpu_provision.sandbox.apiserver.registry import Registry
 from gpu_provision.sandbox.apiserver.status import StatusError
+from gpu_provision.sandbox.apiserver.store import Item
+from gpu_provision.sandbox.apiserver.tables import Form, form_of, one
 
 _SHORTEST, _SPREAD, _GONE = 1800, 1800, 410
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from gpu_provision.sandbox.api import Object, Resource
-from gpu_provision.sandbox.controllers import objects, selectors
+from gpu_provision.sandbox.controllers import objects
 from gpu_provision.sandbox.controllers.cluster import Cluster
 from gpu_provision.sandbox.controllers.resources import PODS
 from gpu_provision.sandbox.informer import Informer, Key
@@ -34,7 +34,7 @@ async def claimed(cluster: Cluster, claim: Claim) -> list[Object]:
     informer = cluster.informer(claim.owned)
     mine: list[Object] = []
     for obj in informer.by(OWNED, objects.uid(claim.owner)):
-        if selectors.matches(claim.selector, objects.labels(obj)) or objects.is_deleting(obj):
+        if objects.matches(claim.selector, objects.labels(obj)) or objects.is_deleting(obj):
             mine.append(obj)
         elif not objects.is_deleting(claim.owner):
             await _release(cluster, claim, obj)
@@ -48,7 +48,7 @@ async def claimed(cluster: Cluster, claim: Claim) -> list[Object]:
 def _adoptable(claim: Claim, obj: Object) -> bool:
     if objects.is_deleting(obj) or (claim.owned == PODS and objects.is_finished(obj)):
         return False
-    return selectors.matches(claim.selector, objects.labels(obj))
+    return objects.matches(claim.selector, objects.labels(obj))
 
 
 async def _adopt(cluster: Cluster, claim: Claim, obj: Object) -> Object:
@@ -85,7 +85,7 @@ def enqueue_owners(cluster: Cluster, resource: Resource, owned: Resource, add: C
                 add(objects.key_of(owner))
         if new is not None and not objects.controller_of(new) and not objects.is_deleting(new):
             for owner in owners.by("namespace", objects.namespace(new)):
-                if selectors.matches(owner["spec"].get("selector"), objects.labels(new)):
+                if objects.matches(owner["spec"].get("selector"), objects.labels(new)):
                     add(objects.key_of(owner))
 
     informer.on_change(changed)

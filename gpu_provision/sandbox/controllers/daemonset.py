@@ -8,7 +8,7 @@ from typing import Any
 
 from gpu_provision.sandbox.api import Object
 from gpu_provision.sandbox.controllers import daemonset_plan as plan
-from gpu_provision.sandbox.controllers import objects, revisions, timestamps
+from gpu_provision.sandbox.controllers import objects, revisions
 from gpu_provision.sandbox.controllers.claims import Claim, claimed, enqueue_owners
 from gpu_provision.sandbox.controllers.cluster import Cluster, Controller, all_of
 from gpu_provision.sandbox.controllers.daemonset_plan import Eligibility
@@ -85,7 +85,7 @@ class DaemonSets(Controller[Key]):
             is_current=lambda pod: objects.labels(pod).get(plan.HASH_LABEL) == digest,
             max_unavailable=plan.max_unavailable(daemon_set),
             min_ready_seconds=int(daemon_set["spec"].get("minReadySeconds") or 0),
-            moment=timestamps.now(),
+            moment=objects.now(),
         )
 
     def _pods(self, daemon_set: Object) -> dict[str, list[Object]]:
@@ -145,7 +145,7 @@ def _until_available(pods: Sequence[Object], rollout: plan.Rollout) -> float | N
         return None
     waits = [
         rollout.min_ready_seconds
-        - timestamps.seconds_since((objects.condition(pod, "Ready") or {}).get("lastTransitionTime"), rollout.moment)
+        - objects.seconds_since((objects.condition(pod, "Ready") or {}).get("lastTransitionTime"), rollout.moment)
         for pod in pods
         if objects.is_ready(pod) and not objects.is_available(pod, rollout.min_ready_seconds, rollout.moment)
     ]

@@ -7,10 +7,10 @@ from datetime import datetime
 from typing import Any
 
 from gpu_provision.sandbox.api import Object, Resource
-from gpu_provision.sandbox.controllers import objects, selectors, timestamps
+from gpu_provision.sandbox.controllers import objects
 from gpu_provision.sandbox.controllers.claims import index_owned
 from gpu_provision.sandbox.controllers.cluster import Cluster, Controller
-from gpu_provision.sandbox.controllers.deployment_plan import replicas
+from gpu_provision.sandbox.controllers.deployment import replicas
 from gpu_provision.sandbox.controllers.events import Note
 from gpu_provision.sandbox.controllers.objects import Condition
 from gpu_provision.sandbox.controllers.resources import (
@@ -51,7 +51,7 @@ def pending_evictions(budget: Object, pods: Sequence[Object], moment: datetime) 
     return {
         name: since
         for name, since in disrupted.items()
-        if name in waiting and timestamps.seconds_since(since, moment) < _EVICTION_SECONDS
+        if name in waiting and objects.seconds_since(since, moment) < _EVICTION_SECONDS
     }
 
 
@@ -118,7 +118,7 @@ class DisruptionBudgets(Controller[Key]):
     def _pod_changed(self, old: Object | None, new: Object | None) -> None:
         present = [obj for obj in (old, new) if obj is not None]
         for budget in self._budgets.by("namespace", objects.namespace(present[0])):
-            if any(selectors.matches(budget["spec"].get("selector"), objects.labels(obj)) for obj in present):
+            if any(objects.matches(budget["spec"].get("selector"), objects.labels(obj)) for obj in present):
                 self.queue.add(objects.key_of(budget))
 
     def _owner_changed(self, old: Object | None, new: Object | None) -> None:
@@ -136,9 +136,9 @@ class DisruptionBudgets(Controller[Key]):
         pods = [
             pod
             for pod in self._pods.by("namespace", key[0])
-            if not objects.is_finished(pod) and selectors.matches(selector, objects.labels(pod))
+            if not objects.is_finished(pod) and objects.matches(selector, objects.labels(pod))
         ]
-        moment = timestamps.now()
+        moment = objects.now()
         await self.cluster.write_status(DISRUPTION_BUDGETS, budget, self._status(budget, pods, moment))
         if pending_evictions(budget, pods, moment):
             self.queue.add_after(key, _EVICTION_SECONDS)

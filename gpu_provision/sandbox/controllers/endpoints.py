@@ -1,15 +1,156 @@
-"""The endpoints controllers: EndpointSlices and Endpoints of Services that have a selector."""
+"""The endpoints controllers: EndpointSlices and Endpoints of Services; their plan is pure."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from gpu_provision.sandbox.api import ApiError, Object, Resource
-from gpu_provision.sandbox.controllers import endpoints_plan as plan
-from gpu_provision.sandbox.controllers import objects, selectors
+from gpu_provision.sandbox.controllers import objects
 from gpu_provision.sandbox.controllers.cluster import Cluster, Controller
 from gpu_provision.sandbox.controllers.resources import ENDPOINT_SLICES, ENDPOINTS, PODS, SERVICES
 from gpu_provision.sandbox.informer import Key
+
+SERVICE_LABEL = "kubernetes.io/service-name"
+MANAGER_LABEL = "endpointslice.kubernetes.io/managed-by"
+MANAGER = "endpointslice-controller.k8s.io"
+_PER_SLICE, _PER_ENDPOINTS = 100, 1000
+
+Ports = tuple[tuple[str, str, int | None], ...]
+"""(name, protocol, number) of each port of a Service on one pod."""
+
+
+def serving(pods: Iterable[Object]) -> list[Object]:
+    """Return the pods that have an address and have not finished, by name."""
+    found = [pod for pod in pods if objects.status(pod).get("podIP") and not objects.is_finished(pod)]
+    return sorted(found, key=objects.name)
+
+
+def ports_on(service: Object, pod: Object) -> Ports:
+    """Resolve the Service's target ports on a pod; a name that the pod lacks leaves its port out."""
+    result = []
+    for port in service["spec"].get("ports") or ():
+        target = port.get("targetPort") or port["port"]
+        number = target if isinstance(target, int) else _named_port(pod, target)
+        if number is not None:
+            result.append((port.get("name") or "", port.get("protocol") or "TCP", number))
+    return tuple(result)
+
+
+def _named_port(pod: Object, name: str) -> int | None:
+    for container in pod["spec"].get("containers") or ():
+        for port in container.get("ports") or ():
+            if port.get("name") == name:
+                return int(port["containerPort"])
+    return int(name) if name.isdigit() else None
+
+
+def _groups(service: Object, pods: Sequence[Object]) -> dict[Ports, list[Object]]:
+    groups: dict[Ports, list[Object]] = {}
+    for pod in pods:
+        groups.setdefault(ports_on(service, pod), []).append(pod)
+    return groups
+
+
+def _is_ready(service: Object, pod: Object) -> bool:
+    if service["spec"].get("publishNotReadyAddresses"):
+        return True
+    return objects.is_ready(pod) and not objects.is_deleting(pod)
+
+
+def _target(pod: Object) -> dict[str, Any]:
+    return {
+        "kind": "Pod",
+        "namespace": objects.namespace(pod),
+        "name": objects.name(pod),
+        "uid": objects.uid(pod),
+    }
+
+
+def _endpoint(service: Object, pod: Object) -> dict[str, Any]:
+    return {
+        "addresses": [objects.status(pod)["podIP"]],
+        "conditions": {
+            "ready": _is_ready(service, pod),
+            "serving": objects.is_ready(pod),
+            "terminating": objects.is_deleting(pod),
+        },
+        **({"nodeName": objects.node_of(pod)} if objects.node_of(pod) else {}),
+        "targetRef": _target(pod),
+    }
+
+
+def slices(service: Object, pods: Sequence[Object]) -> list[Object]:
+    """Return the EndpointSlices, a hundred endpoints in each; one without endpoints if there are none."""
+    groups = _groups(service, pods) or {(): []}
+    return [
+        _slice(service, ports, group[start : start + _PER_SLICE], start)
+        for ports, group in sorted(groups.items())
+        for start in range(0, max(len(group), 1), _PER_SLICE)
+    ]
+
+
+def _slice(service: Object, ports: Ports, pods: Sequence[Object], start: int) -> Object:
+    suffix = objects.stable_hash([list(map(list, ports)), start])[:5]
+    return {
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": {
+            "name": f"{objects.name(service)}-{suffix}",
+            "labels": {
+                **objects.labels(service),
+                SERVICE_LABEL: objects.name(service),
+                MANAGER_LABEL: MANAGER,
+            },
+            "ownerReferences": [objects.controller_ref(SERVICES, service)],
+        },
+        "addressType": "IPv4",
+        "endpoints": [_endpoint(service, pod) for pod in pods],
+        "ports": [{"name": name, "protocol": protocol, "port": number} for name, protocol, number in ports],
+    }
+
+
+def endpoints(service: Object, pods: Sequence[Object]) -> Object:
+    """Return the Endpoints object of a Service."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Endpoints",
+        "metadata": {"name": objects.name(service), "labels": dict(objects.labels(service))},
+        "subsets": [
+            _subset(service, ports, group[:_PER_ENDPOINTS]) for ports, group in sorted(_groups(service, pods).items())
+        ],
+    }
+
+
+def _subset(service: Object, ports: Ports, pods: Sequence[Object]) -> dict[str, Any]:
+    ready = [_address(pod) for pod in pods if _is_ready(service, pod)]
+    waiting = [_address(pod) for pod in pods if not _is_ready(service, pod)]
+    rows = [
+        {**({"name": name} if name else {}), "port": number, "protocol": protocol} for name, protocol, number in ports
+    ]
+    return {
+        **({"addresses": ready} if ready else {}),
+        **({"notReadyAddresses": waiting} if waiting else {}),
+        **({"ports": rows} if rows else {}),
+    }
+
+
+def _address(pod: Object) -> dict[str, Any]:
+    node = objects.node_of(pod)
+    return {
+        "ip": objects.status(pod)["podIP"],
+        **({"nodeName": node} if node else {}),
+        "targetRef": _target(pod),
+    }
+
+
+def differs(present: Object, wanted: Object, fields: Sequence[str]) -> bool:
+    """Whether the present object lacks what is wanted in these fields or in the labels."""
+    labels: Mapping[str, str] = objects.labels(present)
+    return any((present.get(field) or []) != (wanted.get(field) or []) for field in fields) or (
+        not objects.labels(wanted).items() <= labels.items()
+    )
+
 
 _CONFLICT = 409
 
@@ -43,7 +184,7 @@ class EndpointSets(Controller[Key]):
         present = [obj for obj in (old, new) if obj is not None]
         for service in self._services.by("namespace", objects.namespace(present[0])):
             selector = service["spec"].get("selector")
-            if selector and any(selectors.equals(selector, objects.labels(obj)) for obj in present):
+            if selector and any(objects.equals(selector, objects.labels(obj)) for obj in present):
                 self.queue.add(objects.key_of(service))
 
     async def sync(self, key: Key) -> None:
@@ -55,9 +196,9 @@ class EndpointSets(Controller[Key]):
             return
         if not service["spec"].get("selector") or service["spec"].get("type") == "ExternalName":
             return
-        pods = plan.serving(self._selected(service))
-        await self._write_slices(service, plan.slices(service, pods))
-        await self._write(ENDPOINTS, plan.endpoints(service, pods), key[0], ["subsets"])
+        pods = serving(self._selected(service))
+        await self._write_slices(service, slices(service, pods))
+        await self._write(ENDPOINTS, endpoints(service, pods), key[0], ["subsets"])
 
     async def _forget(self, endpoints: Object) -> None:
         if endpoints["metadata"].get("annotations", {}).get("endpoints.kubernetes.io/managed-by") != "user":
@@ -68,13 +209,13 @@ class EndpointSets(Controller[Key]):
         namespace = objects.namespace(service)
         key, value = next(iter(selector.items()))
         found = self._pods.by("label", (namespace, key, value))
-        return [pod for pod in found if selectors.equals(selector, objects.labels(pod))]
+        return [pod for pod in found if objects.equals(selector, objects.labels(pod))]
 
     async def _write_slices(self, service: Object, wanted: list[Object]) -> None:
         key = objects.key_of(service)
         names = {objects.name(one) for one in wanted}
         for present in self._slices.by("service", key):
-            managed = objects.labels(present).get(plan.MANAGER_LABEL) == plan.MANAGER
+            managed = objects.labels(present).get(MANAGER_LABEL) == MANAGER
             if managed and objects.name(present) not in names:
                 await self.cluster.delete(ENDPOINT_SLICES, present)
         for one in wanted:
@@ -84,7 +225,7 @@ class EndpointSets(Controller[Key]):
         present = self.cluster.informer(resource).objects.get((namespace, objects.name(wanted)))
         if present is None:
             await self._create(resource, wanted, namespace)
-        elif plan.differs(present, wanted, fields):
+        elif differs(present, wanted, fields):
             change: dict[str, Any] = {field: wanted[field] for field in fields}
             change["metadata"] = {"labels": objects.labels(wanted)}
             await self.cluster.patch(resource, present, change)
@@ -103,7 +244,7 @@ def _label_keys(obj: Object) -> list[tuple[str, str, str]]:
 
 
 def _service_keys(obj: Object) -> list[Key]:
-    service = objects.labels(obj).get(plan.SERVICE_LABEL)
+    service = objects.labels(obj).get(SERVICE_LABEL)
     return [(objects.namespace(obj), service)] if service else []
 
 

@@ -16,7 +16,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from gpu_provision.sandbox.api import Api, ApiError, Object, Resource
-from gpu_provision.sandbox.controllers import timestamps
+from gpu_provision.sandbox.controllers import objects
 from gpu_provision.sandbox.controllers.resources import EVENTS, KINDS, api_version
 
 _log = logging.getLogger(__name__)
@@ -68,13 +68,13 @@ class Recorder:
         text = self._combined(kind, note.message)
         identity = (kind, text if text is note.message else "")
         entry = self._entries.get(identity)
-        moment = timestamps.now()
+        moment = objects.now()
         if entry is None:
             entry = self._entries[identity] = _Entry(_event(resource, obj, component, moment))
             _forget_oldest(self._entries)
         entry.count += 1
         entry.body |= {"type": level, "reason": note.reason, "message": text}
-        entry.body |= {"count": entry.count, "lastTimestamp": timestamps.text(moment)}
+        entry.body |= {"count": entry.count, "lastTimestamp": objects.text(moment)}
         self._pending[identity] = None
         self._wake.set()
 
@@ -139,7 +139,7 @@ def _event(resource: Resource, obj: Object, component: str, moment: datetime) ->
         "source": {"component": component},
         "reportingComponent": component,
         "reportingInstance": "",
-        "firstTimestamp": timestamps.text(moment),
+        "firstTimestamp": objects.text(moment),
     }
 
 

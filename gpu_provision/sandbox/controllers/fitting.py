@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpu_provision.sandbox.api import Object
-from gpu_provision.sandbox.controllers import objects, selectors
+from gpu_provision.sandbox.controllers import objects
 
 Taint = Mapping[str, Any]
 PodSpec = Mapping[str, Any]
@@ -82,14 +82,14 @@ def _term_matches(term: Mapping[str, Any], view: NodeView) -> bool:
     if not expressions and not fields:
         return False
     names = {"metadata.name": view.name}
-    return all(selectors.requirement_matches(one, view.labels) for one in expressions) and all(
-        selectors.requirement_matches(one, names) for one in fields
+    return all(objects.requirement_matches(one, view.labels) for one in expressions) and all(
+        objects.requirement_matches(one, names) for one in fields
     )
 
 
 def selects(spec: PodSpec, view: NodeView) -> bool:
     """Whether the pod's nodeSelector and required node affinity admit the node."""
-    if not selectors.equals(spec.get("nodeSelector"), view.labels):
+    if not objects.equals(spec.get("nodeSelector"), view.labels):
         return False
     terms = required_terms(spec)
     return terms is None or any(_term_matches(term, view) for term in terms)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from gpu_provision.sandbox.api import ApiError, Object, Resource
-from gpu_provision.sandbox.controllers import objects, timestamps
+from gpu_provision.sandbox.controllers import objects
 from gpu_provision.sandbox.controllers.cluster import Cluster, Controller, all_of
+from gpu_provision.sandbox.controllers.garbage import Ref, Universe
 from gpu_provision.sandbox.controllers.objects import Condition
 from gpu_provision.sandbox.controllers.resources import EVENTS, NAMESPACES
-from gpu_provision.sandbox.controllers.universe import Ref, Universe
 
 _FINALIZER = "kubernetes"
 _FINE = (
@@ -126,7 +126,7 @@ class Namespaces(Controller[str]):
     async def _report(self, namespace: Object, content: Content) -> None:
         conditions: list[dict[str, Any]] = objects.status(namespace).get("conditions") or []
         for condition in remaining(content):
-            conditions = objects.with_condition(conditions, condition, timestamps.now())
+            conditions = objects.with_condition(conditions, condition, objects.now())
         await self.cluster.write_status(NAMESPACES, namespace, {"conditions": conditions})
 
     async def _finalize(self, namespace: Object, finalizers: list[str]) -> None:

@@ -1,19 +1,140 @@
-"""Reading and comparing Kubernetes objects as plain dicts (pure)."""
+"""Kubernetes objects as plain dicts: read and compare them, quantities, label selectors, timestamps. Pure."""
 
 from __future__ import annotations
 
 import copy
 import hashlib
 import json
-from collections.abc import Mapping
-from datetime import datetime
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
+from fractions import Fraction
+from functools import lru_cache
+from math import ceil
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from gpu_provision.sandbox.api import Object, Resource
-from gpu_provision.sandbox.controllers import timestamps
 from gpu_provision.sandbox.controllers.resources import KINDS, api_version
 from gpu_provision.sandbox.informer import Key
 from gpu_provision.sandbox.informer import key_of as _key_of
+
+Amounts = dict[str, int]
+"""Resource name -> amount: cpu in thousandths of a core, all else in whole units."""
+
+_SUFFIXES = MappingProxyType(
+    {
+        **{suffix: Fraction(1024) ** (i + 1) for i, suffix in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"))},
+        **{suffix: Fraction(1000) ** (i + 1) for i, suffix in enumerate(("k", "M", "G", "T", "P", "E"))},
+        "m": Fraction(1, 1000),
+        "u": Fraction(1, 1000**2),
+        "n": Fraction(1, 1000**3),
+    }
+)
+
+
+@lru_cache(maxsize=4096)
+def quantity(written: str) -> Fraction:
+    """Read ``100m``, ``4Gi``, ``1e3`` or ``2``. Raises ValueError."""
+    for length in (2, 1):
+        factor = _SUFFIXES.get(written[-length:])
+        if factor is not None and len(written) > length:
+            return Fraction(written[:-length]) * factor
+    return Fraction(written)
+
+
+def amounts(written: Mapping[str, str | int] | None) -> Amounts:
+    """Read a resource list; amounts that are no quantities count as 0."""
+    return {name: _amount(name, str(value)) for name, value in (written or {}).items()}
+
+
+def _amount(name: str, written: str) -> int:
+    try:
+        exact = quantity(written)
+    except (ValueError, ZeroDivisionError):
+        return 0
+    return ceil(exact * 1000) if name == "cpu" else ceil(exact)
+
+
+def total(parts: Iterable[Amounts]) -> Amounts:
+    """Add resource lists up."""
+    result: Amounts = {}
+    for part in parts:
+        for name, amount in part.items():
+            result[name] = result.get(name, 0) + amount
+    return result
+
+
+def largest(parts: Iterable[Amounts]) -> Amounts:
+    """Return the largest amount of each resource."""
+    result: Amounts = {}
+    for part in parts:
+        for name, amount in part.items():
+            result[name] = max(result.get(name, 0), amount)
+    return result
+
+
+Labels = Mapping[str, str]
+
+_OPERATORS: Mapping[str, Callable[[str | None, list[str]], bool]] = MappingProxyType(
+    {
+        "In": lambda value, values: value in values,
+        "NotIn": lambda value, values: value not in values,
+        "Exists": lambda value, _: value is not None,
+        "DoesNotExist": lambda value, _: value is None,
+        "Gt": lambda value, values: _compared(value, values, larger=True),
+        "Lt": lambda value, values: _compared(value, values, larger=False),
+    }
+)
+
+
+def _compared(value: str | None, values: list[str], *, larger: bool) -> bool:
+    try:
+        have, limit = int(value or ""), int(values[0])
+    except (ValueError, IndexError):
+        return False
+    return have > limit if larger else have < limit
+
+
+def requirement_matches(requirement: Mapping[str, Any], labels: Labels) -> bool:
+    """Whether the labels meet one ``{key, operator, values}``; an unknown operator is never met."""
+    operator = _OPERATORS.get(requirement["operator"])
+    return operator is not None and operator(labels.get(requirement["key"]), list(requirement.get("values") or ()))
+
+
+def equals(wanted: Labels | None, labels: Labels) -> bool:
+    """Whether all wanted pairs are among the labels."""
+    return all(labels.get(key) == value for key, value in (wanted or {}).items())
+
+
+def matches(selector: Mapping[str, Any] | None, labels: Labels) -> bool:
+    """Whether a LabelSelector selects these labels; None selects nothing, an empty one everything."""
+    if selector is None:
+        return False
+    return equals(selector.get("matchLabels"), labels) and all(
+        requirement_matches(one, labels) for one in selector.get("matchExpressions") or ()
+    )
+
+
+def now() -> datetime:
+    """Return the present time in UTC."""
+    return datetime.now(UTC)
+
+
+def text(moment: datetime) -> str:
+    """Return RFC 3339 in whole seconds, as metav1.Time is written."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def parse(written: str | None) -> datetime | None:
+    """Read RFC 3339, with or without fractions; None for nothing."""
+    return datetime.fromisoformat(written) if written else None
+
+
+def seconds_since(written: str | None, moment: datetime) -> float:
+    """Return the seconds from ``written`` to ``moment``; 0 if nothing is written."""
+    then = parse(written)
+    return (moment - then).total_seconds() if then else 0.0
+
 
 _SAFE_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 _HASH_LENGTH = 10
@@ -128,10 +249,10 @@ def with_condition(conditions: list[dict[str, Any]], wanted: Condition, moment: 
         "message": wanted.message,
     }
     if present is None:
-        return [*conditions, {**new, "lastTransitionTime": timestamps.text(moment)}]
+        return [*conditions, {**new, "lastTransitionTime": text(moment)}]
     if new.items() <= present.items():
         return conditions
-    kept = present["lastTransitionTime"] if present["status"] == wanted.state else timestamps.text(moment)
+    kept = present["lastTransitionTime"] if present["status"] == wanted.state else text(moment)
     new = {**present, **new, "lastTransitionTime": kept}
     return [new if one is present else one for one in conditions]
 
@@ -163,7 +284,7 @@ def is_available(pod: Object, min_ready_seconds: int, moment: datetime) -> bool:
         return False
     if min_ready_seconds <= 0:
         return True
-    return timestamps.seconds_since(ready.get("lastTransitionTime"), moment) >= min_ready_seconds
+    return seconds_since(ready.get("lastTransitionTime"), moment) >= min_ready_seconds
 
 
 def node_of(pod: Object) -> str:

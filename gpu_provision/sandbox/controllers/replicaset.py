@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from gpu_provision.sandbox.api import Object
-from gpu_provision.sandbox.controllers import objects, selectors, timestamps
+from gpu_provision.sandbox.controllers import objects
 from gpu_provision.sandbox.controllers.claims import Claim, claimed, enqueue_owners
 from gpu_provision.sandbox.controllers.cluster import Cluster, Controller, all_of
-from gpu_provision.sandbox.controllers.deployment_plan import replicas
+from gpu_provision.sandbox.controllers.deployment import replicas
 from gpu_provision.sandbox.controllers.events import Note
 from gpu_provision.sandbox.controllers.resources import PODS, REPLICA_SETS
 from gpu_provision.sandbox.informer import Key
@@ -33,7 +33,7 @@ def status(replica_set: Object, pods: Sequence[Object], moment: datetime) -> dic
     wanted = (replica_set["spec"]["template"].get("metadata") or {}).get("labels")
     return {
         "replicas": len(pods),
-        "fullyLabeledReplicas": sum(selectors.equals(wanted, objects.labels(pod)) for pod in pods) or None,
+        "fullyLabeledReplicas": sum(objects.equals(wanted, objects.labels(pod)) for pod in pods) or None,
         "readyReplicas": sum(map(objects.is_ready, pods)) or None,
         "availableReplicas": sum(objects.is_available(pod, least, moment) for pod in pods) or None,
         "observedGeneration": replica_set["metadata"].get("generation"),
@@ -89,7 +89,7 @@ class ReplicaSets(Controller[Key]):
 
     async def _write_status(self, replica_set: Object) -> None:
         owned = self.cluster.informer(PODS).by("controller uid", objects.uid(replica_set))
-        pods, moment = [pod for pod in owned if objects.is_active(pod)], timestamps.now()
+        pods, moment = [pod for pod in owned if objects.is_active(pod)], objects.now()
         await self.cluster.write_status(REPLICA_SETS, replica_set, status(replica_set, pods, moment))
         least = int(replica_set["spec"].get("minReadySeconds") or 0)
         if any(objects.is_ready(pod) and not objects.is_available(pod, least, moment) for pod in pods):

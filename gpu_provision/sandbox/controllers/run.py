@@ -12,7 +12,7 @@ from gpu_provision.sandbox.controllers.daemonset import DaemonSets
 from gpu_provision.sandbox.controllers.deployment import Deployments
 from gpu_provision.sandbox.controllers.disruption import DisruptionBudgets
 from gpu_provision.sandbox.controllers.endpoints import EndpointSets
-from gpu_provision.sandbox.controllers.garbage import GarbageCollector
+from gpu_provision.sandbox.controllers.garbage import GarbageCollector, Universe
 from gpu_provision.sandbox.controllers.job import Jobs
 from gpu_provision.sandbox.controllers.namespaces import Namespaces
 from gpu_provision.sandbox.controllers.node_lifecycle import NodeLifecycle
@@ -23,7 +23,6 @@ from gpu_provision.sandbox.controllers.resources import NODES, built_in_resource
 from gpu_provision.sandbox.controllers.scheduler import Scheduler
 from gpu_provision.sandbox.controllers.statefulset import StatefulSets
 from gpu_provision.sandbox.controllers.taint_eviction import TaintEviction
-from gpu_provision.sandbox.controllers.universe import Universe
 
 
 async def run_controllers(api: Api, *, resources: Callable[[], Iterable[Resource]] = built_in_resources) -> None:

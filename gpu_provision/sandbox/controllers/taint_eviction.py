@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from gpu_provision.sandbox.api import Object
-from gpu_provision.sandbox.controllers import node_health, objects
+from gpu_provision.sandbox.controllers import node_lifecycle, objects
 from gpu_provision.sandbox.controllers.cluster import Cluster, Controller
 from gpu_provision.sandbox.controllers.events import Note
 from gpu_provision.sandbox.controllers.fitting import NodeView
@@ -32,8 +32,8 @@ class TaintEviction(Controller[Key]):
         self._pods.on_change(self._pod_changed)
 
     def _node_changed(self, before: NodeView | None, after: NodeView | None) -> None:
-        then = node_health.driving(before.taints) if before else ()
-        now = node_health.driving(after.taints) if after else ()
+        then = node_lifecycle.driving(before.taints) if before else ()
+        now = node_lifecycle.driving(after.taints) if after else ()
         if after is None or then == now:
             return
         for pod in self._pods.by("node", after.name):
@@ -48,7 +48,7 @@ class TaintEviction(Controller[Key]):
             return
         if old is None or objects.node_of(old) != objects.node_of(new):
             view = self._views.views.get(objects.node_of(new))
-            if view is not None and node_health.driving(view.taints):
+            if view is not None and node_lifecycle.driving(view.taints):
                 self.queue.add(objects.key_of(new))
 
     async def sync(self, key: Key) -> None:
@@ -57,7 +57,7 @@ class TaintEviction(Controller[Key]):
         view = self._views.views.get(objects.node_of(pod)) if pod else None
         if pod is None or view is None or objects.is_deleting(pod) or objects.is_finished(pod):
             return
-        allowed = node_health.seconds_left(pod, view.taints)
+        allowed = node_lifecycle.seconds_left(pod, view.taints)
         if allowed is None:
             self._since.pop(objects.uid(pod), None)
             return

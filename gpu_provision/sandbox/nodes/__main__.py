@@ -11,8 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from gpu_provision.model.findings import ProvisionError
+from gpu_provision.sandbox.client import credentials
 from gpu_provision.sandbox.fleet import Fleet, load_fleet
-from gpu_provision.sandbox.kubeconfig import credentials
 from gpu_provision.sandbox.nodes.attach import Terms, attach
 from gpu_provision.sandbox.nodes.kubelet_server import Certificate
 

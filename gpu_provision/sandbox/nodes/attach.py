@@ -11,13 +11,19 @@ from typing import Any
 
 from gpu_provision.model.findings import Finding, ProvisionError, Unreachable
 from gpu_provision.sandbox.api import ApiError
+from gpu_provision.sandbox.client import Credentials, HttpApi
 from gpu_provision.sandbox.fleet import Fleet
-from gpu_provision.sandbox.http_api import HttpApi
-from gpu_provision.sandbox.kubeconfig import Credentials
-from gpu_provision.sandbox.nodes.behaviours.node_features import node_names
+from gpu_provision.sandbox.nodes.behaviours.nfd import node_names
 from gpu_provision.sandbox.nodes.feature_board import FeatureBoard
-from gpu_provision.sandbox.nodes.kubelet_server import ADDRESS, Certificate, kubelet_server
-from gpu_provision.sandbox.nodes.logs import KeptLogs, LogOf, LogSink, PostedLogs
+from gpu_provision.sandbox.nodes.kubelet_server import (
+    ADDRESS,
+    Certificate,
+    KeptLogs,
+    LogOf,
+    LogSink,
+    PostedLogs,
+    kubelet_server,
+)
 from gpu_provision.sandbox.nodes.node import SIMULATED
 from gpu_provision.sandbox.nodes.simulation import build_world, run_nodes
 from gpu_provision.sandbox.nodes.world import NODES, World

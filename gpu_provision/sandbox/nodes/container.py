@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from gpu_provision.sandbox.nodes.filesystem import Filesystem
-from gpu_provision.sandbox.nodes.logs import LogOf
+from gpu_provision.sandbox.nodes.kubelet_server import LogOf
 from gpu_provision.sandbox.nodes.machine import Machine
 from gpu_provision.sandbox.nodes.node import GPU_RESOURCE
 from gpu_provision.sandbox.nodes.world import World

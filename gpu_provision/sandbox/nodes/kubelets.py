@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from gpu_provision.sandbox.nodes.faults import Fault, Faults
-from gpu_provision.sandbox.nodes.images import Puller
 from gpu_provision.sandbox.nodes.machine import Machine
 from gpu_provision.sandbox.nodes.pod import PodWorker
+from gpu_provision.sandbox.nodes.runner import Puller
 from gpu_provision.sandbox.nodes.world import World
 
 _log = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from gpu_provision import files
 from gpu_provision.sandbox.fleet import MachineSpec
 from gpu_provision.sandbox.nodes.faults import Fault, Faults
-from gpu_provision.sandbox.nodes.host_files import HostFiles
+from gpu_provision.sandbox.nodes.filesystem import HostFiles
 
 DRIVER_ROOT = "/run/nvidia/driver"
 RUNTIME_DROP_IN = "/etc/containerd/conf.d/99-nvidia.toml"

@@ -9,11 +9,9 @@ from typing import Any
 
 from gpu_provision.sandbox.api import ApiError
 from gpu_provision.sandbox.nodes.admission import refusal
-from gpu_provision.sandbox.nodes.images import Puller
 from gpu_provision.sandbox.nodes.machine import Machine
 from gpu_provision.sandbox.nodes.reporter import Reporter
-from gpu_provision.sandbox.nodes.runner import Runner
-from gpu_provision.sandbox.nodes.sandbox_start import start_sandbox
+from gpu_provision.sandbox.nodes.runner import Puller, Runner
 from gpu_provision.sandbox.nodes.status import (
     ContainerRecord,
     fresh_record,
@@ -22,7 +20,7 @@ from gpu_provision.sandbox.nodes.status import (
     rejected_status,
     remembered_record,
 )
-from gpu_provision.sandbox.nodes.volumes import NotMountable, contents_of
+from gpu_provision.sandbox.nodes.volumes import NotMountable, contents_of, start_sandbox
 from gpu_provision.sandbox.nodes.world import CONFLICT, NOT_FOUND, PODS, World
 
 _log = logging.getLogger(__name__)

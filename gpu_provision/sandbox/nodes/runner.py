@@ -1,11 +1,11 @@
-"""Runs the containers of one pod: pull, create, start, restart with back-off, stop with hooks."""
+"""Run the containers of one pod: pull images, create, start, probe, restart with back-off, stop."""
 
 from __future__ import annotations
 
 import asyncio
 import re
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from gpu_provision.sandbox.api import ApiError
@@ -13,13 +13,154 @@ from gpu_provision.sandbox.nodes.behaviours import Behaviour, behaviour_of
 from gpu_provision.sandbox.nodes.container import CannotStart, Container
 from gpu_provision.sandbox.nodes.environment import MissingReference, command_line, environment
 from gpu_provision.sandbox.nodes.filesystem import Filesystem, ReadOnlyMount, mounts_of
-from gpu_provision.sandbox.nodes.images import Puller
-from gpu_provision.sandbox.nodes.probes import Probes
-from gpu_provision.sandbox.nodes.sandbox_start import handler_of
-from gpu_provision.sandbox.nodes.status import ContainerRecord
+from gpu_provision.sandbox.nodes.machine import Machine
+from gpu_provision.sandbox.nodes.status import ContainerRecord, image_id
+from gpu_provision.sandbox.nodes.volumes import handler_of
+from gpu_provision.sandbox.nodes.world import World
 
 if TYPE_CHECKING:
     from gpu_provision.sandbox.nodes.pod import PodWorker
+
+_MARKER = ".driver-ctr-ready"
+_VALIDATIONS = "/run/nvidia/validations"
+_SCRIPT = re.compile(r"/[\w./-]+\.sh\b")
+
+
+class Probes:
+    """The startup and readiness probes of one container; liveness probes always pass."""
+
+    def __init__(
+        self, container: Container, record: ContainerRecord, world: World, changed: Callable[[], None]
+    ) -> None:
+        """Prepare for one life of the container."""
+        self._container, self._record, self._world, self._changed = container, record, world, changed
+        self._startup: Mapping[str, Any] | None = container.spec.get("startupProbe")
+        self._readiness: Mapping[str, Any] | None = container.spec.get("readinessProbe")
+        self._task: asyncio.Task[None] | None = None
+
+    def started(self) -> None:
+        """Note that the process runs: without probes that is all there is to it."""
+        if self._container.adopted:
+            return
+        self._set(started=self._startup is None, ready=self._startup is None and self._readiness is None)
+
+    def passed(self) -> None:
+        """Note that the process serves."""
+        if self._startup is None and self._readiness is None:
+            self._set(started=True, ready=True)
+            return
+        problem = self._problem()
+        if problem:
+            self._world.events.warning(self._container.pod, "Unhealthy", f"Startup probe failed: {problem}")
+            return
+        self._mark()
+        self._task = asyncio.create_task(self._pass())
+
+    async def _pass(self) -> None:
+        probes = [probe for probe in (self._startup, self._readiness) if probe]
+        delay = sum(probe.get("initialDelaySeconds", 0) for probe in probes) * self._world.timings.probe
+        await self._world.sleep(delay)
+        if self._record.running:
+            self._set(started=True, ready=True)
+
+    def _set(self, *, started: bool, ready: bool) -> None:
+        self._record.started, self._record.ready = started, ready
+        self._container.machine.wake()
+        self._changed()
+
+    def _script(self) -> str:
+        command = ((self._startup or {}).get("exec") or {}).get("command") or ()
+        found = _SCRIPT.search(" ".join(command))
+        return found[0] if found else ""
+
+    def _problem(self) -> str:
+        """Return why the startup probe cannot even run; empty if it can."""
+        script = self._script()
+        if not script or self._container.files.exists(script):
+            return ""
+        return f"sh: 0: cannot open {script}: No such file"
+
+    def _mark(self) -> None:
+        """Leave the file that the startup probe's script leaves."""
+        script = self._script()
+        if script and _MARKER in self._container.files.read(script):
+            lines = ("GDRCOPY_ENABLED=false", "GDS_ENABLED=false", "GPU_DIRECT_RDMA_ENABLED=false")
+            self._container.files.write(f"{_VALIDATIONS}/{_MARKER}", "\n".join(lines) + "\n")
+
+
+class Puller:
+    """Pulls images on behalf of pods; a machine pulls one image at a time, as kubelets do by default."""
+
+    def __init__(self, world: World) -> None:
+        """Prepare."""
+        self._world = world
+        self._locks: dict[str, asyncio.Lock] = {}
+
+    async def pull(  # noqa: PLR0913  what a pull needs to know and to report
+        self,
+        machine: Machine,
+        pod: Mapping[str, Any],
+        spec: Mapping[str, Any],
+        record: ContainerRecord,
+        *,
+        field: str,
+        changed: Callable[[], None],
+    ) -> None:
+        """Return once the image is there; report every failure on the way."""
+        image, tries = str(spec.get("image", "")), 0
+        while not await self._try(machine, pod, spec, field):
+            tries += 1
+            message = self._refusal(machine, image)
+            self._world.events.warning(pod, "Failed", f'Failed to pull image "{image}": {message}', field=field)
+            self._world.events.warning(pod, "Failed", "Error: ErrImagePull", field=field)
+            record.wait("ErrImagePull", message)
+            changed()
+            await self._world.pause()
+            back_off = f'Back-off pulling image "{image}"'
+            record.wait("ImagePullBackOff", f"{back_off}: ErrImagePull: {message}")
+            self._world.events.normal(pod, "BackOff", back_off, field=field)
+            changed()
+            await self._retry(machine, image, tries)
+        record.image_id = image_id(image)
+
+    async def _try(self, machine: Machine, pod: Mapping[str, Any], spec: Mapping[str, Any], field: str) -> bool:
+        image = str(spec.get("image", ""))
+        present = image in machine.state.images
+        if present and spec.get("imagePullPolicy") != "Always":
+            text = f'Container image "{image}" already present on machine'
+            self._world.events.normal(pod, "Pulled", text, field=field)
+            return True
+        async with self._locks.setdefault(machine.name, asyncio.Lock()):
+            self._world.events.normal(pod, "Pulling", f'Pulling image "{image}"', field=field)
+            if image not in machine.state.images:
+                await self._world.sleep(self._world.timings.image_pull)
+            if machine.faults.on_image("image-pull-fails", machine.name, image):
+                return False
+            if image not in machine.state.images:
+                machine.state.images[image] = image_id(image)
+                machine.changed()
+        took = f"{self._world.timings.scaled(self._world.timings.image_pull):.3g}s"
+        text = f'Successfully pulled image "{image}" in {took} ({took} including waiting)'
+        self._world.events.normal(pod, "Pulled", text, field=field)
+        return True
+
+    async def _retry(self, machine: Machine, image: str, tries: int) -> None:
+        """Wait for the back-off, or for the fault to go away: a removed fault lets the next try succeed."""
+
+        def lifted() -> bool:
+            return machine.faults.on_image("image-pull-fails", machine.name, image) is None
+
+        await self._world.back_off(tries, machine, lifted)
+
+    @staticmethod
+    def _refusal(machine: Machine, image: str) -> str:
+        fault = machine.faults.on_image("image-pull-fails", machine.name, image)
+        default = (
+            f'rpc error: code = NotFound desc = failed to pull and unpack image "{image}": failed to resolve '
+            f'reference "{image}": {image}: not found'
+        )
+        return str(fault.get("message", default)) if fault else default
+
 
 LONGEST_BACK_OFF = 30  # times the first one; the kubelet's 10 s grow to 300 s
 _REMOVED_BY_HOOK = re.compile(r"rm\s+(?:-\w+\s+)*([^;&|]+)")

@@ -13,8 +13,8 @@ from gpu_provision.sandbox.informer import Informer
 from gpu_provision.sandbox.nodes.events import EventRecorder
 from gpu_provision.sandbox.nodes.faults import CONFIG_MAP, Faults, faults_of_config_map
 from gpu_provision.sandbox.nodes.insistent import InsistentApi
+from gpu_provision.sandbox.nodes.kubelet_server import LogSink
 from gpu_provision.sandbox.nodes.kubelets import Kubelets
-from gpu_provision.sandbox.nodes.logs import LogSink
 from gpu_provision.sandbox.nodes.machine import Machine
 from gpu_provision.sandbox.nodes.registration import Registration, heartbeats
 from gpu_provision.sandbox.nodes.world import CONFIG_MAPS, PODS, World

@@ -14,7 +14,7 @@ from gpu_provision.sandbox.informer import Informer
 from gpu_provision.sandbox.nodes.environment import decoded
 from gpu_provision.sandbox.nodes.events import EventRecorder
 from gpu_provision.sandbox.nodes.feature_board import FeatureBoard
-from gpu_provision.sandbox.nodes.logs import LogSink
+from gpu_provision.sandbox.nodes.kubelet_server import LogSink
 from gpu_provision.sandbox.nodes.machine import Machine
 
 PODS = Resource("", "v1", "pods")

@@ -6,16 +6,14 @@ import re
 
 import pytest
 
-from gpu_provision.cluster.errors import NotFound, Unavailable
 from gpu_provision.components.driver_choice import choose
 from gpu_provision.components.labels import DRIVER_VERSION, GPU_PRESENT, INVENTORY
+from gpu_provision.kube.errors import NotFound, Unavailable
 from gpu_provision.model.cluster import Manifest
 from gpu_provision.model.findings import Refused
 from gpu_provision.model.inventory import Inventory
-from gpu_provision.planning.membership import PART_OF, applyset_id
-from gpu_provision.verify.cluster import GpuCluster
-from gpu_provision.verify.contents import why_not_validated
-from gpu_provision.verify.nodes import DeclaredNode
+from gpu_provision.planning.applyset import PART_OF, applyset_id
+from gpu_provision.verify.cluster import DeclaredNode, GpuCluster, why_not_validated
 
 _NO_SUCH_PATH = "could not find the requested resource"  # the API server's own word, not the exporter's
 _EXPORTER, _EXPORTER_PORT = {"app": "nvidia-dcgm-exporter"}, 9400

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gpu_provision.sandbox.apiserver.fieldmanager import ApplyConflict, applied, updated
-from gpu_provision.sandbox.apiserver.fieldmanager.fieldset import paths
+from gpu_provision.sandbox.apiserver.fieldmanager.fields import paths
 from tests import data_file
 from tests.contract.api.samples import apps, core
 from tests.contract.client import Answer, Object, Server

@@ -1,4 +1,4 @@
-"""What gpu_provision/cluster relies on, asked through it: each test is one reliance."""
+"""What gpu_provision/kube relies on, asked through it: each test is one reliance."""
 
 from __future__ import annotations
 
@@ -7,10 +7,16 @@ from itertools import islice
 
 import pytest
 
-from gpu_provision.cluster.client import Cluster, connect
-from gpu_provision.cluster.errors import AlreadyExists, FieldConflict, Gone, NotFound, Outdated
-from gpu_provision.cluster.paths import KINDS
-from gpu_provision.cluster.watching import Mirror, Scope
+from gpu_provision.kube.client import Cluster, connect
+from gpu_provision.kube.errors import (
+    AlreadyExists,
+    FieldConflict,
+    Gone,
+    NotFound,
+    Outdated,
+)
+from gpu_provision.kube.informer import Mirror, Scope
+from gpu_provision.kube.resources import KINDS
 from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import Refused, Rejected
 from tests.contract.api.definitions import DEFINITIONS, GROUP, definition, establish

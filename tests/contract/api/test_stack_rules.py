@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from gpu_provision.cluster.client import connect
-from gpu_provision.inventory.parse import parse
 from gpu_provision.inventory.source import read
-from gpu_provision.operator.definition import NAME, definition
-from gpu_provision.operator.forecast import acceptable
+from gpu_provision.inventory.yaml_parser import parse
+from gpu_provision.kube.client import connect
+from gpu_provision.operator.crd import NAME, definition
+from gpu_provision.operator.install import acceptable
 from gpu_provision.operator.stack import STACK, stack_of
-from gpu_provision.operator.structural import RULES_KEY
+from gpu_provision.operator.structural_schema import RULES_KEY
 from tests.contract.api.definitions import DEFINITIONS, is_established
 from tests.contract.client import Answer, Object, Server, until
 from tests.operator.conftest import INVENTORIES
@@ -62,7 +62,7 @@ def test_a_definition_with_rules_is_accepted_without_a_warning(server: Server, m
 def test_a_server_refuses_what_a_rule_is_about_with_the_place_and_the_finding(
     server: Server, prod: str, case: Case
 ) -> None:
-    """As cel-python does (tests/operator/test_rules.py)."""
+    """As cel-python does (tests/operator/test_cel.py)."""
     if case.before is not None:
         assert applied(server, prod, stack(case.before)).code == 201
     answer = applied(server, prod, stack(case.spec))

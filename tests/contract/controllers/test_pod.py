@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpu_provision.diagnose import pods as diagnose
+from gpu_provision.diagnostics import pods as diagnose
 from tests.contract.client import Event, Object, until
 from tests.contract.controllers.cluster import Cluster, condition, is_ready, phase, status_of
 from tests.contract.controllers.manifests import IMAGE, MISSING_IMAGE, PROBE, container, pod_spec, unready

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from gpu_provision.diagnose import pods as diagnose
-from gpu_provision.engine.settle import BUSY
+from gpu_provision.diagnostics import pods as diagnose
+from gpu_provision.reconcile.states import BUSY
 from tests.contract.client import Answer, Object, until
 from tests.contract.controllers.cluster import DEDICATED, TAINTED, Cluster, condition, is_ready, node_of
 from tests.contract.controllers.manifests import container, pod_spec

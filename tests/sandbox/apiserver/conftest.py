@@ -16,8 +16,8 @@ import pytest
 
 from gpu_provision.sandbox.apiserver import Server, serve
 from gpu_provision.sandbox.apiserver.auth import Rule
-from gpu_provision.sandbox.apiserver.bootstrap import bootstrap
 from gpu_provision.sandbox.apiserver.registry import Registry
+from gpu_provision.sandbox.apiserver.server import bootstrap
 from gpu_provision.sandbox.apiserver.store import Store
 from gpu_provision.sandbox.apiserver.targets import Target, target
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gpu_provision.sandbox.apiserver.faults import Faults
-from gpu_provision.sandbox.apiserver.item import Item
+from gpu_provision.sandbox.apiserver.store import Item
 from tests.sandbox.apiserver.conftest import Running, eventually
 
 HOME = "/api/v1/namespaces/kube-system/configmaps"

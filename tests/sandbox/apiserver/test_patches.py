@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from gpu_provision.sandbox.apiserver.objects import copied
-from gpu_provision.sandbox.apiserver.patches import json_patched, merged
+from gpu_provision.sandbox.apiserver.patches import json_patched, merged, strategic_merged
 from gpu_provision.sandbox.apiserver.status import StatusError
-from gpu_provision.sandbox.apiserver.strategic import strategic_merged
 from tests import data_file
 
 CASES = data_file.document((Path(__file__).parent / "data" / "patches.yaml").read_text())

@@ -11,10 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from gpu_provision.sandbox.apiserver.history import Change, History
-from gpu_provision.sandbox.apiserver.item import Item
 from gpu_provision.sandbox.apiserver.status import StatusError
-from gpu_provision.sandbox.apiserver.store import Store
+from gpu_provision.sandbox.apiserver.store import Change, History, Item, Store
 from tests.sandbox.apiserver.conftest import eventually
 
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from gpu_provision.sandbox.apiserver import podcells
+from gpu_provision.sandbox.apiserver import cells as podcells
 from gpu_provision.sandbox.apiserver.cells import human_duration, node_roles, node_status, selector_text, service_ports
 from gpu_provision.sandbox.apiserver.columns import COLUMNS
-from gpu_provision.sandbox.apiserver.jsonpath import found
 from gpu_provision.sandbox.apiserver.resources import builtin
+from gpu_provision.sandbox.apiserver.tables import found
 from tests import data_file
 from tests.sandbox.apiserver.conftest import POD, Cluster, Running
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from gpu_provision.sandbox.api import ApiError, Object, Resource
-from gpu_provision.sandbox.apiserver.bootstrap import bootstrap
 from gpu_provision.sandbox.apiserver.local_api import LocalApi
 from gpu_provision.sandbox.apiserver.registry import Registry
+from gpu_provision.sandbox.apiserver.server import bootstrap
 from gpu_provision.sandbox.apiserver.store import Store
 from gpu_provision.sandbox.controllers import run_controllers
 from gpu_provision.sandbox.controllers.resources import NODES, PODS

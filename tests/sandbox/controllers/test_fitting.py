@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gpu_provision.sandbox.controllers import selectors
+from gpu_provision.sandbox.controllers import objects
 from gpu_provision.sandbox.controllers.fitting import (
     NodeView,
     pinned_nodes,
@@ -124,4 +124,4 @@ def test_views_of_equal_content_say_the_same() -> None:
 )
 def test_label_selectors(selector: dict[str, Any] | None, answer: bool) -> None:  # noqa: FBT001  a table
     """None selects nothing, an empty one everything."""
-    assert selectors.matches(selector, {"a": "1"}) is answer
+    assert objects.matches(selector, {"a": "1"}) is answer

@@ -14,14 +14,14 @@ import pytest
 import yaml
 
 from gpu_provision.sandbox.api import ApiError, Object, Resource
-from gpu_provision.sandbox.apiserver.bootstrap import bootstrap
 from gpu_provision.sandbox.apiserver.local_api import LocalApi
 from gpu_provision.sandbox.apiserver.registry import Registry
+from gpu_provision.sandbox.apiserver.server import bootstrap
 from gpu_provision.sandbox.apiserver.store import Store
 from gpu_provision.sandbox.controllers import run_controllers
 from gpu_provision.sandbox.fleet import Fleet, MachineSpec, Timings
 from gpu_provision.sandbox.gpus import models
-from gpu_provision.sandbox.nodes.logs import KeptLogs
+from gpu_provision.sandbox.nodes.kubelet_server import KeptLogs
 from gpu_provision.sandbox.nodes.machine import Machine
 from gpu_provision.sandbox.nodes.simulation import build_world, run_nodes
 from gpu_provision.sandbox.nodes.world import CONFIG_MAPS, NODES, PODS

@@ -14,11 +14,9 @@ import trustme
 
 from gpu_provision.model.findings import ProvisionError
 from gpu_provision.sandbox.apiserver.server import Server, serve
-from gpu_provision.sandbox.http_api import HttpApi
-from gpu_provision.sandbox.kubeconfig import credentials
+from gpu_provision.sandbox.client import HttpApi, credentials
 from gpu_provision.sandbox.nodes.attach import Terms, attach
-from gpu_provision.sandbox.nodes.kubelet_server import ADDRESS, Certificate, kubelet_server
-from gpu_provision.sandbox.nodes.logs import KeptLogs, LogOf
+from gpu_provision.sandbox.nodes.kubelet_server import ADDRESS, Certificate, KeptLogs, LogOf, kubelet_server
 from gpu_provision.sandbox.nodes.node import SIMULATED
 from gpu_provision.sandbox.nodes.world import NODES, PODS
 

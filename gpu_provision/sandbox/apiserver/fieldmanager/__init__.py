@@ -5,10 +5,9 @@ schema), adapt stored entries to a schema that has become atomic since, and look
 lists. Null for a field that the live object lacks is never a conflict here.
 """
 
-from gpu_provision.sandbox.apiserver.fieldmanager.conflict import ApplyConflict, Conflict
 from gpu_provision.sandbox.apiserver.fieldmanager.manager import applied, same_but_for_times, updated
 from gpu_provision.sandbox.apiserver.fieldmanager.schema import ListTypes
-from gpu_provision.sandbox.apiserver.fieldmanager.validate import InvalidConfig
+from gpu_provision.sandbox.apiserver.fieldmanager.validate import ApplyConflict, Conflict, InvalidConfig
 
 __all__ = [
     "ApplyConflict",

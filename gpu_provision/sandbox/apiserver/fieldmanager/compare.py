@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from gpu_provision.sandbox.apiserver.fieldmanager.elements import SELF, field_step, item_step
-from gpu_provision.sandbox.apiserver.fieldmanager.fieldset import FieldSet, normalized
+from gpu_provision.sandbox.apiserver.fieldmanager.fields import SELF, FieldSet, field_step, item_step, normalized
 from gpu_provision.sandbox.apiserver.fieldmanager.schema import ABSENT, CLEARED, Object, Shape, Type, zero
 
 

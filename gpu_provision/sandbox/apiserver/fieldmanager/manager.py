@@ -5,10 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from gpu_provision.sandbox.apiserver.fieldmanager import lastapplied
 from gpu_provision.sandbox.apiserver.fieldmanager.compare import Comparison, compare, fields_of
-from gpu_provision.sandbox.apiserver.fieldmanager.conflict import ApplyConflict, conflicts, refuse
-from gpu_provision.sandbox.apiserver.fieldmanager.elements import KeylessItem
 from gpu_provision.sandbox.apiserver.fieldmanager.entries import (
     APPLY,
     UPDATE,
@@ -18,13 +15,14 @@ from gpu_provision.sandbox.apiserver.fieldmanager.entries import (
     capped,
     decoded,
     encoded,
+    is_allowed,
     owner,
+    synced,
 )
-from gpu_provision.sandbox.apiserver.fieldmanager.fieldset import FieldSet, difference, union
-from gpu_provision.sandbox.apiserver.fieldmanager.merge import merge, settled
-from gpu_provision.sandbox.apiserver.fieldmanager.prune import prune
+from gpu_provision.sandbox.apiserver.fieldmanager.fields import FieldSet, KeylessItem, difference, union
+from gpu_provision.sandbox.apiserver.fieldmanager.merge import merge, prune, settled
 from gpu_provision.sandbox.apiserver.fieldmanager.schema import ListTypes, Object, types_of
-from gpu_provision.sandbox.apiserver.fieldmanager.validate import check
+from gpu_provision.sandbox.apiserver.fieldmanager.validate import ApplyConflict, check, conflicts, refuse
 
 BEFORE_FIRST_APPLY: Final = "before-first-apply"
 """Owns what an object had when nobody's ownership was known yet."""
@@ -104,7 +102,7 @@ class _Apply:
             self.refuse(changes)
         merged = settled(merged)
         changed = _unmanaged(self.live) != _unmanaged(merged)
-        merged = lastapplied.synced(merged, self.config, self.applier.manager)
+        merged = synced(merged, self.config, self.applier.manager)
         return _managed(merged, self.owners(claimed, changes, changed=changed))
 
     def merged(self, claimed: FieldSet) -> Object:
@@ -120,7 +118,7 @@ class _Apply:
         try:
             refuse(found)
         except ApplyConflict:
-            allowed = lastapplied.allowed(self.live, self.types.root, self.applier.manager)
+            allowed = is_allowed(self.live, self.types.root, self.applier.manager)
             refuse((who, difference(fields, allowed)) for who, fields in found)
 
     def owners(self, claimed: FieldSet, changes: Comparison, *, changed: bool) -> Entries:

@@ -12,11 +12,9 @@ import posixpath
 from gpu_provision.sandbox.nodes.behaviours import (
     device_plugin,
     driver,
-    driver_manager,
     gfd,
     monitoring,
-    nfd_master,
-    nfd_worker,
+    nfd,
     shell,
     toolkit,
     validator,
@@ -28,10 +26,10 @@ from gpu_provision.sandbox.nodes.container import Container
 __all__ = ["PROGRAMS", "Behaviour", "behaviour_of"]
 
 PROGRAMS: dict[str, Behaviour] = {
-    "nfd-worker": nfd_worker.WORKER,
-    "nfd-master": nfd_master.MASTER,
-    "nfd-gc": nfd_master.GARBAGE_COLLECTOR,
-    "driver-manager": driver_manager.DRIVER_MANAGER,
+    "nfd-worker": nfd.WORKER,
+    "nfd-master": nfd.MASTER,
+    "nfd-gc": nfd.GARBAGE_COLLECTOR,
+    "driver-manager": driver.DRIVER_MANAGER,
     "nvidia-driver": driver.DRIVER,
     "nvidia-toolkit": toolkit.TOOLKIT,
     "nvidia-ctk-installer": toolkit.TOOLKIT,

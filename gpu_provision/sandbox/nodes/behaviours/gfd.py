@@ -6,10 +6,9 @@ import time
 
 from gpu_provision.sandbox.api import ApiError
 from gpu_provision.sandbox.gpus import GpuModel
-from gpu_provision.sandbox.nodes.behaviours.behaviour import Behaviour
-from gpu_provision.sandbox.nodes.behaviours.cuda import cuda_version
+from gpu_provision.sandbox.nodes.behaviours.behaviour import Behaviour, cuda_version
 from gpu_provision.sandbox.nodes.behaviours.device_plugin import replicas
-from gpu_provision.sandbox.nodes.behaviours.node_features import differs, node_feature, publish
+from gpu_provision.sandbox.nodes.behaviours.nfd import differs, node_feature, publish
 from gpu_provision.sandbox.nodes.container import Container
 from gpu_provision.sandbox.nodes.world import NODE_FEATURES
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from gpu_provision.sandbox.nodes.behaviours.behaviour import Behaviour
-from gpu_provision.sandbox.nodes.behaviours.cuda import cuda_version
+from gpu_provision.sandbox.nodes.behaviours.behaviour import Behaviour, cuda_version
 from gpu_provision.sandbox.nodes.container import Container
 
 _VECTOR_ADD = (

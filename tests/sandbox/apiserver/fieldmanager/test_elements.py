@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from gpu_provision.sandbox.apiserver.fieldmanager.elements import KeylessItem, item_step, order, printed
+from gpu_provision.sandbox.apiserver.fieldmanager.fields import (
+    KeylessItem,
+    item_step,
+    order,
+    printed,
+)
 from gpu_provision.sandbox.apiserver.fieldmanager.schema import ABSENT, Shape, Type
 
 PORTS = Type(Shape.LIST, keys=(("port", ABSENT), ("protocol", "TCP")))

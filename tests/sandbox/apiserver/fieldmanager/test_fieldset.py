@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from gpu_provision.sandbox.apiserver.fieldmanager.elements import SELF
-from gpu_provision.sandbox.apiserver.fieldmanager.fieldset import (
+from gpu_provision.sandbox.apiserver.fieldmanager.fields import (
+    SELF,
     FieldSet,
     difference,
     intersection,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gpu_provision.sandbox.apiserver.fieldmanager import ApplyConflict, applied, updated
-from gpu_provision.sandbox.apiserver.fieldmanager.lastapplied import ANNOTATION
+from gpu_provision.sandbox.apiserver.fieldmanager.entries import ANNOTATION
 
 Object = dict[str, Any]
 NOW = "2026-01-01T00:00:00Z"

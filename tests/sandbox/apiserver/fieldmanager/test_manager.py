@@ -19,7 +19,7 @@ from gpu_provision.sandbox.apiserver.fieldmanager import (
     updated,
 )
 from gpu_provision.sandbox.apiserver.fieldmanager.entries import MAX_UPDATERS
-from gpu_provision.sandbox.apiserver.fieldmanager.fieldset import paths
+from gpu_provision.sandbox.apiserver.fieldmanager.fields import paths
 from tests import data_file
 
 Object = dict[str, Any]

@@ -1,0 +1,178 @@
+"""Why a cluster cannot be taken over as things stand, and what its users should know before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from gpu_provision.adopt import codes
+from gpu_provision.adopt.cluster_policy import Note, notes
+from gpu_provision.adopt.discovery import Found
+from gpu_provision.adopt.drivers import Driver
+from gpu_provision.model.cluster import Context, Manifest, ref_of
+from gpu_provision.model.findings import Finding, Severity
+from gpu_provision.planning.diff import path_of
+from gpu_provision.planning.managed_fields import is_ours, owners, writers_of
+from gpu_provision.rollout.states import STATE, UpgradeState
+
+_AT_REST = frozenset({UpgradeState.UNKNOWN.value, UpgradeState.DONE.value})
+_MOST_NODES = 10
+
+
+def of_cluster(found: Found, context: Context) -> Iterator[Finding]:
+    """Yield what stands against an adoption."""
+    if not found.policies:
+        yield nothing(found.cluster)
+        return
+    yield from _upgrading(found)
+    yield from _installed_otherwise(found)
+    yield from of_policy(found)
+    yield from _another_namespace(found, context)
+    yield from _nodes_without(found, context)
+
+
+def nothing(cluster: str) -> Finding:
+    """Return what to say where there is no ClusterPolicy."""
+    return Finding(
+        code=codes.NOTHING_TO_ADOPT,
+        what="there is nothing to take over: the cluster has no ClusterPolicy, or has been taken over already",
+        where=cluster,
+        fix="gpu-provision plan shows how the cluster stands to the inventory",
+        severity=Severity.WARNING,
+    )
+
+
+def of_policy(found: Found) -> Iterator[Finding]:
+    """Yield what the ClusterPolicy says and an inventory cannot."""
+    policy = found.policy
+    if policy is None:
+        return
+    said = tuple(notes(policy["spec"]))
+    yield from _not_expressible(policy, [note for note in said if note.is_needed], Severity.ERROR)
+    yield from _not_expressible(policy, [note for note in said if not note.is_needed], Severity.WARNING)
+
+
+def _not_expressible(policy: Manifest, said: list[Note], severity: Severity) -> Iterator[Finding]:
+    if not said:
+        return
+    needed = severity is Severity.ERROR
+    yield Finding(
+        code=codes.NOT_EXPRESSIBLE,
+        what="workloads may need what the ClusterPolicy says, and an inventory cannot say it"
+        if needed
+        else "what the ClusterPolicy says beyond an inventory is not carried over",
+        where=str(ref_of(policy)),
+        evidence="\n    ".join(["", *(f"{note.path}: {note.value}  ({note.meaning})" for note in said)]).rstrip(),
+        fix="stay with the GPU Operator, or turn it off in the ClusterPolicy first and see that nobody misses it"
+        if needed
+        else "nothing, if nobody needs it",
+        severity=severity,
+    )
+
+
+def _upgrading(found: Found) -> Iterator[Finding]:
+    states = {
+        node["metadata"]["name"]: state
+        for node in found.nodes
+        if (state := (node["metadata"].get("labels") or {}).get(STATE, "")) not in _AT_REST
+        and not _is_of_a_rollout_of_ours(node)
+    }
+    if states:
+        yield Finding(
+            code=codes.UPGRADING,
+            what="the GPU Operator is in the middle of a driver upgrade",
+            where=_listed(states),
+            evidence="; ".join(f"{node}: {state}" for node, state in sorted(states.items())[:_MOST_NODES]),
+            fix=f"wait until the label {STATE} of every node says upgrade-done, or repair the nodes that failed",
+        )
+
+
+def _is_of_a_rollout_of_ours(node: Manifest) -> bool:
+    """Whether the state is what an adoption left that was killed in its rollout: whoever comes after it goes on."""
+    return is_ours(writers_of(path_of("metadata", "labels", STATE), owners(node)))
+
+
+def _installed_otherwise(found: Found) -> Iterator[Finding]:
+    for item in found.operators:
+        if owners := item["metadata"].get("ownerReferences"):
+            yield Finding(
+                code=codes.NOT_EXPRESSIBLE,
+                what="the operator was not installed by Helm: what owns its Deployment would start it again",
+                where=str(ref_of(item)),
+                evidence=f"owner: {owners[0]['kind']} {owners[0]['name']}",
+                fix="uninstall the operator with the tool that installed it, but keep its ClusterPolicy until then",
+            )
+    if found.drivers:
+        names = ", ".join(item["metadata"]["name"] for item in found.drivers)
+        yield Finding(
+            code=codes.NOT_EXPRESSIBLE,
+            what="drivers come of NVIDIADriver resources, which cannot be taken over",
+            where=f"NVIDIADriver {names}",
+            fix="go over to driver settings in the ClusterPolicy first (driver.nvidiaDriverCRD.enabled=false)",
+        )
+
+
+def _another_namespace(found: Found, context: Context) -> Iterator[Finding]:
+    if found.namespace and found.namespace != context.namespace:
+        yield Finding(
+            code=codes.NOT_AS_INVENTORY,
+            what="the operands run in another namespace than the inventory names; pods cannot move",
+            where=f"namespace {found.namespace}",
+            evidence=f"cluster.namespace of the inventory is {context.namespace}",
+            fix=f"set cluster.namespace to {found.namespace}",
+        )
+
+
+def _nodes_without(found: Found, context: Context) -> Iterator[Finding]:
+    groups = {target.name: target.driver_group for target in context.targets}
+    lost = sorted(
+        pod["spec"]["nodeName"]
+        for pod in found.driver_pods()
+        if pod["spec"].get("nodeName") and not groups.get(pod["spec"]["nodeName"])
+    )
+    if lost:
+        yield Finding(
+            code=codes.NOT_AS_INVENTORY,
+            what="these nodes have a driver of the GPU Operator's, and the inventory has none for them",
+            where=_listed(lost),
+            fix="list them in a pool with a GPU and a driver (gpu-provision adopt --inventory-out writes such a file)",
+        )
+
+
+def of_drivers(drivers: Iterable[Driver]) -> Iterator[Finding]:
+    """Yield which nodes get their driver restarted, and why."""
+    by_cause: dict[tuple[str, ...], list[str]] = {}
+    for each in drivers:
+        if not each.keeps:
+            by_cause.setdefault(each.differs, []).append(each.node)
+    for differs, nodes in by_cause.items():
+        yield Finding(
+            code=codes.DRIVER_RESTARTS,
+            what="the driver of these nodes is not the one that is declared; it is replaced, by the rules of a rollout",
+            where=_listed(nodes),
+            evidence="; ".join(differs),
+            consequence="pods that use GPUs are evicted from each of them",
+            fix="declare what runs, if they are to keep it; then change it later, when it suits you",
+            severity=Severity.WARNING,
+        )
+
+
+def of_release(found: Found) -> Iterator[Finding]:
+    """Yield what Helm still knows: an uninstall would delete by name what has become ours."""
+    name, namespace = found.release
+    if name:
+        yield Finding(
+            code=codes.HELM_RECORDS,
+            what="Helm keeps its record of the release, which this leaves to you; never run helm uninstall or upgrade",
+            where=f"Secrets sh.helm.release.v1.{name}.* in namespace {namespace}",
+            consequence="helm uninstall deletes by name what it once made, and removes the labels of all nodes;"
+            " helm upgrade, or whoever runs it, brings the operator back",
+            fix=f"when the adoption is over: kubectl -n {namespace} delete secret -l owner=helm,name={name}; take the"
+            " release out of Argo CD, Flux or the like before",
+            severity=Severity.WARNING,
+        )
+
+
+def _listed(names: Iterable[str]) -> str:
+    found = sorted(names)
+    more = f" and {len(found) - _MOST_NODES} more" if len(found) > _MOST_NODES else ""
+    return f"{'Node' if len(found) == 1 else 'Nodes'} {', '.join(found[:_MOST_NODES])}{more}"

@@ -1,0 +1,322 @@
+"""What a ClusterPolicy says, in the words of an inventory; and what an inventory has no words for.
+
+Field names and defaults are those of the GPU Operator's custom resource. Every field is either carried over, known to
+be of no effect, or told: nothing is lost in silence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+from gpu_provision.adopt.discovery import text_of
+
+Path = tuple[str, ...]
+Spec = Mapping[str, Any]
+
+
+class Row(NamedTuple):
+    """A field, the setting that it becomes, and how its value is written there."""
+
+    field: str
+    setting: str
+    write: Callable[[Any], Any] = lambda value: value
+
+
+class Other(NamedTuple):
+    """A field, or all below it, that no setting takes.
+
+    Attributes:
+        harmless: Values with which it says nothing that we do not do as well; None for any value.
+        meaning: What it does otherwise.
+        is_needed: Whether workloads may depend on that.
+    """
+
+    field: str
+    harmless: tuple[Any, ...] | None
+    meaning: str = ""
+    is_needed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Something that the ClusterPolicy says and an inventory cannot."""
+
+    path: str
+    value: str
+    meaning: str
+    is_needed: bool
+
+
+def _variables(entries: Any) -> dict[str, str]:
+    return {entry["name"]: str(entry.get("value", "")) for entry in entries or ()}
+
+
+def _number(value: Any) -> Any:
+    return int(value) if str(value).isdigit() else value
+
+
+def _after_init(arguments: Any) -> list[str]:
+    """A ClusterPolicy's arguments replace ``init``; an inventory's follow it."""
+    found = list(arguments)
+    return found[1:] if found[:1] == ["init"] else found
+
+
+# What the chart's template adds to the labels that the user asks for (`gpu-operator.operand-labels`).
+_CHARTS_LABELS: Mapping[str, str | None] = {"helm.sh/chart": None, "app.kubernetes.io/managed-by": "gpu-operator"}
+
+# Values of older charts, such as 25.3. As the user's, this DEVICE_LIST_STRATEGY would turn CDI off.
+_CHARTS_VARIABLES: Mapping[str, Mapping[str, str]] = {
+    "devicePlugin": {
+        "PASS_DEVICE_SPECS": "true",
+        "FAIL_ON_INIT_ERROR": "true",
+        "DEVICE_LIST_STRATEGY": "envvar",
+        "DEVICE_ID_STRATEGY": "uuid",
+        "NVIDIA_VISIBLE_DEVICES": "all",
+        "NVIDIA_DRIVER_CAPABILITIES": "all",
+    },
+    "gfd": {"GFD_SLEEP_INTERVAL": "60s", "GFD_FAIL_ON_INIT_ERROR": "true"},
+    "dcgmExporter": {
+        "DCGM_EXPORTER_LISTEN": ":9400",
+        "DCGM_EXPORTER_KUBERNETES": "true",
+        "DCGM_EXPORTER_COLLECTORS": "/etc/dcgm-exporter/dcp-metrics-included.csv",
+    },
+}
+_WITH_WORKLOAD = tuple([{"name": "WITH_WORKLOAD", "value": value}] for value in ("true", "false"))
+
+
+def _without(defaults: Mapping[str, str | None], said: Mapping[str, str]) -> dict[str, str]:
+    """Return the entries that are not the chart's own; a default of None stands for any value."""
+    return {key: value for key, value in said.items() if key not in defaults or defaults[key] not in {value, None}}
+
+
+def _users_labels(said: Any) -> dict[str, str]:
+    return _without(_CHARTS_LABELS, said)
+
+
+def _users_variables(section: str, entries: Any) -> dict[str, str]:
+    return _without(_CHARTS_VARIABLES.get(section, {}), _variables(entries))
+
+
+OPERANDS: Mapping[str, str] = {
+    "validator": "validator",
+    "driver": "driver",
+    "toolkit": "toolkit",
+    "devicePlugin": "device_plugin",
+    "gfd": "gfd",
+    "dcgm": "dcgm",
+    "dcgmExporter": "dcgm_exporter",
+}
+"""Section of a ClusterPolicy -> component."""
+
+_EVERY_OPERAND: tuple[tuple[str, str, Callable[[Any], Any]], ...] = (
+    ("imagePullPolicy", "image_pull_policy", str),
+    ("imagePullSecrets", "image_pull_secrets", list),
+    ("resources", "resources", dict),
+)
+
+_PROBE = (
+    ("initialDelaySeconds", "initial_delay_seconds"),
+    ("periodSeconds", "period_seconds"),
+    ("timeoutSeconds", "timeout_seconds"),
+    ("failureThreshold", "failure_threshold"),
+)
+_UPGRADES = (
+    ("autoUpgrade", "auto_upgrade"),
+    ("maxParallelUpgrades", "max_parallel_upgrades"),
+    ("waitForCompletion.podSelector", "wait_for_completion.pod_selector"),
+    ("waitForCompletion.timeoutSeconds", "wait_for_completion.timeout_seconds"),
+    ("podDeletion.force", "pod_deletion.force"),
+    ("podDeletion.timeoutSeconds", "pod_deletion.timeout_seconds"),
+    ("podDeletion.deleteEmptyDir", "pod_deletion.delete_empty_dir"),
+    ("drain.enable", "drain.enable"),
+    ("drain.force", "drain.force"),
+    ("drain.podSelector", "drain.pod_selector"),
+    ("drain.timeoutSeconds", "drain.timeout_seconds"),
+    ("drain.deleteEmptyDir", "drain.delete_empty_dir"),
+)
+
+ROWS: tuple[Row, ...] = (
+    *(
+        Row(f"{section}.{field}", f"{component}.{setting}", write)
+        for section, component in OPERANDS.items()
+        for field, setting, write in _EVERY_OPERAND
+    ),
+    *(
+        Row(f"{section}.env", f"{component}.env", partial(_users_variables, section))
+        for section, component in OPERANDS.items()
+    ),
+    *(
+        Row(f"{section}.args", f"{component}.args", _after_init if section == "driver" else list)
+        for section, component in OPERANDS.items()
+    ),
+    *(
+        Row(f"{section}.enabled", f"{component}.enabled")
+        for section, component in OPERANDS.items()
+        if section != "validator"
+    ),
+    Row("driver.kernelModuleType", "driver.kernel_module_type"),
+    Row("driver.repoConfig.configMapName", "driver.repo_config"),
+    Row("driver.certConfig.name", "driver.cert_config"),
+    Row("driver.kernelModuleConfig.name", "driver.kernel_module_config"),
+    Row("driver.licensingConfig.secretName", "driver.licensing_config"),
+    *(Row(f"driver.startupProbe.{field}", f"driver.startup_probe.{setting}") for field, setting in _PROBE),
+    *(Row(f"driver.upgradePolicy.{field}", f"driver.upgrade_policy.{setting}") for field, setting in _UPGRADES),
+    Row("driver.upgradePolicy.maxUnavailable", "driver.upgrade_policy.max_unavailable", _number),
+    Row("toolkit.installDir", "toolkit.install_dir"),
+    Row("devicePlugin.config.name", "device_plugin.config_name"),
+    Row("devicePlugin.config.default", "device_plugin.config_default"),
+    Row("dcgmExporter.config.name", "dcgm_exporter.metrics_config"),
+    Row("dcgmExporter.service.type", "dcgm_exporter.service_type"),
+    Row("dcgmExporter.serviceMonitor.enabled", "dcgm_exporter.service_monitor.enabled"),
+    Row("dcgmExporter.serviceMonitor.interval", "dcgm_exporter.service_monitor.interval"),
+    Row("dcgmExporter.serviceMonitor.scrapeTimeout", "dcgm_exporter.service_monitor.scrape_timeout"),
+    Row("dcgmExporter.serviceMonitor.honorLabels", "dcgm_exporter.service_monitor.honor_labels"),
+    Row("dcgmExporter.serviceMonitor.additionalLabels", "dcgm_exporter.service_monitor.additional_labels"),
+    Row("daemonsets.labels", "daemonsets.labels", _users_labels),
+    Row("daemonsets.annotations", "daemonsets.annotations", dict),
+    Row("daemonsets.tolerations", "daemonsets.tolerations", list),
+    Row("daemonsets.priorityClassName", "daemonsets.priority_class_name"),
+    Row("daemonsets.rollingUpdate.maxUnavailable", "daemonsets.max_unavailable", _number),
+    Row("cdi.enabled", "cdi.enabled"),
+    Row("mig.strategy", "mig.strategy"),
+    Row("operator.runtimeClass", "operator.runtime_class"),
+)
+"""Every field that is carried over; images are, too, see `images`."""
+
+_OFF = (False, "", None)
+
+OTHERS: tuple[Other, ...] = (
+    Other("driver.rdma.enabled", _OFF, "GPUDirect RDMA: the driver pod loads nvidia-peermem", is_needed=True),
+    Other("driver.rdma", None),
+    Other("driver.usePrecompiled", _OFF, "precompiled drivers, a DaemonSet per kernel", is_needed=True),
+    Other("driver.useNvidiaDriverCRD", _OFF, "drivers come of NVIDIADriver resources", is_needed=True),
+    Other("driver.virtualTopology.config", _OFF, "a topology of virtual GPUs", is_needed=True),
+    Other(
+        "driver.licensingConfig.configMapName", _OFF, "a licence in a ConfigMap; it belongs in a Secret", is_needed=True
+    ),
+    Other("driver.licensingConfig", None),
+    Other("driver.secretEnv", _OFF, "variables of the driver out of a Secret", is_needed=True),
+    Other("driver.driverType", ("", "gpu", None), "a driver for virtual GPUs", is_needed=True),
+    Other("driver.livenessProbe", ({}, None), "a probe that the operator itself cannot set"),
+    Other("driver.readinessProbe", ({}, None), "a probe that the operator itself cannot set"),
+    Other("driver.useOpenKernelModules", None),
+    Other("driver.manager.env", ([], None), "settings of the driver manager; ours follow from upgrade_policy"),
+    Other("driver.manager.imagePullPolicy", None),
+    Other("driver.manager.imagePullSecrets", None),
+    Other("gds.enabled", _OFF, "GPUDirect Storage: a container beside the driver", is_needed=True),
+    Other("gds", None),
+    Other("gdrcopy.enabled", _OFF, "GDRCopy: a container beside the driver", is_needed=True),
+    Other("gdrcopy", None),
+    Other("cdi.nriPluginEnabled", _OFF, "GPUs are injected by an NRI plugin", is_needed=True),
+    Other("cdi.default", None),
+    Other("sandboxWorkloads.enabled", _OFF, "virtual machines get GPUs", is_needed=True),
+    Other("sandboxWorkloads", None),
+    Other("hostPaths.rootFS", ("", "/", None), "another root of the hosts", is_needed=True),
+    Other("hostPaths.driverInstallDir", ("", "/run/nvidia/driver", None), "another root of drivers", is_needed=True),
+    Other("hostPaths.kubeletRootDir", ("", "/var/lib/kubelet", None), "another directory of kubelets", is_needed=True),
+    Other("operator.use_ocp_driver_toolkit", _OFF, "drivers are built by OpenShift's Driver Toolkit", is_needed=True),
+    Other("operator", None),
+    Other("validator.plugin.env", ([], None, *_WITH_WORKLOAD), "variables of one validation"),
+    Other("daemonsets.updateStrategy", ("", "RollingUpdate", None), "operands are replaced only when deleted"),
+    Other("daemonsets.podSecurityContext", ({}, None), "a security context of all pods"),
+    Other("devicePlugin.mps.root", ("", "/run/nvidia/mps", None), "another directory of MPS", is_needed=True),
+    Other("devicePlugin.config", None),
+    Other("dcgm.hostPort", None),
+    Other("dcgmExporter.service.internalTrafficPolicy", ("", "Cluster", None), "a Service that stays on its node"),
+    Other("dcgmExporter.serviceMonitor.relabelings", ([], None), "relabelings of metrics"),
+    Other("migManager.enabled", _OFF, "the MIG manager; its DaemonSet stays as it is, and nobody updates it"),
+    Other("migManager", None),
+    Other("nodeStatusExporter.enabled", _OFF, "its DaemonSet stays as it is, and nobody updates it"),
+    Other("nodeStatusExporter", None),
+    # These do nothing unless sandboxWorkloads is on; Kata's is not served any more.
+    *(
+        Other(name, None)
+        for name in (
+            "vgpuManager",
+            "vgpuDeviceManager",
+            "vfioManager",
+            "sandboxDevicePlugin",
+            "kataSandboxDevicePlugin",
+            "kataManager",
+            "ccManager",
+        )
+    ),
+    Other("psp", None),
+    Other("psa", None),
+)
+"""Fields that no setting takes; the first that fits counts."""
+
+_NOTHING: tuple[Any, ...] = (None, "", {}, [])
+_IMAGE = ("repository", "image", "version")
+_IMAGES = frozenset(f"{section}.{part}" for section in (*OPERANDS, "driver.manager") for part in _IMAGE)
+_ROWS: Mapping[str, Row] = {row.field: row for row in ROWS}
+
+
+def settings(spec: Spec) -> dict[str, Any]:
+    """Return everything that a ClusterPolicy's spec says and an inventory can say, but for images: nested settings."""
+    found: dict[str, Any] = {}
+    for row in ROWS:
+        value = _at(spec, row.field)
+        if value not in _NOTHING and (written := row.write(value)) not in _NOTHING:
+            _put(found, row.setting, written)
+    return found
+
+
+def images(spec: Spec) -> dict[str, dict[str, str]]:
+    """Return the images that a ClusterPolicy names, by component; ``driver_manager`` is one of them.
+
+    A section without a version says nothing: its image then stands in the operator's own environment.
+    """
+    sections = {**OPERANDS, "driver.manager": "driver_manager"}
+    found = {component: _at(spec, section) or {} for section, component in sections.items()}
+    return {
+        component: {part: said[part] for part in _IMAGE if said.get(part)}
+        for component, said in found.items()
+        if said.get("version")
+    }
+
+
+def notes(spec: Spec) -> Iterator[Note]:
+    """Yield what a ClusterPolicy's spec says and an inventory cannot."""
+    for path, value in _leaves(spec, ()):
+        if _is_carried_over(path):
+            continue
+        text = ".".join(path)
+        other = next((each for each in OTHERS if _is_below(text, each.field)), None)
+        if other is None:
+            if value not in (None, "", False, {}, []):
+                yield Note(text, text_of(value), "not known here", is_needed=False)
+        elif other.harmless is not None and value not in other.harmless:
+            yield Note(text, text_of(value), other.meaning, is_needed=other.is_needed)
+
+
+def _is_carried_over(path: Path) -> bool:
+    return any(".".join(path[:length]) in _ROWS.keys() | _IMAGES for length in range(1, len(path) + 1))
+
+
+def _is_below(path: str, field: str) -> bool:
+    return path == field or path.startswith(f"{field}.")
+
+
+def _leaves(value: Any, path: Path) -> Iterator[tuple[Path, Any]]:
+    if isinstance(value, Mapping) and value:
+        for key, below in value.items():
+            yield from _leaves(below, (*path, key))
+    else:
+        yield path, value
+
+
+def _at(value: Any, path: str) -> Any:
+    for step in path.split("."):
+        value = value.get(step) if isinstance(value, Mapping) else None
+    return value
+
+
+def _put(settings: dict[str, Any], path: str, value: Any) -> None:
+    *parents, last = path.split(".")
+    for step in parents:
+        settings = settings.setdefault(step, {})
+    settings[last] = value

@@ -1,0 +1,192 @@
+"""An inventory that declares what the GPU Operator has provisioned: its settings, its release, its nodes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from gpu_provision import releases
+from gpu_provision.adopt import cluster_policy
+from gpu_provision.adopt.discovery import Found
+from gpu_provision.components import labels
+from gpu_provision.components.targets import observed_os
+from gpu_provision.inventory import hardware
+from gpu_provision.model.cluster import Manifest, NodeFacts
+from gpu_provision.model.specs import Image
+
+_VERSION = re.compile(r"v?(\d+\.\d+\.\d+)")
+
+# What an inventory says where it says nothing; repeating it would only be in the way.
+_DEFAULTS: Mapping[str, Any] = {
+    "enabled": True,
+    "image_pull_policy": "IfNotPresent",
+    "kernel_module_type": "auto",
+    "startup_probe": {
+        "initial_delay_seconds": 60,
+        "period_seconds": 10,
+        "timeout_seconds": 60,
+        "failure_threshold": 120,
+    },
+    "upgrade_policy": {
+        "auto_upgrade": True,
+        "max_parallel_upgrades": 1,
+        "max_unavailable": "25%",
+        "wait_for_completion": {"pod_selector": "", "timeout_seconds": 0},
+        "pod_deletion": {"force": False, "timeout_seconds": 300, "delete_empty_dir": False},
+        "drain": {
+            "enable": False,
+            "force": False,
+            "pod_selector": "",
+            "timeout_seconds": 300,
+            "delete_empty_dir": False,
+        },
+    },
+    "install_dir": "/usr/local/nvidia",
+    "service_type": "ClusterIP",
+    "service_monitor": {"enabled": True, "interval": "15s", "scrape_timeout": "10s", "honor_labels": False},
+    "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
+    "priority_class_name": "system-node-critical",
+    "max_unavailable": 1,
+    "strategy": "single",
+    "runtime_class": "nvidia",
+}
+_OFF_BY_DEFAULT = frozenset({"dcgm"})
+
+
+def document(found: Found, *, name: str, cluster: Mapping[str, str]) -> dict[str, Any]:
+    """Return an inventory that declares what is there.
+
+    Args:
+        cluster: ``kubeconfig`` and ``context``, as the user named them.
+    """
+    spec = (found.policy or {}).get("spec", {})
+    release = release_of(found)
+    said = _without_defaults(cluster_policy.settings(spec))
+    for component, image in _images(spec, releases.release(release)):
+        section = said.setdefault(component.partition(".")[0], {})
+        (section.setdefault("manager", {}) if component == "driver.manager" else section).update(image)
+    if said.get("driver", {}).get("enabled", True) and _some_have_their_own(found):
+        said.setdefault("driver", {})["enabled"] = "auto"
+    pools, nodes = _pools(found)
+    return {
+        "name": name,
+        "cluster": {**{key: value for key, value in cluster.items() if value}, "namespace": found.namespace},
+        "release": release,
+        "host_prerequisites": {"enabled": False},
+        **_discovery(found),
+        **{section: said[section] for section in said if said[section]},
+        "pools": pools,
+        "nodes": nodes,
+    }
+
+
+def release_of(found: Found) -> str:
+    """Return the release that the chart, the operator's image or its validator names; the default for others."""
+    known = releases.names()
+    return next((name for name in _release_hints(found) if name in known), releases.DEFAULT)
+
+
+def _release_hints(found: Found) -> Iterator[str]:
+    texts = [(item["metadata"].get("labels") or {}).get("helm.sh/chart", "") for item in found.operators]
+    texts += [_image_of(item).rpartition(":")[2] for item in found.operators]
+    texts += [cluster_policy.images((found.policy or {}).get("spec", {})).get("validator", {}).get("version", "")]
+    for text in texts:
+        if version := _VERSION.search(text):
+            yield version[1]
+
+
+def _image_of(deployment: Manifest) -> str:
+    return str(deployment["spec"]["template"]["spec"]["containers"][0]["image"])
+
+
+def _images(spec: cluster_policy.Spec, release: releases.Release) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield the parts of each image that are not as the release says."""
+    for component, said in cluster_policy.images(spec).items():
+        default = release.image(component)
+        if differs := _differs(said, default):
+            yield component.replace("driver_manager", "driver.manager"), differs
+
+
+def _differs(said: Mapping[str, str], default: Image) -> dict[str, str]:
+    return {part: value for part, value in said.items() if value != getattr(default, part)}
+
+
+def _without_defaults(said: dict[str, Any]) -> dict[str, Any]:
+    found = {}
+    for section, settings in said.items():
+        defaults = {**_DEFAULTS, "enabled": section not in _OFF_BY_DEFAULT}
+        if kept := _unlike(settings, defaults):
+            found[section] = kept
+    return found
+
+
+def _unlike(settings: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    kept = {}
+    for key, value in settings.items():
+        default = defaults.get(key)
+        if isinstance(value, dict) and isinstance(default, Mapping):
+            if below := _unlike(value, default):
+                kept[key] = below
+        elif value != default:
+            kept[key] = value
+    return kept
+
+
+def _discovery(found: Found) -> dict[str, Any]:
+    """Ours takes the place of the chart's; that of somebody else goes on labelling the nodes."""
+    if found.discovery or not any(labels.nfd_has_spoken(node) for node in found.facts.nodes):
+        return {}
+    return {"nfd": {"enabled": False}}
+
+
+def _some_have_their_own(found: Found) -> bool:
+    return any(node.labels.get(labels.DEPLOY_DRIVER) == labels.PRE_INSTALLED for node in found.facts.nodes)
+
+
+def _pools(found: Found) -> tuple[dict[str, Any], list[dict[str, str]]]:
+    """Return pools of nodes that are alike, and the nodes."""
+    kinds: dict[tuple[str, int, str], list[str]] = {}
+    for node in found.facts.nodes:
+        if labels.has_gpu(node):
+            kinds.setdefault(_kind(node), []).append(node.name)
+    names = _names(kinds)
+    pools = {
+        names[kind]: {**({"os": os} if os else {}), "gpu": {"model": model, "count": count}}
+        for kind in sorted(kinds)
+        for model, count, os in (kind,)
+    }
+    members = ((node, names[kind]) for kind, found_nodes in kinds.items() for node in found_nodes)
+    return pools, [{"name": node, "pool": pool} for node, pool in sorted(members)]
+
+
+def _kind(node: NodeFacts) -> tuple[str, int, str]:
+    os = observed_os(node)
+    return _model(node), _count(node), f"{os.id}{os.version}" if os else ""
+
+
+def _model(node: NodeFacts) -> str:
+    """Return the model as inventories know it; what GPU Feature Discovery adds for sharing and MIG is no part of it."""
+    product = node.labels.get(labels.GPU_PRODUCT, "")
+    bare = re.sub(r"-(SHARED|MIG-.*)$", "", product)
+    known = hardware.find(bare)
+    return known.name if known else bare or "unknown"
+
+
+def _count(node: NodeFacts) -> int:
+    counted = node.labels.get(labels.GPU_COUNT, "")
+    return int(counted) if counted.isdigit() and int(counted) else node.gpus_allocatable or 1
+
+
+def _names(kinds: Iterable[tuple[str, int, str]]) -> dict[tuple[str, int, str], str]:
+    """Name pools after the model, and after the number and the system where that is not enough."""
+    found: dict[tuple[str, int, str], str] = {}
+    every = list(kinds)
+    for kind in every:
+        model, count, os = kind
+        alike = [other for other in every if other[0] == model]
+        parts = [model]
+        parts += [f"x{count}"] if len({other[1] for other in alike}) > 1 else []
+        parts += [os] if len({other[2] for other in alike}) > 1 else []
+        found[kind] = re.sub(r"[^a-z0-9]+", "-", "-".join(parts).lower()).strip("-")
+    return found

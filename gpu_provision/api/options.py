@@ -1,0 +1,187 @@
+"""What options change about an inventory, which nodes and components they name, and `render`."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import fields, replace
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from gpu_provision.api import codes
+from gpu_provision.hosts.checks.codes import CODES
+from gpu_provision.hosts.checks.findings import unknown_codes
+from gpu_provision.model.cluster import ClusterFacts, Manifest
+from gpu_provision.model.findings import Finding, UsageError
+from gpu_provision.model.history import Record
+from gpu_provision.model.inventory import Inventory, Node
+from gpu_provision.model.plan import Change
+from gpu_provision.model.specs import OperandSpec, Specs
+from gpu_provision.planning.prepare import prepare
+
+
+def with_timeout(inventory: Inventory, seconds: int | None) -> Inventory:
+    """Return the inventory with another deadline for every component; None leaves the inventory's own."""
+    if seconds is None:
+        return inventory
+    pools = {
+        name: replace(pool, driver=replace(pool.driver, timeout=seconds)) for name, pool in inventory.pools.items()
+    }
+    return replace(inventory, specs=_specs_with_timeout(inventory.specs, seconds), pools=pools)
+
+
+def _specs_with_timeout(specs: Specs, seconds: int) -> Specs:
+    operands = {field.name: getattr(specs, field.name) for field in fields(specs)}
+    changed: dict[str, Any] = {
+        name: replace(spec, timeout=seconds) for name, spec in operands.items() if isinstance(spec, OperandSpec)
+    }
+    return replace(specs, **changed)
+
+
+def with_ignored(inventory: Inventory, words: Words) -> Inventory:
+    """Return the inventory that ignores more findings of preflight. Raises UsageError for a code that is none."""
+    own = inventory.preflight
+    codes_wanted = tuple(code.upper() for code in split(words))
+    problems = [
+        *(_no_finding(f"--ignore {code}", code) for code in unknown_codes(codes_wanted)),
+        *(_no_finding(f"{inventory.path} preflight.ignore", code) for code in unknown_codes(own.ignore)),
+    ]
+    if problems:
+        raise UsageError(*problems)
+    return replace(inventory, preflight=replace(own, ignore=tuple(dict.fromkeys((*own.ignore, *codes_wanted)))))
+
+
+def _no_finding(where: str, code: str) -> Finding:
+    near = difflib.get_close_matches(code, CODES, n=1)
+    return Finding(
+        code=codes.NOTHING_MATCHES,
+        where=where,
+        what=f"preflight has no finding {code}",
+        fix=f"{near[0]}: {CODES[near[0]]}?  docs/findings.md lists all of them" if near else "see docs/findings.md",
+    )
+
+
+Words = str | Iterable[str]
+"""Words, or one text with commas between them."""
+
+
+def split(words: Words) -> tuple[str, ...]:
+    """Return the words one by one, without the commas."""
+    texts = [words] if isinstance(words, str) else words
+    return tuple(word.strip() for text in texts for word in text.split(",") if word.strip())
+
+
+def nodes_of(inventory: Inventory, limit: Words | None) -> tuple[str, ...]:
+    """Return the names of the nodes that the words mean, in the inventory's order; none for None, which is all.
+
+    A word is a node's name, a pattern such as ``gpu-0*``, a group (``nodes``, ``gpu``, ``pool_<name>``), or
+    ``@FILE`` with one of these a line. Raises UsageError naming every word that matches no node, or for no word:
+    an empty list is not all nodes.
+    """
+    if limit is None:
+        return ()
+    words = _any_of(_read(split(limit)), "--limit")
+    if problems := [_unmatched(word, inventory) for word in words if not _any(inventory, word)]:
+        raise UsageError(*problems)
+    return tuple(node.name for node in inventory.nodes if any(_means(inventory, word, node) for word in words))
+
+
+def components_of(targets: Words | None, components: Iterable[str]) -> frozenset[str]:
+    """Return the targets as component names, none for None, which is all; dashes count as underscores.
+
+    Raises UsageError for a word that names no component, or for no word.
+    """
+    if targets is None:
+        return frozenset()
+    names = tuple(components)
+    wanted = {target.replace("-", "_") for target in _any_of(split(targets), "--target")}
+    if problems := [_unknown(target, names) for target in sorted(wanted - set(names))]:
+        raise UsageError(*problems)
+    return frozenset(wanted)
+
+
+def _any_of(words: Iterable[str], option: str) -> tuple[str, ...]:
+    """Return the words. Raises UsageError if there is none."""
+    if found := tuple(words):
+        return found
+    fix = "leave it out for all, or name what is meant"
+    raise UsageError(
+        Finding(code=codes.NOTHING_MATCHES, where=option, what="it names nothing, which is not all", fix=fix)
+    )
+
+
+def _unknown(target: str, names: Sequence[str]) -> Finding:
+    near = difflib.get_close_matches(target, names, n=1)
+    return Finding(
+        code=codes.NOTHING_MATCHES,
+        where=f"--target {target}",
+        what="there is no such component, or it is off in this inventory",
+        fix=f"--target {near[0]}" if near else f"one of {', '.join(names)}",
+    )
+
+
+def _read(words: Iterable[str]) -> Iterator[str]:
+    for word in words:
+        if word.startswith("@"):
+            yield from _listed(Path(word[1:]))
+        else:
+            yield word
+
+
+def _listed(path: Path) -> list[str]:
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(
+            Finding(
+                code=codes.NOTHING_MATCHES,
+                where=f"--limit @{path}",
+                what="the file cannot be read",
+                evidence=getattr(error, "strerror", "") or "not UTF-8",
+                fix="name a file with one host a line",
+            )
+        ) from error
+    return [line.strip() for line in lines if line.strip() and not line.startswith("#")]
+
+
+def _any(inventory: Inventory, word: str) -> bool:
+    return any(_means(inventory, word, node) for node in inventory.nodes)
+
+
+def _means(inventory: Inventory, word: str, node: Node) -> bool:
+    in_gpu_group = word == "gpu" and inventory.pool_of(node).gpu is not None
+    in_group = in_gpu_group or word in {"nodes", f"pool_{node.pool}"}
+    return in_group or fnmatchcase(node.name, word)
+
+
+def _unmatched(word: str, inventory: Inventory) -> Finding:
+    near = difflib.get_close_matches(word, [node.name for node in inventory.nodes], n=1)
+    return Finding(
+        code=codes.NOTHING_MATCHES,
+        where=f"--limit {word}",
+        what="no host of this inventory matches",
+        fix=f"--limit {near[0]}" if near else "name a node, a pattern such as 'gpu-0*', or pool_<name>",
+    )
+
+
+def render(inventory: Inventory) -> dict[str, list[Manifest]]:
+    """Return every component's manifests, from the inventory alone; nothing is asked of any cluster."""
+    _, desired = prepare(inventory, ClusterFacts())
+    return {component: list(manifests) for component, manifests in desired.items()}
+
+
+def meaning(before: Record, after: Record | Inventory, inventory: Inventory) -> tuple[Change, ...] | None:
+    """Return what changes for objects from the inventory of one run to another, or to an inventory.
+
+    None if one of them cannot be used today. Nothing is asked of any cluster.
+
+    Args:
+        inventory: As it is now; it has the secrets, which no record has.
+    """
+    from gpu_provision.inventory.again import as_then
+    from gpu_provision.planning.diff import between
+
+    old = as_then(before.text, inventory, name=f"run {before.number}")
+    new = as_then(after.text, inventory, name=f"run {after.number}") if isinstance(after, Record) else after
+    return between(render(old), render(new)) if old and new else None

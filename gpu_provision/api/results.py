@@ -1,0 +1,215 @@
+"""What plans, runs and removals return: values that print as the commands do, and have the same JSON.
+
+The other verbs have theirs in `view_results`, `past` and `adopting`: a plan imports none of what those extend.
+``hosts`` is empty where the hosts took no part; ``cluster`` is None where the cluster took none, or was not reached.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, fields
+from typing import Any, Self, TypeVar
+
+from gpu_provision.hosts.checks.findings import left_to_cluster
+from gpu_provision.hosts.result import NO_HOSTS, HostsResult
+from gpu_provision.model.findings import Finding, RunFailed, Severity
+from gpu_provision.model.plan import Change, Plan, RemovalResult
+from gpu_provision.model.progress import Evidence, RunResult
+from gpu_provision.output import destroy as removal_view
+from gpu_provision.output import plan as plan_view
+from gpu_provision.output import run as hosts_view
+from gpu_provision.output import run as run_view
+from gpu_provision.output.documents import document
+from gpu_provision.output.text import PLAIN, Style, for_terminal
+
+
+class Shown(ABC):
+    """A value that prints as the command prints it, without colors."""
+
+    __slots__ = ()
+
+    @classmethod
+    def copy_of(cls, found: Any, **more: Any) -> Self:
+        """Return what was found as a value that prints; ``found`` is of the class that this one extends."""
+        return cls(**{field.name: getattr(found, field.name) for field in fields(found)}, **more)
+
+    def __str__(self) -> str:
+        """Return the text of the command."""
+        return for_terminal(self.text())
+
+    @abstractmethod
+    def text(self, style: Style = PLAIN) -> str:
+        """Return what the command prints on stdout."""
+
+    @abstractmethod
+    def document(self) -> dict[str, Any]:
+        """Return the JSON document that the command prints with ``--json``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StackPlan(Shown):
+    """What a run would change on hosts and in the cluster.
+
+    Attributes:
+        hosts: The hosts, with what would change on each.
+        cluster: What would change in the cluster; without a change if it took no part.
+        notes: What a reader should know besides.
+        command: The command that it is of, as in its document: ``plan``, ``apply`` or ``rollback``.
+    """
+
+    cluster: Plan
+    hosts: HostsResult = NO_HOSTS
+    notes: tuple[Finding, ...] = ()
+    command: str = "plan"
+
+    @property
+    def changes(self) -> tuple[Change, ...]:
+        """What would change in the cluster, in the order of components."""
+        return self.cluster.changes
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """Conflicts and warnings, of hosts and of the cluster."""
+        of_hosts = left_to_cluster(self.hosts.all_findings, self.cluster.findings)
+        return (*self.cluster.findings, *self.notes, *of_hosts)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to do, on hosts and in the cluster."""
+        return self.cluster.is_empty and not self.hosts.changed
+
+    @property
+    def can_be_applied(self) -> bool:
+        """Whether neither a conflict in the cluster nor a host stands against an apply."""
+        return not (_any_error(self.cluster.findings) or self.hosts.failed)
+
+    def text(self, style: Style = PLAIN) -> str:
+        """Return what ``gpu-provision plan`` prints on stdout."""
+        return plan_view.text(self.cluster, style, on_hosts=self.hosts)
+
+    def document(self) -> dict[str, Any]:
+        """Return the document of ``gpu-provision plan --json``."""
+        own = plan_view.document(self.cluster)
+        return document(self.command, self.findings, hosts=hosts_view.hosts_document(self.hosts), **own)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StackRun(Shown):
+    """How a run ended that makes hosts and cluster as declared.
+
+    Attributes:
+        inventory: Name of the inventory.
+        hosts: The hosts, with what was changed on each.
+        cluster: How the cluster phase ended; None also if hosts that failed held it back.
+        notes: What a reader should know besides, such as that the cluster phase was held back.
+        command: As in `StackPlan`; also ``adopt`` and ``validate``.
+    """
+
+    inventory: str
+    hosts: HostsResult = NO_HOSTS
+    cluster: RunResult | None = None
+    notes: tuple[Finding, ...] = ()
+    command: str = "apply"
+
+    @property
+    def changed(self) -> int:
+        """Number of objects written in the cluster."""
+        return self.cluster.changed if self.cluster else 0
+
+    @property
+    def evidence(self) -> tuple[Evidence, ...]:
+        """What the validations printed."""
+        return self.cluster.evidence if self.cluster else ()
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What went wrong on hosts and in the cluster, and what a reader should know although nothing did."""
+        in_cluster = self.cluster.findings if self.cluster else ()
+        return (*left_to_cluster(self.hosts.all_findings, in_cluster), *self.notes, *in_cluster)
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether hosts and cluster are as declared, as far as they took part."""
+        in_cluster = self.cluster is None or run_view.succeeded(self.cluster)
+        return in_cluster and not (self.hosts.failed or _any_error(self.notes))
+
+    def text(self, style: Style = PLAIN) -> str:
+        """Return what ``gpu-provision apply`` prints on stdout."""
+        on_hosts = hosts_view.hosts_text(self.hosts, style)
+        in_cluster = run_view.text(self.cluster, style) if self.cluster else ""
+        return "\n\n".join(filter(None, (on_hosts, in_cluster)))
+
+    def document(self) -> dict[str, Any]:
+        """Return the document of ``gpu-provision apply --json``."""
+        own = run_view.document(self.cluster or RunResult())
+        hosts = hosts_view.hosts_document(self.hosts)
+        return document(self.command, self.findings, inventory=self.inventory, hosts=hosts, **own)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StackRemoval(Shown):
+    """How a removal ended, or what it would do.
+
+    Attributes:
+        inventory: Name of the inventory.
+        dry_run: Whether it only says what would go.
+        hosts: The hosts; empty also if the cluster still needs them.
+        cluster: What of the cluster went or would go.
+        notes: Why a half was held back.
+    """
+
+    inventory: str
+    dry_run: bool
+    hosts: HostsResult = NO_HOSTS
+    cluster: RemovalResult | None = None
+    notes: tuple[Finding, ...] = ()
+
+    @property
+    def changes(self) -> tuple[Change, ...]:
+        """What was written in the cluster, in order; of a dry run, what would be."""
+        return self.cluster.changes if self.cluster else ()
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What is left over, what stays and why."""
+        return (*(self.cluster.findings if self.cluster else ()), *self.notes, *self.hosts.all_findings)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there was nothing to remove."""
+        return not (self.changes or self.hosts.changed)
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether nothing is left that should have gone; of a dry run, whether nothing stands against it."""
+        return not (_any_error(self.findings) or self.hosts.failed)
+
+    def text(self, style: Style = PLAIN) -> str:
+        """Return what ``gpu-provision destroy`` prints on stdout."""
+        on_hosts = hosts_view.hosts_text(self.hosts, style, done=not self.dry_run)
+        in_cluster = ""
+        if self.cluster:
+            in_cluster = removal_view.text(self.cluster, self.inventory, style, dry_run=self.dry_run)
+        return "\n\n".join(filter(None, (on_hosts, in_cluster)))
+
+    def document(self) -> dict[str, Any]:
+        """Return the document of ``gpu-provision destroy --json``."""
+        own = removal_view.document(self.cluster or RemovalResult(cluster="not asked"), self.inventory)
+        told = {"inventory": self.inventory, "dry_run": self.dry_run, "hosts": hosts_view.hosts_document(self.hosts)}
+        return document("destroy", self.findings, **told, **own)
+
+
+_Result = TypeVar("_Result", StackRun, StackRemoval)
+
+
+def unless_failed(result: _Result) -> _Result:
+    """Return a result. Raises RunFailed, which has it, if it has not succeeded."""
+    if result.succeeded:
+        return result
+    failure = RunFailed(*result.findings)
+    failure.result = result
+    raise failure
+
+
+def _any_error(findings: tuple[Finding, ...]) -> bool:
+    return any(finding.severity is Severity.ERROR for finding in findings)

@@ -1,0 +1,234 @@
+"""The verbs that change hosts and cluster, and the plan of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from gpu_provision.api import codes
+from gpu_provision.api.cluster_phase import ignore
+from gpu_provision.api.destroy import Removal
+from gpu_provision.api.options import nodes_of, with_ignored, with_timeout
+from gpu_provision.api.phases import Work, halves
+from gpu_provision.api.records import going_back
+from gpu_provision.api.results import (
+    StackPlan,
+    StackRemoval,
+    StackRun,
+    unless_failed,
+)
+from gpu_provision.model.findings import Finding, RunFailed, Severity
+from gpu_provision.model.inventory import Inventory
+from gpu_provision.model.plan import Action, Change, Plan
+from gpu_provision.model.progress import Event
+
+_CHANGING = frozenset({Action.CREATE, Action.UPDATE, Action.DELETE})
+
+
+def plan(  # noqa: PLR0913 - the options of the command
+    inventory: Inventory,
+    *,
+    hosts_only: bool = False,
+    cluster_only: bool = False,
+    limit: str | Iterable[str] | None = None,
+    targets: str | Iterable[str] | None = None,
+    ignored: str | Iterable[str] = (),
+    take_over: bool = False,
+    offline: bool = False,
+    listen: Callable[[Event], None] | None = None,
+) -> StackPlan:
+    """Return what `apply` would change on hosts and in the cluster; nothing is changed.
+
+    Args:
+        inventory: From `load`.
+        hosts_only: Leave the cluster out.
+        cluster_only: Leave the hosts out: whether a node has a driver of its own is then read off its labels.
+        limit: Only these nodes: names, patterns such as ``gpu-0*``, groups, or ``@FILE``; None for all. In the
+            cluster: their labels, drivers and validations; objects that serve all nodes are as declared.
+        targets: Only these components, and what they require; None for all.
+        ignored: Codes of findings of preflight that become warnings, such as ``GP620``.
+        take_over: Where a controller looks after the stack: take over fields of its resource that others have set.
+        offline: Plan for an empty cluster; neither hosts nor a cluster are asked.
+        listen: Called with each `Event`, from this thread.
+
+    Raises:
+        UsageError: An argument names no node, component or finding.
+        RunFailed: Hosts cannot be read at all. A host that fails does not raise: see `StackPlan.can_be_applied`.
+        Unreachable, Refused: The cluster cannot be asked.
+    """
+    work = Work(
+        inventory=with_ignored(inventory, ignored),
+        limit=nodes_of(inventory, limit),
+        targets=targets,
+        take_over=take_over,
+        command="plan",
+        **halves(hosts_only=hosts_only, cluster_only=cluster_only),
+    )
+    return work.plan(listen or ignore, offline=offline)
+
+
+def apply(  # noqa: PLR0913 - the options of the command
+    inventory: Inventory,
+    *,
+    hosts_only: bool = False,
+    cluster_only: bool = False,
+    limit: str | Iterable[str] | None = None,
+    targets: str | Iterable[str] | None = None,
+    ignored: str | Iterable[str] = (),
+    timeout: int | None = None,
+    take_over: bool = False,
+    planned: Callable[[Plan], None] | None = None,
+    listen: Callable[[Event], None] | None = None,
+) -> StackRun:
+    """Make hosts and cluster as declared, and wait until the GPUs are validated.
+
+    It does what ``gpu-provision apply --yes`` does: hosts first, and the cluster if no host failed. What is as declared
+    already costs no write. It may be called from any thread, in a notebook, and from a script without a ``__main__``
+    guard: pyinfra runs in a process of its own, which does not import the caller's program. It sets no signal handler:
+    on Ctrl-C the main thread gets KeyboardInterrupt, the run ends its step and releases the lock, and the exception's
+    notes name what was done on hosts. In another thread a run goes on to its end. In asyncio: ``asyncio.to_thread``.
+
+    Args:
+        inventory: From `load`.
+        hosts_only: Leave the cluster alone.
+        cluster_only: Leave the hosts alone.
+        limit: As for `plan`.
+        targets: As for `plan`.
+        ignored: As for `plan`.
+        timeout: Seconds that a node may take for each component, instead of the inventory's figures.
+        take_over: As for `plan`.
+        planned: Called with what is going to be changed in the cluster, before anything is; it may raise to stop that.
+        listen: Called with each `Event`, one at a time: from this thread for hosts, from another for the cluster.
+
+    Returns:
+        What was changed, and the evidence. It has succeeded.
+
+    Raises:
+        RunFailed: A host or the cluster is not as declared; ``findings`` name what, why and the remedy, ``result`` is
+            the StackRun.
+        UsageError: As for `plan`.
+        Locked: Another run writes.
+        Refused: Permissions are missing; nothing was written in the cluster.
+        Unreachable, Rejected: As the API server answers.
+    """
+    work = Work(
+        inventory=with_timeout(with_ignored(inventory, ignored), timeout),
+        limit=nodes_of(inventory, limit),
+        targets=targets,
+        take_over=take_over,
+        **halves(hosts_only=hosts_only, cluster_only=cluster_only),
+    )
+    return unless_failed(work.carry_out(listen or ignore, planned=planned or ignore))
+
+
+def rollback(  # noqa: PLR0913 - the options of the command
+    inventory: Inventory,
+    number: int | None = None,
+    *,
+    hosts_only: bool = False,
+    cluster_only: bool = False,
+    limit: str | Iterable[str] | None = None,
+    ignored: str | Iterable[str] = (),
+    timeout: int | None = None,
+    take_over: bool = False,
+    planned: Callable[[Plan], None] | None = None,
+    listen: Callable[[Event], None] | None = None,
+) -> StackRun:
+    """Apply the inventory with the versions of an earlier run; all other settings stay as they are.
+
+    The file of the inventory is not changed. Arguments, result and errors are those of `apply` and `going_back`.
+
+    Args:
+        number: Of the run, as `history` has it; None for the newest that succeeded with another inventory.
+    """
+    then, record, known = going_back(inventory, number)
+    work = Work(
+        inventory=with_timeout(with_ignored(then, ignored), timeout),
+        limit=nodes_of(inventory, limit),
+        take_over=take_over,
+        back_to=record.number,
+        known=known,
+        command="rollback",
+        **halves(hosts_only=hosts_only, cluster_only=cluster_only),
+    )
+    return unless_failed(work.carry_out(listen or ignore, planned=planned or ignore))
+
+
+def destroy(  # noqa: PLR0913 - the options of the command
+    inventory: Inventory,
+    *,
+    hosts_only: bool = False,
+    cluster_only: bool = False,
+    limit: str | Iterable[str] | None = None,
+    crds: bool = False,
+    evict: bool = False,
+    timeout: int = 300,
+    dry_run: bool = False,
+    listen: Callable[[Event], None] | None = None,
+) -> StackRemoval:
+    """Take the stack off the cluster and its hosts, and look for what is left; what is not there costs no write.
+
+    The cluster comes first, and hosts follow when nothing there needs them: their files are as they were before.
+    Threads and signals: as for `apply`.
+
+    Args:
+        inventory: From `load`.
+        hosts_only: Leave the cluster alone.
+        cluster_only: Leave the hosts alone.
+        limit: Only these hosts, as for `plan`; the cluster is left alone then. None for all.
+        crds: Remove CustomResourceDefinitions, too, unless others have objects of them.
+        evict: Evict pods that use GPUs, as their budgets allow; without it they forbid the removal.
+        timeout: Seconds that each stage may take.
+        dry_run: Return what would be done, and why it would be refused; nothing is changed.
+        listen: As for `apply`.
+
+    Raises:
+        RunFailed: Pods use GPUs and nothing was removed, or something is left; ``result`` is the StackRemoval.
+        UsageError: ``limit`` names no node.
+        Locked: Another run writes.
+        Refused: Permissions are missing; nothing was written.
+        Unreachable: The API server does not answer.
+    """
+    removal = Removal(
+        inventory=inventory,
+        limit=nodes_of(inventory, limit),
+        crds=crds,
+        evict=evict,
+        timeout=timeout,
+        **halves(hosts_only=hosts_only, cluster_only=cluster_only),
+    )
+    return removal.look(listen or ignore) if dry_run else unless_failed(removal.carry_out(listen or ignore))
+
+
+def revalidate(inventory: Inventory, *, listen: Callable[[Event], None] | None = None) -> StackRun:
+    """Run every vectorAdd again, also those that have passed; nothing else is changed.
+
+    Args:
+        listen: As for `apply`.
+
+    Raises:
+        RunFailed: A validation fails, or the cluster is not as declared, and nothing was run.
+        Locked, Refused, Unreachable, Rejected: As for `apply`.
+    """
+    work = Work(inventory=inventory, hosts=False, revalidate=True, command="validate")
+    found = work.plan(ignore)
+    if errors := [finding for finding in found.findings if finding.severity is Severity.ERROR]:
+        raise RunFailed(*errors)
+    if pending := [change for change in found.changes if _is_in_the_way(change)]:
+        raise RunFailed(_not_as_declared(inventory, len(pending)))
+    return unless_failed(work.carry_out(listen or ignore))
+
+
+def _is_in_the_way(change: Change) -> bool:
+    """Whether a change does not follow from a validation that passes."""
+    from gpu_provision.components import startup_taint
+
+    return change.action in _CHANGING and change.component != startup_taint.NAME
+
+
+def _not_as_declared(inventory: Inventory, pending: int) -> Finding:
+    return Finding(
+        code=codes.NOT_AS_DECLARED,
+        where=inventory.path,
+        what=f"the cluster is not as declared: {pending} changes are pending",
+        fix=f"gpu-provision plan -i {inventory.path}, then gpu-provision apply",
+    )

@@ -1,0 +1,70 @@
+"""Asking before a real cluster is changed."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Collection, Iterator
+
+import click
+from click.core import ParameterSource
+
+from gpu_provision.cli import codes
+from gpu_provision.cli.output import Output
+from gpu_provision.model.findings import Finding, UsageError, visible
+from gpu_provision.model.inventory import Inventory
+
+
+def is_needed(inventory: Inventory, *, yes: bool) -> bool:
+    """Return whether a person has to agree: always, but for a sandbox or with ``--yes``."""
+    return not (yes or inventory.cluster.sandbox)
+
+
+def require_terminal(out: Output, *, look: str) -> None:
+    """Raise UsageError where nobody can be asked: JSON output, or no terminal; ``look`` shows what would happen."""
+    if out.json or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise UsageError(
+            Finding(
+                code=codes.NOT_CONFIRMED,
+                what="this would change a real cluster, and there is no terminal to ask on",
+                fix=f"look with gpu-provision {look}, then add --yes",
+            )
+        )
+
+
+def target(cluster: str, hosts: int = 0) -> str:
+    """Return what a question is about: the cluster, if any takes part, and how many hosts."""
+    on_hosts = f"{hosts} host{'' if hosts == 1 else 's'}" if hosts else ""
+    return " and ".join(filter(None, (f"cluster {cluster}" if cluster else "", on_hosts)))
+
+
+def given(question: str) -> bool:
+    """Ask on the terminal; only "y" or "yes" is a yes."""
+    return click.confirm(visible(question), default=False, err=True)
+
+
+_WHERE = ("kubeconfig", "context", "ask_sudo_password")
+_PART = ("file", "limit", "targets", "hosts_only", "cluster_only", "ignored")
+
+
+def command(name: str, *words: str, part: bool = True) -> str:
+    """Return ``gpu-provision NAME WORDS`` with the options of this command line that the next one needs, too.
+
+    Without ``part``, those that say what takes part are left out: a plan file says that itself.
+    """
+    names = (*_WHERE, *_PART) if part else _WHERE
+    return " ".join(("gpu-provision", name, *words, *_given(names)))
+
+
+def _given(names: Collection[str]) -> Iterator[str]:
+    context = click.get_current_context()
+    for option in context.command.params:
+        said = context.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE
+        if not (said and option.name in names):
+            continue
+        if getattr(option, "is_flag", False):
+            yield option.opts[0]
+            continue
+        values = context.params[option.name]
+        for value in values if option.multiple else (values,):
+            yield f"{option.opts[0]} {shlex.quote(str(value))}"

@@ -1,0 +1,136 @@
+"""validate, render, schema: commands that need neither a cluster nor hosts, and start fast."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import click
+
+from gpu_provision.cli import codes, options
+from gpu_provision.cli.options import chosen, loaded
+from gpu_provision.cli.output import Output
+from gpu_provision.model.cluster import Manifest
+from gpu_provision.model.findings import ExitCode, Finding, Findings, UsageError
+from gpu_provision.model.inventory import Inventory
+from gpu_provision.output import findings as findings_view
+from gpu_provision.output import yaml_text
+from gpu_provision.output.documents import document, output_schema
+
+
+@click.command()
+@click.option("--output", "of_output", is_flag=True, help="The schema of the --json documents instead.")
+@click.option("--plan-file", "of_plan_file", is_flag=True, help="The schema of the files of plan --out instead.")
+@options.speaking
+def schema(*, of_output: bool, of_plan_file: bool, out: Output) -> None:
+    """Print the JSON Schema of inventories, for editors and CI."""
+    from gpu_provision.inventory import schema as inventory_schema
+    from gpu_provision.output.plan_file import schema as plan_schema
+
+    published = output_schema() if of_output else plan_schema() if of_plan_file else inventory_schema()
+    text = json.dumps(published, indent=2)
+    out.result(published, text)
+
+
+@click.command()
+@options.inventory
+@click.option("--gpus", is_flag=True, help="Also run the vectorAdd validations again, on the cluster.")
+@options.speaking
+def validate(*, file: str | None, gpus: bool, out: Output) -> ExitCode:
+    """Check an inventory file and report everything that is wrong with it at once.
+
+    Of more than twenty findings the first twenty are shown, errors before warnings, and their number.
+    With --gpus, go on and let every GPU node of the cluster pass its vectorAdd validations again.
+    """
+    from gpu_provision.inventory import check, load
+
+    path = chosen(file)
+    found = check(path)
+    if gpus and not found.errors:
+        from gpu_provision.cli.apply import revalidate
+
+        return revalidate(load(path), out)
+    summary = _count(path, found) if found.errors else _summary(path, load(path))
+    text = "\n".join(filter(None, [findings_view.text(found.all, out.style), summary]))
+    out.result(document("validate", found.all, inventory=str(path), unshown=found.unshown), text)
+    return ExitCode.INVALID_INVENTORY if found.errors else ExitCode.OK
+
+
+def _count(path: Path, found: Findings) -> str:
+    if found.unshown:
+        return f"{path}: {found.unshown:,} more findings"
+    errors = len(found.errors)
+    return f"{path}: {errors} error{'' if errors == 1 else 's'}"
+
+
+def _summary(path: Path, inventory: Inventory) -> str:
+    nodes = len(inventory.nodes)
+    return (
+        f"{path} is valid: release {inventory.release}, {nodes} node{'' if nodes == 1 else 's'},"
+        f" {len(inventory.gpu_nodes)} with GPUs"
+    )
+
+
+@click.command()
+@options.inventory
+@click.option("--output", "folder", type=click.Path(path_type=Path), metavar="DIR", help="Write files there.")
+@options.speaking
+def render(*, file: str | None, folder: Path | None, out: Output) -> None:
+    """Print the manifests of all components, without asking any cluster.
+
+    With --output, one file per component is written, numbered in the order in which they depend on one
+    another; files of an earlier render that are no longer wanted are removed.
+    """
+    from gpu_provision.api.options import render as rendered
+    from gpu_provision.output import yaml_text
+
+    manifests = rendered(loaded(file))
+    everything = [manifest for group in manifests.values() for manifest in group]
+    written = write_files(folder, manifests) if folder else ()
+    text = "\n".join(map(str, written)) if folder else yaml_text.stream(everything)
+    out.result(document("render", manifests=everything, files=[str(file) for file in written]), text)
+
+
+HEADER = "# Rendered by gpu-provision; the next render writes over it.\n"
+
+
+def write_files(folder: Path, manifests: Mapping[str, list[Manifest]]) -> tuple[Path, ...]:
+    """Write one file per component; return them in order. Raises UsageError as `write_texts`."""
+    texts = {
+        f"{number:02}-{component.replace('_', '-')}.yaml": yaml_text.stream(group)
+        for number, (component, group) in enumerate(manifests.items(), start=1)
+        if group
+    }
+    return write_texts(folder, texts)
+
+
+def write_texts(folder: Path, named: Mapping[str, str]) -> tuple[Path, ...]:
+    """Write YAML files by name, and remove those of an earlier render that are no longer wanted.
+
+    Raises UsageError if the folder cannot be written. Files that we did not write are left alone.
+    """
+    texts = {folder / name: HEADER + text for name, text in named.items()}
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _remove_stale(folder, texts)
+        for path, text in texts.items():
+            path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(
+            Finding(
+                code=codes.NOT_WRITABLE,
+                where=str(error.filename or folder),
+                what="cannot be written",
+                evidence=error.strerror or str(error),
+                fix="name another folder with --output",
+            )
+        ) from error
+    return tuple(texts)
+
+
+def _remove_stale(folder: Path, wanted: Iterable[Path]) -> None:
+    keep = set(wanted)
+    for path in folder.glob("*.yaml"):
+        if path not in keep and path.read_bytes().startswith(HEADER.encode()):
+            path.unlink()

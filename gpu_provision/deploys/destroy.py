@@ -1,0 +1,79 @@
+"""The removal of a stack as pyinfra operations: the cluster first, and hosts only when nothing there needs them."""
+
+from __future__ import annotations
+
+from pyinfra import host, logger, state
+from pyinfra.api import FunctionCommand, operation
+from pyinfra.api.host import Host
+from pyinfra.api.state import State
+
+import gpu_provision
+from gpu_provision.connectors.cluster import GROUP
+from gpu_provision.deploys.cluster import inventory_path, is_cluster_host, is_set
+from gpu_provision.destroy import findings as telling
+from gpu_provision.hosts.findings import Commands, refuse, report
+from gpu_provision.hosts.gate import has_failed, hold_back
+from gpu_provision.inventory import load
+from gpu_provision.model.findings import ProvisionError, one_line
+from gpu_provision.model.inventory import Inventory
+from gpu_provision.model.progress import Event
+
+CRDS, EVICT = "gpu_remove_crds", "gpu_evict"
+"""Keys of host data: what is ``--crds`` and ``--evict`` of gpu-provision destroy; pyinfra's --data sets them."""
+
+
+def gpu_stack_removed() -> None:
+    """Take the stack of the inventory off the cluster host; other hosts have no part in it.
+
+    The cluster host's data must hold ``gpu_inventory``, the path of the inventory file, as
+    `gpu_provision.inventory.groups` sets it. Raises DeployError if pyinfra's inventory has no cluster host.
+    """
+    if is_cluster_host("gpu_stack_removed"):
+        stack_removed(name="GPU stack removed from the cluster")
+
+
+def cluster_cleared() -> None:
+    """Leave hosts alone, for good, if the cluster still has something of the stack. Every host calls it."""
+    cluster_is_clear(name="Nothing in the cluster needs the hosts")
+
+
+@operation()
+def stack_removed() -> Commands:
+    """Remove what is there of the stack, and look for what is left."""
+    try:
+        inventory = load(inventory_path())
+        found = gpu_provision.destroy(
+            inventory, cluster_only=True, crds=is_set(CRDS), evict=is_set(EVICT), dry_run=True
+        )
+    except ProvisionError as error:
+        yield from refuse(*error.findings)
+        return
+    if not found.changes:
+        host.noop("nothing of the stack is in the cluster")
+        return
+    if not state.is_executing:
+        for line in (*(f"Will remove {change.ref}" for change in found.changes), *map(str, found.findings)):
+            host.log(line)
+    yield FunctionCommand(_remove, (inventory, is_set(CRDS), is_set(EVICT)), {})
+
+
+def _remove(state: State, host: Host, inventory: Inventory, crds: bool, evict: bool) -> bool:  # noqa: FBT001 (pyinfra's way to call)
+    def tell(event: Event) -> None:
+        host.log(one_line(event.message), log_func=logger.info)
+
+    try:
+        findings = gpu_provision.destroy(inventory, cluster_only=True, crds=crds, evict=evict, listen=tell).findings
+    except ProvisionError as error:
+        return report(state, host, *error.findings)
+    for finding in findings:
+        host.log(str(finding), log_func=logger.warning)
+    return True
+
+
+@operation()
+def cluster_is_clear() -> Commands:
+    """Fail a host while the cluster host has failed."""
+    if GROUP in host.groups or not state.is_executing:
+        return
+    if any(GROUP in other.groups and has_failed(state, other) for other in state.inventory):
+        yield FunctionCommand(hold_back, (telling.hosts_held_back(),), {})

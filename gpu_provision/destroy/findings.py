@@ -1,0 +1,204 @@
+"""What a removal has to tell: what stays and why, who still uses GPUs, what does not go away. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from gpu_provision.destroy import codes
+from gpu_provision.destroy.nodes import OnNode
+from gpu_provision.diagnostics import pods as pod_view
+from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
+from gpu_provision.model.findings import Finding, Severity
+from gpu_provision.model.plan import Action, Change
+from gpu_provision.rollout.observe import budgets_of, pod_of
+from gpu_provision.rollout.pods import named
+from gpu_provision.rollout.snapshot import Budget, Pod
+
+
+def taken_over(judged: Iterable[OnNode]) -> Iterator[Finding]:
+    """Yield a warning for each label and cordon that stays, those of several nodes together."""
+    nodes: dict[tuple[str, str], list[str]] = {}
+    for node in judged:
+        for what, evidence in node.kept.items():
+            nodes.setdefault((what, evidence), []).append(node.name)
+    for (what, evidence), names in sorted(nodes.items()):
+        yield Finding(
+            code=codes.TAKEN_OVER,
+            what=f"{what} stays, since others write it, too",
+            where=f"Node {', '.join(sorted(names))}",
+            evidence=evidence,
+            fix="if it is of no use to them: " + _how_to_remove(what, names),
+            severity=Severity.WARNING,
+        )
+
+
+def _how_to_remove(what: str, names: Iterable[str]) -> str:
+    kind, _, key = what.partition(" ")
+    command = "kubectl uncordon " if kind == "cordon" else "kubectl label node "
+    return command + " ".join(sorted(names)) + (f" {key}-" if key else "")
+
+
+def kept_definitions(refs: Iterable[ObjectRef]) -> Iterator[Finding]:
+    """Yield the warning about CustomResourceDefinitions that nobody asked to remove."""
+    names = sorted(ref.name for ref in refs)
+    if names:
+        yield Finding(
+            code=codes.CRDS_KEPT,
+            what="these stay, for with them all their objects would go",
+            where="CustomResourceDefinition " + ", ".join(names),
+            fix="add --crds to remove them, too",
+            severity=Severity.WARNING,
+        )
+
+
+def programs_kept(nodes: Iterable[str], folder: str) -> Finding:
+    """Return the warning about hosts that nobody reaches to remove what the container toolkit leaves there."""
+    return Finding(
+        code=codes.PROGRAMS_KEPT,
+        what=f"the container toolkit's programs stay in {folder}: the host phase, which removes them, is off",
+        where=f"Node {', '.join(sorted(nodes))}",
+        fix=f"when no container uses them any more, on each of these: rm -r {folder}; or turn host_prerequisites on, "
+        "and run gpu-provision destroy --hosts-only",
+        severity=Severity.WARNING,
+    )
+
+
+def gpus_in_use(users: Mapping[str, tuple[Pod, ...]]) -> Finding:
+    """Return the error about pods of others that use GPUs, by node."""
+    count = sum(map(len, users.values()))
+    return Finding(
+        code=codes.GPUS_IN_USE,
+        what=f"{count} pod{'s use' if count > 1 else ' uses'} GPUs; nothing was removed",
+        where=f"Node {', '.join(users)}",
+        evidence="; ".join(f"{node}: {named(pods)}" for node, pods in users.items()),
+        consequence="without the driver they would fail, and could not be started again",
+        fix="end them, or add --evict, which has them evicted as their PodDisruptionBudgets allow",
+    )
+
+
+def not_evicted(pod: Pod, seconds: int) -> Finding:
+    """Return the error about a pod that could not be evicted in time."""
+    return Finding(
+        code=codes.GPUS_IN_USE,
+        what=f"the pod still uses a GPU {seconds} s after it was to be evicted; drivers were not removed",
+        where=f"Pod {pod.namespace}/{pod.name}",
+        evidence=pod.refusal or ("it is still terminating" if pod.is_terminating else ""),
+        fix="end it, or change what its PodDisruptionBudget allows, and run again, which goes on from here",
+    )
+
+
+def not_gone(item: Manifest, nodes: Mapping[str, Manifest], seconds: int) -> Finding:
+    """Return the error about an object that is still there so many seconds after it was deleted."""
+    ref = ref_of(item)
+    return Finding(
+        code=codes.NOT_GONE,
+        what=f"it is still there {seconds} s after it was to go",
+        where=str(ref),
+        evidence=why_there(item, nodes),
+        fix=f"kubectl get {ref.kind.lower()} {ref.name}{f' -n {ref.namespace}' if ref.namespace else ''} -o yaml shows"
+        " all of it; see to what holds it, and run again",
+    )
+
+
+def left_over(change: Change, cause: str) -> Finding:
+    """Return the error about something of the stack that the audit found."""
+    is_node = change.action is Action.UPDATE
+    what = "still has: " + ", ".join(field.path for field in change.fields) if change.fields else "still carries marks"
+    return Finding(
+        code=codes.LEFT_OVER,
+        what=what if is_node else "is still there",
+        where=str(change.ref),
+        evidence=cause,
+        consequence="the removal is not complete",
+        fix="run again, which removes what is left",
+    )
+
+
+def hosts_held_back() -> Finding:
+    """Return the error about hosts that keep what the host phase did, since containers may still use it."""
+    return Finding(
+        code=codes.HOSTS_HELD_BACK,
+        what="hosts were left as they are: the cluster still has something of the stack, which may need them",
+        fix="see to what is left there and run again; hosts alone: --hosts-only, or deploys/host_teardown.py",
+    )
+
+
+def why_there(item: Manifest, nodes: Mapping[str, Manifest]) -> str:
+    """Say why an object that is to go is still there, by its first cause."""
+    metadata = item["metadata"]
+    if not metadata.get("deletionTimestamp"):
+        return _why_not_deleted(item)
+    finalizers = metadata.get("finalizers") or ()
+    if finalizers:
+        return f"waits for the finalizer {', '.join(finalizers)}"
+    node = nodes.get(pod_view.node_of(item))
+    if node is not None and not _is_ready(node):
+        return f"its node {node['metadata']['name']} is not ready, so that nobody knows whether its containers ended"
+    return _why_not_finalized(item) or f"is terminating since {metadata['deletionTimestamp']}"
+
+
+def _why_not_deleted(item: Manifest) -> str:
+    owners = [f"{owner['kind']} {owner['name']}" for owner in item["metadata"].get("ownerReferences") or ()]
+    return f"waits for the garbage collector, which deletes what {', '.join(owners)} owned" if owners else ""
+
+
+def _why_not_finalized(item: Manifest) -> str:
+    """Return what a namespace says about its end: what is in it, and whose finalizers hold that."""
+    conditions = (item.get("status") or {}).get("conditions") or ()
+    said = (each.get("message", "") for each in conditions if each.get("status") == "True" and each["type"] != "Ready")
+    return "; ".join(filter(None, said))
+
+
+def _is_ready(node: Manifest) -> bool:
+    conditions = (node.get("status") or {}).get("conditions") or ()
+    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+
+
+def foretold(users: Iterable[Manifest], budgets: Iterable[Manifest]) -> Iterator[Finding]:
+    """Yield warnings about pods that nobody starts again, and about budgets that keep pods or let them go one by one.
+
+    Args:
+        users: The pods that are to be evicted.
+        budgets: PodDisruptionBudgets of all namespaces.
+    """
+    known = budgets_of(budgets)
+    pods = [pod for pod in (pod_of(each, budgets=known) for each in users) if not pod.is_terminating]
+    if lost := [pod for pod in pods if not pod.owner]:
+        yield _lost(lost)
+    for (namespace, budget), covered in sorted(_by_budget(pods).items()):
+        if budget.allowed < len(covered):
+            yield _held(namespace, budget, covered)
+
+
+def _by_budget(pods: Iterable[Pod]) -> Mapping[tuple[str, Budget], list[Pod]]:
+    found: dict[tuple[str, Budget], list[Pod]] = {}
+    for pod in pods:
+        for budget in pod.budgets:
+            found.setdefault((pod.namespace, budget), []).append(pod)
+    return found
+
+
+def _lost(pods: list[Pod]) -> Finding:
+    count = f"{len(pods)} pods that have" if len(pods) > 1 else "a pod that has"
+    return Finding(
+        code=codes.NOBODY_STARTS_AGAIN,
+        what=f"--evict takes away {count} no controller: nobody starts {'them' if len(pods) > 1 else 'it'} again",
+        where=f"Pod {named(pods)}",
+        consequence="whatever is kept in the pod alone is gone with it",
+        fix="let it end first, or keep its manifest: kubectl get pod NAME -o yaml",
+        severity=Severity.WARNING,
+    )
+
+
+def _held(namespace: str, budget: Budget, pods: list[Pod]) -> Finding:
+    now = "no pod" if budget.allowed < 1 else f"{budget.allowed} of {len(pods)} pods"
+    will = "the removal will wait, and end" if budget.allowed < 1 else "the removal may wait, and end"
+    return Finding(
+        code=codes.BUDGET_HOLDS,
+        what=f"the budget lets {now} go right now",
+        where=f"PodDisruptionBudget {namespace}/{budget.name}",
+        evidence=f"pods that use GPUs: {named(pods)}",
+        consequence=f"{will} with drivers in place after --timeout, unless others of its pods become ready elsewhere",
+        fix="have more replicas run where no driver is removed, or change what the budget allows",
+        severity=Severity.WARNING,
+    )

@@ -1,0 +1,220 @@
+"""Why a pod is not ready: one short cause, read off the Pod object and its events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+from gpu_provision.model.cluster import Manifest
+
+_HARMLESS = frozenset({"PodInitializing", "ContainerCreating"})
+_SIGNALLED = 128  # exit codes from here on are of a container that was ended, such as by a reboot, or never ran
+_OUT_OF_MEMORY = "OOMKilled"
+_ENDED = frozenset({"Failed", "Succeeded"})
+
+
+class Crash(NamedTuple):
+    """How a container that keeps its pod from being ready ended by itself.
+
+    Attributes:
+        restarts: How often the container has been started again.
+        end: ``exit 1`` or ``OOMKilled``.
+        is_over: Whether the container has been started again since, so that the reason is in its previous log.
+    """
+
+    container: str
+    restarts: int
+    end: str
+    is_over: bool
+
+    def __str__(self) -> str:
+        """Return ``nvidia-driver-ctr: exit 1``."""
+        return f"{self.container}: {self.end}"
+
+
+def is_ready(pod: Manifest) -> bool:
+    """Whether the pod serves: its Ready condition is true and it is not on its way out."""
+    if pod["metadata"].get("deletionTimestamp"):
+        return False
+    return any(
+        condition["type"] == "Ready" and condition["status"] == "True"
+        for condition in pod.get("status", {}).get("conditions", ())
+    )
+
+
+def phase(pod: Manifest) -> str:
+    """Return the pod's phase; an empty string if nobody has set one."""
+    return str(pod.get("status", {}).get("phase", ""))
+
+
+def was_turned_away(pod: Manifest) -> bool:
+    """Whether the node ended the pod for reasons of its own, so that the pod says nothing about what it was to show.
+
+    A container that the runtime had no time to start is such a reason; one that it could not start is not.
+    Source: the kubelet's pod status reasons, such as Evicted, UnexpectedAdmissionError, NodeShutdown, and
+    kuberuntime's StartError with what containerd 1.6 said on a node whose processors were overloaded.
+    """
+    reason = pod.get("status", {}).get("reason", "")
+    return phase(pod) == "Failed" and (reason not in _OWN_FAILURES or any(map(_was_too_slow_to_start, _statuses(pod))))
+
+
+def _was_too_slow_to_start(container: dict[str, Any]) -> bool:
+    ended = container.get("state", {}).get("terminated", {})
+    return ended.get("reason") == "StartError" and "context deadline exceeded" in ended.get("message", "")
+
+
+def has_ended(pod: Manifest) -> bool:
+    """Whether the pod ran to an end that says something about what it was to show."""
+    return phase(pod) in {"Succeeded", "Failed"} and not was_turned_away(pod)
+
+
+_OWN_FAILURES = frozenset({"", "DeadlineExceeded"})
+
+
+def node_of(pod: Manifest) -> str:
+    """Return the node that the pod runs on, or that it is bound to by its daemon set; else an empty string."""
+    return str(pod.get("spec", {}).get("nodeName") or _pinned_node(pod))
+
+
+def is_of_deployment(pod: Manifest) -> bool:
+    """Whether a Deployment made the pod, by way of one of its replica sets."""
+    return any(owner["kind"] == "ReplicaSet" for owner in pod["metadata"].get("ownerReferences", ()))
+
+
+def has_started(pod: Manifest) -> bool:
+    """Whether any of the pod's containers has run."""
+    states = (status.get(key, {}) for status in _statuses(pod) for key in ("state", "lastState"))
+    return any("running" in state or "terminated" in state for state in states)
+
+
+def cause(pod: Manifest) -> str:
+    """Return in a few words why the pod is not ready, such as ``ImagePullBackOff: <message>``."""
+    if pod["metadata"].get("deletionTimestamp"):
+        return "Terminating"
+    found = next((text for text in _causes(pod)), "")
+    return found or phase(pod) or "Pending"
+
+
+def failing_container(pod: Manifest) -> tuple[str, bool]:
+    """Return the name of the container that keeps the pod from being ready, and whether its previous run tells why.
+
+    A container that failed and was started again may not have got to its error yet.
+    """
+    for status in _statuses(pod):
+        state, before = status.get("state", {}), status.get("lastState", {}).get("terminated", {})
+        if not status.get("ready") and state.get("terminated", {}).get("exitCode") != 0:
+            return str(status["name"]), bool(before.get("exitCode")) and "terminated" not in state
+    return "", False
+
+
+def crash(pod: Manifest) -> Crash | None:
+    """Return how the first container that is not ready ended by itself; None if it did not, or was ended."""
+    if is_ready(pod) or pod["metadata"].get("deletionTimestamp") or phase(pod) in _ENDED:
+        return None
+    for status in _statuses(pod):
+        now = status.get("state", {}).get("terminated", {})
+        last = now or status.get("lastState", {}).get("terminated", {})
+        is_out_of_memory = last.get("reason") == _OUT_OF_MEMORY
+        if not status.get("ready") and (0 < last.get("exitCode", 0) < _SIGNALLED or is_out_of_memory):
+            end = _OUT_OF_MEMORY if is_out_of_memory else f"exit {last['exitCode']}"
+            return Crash(str(status["name"]), int(status.get("restartCount", 0)), end, not now)
+    return None
+
+
+def _causes(pod: Manifest) -> Iterator[str]:
+    status = pod.get("status", {})
+    if status.get("reason"):
+        yield _joined(status["reason"], status.get("message", ""))
+    yield from _unscheduled(status)
+    for container in _statuses(pod):
+        yield from _container_cause(container)
+    for container in status.get("containerStatuses", ()):
+        if "running" in container.get("state", {}) and not container.get("ready"):
+            yield f"{container['name']} runs, but is not ready yet"
+
+
+def _unscheduled(status: dict[str, Any]) -> Iterator[str]:
+    for condition in status.get("conditions", ()):
+        if condition["type"] == "PodScheduled" and condition["status"] == "False":
+            yield _joined(condition.get("reason", "Unschedulable"), condition.get("message", ""))
+
+
+def _container_cause(container: dict[str, Any]) -> Iterator[str]:
+    state, name = container.get("state", {}), container["name"]
+    waiting = state.get("waiting", {})
+    if waiting.get("reason") and waiting["reason"] not in _HARMLESS:
+        yield f"{name}: {_joined(waiting['reason'], waiting.get('message', ''))}{_last_exit(container)}"
+    ended = state.get("terminated", {})
+    if ended and ended.get("exitCode") != 0:
+        yield f"{name}: exit {ended.get('exitCode')}{_message(ended)}"
+    if "running" in state and container.get("init"):
+        yield f"init container {name} runs"
+    if waiting.get("reason") == "ContainerCreating":
+        yield f"{name}: ContainerCreating{_message(waiting)}"
+
+
+def _last_exit(container: dict[str, Any]) -> str:
+    last = container.get("lastState", {}).get("terminated", {})
+    return f", last exit {last['exitCode']}{_message(last)}" if last else ""
+
+
+def _message(state: dict[str, Any]) -> str:
+    return f" ({state['message'].strip().splitlines()[-1]})" if state.get("message", "").strip() else ""
+
+
+def _joined(reason: str, message: str) -> str:
+    return f"{reason}: {message}" if message else reason
+
+
+def _statuses(pod: Manifest) -> Iterator[dict[str, Any]]:
+    status = pod.get("status", {})
+    for container in status.get("initContainerStatuses", ()):
+        yield {**container, "init": True}
+    yield from status.get("containerStatuses", ())
+
+
+def _pinned_node(pod: Manifest) -> str:
+    required = (
+        pod.get("spec", {})
+        .get("affinity", {})
+        .get("nodeAffinity", {})
+        .get("requiredDuringSchedulingIgnoredDuringExecution", {})
+    )
+    for term in required.get("nodeSelectorTerms", ()):
+        for field in term.get("matchFields", ()):
+            if field["key"] == "metadata.name":
+                return str(field["values"][0])
+    return ""
+
+
+# What the kubelet says in events alone; other reasons, such as BackOff, stand in the pod's status as well.
+_BEFORE_START = frozenset({
+    "FailedAttachVolume", "FailedCreatePodSandBox", "FailedMapVolume", "FailedMount", "InspectFailed",
+    "NetworkNotReady",
+})  # fmt: skip
+_AFTER_START = frozenset({"FailedPostStartHook", "Unhealthy"})
+_AT_ITS_END = frozenset({"FailedKillPod", "FailedPreStopHook"})
+
+
+def telling(pod: Manifest, events: Iterable[Manifest]) -> tuple[str, ...]:
+    """Return the events that say why a pod is not ready, as ``<reason>: <message>``; the latest is the last.
+
+    Once a container has started, what had kept the pod from starting is history. The probes of a pod that is to go fail
+    because it goes: what counts is what keeps it.
+    """
+    reasons = _reasons(pod)
+    found = sorted((event for event in events if event.get("reason") in reasons), key=_time)
+    lines = (f"{event['reason']}: {' '.join(event.get('message', '').split())}" for event in found)
+    return tuple(dict.fromkeys(lines))
+
+
+def _reasons(pod: Manifest) -> frozenset[str]:
+    if pod["metadata"].get("deletionTimestamp"):
+        return _AT_ITS_END
+    return _AFTER_START if has_started(pod) else _BEFORE_START
+
+
+def _time(event: Manifest) -> str:
+    """Events of old and new kinds keep their time in different fields."""
+    series = (event.get("series") or {}).get("lastObservedTime")
+    return str(event.get("lastTimestamp") or series or event.get("eventTime") or "")

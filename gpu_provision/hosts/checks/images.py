@@ -1,0 +1,84 @@
+"""What the registry says about a node's driver image."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpu_provision.hosts.checks import codes
+from gpu_provision.hosts.checks.subject import Subject
+from gpu_provision.inventory import hardware
+from gpu_provision.model.expectation import ImageAnswer, ImageState
+from gpu_provision.model.findings import Finding
+from gpu_provision.model.inventory import OperatingSystem
+
+_NVIDIAS = "/nvidia/driver"
+"""End of the names of NVIDIA's images, also where a mirror has them."""
+
+
+def driver_image(subject: Subject) -> Iterator[Finding]:
+    """Yield a driver image that is not there, or that nobody could ask about."""
+    answer = subject.image
+    if answer is None:
+        return
+    match answer.state:
+        case ImageState.PRESENT:
+            return
+        case ImageState.ABSENT:
+            yield _absent(subject, answer)
+        case ImageState.OTHER_ARCHITECTURE:
+            yield _other_architecture(subject, answer)
+        case ImageState.REFUSED | ImageState.UNREACHABLE:
+            yield _unknown(subject, answer)
+
+
+def unknown_system(subject: Subject) -> Iterator[Finding]:
+    """Yield a host whose own system NVIDIA makes no driver images for, where no registry was asked."""
+    expected, system = subject.expected, subject.host.system.name
+    of_nvidia = expected.driver_image.endswith(_NVIDIAS)
+    if subject.image is not None or not (expected.gpu_count and of_nvidia and system):
+        return
+    if system.id in hardware.WITHOUT_IMAGES or not hardware.has_images(system):
+        yield subject.warning(
+            codes.IMAGE_ABSENT,
+            f"no driver image is known for {system.tag}",
+            evidence=f"/etc/os-release: {subject.host.system.title or system.tag}; no registry was asked",
+            consequence="the driver pod stays in ImagePullBackOff",
+            fix=f"install the driver on the host and set {subject.driver_key}.enabled: false, or see whether there is"
+            f" one by now: gpu-provision preflight without --offline; {_known(system)}",
+        )
+
+
+def _known(system: OperatingSystem) -> str:
+    versions = hardware.IMAGES.get(system.id, ())
+    return f"known: {', '.join(system.id + version for version in versions)}" if versions else "own images are as good"
+
+
+def _absent(subject: Subject, answer: ImageAnswer) -> Finding:
+    return subject.error(
+        codes.IMAGE_ABSENT,
+        f"there is no driver image {answer.reference}",
+        evidence=answer.evidence,
+        consequence="the driver pod stays in ImagePullBackOff",
+        fix=f"set {subject.driver_key}.version to one that exists for this system, or mirror the image",
+    )
+
+
+def _other_architecture(subject: Subject, answer: ImageAnswer) -> Finding:
+    return subject.error(
+        codes.IMAGE_ARCHITECTURE,
+        f"the driver image {answer.reference} does not exist for {subject.host.kernel.architecture}",
+        evidence=answer.evidence,
+        consequence='the driver pod fails with "no match for platform" or "exec format error"',
+        fix=f"set {subject.driver_key}.version to one with this platform, or mirror all platforms of the image",
+    )
+
+
+def _unknown(subject: Subject, answer: ImageAnswer) -> Finding:
+    return subject.warning(
+        codes.IMAGE_UNKNOWN,
+        f"it is not known whether the driver image {answer.reference} exists",
+        evidence=answer.evidence,
+        consequence="if it does not, the driver pod stays in ImagePullBackOff",
+        fix="docker login for this registry, if it wants credentials; where this machine cannot reach it, --offline or"
+        " preflight: {registry: false}",
+    )

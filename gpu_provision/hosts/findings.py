@@ -1,0 +1,160 @@
+"""What the bodies of operations tell: changes in words, differences of files, findings, failures."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Generator, Iterable, Sequence
+from difflib import unified_diff
+from typing import NoReturn
+
+import pyinfra
+from gevent import GreenletExit
+from pyinfra import logger
+from pyinfra.api.command import FunctionCommand, StringCommand
+from pyinfra.api.exceptions import OperationError
+from pyinfra.api.host import Host
+from pyinfra.api.state import State
+from pyinfra.context import ctx_host, ctx_state, host, state
+
+from gpu_provision.hosts import codes
+from gpu_provision.hosts.gpu_host import forget
+from gpu_provision.model.findings import Finding, Severity, one_line, visible
+
+Commands = Generator[StringCommand | FunctionCommand, None, None]
+"""What the body of an operation is."""
+
+FINDINGS = "gpu_provision_findings"
+"""Key of ``host.connector_data`` for the findings about a host, kept for whoever drives the run."""
+
+CHANGES = "gpu_provision_changes"
+"""Likewise, for what operations change in words: operation's hash -> words."""
+
+TROUBLE = "gpu_provision_trouble"
+"""Likewise, for a finding about what the last command or connection met with; None if all was well. It counts only if
+the host fails: a connection may break off and be made anew."""
+
+REBOOT_REASONS = "gpu_provision_reboot_reasons"
+"""Likewise, for what operations know to take effect only after a reboot."""
+
+SAY = "gpu_provision_say"
+"""Likewise, for a function that is told what a host waits for; without one it is logged."""
+
+
+_COLOR = re.compile(r"(\x1b\[(?:0|1|3[1-6])m)")  # of pyinfra's own: what it logs is painted already
+
+
+class OnlyColors(logging.Filter):
+    """Makes visible what would steer a terminal in any way but by pyinfra's colors: output of commands, above all."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Rewrite the message; none is left out."""
+        parts = _COLOR.split(record.getMessage())
+        parts[::2] = map(visible, parts[::2])
+        record.msg, record.args = "".join(parts), ()
+        return True
+
+
+logger.addFilter(OnlyColors())
+
+
+def show_diff(path: str, old: Sequence[str] | None, new: Sequence[str] | None) -> None:
+    """Log what will change in a file if the user asked for it.
+
+    Comes before the first change is yielded: while preparing, pyinfra reads no further than that.
+    """
+    if old == new or not state.config.DIFF or state.is_executing:
+        return
+    host.log(f"Will modify {path}" if old and new else f"Will {'create' if new else 'remove'} {path}")
+    for line in unified_diff(old or (), new or (), lineterm="", n=1):
+        if not line.startswith(("---", "+++")):
+            host.log(f"  {line}")
+
+
+def note(words: Sequence[str], *sections: str) -> None:
+    """Keep in words what the operation changes, for whoever drives the run.
+
+    Args:
+        words: Every change; empty for none.
+        sections: What is to be read anew after the changes; all if none is named.
+    """
+    host.connector_data.setdefault(CHANGES, {})[host.current_op_hash] = tuple(words)
+    if words and state.is_executing:
+        forget(*sections)
+
+
+def tell(finding: Finding) -> None:
+    """Keep a finding for whoever drives the run, and log it on one line."""
+    kept = host.connector_data.setdefault(FINDINGS, [])
+    if finding not in kept:
+        kept.append(finding)
+        host.log_styled(one_line(finding.what), fg="yellow", log_func=logger.warning)
+
+
+def withdraw(code: str) -> None:
+    """Forget what was told under a code: it has been seen to since."""
+    kept = host.connector_data.get(FINDINGS, [])
+    kept[:] = [finding for finding in kept if finding.code != code]
+
+
+def needs_reboot(*reasons: str) -> None:
+    """Have this host rebooted at the end of the host phase, if the inventory lets it; each reason in a few words."""
+    kept = host.connector_data.setdefault(REBOOT_REASONS, [])
+    kept += [reason for reason in reasons if reason not in kept]
+
+
+def say(host: Host, message: str) -> None:
+    """Tell what a host is at, or waits for."""
+    listener: Callable[[str], None] | None = host.connector_data.get(SAY)
+    if listener:
+        listener(message)
+    else:
+        host.log(one_line(message))
+
+
+def refuse(*findings: Finding) -> Commands:
+    """Fail this host with findings, and no other one: while preparing, before anything is touched there."""
+    findings = explained(host, findings)
+    if state.is_executing:
+        yield FunctionCommand(report, findings, {})
+        return
+    if not pyinfra.is_cli:
+        keep(host, findings)
+        raise OperationError("\n".join(map(str, findings)))
+    leave_out(ctx_state.get(), ctx_host.get(), *findings)
+
+
+def leave_out(state: State, host: Host, *findings: Finding) -> NoReturn:
+    """Take a host out of the run and the plan that pyinfra's command prepares; its exit code will be 1.
+
+    Any other exception would end the preparation of all hosts, and `State.fail_hosts` asks a question that a dry run
+    without a terminal cannot answer. Each host is prepared in a greenlet of its own, and this ends only that one.
+    """
+    report(state, host, *findings)
+    state.increment_warning_counter()
+    state.failed_hosts.add(host)
+    state.active_hosts.discard(host)
+    state.ops[host].clear()
+    raise GreenletExit
+
+
+def report(state: State, host: Host, *findings: Finding) -> bool:  # noqa: ARG001 - pyinfra recognises these names
+    """Fail an operation with findings, without a traceback."""
+    keep(host, findings)
+    for finding in findings:
+        color = "red" if finding.severity is Severity.ERROR else "yellow"
+        for line in str(finding).splitlines():
+            host.log_styled(line, fg=color, log_func=logger.error)
+    return False
+
+
+def keep(host: Host, findings: Iterable[Finding]) -> None:
+    """Keep findings for whoever drives the run, each once: pyinfra runs what is here twice."""
+    kept = host.connector_data.setdefault(FINDINGS, [])
+    kept += [finding for finding in findings if finding not in kept]
+
+
+def explained(host: Host, findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Return findings with the reason in place of "could not be read", where the last command met with one."""
+    trouble: Finding | None = host.connector_data.get(TROUBLE)
+    return tuple(trouble if trouble and finding.code == codes.UNREADABLE else finding for finding in findings)

@@ -1,0 +1,241 @@
+"""Asks a registry for an image's manifest by the OCI distribution API. Never raises, always ends."""
+
+from __future__ import annotations
+
+import json
+import re
+import ssl
+import threading
+import time
+import urllib.parse
+import urllib.request
+from dataclasses import dataclass
+from email.message import Message
+from http.client import HTTPException
+from typing import Any
+
+from gpu_provision.images.credentials import Credentials, credentials
+from gpu_provision.model.expectation import ImageAnswer, ImageState
+
+SECONDS = 15
+"""For all requests about one image together."""
+
+_MOST_BYTES = 4 << 20  # what the specification asks registries to accept as a manifest
+_INDEXES = ("application/vnd.oci.image.index.v1+json", "application/vnd.docker.distribution.manifest.list.v2+json")
+_MANIFESTS = ("application/vnd.oci.image.manifest.v1+json", "application/vnd.docker.distribution.manifest.v2+json")
+_ACCEPT = ", ".join((*_INDEXES, *_MANIFESTS))
+_UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND, _OK = 401, 403, 404, 200
+
+
+def ask(image: str, architecture: str) -> ImageAnswer:
+    """Return whether a registry has an image for an architecture, such as ``amd64``.
+
+    The user's own credentials are used where the registry wants some. What it says is cut to what holds no secret.
+    """
+    reference = parse_reference(image)
+    answers: list[ImageAnswer] = []
+
+    def fetch() -> None:
+        answers.append(_fetched(image, reference, architecture, time.monotonic() + SECONDS))
+
+    # A thread, as no socket option bounds name resolution, several addresses, or, under gevent, a handshake.
+    thread = threading.Thread(target=fetch, name=f"registry {reference.host}", daemon=True)
+    thread.start()
+    thread.join(SECONDS)
+    return answers[0] if answers else ImageAnswer(image, ImageState.UNREACHABLE, f"{reference.host}: {_too_late()}")
+
+
+def _fetched(image: str, reference: Reference, architecture: str, deadline: float) -> ImageAnswer:
+    try:
+        response = _manifest(reference, deadline)
+    except _Silent as silence:
+        return ImageAnswer(image, ImageState.UNREACHABLE, str(silence))
+    return _answer(image, reference, architecture, response)
+
+
+def _too_late() -> str:
+    return f"no answer within {SECONDS} seconds"
+
+
+class _Silent(Exception):
+    """Nobody answered as a registry does; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Response:
+    status: int
+    headers: Message[str, str]
+    body: bytes
+
+    @property
+    def content(self) -> dict[str, Any]:
+        try:
+            content = json.loads(self.body)
+        except (ValueError, RecursionError):
+            return {}
+        return content if isinstance(content, dict) else {}
+
+
+class _EveryStatus(urllib.request.HTTPErrorProcessor):
+    """Takes every status as an answer, redirects too: following one would carry the credentials elsewhere."""
+
+    def https_response(self, request: urllib.request.Request, response: Any) -> Any:  # noqa: ARG002 - urllib's signature
+        return response
+
+
+def _context(deadline: float) -> ssl.SSLContext:
+    """Return TLS settings under which no read lasts beyond a deadline, however slowly a server sends."""
+
+    class Socket(ssl.SSLSocket):
+        def recv_into(self, *arguments: Any, **named: Any) -> int:
+            self.settimeout(_left(deadline))
+            return super().recv_into(*arguments, **named)
+
+    context = ssl.create_default_context()
+    context.sslsocket_class = Socket
+    return context
+
+
+def _left(deadline: float) -> float:
+    """Return the seconds up to a deadline. Raises TimeoutError if there are none."""
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise TimeoutError(_too_late())
+    return left
+
+
+def _manifest(reference: Reference, deadline: float) -> _Response:
+    """Return the answer about a manifest; only an index, which names platforms, is read, too."""
+    headers = {"Accept": _ACCEPT}
+    response = _request(reference.manifest, headers, deadline, method="HEAD")
+    if response.status == _UNAUTHORIZED:
+        known = credentials(reference.registry)
+        authorization = _authorization(response.headers.get("WWW-Authenticate", ""), reference, known, deadline)
+        if not authorization:
+            return response
+        headers["Authorization"] = authorization
+        response = _request(reference.manifest, headers, deadline, method="HEAD")
+    kind = response.headers.get("Content-Type", "").partition(";")[0]
+    is_index = response.status == _OK and kind in _INDEXES
+    return _request(reference.manifest, headers, deadline) if is_index else response
+
+
+def _authorization(challenge: str, reference: Reference, known: Credentials | None, deadline: float) -> str:
+    """Return the header that the registry's challenge asks for; empty if there is nothing to offer."""
+    scheme, _, rest = challenge.partition(" ")
+    if scheme.lower() == "basic":
+        return known.basic if known else ""
+    parameters = dict(re.findall(r'(\w+)="([^"]*)"', rest))
+    realm = parameters.get("realm", "")
+    if scheme.lower() != "bearer" or not realm.startswith("https://"):
+        return ""
+    query = {"service": parameters.get("service", ""), "scope": f"repository:{reference.name}:pull"}
+    token = _token(realm, query, known, deadline)
+    return f"Bearer {token}" if token else ""
+
+
+def _token(realm: str, query: dict[str, str], known: Credentials | None, deadline: float) -> str:
+    if known and known.is_token:
+        form = {**query, "grant_type": "refresh_token", "client_id": "gpu-provision", "refresh_token": known.password}
+        response = _request(realm, {}, deadline, urllib.parse.urlencode(form).encode())
+    else:
+        headers = {"Authorization": known.basic} if known else {}
+        response = _request(f"{realm}?{urllib.parse.urlencode(query)}", headers, deadline)
+    return str(response.content.get("token") or response.content.get("access_token") or "")
+
+
+def _request(
+    url: str, headers: dict[str, str], deadline: float, data: bytes | None = None, method: str | None = None
+) -> _Response:
+    """Return what a server answers, whatever its status. Raises _Silent."""
+    host = url.removeprefix("https://").partition("/")[0]
+    try:
+        request = urllib.request.Request(url, data, headers, method=method)  # noqa: S310 - https by construction
+        handler = urllib.request.HTTPSHandler(context=_context(deadline))
+        # Connecting and the handshake are two steps, each of which may take that long.
+        with urllib.request.build_opener(_EveryStatus, handler).open(request, timeout=_left(deadline) / 2) as response:
+            return _Response(response.status, response.headers, response.read(_MOST_BYTES))
+    except (OSError, HTTPException) as error:
+        message = f"{host}: {getattr(error, 'reason', error)}"
+        raise _Silent(message) from error
+    except ValueError:  # its text may hold the token
+        message = f"{host}: the registry's answer leads to no valid request"
+        raise _Silent(message) from None
+
+
+def _answer(image: str, reference: Reference, architecture: str, response: _Response) -> ImageAnswer:
+    said = f"{reference.host}: HTTP {response.status}{_reason(response)}"
+    if response.status == _NOT_FOUND:
+        return ImageAnswer(image, ImageState.ABSENT, said)
+    if response.status in {_UNAUTHORIZED, _FORBIDDEN}:
+        return ImageAnswer(image, ImageState.REFUSED, said)
+    if response.status == _OK:
+        return _by_platform(image, reference, architecture, response)
+    redirected = 300 <= response.status < 400  # noqa: PLR2004 - the class of statuses
+    return ImageAnswer(image, ImageState.PRESENT if redirected else ImageState.UNREACHABLE, said)
+
+
+def _by_platform(image: str, reference: Reference, architecture: str, response: _Response) -> ImageAnswer:
+    """Look for the architecture in an index; a bare manifest does not say whom it is for."""
+    entries = response.content.get("manifests")
+    names = (_architecture(entry) for entry in entries) if isinstance(entries, list) else ()
+    found = sorted({name for name in names if name not in {"", "unknown"}})
+    said = f"{reference.host}: {', '.join(found) or 'one manifest'}"
+    lacks = bool(found) and bool(architecture) and architecture not in found
+    return ImageAnswer(image, ImageState.OTHER_ARCHITECTURE if lacks else ImageState.PRESENT, said)
+
+
+def _architecture(entry: Any) -> str:
+    """Return an index entry's architecture; empty if it has none, or another shape than the specification's."""
+    platform = entry.get("platform") if isinstance(entry, dict) else None
+    name = platform.get("architecture") if isinstance(platform, dict) else None
+    return name if isinstance(name, str) else ""
+
+
+def _reason(response: _Response) -> str:
+    """Return the code of the registry's first error, such as MANIFEST_UNKNOWN."""
+    errors = response.content.get("errors")
+    first = errors[0] if isinstance(errors, list) and errors else {}
+    code = str(first.get("code", "")) if isinstance(first, dict) else ""
+    return f" {code}" if re.fullmatch(r"[A-Z_]{1,40}", code) else ""
+
+
+_HUB = "docker.io"
+_HUB_API = "registry-1.docker.io"
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """An image in a registry.
+
+    Attributes:
+        registry: Host, with a port if there is one: ``nvcr.io``.
+        name: ``nvidia/driver``.
+        version: A tag or a digest.
+    """
+
+    registry: str
+    name: str
+    version: str
+
+    @property
+    def host(self) -> str:
+        """The host that answers for the registry."""
+        return _HUB_API if self.registry == _HUB else self.registry
+
+    @property
+    def manifest(self) -> str:
+        """The URL of its manifest."""
+        return f"https://{self.host}/v2/{self.name}/manifests/{self.version}"
+
+
+def parse_reference(text: str) -> Reference:
+    """Read ``nvcr.io/nvidia/driver:580-ubuntu22.04``, ``busybox``, ``registry:5000/x@sha256:...``."""
+    name, at, digest = text.partition("@")
+    head, slash, rest = name.partition("/")
+    is_host = bool(slash) and ("." in head or ":" in head or head == "localhost")
+    registry, path = (head, rest) if is_host else (_HUB, name)
+    path, _, tag = path.partition(":")
+    if registry == _HUB and "/" not in path:
+        path = f"library/{path}"
+    return Reference(registry, path, digest if at else tag or "latest")

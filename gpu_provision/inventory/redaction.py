@@ -1,0 +1,103 @@
+"""What is secret: what the schema marks with ``x-secret``, and users and passwords in addresses.
+
+``"x-secret": true`` hides a value. ``"x-secret": "credentials"`` hides the user and the password of an address.
+``x-not-secret`` names the keys of a secret mapping whose values are shown, less any user and password.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from gpu_provision.inventory.document import Path
+from gpu_provision.inventory.schema_check import resolved, schema
+
+_NAMES = re.compile(
+    r"passw|passphrase|pwd|secret|token|(api|access|private)_?key|_key$|credential|auth$", re.IGNORECASE
+)
+_URL_WITH_PASSWORD = re.compile(r"://[^/\s:@]+:[^/\s@]+@")
+_USER_OF_URL = re.compile(r"(?<=://)[^\s\"']*@")
+_MARK = "x-secret"
+_CREDENTIALS = "credentials"
+HIDDEN = "(not shown)"
+
+
+def is_marked(path: Path) -> bool:
+    """Return whether the schema marks the whole value at a path as secret.
+
+    What the schema does not know at a marked place, such as a key of a mapping that should be a text, is marked too.
+    """
+    return _mark(path) is True
+
+
+def is_shown_variable(name: str) -> bool:
+    """Return whether the value of an environment variable is shown: the schema names those that are no secrets."""
+    return name in schema()["$defs"]["env"]["x-not-secret"]
+
+
+def takes_value_from(path: Path, source: str) -> bool:
+    """Return whether the value at a path may come from a source: ``file``, ``env`` or ``secret``."""
+    parts = list(_parts(path))
+    return len(parts) > len(path) and _MARK in parts[-1] and source in parts[-1].get("properties", ())
+
+
+def _mark(path: Path) -> bool | str:
+    """Return the mark of the last thing on the way to a path that the schema knows."""
+    parts = list(_parts(path))
+    is_exempt = any(step in part.get("x-not-secret", ()) for step, part in zip(path, parts, strict=False))
+    found: bool | str = _CREDENTIALS if is_exempt else parts[-1].get(_MARK, False)
+    return found
+
+
+def _parts(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the parts of the schema on the way to a path, as far as it knows them."""
+    part: dict[str, Any] | None = schema()
+    for step in (*path, None):
+        if part is None:
+            return
+        yield part
+        part = _below(part, step)
+
+
+def _below(part: dict[str, Any], step: str | int | None) -> dict[str, Any] | None:
+    inner = part.get("items") or part.get("properties", {}).get(step, part.get("additionalProperties"))
+    return resolved(inner) if isinstance(inner, dict) else None
+
+
+def looks_secret(name: str) -> bool:
+    """Return whether a variable of this name usually holds a secret: reason for advice, never for showing a value."""
+    return bool(_NAMES.search(name))
+
+
+def may_hold_secret(text: str) -> bool:
+    """Return whether a line of free text, such as an argument, may show a secret."""
+    return looks_secret(text) or has_password(text)
+
+
+def has_password(value: str) -> bool:
+    """Return whether a value is a URL with a password in it."""
+    return bool(_URL_WITH_PASSWORD.search(value))
+
+
+def without_users(text: str) -> str:
+    """Return a text without the users and passwords of addresses in it."""
+    return _USER_OF_URL.sub(f"{HIDDEN}@", text)
+
+
+def without_credentials(text: str) -> str:
+    """Return an address without user and password, or a placeholder if it has them in a form that no address has."""
+    bare = without_users(text)
+    return HIDDEN if "@" in bare.replace(f"{HIDDEN}@", "") else bare
+
+
+def shown(path: Path, value: object) -> str:
+    """Return a value of an inventory as a finding or a record may show it; an empty one stays empty."""
+    text = str(value)
+    match _mark(path):
+        case True:
+            return text and HIDDEN
+        case str():
+            return without_credentials(text)
+        case _:
+            return without_users(text)

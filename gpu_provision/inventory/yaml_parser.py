@@ -1,0 +1,377 @@
+"""Parse YAML by its events, so that positions are kept, and say in plain words what is wrong with its syntax."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from functools import partial
+from typing import Any, NoReturn
+
+import yaml
+from yaml.constructor import ConstructorError, SafeConstructor
+from yaml.resolver import Resolver
+
+from gpu_provision.inventory.document import Document, Item, dotted, plain, visible
+from gpu_provision.inventory.problems import Problem
+from gpu_provision.inventory.redaction import HIDDEN, shown
+from gpu_provision.inventory.source import Source, Unreadable
+from gpu_provision.model.findings import Finding
+
+_Event = Any  # yaml.Event, whose marks the stubs call optional although parsing always sets them
+
+MAX_DEPTH = 24  # the schema needs 7
+MAX_VALUES = 200_000  # aliases written out; 1,000 nodes have about 10,000
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # C is ten times faster; not every wheel has it
+_CORE_TAGS = {f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "bool", "null", "map", "seq")}
+_MERGE = "<<"
+# A date is never wanted; a version or a name that looks like one is. The others are oddities of YAML 1.1.
+_AS_TEXT = {f"tag:yaml.org,2002:{name}" for name in ("str", "timestamp", "value", "merge")}
+
+
+class _Scalars(SafeConstructor, Resolver):
+    """PyYAML's own reading of scalars, without its loader."""
+
+    def __init__(self) -> None:
+        SafeConstructor.__init__(self)
+        Resolver.__init__(self)
+
+
+def parse(source: Source) -> tuple[Document, list[Problem]]:
+    """Return the document and what is wrong with its YAML. Raises Unreadable if there is no document."""
+    composer = _Composer(source)
+    try:
+        root = composer.document()
+    except yaml.YAMLError as error:
+        raise Unreadable(syntax_finding(source, error)) from error
+    return Document(source.name, root, plain(root)), composer.problems
+
+
+class _Composer:
+    """Builds items from events. One per document."""
+
+    def __init__(self, source: Source) -> None:
+        self.name = source.name
+        self.problems: list[Problem] = []
+        self._events: Iterator[_Event] = yaml.parse(source.text, Loader=_LOADER)
+        self._anchors: dict[str, Item | None] = {}  # None while the anchored value is not complete
+        self._scalars: Any = _Scalars()
+        self._path: list[str | int] = []  # to the value that is being read
+
+    def document(self) -> Item:
+        """Return the top-level mapping."""
+        next(self._events)  # the stream's start
+        if isinstance(next(self._events), yaml.StreamEndEvent):
+            self._stop("GP105", 1, "The file is empty, or holds comments only.", fix=_START)
+        root = self._item(next(self._events), depth=0)
+        next(self._events)  # the document's end
+        following: _Event = next(self._events)
+        if not isinstance(following, yaml.StreamEndEvent):
+            line = following.start_mark.line + 1
+            what = "A second document begins here; an inventory is one document."
+            self._stop("GP107", line, what, fix="Remove the line --- or split the file.")
+        if root.value is None:
+            self._stop("GP105", root.line, "The file holds no values.", fix=_START)
+        if not isinstance(root.value, dict):
+            kind = "a list" if isinstance(root.value, list) else "a single value"
+            what = f"The top level is {kind}; an inventory is a mapping of keys to values."
+            self._stop("GP108", root.line, what, evidence=root.raw[:80], fix=_START)
+        return root
+
+    def _item(self, event: _Event, *, depth: int) -> Item:
+        line = event.start_mark.line + 1
+        if depth > MAX_DEPTH:
+            what = f"Values are nested more than {MAX_DEPTH} levels deep."
+            self._stop("GP113", line, what, fix="An inventory needs at most 7 levels.")
+        if isinstance(event, yaml.AliasEvent):
+            return self._alias(event, line)
+        anchor = getattr(event, "anchor", None)
+        if anchor:
+            self._anchors[anchor] = None
+        item = self._value(event, line, depth)
+        if item.size > MAX_VALUES:
+            what = f"With its aliases written out, this value would hold more than {MAX_VALUES:,} values."
+            self._stop("GP110", line, what, fix="Remove the nested aliases.")
+        if anchor:
+            self._anchors[anchor] = item
+        return item
+
+    def _value(self, event: _Event, line: int, depth: int) -> Item:
+        self._check_tag(event, line)
+        if isinstance(event, yaml.MappingStartEvent):
+            return self._mapping(event, line, depth)
+        if isinstance(event, yaml.SequenceStartEvent):
+            return self._sequence(event, line, depth)
+        return self._scalar(event, line)
+
+    def _alias(self, event: _Event, line: int) -> Item:
+        name = str(event.anchor)
+        if name not in self._anchors:
+            what = f"*{name} refers to an anchor &{name} that does not exist above it."
+            self._stop("GP110", line, what, fix=f"Define &{name} first, or write the value out.")
+        item = self._anchors[name]
+        if item is None:
+            what = f"*{name} stands inside the value that it names, so it would contain itself."
+            self._stop("GP110", line, what, fix="Write the value out.")
+        return item
+
+    def _mapping(self, start: _Event, line: int, depth: int) -> Item:
+        item = Item({}, line, start.start_mark.column + 1)
+        merged: list[Item] = []
+        while not isinstance(event := next(self._events), yaml.MappingEndEvent):
+            key_line = event.start_mark.line + 1
+            key = self._key(event, key_line, depth)
+            child = self._child(next(self._events), key or "", depth)
+            item.size += child.size
+            if key == _MERGE:
+                merged += self._merged(child, key_line)
+            elif key is None:
+                continue
+            elif key in item.value:
+                self._duplicate(key, key_line, item.lines[key])
+            else:
+                item.value[key], item.lines[key] = child, key_line
+        for base in merged:
+            for key, child in base.value.items():
+                item.value.setdefault(key, child)
+                item.lines.setdefault(key, base.lines[key])
+        return item
+
+    def _sequence(self, start: _Event, line: int, depth: int) -> Item:
+        item = Item([], line, start.start_mark.column + 1)
+        while not isinstance(event := next(self._events), yaml.SequenceEndEvent):
+            child = self._child(event, len(item.value), depth)
+            item.value.append(child)
+            item.size += child.size
+        return item
+
+    def _child(self, event: _Event, step: str | int, depth: int) -> Item:
+        self._path.append(step)
+        item = self._item(event, depth=depth + 1)
+        self._path.pop()
+        return item
+
+    def _key(self, event: _Event, line: int, depth: int) -> str | None:
+        """Return the key; None, and a finding, if it is no text."""
+        key = self._item(event, depth=depth + 1)
+        if isinstance(key.value, str):
+            return key.value
+        if isinstance(key.value, (dict, list)):
+            what, fix = (
+                "A key is a list or a mapping.",
+                "Keys are plain words; put braces of a text in quotes.",
+            )
+            self._find("GP122", line, what, fix=fix)
+            return None
+        what = f"The key {key.raw} is read as {_word(key.value)}, not as text."
+        self._find("GP127", line, what, evidence=key.raw, fix=f'Quote it: "{key.raw}"')
+        return None
+
+    def _merged(self, child: Item, line: int) -> list[Item]:
+        bases = child.value if isinstance(child.value, list) else [child]
+        if all(isinstance(base.value, dict) for base in bases):
+            return list(bases)
+        what = "<<: takes the keys of another mapping, and this is none."
+        self._find("GP110", line, what, fix="Write <<: *name, where &name stands at a mapping.")
+        return []
+
+    def _duplicate(self, key: str, line: int, first: int) -> None:
+        what = f"The key {visible(key)} appears twice in this mapping, first in line {first}."
+        self._find("GP109", line, what, fix="Remove one of them.")
+
+    def _check_tag(self, event: _Event, line: int) -> None:
+        tag = getattr(event, "tag", None)
+        if tag and tag not in _CORE_TAGS and tag != "!":
+            short = tag.replace("tag:yaml.org,2002:", "!!")
+            self._find("GP111", line, f"The tag {short} is not allowed here.", fix="Remove the tag.")
+
+    def _scalar(self, event: _Event, line: int) -> Item:
+        is_plain = event.style in (None, "")
+        tag = event.tag if event.tag in _CORE_TAGS else None
+        implicit = (is_plain and not event.tag, not is_plain)
+        tag = tag or self._scalars.resolve(yaml.ScalarNode, event.value, implicit)
+        node = yaml.ScalarNode(tag, event.value, event.start_mark, event.end_mark, event.style)
+        value = self._constructed(node, line)
+        item = Item(value, line, event.start_mark.column + 1, event.value)
+        if is_plain and type(value) is int and str(value) != event.value:
+            self._misread(item)
+        return item
+
+    def _constructed(self, node: yaml.ScalarNode, line: int) -> Any:
+        if node.tag in _AS_TEXT:
+            return node.value
+        try:
+            value = self._scalars.construct_object(node)
+        except (ConstructorError, ValueError, KeyError, ArithmeticError):
+            kind = str(node.tag).rpartition(":")[2]
+            self._find("GP122", line, f"The tag !!{kind} does not fit this value.", fix="Remove the tag.")
+            return node.value
+        is_no_amount = isinstance(value, float) and not math.isfinite(value)  # .inf and .nan
+        return node.value if is_no_amount else value
+
+    def _misread(self, item: Item) -> None:
+        if shown(tuple(self._path), item.raw) == HIDDEN:
+            return  # the schema asks for a text there, and says so without showing it
+        what = f"YAML reads {item.raw} as the number {item.value}."
+        decimal = item.raw.replace("_", "").lstrip("+0") or "0"
+        fix = f'Write {item.value} if you mean that number, or quote it: "{item.raw}"'
+        if item.raw.startswith("0") and decimal.isdecimal():
+            fix = f"Write {decimal} without the leading zero."
+        self._find("GP112", item.line, what, evidence=item.raw, fix=fix)
+
+    def _find(self, code: str, line: int, what: str, *, evidence: str = "", fix: str = "") -> None:
+        where = f"{self.name}:{line} {dotted(tuple(self._path))}".rstrip()
+        finding = partial(Finding, code=code, where=where, what=what, evidence=evidence, fix=fix)
+        self.problems.append(Problem(line=line, finding=finding))
+
+    def _stop(self, code: str, line: int, what: str, *, evidence: str = "", fix: str = "") -> NoReturn:
+        where = f"{self.name}:{line}"
+        raise Unreadable(Finding(code=code, where=where, what=what, evidence=evidence, fix=fix))
+
+
+_START = "Begin with: name: my-stack, then cluster: {context: my-cluster}."
+
+
+def _word(value: Any) -> str:
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return f"the switch {'on' if value else 'off'}"
+    return "a number"
+
+
+_ENV = re.compile(r"\benv[\"']?\s*:")
+# The scanner's and parser's problems (libyaml's and PyYAML's wording, which differ), as begins of their text.
+_PROBLEMS = (
+    (
+        "mapping values are not allowed",
+        "A colon stands where none can be.",
+        "Put a text that holds ': ' in quotes, and look whether this line, or the one above, is indented rightly.",
+    ),
+    (
+        "did not find expected key",
+        "The line does not fit the block around it.",
+        "Look at the indentation: keys of one mapping begin in the same column.",
+    ),
+    (
+        "expected <block end>",
+        "The line does not fit the block around it.",
+        "Look at the indentation: keys of one mapping begin in the same column.",
+    ),
+    (
+        "did not find expected '-' indicator",
+        "The line does not fit the list around it.",
+        "Look at the indentation: the dashes of one list stand in the same column.",
+    ),
+    ("could not find expected ':'", "A key has no colon.", "Write a colon and a space behind it."),
+    (
+        "found unexpected end of stream",
+        "A quotation mark is never closed.",
+        "Close it; look for where the text should end.",
+    ),
+    (
+        "did not find expected ',' or",
+        "A bracket is never closed, or a comma is missing.",
+        "Close it, or write the list as lines that begin with a dash.",
+    ),
+    (
+        "expected ',' or",
+        "A bracket is never closed, or a comma is missing.",
+        "Close it, or write the list as lines that begin with a dash.",
+    ),
+    (
+        "did not find expected node content",
+        "A value is missing here.",
+        "Write the value, or remove the comma or bracket.",
+    ),
+    (
+        "found character",
+        "A character stands where a value should begin.",
+        "Put texts that begin with a special character such as @, % or ` in quotes.",
+    ),
+    (
+        "found undefined tag handle",
+        "A tag with an unknown prefix stands here.",
+        "Put texts that begin with an exclamation mark in quotes.",
+    ),
+    (
+        "found unknown escape character",
+        "A backslash stands in a text in double quotes.",
+        "Write it twice, or use single quotes.",
+    ),
+    (
+        "block sequence entries are not allowed",
+        "A list begins where none can be.",
+        "Begin the list in a line of its own.",
+    ),
+    (
+        "while scanning an alias",
+        "A text begins with an asterisk, which is how YAML marks aliases.",
+        "Put it in quotes.",
+    ),
+    (
+        "while scanning an anchor",
+        "A text begins with an ampersand, which is how YAML marks anchors.",
+        "Put it in quotes.",
+    ),
+)  # fmt: skip  (one problem, its meaning and its remedy: a table)
+_SHOWN_WHERE_IT_BEGINS = (
+    "could not find expected ':'",
+    "did not find expected ',' or",
+    "expected ',' or",
+    "found unexpected end of stream",
+)
+_OTHERWISE = ("The file is not valid YAML.", "Compare with the lines around it.")
+
+
+def syntax_finding(source: Source, error: yaml.YAMLError) -> Finding:
+    """Return the one finding for a file that is not YAML."""
+    mark = _mark(error)
+    number = min(mark.line + 1 if mark else 1, source.text.count("\n") + 1)
+    lines = source.text.splitlines()
+    line = lines[number - 1] if number <= len(lines) else ""
+    where = f"{source.name}:{number}:{mark.column + 1}" if mark else f"{source.name}:{number}"
+    what, fix = _explain(error, line)
+    return Finding(code="GP106", where=where, what=what, evidence=_shown(lines[:number]), fix=fix)
+
+
+def _mark(error: yaml.YAMLError) -> yaml.Mark | None:
+    """Return where to look: what is never closed is best shown where it begins."""
+    problem, context = (getattr(error, name, None) for name in ("problem_mark", "context_mark"))
+    text = str(getattr(error, "problem", ""))
+    unclosed = text.startswith(_SHOWN_WHERE_IT_BEGINS)
+    mark: yaml.Mark | None = (context or problem) if unclosed else (problem or context)
+    return mark
+
+
+def _explain(error: yaml.YAMLError, line: str) -> tuple[str, str]:
+    if "\t" in line[: len(line) - len(line.lstrip())]:
+        return "The line is indented with a tab, which YAML forbids.", "Indent with spaces."
+    texts = [str(getattr(error, part, None) or "") for part in ("context", "problem")]
+    for begin, what, fix in _PROBLEMS:
+        if any(text.startswith(begin) for text in texts):
+            return what, fix
+    return _OTHERWISE
+
+
+def _shown(lines: list[str]) -> str:
+    """Return the last line, unless it may hold a secret, with tabs made visible."""
+    from gpu_provision.inventory.redaction import may_hold_secret  # noqa: PLC0415  only broken files need it
+
+    line = lines[-1] if lines else ""
+    if may_hold_secret(line) or _is_in_env(lines):
+        return ""
+    return line.strip(" ").replace("\t", "\\t")[:100]
+
+
+def _is_in_env(lines: list[str]) -> bool:
+    """Return whether the last line stands below a key ``env`` or has one; a file that is no YAML has no better path."""
+    depth = None
+    for line in reversed(lines):
+        indent = len(line) - len(line.lstrip())
+        if not line.strip() or (depth is not None and indent >= depth):
+            continue
+        if _ENV.search(line):
+            return True
+        depth = indent
+    return False

@@ -1,0 +1,402 @@
+"""A cluster as this project uses it: what can be asked of its objects, plain dicts in and out."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple, TypedDict
+
+import msgspec
+
+from gpu_provision.kube import retry
+from gpu_provision.kube.config import api_client, names
+from gpu_provision.kube.errors import (
+    LOG,
+    AlreadyExists,
+    Gone,
+    NotFound,
+    Outdated,
+    no_api_server,
+)
+from gpu_provision.kube.resources import KINDS, path_of, path_to
+from gpu_provision.kube.transport import (
+    CONNECT_SECONDS,
+    Answer,
+    Connection,
+    Done,
+)
+from gpu_provision.kube.trim import whole
+from gpu_provision.kube.watch import WatchStream
+from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, Permission, ref_of
+from gpu_provision.model.findings import Rejected
+from gpu_provision.planning.diff import FIELD_MANAGER, shows, shows_applied
+
+_MERGE_PATCH = "application/merge-patch+json"
+_APPLY_PATCH = "application/apply-patch+yaml"
+_METADATA_ALONE = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+_ONE_METADATA_ALONE = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+_CREATED = 201
+_PAGE = 1000  # objects of an answer: of pods some 8 MB, and five times that as dicts
+_LOG_BYTES, _LOG_SECONDS = 1 << 20, 10.0  # of a log; for how long it is asked for: it is evidence, nothing waits for it
+_MAX_EVENTS = 500
+_STATUS_CHANGES = 5  # of an object whose edit is undone; controllers write a status several times a second in a rollout
+_AUTHORIZATION = "authorization.k8s.io/v1"
+_NOWHERE = "gpu-provision.none"  # no namespace can have this name, so only what holds everywhere holds there
+
+
+class Listing(NamedTuple):
+    """The objects of one LIST, and the version to watch from."""
+
+    items: list[Manifest]
+    resource_version: str
+
+
+Query = Sequence[tuple[str, str]]
+
+Keep = Callable[[Kind, Manifest | msgspec.Raw], Manifest]
+"""Returns what is held of an object of a kind, which is JSON or decoded already."""
+
+
+class _List(TypedDict, total=False):
+    """The answer to a LIST, or to the deletion of many, its items not decoded yet."""
+
+    metadata: dict[str, Any]
+    items: list[msgspec.Raw] | None
+
+
+class _Page(NamedTuple):
+    """Part of a LIST, and the token that asks for what follows; empty at the end."""
+
+    listing: Listing
+    following: str
+
+
+class Applied(NamedTuple):
+    """What an apply made of an object, whether it created it, and the server's warnings."""
+
+    object: Manifest
+    created: bool
+    warnings: tuple[str, ...]
+
+
+class Granted(NamedTuple):
+    """RBAC rules that hold for us somewhere; ``incomplete`` if an authorizer could not tell all of its rules."""
+
+    rules: tuple[Mapping[str, Any], ...]
+    incomplete: bool
+
+
+class Cluster(Connection):
+    """One API server, one user, and the verbs on its objects."""
+
+    def version(self) -> str:
+        """Return the server's version, such as ``v1.34.1``; the cheapest question to see if anybody is there."""
+        version = self._json("GET", "/version", "version").get("gitVersion")
+        if not version:
+            raise no_api_server(self._place("GET", "version"))
+        return str(version)
+
+    def groups(self) -> frozenset[str]:
+        """Return the names of the API groups that the server has."""
+        return frozenset(group["name"] for group in self._json("GET", "/apis", "/apis").get("groups") or ())
+
+    def served(self, group_version: str) -> frozenset[str]:
+        """Return the plural names of the resources of an API group version; empty if there is no such group."""
+        try:
+            answer = self._json("GET", f"/apis/{group_version}", group_version)
+        except NotFound:
+            return frozenset()
+        return frozenset(resource["name"] for resource in answer.get("resources", ()))
+
+    def ask(self, path: str, *, retry_seconds: float | None = None) -> Manifest:
+        """Return the answer to a GET of any path; of objects in lists the metadata alone, if the server can do that."""
+        accept = f"{_METADATA_ALONE},application/json"
+        return self._json("GET", path, path, accept=accept, retry_seconds=retry_seconds)
+
+    def whoami(self) -> str:
+        """Return our user name at the server. Raises NotFound before Kubernetes 1.28."""
+        answer = self._question("authentication.k8s.io/v1", "SelfSubjectReview", {})
+        return str(answer["status"]["userInfo"].get("username", ""))
+
+    def rules(self, namespace: str) -> Granted:
+        """Return the RBAC rules that hold for us in a namespace, or everywhere if it is empty."""
+        answer = self._question(_AUTHORIZATION, "SelfSubjectRulesReview", {"namespace": namespace or _NOWHERE})
+        status = answer.get("status") or {}
+        return Granted(tuple(status.get("resourceRules") or ()), bool(status.get("incomplete")))
+
+    def may(self, wanted: Permission) -> bool:
+        """Whether we may do something, by the word of all authorizers."""
+        resource, _, part = wanted.resource.partition("/")
+        attributes = {"verb": wanted.verb, "group": wanted.group, "resource": resource, "subresource": part}
+        attributes |= {"namespace": wanted.namespace, "name": wanted.name}
+        answer = self._question(_AUTHORIZATION, "SelfSubjectAccessReview", {"resourceAttributes": attributes})
+        return bool(answer.get("status", {}).get("allowed"))
+
+    def _question(self, api_version: str, kind: str, spec: Mapping[str, Any]) -> Manifest:
+        """Questions are posted like objects; every authenticated user may ask them about themselves."""
+        body = {"apiVersion": api_version, "kind": kind, "metadata": {}, "spec": dict(spec)}
+        return self._json("POST", f"/apis/{api_version}/{kind.lower()}s", kind, body=body)
+
+    def get(self, ref: ObjectRef) -> Manifest | None:
+        """Return one object, or None if it does not exist."""
+        try:
+            return self.read(ref)
+        except NotFound:
+            return None
+
+    def exists(self, ref: ObjectRef) -> bool:
+        """Whether an object is there. Its content is not asked for if the server can leave it out, and never kept."""
+        try:
+            self._json("GET", path_of(ref), str(ref), accept=f"{_ONE_METADATA_ALONE},application/json")
+        except NotFound:
+            return False
+        return True
+
+    def read(self, ref: ObjectRef) -> Manifest:
+        """Return one object. Raises NotFound."""
+        return self._json("GET", path_of(ref), str(ref))
+
+    def list(  # noqa: PLR0913 - what a LIST may be about
+        self,
+        kind: Kind,
+        *,
+        namespace: str = "",
+        label_selector: str = "",
+        field_selector: str = "",
+        retry_seconds: float | None = None,
+        keep: Keep = whole,
+    ) -> Listing:
+        """Return all objects of a kind that match; none if the server does not serve the kind.
+
+        Args:
+            retry_seconds: In place of the cluster's own, if that is longer.
+            keep: Decodes an object, or what is read of it. Many are asked for page by page.
+        """
+        query = _selectors(label_selector, field_selector)
+        ask = partial(self._page, kind, path_to(kind, namespace), retry_seconds=retry_seconds, keep=keep)
+        try:
+            return _joined(self._pages(ask, query))
+        except NotFound:
+            return Listing([], "")
+        except Gone:  # it took longer than the server remembers: all at once, then
+            return ask(query).listing
+
+    def _pages(self, ask: Callable[[Query], _Page], query: Query) -> Iterator[Listing]:
+        page = ask([*query, ("limit", str(_PAGE))])
+        yield page.listing
+        while page.following:
+            page = ask([*query, ("limit", str(_PAGE)), ("continue", page.following)])
+            yield page.listing
+
+    def _page(self, kind: Kind, path: str, query: Query, *, retry_seconds: float | None, keep: Keep) -> _Page:
+        answer = self._decoded(_List, "GET", path, KINDS[kind], query=query, retry_seconds=retry_seconds)
+        named = {"apiVersion": kind.api_version, "kind": kind.kind}
+        items = [{**named, **keep(kind, item)} for item in answer.get("items") or ()]
+        metadata = answer.get("metadata", {})
+        return _Page(Listing(items, metadata.get("resourceVersion", "")), metadata.get("continue", ""))
+
+    def apply(
+        self, manifest: Manifest, *, dry_run: bool = False, take_back: bool = False, manager: str = FIELD_MANAGER
+    ) -> Applied:
+        """Apply an object on the server's side.
+
+        Args:
+            manifest: With a resourceVersion, nothing is written over what was not looked at; with a generation beside
+                it, an object whose status alone has changed meanwhile counts as looked at.
+            take_back: Force the apply. Only for fields of our own objects that somebody edited by hand; give the
+                manifest a resourceVersion then.
+
+        Raises:
+            FieldConflict: Another field manager owns a field.
+            Outdated: The object is no longer the one that was looked at.
+            Rejected: The server does not accept the object.
+        """
+        query = [("fieldManager", manager), ("fieldValidation", "Strict")]
+        query += [("dryRun", "All")] if dry_run else []
+        query += [("force", "true")] if take_back else []
+        ref = ref_of(manifest)
+        done = self._if(ref, lambda live: shows_applied(live, manifest))
+        response = self._patch(ref, manifest, query, _APPLY_PATCH, done=done)
+        warnings = tuple(response.headers.getlist("Warning")) if "Warning" in response.headers else ()
+        return Applied(json.loads(response.data), response.status == _CREATED, warnings)
+
+    def _if(self, ref: ObjectRef, shows_it: Callable[[Manifest], bool]) -> Done:
+        """Return what recognizes a write of our own whose answer was lost: the object shows it.
+
+        The repetition is refused then, since the object has another version, or exists.
+        """
+
+        def done(refusal: Rejected) -> Answer | None:
+            live = self.get(ref) if isinstance(refusal, AlreadyExists | Outdated) else None
+            return Answer(json.dumps(live).encode()) if live is not None and shows_it(live) else None
+
+        return done
+
+    def _patch(  # noqa: PLR0913 - the parts of a PATCH
+        self, ref: ObjectRef, body: Manifest, query: Query, content_type: str, *, done: Done, part: str = ""
+    ) -> Any:
+        path = f"{path_of(ref)}/{part}" if part else path_of(ref)
+        send = partial(self._send, "PATCH", path, str(ref), query=query, content_type=content_type, done=done)
+        for _ in range(_STATUS_CHANGES):
+            try:
+                return send(body=body)
+            except Outdated:
+                current = self._with_another_status(ref, body)
+                if current is None:
+                    raise
+                body = current
+        return send(body=body)
+
+    def _with_another_status(self, ref: ObjectRef, body: Manifest) -> Manifest | None:
+        """Return what is to be written for the object's present version; None if more than its status has changed."""
+        looked_at = body.get("metadata", {})
+        live = self.get(ref) if "generation" in looked_at else None
+        if live is None or live["metadata"].get("generation") != looked_at["generation"]:
+            return None
+        return {**body, "metadata": {**looked_at, "resourceVersion": live["metadata"]["resourceVersion"]}}
+
+    def label(self, ref: ObjectRef, uid: str, labels: Mapping[str, str | None]) -> Manifest:
+        """Set labels of an existing object and remove those that are None; ``uid`` guards against a namesake."""
+        return self.merge(ref, {"metadata": {"uid": uid, "labels": dict(labels)}})
+
+    def merge(self, ref: ObjectRef, change: Mapping[str, Any], *, part: str = "") -> Manifest:
+        """Merge a change into an existing object; None removes. Raises Outdated if it holds another version or uid.
+
+        Args:
+            change: With a generation beside a resourceVersion, as with `apply`.
+            part: The subresource to write to, such as ``status``.
+        """
+        query = [("fieldManager", FIELD_MANAGER)]
+        done = self._if(ref, lambda live: shows(live, change))
+        response = self._patch(ref, dict(change), query, _MERGE_PATCH, part=part, done=done)
+        return dict(json.loads(response.data))
+
+    def eviction_version(self) -> str:
+        """Return the API version in which the server wants evictions: ``policy/v1``, before 1.22 ``policy/v1beta1``."""
+        core = self._json("GET", "/api/v1", "v1")
+        found = (resource for resource in core.get("resources", ()) if resource["name"] == "pods/eviction")
+        eviction: dict[str, Any] = next(found, {})
+        return f"{eviction.get('group', 'policy')}/{eviction.get('version', 'v1')}"
+
+    def evict(self, pod: ObjectRef, uid: str, *, api_version: str) -> None:
+        """Have a pod end as budgets allow.
+
+        Raises:
+            Protected: A PodDisruptionBudget does not allow it now.
+            NotFound, Outdated: The pod is gone; another one may have its name. So it is if an earlier try was carried
+                out whose answer was lost.
+        """
+        names = {"name": pod.name, "namespace": pod.namespace}
+        options = {"preconditions": {"uid": uid}}
+        body = {"apiVersion": api_version, "kind": "Eviction", "metadata": names, "deleteOptions": options}
+        path = f"{path_of(pod)}/eviction"
+        self._json("POST", path, f"eviction of {pod}", body=body)
+
+    def create(self, manifest: Manifest) -> Manifest:
+        """Create an object, which has a name: so a second try after a lost answer makes no second one.
+
+        Raises AlreadyExists.
+        """
+        ref = ref_of(manifest)
+        query = [("fieldManager", FIELD_MANAGER), ("fieldValidation", "Strict")]
+        path, done = path_to(ref.type, ref.namespace), self._if(ref, lambda live: shows(live, manifest))
+        return self._json("POST", path, str(ref), body=manifest, query=query, done=done)
+
+    def replace(self, manifest: Manifest) -> Manifest:
+        """Replace an object; its resourceVersion guards against writers in between. Raises Rejected."""
+        ref = ref_of(manifest)
+        query = [("fieldManager", FIELD_MANAGER)]
+        done = self._if(ref, lambda live: shows(live, manifest))
+        return self._json("PUT", path_of(ref), str(ref), body=manifest, query=query, done=done)
+
+    def delete(self, ref: ObjectRef, *, uid: str = "") -> None:
+        """Delete an object with what it owns; an object that is gone already is no error."""
+        self._delete(ref, uid, "Background")
+
+    def orphan(self, ref: ObjectRef, *, uid: str) -> None:
+        """Delete an object alone; what it owns stays, and belongs to nobody. It is gone only a while after this."""
+        self._delete(ref, uid, "Orphan")
+
+    def _delete(self, ref: ObjectRef, uid: str, policy: str) -> None:
+        body: dict[str, Any] = {"propagationPolicy": policy}
+        body |= {"preconditions": {"uid": uid}} if uid else {}
+        try:
+            self._json("DELETE", path_of(ref), str(ref), body=body, done=_if_another_has_its_name)
+        except NotFound:
+            return
+
+    def delete_all(self, kind: Kind, namespace: str, *, label_selector: str, field_selector: str) -> None:
+        """Delete all objects of a kind that are selected, in one request, whose answer has them all."""
+        query, path = _selectors(label_selector, field_selector), path_to(kind, namespace)
+        options = {"body": {"propagationPolicy": "Background"}, "accept": f"{_METADATA_ALONE},application/json"}
+        self._decoded(_List, "DELETE", path, KINDS[kind], query=query, **options)
+
+    def log(self, ref: ObjectRef, container: str, *, lines: int = 50, previous: bool = False) -> tuple[str, ...]:
+        """Return the last lines that a container printed, up to 1 MiB. Raises LogUnavailable."""
+        query = [("container", container), ("tailLines", str(lines)), ("limitBytes", str(_LOG_BYTES))]
+        query += [("previous", "true")] if previous else []
+        response = self._send("GET", f"{path_of(ref)}/log", f"{LOG}{ref}", query=query, retry_seconds=_LOG_SECONDS)
+        return tuple(response.data.decode(errors="replace").splitlines())
+
+    def events(self, item: Manifest) -> Sequence[Manifest]:
+        """Return Events about an object, 500 at most; the server keeps them for an hour or so."""
+        metadata = item["metadata"]
+        query = [("fieldSelector", f"involvedObject.uid={metadata['uid']}"), ("limit", str(_MAX_EVENTS))]
+        path = path_to(Kind("v1", "Event"), metadata.get("namespace", ""))
+        return self._json("GET", path, f"events of {ref_of(item)}", query=query).get("items") or ()
+
+    def watch(
+        self,
+        kind: Kind,
+        resource_version: str,
+        *,
+        namespace: str = "",
+        label_selector: str = "",
+        field_selector: str = "",
+    ) -> WatchStream:
+        """Start to watch a kind from a version on, in one namespace or in all of them."""
+        query = [("watch", "true"), ("resourceVersion", resource_version), ("allowWatchBookmarks", "true")]
+        query += [("timeoutSeconds", str(WatchStream.seconds()))]
+        query += _selectors(label_selector, field_selector)
+        timeout = (3 * CONNECT_SECONDS, WatchStream.READ_SECONDS)
+        place = self._place("WATCH", KINDS[kind])
+        response = self._once("GET", path_to(kind, namespace), place, query=query, timeout=timeout)
+        return WatchStream(response, lambda: self.silence.noted(place))
+
+
+def _if_another_has_its_name(refusal: Rejected) -> Answer | None:
+    """A DELETE with a uid that is repeated after a lost answer may meet an object that was created since."""
+    return Answer(b"{}") if isinstance(refusal, Outdated) else None
+
+
+def _joined(pages: Iterable[Listing]) -> Listing:
+    """Return one listing of several pages, which all show the objects as they were at the first one."""
+    found = list(pages)
+    return Listing([item for page in found for item in page.items], found[0].resource_version)
+
+
+def _selectors(labels: str, fields: str) -> list[tuple[str, str]]:
+    return [(name, value) for name, value in (("labelSelector", labels), ("fieldSelector", fields)) if value]
+
+
+def connect(kubeconfig: str = "", context: str = "", *, retry_seconds: float | None = None) -> Cluster:
+    """Return the cluster that a kubeconfig names; nothing is sent yet.
+
+    Args:
+        kubeconfig: Path; empty for $KUBECONFIG, else ~/.kube/config, else the pod's service account.
+        context: Name of the context; empty for the current one.
+        retry_seconds: See `Connection`; by default $GPU_PROVISION_API_TIMEOUT.
+
+    Raises:
+        UsageError: The file, the context or the variable cannot be used.
+    """
+    from kubernetes.dynamic import DynamicClient
+
+    api = api_client(kubeconfig, context)
+    dynamic = DynamicClient(api, discoverer=lambda _client, _cache: None)
+    named, user = names(kubeconfig, context)
+    server = api.configuration.host
+    retry_seconds = retry.of_environment(os.environ) if retry_seconds is None else retry_seconds
+    return Cluster(dynamic, name=context or named or server, server=server, user=user, retry_seconds=retry_seconds)

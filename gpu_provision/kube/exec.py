@@ -1,0 +1,199 @@
+"""A process in a container, by the exec subresource: its streams share one websocket.
+
+Source: the API server's channel protocols v4 and v5. A frame's first byte is its channel. Old servers speak v4 alone,
+which cannot end stdin, so whoever reads there has to know how much comes.
+"""
+
+from __future__ import annotations
+
+import json
+import ssl
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+from urllib.parse import urlencode
+
+from gpu_provision.kube.client import Cluster
+from gpu_provision.kube.errors import Place, Unavailable, translated
+from gpu_provision.kube.transport import READ_SECONDS
+from gpu_provision.model.cluster import ObjectRef
+from gpu_provision.model.findings import Finding, Rejected, Unreachable
+
+STDOUT, STDERR = 1, 2
+_STDIN, _STATUS = 0, 3
+_PROTOCOLS = "v5.channel.k8s.io,v4.channel.k8s.io"
+_QUIET_SECONDS = 15  # after which a ping keeps proxies on the way from closing the connection
+_FRAME = 32 * 1024
+
+Listen = Callable[[int, bytes], None]
+"""Is called with STDOUT or STDERR, and what came there."""
+
+
+def execute(  # noqa: PLR0913 - the sides that a process has
+    cluster: Cluster,
+    pod: ObjectRef,
+    command: Sequence[str],
+    *,
+    stdin: Sequence[Iterable[bytes]] = (),
+    listen: Listen = lambda _channel, _data: None,
+    timeout: float | None = None,
+) -> int:
+    """Run a command in the only container of a pod that runs, and return its exit status.
+
+    Args:
+        command: Must hold no secret: it is part of the URL, and so of audit logs.
+        stdin: In turns. The first one is sent at once, the next one when the process has written a byte to stdout,
+            which is taken off.
+        listen: Gets the output as it comes.
+        timeout: In seconds.
+
+    Raises:
+        TimeoutError: The command has not ended in time; it goes on.
+        Unreachable: The connection was lost; whether the command goes on is not known.
+        Refused, Rejected: The server, or the container's runtime, does not do it.
+    """
+    place = Place(cluster.server, "EXEC", str(pod), cluster.advice)
+    give_up = time.monotonic() + timeout if timeout else None
+    with _connected(cluster, pod, command, place) as channels, _kept(place):
+        return _conversation(channels, iter(stdin), listen, give_up, place)
+
+
+@contextmanager
+def _connected(cluster: Cluster, pod: ObjectRef, command: Sequence[str], place: Place) -> Iterator[Any]:
+    from kubernetes.stream.ws_client import get_websocket_url, websocket_proxycare
+    from websocket import WebSocket
+
+    api = cluster._client.client  # noqa: SLF001 - of the same package
+    headers: dict[str, str] = {"user-agent": api.user_agent, "sec-websocket-protocol": _PROTOCOLS}
+    path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/exec"
+    api.update_params_for_auth(headers, [], ["BearerToken"], path, "GET", None)
+    query = [*(("command", word) for word in command), *((name, "true") for name in ("stdin", "stdout", "stderr"))]
+    url = get_websocket_url(f"{api.configuration.host}{path}?{urlencode(query)}")
+    channels = WebSocket(sslopt=_tls(api.configuration), skip_utf8_validation=True)
+    options = websocket_proxycare({}, api.configuration, url, headers) if api.configuration.proxy else {}
+
+    def connect(_: float) -> None:
+        with translated(place), _as_api_errors():
+            channels.connect(url, header=headers, timeout=READ_SECONDS, **options)
+
+    # After a lost connection the command may have begun: only an answer says that it has not.
+    cluster.repeat(connect, place, retried=(Unavailable,))
+    try:
+        yield channels
+    finally:
+        channels.shutdown()  # its close() waits for the other side, and leaves a connection that was lost open
+
+
+def _tls(settings: Any) -> dict[str, Any]:
+    """Return what the kubeconfig says about TLS, as the websocket library calls it."""
+    named = {
+        "ca_certs": settings.ssl_ca_cert,
+        "certfile": settings.cert_file,
+        "keyfile": settings.key_file,
+        "server_hostname": settings.tls_server_name,
+    }
+    verify = ssl.CERT_REQUIRED if settings.verify_ssl else ssl.CERT_NONE
+    return {"cert_reqs": verify, **{key: value for key, value in named.items() if value}}
+
+
+@contextmanager
+def _as_api_errors() -> Iterator[None]:
+    """Turn refusals of the websocket into what the client library raises for others."""
+    from kubernetes.client.exceptions import ApiException
+    from websocket import WebSocketBadStatusException, WebSocketException
+
+    try:
+        yield
+    except WebSocketBadStatusException as error:
+        answer = ApiException(status=error.status_code, reason=str(error))
+        answer.body, answer.headers = error.resp_body, error.resp_headers
+        raise answer from error
+    except WebSocketException as error:
+        raise OSError(str(error)) from error
+
+
+@contextmanager
+def _kept(place: Place) -> Iterator[None]:
+    """Say of a lost connection what it means."""
+    from websocket import WebSocketException
+
+    try:
+        yield
+    except TimeoutError:
+        raise
+    except (WebSocketException, OSError) as error:
+        raise Unreachable(
+            Finding(
+                code="GP301",
+                what=f"the connection to a running command was lost ({error})",
+                where=str(place),
+                evidence="whether the command goes on, and how it ended, is not known",
+                fix=f"run again; if it stays, {place.advice}",
+            )
+        ) from error
+
+
+def _conversation(
+    channels: Any, stdin: Iterator[Iterable[bytes]], listen: Listen, give_up: float | None, place: Place
+) -> int:
+    """Send and receive until the server says how the process ended."""
+    _send(channels, next(stdin, ()))
+    following = next(stdin, None)
+    for channel, data in _frames(channels, give_up):
+        if channel == _STATUS:
+            return _exit_status(json.loads(data), place)
+        said = data
+        if channel == STDOUT and following is not None:
+            said = data[1:]
+            _send(channels, following)
+            following = next(stdin, None)
+        if said:
+            listen(channel, said)
+    raise OSError(_CLOSED)
+
+
+_CLOSED = "it was closed"
+
+
+def _send(channels: Any, parts: Iterable[bytes]) -> None:
+    """Send to stdin. A process that has ended takes no more; how it ended is still to be read."""
+    from websocket import WebSocketException
+
+    channels.settimeout(READ_SECONDS)
+    with suppress(OSError, WebSocketException):
+        for part in parts:
+            for start in range(0, len(part), _FRAME):
+                channels.send_binary(bytes([_STDIN]) + part[start : start + _FRAME])
+
+
+def _frames(channels: Any, give_up: float | None) -> Iterator[tuple[int, bytes]]:
+    """Yield each frame's channel and data until the connection is closed. Raises TimeoutError at the deadline."""
+    from websocket import ABNF, WebSocketTimeoutException
+
+    while True:
+        left = _QUIET_SECONDS if give_up is None else min(_QUIET_SECONDS, give_up - time.monotonic())
+        if left <= 0:
+            raise TimeoutError
+        channels.settimeout(left)
+        try:
+            code, frame = channels.recv_data_frame(control_frame=True)
+        except WebSocketTimeoutException:
+            channels.ping()
+            continue
+        if code == ABNF.OPCODE_CLOSE:
+            return
+        if code in {ABNF.OPCODE_BINARY, ABNF.OPCODE_TEXT} and len(frame.data) > 1:
+            yield frame.data[0], frame.data[1:]
+
+
+def _exit_status(status: dict[str, Any], place: Place) -> int:
+    """Return the exit status that a Status object tells. Raises Rejected if the process was never started."""
+    if status.get("status") == "Success":
+        return 0
+    causes = (status.get("details") or {}).get("causes") or ()
+    codes = [int(cause["message"]) for cause in causes if cause.get("reason") == "ExitCode"]
+    if codes:
+        return codes[0]
+    what = "the command could not be started in the container"
+    raise Rejected(Finding(code="GP305", what=what, where=str(place), evidence=str(status.get("message", ""))))

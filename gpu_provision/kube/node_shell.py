@@ -1,0 +1,327 @@
+"""The shell of a node's host, through a helper pod on it."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import shlex
+import time
+from collections.abc import Callable, Iterable, Sequence
+
+from gpu_provision.components import labels
+from gpu_provision.diagnostics.pods import cause, phase
+from gpu_provision.kube import codes
+from gpu_provision.kube.client import Cluster, connect
+from gpu_provision.kube.exec import STDERR, Listen, execute
+from gpu_provision.kube.fence import identity, is_dead
+from gpu_provision.kube.nodes import node_facts
+from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, ref_of
+from gpu_provision.model.findings import Finding, ProvisionError, Rejected, RunFailed
+from gpu_provision.model.inventory import HelperPod
+
+POD = Kind("v1", "Pod")
+CLIENT = "gpu-provision.io/client"
+PURPOSE = "host-shell"
+ENTER = ("nsenter", "-t", "1", "-m", "-u", "-i", "-n", "-p", "--")
+LIFETIME_SECONDS = 3600
+_START_SECONDS = 120
+_POLL_SECONDS = 0.25
+_OVER = frozenset({"Failed", "Succeeded"})
+_HOPELESS = frozenset(
+    {"CreateContainerConfigError", "CreateContainerError", "ErrImageNeverPull", "ImagePullBackOff", "InvalidImageName"}
+    | {"RunContainerError"}
+)
+
+
+def is_left_behind(pod: Manifest) -> bool:
+    """Whether no client uses a helper pod any more: it has ended, or its client was a process here that is gone.
+
+    A client elsewhere counts as alive: another machine cannot tell a dead one from one that waits.
+    """
+    annotations = pod["metadata"].get("annotations") or {}
+    return phase(pod) in _OVER or is_dead(str(annotations.get(CLIENT, "")))
+
+
+def remove_left_behind(cluster: Cluster, namespace: str) -> None:
+    """Delete the helper pods, on any node, that no client uses any more: one LIST.
+
+    Raises:
+        Refused, Unreachable: As the API server answers.
+    """
+    for pod in cluster.list(POD, namespace=namespace, label_selector=f"{labels.HELPER}={PURPOSE}").items:
+        if is_left_behind(pod) and not pod["metadata"].get("deletionTimestamp"):
+            cluster.delete(ref_of(pod), uid=pod["metadata"]["uid"])
+
+
+def manifest(node: str, settings: HelperPod) -> Manifest:
+    """Return a new helper pod for a node."""
+    container = {
+        "name": "shell",
+        "image": settings.image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": [*ENTER, "sleep", str(LIFETIME_SECONDS)],
+        "securityContext": {"privileged": True, "runAsUser": 0},
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": f"gpu-provision-{PURPOSE}-{secrets.token_hex(5)}",
+            "namespace": settings.namespace,
+            "labels": {"app.kubernetes.io/managed-by": "gpu-provision", labels.HELPER: PURPOSE},
+            "annotations": {CLIENT: identity()},
+        },
+        "spec": {
+            "nodeName": node,
+            "hostPID": True,
+            "restartPolicy": "Never",
+            "activeDeadlineSeconds": LIFETIME_SECONDS,
+            "terminationGracePeriodSeconds": 1,
+            "automountServiceAccountToken": False,
+            "enableServiceLinks": False,
+            "tolerations": [{"operator": "Exists"}],
+            "imagePullSecrets": [{"name": name} for name in settings.image_pull_secrets],
+            "containers": [container],
+        },
+    }
+
+
+def start(cluster: Cluster, node: str, settings: HelperPod) -> ObjectRef:
+    """Return a helper pod that runs on a node.
+
+    Raises:
+        ProvisionError: The node cannot have one, or the API server does not let us.
+    """
+    _see_that_node_is_ready(cluster, node)
+    pod = cluster.create(manifest(node, settings))
+    ref = ref_of(pod)
+    try:
+        _wait(cluster, ref, node, settings)
+    except BaseException:
+        cluster.delete(ref)
+        raise
+    return ref
+
+
+def _see_that_node_is_ready(cluster: Cluster, node: str) -> None:
+    """A pod that is bound to a node that does not run would stay, and be pending, for good."""
+    found = cluster.get(ObjectRef("v1", "Node", "", node))
+    if found is None:
+        raise RunFailed(
+            Finding(
+                code=codes.NODE_AWAY,
+                what=f"{cluster.name} has no node {node}",
+                where=node,
+                fix="write its name as kubectl get nodes shows it",
+            )
+        )
+    if not node_facts(found).ready:
+        raise RunFailed(
+            Finding(
+                code=codes.NODE_AWAY,
+                what="the node is not ready, so no pod can be started on it",
+                where=node,
+                evidence=_why_not_ready(found),
+                fix="see to its kubelet, or reach this host over SSH (connect: ssh)",
+            )
+        )
+
+
+def _why_not_ready(node: Manifest) -> str:
+    conditions = node.get("status", {}).get("conditions", ())
+    return next((str(each.get("message", "")) for each in conditions if each["type"] == "Ready"), "")
+
+
+def _wait(cluster: Cluster, ref: ObjectRef, node: str, settings: HelperPod) -> None:
+    """Wait until the pod runs; fail as soon as it is clear that it will not."""
+    give_up = time.monotonic() + _START_SECONDS
+    while True:
+        pod = cluster.get(ref)
+        if pod is None:
+            raise _does_not_start(node, settings, "somebody has deleted it")
+        if phase(pod) == "Running":
+            return
+        if phase(pod) in _OVER or _is_hopeless(pod) or time.monotonic() > give_up:
+            raise _does_not_start(node, settings, cause(pod))
+        time.sleep(_POLL_SECONDS)
+
+
+def _is_hopeless(pod: Manifest) -> bool:
+    statuses: Sequence[Manifest] = pod.get("status", {}).get("containerStatuses", ())
+    return any(status.get("state", {}).get("waiting", {}).get("reason") in _HOPELESS for status in statuses)
+
+
+def _does_not_start(node: str, settings: HelperPod, evidence: str) -> ProvisionError:
+    return RunFailed(
+        Finding(
+            code=codes.POD_AWAY,
+            what="the helper pod does not start on this node",
+            where=node,
+            evidence=f"{evidence} (image {settings.image}, namespace {settings.namespace})",
+            fix="set helper_pod.image to an image that this node can have and that holds nsenter, "
+            "helper_pod.namespace to a namespace that admits privileged pods",
+        )
+    )
+
+
+Turns = Sequence[Iterable[bytes]]
+"""What goes to stdin; all but the first when the command says with a byte that it is ready for it."""
+
+_MARK = "GPU_PROVISION_COMMAND"
+_ENVIRONMENT = (
+    "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    *("HOME=/root", "USER=root", "LOGNAME=root", "SHELL=/bin/sh"),
+)
+# Nothing but the command is there to read yet, so that head cannot take more.
+_READ_COMMAND = 'cd 2>/dev/null; c=$(head -c "$1") && exec sh -c "$c"'
+_WITHOUT_STDIN = "exec </dev/null\n"
+_WITH_STDIN = """\
+f=$(mktemp) || exit 125
+printf .
+head -c {size} >"$f" && exec <"$f" && rm "$f" || {{ rm -f "$f"; exit 125; }}
+"""
+_PUT = """\
+exec 3>{path} || exit 1
+printf .
+head -c {size} >&3 && exec 3>&- && [ "$(wc -c <{path})" -eq {size} ]
+"""
+_GET = "wc -c <{path} >&2 && cat {path}"
+_STOP = """\
+processes() {{ grep -ls {mark} /proc/[0-9]*/environ | cut -d / -f 3; }}
+kill $(processes) 2>/dev/null
+sleep 1
+kill -9 $(processes) 2>/dev/null
+"""
+_STOP_SECONDS = 30.0
+
+
+def shell_of(kubeconfig: str, context: str, node: str, settings: HelperPod) -> HostShell:
+    """Return the open shell of a node; whoever has it closes it.
+
+    Raises:
+        ProvisionError: There is no way to run commands on the node.
+    """
+    cluster = connect(kubeconfig, context)
+    remove_left_behind(cluster, settings.namespace)
+    shell = HostShell(cluster, node, settings)
+    shell.open()
+    return shell
+
+
+class HostShell:
+    """The shell of one node, from `open` to `close`."""
+
+    def __init__(self, cluster: Cluster, node: str, settings: HelperPod) -> None:
+        """Keep what is needed; nothing is sent yet."""
+        self._cluster, self._node, self._settings = cluster, node, settings
+        self._pod: ObjectRef | None = None
+
+    def open(self) -> None:
+        """Start a helper pod, in place of an earlier one of ours, and see that commands run in it.
+
+        Raises:
+            ProvisionError: There is no way to run commands on the node.
+        """
+        self.close()
+        self._pod = start(self._cluster, self._node, self._settings)
+        said: list[bytes] = []
+        try:
+            status = self.run("exit 0", listen=lambda _channel, data: said.append(data))
+        except ProvisionError as error:
+            self.close()
+            first = error.findings[0]
+            raise _no_shell(self._node, first.evidence or first.what, first.fix or "connect: ssh") from error
+        if status:
+            self.close()
+            evidence = b"".join(said).decode(errors="replace").strip()
+            image = f"set helper_pod.image to one that holds nsenter (now {self._settings.image}), or connect: ssh"
+            raise _no_shell(self._node, f"exit status {status}: {evidence}", image)
+
+    def close(self) -> None:
+        """Remove the helper pod, and with it whatever still runs in it; a server that does not answer is no error."""
+        pod, self._pod = self._pod, None
+        if pod:
+            with contextlib.suppress(ProvisionError):
+                self._cluster.delete(pod)
+
+    def run(self, command: str, *, listen: Listen, stdin: bytes | None = None, timeout: float | None = None) -> int:
+        """Run a shell command and return its exit status.
+
+        Raises:
+            TimeoutError: It took longer than so many seconds, and was ended, with all that it had started.
+            ProvisionError: It could not be started, or nobody knows how it ended.
+        """
+        begin = _WITHOUT_STDIN if stdin is None else _WITH_STDIN.format(size=len(stdin))
+        return self._shell(f"{begin}{command}", [] if stdin is None else [[stdin]], listen, timeout)
+
+    def put(self, path: str, size: int, parts: Iterable[bytes], *, within: Callable[[str], str]) -> None:
+        """Write a file of this size. Raises OSError with what the shell said.
+
+        Args:
+            within: Puts a command into others, such as those that become another user.
+        """
+        said: list[bytes] = []
+        command = within(_PUT.format(path=shlex.quote(path), size=size))
+        if self._shell(command, [parts], lambda _, data: said.append(data), None):
+            raise OSError(_text(said) or f"{path} could not be written as a whole")
+
+    def get(self, path: str, write: Callable[[bytes], object], *, within: Callable[[str], str]) -> None:
+        """Hand the content of a file to ``write``, in parts. Raises OSError with what the shell said."""
+        said: list[bytes] = []
+        received = 0
+
+        def listen(channel: int, data: bytes) -> None:
+            nonlocal received
+            if channel == STDERR:
+                said.append(data)
+                return
+            received += len(data)
+            write(data)
+
+        status = self._shell(within(_GET.format(path=shlex.quote(path))), [], listen, None)
+        size, _, complaint = _text(said).partition("\n")
+        if status:
+            raise OSError(complaint or size)
+        if received < int(size):
+            raise OSError(_TORN.format(path=path, received=received, size=size))
+
+    def _shell(self, command: str, stdin: Turns, listen: Listen, timeout: float | None) -> int:
+        text, mark = command.encode(), f"{_MARK}={secrets.token_hex(8)}"
+        boot = ("sh", "-c", _READ_COMMAND, "sh", str(len(text)))
+        words = (*ENTER, "env", "-i", *_ENVIRONMENT, mark, *boot)
+        try:
+            return self._execute(words, [[text], *stdin], listen, timeout)
+        except TimeoutError:
+            self._stop(mark)
+            raise
+
+    def _execute(self, words: Sequence[str], stdin: Turns, listen: Listen, timeout: float | None) -> int:
+        """Run a command in the helper pod; in a new one if it has ended, at its age or with its node."""
+        if self._pod is None:
+            raise _no_shell(self._node, "nobody has connected to it", "connect first")
+        try:
+            return execute(self._cluster, self._pod, words, stdin=stdin, listen=listen, timeout=timeout)
+        except Rejected:
+            pod = self._cluster.get(self._pod)
+            if pod is not None and phase(pod) == "Running":
+                raise
+            self.close()
+            self._pod = start(self._cluster, self._node, self._settings)
+        return execute(self._cluster, self._pod, words, stdin=stdin, listen=listen, timeout=timeout)
+
+    def _stop(self, mark: str) -> None:
+        """End a command and all that it has started: they have the mark in their environment."""
+        with contextlib.suppress(ProvisionError, TimeoutError):
+            self._shell(_STOP.format(mark=mark), [], lambda _channel, _data: None, _STOP_SECONDS)
+
+
+_TORN = "{path}: the connection broke off after {received} of {size} bytes"
+
+
+def _text(said: Sequence[bytes]) -> str:
+    return b"".join(said).decode(errors="replace").strip()
+
+
+def _no_shell(node: str, evidence: str, fix: str) -> RunFailed:
+    what = "no command can be run on this node through the Kubernetes API"
+    return RunFailed(Finding(code=codes.NO_SHELL, what=what, where=node, evidence=evidence, fix=fix))

@@ -1,0 +1,139 @@
+"""When a request to an API server is repeated, how long that may take, and what is said meanwhile.
+
+client-go repeats what carries Retry-After ten times at most, and resets of GETs; a run of ten minutes on a fleet meets
+more than that. Here the time is bounded, not the number of tries.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from gpu_provision.kube import codes
+from gpu_provision.kube.errors import (
+    Gone,
+    LogUnavailable,
+    Unavailable,
+    UntrustedCertificate,
+    WebhookFailure,
+)
+from gpu_provision.model.findings import Finding, ProvisionError, Unreachable, UsageError
+
+RETRIED = (Unreachable, WebhookFailure, LogUnavailable)
+"""Errors after which the same request may succeed. All others are definite answers."""
+
+FIRST_CONTACT_SECONDS = 5.0
+"""For how long a server that has never answered is asked: a wrong address fails fast."""
+
+RETRY_SECONDS = 60.0
+"""For how long a server that has answered once is asked: about a restart of a control plane."""
+
+VARIABLE = "GPU_PROVISION_API_TIMEOUT"
+"""Environment variable: the seconds for which every request is repeated, the first one as well."""
+
+QUIET_SECONDS = 4.0
+"""How long repeating takes before it is reported, and between two reports."""
+
+_DIGITS = 9
+_FIRST_DELAY, _MAX_DELAY = 0.25, 8.0
+_WEBHOOK_SECONDS = 5.0  # one that starts is waited for; one that always fails is named soon
+_LOG_TRIES = 2  # of a kubelet's port: certificates, firewalls and tunnels stay as they are
+
+
+def of_environment(environ: Mapping[str, str]) -> float | None:
+    """Return the seconds that `VARIABLE` names; None if it is not set. Raises UsageError."""
+    text = environ.get(VARIABLE, "")
+    if not text:
+        return None
+    if text.isdecimal() and text.isascii() and int(text[:_DIGITS]) > 0:
+        return float(text[:_DIGITS])
+    what = f"${VARIABLE} is not a number of seconds: {text[:40]!r}"
+    raise UsageError(Finding(code=codes.NO_TIMEOUT, what=what, fix=f"set it to a whole number, as in {VARIABLE}=120"))
+
+
+@dataclass(slots=True)
+class Retries:
+    """The failures of one request.
+
+    Attributes:
+        seconds: For how long after its first try the request is repeated.
+        tries: How many have failed.
+    """
+
+    seconds: float = 0.0
+    tries: int = 0
+    _reasons: set[str] = field(default_factory=set)
+    _began: float = field(default_factory=time.monotonic)
+    _webhook_began: float = math.inf
+    _next: float = 0.0
+
+    def delay(self, error: ProvisionError, now: float) -> float | None:
+        """Take a failure in, and return the seconds until the next try; None if there is none.
+
+        The last try comes at the end of the time, also if the server asks for a longer pause.
+        """
+        self.tries += 1
+        self._reasons.add(_reason(error))
+        asked = error.retry_after if isinstance(error, Unavailable) else 0.0
+        self._next = min(now + max(_backoff(self.tries), asked), self._until(error, now))
+        return self._next - now if self._next > now else None
+
+    def _until(self, error: ProvisionError, now: float) -> float:
+        """Return when the last try is due after this failure."""
+        end = self._began + self.seconds
+        match error:
+            case UntrustedCertificate():
+                return now
+            case LogUnavailable():
+                return end if self.tries < _LOG_TRIES else now
+            case WebhookFailure():
+                self._webhook_began = min(self._webhook_began, now)
+                return min(self._webhook_began + _WEBHOOK_SECONDS, end)
+            case _:
+                return end
+
+    def left(self, now: float) -> float:
+        """Return for how many more seconds the request is repeated."""
+        return max(0.0, self._began + self.seconds - now)
+
+    @property
+    def is_worth_saying(self) -> bool:
+        """Whether the request takes so long that a reader wants to know why."""
+        return self._next - self._began > QUIET_SECONDS
+
+    def __str__(self) -> str:
+        """Return what has happened so far: ``the API server answered 503 four times``."""
+        codes = ", ".join(sorted(self._reasons - {_NOTHING}))
+        if _NOTHING not in self._reasons:
+            return f"the API server answered {codes} {_times(self.tries)}"
+        what = f"answered {codes} or not at all" if codes else "did not answer"
+        return f"the API server {what} {_times(self.tries)}"
+
+
+_NOTHING = ""
+
+
+def _reason(error: ProvisionError) -> str:
+    """Return the status that the server answered."""
+    match error:
+        case Unavailable():
+            return str(error.status)
+        case Unreachable():
+            return _NOTHING
+        case Gone():
+            return "410"
+        case _:
+            return "500"
+
+
+def _backoff(tries: int) -> float:
+    """Exponential with full jitter, so that many threads and controllers do not ask in step."""
+    return random.uniform(0.0, min(_MAX_DELAY, _FIRST_DELAY * 2.0 ** min(tries, 10)))  # noqa: S311 - no secret
+
+
+def _times(count: int) -> str:
+    words = ("once", "twice", "three times", "four times", "five times", "six times")
+    return words[count - 1] if count <= len(words) else f"{count} times"

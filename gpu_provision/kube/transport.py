@@ -1,0 +1,294 @@
+"""Send requests to an API server: bounded in time, counted, fenced, repeated if they fail, in parallel threads."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from types import MappingProxyType, TracebackType
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+
+from gpu_provision.kube.errors import Gone, Place, no_api_server, translated
+from gpu_provision.kube.fence import Mandate
+from gpu_provision.kube.retry import (
+    FIRST_CONTACT_SECONDS,
+    QUIET_SECONDS,
+    RETRIED,
+    RETRY_SECONDS,
+    Retries,
+)
+from gpu_provision.model.findings import ProvisionError, Refused, Rejected, Unreachable
+
+CONNECT_SECONDS, READ_SECONDS = 5, 30
+
+LOG = logging.getLogger("gpu_provision.kube")
+"""Says at level WARNING that a server does not answer for a while, at DEBUG each time that a request is repeated."""
+
+
+_Shape = TypeVar("_Shape")
+
+
+class Answer(NamedTuple):
+    """Stands for the server's answer that was lost: a connection can break after the request was carried out."""
+
+    data: bytes
+    status: int = 200
+    headers: Mapping[str, str] = MappingProxyType({})
+
+
+Done = Callable[[Rejected], Answer | None]
+
+
+def open_to_all(_path: str) -> None:
+    """Let every write pass: the fence of a cluster that nobody has locked."""
+
+
+class Connection:
+    """One API server, one user.
+
+    Attributes:
+        name: The kubeconfig context's name.
+        server: URL of the API server.
+        user: Name of the kubeconfig's entry whose credentials are used; what the server calls us is `whoami`.
+        advice: What a reader can do if the API server does not answer.
+        retry_seconds: For how long a request is repeated that fails, once the server has answered one.
+        requests: Number of requests sent so far.
+        retries: How many of them were repetitions.
+        silence: Whether the server answers, and since when it does not.
+        fence: Asked before every write with its path; raises if we may not write any more.
+        mandate: What locks that are taken over it rest on besides; None for nothing.
+        date: The server's clock as its last answer told it; empty if it does not tell.
+    """
+
+    def __init__(
+        self, client: Any, *, name: str, server: str, user: str = "", retry_seconds: float | None = None
+    ) -> None:
+        """Keep a DynamicClient; use `connect` to make one.
+
+        Args:
+            retry_seconds: For every request, also before the server has answered one; by default RETRY_SECONDS, and
+                FIRST_CONTACT_SECONDS before.
+        """
+        self._client = client
+        self._counting = threading.Lock()
+        self.name, self.server, self.user = name, server, user
+        self.advice = "check that the cluster runs and that this machine may reach it: kubectl version"
+        self.retry_seconds = RETRY_SECONDS if retry_seconds is None else retry_seconds
+        self._first_seconds = FIRST_CONTACT_SECONDS if retry_seconds is None else retry_seconds
+        self._has_answered = False
+        self._said_at = float("-inf")
+        self.requests = self.retries = 0
+        self.silence = Silence()
+        self.fence: Callable[[str], None] = open_to_all
+        self.mandate: Mandate | None = None
+        self.date = ""
+        self._hurried = threading.Event()
+
+    def hurry(self) -> None:
+        """Repeat no request any more, not even those that wait for their next try. From any thread."""
+        self._hurried.set()
+
+    def _place(self, verb: str, subject: str) -> Place:
+        return Place(self.server, verb, subject, self.advice)
+
+    def _json(self, verb: str, path: str, subject: str, **options: Any) -> dict[str, Any]:
+        return self._decoded(dict[str, Any], verb, path, subject, **options)
+
+    def _decoded(self, shape: type[_Shape], verb: str, path: str, subject: str, **options: Any) -> _Shape:
+        """Return the answer as ``shape``; fields that it lacks are not decoded."""
+        response = self._send(verb, path, subject, **options)
+        try:
+            return msgspec.json.decode(response.data, type=shape)
+        except ValueError as error:
+            raise no_api_server(self._place(verb, subject)) from error
+
+    def _send(
+        self,
+        verb: str,
+        path: str,
+        subject: str,
+        *,
+        retry_seconds: float | None = None,
+        done: Done = lambda _refusal: None,
+        **options: Any,
+    ) -> Any:
+        place = self._place(verb, subject)
+        # 410 says that the next page of a LIST is gone; other requests get it from a proxy that is out of step.
+        retried = RETRIED if "continue" in dict(options.get("query", ())) else (*RETRIED, Gone)
+
+        def send(connect_seconds: float) -> Any:
+            return self._once(verb, path, place, timeout=(connect_seconds, READ_SECONDS), **options)
+
+        return self.repeat(send, place, retried=retried, retry_seconds=retry_seconds, done=done)
+
+    def repeat(
+        self,
+        send: Callable[[float], Any],
+        place: Place,
+        *,
+        retried: tuple[type[ProvisionError], ...] = RETRIED,
+        retry_seconds: float | None = None,
+        done: Done = lambda _refusal: None,
+    ) -> Any:
+        """Send a request until it is answered, for as long as the connection's policy allows.
+
+        Args:
+            send: Sends it once; called with the seconds that a connection may take.
+            retried: Errors after which it is sent again.
+            retry_seconds: In place of the connection's own, if that is longer.
+            done: Called if a repetition is refused; returns the answer if an earlier try was carried out.
+
+        Raises:
+            ProvisionError: The last try failed so, or the server refuses it.
+        """
+        retries, connect = Retries(), float(CONNECT_SECONDS)
+        while True:
+            try:
+                return send(connect)
+            except retried as error:
+                retries.seconds = self._retry_seconds(retry_seconds)
+                delay = retries.delay(error, now := time.monotonic())
+                if delay is None or self._await_retry(retries, place, delay):
+                    raise
+                # A busy server gets more time for a handshake with each try.
+                connect = min(2 * connect, READ_SECONDS, max(CONNECT_SECONDS, retries.left(now)))
+            except Rejected as refusal:
+                if not retries.tries or (answer := done(refusal)) is None:
+                    raise
+                return answer
+
+    def _retry_seconds(self, limit: float | None) -> float:
+        seconds = self.retry_seconds if self._has_answered else min(self._first_seconds, self.retry_seconds)
+        return seconds if limit is None else min(limit, seconds)
+
+    def _await_retry(self, retries: Retries, place: Place, delay: float) -> bool:
+        """Wait for the next try; return whether there is none, since `hurry` was called."""
+        with self._counting:
+            self.retries += 1
+        LOG.debug("%s %s: %s; again in %.1f s", place.verb, place.subject, retries, delay)
+        if retries.is_worth_saying:
+            left = retries.left(time.monotonic())
+            self.report(f"{retries}; trying for another {left:.0f} s ({place.verb} {place.subject})")
+        return self._hurried.wait(delay)
+
+    def report(self, what: str) -> None:
+        """Say that a request is repeated, unless something of the kind was said a moment ago."""
+        now = time.monotonic()
+        with self._counting:
+            if now - self._said_at < QUIET_SECONDS:
+                return
+            self._said_at = now
+        LOG.warning(what)
+
+    def _once(  # noqa: PLR0913 (the parts of an HTTP request)
+        self,
+        verb: str,
+        path: str,
+        place: Place,
+        *,
+        body: Any = None,
+        query: Sequence[tuple[str, str]] = (),
+        content_type: str = "application/json",
+        accept: str = "application/json",
+        timeout: tuple[float, float] = (CONNECT_SECONDS, READ_SECONDS),
+    ) -> Any:
+        if verb != "GET":
+            self.fence(path)
+        with self._counting:
+            self.requests += 1
+        with self.silence.noted(place), self._answered():
+            response = self._client.request(
+                verb.lower(),
+                path,
+                body=body,
+                query_params=[*query],
+                header_params={"Accept": accept},
+                content_type=content_type,
+                serialize=False,
+                _request_timeout=timeout,
+            )
+            self.date = response.headers.get("Date", "")
+            if ("watch", "true") not in query:
+                _ = response.data  # read here, so that a connection lost in the middle is translated too
+            return response
+
+    @contextmanager
+    def _answered(self) -> Iterator[None]:
+        """Note that a server is there: from its first answer on, whatever it says, requests are repeated for longer."""
+        from kubernetes.client.exceptions import ApiException
+
+        try:
+            yield
+        except ApiException as error:
+            self._has_answered = self._has_answered or bool(error.status)
+            raise
+        self._has_answered = True
+
+
+SETTLING_SECONDS = 10.0
+"""For how long after a silence a refusal may pass: an API server that starts knows nobody's rights for a moment."""
+
+
+class Silence:
+    """What all requests to one API server have met last."""
+
+    def __init__(self) -> None:
+        """Begin with a server of which nothing is known."""
+        self._began: float | None = None
+        self._last = float("-inf")
+
+    @property
+    def seconds(self) -> float:
+        """For how long nothing has been answered; 0 if the last request was."""
+        began = self._began
+        return time.monotonic() - began if began is not None else 0.0
+
+    @contextmanager
+    def noted(self, place: Place) -> Iterator[None]:
+        """Turn what the client library raises into this project's errors, and note whether the server answers.
+
+        A refusal right after a silence is part of the silence.
+        """
+        try:
+            with translated(place):
+                yield
+        except Unreachable:
+            self._note()
+            raise
+        except Refused as error:
+            self._began = None
+            if time.monotonic() - self._last < SETTLING_SECONDS:
+                raise Unreachable(*error.findings) from error
+            raise
+        except ProvisionError:
+            self._began = None
+            raise
+        self._began = None
+
+    def _note(self) -> None:
+        self._last = time.monotonic()
+        if self._began is None:
+            self._began = self._last
+
+
+class RequestPool(ThreadPoolExecutor):
+    """A pool whose threads stop repeating requests when the thread that waits for them is interrupted."""
+
+    def __init__(self, connection: Connection, max_workers: int = 16) -> None:
+        """Start no thread yet."""
+        super().__init__(max_workers)
+        self._connection = connection
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Wait for the threads; after Ctrl-C, only for what they have sent already."""
+        is_interrupted = kind is not None and not issubclass(kind, Exception)
+        if is_interrupted:
+            self._connection.hurry()
+        self.shutdown(cancel_futures=is_interrupted)

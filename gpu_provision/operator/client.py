@@ -1,0 +1,230 @@
+"""A stack's resource beside an inventory: what an apply makes of it, its release, and refused commands."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from gpu_provision.inventory.document import Document
+from gpu_provision.inventory.source import Source
+from gpu_provision.inventory.yaml_parser import parse
+from gpu_provision.kube.client import Cluster
+from gpu_provision.kube.errors import FieldConflict
+from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
+from gpu_provision.model.findings import Finding, Refused, RunFailed, Severity
+from gpu_provision.model.inventory import Inventory
+from gpu_provision.model.plan import FieldChange, ResourceChange
+from gpu_provision.operator import codes
+from gpu_provision.operator.conflicts import against_taking, declarer
+from gpu_provision.operator.spec_diff import (
+    other_managers,
+    say_the_same,
+    unsaid,
+    without_unsaid,
+)
+from gpu_provision.operator.stack import STACK, inventory_of, label_of, local_values, stack_of
+from gpu_provision.operator.stack import back_to as mark_back_to
+from gpu_provision.operator.status import Phase, verdict
+from gpu_provision.planning.diff import FIELD_MANAGER, changes_between, differences
+
+_CONFLICT = "GP304"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resource:
+    """A stack's resource beside an inventory.
+
+    Attributes:
+        live: As it was looked at.
+        wanted: What the inventory makes of it; None if it says the same already, or if nobody can tell.
+        fields: What that changes.
+        findings: What is against it, and what a reader should know.
+    """
+
+    live: Manifest
+    wanted: Manifest | None = None
+    fields: tuple[FieldChange, ...] = ()
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """As findings call it."""
+        return label_of(self.live["metadata"]["name"])
+
+    @property
+    def change(self) -> ResourceChange:
+        """As a plan tells it."""
+        return ResourceChange(name=self.name, fields=self.fields)
+
+
+def found(cluster: Cluster, inventory: Inventory) -> Manifest | None:
+    """Return the resource of an inventory's stack; None if no controller is to look after it."""
+    return cluster.get(ObjectRef(*STACK, "", inventory.name))
+
+
+def look(cluster: Cluster, inventory: Inventory, *, force: bool) -> Resource | None:
+    """Return the resource of an inventory's stack beside the inventory; None if there is none.
+
+    A resource that is to change costs one request more: the server's own dry run.
+
+    Args:
+        force: Whether fields are taken over from whoever else has set them.
+
+    Raises:
+        Unreachable, Refused, Rejected: As the API server answers.
+    """
+    live = found(cluster, inventory)
+    if live is None:
+        return None
+    if live["metadata"].get("deletionTimestamp"):
+        return Resource(live=live, findings=(going(live),))
+    if not inventory.text:
+        return Resource(live=live, findings=(_has_no_text(live),))
+    document = _document(inventory)
+    if refused := local_values(document):
+        return Resource(live=live, findings=refused)
+    wanted = stack_of({**document.data, "name": inventory.name})
+    if say_the_same(live, wanted):
+        return Resource(live=live, findings=_standing(live))
+    return _compared(cluster, live, wanted, force=force)
+
+
+def _document(inventory: Inventory) -> Document:
+    path = inventory.path or inventory.name
+    source = Source(name=path, path=Path(path), text=inventory.text, digest=inventory.digest)
+    return parse(source)[0]
+
+
+def _compared(cluster: Cluster, live: Manifest, wanted: Manifest, *, force: bool) -> Resource:
+    try:
+        after = _applied(cluster, _seen(wanted, live), dry_run=True, force=force)
+    except FieldConflict as conflict:
+        told = tuple(replace(each, where=_label(live), fix=_fix_of_conflict(live)) for each in conflict.findings)
+        return Resource(live=live, wanted=wanted, fields=differences(wanted, live), findings=told)
+    except Refused:  # whoever may only look gets a plan all the same
+        return Resource(live=live, wanted=wanted, fields=differences(wanted, live))
+    left = () if say_the_same(after, wanted) or inventory_of(wanted)[0] is None else unsaid(after, wanted)
+    fields = (*changes_between(live, after), *(replace(each, new=None) for each in left))
+    told = against_taking(live) if force else (_left(live, left),) if left else ()
+    return Resource(live=live, wanted=wanted, fields=_of_spec(fields), findings=told)
+
+
+def _of_spec(fields: tuple[FieldChange, ...]) -> tuple[FieldChange, ...]:
+    by_path = {each.path: each for each in fields if each.path.partition(".")[0] == "spec"}
+    return tuple(by_path[path] for path in sorted(by_path))
+
+
+def declare(cluster: Cluster, resource: Resource, *, force: bool, back_to: int = 0) -> Manifest:
+    """Make a resource say what is wanted, if it does not; return it as it is then.
+
+    Args:
+        back_to: Number of the run that declared this before, for the controller's record; 0 if it is no rollback.
+
+    Raises:
+        FieldConflict: Somebody else has set fields, in between.
+        Outdated: Somebody has changed it in between.
+        Refused, Rejected, Unreachable: As the API server answers.
+    """
+    if resource.wanted is None:
+        return resource.live
+    live = resource.live
+    if force and (gone := without_unsaid(live["spec"], resource.wanted["spec"])):
+        live = cluster.merge(ref_of(live), {"metadata": _version(live), "spec": gone})
+    after = _written(cluster, resource.wanted, live, force=force, back_to=back_to, later=1)
+    if back_to and after["metadata"]["generation"] == live["metadata"]["generation"]:  # nothing was left to change
+        after = _written(cluster, resource.wanted, after, force=force, back_to=back_to, later=0)
+    return after
+
+
+def _written(  # noqa: PLR0913 - the same twice
+    cluster: Cluster, wanted: Manifest, live: Manifest, *, force: bool, back_to: int, later: int
+) -> Manifest:
+    """Apply a resource, marked as what an earlier run declared; ``later`` by so many generations than it is."""
+    marks = mark_back_to(back_to, int(live["metadata"]["generation"]) + later)
+    metadata = wanted["metadata"] | ({"annotations": marks} if marks else {})
+    return _applied(cluster, _seen({**wanted, "metadata": metadata}, live), dry_run=False, force=force)
+
+
+def _seen(wanted: Manifest, live: Manifest) -> Manifest:
+    """Return what is wanted of exactly the object that was looked at."""
+    return {**wanted, "metadata": {**wanted["metadata"], **_version(live)}}
+
+
+def _version(live: Manifest) -> Manifest:
+    """Return what a write carries that is about what was looked at, whatever its status says by then."""
+    return {key: live["metadata"][key] for key in ("resourceVersion", "generation") if key in live["metadata"]}
+
+
+def _applied(cluster: Cluster, wanted: Manifest, *, dry_run: bool, force: bool) -> Manifest:
+    try:
+        return cluster.apply(wanted, dry_run=dry_run, take_back=force).object
+    except FieldConflict as conflict:
+        if conflict.managers <= {FIELD_MANAGER}:  # taken over from others, with another verb than apply
+            return cluster.apply(wanted, dry_run=dry_run, take_back=True).object
+        raise
+
+
+def _label(live: Manifest) -> str:
+    return label_of(live["metadata"]["name"])
+
+
+def _standing(live: Manifest) -> tuple[Finding, ...]:
+    """Return what a reader should know of a stack that says what is wanted, and has come to nothing."""
+    found = verdict(live)
+    if found.phase is not Phase.FAILED:
+        return ()
+    return (replace(not_reached(_label(live), found.told), severity=Severity.WARNING),)
+
+
+def not_reached(label: str, told: str) -> Finding:
+    """Return what a controller says that has not made a stack as declared."""
+    return Finding(
+        code=codes.NOT_REACHED,
+        where=label,
+        what="the controller has not made the stack as it is declared",
+        evidence=told,
+        consequence="it tries again by itself, but for a rollout that it has taken back",
+        fix=f"kubectl describe {label} tells more; mend the cause, or declare something else and apply that",
+    )
+
+
+def going(live: Manifest) -> Finding:
+    """Return what is to be said of a resource that is being deleted."""
+    return Finding(
+        code=codes.IN_BETWEEN,
+        where=_label(live),
+        what="the resource is being deleted, and the controller takes the stack off the cluster",
+        fix=f"wait until it is gone (kubectl wait --for=delete {_label(live)}), then run again",
+    )
+
+
+def _has_no_text(live: Manifest) -> Finding:
+    return Finding(
+        code=codes.NOT_FOR_RESOURCE,
+        where=_label(live),
+        what="a controller looks after this stack by its resource, and an inventory that was made in Python has no "
+        "text to change it to",
+        fix="apply an inventory file, or change the resource itself",
+    )
+
+
+def _fix_of_conflict(live: Manifest) -> str:
+    owner = declarer(live) or ", ".join(other_managers(live)) or "its owner"
+    return f"change it where {owner} has it from; or --take-over makes these fields ours"
+
+
+def _left(live: Manifest, left: tuple[FieldChange, ...]) -> Finding:
+    managers = ", ".join(other_managers(live)) or "somebody"
+    return Finding(
+        code=_CONFLICT,
+        where=_label(live),
+        what=f"another field manager owns what the inventory does not say: {managers}",
+        evidence=", ".join(each.path for each in left),
+        fix=f"take it out where {declarer(live) or managers} has it from; or --take-over takes it out here",
+    )
+
+
+def unless_refused(resource: Resource) -> None:
+    """Raise RunFailed if something is against changing a resource."""
+    if errors := [each for each in resource.findings if each.severity is Severity.ERROR]:
+        raise RunFailed(*errors)

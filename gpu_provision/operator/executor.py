@@ -1,0 +1,91 @@
+"""The controller as executor of runs: where a stack has a resource, an apply changes that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING
+
+from gpu_provision.kube.client import Cluster
+from gpu_provision.kube.observe import GPU_STACKS
+from gpu_provision.model.findings import Finding, UsageError
+from gpu_provision.model.inventory import Inventory
+from gpu_provision.model.progress import Event, NodeState
+from gpu_provision.model.specs import OperandSpec, Specs
+from gpu_provision.operator import codes
+from gpu_provision.planning.states import Key
+from gpu_provision.reconcile.reading import Reading
+
+if TYPE_CHECKING:
+    from gpu_provision.operator.client import Resource
+    from gpu_provision.operator.remote_run import Following
+
+
+@dataclass(slots=True)
+class StackDeputy:
+    """See `gpu_provision.reconcile.run_thread.Deputy`.
+
+    Attributes:
+        force: Whether fields of the resource are taken over from whoever else has set them.
+    """
+
+    force: bool = False
+    _resource: Resource | None = None
+
+    def reviewed(self, cluster: Cluster, reading: Reading) -> Reading:
+        """Return a reading whose plan names the stack's resource, if there is one, and says what is against it."""
+        if GPU_STACKS not in reading.context.facts.resources:
+            return reading
+        from gpu_provision.operator.client import look
+
+        self._resource = resource = look(cluster, reading.context.inventory, force=self.force)
+        if resource is None:
+            return reading
+        findings = (*reading.plan.findings, *resource.findings)
+        return replace(reading, plan=replace(reading.plan, resource=resource.change, findings=findings))
+
+    def conduct(
+        self,
+        cluster: Cluster,
+        reading: Reading,
+        *,
+        listen: Callable[[Event], None],
+        on_states: Callable[[Mapping[Key, NodeState]], None],
+        back_to: int,
+    ) -> Following:
+        """Return the run that the controller does. Raises UsageError for what its resource cannot say."""
+        from gpu_provision.operator.remote_run import Following, Terms
+
+        if self._resource is None:
+            raise AssertionError  # the plan of a reading that was reviewed names it
+        if problem := _unsayable(reading, self._resource):
+            raise UsageError(problem)
+        terms = Terms(force=self.force, back_to=back_to)
+        return Following(cluster, reading, self._resource, terms, listen=listen, on_states=on_states)
+
+
+def _unsayable(reading: Reading, resource: Resource) -> Finding | None:
+    """Return what was asked for that a resource cannot say."""
+    from gpu_provision.operator.stack import inventory_of
+
+    if not reading.context.part.is_all:
+        return _not_for(resource, "a part of a stack", "leave --limit and --target out")
+    declared, _ = inventory_of(resource.wanted or resource.live)
+    if declared and _deadlines(declared) != _deadlines(reading.context.inventory):
+        return _not_for(resource, "other deadlines than the inventory's", "leave --timeout out, or set timeout there")
+    return None
+
+
+def _deadlines(inventory: Inventory) -> dict[str, int]:
+    operands = {field.name: getattr(inventory.specs, field.name) for field in fields(Specs)}
+    drivers = {f"pools.{name}": pool.driver for name, pool in inventory.pools.items()}
+    return {name: spec.timeout for name, spec in (operands | drivers).items() if isinstance(spec, OperandSpec)}
+
+
+def _not_for(resource: Resource, what: str, fix: str) -> Finding:
+    return Finding(
+        code=codes.NOT_FOR_RESOURCE,
+        where=resource.name,
+        what=f"a controller looks after this stack, and its resource cannot say {what}; nothing was written",
+        fix=fix,
+    )

@@ -1,0 +1,223 @@
+"""What a stack's worker is asked for, when it begins, and how long it waits after failures and repeated edits."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from gpu_provision.model.cluster import Manifest
+from gpu_provision.operator.stack import KEEP, ON_DELETE
+from gpu_provision.operator.status import Halt, Standing
+
+_FIRST_RETRY_SECONDS, _LONGEST_RETRY_SECONDS = 5.0, 600.0
+
+
+@dataclass(slots=True)
+class Backoff:
+    """Each failure doubles the time until the next try; a success forgets them."""
+
+    _failures: int = field(default=0)
+    _due: float = field(default=0.0)
+
+    def failed(self, now: float) -> None:
+        """Note a failure, at a time of a monotonic clock."""
+        self._due = now + min(_FIRST_RETRY_SECONDS * 2**self._failures, _LONGEST_RETRY_SECONDS)
+        self._failures += 1
+
+    def succeeded(self) -> None:
+        """Forget all failures."""
+        self._failures, self._due = 0, 0.0
+
+    def left(self, now: float) -> float:
+        """Return the seconds until the next try."""
+        return max(0.0, self._due - now)
+
+
+_FREE_REPAIRS = 3
+_FIRST_SECONDS, _LONGEST_SECONDS = 1.0, 60.0
+_FORGET_SECONDS = 120.0
+"""An object that has been left alone for so long is nobody's quarrel any more."""
+
+
+@dataclass(slots=True)
+class _Quarrel:
+    repairs: int
+    repaired_at: float
+
+
+@dataclass(slots=True)
+class Quarrels:
+    """Counts repairs of each object. Two programs that want an object otherwise do not keep the cluster busy."""
+
+    _known: dict[str, _Quarrel] = field(default_factory=dict)
+
+    def look(self, lasting: Collection[str], edited: Collection[str], now: float) -> None:
+        """Note what is other than declared.
+
+        Args:
+            lasting: Edits that lasted until now.
+            edited: Those that are there now.
+            now: Of a monotonic clock.
+        """
+        for name in lasting:
+            if name not in edited:
+                repairs = self._known[name].repairs if name in self._known else 0
+                self._known[name] = _Quarrel(repairs + 1, now)
+        self._known = {
+            name: each
+            for name, each in self._known.items()
+            if name in edited or now - each.repaired_at < _FORGET_SECONDS
+        }
+
+    def patience(self, name: str) -> float:
+        """Return for how many seconds to leave an edit of an object alone."""
+        repairs = self._known[name].repairs - _FREE_REPAIRS if name in self._known else -1
+        return min(_FIRST_SECONDS * 2**repairs, _LONGEST_SECONDS) if repairs >= 0 else 0.0
+
+
+SETTLE_SECONDS = 0.3
+"""How long a need has to last: the effect of our own writes takes a moment to come back, and nodes join in crowds."""
+
+EDIT_SECONDS = 0.1
+"""How long an edit has to last between two runs: it is no effect of ours, but somebody may make several."""
+
+_NOT_YET_SECONDS = 1.0
+
+
+@dataclass(slots=True)
+class Agenda:
+    """Compares what is to be done with what the last run could not do.
+
+    Attributes:
+        undone: What the last run has left.
+    """
+
+    undone: frozenset[str] = frozenset()
+    _since: dict[str, float] = field(default_factory=dict)
+    _edited: frozenset[str] = frozenset()
+    _told: frozenset[str] = frozenset()
+    _began_at: float = float("-inf")
+    _ran_at: float = float("-inf")
+    _backoff: Backoff = field(default_factory=Backoff)
+    _quarrels: Quarrels = field(default_factory=Quarrels)
+
+    def look(self, needs: Collection[str], now: float, *, edited: Collection[str] = ()) -> None:
+        """Note what is to be done, at a time of a monotonic clock.
+
+        Args:
+            edited: What of it was done once, and was undone by somebody else.
+        """
+        wanted = frozenset(needs)
+        self._quarrels.look(self._edited & self._lasting(now), frozenset(edited), now)
+        self._edited = frozenset(edited)
+        self._told &= self._edited
+        late = wanted - self._edited if now - self._ran_at < SETTLE_SECONDS else frozenset[str]()
+        self.undone = (self.undone | late) & wanted
+        self._since = {need: self._since.get(need, now) for need in needs}
+
+    def is_due(self, now: float) -> bool:
+        """Whether to run: at once for what the last run did not leave undone, for the rest after a while."""
+        lasting = self._lasting(now)
+        return bool(lasting - self.undone) or bool(lasting and self._backoff.left(now) == 0.0)
+
+    def new_edits(self, now: float) -> frozenset[str]:
+        """Return what somebody has edited during a run; each is told once, as a run may not get it undone."""
+        news = {each for each in self._news() if self._age(each, now) >= self._patience(each, SETTLE_SECONDS)}
+        self._told |= news
+        return frozenset(news)
+
+    def wait(self, now: float, *, is_running: bool) -> float:
+        """Return in how many seconds to ask again although nothing has happened; infinity if nothing is to be done."""
+        if is_running:
+            return self._soonest(self._patience(each, SETTLE_SECONDS) - self._age(each, now) for each in self._news())
+        left = self._backoff.left(now)
+        waits = (
+            left if need in self.undone else max(0.0, self._settling(need) - self._age(need, now))
+            for need in self._since
+        )
+        return min(waits, default=float("inf"))
+
+    @staticmethod
+    def _soonest(waits: Iterable[float]) -> float:
+        """Return when to ask a run to end for an edit; one that may not end yet is asked again later."""
+        return min((wait if wait > 0.0 else _NOT_YET_SECONDS for wait in waits), default=float("inf"))
+
+    def begins(self, now: float) -> None:
+        """Note the beginning of a run."""
+        self._began_at = now
+
+    def ran(self, needs: Collection[str], now: float, *, is_well: bool) -> None:
+        """Note the end of a run, and what is still to be done: what came up meanwhile, it may not have seen."""
+        before = {need for need in needs if self._since.get(need, now) <= self._began_at}
+        missed = frozenset(needs) if is_well else self._edited
+        self.undone, self._ran_at = frozenset(needs) - (missed - before), now
+        if is_well and not self.undone:
+            self._backoff.succeeded()
+        else:
+            self._backoff.failed(now)
+
+    def was_cut_short(self) -> None:
+        """Note the end of a run that we had end: it has left nothing undone, it has not come to it."""
+        self.undone = frozenset()
+
+    def _news(self) -> frozenset[str]:
+        return self._edited - self._told - self.undone
+
+    def _lasting(self, now: float) -> frozenset[str]:
+        return frozenset(need for need in self._since if self._age(need, now) >= self._settling(need))
+
+    def _age(self, need: str, now: float) -> float:
+        return now - self._since.get(need, now)
+
+    def _settling(self, need: str) -> float:
+        return self._patience(need, EDIT_SECONDS) if need in self._edited else SETTLE_SECONDS
+
+    def _patience(self, need: str, seconds: float) -> float:
+        return max(seconds, self._quarrels.patience(need))
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """A stack as it is to be looked after.
+
+    Attributes:
+        hindrance: Why it may not be worked on, if so.
+    """
+
+    stack: Manifest
+    hindrance: Halt | None = None
+
+    @property
+    def name(self) -> str:
+        """Of the stack."""
+        return str(self.stack["metadata"]["name"])
+
+    @property
+    def generation(self) -> int:
+        """Of the stack; it counts changes of what is declared, not those of the status."""
+        return int(self.stack["metadata"].get("generation", 0))
+
+    @property
+    def is_to_go(self) -> bool:
+        """Whether the stack is being deleted."""
+        return bool(self.stack["metadata"].get("deletionTimestamp"))
+
+    @property
+    def is_to_be_released(self) -> bool:
+        """Whether what the stack has installed stays when it is deleted."""
+        return bool((self.stack["metadata"].get("annotations") or {}).get(ON_DELETE) == KEEP)
+
+    def asks_the_same_as(self, other: Wish) -> bool:
+        """Whether another wish for the stack changes nothing for whoever works on this one."""
+        return self._essence == other._essence
+
+    @property
+    def _essence(self) -> tuple[object, ...]:
+        is_to_be_released = self.is_to_go and self.is_to_be_released
+        return self.stack["metadata"]["uid"], self.generation, self.is_to_go, is_to_be_released, self.hindrance
+
+    def standing(self, **told: Any) -> Standing:
+        """Return what is to be reported of the stack."""
+        release = str((self.stack.get("spec") or {}).get("release", ""))
+        return Standing(generation=self.generation, release=release, **told)

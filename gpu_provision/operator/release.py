@@ -1,0 +1,129 @@
+"""Letting a stack's resource go while the stack stays, and commands that would get into a controller's way."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from gpu_provision.kube.client import Cluster
+from gpu_provision.kube.errors import NotFound
+from gpu_provision.kube.informer import Mirror
+from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
+from gpu_provision.model.findings import Finding, Locked, RunFailed
+from gpu_provision.model.inventory import Inventory
+from gpu_provision.model.plan import Action, Change, RemovalResult
+from gpu_provision.model.progress import Lock
+from gpu_provision.operator import codes
+from gpu_provision.operator.client import found as of
+from gpu_provision.operator.client import going
+from gpu_provision.operator.conflicts import against_release, against_removal
+from gpu_provision.operator.finalizer import let_go
+from gpu_provision.operator.leader_election import Pulse, lease_for
+from gpu_provision.operator.queue import Wish
+from gpu_provision.operator.stack import KEEP, ON_DELETE, STACK, label_of
+from gpu_provision.reconcile.observer import of_one
+
+__all__ = ["against_adoption", "before_release", "foretold", "of", "release", "unless_controllers", "warned"]
+
+_LOOK_SECONDS = 2.0
+
+
+def release(cluster: Cluster, name: str, *, seconds: float, say: Callable[[str], None] = lambda _: None) -> bool:
+    """Delete a stack's resource, and leave what it has installed; say whether there was one.
+
+    The controller ends its run before it lets go. Where none works the resource goes all the same.
+
+    Raises:
+        RunFailed: The stack is being removed; or the controller has not let go in time.
+        Refused, Rejected, Unreachable: As the API server answers.
+    """
+    ref = ObjectRef(*STACK, "", name)
+    live = cluster.get(ref)
+    if live is None:
+        return False
+    if live["metadata"].get("deletionTimestamp") and not Wish(live).is_to_be_released:
+        raise RunFailed(going(live))
+    try:
+        cluster.merge(ref, {"metadata": {"uid": live["metadata"]["uid"], "annotations": {ON_DELETE: KEEP}}})
+    except NotFound:
+        return True
+    cluster.delete(ref, uid=live["metadata"]["uid"])
+    _await_end(cluster, live, time.monotonic() + seconds, say)
+    return True
+
+
+def before_release(cluster: Cluster, name: str) -> tuple[Finding, ...]:
+    """Return what a reader should know before a stack is released. Raises Refused, Unreachable."""
+    live = cluster.get(ObjectRef(*STACK, "", name))
+    return against_release(live) if live else ()
+
+
+def _await_end(cluster: Cluster, stack: Manifest, until: float, say: Callable[[str], None]) -> None:
+    scope, pulse, is_told = of_one(ref_of(stack)), Pulse(lease_for(stack)), False
+    with Mirror(cluster, (scope, pulse.scope)) as mirror:
+        while any(each["metadata"]["uid"] == stack["metadata"]["uid"] for each in mirror.of(scope).values()):
+            pulse.look(mirror)
+            if pulse.is_missing():
+                let_go(cluster, ref_of(stack))
+            elif time.monotonic() > until:
+                raise RunFailed(_not_let_go(stack, pulse))
+            elif not is_told:
+                is_told = True
+                say(f"waiting for the controller to let go of {_mark(stack)}")
+            mirror.wait(_LOOK_SECONDS)
+
+
+def _not_let_go(stack: Manifest, pulse: Pulse) -> Finding:
+    return Finding(
+        code=codes.NOT_IN_TIME,
+        where=_mark(stack),
+        what="the controller has not let go of the stack in time",
+        evidence=f"{pulse.holder} works" if pulse.holder else "",
+        consequence="the resource goes as soon as the controller's run has ended; the stack stays",
+        fix=f"kubectl describe {_mark(stack)} tells what it does; then run again",
+    )
+
+
+def foretold(result: RemovalResult, stack: Manifest | None) -> RemovalResult:
+    """Return what a removal would do, the end of the stack's resource before all else, and whether that lasts."""
+    if stack is None:
+        return result
+    effect = "the controller lets go of the stack, and what it has installed is removed after that"
+    change = Change(component="operator", action=Action.DELETE, ref=ref_of(stack), effects=(effect,))
+    return warned(replace(result, changes=(change, *result.changes)), stack)
+
+
+def warned(result: RemovalResult, stack: Manifest | None) -> RemovalResult:
+    """Return how a removal ended, and whether the stack's resource may come back."""
+    told = against_removal(stack) if stack else ()
+    return replace(result, findings=(*result.findings, *told))
+
+
+def against_adoption(cluster: Cluster, inventory: Inventory) -> tuple[Finding, ...]:
+    """Return why a cluster cannot be adopted: a controller would undo it half way."""
+    stack = of(cluster, inventory)
+    return (_in_the_way(stack, f"gpu-provision operator release {inventory.name}, then adopt"),) if stack else ()
+
+
+def _in_the_way(stack: Manifest, fix: str) -> Finding:
+    return Finding(
+        code=codes.LOOKED_AFTER,
+        where=_mark(stack),
+        what="a controller looks after this stack, and would get in the way; nothing was written",
+        fix=fix,
+    )
+
+
+def unless_controllers(cluster: Cluster, inventory: Inventory, lock: Lock) -> None:
+    """Raise Locked if a lock is the controller's, which would take it again at once."""
+    stack = of(cluster, inventory)
+    lease = cluster.get(lease_for(stack)) if stack else None  # without an operator nobody has the right to ask for it
+    holder = ((lease or {}).get("spec") or {}).get("holderIdentity")
+    if stack is not None and holder == lock.holder:
+        fix = f"change the resource, which ends its run; or gpu-provision operator release {inventory.name}"
+        raise Locked(_in_the_way(stack, fix))
+
+
+def _mark(stack: Manifest) -> str:
+    return label_of(stack["metadata"]["name"])

@@ -1,0 +1,256 @@
+"""A run that the controller carries out: the resource is changed, and its progress is followed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from gpu_provision.kube.client import Cluster
+from gpu_provision.kube.informer import Mirror
+from gpu_provision.model.cluster import Manifest, ref_of
+from gpu_provision.model.findings import Finding, Refused, RunFailed
+from gpu_provision.model.history import Record
+from gpu_provision.model.progress import Event, NodeState, RunResult, State
+from gpu_provision.operator import codes
+from gpu_provision.operator.client import (
+    Resource,
+    declare,
+    not_reached,
+    unless_refused,
+)
+from gpu_provision.operator.leader_election import (
+    HOME,
+    Pulse,
+    lease_for,
+    nobody,
+)
+from gpu_provision.operator.manifests import of_editor
+from gpu_provision.operator.status import (
+    Phase,
+    Reason,
+    Verdict,
+    failures,
+    verdict,
+)
+from gpu_provision.planning.states import Key, Situation
+from gpu_provision.reconcile import history, missing_permissions
+from gpu_provision.reconcile.observer import (
+    Resident,
+    Standpoint,
+    followed,
+    of_one,
+)
+from gpu_provision.reconcile.progress import Announcer
+from gpu_provision.reconcile.reading import Reading
+from gpu_provision.reconcile.run import Outcome
+from gpu_provision.reconcile.status import evidence
+from gpu_provision.reconcile.timeline import with_steps
+
+if TYPE_CHECKING:
+    from gpu_provision.operator.client import Resource
+
+_LOOK_SECONDS = 2.0  # the lease is renewed as often
+_REPAIR_SECONDS = 30.0  # for a controller that calls ready what we would change
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """How a resource is changed.
+
+    Attributes:
+        force: Whether fields are taken over from whoever else has set them.
+        back_to: Number of the run that declared this before; 0 if it is no rollback.
+    """
+
+    force: bool = False
+    back_to: int = 0
+
+
+class Following:
+    """One change of a stack's resource, seen through. Make it, `execute` it once."""
+
+    def __init__(  # noqa: PLR0913 - what a run is made from, and the two that are the controller's
+        self,
+        cluster: Cluster,
+        reading: Reading,
+        resource: Resource,
+        terms: Terms,
+        *,
+        listen: Callable[[Event], None],
+        on_states: Callable[[Mapping[Key, NodeState]], None],
+    ) -> None:
+        """Prepare; nothing is written. Callbacks are called from the executing thread."""
+        self._cluster, self._reading, self._resource, self._terms = cluster, reading, resource, terms
+        self._on_states, self._pulse = on_states, Pulse(lease_for(resource.live))
+        self._began, self._before = time.monotonic(), cluster.requests
+        self._announcer = Announcer(listen, self._began)
+        self._stack, self._generation = of_one(ref_of(resource.live)), 0
+        self._mirror: Mirror | None = None
+        self._cancelled = False
+        self._wanting_since = float("inf")
+
+    @property
+    def is_following(self) -> bool:
+        """Whether the resource says what is wanted, and the controller is at work."""
+        return bool(self._generation)
+
+    @property
+    def going_on(self) -> str:
+        """Who carries out what is declared now."""
+        return f"the controller goes on with {self._resource.name}" if self.is_following else ""
+
+    def left_behind(self) -> tuple[Finding, ...]:
+        """Return nothing: the controller goes on."""
+        return ()
+
+    def cancel(self) -> None:
+        """See no more of it; the controller goes on."""
+        self._cancelled = True
+        self._cluster.hurry()
+        if mirror := self._mirror:
+            mirror.wake()
+
+    def execute(self) -> Outcome:
+        """Change the resource if need be, and wait until the controller is done with it.
+
+        Raises:
+            RunFailed: No controller works, or somebody else changes the resource.
+            Refused: Permissions are missing; nothing was written.
+            Unreachable: The API server was silent for too long.
+        """
+        unless_refused(self._resource)
+        self._require_rights()
+        last = self._last_run()
+        scopes = (*followed(self._reading), self._stack, self._pulse.scope)
+        with Mirror(self._cluster, scopes) as mirror:
+            self._mirror = mirror
+            self._await_controller(mirror)
+            self._declare()
+            seen, told = self._follow(mirror)
+        record = self._last_run()
+        is_new = record is not None and record.number > (last.number if last else 0)
+        return Outcome(
+            self._result(seen, record if is_new else None),
+            seen,
+            self._reading.plan,
+            record if record and is_new else Record(id=""),
+            told=told,
+        )
+
+    def _require_rights(self) -> None:
+        inventory = self._reading.context.inventory
+        if missing := missing_permissions.missing(self._cluster, inventory, of_editor(inventory, *HOME), "--operator"):
+            raise Refused(missing)
+
+    def _last_run(self) -> Record | None:
+        return history.read(self._cluster, self._reading.context.inventory).last
+
+    def _result(self, seen: Situation, record: Record | None) -> RunResult:
+        return RunResult(
+            changed=int(self._resource.wanted is not None),
+            requests=self._cluster.requests - self._before,
+            run=record.number if record else 0,
+            seconds=time.monotonic() - self._began,
+            states=tuple(self._announcer.states.values()),
+            evidence=tuple(evidence(seen)),
+            timeline=self._announcer.timeline,
+        )
+
+    def _await_controller(self, mirror: Mirror) -> None:
+        while not (self._look_at_pulse(mirror).is_felt or self._cancelled):
+            if self._pulse.is_missing():
+                raise RunFailed(nobody(self._resource.name, self._pulse, is_written=False))
+            mirror.wait(_LOOK_SECONDS)
+
+    def _look_at_pulse(self, mirror: Mirror) -> Pulse:
+        self._pulse.look(mirror)
+        return self._pulse
+
+    def _declare(self) -> None:
+        stack = declare(self._cluster, self._resource, force=self._terms.force, back_to=self._terms.back_to)
+        self._generation = int(stack["metadata"]["generation"])
+        said = "is changed" if self._resource.wanted else "says so already"
+        self._announcer.say(f"{self._resource.name} {said}; {self._pulse.holder} carries it out")
+
+    def _follow(self, mirror: Mirror) -> tuple[Situation, tuple[Finding, ...]]:
+        resident = Resident(self._reading, mirror)
+        while True:
+            now = time.monotonic()
+            found, stack = resident.look(now), self._stack_of(mirror)
+            if stack is not None:
+                told = verdict(stack)
+                self._show(found, _failed(found.states, stack) if told.phase is Phase.FAILED else {})
+                if self._is_over(told, found, now):
+                    return found.seen, self._told(told, found)
+            self._look_at_pulse(mirror)
+            if self._pulse.is_missing() and not mirror.silence:
+                raise RunFailed(nobody(self._resource.name, self._pulse, is_written=True))
+            mirror.wait(min(resident.next_deadline(now), _LOOK_SECONDS))
+
+    def _stack_of(self, mirror: Mirror) -> Manifest | None:
+        """Return the resource; None before the watch has shown what we wrote. Raises RunFailed if it is another one."""
+        stack = next(iter(mirror.of(self._stack).values()), None)
+        if stack is None or stack["metadata"].get("deletionTimestamp"):
+            raise RunFailed(_in_between(self._resource.name, "it was deleted"))
+        generation = int(stack["metadata"]["generation"])
+        if generation > self._generation:
+            raise RunFailed(_in_between(self._resource.name, "somebody else has changed it"))
+        return stack if generation == self._generation else None
+
+    def _show(self, found: Standpoint, failed: Mapping[Key, NodeState]) -> None:
+        states = with_steps({**found.states, **failed}, found.seen)
+        self._announcer.show(states)
+        self._on_states(states)
+
+    def _is_over(self, told: Verdict, found: Standpoint, now: float) -> bool:
+        if self._cancelled or told.phase is Phase.FAILED:
+            return True
+        if told.phase is not Phase.READY:
+            self._wanting_since = float("inf")
+            return False
+        self._wanting_since = min(self._wanting_since, now)
+        return not found.needs or now - self._wanting_since > _REPAIR_SECONDS
+
+    def _told(self, told: Verdict, found: Standpoint) -> tuple[Finding, ...]:
+        """Return what the states alone do not tell."""
+        if self._cancelled:
+            return ()
+        if told.phase is Phase.FAILED:
+            is_in_states = told.reason == Reason.FAILED and _has_failures(self._announcer.states)
+            return () if is_in_states else (not_reached(self._resource.name, told.told),)
+        return (_left_undone(self._resource.name, sorted(found.needs)),) if found.needs else ()
+
+
+def _failed(states: Mapping[Key, NodeState], stack: Manifest) -> dict[Key, NodeState]:
+    """Return the states that the controller calls failed: it has waited for longer than we have."""
+    known = failures(stack)
+    return {
+        key: replace(states[key], state=State.FAILED, reason=reason or states[key].reason)
+        for key, reason in known.items()
+        if key in states and states[key].state is not State.READY
+    }
+
+
+def _has_failures(states: Mapping[Key, NodeState]) -> bool:
+    return any(state.state is State.FAILED for state in states.values())
+
+
+def _in_between(label: str, what: str) -> Finding:
+    return Finding(
+        code=codes.IN_BETWEEN,
+        where=label,
+        what=f"what this command has declared is not waited for any more: {what}",
+        fix=f"see kubectl get {label} -o yaml --show-managed-fields, then run again",
+    )
+
+
+def _left_undone(label: str, needs: list[str]) -> Finding:
+    return Finding(
+        code=codes.NOT_REACHED,
+        where=label,
+        what="the controller calls the stack ready, and this version of gpu-provision would still change it",
+        evidence=", ".join(needs),
+        fix="bring the controller to the same version: gpu-provision operator install",
+    )

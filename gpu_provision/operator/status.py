@@ -1,0 +1,344 @@
+"""The status of a GPUStack: conditions with reasons, rows of bounded number, and what they come to."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum, StrEnum, auto
+from typing import Any
+
+from gpu_provision.components import labels
+from gpu_provision.kube.codes import LOCKED, OUTRUN, ROLLED_BACK
+from gpu_provision.model.cluster import Manifest, NodeFacts
+from gpu_provision.model.findings import Finding, Severity
+from gpu_provision.model.progress import NodeState, NodeStatus, State
+from gpu_provision.operator.crd import MOST_PROBLEMS
+from gpu_provision.operator.events import as_many_as_fit, cut
+from gpu_provision.planning.states import Key, Situation
+from gpu_provision.reconcile.status import component_rows, node_rows
+from gpu_provision.rollout import states as upgrade
+
+
+class Phase(Enum):
+    """How far a controller is with what a stack declares now."""
+
+    UNSEEN = auto()  # the status is about what was declared before
+    WORKING = auto()
+    READY = auto()
+    FAILED = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """How far a controller is, and why it got no further.
+
+    Attributes:
+        told: Reason and message of the condition that says so: ``NodesFailed: driver on t4-1: ...``.
+    """
+
+    phase: Phase
+    reason: str = ""
+    told: str = ""
+
+
+def verdict(stack: Manifest) -> Verdict:
+    """Return what the status of a stack comes to. A run that is under way may mend what has failed before."""
+    status = stack.get("status") or {}
+    if status.get("observedGeneration") != stack["metadata"].get("generation"):
+        return Verdict(Phase.UNSEEN)
+    conditions = {each["type"]: each for each in status.get("conditions") or ()}
+    if _holds(conditions, "Progressing"):
+        return Verdict(Phase.WORKING)
+    if _holds(conditions, "Degraded"):
+        found = conditions["Degraded"]
+        return Verdict(Phase.FAILED, found["reason"], f"{found['reason']}: {found['message']}")
+    return Verdict(Phase.READY if _holds(conditions, "Ready") else Phase.WORKING)
+
+
+def _holds(conditions: Mapping[str, Mapping[str, Any]], kind: str) -> bool:
+    return bool(conditions.get(kind, {}).get("status") == "True")
+
+
+def failures(stack: Manifest) -> Mapping[tuple[str, str], str]:
+    """Return what has failed by the status of a stack: component and node, and why. No more nodes than it names."""
+    status = stack.get("status") or {}
+    rows = [row for row in (status.get("nodes") or {}).get("problems") or () if row.get("state") == State.FAILED]
+    on_nodes = {(name, row["name"]): reason for row in rows for name, reason in [_first_cause(row)]}
+    told = {component for component, _ in on_nodes}
+    failed = [row for row in status.get("components") or () if row.get("state") == State.FAILED]
+    return on_nodes | {(row["name"], ""): row.get("reason", "") for row in failed if row["name"] not in told}
+
+
+def _first_cause(row: Mapping[str, str]) -> tuple[str, str]:
+    """Split what a node's row says: ``driver: ImagePullBackOff``."""
+    component, _, reason = row.get("reason", "").partition(": ")
+    return component, reason
+
+
+_MESSAGE = 1024  # characters: what the API server takes is 32 KiB, what a reader takes is less
+_FINDINGS = 4096  # characters: someone has to mend each
+_SINCE = "; since then: "
+
+
+class Reason(StrEnum):
+    """Why a condition is as it is; alerts and scripts match these."""
+
+    READY = "AllReady"
+    INVALID = "InvalidSpec"
+    OVERLAP = "OverlappingStacks"
+    NO_GPU_NODES = "NoGPUNodes"
+    NO_FEATURES = "NodeFeaturesMissing"
+    WORKING = "Converging"
+    WELL = "AsExpected"
+    FAILED = "NodesFailed"
+    HALTED = "RunFailed"
+    ROLLED_BACK = "RolledBack"
+    REMOVING = "Removing"
+    MISTAKE = "InternalError"
+    IDLE = "NothingToDo"
+    OTHER_RUN = "OtherRun"
+
+
+@dataclass(frozen=True, slots=True)
+class Halt:
+    """Why a stack is not worked on, or not with success."""
+
+    reason: Reason
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A condition before it has a time."""
+
+    type: str
+    status: bool
+    reason: Reason
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """All that a status is made from.
+
+    Attributes:
+        generation: Of the stack that this is about.
+        release: Which it declares.
+        seen: What was looked at; None before the first look.
+        states: Where each component stands.
+        is_working: Whether a run is under way, or about to be.
+        hold_up: Why one that is about to be does not begin yet.
+        halt: Why nothing is done, or why the last run failed.
+    """
+
+    generation: int
+    release: str = ""
+    seen: Situation | None = None
+    states: Mapping[Key, NodeState] | None = None
+    is_working: bool = False
+    hold_up: str = ""
+    halt: Halt | None = None
+
+
+def status_of(standing: Standing, before: Mapping[str, Any], now: str) -> dict[str, Any]:
+    """Return the status of a stack.
+
+    Args:
+        before: The status as it is: a condition that is as it was keeps its time.
+        now: RFC 3339.
+    """
+    conditions = _conditions(standing)
+    status: dict[str, Any] = {
+        "observedGeneration": standing.generation,
+        "release": standing.release,
+        "conditions": _timed(conditions, before.get("conditions") or (), now, standing.generation),
+    }
+    found: dict[str, Any] = _without_empty_texts(status | _rows(standing))
+    return found
+
+
+def _without_empty_texts(value: Any) -> Any:
+    """Leave out what says nothing. Some builds of Kubernetes 1.20 take an empty text in a custom object for null."""
+    if isinstance(value, Mapping):
+        return {key: _without_empty_texts(item) for key, item in value.items() if item != ""}
+    return [_without_empty_texts(item) for item in value] if isinstance(value, list) else value
+
+
+def mistake(error: Exception) -> Halt:
+    """Return what a mistake in gpu-provision comes to; its traceback is for the log."""
+    first_line = f"{type(error).__name__}: {error}".splitlines()[0]
+    return Halt(Reason.MISTAKE, f"a mistake in gpu-provision itself: {first_line}")
+
+
+def halt_of(findings: Sequence[Finding], reason: Reason = Reason.HALTED) -> Halt | None:
+    """Return what findings come to; None if there is no error among them."""
+    errors = [finding for finding in findings if finding.severity is Severity.ERROR]
+    codes = {finding.code for finding in errors}
+    found = next((_TELLING[code] for code in _TELLING if code in codes), reason)
+    return Halt(found, as_many_as_fit([*map(_sentence, errors)], _FINDINGS)) if errors else None
+
+
+_TELLING = {ROLLED_BACK: Reason.ROLLED_BACK, LOCKED: Reason.OTHER_RUN, OUTRUN: Reason.OTHER_RUN}
+"""Codes of findings that are a reason of their own."""
+
+
+def since(rolled_back: Halt | None, halt: Halt | None) -> Halt | None:
+    """Return what is to be told of a stack that was rolled back, and of what has failed since then."""
+    if rolled_back is None or halt is None:
+        return rolled_back or halt
+    return Halt(rolled_back.reason, f"{rolled_back.message}{_SINCE}{halt.message}")
+
+
+def was_rolled_back(stack: Mapping[str, Any]) -> Halt | None:
+    """Return what the status of a stack says if what it declares now has failed, and its policy was to go back.
+
+    What has failed since then is left out.
+    """
+    status = stack.get("status") or {}
+    if status.get("observedGeneration") != stack["metadata"].get("generation"):
+        return None
+    found = (each for each in status.get("conditions") or () if each["type"] == "Degraded")
+    reasons = (each for each in found if each["reason"] == Reason.ROLLED_BACK)
+    return next((Halt(Reason.ROLLED_BACK, each["message"].partition(_SINCE)[0]) for each in reasons), None)
+
+
+def _sentence(finding: Finding) -> str:
+    place = f"{finding.where}: " if finding.where else ""
+    seen = f" ({finding.evidence})" if finding.evidence else ""
+    fix = f". Fix: {finding.fix.rstrip('.')}" if finding.fix else ""
+    return f"{finding.code} {place}{finding.what.rstrip('.')}{seen}{fix}"
+
+
+def _told(sentences: Iterable[str]) -> str:
+    return cut("; ".join(sentences), _MESSAGE)
+
+
+def _conditions(standing: Standing) -> tuple[Condition, ...]:
+    trouble = standing.halt or _trouble(standing)
+    awaited = standing.hold_up or _awaited((standing.states or {}).values())
+    return _ready(standing, trouble, awaited), _progressing(standing, awaited), _degraded(trouble)
+
+
+def _ready(standing: Standing, trouble: Halt | None, awaited: str) -> Condition:
+    if trouble:
+        return Condition("Ready", status=False, reason=trouble.reason, message=trouble.message)
+    if standing.is_working or awaited or standing.seen is None:
+        return Condition("Ready", status=False, reason=Reason.WORKING, message=awaited or "a run is about to begin")
+    message = "every component is as declared on every GPU node, and proven"
+    return Condition("Ready", status=True, reason=Reason.READY, message=message)
+
+
+def _progressing(standing: Standing, awaited: str) -> Condition:
+    if standing.is_working:
+        message = awaited or "a run is about to begin"
+        return Condition("Progressing", status=True, reason=Reason.WORKING, message=message)
+    return Condition("Progressing", status=False, reason=Reason.IDLE, message=awaited or "nothing is to be done")
+
+
+def _degraded(trouble: Halt | None) -> Condition:
+    if trouble:
+        return Condition("Degraded", status=True, reason=trouble.reason, message=trouble.message)
+    return Condition("Degraded", status=False, reason=Reason.WELL, message="nothing has failed")
+
+
+def _trouble(standing: Standing) -> Halt | None:
+    if standing.seen is None:
+        return None
+    failed = [state for state in (standing.states or {}).values() if state.state is State.FAILED]
+    if failed:
+        return Halt(Reason.FAILED, _told(map(_state, failed)))
+    return None if standing.is_working else _nowhere(standing.seen)
+
+
+def _nowhere(seen: Situation) -> Halt | None:
+    """A stack that has no node to look after is not ready: somebody expects GPUs."""
+    targets = seen.context.targets
+    if not targets:
+        return Halt(Reason.NO_GPU_NODES, "no node of the cluster is one of this stack's GPU nodes")
+    silent = [target.name for target in targets if target.facts and not labels.nfd_has_spoken(target.facts.labels)]
+    if len(silent) == len(targets):
+        return Halt(Reason.NO_FEATURES, _told([f"Node Feature Discovery has labelled none of: {', '.join(silent)}"]))
+    return None
+
+
+def _state(state: NodeState) -> str:
+    place = f"{state.component} on {state.node}" if state.node else state.component
+    return f"{place}: {state.reason}" if state.reason else place
+
+
+def _awaited(states: Iterable[NodeState]) -> str:
+    """Say how many are not ready, and what the first one waits for."""
+    waiting = [state for state in states if state.state in {State.PENDING, State.PROGRESSING, State.LEAVING}]
+    if not waiting:
+        return ""
+    first = next((state for state in waiting if state.state is State.PROGRESSING), waiting[0])
+    more = f", and {len(waiting) - 1} more" if len(waiting) > 1 else ""
+    return _told([f"{_state(first)}{more}"])
+
+
+def _timed(
+    conditions: Iterable[Condition], before: Iterable[Mapping[str, Any]], now: str, generation: int
+) -> list[dict[str, Any]]:
+    known = {each["type"]: each for each in before}
+    return [_condition(condition, known.get(condition.type, {}), now, generation) for condition in conditions]
+
+
+def _condition(condition: Condition, before: Mapping[str, Any], now: str, generation: int) -> dict[str, Any]:
+    status = str(condition.status)
+    return {
+        "type": condition.type,
+        "status": status,
+        "reason": condition.reason.value,
+        "message": condition.message,
+        "observedGeneration": generation,
+        "lastTransitionTime": before.get("lastTransitionTime", now) if before.get("status") == status else now,
+    }
+
+
+def _rows(standing: Standing) -> dict[str, Any]:
+    if standing.seen is None:
+        return {}
+    seen, states = standing.seen, standing.states or {}
+    targets = {target.name for target in seen.context.targets}
+    nodes = [row for row in node_rows(seen, states) if row.node in targets]
+    return {
+        "components": [
+            {
+                "name": row.component,
+                "version": row.version,
+                "desired": row.desired,
+                "ready": row.ready,
+                "state": row.state.value,
+                "reason": row.reason[:_MESSAGE],
+            }
+            for row in component_rows(seen, states)
+        ],
+        "nodes": _nodes(nodes, len(targets)),
+        "rollout": _rollout([target.facts for target in seen.context.targets if target.facts]),
+    }
+
+
+def _nodes(rows: Sequence[NodeStatus], total: int) -> dict[str, Any]:
+    ready = sum(row.state is State.READY for row in rows)
+    problems = [row for row in rows if row.state is not State.READY]
+    return {
+        "total": total,
+        "ready": ready,
+        "summary": f"{ready}/{total}",
+        "gpus": sum(row.allocatable or 0 for row in rows),
+        "problems": [
+            {"name": row.node, "state": row.state.value, "reason": row.reason[:_MESSAGE]}
+            for row in problems[:MOST_PROBLEMS]
+        ],
+    }
+
+
+def _rollout(nodes: Sequence[NodeFacts]) -> dict[str, Any]:
+    found = Counter(upgrade.state_named(node.labels.get(upgrade.STATE, "")) for node in nodes)
+    states = upgrade.UpgradeState
+    done, failed = found[states.DONE], found[states.FAILED]
+    waiting = found[states.UPGRADE_REQUIRED]
+    under_way = sum(number for state, number in found.items() if state in upgrade.EARLY | upgrade.LATE)
+    told = f"{done}/{done + failed + waiting + under_way}" if failed + waiting + under_way else ""
+    return {"done": done, "failed": failed, "waiting": waiting, "underWay": under_way, "summary": told}

@@ -1,0 +1,277 @@
+"""A plan as text: signs, equal nodes grouped, fields as old -> new, effects in words, one last sentence."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from gpu_provision.hosts.result import HostsResult
+from gpu_provision.model.findings import Finding, Severity
+from gpu_provision.model.plan import Action, Change, Departure, Plan, ResourceChange
+from gpu_provision.output import findings as findings_view
+from gpu_provision.output import rollout as rollout_view
+from gpu_provision.output import run as hosts_view
+from gpu_provision.output.text import PLAIN, Style, indented, ranges
+from gpu_provision.output.values import field_document, field_line, visible_fields
+
+SIGNS = {
+    Action.CREATE: ("+", "green"),
+    Action.UPDATE: ("~", "yellow"),
+    Action.DELETE: ("-", "red"),
+    Action.RUN: (">", "cyan"),
+    Action.WAIT: (".", "dim"),
+}
+_FEW = 3  # pods that are named
+_MAY = "  (may)"
+_MAY_MEANS = "(may): only if what comes before it goes well"
+_COUNTED = {
+    Action.CREATE: "to create",
+    Action.UPDATE: "to update",
+    Action.DELETE: "to delete",
+    Action.RUN: "to validate",
+    Action.WAIT: "not ready yet",
+}
+_ALWAYS_COUNTED = (Action.CREATE, Action.UPDATE, Action.DELETE)
+
+
+def heading(plan: Plan, style: Style = PLAIN) -> str:
+    """Return the line that says which inventory, release and cluster this is about."""
+    parts = [f"Inventory {plan.inventory}", f"release {plan.release}", f"cluster {plan.cluster}"]
+    return style.bold(", ".join(parts))
+
+
+def changes(plan: Plan, style: Style = PLAIN) -> str:
+    """Return the changes of every component that has any, and the names of those that have none."""
+    blocks = [_component(name, plan.of(name), style) for name in _components(plan)]
+    unchanged = [name for name in plan.components if not plan.of(name)]
+    if plan.changes and unchanged:
+        blocks.append(style.dim(f"unchanged: {', '.join(unchanged)}"))
+    if not all(change.certain for change in plan.changes):
+        blocks.append(style.dim(_MAY_MEANS))
+    return "\n".join(blocks)
+
+
+def conflicts(findings: Iterable[Finding], style: Style = PLAIN) -> str:
+    """Return conflicts and warnings; an error is marked ``!``, as it keeps something from being applied."""
+    lines = []
+    for finding in findings_view.merged(findings):
+        mark = style.paint("red", "!") if finding.severity is Severity.ERROR else style.paint("yellow", "!")
+        lines.append(f"{mark} {findings_view.one(finding, style)}")
+    return "\n".join(lines)
+
+
+def closing(plan: Plan, *, hosts: int = 0, reboots: int = 0) -> str:
+    """Return the one sentence with the counts, those of hosts that would change or be rebooted among them."""
+    counts = Counter(change.action for change in plan.changes)
+    problems = sum(finding.severity is Severity.ERROR for finding in plan.findings)
+    declared = bool(plan.resource and plan.resource.fields)
+    if not (counts or problems or hosts or declared):
+        return "Plan: everything is as declared. Nothing was changed."
+    parts = [f"{hosts} host{'' if hosts == 1 else 's'} to change"] if hosts else []
+    parts += [f"{reboots} of them to reboot"] if reboots else []
+    parts += [
+        f"{counts[action]} {word}" for action, word in _COUNTED.items() if counts[action] or action in _ALWAYS_COUNTED
+    ]
+    drivers = sum(not outlook.leaves for outlook in plan.rollout.nodes) if plan.rollout else 0
+    parts += [f"{drivers} driver{'' if drivers == 1 else 's'} to replace"] if drivers else []
+    parts += [f"{problems} conflict{'' if problems == 1 else 's'}"] if problems else []
+    return f"Plan: {', '.join(parts)}. Nothing was changed."
+
+
+def resource(change: ResourceChange | None, style: Style = PLAIN) -> str:
+    """Return the lines that say by what resource a plan is carried out; empty if no controller does it."""
+    if change is None:
+        return ""
+    if not change.fields:
+        return f"The operator looks after this: {change.name} says so already."
+    fields = [f"  {style.paint('yellow', '~')} {field_line('GPUStack', field)}" for field in change.fields]
+    return "\n".join([f"The operator carries this out: {change.name} is to change.", *fields])
+
+
+def resource_document(change: ResourceChange | None) -> dict[str, Any] | None:
+    """Return the same as JSON."""
+    if change is None:
+        return None
+    return {"name": change.name, "fields": [field_document("GPUStack", field) for field in change.fields]}
+
+
+def effects(change: Change) -> tuple[str, ...]:
+    """Return what else happens, in words; many nodes are ranges."""
+    if not change.nodes:
+        return change.effects
+    where = ranges(change.nodes)
+    if change.action is Action.WAIT:
+        return tuple(f"{where}: {effect}" for effect in change.effects)
+    if len(change.nodes) == 1:
+        return f"restarts pods on {where}", *change.effects
+    how = ", node by node" if _is_node_by_node(change) else ""
+    return f"restarts pods on {len(change.nodes)} nodes{how}: {where}", *change.effects
+
+
+def _is_node_by_node(change: Change) -> bool:
+    spec = (change.manifest or {}).get("spec", {})
+    return bool(spec.get("updateStrategy", {}).get("type") == "OnDelete")
+
+
+def text(plan: Plan, style: Style = PLAIN, *, on_hosts: HostsResult | None = None) -> str:
+    """Return the whole plan, that of the hosts before that of the cluster."""
+    hosts = hosts_view.hosts_text(on_hosts, style, done=False) if on_hosts else ""
+    changed = on_hosts.changed if on_hosts else ()
+    body = [
+        heading(plan, style),
+        f"{style.bold('hosts')}\n{indented(hosts)}" if hosts else "",
+        *_in_cluster(plan, style),
+        conflicts(plan.findings, style),
+        style.bold(closing(plan, hosts=len(changed), reboots=sum(map(hosts_view.is_rebooted, changed)))),
+    ]
+    return "\n\n".join(part for part in body if part)
+
+
+def announced(plan: Plan, style: Style = PLAIN) -> str:
+    """Return what a run is about to change in the cluster; its findings come when it is over."""
+    return "\n\n".join(filter(None, (heading(plan, style), *_in_cluster(plan, style))))
+
+
+def _in_cluster(plan: Plan, style: Style) -> Iterator[str]:
+    yield changes(plan, style)
+    yield rollout_view.text(plan.rollout, style) if plan.rollout else ""
+    yield resource(plan.resource, style)
+
+
+def document(plan: Plan) -> dict[str, Any]:
+    """Return the plan's own parts of its JSON document."""
+    counts = Counter(change.action for change in plan.changes)
+    return {
+        "inventory": plan.inventory,
+        "release": plan.release,
+        "cluster": plan.cluster,
+        "components": list(plan.components),
+        "changes": [change_document(change) for change in plan.changes],
+        "rollout": rollout_view.document(plan.rollout) if plan.rollout else None,
+        "resource": resource_document(plan.resource),
+        "summary": {
+            **{action.value: counts[action] for action in Action},
+            "conflict": sum(finding.severity is Severity.ERROR for finding in plan.findings),
+        },
+    }
+
+
+def _components(plan: Plan) -> list[str]:
+    """Return the components that have changes; one that is off now, and is removed, comes last."""
+    known = [name for name in plan.components if plan.of(name)]
+    return known + sorted({change.component for change in plan.changes} - set(plan.components))
+
+
+def _component(name: str, changes_of_one: Iterable[Change], style: Style) -> str:
+    lines = [line for group in _alike(changes_of_one) for line in _group(group, style)]
+    return "\n".join([style.bold(name), *(f"  {line}" for line in lines)])
+
+
+def _alike(changes_of_one: Iterable[Change]) -> Iterator[list[Change]]:
+    """Yield changes in their order; those that differ in nothing but the node come together."""
+    groups: dict[tuple[object, ...], list[Change]] = {}
+    for change in changes_of_one:
+        groups.setdefault(_likeness(change), []).append(change)
+    yield from groups.values()
+
+
+def _likeness(change: Change) -> tuple[object, ...]:
+    node = _node(change)
+    name = (_stem(change.ref.name, node) if change.ref.kind == "Pod" else "") if node else change.ref.name
+    fields = tuple((field.path, repr(field.old), repr(field.new)) for field in visible_fields(change))
+    if change.departure:
+        return change.certain, change.departure.users is None, bool(change.departure.users)
+    told = tuple(_on(effect, node, "*") for effect in effects(change))
+    return change.action, change.ref.type, change.ref.namespace, name, fields, told, change.certain
+
+
+def _on(effect: str, node: str, where: str) -> str:
+    """Return an effect on one node as an effect on others."""
+    return effect.replace(f"on {node}", f"on {where}") if node else effect
+
+
+def _group(group: list[Change], style: Style) -> Iterator[str]:
+    change = group[0]
+    sign, color = SIGNS[change.action]
+    yield f"{style.paint(color, sign)} {_title(group)}{'' if change.certain else _MAY}"
+    if change.departure:
+        return
+    for field in visible_fields(change):
+        yield f"    {field_line(change.ref.kind, field)}"
+    nodes = ranges(_node(each) for each in group)
+    for effect in effects(change):
+        yield f"    {_on(effect, _node(change), nodes)}"
+
+
+def _title(group: list[Change]) -> str:
+    change = group[0]
+    node = _node(change)
+    if not node:
+        return str(change.ref)
+    nodes = ranges(_node(each) for each in group)
+    if change.departure:
+        return _departure([each.departure for each in group if each.departure], nodes)
+    if change.ref.kind == "Node":
+        return f"Node {nodes}"
+    title = change.ref.name if len(group) == 1 else f"{_stem(change.ref.name, node)}-*"
+    return f"{change.ref.kind} {change.ref.namespace}/{title} on {nodes}"
+
+
+def _stem(name: str, node: str) -> str:
+    """Return what the names of alike pods have in common: all before the node, or before what a controller appends."""
+    stem, found, _ = name.partition(f"-{node}")
+    return stem if found else name.rpartition("-")[0]
+
+
+def _departure(group: list[Departure], nodes: str) -> str:
+    """Return in one line what nodes that left the inventory lose; their labels are in the diff and in JSON."""
+    pods, users = sum(each.pods for each in group), [user for each in group for user in each.users or ()]
+    which, whose = ("node", "it") if len(group) == 1 else ("nodes", "them")
+    named = f" ({', '.join(users[:_FEW])}{f' and {len(users) - _FEW} more' if users[_FEW:] else ''})" if users else ""
+    using = f"{_count(len(users), 'GPU pod')} {'uses' if len(users) == 1 else 'use'} {whose}{named}"
+    told = [f"{_count(pods, 'pod')} {'goes' if pods == 1 else 'go'}"]
+    told += [using if users else f"no GPU pod uses {whose}"] if group[0].users is not None else []
+    return f"takes the GPU stack off {which} {nodes}: {', '.join(told)}"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def _node(change: Change) -> str:
+    """Return the node that a change is about: of a Node object, or of a pod that is pinned to one."""
+    if change.ref.kind == "Node":
+        return change.ref.name
+    return _pinned_to((change.manifest or {}).get("spec", {})) if change.ref.kind == "Pod" else ""
+
+
+def _pinned_to(spec: dict[str, Any]) -> str:
+    """Return the node of ``spec.nodeName``, of the host name selector, or of a required node affinity."""
+    selector = spec.get("nodeSelector", {}).get("kubernetes.io/hostname", "")
+    affinity = spec.get("affinity", {}).get("nodeAffinity", {})
+    terms = affinity.get("requiredDuringSchedulingIgnoredDuringExecution", {}).get("nodeSelectorTerms", [])
+    fields = (field for term in terms for field in term.get("matchFields", []))
+    by_field = (field["values"][0] for field in fields if field.get("key") == "metadata.name")
+    return str(spec.get("nodeName") or selector or next(by_field, ""))
+
+
+def change_document(change: Change) -> dict[str, Any]:
+    """Return one change as JSON."""
+    return {
+        "component": change.component,
+        "action": change.action.value,
+        "object": change.ref._asdict(),
+        "node": _node(change),
+        "fields": [field_document(change.ref.kind, field) for field in change.fields],
+        "nodes": list(change.nodes),
+        "effects": list(effects(change)),
+        "certain": change.certain,
+        "departure": _departure_document(change.departure),
+    }
+
+
+def _departure_document(departure: Departure | None) -> dict[str, Any] | None:
+    if departure is None:
+        return None
+    return {"pods": departure.pods, "users": None if departure.users is None else list(departure.users)}

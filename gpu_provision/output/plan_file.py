@@ -1,0 +1,244 @@
+"""A plan as a document that can be kept, reviewed, and applied later if nothing has moved meanwhile. Pure.
+
+Its schema is plan.schema.json beside this module, its page docs/plan-files.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any
+
+from gpu_provision.components.objects import digest
+from gpu_provision.hosts.result import HostsResult
+from gpu_provision.model.cluster import Manifest
+from gpu_provision.model.inventory import Inventory
+from gpu_provision.model.plan import Action, Change, Plan
+from gpu_provision.output import plan as plan_view
+from gpu_provision.output import run as hosts_view
+from gpu_provision.output.documents import output_schema
+from gpu_provision.output.values import redacted, shown
+
+FORMAT, VERSION = "gpu-provision plan", 1
+
+Document = Mapping[str, Any]
+
+_SEEN = ("resourceVersion", "generation")  # of the object that was looked at: they count status changes, too
+_LONGEST = 200  # characters of what does not fit
+_DIGITS = 64  # of digests: all that SHA-256 has
+_ENDS = {"create": "created", "update": "updated", "delete": "deleted", "run": "run"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Where a plan comes from.
+
+    Attributes:
+        tool: Version of gpu-provision.
+        made_at: When, RFC 3339.
+        cluster_id: What no other cluster has; empty if no cluster takes part.
+        salt: 16 random bytes in hex: an inventory may hold passwords, which nobody shall find by trying.
+        scope: What of the inventory takes part: ``hosts``, ``cluster``, ``limit``, ``targets``, ``ignored``.
+    """
+
+    tool: str
+    made_at: str
+    cluster_id: str
+    salt: str
+    scope: Document
+
+
+def made(inventory: Inventory, plan: Plan, on_hosts: HostsResult | None, origin: Origin) -> dict[str, Any]:
+    """Return the document of a plan."""
+    document = {
+        "format": FORMAT,
+        "version": VERSION,
+        "tool": origin.tool,
+        "made_at": origin.made_at,
+        "inventory": {
+            "name": inventory.name,
+            "path": inventory.path,
+            "salt": origin.salt,
+            "digest": inventory_digest(inventory, origin.salt),
+        },
+        "cluster": {"id": origin.cluster_id, "name": plan.cluster},
+        "scope": dict(origin.scope),
+        **_promised(plan, on_hosts),
+    }
+    return {**document, "seal": seal(document)}
+
+
+def _promised(plan: Plan, on_hosts: HostsResult | None) -> dict[str, Any]:
+    told = plan_view.document(plan)
+    told["changes"] = [
+        {**each, "content": _content(change)} for each, change in zip(told["changes"], plan.changes, strict=True)
+    ]
+    return {"plan": told, "hosts": hosts_view.hosts_document(on_hosts) if on_hosts else []}
+
+
+def _content(change: Change) -> str:
+    """Return a digest of what is to be applied; empty for nothing."""
+    if change.manifest is None:
+        return ""
+    return digest(redacted(_without_version(change.manifest)), _DIGITS)
+
+
+def _without_version(manifest: Manifest) -> Manifest:
+    metadata = {key: value for key, value in manifest.get("metadata", {}).items() if key not in _SEEN}
+    return {**manifest, "metadata": metadata}
+
+
+def inventory_digest(inventory: Inventory, salt: str) -> str:
+    """Return a digest of an inventory file from which its content cannot be found by trying."""
+    found = hashlib.scrypt(inventory.digest.encode(), salt=bytes.fromhex(salt), n=2**14, r=8, p=1, dklen=32)
+    return found.hex()
+
+
+def seal(document: Document) -> str:
+    """Return a digest of everything but the seal: it detects an edited or incomplete file, and is no signature."""
+    return digest({key: value for key, value in document.items() if key != "seal"}, _DIGITS)
+
+
+def schema() -> Mapping[str, Any]:
+    """Return the JSON Schema (draft 2020-12) of plan files; some of its definitions are those of ``--json``."""
+    own: Document = json.loads(files("gpu_provision.output").joinpath("plan.schema.json").read_text("utf-8"))
+    known = output_schema()["$defs"]
+    return {**own, "$defs": {name: known[name] for name in sorted(_named(own, known))}}
+
+
+def _named(part: Document, known: Document) -> set[str]:
+    """Return the definitions that a part of a schema names, and those that they name."""
+    found = set(re.findall(r'"#/\$defs/(\w+)', json.dumps(part)))
+    return found.union(*(_named(known[name], known) for name in found))
+
+
+def misfit(document: Document) -> str:
+    """Return where a document does not fit the schema of plan files, and how; empty if it fits."""
+    from jsonschema.exceptions import best_match  # noqa: PLC0415 - 40 ms that a command without a plan file need not pay
+    from jsonschema.validators import Draft202012Validator  # noqa: PLC0415 - as above
+
+    error = best_match(Draft202012Validator(schema()).iter_errors(document))
+    if error is None:
+        return ""
+    names_key = error.validator in {"required", "additionalProperties"}
+    how = error.message if names_key else f"{shown(error.instance)} is not of {error.validator} {error.validator_value}"
+    return f"{error.json_path}: {how[:_LONGEST]}"
+
+
+def moved_in_cluster(document: Document, plan: Plan) -> tuple[str, ...]:
+    """Return what a plan made now would do otherwise in the cluster, a line for each object, field or node."""
+    then, now = document["plan"], _promised(plan, None)["plan"]
+    return (
+        *_moved_resource(then.get("resource"), now["resource"]),
+        *_moved_objects(_by_object(then), _by_object(now)),
+        *_moved_rollout(then["rollout"], now["rollout"]),
+    )
+
+
+def _moved_resource(then: Document | None, now: Document | None) -> Iterator[str]:
+    """Yield what a plan says of the stack's resource otherwise: who carries it out, and what changes there."""
+    if (then or {}).get("name") != (now or {}).get("name"):
+        yield f"carried out by {_carrier(now)}, planned was: by {_carrier(then)}"
+    elif then != now:
+        yield f"{_carrier(now)} is to change otherwise than planned"
+
+
+def _carrier(resource: Document | None) -> str:
+    return str(resource["name"]) if resource else "this command alone, without an operator"
+
+
+def moved_on_hosts(document: Document, on_hosts: HostsResult | None) -> tuple[str, ...]:
+    """Return what a plan made now would do otherwise on hosts, a line for each host."""
+    then = {each["host"]: each for each in document["hosts"]}
+    now = {each["host"]: each for each in (hosts_view.hosts_document(on_hosts) if on_hosts else ())}
+    found = sorted(name for name in {*then, *now} if _host(then.get(name)) != _host(now.get(name)))
+    return tuple(f"host {name}: {_todo(now.get(name))}, planned was: {_todo(then.get(name))}" for name in found)
+
+
+def _host(each: Document | None) -> tuple[object, ...]:
+    return tuple(str(each[key]) for key in ("changes", "failed", "reboot_needed", "driver")) if each else ()
+
+
+def _todo(each: Document | None) -> str:
+    if each is None:
+        return "takes no part"
+    return "; ".join(each["changes"]) or each["reason"] or "nothing to change"
+
+
+def _by_object(plan: Document) -> dict[str, Document]:
+    """Index changes by what they do and to which object; that something is not ready yet is not a promise."""
+    changes = (each for each in plan["changes"] if each["action"] != Action.WAIT.value)
+    return {f"{_name(each['object'])} is to be {_ENDS[each['action']]}": each for each in changes}
+
+
+def _name(ref: Document) -> str:
+    return f"{ref['kind']} {ref['namespace']}/{ref['name']}" if ref["namespace"] else f"{ref['kind']} {ref['name']}"
+
+
+def _moved_objects(then: Mapping[str, Document], now: Mapping[str, Document]) -> Iterator[str]:
+    yield from (f"{name}, which was not planned" for name in now if name not in then)
+    yield from (f"no longer: {name}" for name in then if name not in now and not _is_room(then[name]))
+    for name in then:
+        if name in now:
+            yield from _moved_fields(name.partition(" is to be ")[0], then[name], now[name])
+
+
+def _is_room(change: Document) -> bool:
+    """Whether a namespace was to be made: the lock of the run itself, which reboots hosts first, may have needed it."""
+    return bool(change["object"]["kind"] == "Namespace" and change["action"] == Action.CREATE.value)
+
+
+def _moved_fields(name: str, then: Document, now: Document) -> Iterator[str]:
+    before, after = _fields(then), _fields(now)
+    paths = sorted(path for path in {*before, *after} if before.get(path) != after.get(path))
+    yield from (f"{name}: {path} {_told(after.get(path))}, planned was: {_told(before.get(path))}" for path in paths)
+    if not paths and then["content"] != now["content"]:
+        yield f"{name}: what is to be applied is another content"
+
+
+def _fields(change: Document) -> dict[str, tuple[Any, Any]]:
+    return {field["path"]: (field["old"], field["new"]) for field in change["fields"]}
+
+
+def _told(values: tuple[Any, Any] | None) -> str:
+    return f"{shown(values[0])} -> {shown(values[1])}" if values else "as it is"
+
+
+def _moved_rollout(then: Document | None, now: Document | None) -> Iterator[str]:
+    """Yield which nodes go otherwise: their order, who is evicted, whose cordon stays. Times and budgets pass."""
+    before, after = _nodes(then), _nodes(now)
+    changed = sorted(node for node in {*before, *after} if before.get(node) != after.get(node))
+    for node in changed:
+        yield f"node {node}: {after.get(node, _NO_DRIVER)}; planned was: {before.get(node, _NO_DRIVER)}"
+
+
+_NO_DRIVER = "its driver is not replaced"
+
+
+def _nodes(rollout: Document | None) -> dict[str, str]:
+    if rollout is None:
+        return {}
+    placed = {
+        each["node"]: _outlook(number, wave["canary"], each)
+        for number, wave in enumerate(rollout["waves"], start=1)
+        for each in wave["nodes"]
+    }
+    skipped = {each["node"]: f"is skipped: {each['reason']}" for each in rollout["skipped"]}
+    marked = dict.fromkeys(rollout.get("marked", ()), "keeps its driver")
+    return {**marked, **dict.fromkeys(rollout["under_way"], "is under way"), **skipped, **placed}
+
+
+def _outlook(wave: int, canary: bool, each: Document) -> str:  # noqa: FBT001 - a key of the document
+    parts = [f"wave {wave}{', a canary' if canary else ''}"]
+    parts += [f"evicts {', '.join(_owners(each['evicts']))}"] if each["evicts"] else []
+    parts += [f"cordoned by {each['cordoned_by']}"] if each["cordoned_by"] else []
+    return ", ".join(parts)
+
+
+def _owners(pods: Iterable[Document]) -> list[str]:
+    """Return whose pods they are: the names of those that a controller makes change with every restart."""
+    return sorted({f"{pod['namespace']}/{pod['owner'] or pod['name']}" for pod in pods})

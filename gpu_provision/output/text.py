@@ -1,0 +1,176 @@
+"""Colors, tables and short lists of names for terminals and logs; colors never carry meaning alone."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from gpu_provision.model.findings import visible
+from gpu_provision.model.progress import Outside, State
+
+_CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
+# Random, so that no text from elsewhere can hold a color of the tool's own: what it holds becomes visible.
+_KEY = int.from_bytes(os.urandom(8), "big")
+_MARK = re.compile(rf"\x1b\[{_KEY};(\d+)m")
+_STATE_COLORS: Mapping[State | Outside, str] = {
+    Outside.UNDECLARED: "dim",
+    State.PENDING: "dim",
+    State.PROGRESSING: "cyan",
+    State.READY: "green",
+    State.FAILED: "red",
+    State.BLOCKED: "yellow",
+    State.LEAVING: "yellow",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """Colors text, or leaves it as it is."""
+
+    enabled: bool = False
+
+    def paint(self, color: str, text: str) -> str:
+        """Return the text in a color: bold, dim, red, green, yellow or cyan."""
+        return f"{_mark(_CODES[color])}{text}{_mark('0')}" if self.enabled and text else text
+
+    def bold(self, text: str) -> str:
+        """Return the text in bold."""
+        return self.paint("bold", text)
+
+    def dim(self, text: str) -> str:
+        """Return the text less bright."""
+        return self.paint("dim", text)
+
+    def state(self, state: State | Outside, word: str = "") -> str:
+        """Return the state's own word, or another one, in its color."""
+        return self.paint(_STATE_COLORS[state], word or state.value)
+
+
+PLAIN = Style()
+
+
+def _mark(code: str) -> str:
+    return f"\x1b[{_KEY};{code}m"
+
+
+def for_terminal(text: str) -> str:
+    """Return a text as it is printed: the colors of `Style` take effect, other control characters become visible."""
+    parts = _MARK.split(text)  # every second one is a color's code
+    parts[::2] = map(visible, parts[::2])
+    parts[1::2] = [f"\x1b[{code}m" for code in parts[1::2]]
+    return "".join(parts)
+
+
+def width(text: str) -> int:
+    """Return how many characters of a text are seen."""
+    return len(visible(_MARK.sub("", text)))
+
+
+def wants_color(environ: Mapping[str, str], *, terminal: bool, refused: bool = False) -> bool:
+    """Return whether to use colors.
+
+    ``--no-color`` (``refused``) decides first, then ``NO_COLOR`` (https://no-color.org), ``FORCE_COLOR``,
+    and last whether the stream is a terminal that is not dumb.
+    """
+    if refused or environ.get("NO_COLOR"):
+        return False
+    if environ.get("FORCE_COLOR", "0") not in {"", "0"}:
+        return True
+    return terminal and environ.get("TERM", "") not in {"", "dumb"}
+
+
+_GAP = "  "
+
+
+def table(headers: Sequence[str], rows: Iterable[Sequence[str]], style: Style = PLAIN) -> str:
+    """Return rows as columns of equal width under headers; cells may hold colors."""
+    body = [[str(cell).replace("\n", r"\n") for cell in row] for row in rows]
+    widths = [max(width(row[column]) for row in [list(headers), *body]) for column in range(len(headers))]
+    lines = [style.bold(_line(list(headers), widths))]
+    lines += [_line(row, widths) for row in body]
+    return "\n".join(lines)
+
+
+def indented(text: str, spaces: int = 2) -> str:
+    """Return the text with every line moved to the right."""
+    return "\n".join(f"{' ' * spaces}{line}" if line else line for line in text.splitlines())
+
+
+def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    padded = (f"{cell}{' ' * (columns - width(cell))}" for cell, columns in zip(cells, widths, strict=True))
+    return _GAP.join(padded).rstrip()
+
+
+_SHORTEST_RUN = 3
+_NUMBERED = re.compile(r"^(?P<head>.*?)(?P<digits>\d+)(?P<tail>\D*)$")
+
+
+class _Numbered(NamedTuple):
+    """A name in three parts; ``digits`` is its last number as written."""
+
+    head: str
+    digits: str
+    tail: str
+
+
+def ranges(names: Iterable[str], most: int = 8) -> str:
+    """Return names as a list in which runs of consecutive numbers are ranges.
+
+    After ``most`` parts the rest is counted: ``a, b, ... and 12 more``.
+    """
+    return in_order(sorted(set(names), key=natural), most)
+
+
+def in_order(names: Iterable[str], most: int = 8) -> str:
+    """Return names as `ranges` does, but in the order in which they are given."""
+    parts = [part for run in _runs(names) for part in _written(tuple(run))]
+    if len(parts) <= most:
+        return ", ".join(parts)
+    return f"{', '.join(parts[:most])} and {len(parts) - most} more"
+
+
+def natural(name: str) -> tuple[tuple[int, int, str], ...]:
+    """Return a sort key in which ``gpu-2`` comes before ``gpu-10``."""
+    return tuple((0, int(part), "") if part.isdigit() else (1, 0, part) for part in re.findall(r"\d+|\D+", name))
+
+
+def _runs(names: Iterable[str]) -> Iterator[list[str]]:
+    """Yield the longest runs of neighbors that differ by one in their last number alone."""
+    run: list[str] = []
+    for name in names:
+        if run and not _follows(run[-1], name):
+            yield run
+            run = []
+        run.append(name)
+    if run:
+        yield run
+
+
+def _follows(before: str, name: str) -> bool:
+    one, two = _numbered(before), _numbered(name)
+    if one is None or two is None or (one.head, one.tail) != (two.head, two.tail):
+        return False
+    padded = one.digits.startswith("0") or two.digits.startswith("0")
+    same_form = not padded or len(one.digits) == len(two.digits)
+    return same_form and int(two.digits) == int(one.digits) + 1
+
+
+def _numbered(name: str) -> _Numbered | None:
+    found = _NUMBERED.match(name)
+    return _Numbered(found["head"], found["digits"], found["tail"]) if found else None
+
+
+def _written(run: tuple[str, ...]) -> Iterator[str]:
+    if len(run) < _SHORTEST_RUN:
+        yield from run
+    else:
+        yield f"{run[0]}..{_last(run)}"
+
+
+def _last(run: tuple[str, ...]) -> str:
+    """Return the end of a range: its number alone where nothing follows the number."""
+    last = _numbered(run[-1])
+    return run[-1] if last is None or last.tail else last.digits

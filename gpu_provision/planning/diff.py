@@ -1,0 +1,290 @@
+"""What differs between a desired object and the live one, field by field, and between two sets of manifests."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
+from gpu_provision.model.plan import Action, Change, FieldChange
+
+FIELD_MANAGER = "gpu-provision"
+
+Path = tuple[str, ...]
+
+# Lists whose items the API server tells apart by keys (x-kubernetes-list-map-keys); all others count by position.
+# Source: list types of the core API, Kubernetes 1.36.
+_LIST_KEYS: Mapping[str, tuple[tuple[str, ...], ...]] = {
+    "containers": (("name",),),
+    "env": (("name",),),
+    "ephemeralContainers": (("name",),),
+    "imagePullSecrets": (("name",),),
+    "initContainers": (("name",),),
+    "ports": (("containerPort", "protocol"), ("port", "protocol")),
+    "volumeDevices": (("devicePath",),),
+    "volumeMounts": (("mountPath",),),
+    "volumes": (("name",),),
+}
+
+
+def differences(desired: Manifest, live: Manifest) -> tuple[FieldChange, ...]:
+    """Return every field of ``live`` that is not as ``desired`` says, sorted by path."""
+    missing = _unequal(_without_noise(desired), live, ())
+    surplus = _no_longer_wanted(_owned(live), desired, live, ())
+    return _told((*surplus, *missing))
+
+
+def changes_between(before: Manifest, after: Manifest) -> tuple[FieldChange, ...]:
+    """Return what differs between two complete versions of one object, noise left out."""
+    old, new = _without_noise(before), _without_noise(after)
+    return _told((*_unequal(new, old, ()), *_gone(old, new, ())))
+
+
+def shows(live: Manifest, sent: Mapping[str, Any]) -> bool:
+    """Return whether an object has every field as a write has sent it; the write removes fields that are None."""
+    return all(map(_says_nothing, _unequal(_without_versions(sent), live, ())))
+
+
+def shows_applied(live: Manifest, applied: Manifest) -> bool:
+    """Return whether an object is as an apply leaves it: with every field, and without those that it gives up."""
+    return all(map(_says_nothing, differences(applied, live)))
+
+
+def _says_nothing(change: FieldChange) -> bool:
+    """Whether a field that is not there differs only from an empty value, which API servers leave out."""
+    return change.old is None and not change.new
+
+
+_VERSIONS = ("resourceVersion", "generation", "managedFields")
+
+
+def _without_versions(sent: Mapping[str, Any]) -> Mapping[str, Any]:
+    metadata = {key: value for key, value in sent.get("metadata", {}).items() if key not in _VERSIONS}
+    return {**sent, "metadata": metadata}
+
+
+# Follows from the rest of the template, so it says nothing of its own as long as something else differs.
+_BOOKKEEPING = 'spec.template.metadata.labels."gpu-provision.io/digest"'
+
+
+def _told(changes: Sequence[FieldChange]) -> tuple[FieldChange, ...]:
+    by_path = {change.path: change for change in changes}
+    paths = sorted(by_path.keys() - {_BOOKKEEPING} or by_path.keys())
+    return tuple(by_path[path] for path in paths)
+
+
+# kubectl's imperative commands; not apply, behind which another declaration stands.
+_HAND, _DECLARED = "kubectl-", frozenset({"kubectl-client-side-apply", "kubectl-last-applied"})
+
+
+def owned_keys(live: Manifest, *path: str) -> frozenset[str]:
+    """Return the keys that this tool applied to a map of a live object, such as ``("metadata", "labels")``."""
+    fields = _owned(live)
+    for name in path:
+        fields = fields.get(f"f:{name}", {})
+    return frozenset(name.removeprefix("f:") for name in fields if name.startswith("f:"))
+
+
+def edited_by_hand(live: Manifest) -> frozenset[str]:
+    """Return the field managers of kubectl's imperative commands (edit, patch, set, label) on an object."""
+    entries = live.get("metadata", {}).get("managedFields") or ()
+    updates = {entry["manager"] for entry in entries if entry.get("operation") == "Update"}
+    applies = {entry["manager"] for entry in entries if entry.get("operation") == "Apply"}
+    return frozenset(name for name in updates - applies - _DECLARED if name.startswith(_HAND))
+
+
+_NOISE = ("managedFields", "resourceVersion", "generation", "uid", "creationTimestamp", "selfLink")
+
+
+# Written by the API server itself; it counts generations where old clients look for them.
+_SERVER_ANNOTATIONS = frozenset({"deprecated.daemonset.template.generation"})
+
+
+def _without_noise(manifest: Manifest) -> Manifest:
+    metadata = {key: value for key, value in manifest.get("metadata", {}).items() if key not in _NOISE}
+    annotations = metadata.get("annotations") or {}
+    if _SERVER_ANNOTATIONS & annotations.keys():
+        kept = {key: value for key, value in annotations.items() if key not in _SERVER_ANNOTATIONS}
+        metadata = {**metadata, "annotations": kept}
+    rest = {key: value for key, value in manifest.items() if key != "status"}
+    return {**rest, "metadata": metadata}
+
+
+def _unequal(desired: Any, live: Any, path: Path) -> Iterator[FieldChange]:
+    if isinstance(desired, Mapping) and isinstance(live, Mapping):
+        for key, value in desired.items():
+            if key in live:
+                yield from _unequal(value, live[key], (*path, _step(key)))
+            else:
+                yield FieldChange(text_of((*path, _step(key))), None, value)
+    elif isinstance(desired, list) and isinstance(live, list):
+        yield from _unequal_lists(desired, live, path)
+    elif desired != live or isinstance(desired, bool) is not isinstance(live, bool):
+        yield FieldChange(text_of(path), live, desired)
+
+
+def _unequal_lists(desired: list[Any], live: list[Any], path: Path) -> Iterator[FieldChange]:
+    keys = _keys_of(path, desired)
+    if keys:
+        by_key = {_identity(item, keys): item for item in live}
+        for item in desired:
+            step = (*path[:-1], f"{path[-1]}[{_label(item, keys)}]")
+            found = by_key.get(_identity(item, keys))
+            if found is None:
+                yield FieldChange(text_of(step), None, item)
+            else:
+                yield from _unequal(item, found, step)
+    elif len(desired) != len(live):
+        yield FieldChange(text_of(path), live, desired)
+    else:
+        for index, (item, found) in enumerate(zip(desired, live, strict=True)):
+            yield from _unequal(item, found, (*path[:-1], f"{path[-1]}[{index}]"))
+
+
+def _gone(old: Any, new: Any, path: Path) -> Iterator[FieldChange]:
+    if isinstance(old, Mapping) and isinstance(new, Mapping):
+        for key, value in old.items():
+            if key in new:
+                yield from _gone(value, new[key], (*path, _step(key)))
+            else:
+                yield FieldChange(text_of((*path, _step(key))), value, None)
+    elif isinstance(old, list) and isinstance(new, list):
+        keys = _keys_of(path, old)
+        by_key = {_identity(item, keys): item for item in new} if keys else {}
+        for item in old if keys else ():
+            step = (*path[:-1], f"{path[-1]}[{_label(item, keys)}]")
+            if _identity(item, keys) in by_key:
+                yield from _gone(item, by_key[_identity(item, keys)], step)
+            else:
+                yield FieldChange(text_of(step), item, None)
+
+
+def _keys_of(path: Path, items: Sequence[Any]) -> tuple[str, ...]:
+    if not path or not all(isinstance(item, Mapping) for item in items):
+        return ()
+    candidates = _LIST_KEYS.get(path[-1], ())
+    return next((keys for keys in candidates if all(keys[0] in item for item in items)), ())
+
+
+def _identity(item: Mapping[str, Any], keys: tuple[str, ...]) -> tuple[Any, ...]:
+    return tuple(item.get(key, "TCP" if key == "protocol" else None) for key in keys)
+
+
+def _label(item: Mapping[str, Any], keys: tuple[str, ...]) -> str:
+    return str(item.get("name") or item[keys[0]])
+
+
+def _owned(live: Manifest) -> Mapping[str, Any]:
+    entries = live.get("metadata", {}).get("managedFields") or ()
+    ours = (
+        entry.get("fieldsV1", {})
+        for entry in entries
+        if entry.get("manager") == FIELD_MANAGER and entry.get("operation") == "Apply"
+        if not entry.get("subresource")
+    )
+    return next(ours, {})
+
+
+def _no_longer_wanted(owned: Mapping[str, Any], desired: Any, live: Any, path: Path) -> Iterator[FieldChange]:
+    for element, below in owned.items():
+        if element == ".":
+            continue
+        kind, _, name = element.partition(":")
+        step, wanted, found = STEPS[kind](name, desired, live, path)
+        if found is None or step is None:
+            continue
+        if wanted is None:
+            yield FieldChange(text_of(step), found, None)
+        elif below:
+            yield from _no_longer_wanted(below, wanted, found, step)
+
+
+_Step = tuple[Path | None, Any, Any]
+
+
+def _field_step(name: str, desired: Any, live: Any, path: Path) -> _Step:
+    return (*path, _step(name)), _get(desired, name), _get(live, name)
+
+
+def _item_step(name: str, desired: Any, live: Any, path: Path) -> _Step:
+    keys = json.loads(name)
+    found = _find(live, keys)
+    label = _label(found, tuple(keys)) if found else ""
+    return (*path[:-1], f"{path[-1]}[{label}]"), _find(desired, keys), found
+
+
+def _value_step(name: str, desired: Any, live: Any, path: Path) -> _Step:
+    value = json.loads(name)
+    return path, value if value in (desired or ()) else None, value if value in (live or ()) else None
+
+
+def _index_step(_name: str, _desired: Any, _live: Any, _path: Path) -> _Step:
+    return None, None, None
+
+
+STEPS: Mapping[str, Callable[[str, Any, Any, Path], _Step]] = {
+    "f": _field_step,
+    "k": _item_step,
+    "v": _value_step,
+    "i": _index_step,
+}
+"""Element of fieldsV1 -> the step down: path, and the values there of two objects."""
+
+
+def _get(value: Any, name: str) -> Any:
+    return value.get(name) if isinstance(value, Mapping) else None
+
+
+def _find(items: Any, keys: Mapping[str, Any]) -> Any:
+    if not isinstance(items, list):
+        return None
+    wanted = tuple(keys.values())
+    return next((item for item in items if _identity(item, tuple(keys)) == wanted), None)
+
+
+def _step(key: str) -> str:
+    return f'"{key}"' if "." in key or "/" in key else key
+
+
+def path_of(*keys: str) -> str:
+    """Return the path of a field, such as of ``("metadata", "labels", "a.b/c")``, as `differences` has it."""
+    return text_of(tuple(map(_step, keys)))
+
+
+def text_of(path: Path) -> str:
+    """Return a path as kubectl users write it."""
+    return ".".join(path)
+
+
+Manifests = Mapping[str, Sequence[Manifest]]
+"""Component -> its manifests."""
+
+
+def between(before: Manifests, after: Manifests) -> tuple[Change, ...]:
+    """Return what changes from one set to the other: objects in the order of the new one, then those that go.
+
+    Pods are validations, one for each content: new ones run, and nobody deletes old ones.
+    """
+    old, new = _by_ref(before), _by_ref(after)
+    gone = (
+        Change(component=component, action=Action.DELETE, ref=ref)
+        for ref, (component, _) in old.items()
+        if ref not in new and ref.kind != "Pod"
+    )
+    return (*_changed(old, new), *gone)
+
+
+def _by_ref(manifests: Manifests) -> dict[ObjectRef, tuple[str, Manifest]]:
+    return {ref_of(item): (component, item) for component, items in manifests.items() for item in items}
+
+
+def _changed(
+    old: Mapping[ObjectRef, tuple[str, Manifest]], new: Mapping[ObjectRef, tuple[str, Manifest]]
+) -> Iterator[Change]:
+    for ref, (component, manifest) in new.items():
+        if ref not in old:
+            action = Action.RUN if ref.kind == "Pod" else Action.CREATE
+            yield Change(component=component, action=action, ref=ref, manifest=manifest)
+        elif fields := changes_between(old[ref][1], manifest):
+            yield Change(component=component, action=Action.UPDATE, ref=ref, fields=fields, manifest=manifest)

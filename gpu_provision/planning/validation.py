@@ -1,0 +1,175 @@
+"""What a vectorAdd has shown, and for how long that holds. Pure.
+
+The termination message of the container tells the boot and the driver; its status tells when it started. What it has
+shown holds for the same content, in the same boot, while nothing that it stands on has started since: the containers of
+driver, toolkit and, for the second validation, device plugin. All of these times are of one clock, the kubelet's, in
+whole seconds; of two starts in the same second the order is not known, so that one does not prove the other.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import compress
+from typing import Any
+
+from gpu_provision.components import device_plugin_validation, driver_validation, validator
+from gpu_provision.diagnostics import pods as pod_view
+from gpu_provision.model.cluster import Basis, Manifest, Target
+from gpu_provision.planning.applyset import digest_of
+from gpu_provision.planning.observed import Observed
+
+VALIDATIONS: Mapping[str, tuple[str, ...]] = {
+    driver_validation.NAME: ("driver", "toolkit"),
+    device_plugin_validation.NAME: ("driver", "toolkit", "device_plugin"),
+}
+"""Validation -> the components whose pods on the node it stands on."""
+
+RUNS_IN: Mapping[str, str] = {
+    driver_validation.NAME: validator.NAME,
+    device_plugin_validation.NAME: device_plugin_validation.NAME,
+}
+"""Validation -> the component whose pods run its vectorAdd."""
+
+NOT_RUN = "has not run"
+"""Beginning of the reason of the state of a validation that is still to be started."""
+
+NEVER_RUN = f"{NOT_RUN} for this content"
+FAILED_WITH = "the validation failed: "
+REPEATED = f"{NOT_RUN} again, as was asked for"
+_SINCE = {
+    "driver": "the driver pod was replaced or restarted",
+    "toolkit": "the toolkit pod was replaced or restarted",
+    "device_plugin": "the device plugin pod was replaced or restarted",
+}
+_BOOT = re.compile(r"^boot (\S+)$", re.MULTILINE)
+_DRIVER = re.compile(r"^driver (\S+)$", re.MULTILINE)
+_FROM_OUTSIDE = frozenset({137, 143, 255})  # exit codes of a container that something ended: SIGKILL, SIGTERM, a reboot
+_OUT_OF_MEMORY = "OOMKilled"
+_NOT_STARTED = "StartError"  # its container is said to have started in 1970
+
+Pods = Mapping[tuple[str, str], tuple[Manifest, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One vectorAdd that has ended.
+
+    Attributes:
+        content: Digest of the pod that ran it, or of the template of that pod.
+        boot: ID of the node's boot.
+        began: When its container started, as RFC 3339 in UTC, which is in order as text.
+        driver: Version of the kernel module; empty if unknown.
+        passed: Whether vectorAdd succeeded.
+        lines: What it printed.
+    """
+
+    content: str
+    boot: str
+    began: str
+    driver: str = ""
+    passed: bool = True
+    lines: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        """Return what a record keeps of it: up to 70 bytes."""
+        return f"{self.content}.{self.boot}.{self.began}"
+
+    @property
+    def failure(self) -> str:
+        """Why it failed, in the last line that it printed."""
+        return FAILED_WITH + next((line for line in reversed(self.lines) if line.strip()), "no output")
+
+
+def recorded(text: str) -> Verdict | None:
+    """Return a verdict of a record; None if there is none, or one of a version that recorded other things."""
+    match text.split("."):
+        case [content, boot, began]:
+            return Verdict(content, boot, began)
+        case _:
+            return None
+
+
+def verdict_of(pod: Manifest) -> Verdict | None:
+    """Return what a pod's vectorAdd has shown last; None if it has not ended, or was kept from it.
+
+    A failure counts until another try has ended: the kubelet tries again and again in the validator's pod.
+    """
+    status = _status(pod)
+    if status is None or pod_view.was_turned_away(pod):
+        return None
+    now, before = status.get("state") or {}, status.get("lastState") or {}
+    failed = before.get("terminated") if (before.get("terminated") or {}).get("exitCode") else None
+    ended: dict[str, Any] | None = now.get("terminated") or failed
+    if ended is None or (ended["exitCode"] in _FROM_OUTSIDE and ended.get("reason") != _OUT_OF_MEMORY):
+        return None
+    message = ended.get("message", "")
+    boot, driver = _BOOT.search(message), _DRIVER.search(message)
+    headings = {found[0] for found in (boot, driver) if found}
+    printed = tuple(line for line in message.splitlines() if line not in headings)
+    return Verdict(
+        content=digest_of(pod),
+        boot=boot[1] if boot else "",
+        began=ended.get("finishedAt" if ended.get("reason") == _NOT_STARTED else "startedAt") or "",
+        driver=driver[1] if driver else "",
+        passed=ended["exitCode"] == 0,
+        lines=printed or tuple(filter(None, [pod_view.cause(pod) if ended["exitCode"] else ""])),
+    )
+
+
+def last_verdict(component: str, node: str, observed: Observed, pods: Pods) -> Verdict | None:
+    """Return what a node's last vectorAdd has shown, of whichever content: that of a pod, or of the record.
+
+    Pods that are on their way out do not count, as nothing runs again in their place before they are gone.
+    """
+    found = pods.get((RUNS_IN[component], node), ())
+    staying = (pod["metadata"] for pod in found)
+    counts = [not each.get("deletionTimestamp") and each["uid"] not in observed.void for each in staying]
+    known = (recorded(observed.passed.get((component, node), "")), *map(verdict_of, compress(found, counts)))
+    return max(filter(None, known), key=lambda each: each.began, default=None)
+
+
+def _status(pod: Manifest) -> Manifest | None:
+    """Return the status of the container that runs vectorAdd."""
+    status = pod.get("status") or {}
+    inits = status.get("initContainerStatuses") or ()
+    found = next((each for each in inits if each["name"] == validator.VECTOR_ADD), None)
+    return found or next(iter(status.get("containerStatuses") or ()), None)
+
+
+def doubt(  # noqa: PLR0913 - what a verdict is held against
+    component: str, target: Target, content: str, verdict: Verdict | None, pods: Pods, *, below: Collection[str]
+) -> str:
+    """Say why a verdict does not hold on a node today; an empty string if it does.
+
+    Args:
+        component: Name of the validation.
+        content: Digest of what the node has to show; empty for whatever the verdict is about.
+        pods: All pods of the stack by component and node.
+        below: Of the components that the validation stands on, those that have a pod on this node.
+    """
+    if verdict is None or (content and verdict.content != content):
+        return NEVER_RUN
+    boot = target.facts.boot_id if target.facts else ""
+    if boot and boot != verdict.boot and (verdict.boot or verdict.passed):
+        return f"{NOT_RUN} since the node booted"
+    for name in (name for name in VALIDATIONS[component] if name in below):
+        starts = list(_starts(pods.get((name, target.name), ())))
+        if not starts or max(starts) >= verdict.began:
+            return f"{NOT_RUN} since {_SINCE[name]}"
+    of_host = target.driver.version if target.driver.on_host and target.driver.basis is Basis.READ else ""
+    if of_host and verdict.driver and of_host != verdict.driver:
+        return f"{NOT_RUN} since the host's driver changed from {verdict.driver} to {of_host}"
+    return ""
+
+
+def _starts(pods: Iterable[Manifest]) -> Iterator[str]:
+    """Yield when the first container, which does a pod's work, of each pod that stays started to run."""
+    for pod in pods:
+        if pod["metadata"].get("deletionTimestamp"):
+            continue
+        main = pod["spec"]["containers"][0]["name"]
+        for status in (pod.get("status") or {}).get("containerStatuses") or ():
+            if status["name"] == main and "running" in (status.get("state") or {}):
+                yield status["state"]["running"].get("startedAt") or ""

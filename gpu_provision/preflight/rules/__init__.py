@@ -1,1 +1,0 @@
-"""Rules by theme. Each looks at one machine and yields findings."""

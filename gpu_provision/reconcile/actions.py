@@ -1,0 +1,190 @@
+"""What to do next: pure, from a situation and its settled states to actions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from gpu_provision.components import labels, node_labels
+from gpu_provision.diagnostics import pods as pod_view
+from gpu_provision.diagnostics.pods import Crash
+from gpu_provision.model.cluster import Manifest, NodeFacts, ObjectRef, Target, ref_of
+from gpu_provision.model.progress import NodeState, State
+from gpu_provision.planning import node_validation
+from gpu_provision.planning.applyset import digest_of
+from gpu_provision.planning.node_patches import NodeWrite, node_write, other_taints
+from gpu_provision.planning.plan import superseded
+from gpu_provision.planning.states import TO_BE_LABELLED, Key, Situation, vector_add_of
+from gpu_provision.planning.upgrades import DRIVER, is_kept
+from gpu_provision.planning.validation import (
+    NOT_RUN,
+    RUNS_IN,
+    VALIDATIONS,
+    verdict_of,
+)
+from gpu_provision.rollout.actions import Evict, Move
+
+
+@dataclass(frozen=True, slots=True)
+class Freed:
+    """That a node loses its startup taint: the version of it that was looked at, and the taints that stay."""
+
+    revision: str
+    taints: tuple[Mapping[str, Any], ...] = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class LabelNode:
+    """Write labels of one node, and take the startup taint off in the same write if it is ``freed``."""
+
+    key: Key
+    ref: ObjectRef
+    uid: str
+    labels: tuple[tuple[str, str | None], ...]
+    freed: Freed | None = None
+
+    def patch(self) -> dict[str, Any]:
+        """Return the merge patch. Taints are a list that others write to, so they are only of the looked-at version."""
+        metadata: dict[str, Any] = {"uid": self.uid, "labels": dict(self.labels)}
+        if self.freed is None:
+            return {"metadata": metadata}
+        taints = [dict(taint) for taint in self.freed.taints]
+        return {"metadata": {**metadata, "resourceVersion": self.freed.revision}, "spec": {"taints": taints or None}}
+
+
+@dataclass(frozen=True, slots=True)
+class StartPod:
+    """Start one validation pod."""
+
+    key: Key
+    ref: ObjectRef
+    manifest: Manifest = field(compare=False)  # its name holds the digest of its content
+
+
+@dataclass(frozen=True, slots=True)
+class RemovePod:
+    """Delete a pod: one whose vectorAdd does not count, so that another one runs, or a driver pod that starts over."""
+
+    key: Key
+    ref: ObjectRef
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class MoveNode:
+    """Take a node one state further in the rollout of its driver."""
+
+    key: Key
+    ref: ObjectRef
+    move: Move
+
+
+@dataclass(frozen=True, slots=True)
+class EvictPod:
+    """Ask the Eviction API for a pod. ``budgets`` names the budgets as they were seen: new ones, another try."""
+
+    key: Key
+    ref: ObjectRef
+    evict: Evict
+    budgets: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReadLog:
+    """Read what a container printed before it ended by itself; each restart is another step."""
+
+    key: Key
+    ref: ObjectRef
+    uid: str
+    crash: Crash
+
+
+Step = LabelNode | StartPod | RemovePod | MoveNode | EvictPod | ReadLog
+
+
+def next_steps(seen: Situation, settled: Mapping[Key, NodeState]) -> Iterator[Step]:
+    """Yield everything that can be done now, but for what a rollout of the driver does."""
+    yield from _label_steps(seen, settled)
+    yield from _attesting_steps(seen, settled)
+    yield from _validation_steps(seen, settled)
+
+
+def _label_steps(seen: Situation, settled: Mapping[Key, NodeState]) -> Iterator[Step]:
+    facts = {node.name: node for node in seen.observed.facts.nodes}
+    targets = {target.name for target in seen.context.targets}
+    leaving = {node.name for node in node_labels.leaving(seen.context)}
+    for manifest in seen.desired.get("node_labels", ()):
+        key = ("node_labels", manifest["metadata"]["name"])
+        state, node = settled.get(key), facts.get(key[1])
+        if node is None or (state is not None and state.state in _SETTLED):
+            continue
+        if node.name in leaving and (state is None or state.reason != TO_BE_LABELLED):
+            continue  # the rollout has it
+        write = node_write(manifest, node, seen.context.inventory)
+        if node.name in targets and not labels.nfd_has_spoken(node.labels):
+            write = NodeWrite({}, write.frees)  # the taint may be what keeps Node Feature Discovery off
+        if not write.is_empty:
+            yield _label(key, node, write)
+
+
+def _attesting_steps(seen: Situation, settled: Mapping[Key, NodeState]) -> Iterator[Step]:
+    manifests = seen.parts[node_validation.NAME].single if node_validation.NAME in seen.parts else {}
+    for target in seen.context.targets:
+        key = (node_validation.NAME, target.name)
+        state = settled.get(key)
+        if target.facts and state and state.state is State.PROGRESSING and state.reason == node_validation.TO_BE_TOLD:
+            yield _label(key, target.facts, node_write(manifests[target.name], target.facts, seen.context.inventory))
+
+
+def _label(key: Key, node: NodeFacts, write: NodeWrite) -> LabelNode:
+    freed = Freed(node.revision, other_taints(node)) if write.frees else None
+    ref = ObjectRef("v1", "Node", "", node.name)
+    return LabelNode(key, ref, node.uid, tuple(sorted(write.labels.items())), freed)
+
+
+def _validation_steps(seen: Situation, settled: Mapping[Key, NodeState]) -> Iterator[Step]:
+    for key, pod in superseded(seen):
+        if pod_view.phase(pod) != "Succeeded":  # those go together at the end of the run, and hold no GPU until then
+            yield _removal(key, pod)
+    for component in filter(VALIDATIONS.__contains__, seen.desired):
+        for target in seen.context.targets:
+            key = (component, target.name)
+            state = settled.get(key)
+            if state and state.state is State.PENDING and state.reason.startswith(NOT_RUN):
+                yield from _another_run(key, target, settled, seen)
+            elif state and state.state is State.PROGRESSING:
+                yield from _without_answer(key, target, seen)
+
+
+def _another_run(key: Key, target: Target, settled: Mapping[Key, NodeState], seen: Situation) -> Iterator[Step]:
+    """Start a vectorAdd. Its DaemonSet does so itself where a pod of the validator is deleted, or is not there yet."""
+    wanted = vector_add_of(key[0], target, seen)
+    if wanted is None:
+        return
+    if (pod := wanted.pod) is not None:
+        is_replaced = digest_of(pod) != wanted.content or is_kept(settled.get((DRIVER, target.name)))
+        has_run = pod["metadata"]["uid"] in seen.observed.void or verdict_of(pod) is not None
+        if has_run and not is_replaced:
+            yield _removal(key, pod)
+        return
+    manifest = seen.parts[RUNS_IN[key[0]]].single.get(target.name)
+    is_there = manifest and any(ref_of(pod) == ref_of(manifest) for pod in seen.pods.get(key, ()))
+    if manifest and not is_there:
+        yield StartPod(key, ref_of(manifest), manifest)
+
+
+def _without_answer(key: Key, target: Target, seen: Situation) -> Iterator[Step]:
+    """Remove a validation pod that was ended by something else, so that it says nothing."""
+    wanted = vector_add_of(key[0], target, seen)
+    pod = wanted.pod if wanted else None
+    if pod is not None and pod_view.phase(pod) in _ENDED and verdict_of(pod) is None:
+        yield _removal(key, pod)
+
+
+_ENDED = frozenset({"Succeeded", "Failed"})
+_SETTLED = frozenset({State.READY, State.FAILED, State.BLOCKED, State.LEAVING})  # labels that are ready are as wanted
+
+
+def _removal(key: Key, pod: Manifest) -> RemovePod:
+    return RemovePod(key, ref_of(pod), pod["metadata"]["uid"])

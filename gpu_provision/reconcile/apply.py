@@ -1,0 +1,173 @@
+"""Apply and prune the objects of a run, and follow whether there are ServiceMonitors."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
+
+from gpu_provision.components import dcgm_exporter
+from gpu_provision.kube.client import Cluster
+from gpu_provision.kube.errors import NotFound, Outdated
+from gpu_provision.kube.informer import Mirror
+from gpu_provision.kube.observe import SERVICE_MONITORS
+from gpu_provision.kube.transport import RequestPool
+from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
+from gpu_provision.model.findings import Rejected
+from gpu_provision.model.inventory import Inventory
+from gpu_provision.model.plan import Action, Change
+from gpu_provision.planning.states import Desired, Key
+from gpu_provision.reconcile.reading import Reading
+from gpu_provision.reconcile.situation import WATCHED
+
+DEFINITION = ObjectRef("apiextensions.k8s.io/v1", "CustomResourceDefinition", "", SERVICE_MONITORS)
+_VERSION = "v1"
+
+
+def are_wanted(inventory: Inventory) -> bool:
+    """Whether a stack has a ServiceMonitor where there are such."""
+    found = dcgm_exporter.spec(inventory)
+    return bool(found and found.service_monitor.enabled)
+
+
+def are_served(definitions: Iterable[Manifest]) -> bool:
+    """Whether ServiceMonitors can be made, by their definition as it is, if there is one."""
+    return any(_is_established(each) and _has_version(each) for each in definitions)
+
+
+def _is_established(definition: Manifest) -> bool:
+    conditions = (definition.get("status") or {}).get("conditions") or ()
+    return any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
+
+
+def _has_version(definition: Manifest) -> bool:
+    return any(each["name"] == _VERSION and each["served"] for each in definition["spec"]["versions"])
+
+
+_PARALLEL = 16
+_REPAIRS = 3  # times that one run makes an object anew that somebody deletes meanwhile
+_PER_NODE = frozenset({"Node", "Pod"})
+
+# Objects of one rank are applied at the same time, after those of lower ranks.
+# A binding comes after its role: to whom the server does not trust blindly, it compares what the role grants.
+# Pods come before their DaemonSet, see `planning.pod_metadata`.
+_RANKS: Mapping[str, int] = {
+    "Namespace": 0,
+    "CustomResourceDefinition": 1,
+    "Role": 1,
+    "ClusterRole": 1,
+    "DaemonSet": 3,
+    "Deployment": 3,
+}
+_OTHER_RANK = 2
+
+
+class Objects:
+    """Applies and prunes, and remembers the outcome.
+
+    Attributes:
+        members: Live objects of the stack as last answered by the API server.
+        rejected: Component -> why the API server refused an object of it.
+        written: Every object written, in order.
+    """
+
+    def __init__(self, cluster: Cluster, reading: Reading) -> None:
+        """Start from what was read; nothing is written."""
+        self._cluster = cluster
+        self._applied = _manifests(reading.desired)
+        self.members: dict[ObjectRef, Manifest] = dict(reading.observed.members)
+        self.rejected: dict[Key, str] = {}
+        self._repaired: Counter[ObjectRef] = Counter()
+        self.written: list[ObjectRef] = []  # appended to by several threads; a count would lose some
+
+    def apply(self, changes: Iterable[Change]) -> None:
+        """Apply every object to be created or updated, and patch pods, rank by rank."""
+        ranked: dict[int, list[Change]] = {}
+        for change in changes:
+            if change.action in {Action.CREATE, Action.UPDATE} and change.ref.kind != "Node":
+                ranked.setdefault(_RANKS.get(change.ref.kind, _OTHER_RANK), []).append(change)
+        for rank in sorted(ranked):
+            self._each(self._apply, ranked[rank])
+
+    def prune(self, changes: Iterable[Change]) -> None:
+        """Delete every object that is no longer wanted; what is in a namespace goes before the namespace.
+
+        The rights to delete there can go with the namespace.
+        """
+        doomed = [each for each in changes if each.action is Action.DELETE and each.ref.kind not in _PER_NODE]
+        for last in (False, True):
+            self._each(self._delete, [change for change in doomed if (change.ref.kind == "Namespace") is last])
+
+    def _each(self, write: Callable[[Change], None], changes: Collection[Change]) -> None:
+        """Write several objects at a time. Raises the first error, in the order of the changes."""
+        with RequestPool(self._cluster, _PARALLEL) as pool:
+            writing = [pool.submit(write, change) for change in changes]
+        for one in writing:
+            one.result()
+
+    def follow(self, desired: Desired, live: Collection[ObjectRef]) -> None:
+        """Apply what became wanted, or other than before, since facts about nodes came in; and what somebody deleted.
+
+        Args:
+            live: What exists now.
+        """
+        wanted = _manifests(desired)
+        lost = {ref for ref in wanted if self._is_lost(ref, live)}
+        self._repaired.update(lost)
+        self.apply(
+            Change(component=component, action=Action.CREATE, ref=ref, manifest=manifest)
+            for ref, (component, manifest) in wanted.items()
+            if ref in lost or self._applied.get(ref) != (component, manifest)
+        )
+        self._applied = wanted
+
+    def are_shown(self, mirror: Mirror) -> bool:
+        """Whether live copies show what was written of the kinds that a run follows."""
+        return all(self._is_shown(ref, mirror.of(ref.type)) for ref in self.written if ref.type in WATCHED)
+
+    def _is_shown(self, ref: ObjectRef, live: Mapping[ObjectRef, Manifest]) -> bool:
+        written = self.members.get(ref)
+        return written is None or (ref in live and _generation(live[ref]) >= _generation(written))
+
+    def _is_lost(self, ref: ObjectRef, live: Collection[ObjectRef]) -> bool:
+        """Whether an object that was there is gone; whoever deletes it again and again wins in the end."""
+        return ref in self.members and ref not in live and self._repaired[ref] < _REPAIRS
+
+    def _apply(self, change: Change) -> None:
+        try:
+            self.write(change)
+        except Rejected as error:
+            self.rejected[change.component, ""] = f"{change.ref}: {error.findings[0].evidence or error}"
+
+    def write(self, change: Change) -> None:
+        """Apply one object. Raises Rejected."""
+        ref, manifest = change.ref, change.manifest
+        if manifest is None:
+            return
+        if ref.kind == "Pod":
+            with contextlib.suppress(NotFound, Outdated):  # gone: the next plan looks at the one in its place
+                self._cluster.merge(ref, {"metadata": manifest["metadata"]})
+                self.written.append(ref)
+            return
+        applied = self._cluster.apply(manifest, take_back=bool(change.takes_back_from))
+        self.members[ref] = {"apiVersion": ref.api_version, "kind": ref.kind, **applied.object}
+        self.written.append(ref)
+
+    def _delete(self, change: Change) -> None:
+        uid = self.members.pop(change.ref, {}).get("metadata", {}).get("uid", "")
+        with contextlib.suppress(Outdated):  # somebody made it anew: the next plan looks at that one
+            self._cluster.delete(change.ref, uid=uid)
+        self.written.append(change.ref)
+
+
+def _generation(live: Manifest) -> int:
+    return int(live["metadata"].get("generation") or 0)
+
+
+def _manifests(desired: Desired) -> dict[ObjectRef, tuple[str, Manifest]]:
+    return {
+        ref_of(manifest): (component, manifest)
+        for component, manifests in desired.items()
+        for manifest in manifests
+        if manifest["kind"] not in _PER_NODE
+    }

@@ -1,0 +1,256 @@
+"""A stack between two runs, evaluated from live copies alone: where it stands, and whether it needs a run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import NamedTuple
+
+from gpu_provision.diagnostics.pods import node_of
+from gpu_provision.kube import leases, validation_records
+from gpu_provision.kube.client import Cluster
+from gpu_provision.kube.informer import Mirror, Scope
+from gpu_provision.kube.observe import (
+    SERVICE_MONITORS,
+    config_maps_of,
+    named_config_maps,
+    named_secrets,
+    secrets_of,
+)
+from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, ref_of
+from gpu_provision.model.inventory import Inventory
+from gpu_provision.model.progress import NodeState
+from gpu_provision.planning.applyset import PART_OF, applyset_id
+from gpu_provision.planning.diff import edited_by_hand
+from gpu_provision.planning.plan import deletions, object_change
+from gpu_provision.planning.pod_metadata import Marks, marks_of, pod_changes
+from gpu_provision.planning.states import Key, Situation
+from gpu_provision.planning.upgrades import at_rest, to_roll_out
+from gpu_provision.reconcile import apply, situation
+from gpu_provision.reconcile.actions import next_steps
+from gpu_provision.reconcile.planner import Unfinished, planned
+from gpu_provision.reconcile.reading import Reading
+from gpu_provision.reconcile.situation import View
+from gpu_provision.reconcile.states import Standing, settler_of
+
+
+class Live(NamedTuple):
+    """Live copies of what a run follows, and what was worked out of them; for a thread of its own."""
+
+    mirror: Mirror
+    view: View
+    standing: Standing
+
+
+CONFIG_MAP, SECRET = Kind("v1", "ConfigMap"), Kind("v1", "Secret")
+_PER_NODE = frozenset({"Node", "Pod"})
+_SERVED_SECONDS = 2.0  # after a definition is in force, until every API server says so
+
+_Inputs = tuple[Mapping[str, Mapping[str, str]], Mapping[str, str]]
+"""Contents of ConfigMaps and digests of Secrets, by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standpoint:
+    """One look at a stack.
+
+    Attributes:
+        states: Where each component stands, as a whole and on each node.
+        objects: Names of objects that are not as declared.
+        edited: Those of them that were, and that somebody has edited by hand or deleted since.
+        steps: Names of what else a run would do: labels of a node, a validation, a driver to be replaced. What nothing
+            can be done about is not among them.
+    """
+
+    seen: Situation
+    states: Mapping[Key, NodeState]
+    objects: frozenset[str]
+    edited: frozenset[str]
+    steps: frozenset[str]
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """All that a run would do."""
+        return self.objects | self.steps
+
+
+class Resident:
+    """Looks at one stack; asks nothing."""
+
+    def __init__(self, reading: Reading, mirror: Mirror) -> None:
+        """Start from what was read; the mirror follows `followed` of it."""
+        inventory = reading.context.inventory
+        self._mirror, self._members = mirror, _members(reading)
+        self._record, self._inputs = of_one(validation_records.record_ref(inventory)), _inputs(inventory)
+        self._inventory, self._resources = inventory, reading.context.facts.resources
+        self._view, self._standing, self._settler = situation.View(reading), Standing(), settler_of(reading)
+        self._read_with: _Inputs = reading.context.facts.config_maps, reading.context.facts.secrets
+        self._changed: frozenset[str] | None = None  # since the last `look`
+        self._states: dict[Key, NodeState] = {}
+        self._steps: dict[str, list[str]] = {}  # by node
+        self._marks: list[tuple[str, Manifest, Marks]] = []
+        self._held: dict[ObjectRef, Manifest] = {}
+        self._began = time.monotonic()
+
+    def look(self, now: float) -> Standpoint:
+        """Return where everything stands. ``now`` is of a monotonic clock, for what has its time."""
+        seen, names = self._see(), self._changed
+        self._changed = frozenset()
+        if names is None:
+            settled: Mapping[Key, NodeState] = self._settler.settle(self._standing.all, now)
+        else:
+            settled, names = self._settler.settle_some(self._standing.of(names, seen), names, now)
+        self._take(settled, seen, names)
+        different = frozenset(_different(seen))
+        edited = self._edited(different, seen)
+        objects = different | {change.ref for change in deletions(seen)}
+        steps = frozenset(chain.from_iterable(self._steps.values()))
+        return Standpoint(seen, self._states, _named(objects), _named(edited), steps)
+
+    def _see(self) -> Situation:
+        record = next(iter(self._mirror.of(self._record).values()), {})
+        look = self._view.look(self._mirror, self._live(), validation_records.entries(record.get("data") or {}))
+        _, names = self._standing.take(look)
+        self._changed = None if names is None or self._changed is None else self._changed | names
+        return look.seen
+
+    def _take(self, settled: Mapping[Key, NodeState], seen: Situation, names: frozenset[str] | None) -> None:
+        """Note where nodes stand, and what a run would do there."""
+        new = {key: at_rest(state) for key, state in settled.items()}
+        if names is None:
+            self._states = new
+        else:
+            self._states.update(new)
+        if (marks := list(marks_of(seen))) != self._marks:
+            self._marks, names = marks, None  # which the pods of all nodes are to have
+        if names is None:
+            self._steps = {}
+        for name in names or ():
+            self._steps.pop(name, None)
+        part = seen if names is None else self._view.part(names)
+        raw = self._standing.all if names is None else self._standing.of(names, seen)
+        for node, step in _steps(part, raw, self._states):
+            self._steps.setdefault(node, []).append(step)
+
+    def live(self, reading: Reading) -> Live:
+        """Return what a run of a reading goes on from."""
+        return Live(self._mirror.shared(), self._view.copy(reading), self._standing.copy())
+
+    def read(self, cluster: Cluster) -> Reading:
+        """Return what is wanted and seen now, and the plan: one request, and one more for each object that differs.
+
+        Raises:
+            Unreachable, Refused, Rejected: As the API server answers.
+        """
+        inventory = self._inventory
+        lease = leases.read(cluster, inventory)  # first: what somebody has written since then counts as theirs
+        seen = self._see()
+        namespaces = seen.observed.namespaces | {ref.namespace for ref in seen.observed.members}
+        observed = replace(seen.observed, namespaces=namespaces, lock=lease.lock, lock_version=lease.version)
+        seen, known = replace(seen, observed=observed), self._standing.all
+        return planned(cluster, self._view.desired, seen, known, unfinished=self._unfinished(seen))
+
+    def _unfinished(self, seen: Situation) -> Unfinished | None:
+        """Return what a plan has to look at: to plan for a whole fleet takes longer than to put an object right."""
+        if self._changed is None:
+            return None
+        names = sorted(self._changed.union(self._steps, self._standing.unfinished))
+        return self._view.part(names), self._standing.of(names, seen)
+
+    def _edited(self, different: frozenset[ObjectRef], seen: Situation) -> frozenset[ObjectRef]:
+        """Return what has been as it is declared now, and is not because of somebody whose edits are undone."""
+        wanted = {ref_of(manifest): manifest for _, manifest in _wanted(seen)}
+        once_held = {ref for ref in different if self._held.get(ref) == wanted[ref]}
+        self._held = {ref: wanted[ref] for ref in (wanted.keys() - different) | once_held}
+        live = seen.observed.members
+        return frozenset(ref for ref in once_held if ref not in live or edited_by_hand(live[ref]))
+
+    def is_outdated(self) -> bool:
+        """Whether what the inventory refers to, such as a ConfigMap, or what is served is not as it was read."""
+        return self._inputs_now() != self._read_with or self._outdated_in(time.monotonic()) <= 0
+
+    def next_deadline(self, now: float) -> float:
+        """Return in how many seconds to look again although nothing has happened."""
+        left = self._outdated_in(now)
+        return min(self._settler.next_deadline(now), left if left > 0 else float("inf"))
+
+    def _outdated_in(self, now: float) -> float:
+        """Return in how many seconds the reading is to be made again for ServiceMonitors; infinity if it is right."""
+        inventory = self._inventory
+        live = self._mirror.of(of_one(apply.DEFINITION)).values() if apply.are_wanted(inventory) else None
+        if live is None or apply.are_served(live) == (SERVICE_MONITORS in self._resources):
+            return float("inf")
+        return self._began + _SERVED_SECONDS - now
+
+    def _live(self) -> dict[ObjectRef, Manifest]:
+        return {ref: live for scope in self._members for ref, live in self._mirror.of(scope).items()}
+
+    def _inputs_now(self) -> _Inputs:
+        live = [item for scope in self._inputs for item in self._mirror.of(scope).values()]
+        config_maps = config_maps_of(item for item in live if item["kind"] == CONFIG_MAP.kind)
+        return config_maps, secrets_of(item for item in live if item["kind"] == SECRET.kind)
+
+
+def followed(reading: Reading) -> tuple[Scope, ...]:
+    """Return what a resident looks at: all that a run follows, the stack's objects, its record, and its inputs."""
+    inventory = reading.context.inventory
+    scopes = (
+        *situation.scopes(inventory),
+        *_members(reading),
+        of_one(validation_records.record_ref(inventory)),
+        *_inputs(inventory),
+    )
+    definitions = (of_one(apply.DEFINITION),) if apply.are_wanted(inventory) else ()
+    return tuple(dict.fromkeys((*scopes, *definitions)))
+
+
+def of_one(ref: ObjectRef) -> Scope:
+    """Return the scope of one object."""
+    place = f",metadata.namespace={ref.namespace}" if ref.namespace else ""
+    return Scope(ref.type, field_selector=f"metadata.name={ref.name}{place}")
+
+
+def _members(reading: Reading) -> tuple[Scope, ...]:
+    inventory = reading.context.inventory
+    selector = f"{PART_OF}={applyset_id(inventory.name, inventory.cluster.namespace)}"
+    wanted = {
+        ref_of(item).type for items in reading.desired.values() for item in items if item["kind"] not in _PER_NODE
+    }
+    kinds = wanted | {ref.type for ref in reading.observed.members}
+    parent = ref_of(reading.desired["prerequisites"][-1])
+    return (*(Scope(kind, selector) for kind in sorted(kinds)), of_one(parent))
+
+
+def _inputs(inventory: Inventory) -> tuple[Scope, ...]:
+    named = {CONFIG_MAP: named_config_maps(inventory), SECRET: named_secrets(inventory)}
+    home = inventory.cluster.namespace
+    refs = (
+        ObjectRef(kind.api_version, kind.kind, home, name) for kind, names in named.items() for name in sorted(names)
+    )
+    return tuple(map(of_one, refs))
+
+
+def _wanted(seen: Situation) -> Iterator[tuple[str, Manifest]]:
+    """Yield the manifests of the stack's own objects, with their components."""
+    for component, manifests in seen.desired.items():
+        yield from ((component, manifest) for manifest in manifests if manifest["kind"] not in _PER_NODE)
+
+
+def _different(seen: Situation) -> Iterator[ObjectRef]:
+    for component, manifest in _wanted(seen):
+        yield from (change.ref for change in object_change(component, manifest, seen))
+
+
+def _named(refs: Iterable[ObjectRef]) -> frozenset[str]:
+    return frozenset(map(str, refs))
+
+
+def _steps(seen: Situation, raw: Mapping[Key, NodeState], states: Mapping[Key, NodeState]) -> Iterator[tuple[str, str]]:
+    """Yield what a run would do on nodes, with the node."""
+    for step in next_steps(seen, states):
+        yield step.key[1], f"{type(step).__name__} {step.ref}"
+    yield from ((node, f"driver of {node}") for node in to_roll_out(raw))
+    for change in pod_changes(seen):
+        yield node_of(seen.observed.pods[change.ref]), f"metadata of {change.ref}"

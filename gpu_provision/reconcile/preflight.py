@@ -1,0 +1,103 @@
+"""What would go wrong: every host judged, what the cluster knows of its nodes, and what the registry has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from gpu_provision.components.driver import image_of
+from gpu_provision.components.targets import context
+from gpu_provision.hosts.checks import codes
+from gpu_provision.hosts.checks.findings import left_to_cluster, overridden
+from gpu_provision.hosts.checks.images import driver_image
+from gpu_provision.hosts.checks.subject import Subject
+from gpu_provision.hosts.facts.host import HostRecord
+from gpu_provision.hosts.facts.kernel import Kernel
+from gpu_provision.hosts.result import HostOutcome, HostsResult
+from gpu_provision.hosts.runner import judge
+from gpu_provision.images.registry import ask
+from gpu_provision.inventory.resolve import expectation
+from gpu_provision.kube.observe import observe_facts
+from gpu_provision.model.cluster import Context, Target
+from gpu_provision.model.expectation import Expectation
+from gpu_provision.model.findings import Finding, Severity
+from gpu_provision.model.inventory import Inventory, Node
+from gpu_provision.model.progress import Event
+from gpu_provision.planning.prepare import findings
+from gpu_provision.reconcile.session import Session
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """What is to be said before a run.
+
+    Attributes:
+        hosts: The hosts that were read, also those without a GPU.
+        findings: Errors first, then by the inventory's order of nodes.
+    """
+
+    hosts: HostsResult
+    findings: tuple[Finding, ...]
+
+    @property
+    def failed(self) -> bool:
+        """Whether an error would stop a run."""
+        return any(finding.severity is Severity.ERROR for finding in self.findings)
+
+
+def preflight(inventory: Inventory, *, limit: tuple[str, ...], listen: Callable[[Event], None]) -> Judgement:
+    """Read and judge; nothing is changed. Raises what the cluster and pyinfra raise."""
+    hosts = judge(inventory, limit=limit, listen=listen)
+    facts = replace(observe_facts(Session(inventory).cluster, inventory), host_drivers=hosts.drivers)
+    known = _limited(context(inventory, facts), limit)
+    read = {host.name for host in hosts.hosts if host.gpus is not None}
+    ours = (*(finding for host in hosts.failed for finding in _unread(host)), *_images(inventory, known, read))
+    of_cluster = findings(known)
+    of_hosts = (*hosts.errors, *hosts.findings)  # each host has been judged with what is ignored
+    found = (
+        *left_to_cluster(of_hosts, of_cluster),
+        *of_cluster,
+        *overridden(ours, frozenset(inventory.preflight.ignore)),
+    )
+    return Judgement(hosts=hosts, findings=tuple(sorted(found, key=_importance)))
+
+
+def _limited(known: Context, limit: tuple[str, ...]) -> Context:
+    kept = (target for target in known.targets if not limit or target.name in limit)
+    return replace(known, targets=tuple(kept))
+
+
+def _importance(finding: Finding) -> int:
+    return 0 if finding.severity is Severity.ERROR else 1
+
+
+def _unread(host: HostOutcome) -> Iterator[Finding]:
+    """Yield why a host could not be read, if that is why it failed."""
+    if not host.errors:
+        yield Finding(
+            code=codes.HOST_UNREAD,
+            where=host.name,
+            what="the host could not be read",
+            evidence=host.reason,
+            consequence="a run fails on it, and holds the cluster phase back",
+            fix="see that it is up and that ssh to it works; hosts that nobody connects to:"
+            " host_prerequisites: {enabled: false}",
+        )
+
+
+def _images(inventory: Inventory, known: Context, read: set[str]) -> Iterator[Finding]:
+    """Yield what registries say about the driver images of nodes whose hosts were not read, by the cluster's word."""
+    listed = {node.name: node for node in inventory.nodes}
+    for target in known.targets:
+        expected = _expected(inventory, target, listed.get(target.name))
+        image = image_of(target)
+        if target.name in read or not image or not expected.ask_registry:
+            continue
+        machine = target.facts.architecture if target.facts else ""
+        host = HostRecord(kernel=Kernel(architecture=machine))
+        yield from driver_image(Subject(expected, host, ask(image, machine)))
+
+
+def _expected(inventory: Inventory, target: Target, node: Node | None) -> Expectation:
+    """Return what is expected of a node, also of one that only a pool's node_selector names."""
+    return expectation(inventory, node or Node(name=target.name, pool=target.pool.name))

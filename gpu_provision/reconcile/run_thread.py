@@ -1,0 +1,225 @@
+"""A run in a thread of its own, or by the controller; and what its policy asks for if its rollout fails."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Protocol
+
+from gpu_provision.kube import codes
+from gpu_provision.kube.client import Cluster
+from gpu_provision.model.findings import Finding, Locked, ProvisionError, leave_with
+from gpu_provision.model.history import Ending
+from gpu_provision.model.progress import Event, NodeState, RunResult, State
+from gpu_provision.planning.states import Key
+from gpu_provision.reconcile import local_records, missing_permissions
+from gpu_provision.reconcile.explain import explain
+from gpu_provision.reconcile.history import WayBack
+from gpu_provision.reconcile.observer import Live
+from gpu_provision.reconcile.planner import read
+from gpu_provision.reconcile.reading import Reading, refusals_of
+from gpu_provision.reconcile.run import Outcome, Run
+from gpu_provision.reconcile.states import SETTLED
+
+
+class Conduct(Protocol):
+    """One run; see `gpu_provision.reconcile.run.Run`."""
+
+    @property
+    def is_following(self) -> bool:
+        """Whether all is written, and what becomes of it is followed."""
+
+    @property
+    def going_on(self) -> str:
+        """What goes on without this process if the run is cancelled now, as a sentence; empty if nothing does."""
+
+    def execute(self) -> Outcome:
+        """Carry the plan out, or see it carried out. Raises ProvisionError."""
+
+    def left_behind(self) -> tuple[Finding, ...]:
+        """Return warnings about what stays half done if the run has ended here; from any thread."""
+
+    def cancel(self) -> None:
+        """End after the current step; from any thread."""
+
+
+class Make(Protocol):
+    """Makes a run; nothing is written. Callbacks are called from the executing thread."""
+
+    def __call__(
+        self,
+        cluster: Cluster,
+        reading: Reading,
+        *,
+        listen: Callable[[Event], None],
+        on_states: Callable[[Mapping[Key, NodeState]], None],
+        back_to: int,
+    ) -> Conduct:
+        """Return the run of a reading."""
+
+
+class Deputy(Protocol):
+    """Somebody who looks after stacks in the cluster, if somebody is there."""
+
+    def reviewed(self, cluster: Cluster, reading: Reading) -> Reading:
+        """Return a reading whose plan says by what resource it is carried out, if that is so, and what is against it.
+
+        Raises Unreachable, Refused.
+        """
+
+    @property
+    def conduct(self) -> Make:
+        """Makes the run that is carried out there, of a reading that was reviewed."""
+
+
+_STEP_SECONDS = 10
+
+
+class Background:
+    """A run in a thread of its own; under gevent, in a greenlet. Callbacks are called from there."""
+
+    def __init__(  # noqa: PLR0913 - what a run is made from, and who makes it
+        self,
+        cluster: Cluster,
+        reading: Reading,
+        tell: Callable[[Event], None],
+        back_to: int,
+        *,
+        make: Make = Run,
+        live: Live | None = None,
+    ) -> None:
+        """Prepare; `start` begins. ``make`` makes the run; who else reads what is ``live`` is woken by the end."""
+        self._cluster, self._reading, self._tell, self._live = cluster, reading, tell, live
+        self._states: Mapping[Key, NodeState] = {}
+        self._changed = threading.Condition()
+        self._outcome: Outcome | None = None
+        self._error: BaseException | None = None
+        self._run = self._declared = make(cluster, reading, listen=tell, on_states=self._take, back_to=back_to)
+        self._thread = threading.Thread(target=self._execute, name="gpu-provision", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def _execute(self) -> None:
+        try:
+            outcome = self._run.execute()
+            self._outcome = self._gone_back(outcome, outcome.back) if outcome.back else outcome
+        except Locked as error:  # the run that has the lock goes on with what this one left
+            self._error = error
+        except ProvisionError as error:
+            error.findings = (*error.findings, *self._run.left_behind())
+            self._error = error
+        except BaseException as error:  # noqa: BLE001 (handed to whoever waits)
+            self._error = error
+        with self._changed:
+            self._changed.notify_all()
+        if self._live:
+            self._live.mirror.wake()
+
+    def _gone_back(self, failed: Outcome, back: WayBack) -> Outcome:
+        """Carry out what was there before, as a run of its own, which is not rolled back in its turn."""
+        told = explain(self._cluster, failed)
+        local_records.write(failed.record, lambda: local_records.details_of(failed.plan, failed.result, told))
+        reading = read(self._cluster, back.inventory, host_drivers=self._reading.context.facts.host_drivers)
+        missing = missing_permissions.missing_to_run(self._cluster, reading)
+        if problems := (*refusals_of(reading), *filter(None, [missing])):
+            return replace(failed, told=(*problems, _gone(back, "the cluster could not go back to")))
+        self._run = Run(self._cluster, reading, listen=self._tell, on_states=self._take, back_to=back.record.number)
+        outcome = self._run.execute()
+        went = "the cluster is back at" if outcome.record.ending is Ending.SUCCEEDED else "so did the way back to"
+        return replace(outcome, result=_both(failed.result, outcome.result), told=(*told, _gone(back, went)))
+
+    def _take(self, states: Mapping[Key, NodeState]) -> None:
+        with self._changed:
+            self._states = states
+            self._changed.notify_all()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the run has ended, well or not."""
+        return self._outcome is not None or self._error is not None
+
+    def wait_for(self, component: str, tick: Callable[[str], None]) -> tuple[NodeState, ...]:
+        """Wait until a component has settled everywhere; see `Session.wait`."""
+        with self._ending_on_interrupt():
+            while not self.is_over and not self._settled(component):
+                with self._changed:
+                    self._changed.wait(1.0)
+                tick(summary(self._states, component))
+        if self._error is not None:
+            raise self._error
+        broken = {State.FAILED, State.BLOCKED}
+        return tuple(state for state in self._states.values() if state.component == component and state.state in broken)
+
+    @property
+    def is_following(self) -> bool:
+        """See `Run.is_following`; a way back is not: whoever ended it would leave the nodes between two drivers."""
+        return self._run is self._declared and self._run.is_following
+
+    def cancel(self) -> None:
+        """End the run after its current step."""
+        self._run.cancel()
+
+    @contextlib.contextmanager
+    def _ending_on_interrupt(self) -> Iterator[None]:
+        """On Ctrl-C let the run finish its step and give the lock back before the interrupt goes on."""
+        try:
+            yield
+        except KeyboardInterrupt as interrupt:
+            if self._run.going_on:
+                interrupt.add_note(self._run.going_on)
+            self._run.cancel()
+            self._thread.join(_STEP_SECONDS)
+            leave_with(interrupt, *self._run.left_behind())
+            raise
+
+    def _settled(self, component: str) -> bool:
+        own = [state for state in self._states.values() if state.component == component]
+        return bool(own) and all(state.state in SETTLED for state in own)
+
+    def join(self) -> Outcome:
+        """Wait for the end. Raises ProvisionError if it came early."""
+        with self._ending_on_interrupt(), self._changed:
+            while not self.is_over:
+                self._changed.wait(1.0)
+        if self._error is not None:
+            raise self._error
+        if self._outcome is None:
+            raise ProvisionError(Finding(code="GP500", what="the run ended without a result"))
+        return self._outcome
+
+
+def summary(states: Mapping[Key, NodeState], component: str) -> str:
+    """Return how far a component is, and the first thing that is awaited: ``2/3 ready; t4-2: ImagePullBackOff``."""
+    own = [state for state in states.values() if state.component == component]
+    counted = [state for state in own if state.node] or own
+    ready = sum(state.state is State.READY for state in counted)
+    awaited = next((state for state in own if state.state is not State.READY and state.reason), None)
+    detail = f"; {awaited.node + ': ' if awaited.node else ''}{awaited.reason}" if awaited else ""
+    return f"{ready}/{len(counted)} ready{detail}"
+
+
+def _gone(back: WayBack, what: str) -> Finding:
+    number = back.record.number
+    return Finding(
+        code=codes.ROLLED_BACK,
+        what=f"the rollout of the driver failed, and {what} the versions of run {number}",
+        where=f"run {number}",
+        consequence="the inventory still declares what failed: the next apply tries it again",
+        fix=f"mend what failed and apply again; or gpu-provision diff {number}, and take that back in the inventory",
+    )
+
+
+def _both(first: RunResult, then: RunResult) -> RunResult:
+    """Return one result of two runs, one after the other; where everything stands is as the second one left it."""
+    later = tuple(replace(each, at=round(each.at + first.seconds, 3)) for each in then.timeline)
+    return replace(
+        then,
+        changed=first.changed + then.changed,
+        requests=first.requests + then.requests,
+        seconds=first.seconds + then.seconds,
+        timeline=(*first.timeline, *later),
+    )

@@ -1,0 +1,336 @@
+"""The steps of a run, carried out side by side; verdicts of validations and logs of containers that crash."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import NamedTuple, Self
+
+from gpu_provision.components import device_plugin_validation, driver_validation, validator
+from gpu_provision.components.labels import APP, COMPONENT, STACK
+from gpu_provision.diagnostics import pods as pod_view
+from gpu_provision.diagnostics.failures import in_words
+from gpu_provision.diagnostics.pods import Crash
+from gpu_provision.kube import validation_records
+from gpu_provision.kube.client import Cluster
+from gpu_provision.kube.errors import AlreadyExists, NotFound, Outdated
+from gpu_provision.kube.observe import POD
+from gpu_provision.model.cluster import Manifest, ref_of
+from gpu_provision.model.findings import ProvisionError, Rejected
+from gpu_provision.model.progress import Evidence, NodeState, State
+from gpu_provision.planning.plan import superseded
+from gpu_provision.planning.states import Key, Situation
+from gpu_provision.planning.validation import (
+    RUNS_IN,
+    VALIDATIONS,
+    Verdict,
+    verdict_of,
+)
+from gpu_provision.reconcile.actions import (
+    EvictPod,
+    LabelNode,
+    MoveNode,
+    ReadLog,
+    RemovePod,
+    StartPod,
+    Step,
+)
+from gpu_provision.reconcile.reading import Reading
+from gpu_provision.reconcile.rollout import Rollout
+from gpu_provision.rollout.actions import Move
+from gpu_provision.rollout.steps import NOT_READY
+
+LOG_LINES = 30
+MOST_LOGS = 20
+"""Pods of one component whose logs are read: a fleet-wide failure has one cause, and the first ones tell it."""
+
+_CONCERNED = frozenset({State.PROGRESSING, State.FAILED})
+
+
+class Said(NamedTuple):
+    """The last lines of a container that ended by itself, and the name of its pod."""
+
+    pod: str
+    crash: Crash
+    lines: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class Crashes:
+    """Reads logs through steps, so that nothing waits for them.
+
+    What a pod said stands until its log has been read after the next restart.
+
+    Attributes:
+        nodes: Where containers have ended by themselves; empty for a pod of a Deployment.
+    """
+
+    cluster: Cluster
+    nodes: set[str] = field(default_factory=set)
+    _asked: dict[str, dict[str, int]] = field(default_factory=dict)  # component -> uid -> restarts
+    _said: dict[str, Said] = field(default_factory=dict)  # by uid of the pod; written by threads of steps
+    _alike: dict[tuple[str, str], Said] = field(default_factory=dict)  # by component and how its container ended
+
+    def unread(self, states: Mapping[Key, NodeState], seen: Situation) -> Iterator[ReadLog]:
+        """Yield a step for each container that has ended by itself since its log was asked for.
+
+        Args:
+            states: Those that have changed, or all.
+        """
+        for key, pod, crash in _crashing(states, seen):
+            self.nodes.add(key[1])
+            asked, uid = self._asked.setdefault(key[0], {}), pod["metadata"]["uid"]
+            if asked.get(uid, -1) < crash.restarts and (uid in asked or len(asked) < MOST_LOGS):
+                asked[uid] = crash.restarts
+                yield ReadLog(key, ref_of(pod), uid, crash)
+
+    def read(self, step: ReadLog) -> None:
+        """Read one log; one that cannot be read says nothing."""
+        crash = step.crash
+        try:
+            lines = self.cluster.log(step.ref, crash.container, lines=LOG_LINES, previous=crash.is_over)
+        except ProvisionError:
+            return
+        if any(map(str.strip, lines)):
+            self._said[step.uid] = self._alike[step.key[0], str(crash)] = Said(step.ref.name, crash, lines)
+
+    def told(self, states: Mapping[Key, NodeState], seen: Situation) -> Mapping[Key, NodeState]:
+        """Return the states with what crashed containers said in place of how often they were started again."""
+        known = {key: _with(states[key], pod, said) for key, pod, said in self._known(states, seen)}
+        return {**states, **known} if known else states
+
+    def said_of(self, states: Mapping[Key, NodeState], seen: Situation) -> dict[Key, Said]:
+        """Return what the pods that states are about have said."""
+        return {key: said for key, _, said in self._known(states, seen)}
+
+    def _known(self, states: Mapping[Key, NodeState], seen: Situation) -> Iterator[tuple[Key, Manifest, Said]]:
+        for key, pod, crash in _crashing(states, seen) if self._said else ():
+            uid, alike = pod["metadata"]["uid"], self._alike.get((key[0], str(crash)))
+            said = self._said.get(uid) if uid in self._asked.get(key[0], {}) else alike
+            if said:
+                yield key, pod, said
+
+
+def pods_of(state: NodeState, seen: Situation) -> Iterator[Manifest]:
+    """Yield the pods that a state is about: a component's on a node, or those of its Deployments, wherever they are."""
+    if state.node:
+        yield from seen.pods.get((state.component, state.node), ())
+        return
+    for (component, _), pods in seen.pods.items():
+        yield from (pod for pod in pods if component == state.component and pod_view.is_of_deployment(pod))
+
+
+def _crashing(states: Mapping[Key, NodeState], seen: Situation) -> Iterator[tuple[Key, Manifest, Crash]]:
+    """Yield the states that are about a pod with a container that ended by itself, with the first such pod."""
+    for key, state in states.items():
+        found = pods_of(state, seen) if state.state in _CONCERNED else ()
+        crashed = next(((pod, crash) for pod in found if (crash := pod_view.crash(pod))), None)
+        if crashed:
+            yield key, *crashed
+
+
+def _with(state: NodeState, pod: Manifest, said: Said) -> NodeState:
+    """Return a state that says what its pod said. One that is about something else, such as a turn, stays."""
+    words, cause = in_words(str(said.crash), said.lines), pod_view.cause(pod)
+    if cause in state.reason:
+        return replace(state, reason=state.reason.replace(cause, words))
+    is_about_it = not state.node or state.reason.startswith(NOT_READY)
+    return replace(state, reason=f"{words}; {state.reason}") if is_about_it else state
+
+
+_RUN_BY = {runs_in: validation for validation, runs_in in RUNS_IN.items()}
+
+
+class Validations:
+    """Takes verdicts off pods, and keeps on record those whose pods are deleted at the end.
+
+    Attributes:
+        passed: (component, node) -> the verdict as text, see `gpu_provision.planning.validation`.
+        evidence: (component, node) -> what its vectorAdd printed in this run.
+    """
+
+    def __init__(self, cluster: Cluster, reading: Reading) -> None:
+        """Start from the record as it was read."""
+        self._cluster, self._inventory = cluster, reading.context.inventory
+        known = reading.context
+        self._targets = frozenset(target.name for target in (*known.targets, *known.others))
+        self.passed: dict[Key, str] = dict(reading.observed.passed)
+        self.evidence: dict[Key, Evidence] = {}
+        self._taken: dict[str, Verdict] = {}
+        self._is_first = True
+        self._repeats = reading.revalidate
+        self._recorded: dict[Key, str] | None = None if reading.revalidate else dict(self.passed)
+
+    def take(self, seen: Situation) -> None:
+        """Take what vectorAdds have shown since the last look; what they had shown before the run is no evidence.
+
+        Args:
+            seen: All nodes at first, then those that have changed.
+        """
+        is_old, self._is_first = self._is_first, False
+        for (component, node), pods in seen.pods.items():
+            for pod in pods if component in _RUN_BY and node else ():
+                self._take((_RUN_BY[component], node), pod, seen, is_old=is_old)
+
+    def _take(self, key: Key, pod: Manifest, seen: Situation, *, is_old: bool) -> None:
+        uid, verdict = pod["metadata"]["uid"], verdict_of(pod)
+        if verdict is None or uid in seen.observed.void or self._taken.get(uid) == verdict:
+            return
+        self._taken[uid] = verdict
+        if verdict.passed and key[0] == device_plugin_validation.NAME:
+            self.passed[key] = str(verdict)
+        if not is_old:
+            name = pod["metadata"]["name"]
+            self.evidence[key] = Evidence(
+                component=key[0], node=key[1], pod=name, passed=verdict.passed, lines=verdict.lines
+            )
+
+    def forget_repeated(self) -> None:
+        """Take what runs again off the record: if it fails, no reader may find the old success there."""
+        if self._repeats:
+            self.record()
+
+    def record(self) -> None:
+        """Write the record if it is behind: one request, however many nodes. Until then the pods tell what passed."""
+        if self.passed != self._recorded:
+            validation_records.write(self._cluster, self._inventory, self._of_targets(self.passed))
+            self._recorded = dict(self.passed)
+
+    def remove_succeeded(self, seen: Situation) -> bool:
+        """Delete all pods that have succeeded in one request; return whether there were any.
+
+        Pods of the first validation are of an earlier version, whose validator has left some of its own.
+        """
+        names = {component for (component, _), _ in superseded(seen)}
+        selected = [f"{STACK}={self._inventory.name},{COMPONENT} in ({','.join(VALIDATIONS)})"] if names else []
+        selected += [f"{APP}={validator.CUDA_POD}"] if driver_validation.NAME in names else []
+        for labels in selected:
+            namespace, succeeded = self._inventory.cluster.namespace, "status.phase=Succeeded"
+            self._cluster.delete_all(POD, namespace, label_selector=labels, field_selector=succeeded)
+        return bool(selected)
+
+    def _of_targets(self, passed: Mapping[Key, str]) -> dict[Key, str]:
+        """A node that left the inventory leaves the record, too."""
+        return {key: digest for key, digest in passed.items() if key[1] in self._targets}
+
+
+SEEN_SECONDS = 5.0
+"""Within which the effect of a step comes back through a watch, also on a busy server."""
+
+_PARALLEL = 16
+
+
+class Steps:
+    """Carries steps out in threads of its own; leaving the context waits for them.
+
+    Attributes:
+        written: Every step that wrote something.
+    """
+
+    def __init__(  # noqa: PLR0913 - what steps need, and whom they tell
+        self,
+        cluster: Cluster,
+        rollout: Rollout,
+        crashes: Crashes,
+        *,
+        rejected: dict[Key, str],
+        on_end: Callable[[], None],
+        on_written: Callable[[Manifest], None],
+    ) -> None:
+        """Prepare; nothing is started.
+
+        Args:
+            rejected: Told why the API server refused a step for good.
+            on_end: Called from another thread when something has ended.
+            on_written: Called from another thread with a pod or node as it is there, in case its watch lags.
+        """
+        self._cluster, self._rollout, self._crashes = cluster, rollout, crashes
+        self._rejected, self._on_end, self._on_written = rejected, on_end, on_written
+        self._pool = ThreadPoolExecutor(_PARALLEL)
+        self._running: dict[object, Future[None]] = {}
+        self._has_ended = threading.Event()
+        self._not_before: dict[Step, float] = {}
+        self.written: list[Step] = []  # appended to by several threads; a count would lose some
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Wait for what is under way."""
+        self._pool.shutdown()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether anything has not ended yet, or was not collected."""
+        return bool(self._running)
+
+    @property
+    def moving(self) -> dict[str, Move]:
+        """Return the nodes that are being moved in a rollout, with the move."""
+        return {step.move.node: step.move for step in self._running if isinstance(step, MoveNode)}
+
+    def start(self, step: Step, now: float) -> None:
+        """Start a step, unless it runs or its effect may just not have been seen yet."""
+        if step in self._running or now < self._not_before.get(step, 0.0):
+            return
+        self._not_before[step] = now + SEEN_SECONDS
+        self._submit(step, partial(self._perform, step))
+
+    def rest(self, seconds: float) -> None:
+        """Let time pass, at most until a step ends: what follows it is to be done at once."""
+        self._has_ended.wait(seconds)
+
+    def collect(self) -> list[Step]:
+        """Forget the steps that have ended, and return them. Raises what a step could not go on from."""
+        self._has_ended.clear()
+        ended = [name for name, future in self._running.items() if future.done()]
+        for name in ended:
+            self._running.pop(name).result()
+        return [step for step in ended if isinstance(step, Step)]
+
+    def _submit(self, name: object, work: Callable[[], None]) -> None:
+        self._running[name] = self._pool.submit(work)
+        self._running[name].add_done_callback(self._end)
+
+    def _end(self, _: Future[None]) -> None:
+        if all(future.done() for future in list(self._running.values())):
+            self._has_ended.set()
+        self._on_end()
+
+    def _perform(self, step: Step) -> None:
+        try:
+            self._do(step)
+        except (AlreadyExists, NotFound, Outdated):
+            return  # somebody was faster, or the object is gone: the next look tells
+        except Rejected as error:
+            self._rejected[step.key] = f"{step.ref}: {error.findings[0].evidence or error}"
+
+    def _do(self, step: Step) -> None:
+        match step:
+            case LabelNode():
+                self._on_written(self._cluster.merge(step.ref, step.patch()))
+            case StartPod():
+                self._start(step)
+            case RemovePod():
+                self._cluster.delete(step.ref, uid=step.uid)
+            case MoveNode():
+                self._on_written(self._rollout.move(step))
+            case EvictPod():
+                self._rollout.evict(step)
+            case ReadLog():
+                self._crashes.read(step)
+                return
+        self.written.append(step)
+
+    def _start(self, step: StartPod) -> None:
+        """Create a pod. One that exists is what the next look has to see: its watch is behind."""
+        try:
+            self._on_written(self._cluster.create(step.manifest))
+        except AlreadyExists:
+            if pod := self._cluster.get(step.ref):
+                self._on_written(pod)
+            raise

@@ -1,0 +1,199 @@
+"""What a rollout is going to do, before it does it: the order of nodes, who is evicted, who is in the way. Pure.
+
+The machine itself is asked, again and again, with every node that it starts taken as done: a plan made otherwise could
+promise another order than the one that comes. Once nothing but slots is in the way, those are handed out to the end,
+unless a node leaves, as limits are then of a smaller fleet.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
+from math import inf
+
+from gpu_provision.model.plan import (
+    Leaving,
+    Outlook,
+    Schedule,
+    Wave,
+)
+from gpu_provision.model.specs import UpgradePolicy
+from gpu_provision.rollout import (
+    budgets,
+    needs,
+    pods,
+    state_machine,
+    states,
+)
+from gpu_provision.rollout.actions import Move, applied
+from gpu_provision.rollout.snapshot import DriverPod, Node, Pod, Policy, Snapshot, Stack, Use
+from gpu_provision.rollout.state_machine import Decision
+from gpu_provision.rollout.states import UpgradeState
+
+
+def schedule(snapshot: Snapshot, policy: Policy) -> Schedule:
+    """Return what a run would do from here, failed nodes tried once more as every run does."""
+    moves = {move.node: move for move in state_machine.again(snapshot)}
+    seen = replace(snapshot, nodes=tuple(_after(node, moves.get(node.name)) for node in snapshot.nodes))
+    under_way = tuple(node.name for node in seen.nodes if node.is_under_way)
+    seen = _done(seen, under_way)
+    waves: list[Wave] = []
+    marked = set(moves)
+    while True:
+        seen, decision, written = _with_books_open(seen, policy)
+        marked |= written
+        started = _started(decision)
+        if decision.queue and started and not any(node.is_leaving for node in decision.queue):
+            coming = tuple(_one_after_the_other(seen, policy, decision.queue, _opening(snapshot, seen)))
+            waves += coming
+            seen = _done(seen, (outlook.node for wave in coming for outlook in wave.nodes))
+        elif started:
+            waves.append(_wave(seen, policy, started, _opening(snapshot, seen)))
+            seen = _done(seen, (move.node for move in started), {move.node: move for move in started})
+        elif decision.until < inf:
+            seen = replace(seen, now=decision.until)
+        else:
+            return Schedule(
+                under_way=under_way,
+                waves=tuple(waves),
+                skipped=tuple({**decision.failures, **decision.waits}.items()),
+                marked=_only_marked(snapshot, marked, {*under_way, *_names(waves)}),
+                stop_after=policy.fleet.stop_after_failures,
+            )
+
+
+def _opening(snapshot: Snapshot, seen: Snapshot) -> float | None:
+    return seen.now if seen.now > snapshot.now else None
+
+
+def _one_after_the_other(
+    seen: Snapshot, policy: Policy, queue: tuple[Node, ...], not_before: float | None
+) -> Iterator[Wave]:
+    """Yield all waves that are left; no upgrade that goes well puts anything in the way of another."""
+    for nodes in budgets.rounds(seen, policy, queue, lambda node: _upgraded(node, seen.now)):
+        yield Wave(nodes=_outlooks(nodes, policy), not_before=not_before)
+
+
+def _names(waves: Iterable[Wave]) -> Iterator[str]:
+    return (outlook.node for wave in waves for outlook in wave.nodes)
+
+
+def _only_marked(snapshot: Snapshot, marked: Collection[str], replaced: Collection[str]) -> tuple[str, ...]:
+    return tuple(node.name for node in snapshot.nodes if node.name in marked and node.name not in replaced)
+
+
+def _with_books_open(seen: Snapshot, policy: Policy) -> tuple[Snapshot, Decision, set[str]]:
+    """Write down who waits, and whatever else is no start, until nothing is left; return also where that is."""
+    decision, written = state_machine.decide(seen, policy), set[str]()
+    while books := {move.node: move for move in _moves(decision) if move.to is not UpgradeState.CORDON_REQUIRED}:
+        seen = replace(seen, nodes=tuple(_after(node, books.get(node.name)) for node in seen.nodes))
+        decision = state_machine.decide(seen, policy)
+        written |= books.keys()
+    return seen, decision, written
+
+
+def _moves(decision: Decision) -> Iterator[Move]:
+    return (action for action in decision.actions if isinstance(action, Move))
+
+
+def _started(decision: Decision) -> tuple[Move, ...]:
+    return tuple(move for move in _moves(decision) if move.to is UpgradeState.CORDON_REQUIRED)
+
+
+def _after(node: Node, move: Move | None) -> Node:
+    return applied(node, move) if move else node
+
+
+def _done(seen: Snapshot, names: Iterable[str], moves: Mapping[str, Move] | None = None) -> Snapshot:
+    chosen, marks = set(names), moves or {}
+    nodes = (
+        _upgraded(_after(node, marks.get(node.name)), seen.now) if node.name in chosen else node for node in seen.nodes
+    )
+    return replace(seen, nodes=tuple(nodes))
+
+
+def _upgraded(node: Node, now: float) -> Node:
+    """Return a node as it is after an upgrade without trouble; one that leaves, without anything of the stack."""
+    if node.is_leaving:
+        uncordoned = node.is_cordoned and not needs.owns_cordon(node)
+        return replace(node, labels={}, annotations={}, is_cordoned=uncordoned, pods=(), stack=Stack.BARE)
+    kept = {key: value for key, value in node.annotations.items() if key not in states.MEMORY}
+    for key in (states.REQUESTED, states.SAFE_LOAD):
+        kept.pop(key, None)
+    return replace(
+        node,
+        labels={**node.labels, states.STATE: UpgradeState.DONE.value},
+        annotations={**kept, states.SINCE: str(int(now))},
+        is_cordoned=node.is_cordoned and not needs.owns_cordon(node),
+        driver=DriverPod(uid=f"next-{node.name}", digest=node.wanted.digest, is_ready=True),
+        proof=None,
+        pods=(),
+    )
+
+
+def _wave(seen: Snapshot, policy: Policy, started: tuple[Move, ...], not_before: float | None) -> Wave:
+    nodes = {node.name: node for node in seen.nodes}
+    starting = [nodes[move.node] for move in started]
+    marked = any(dict(move.annotations).get(states.CANARY) for move in started)
+    anew = any(node.annotations.get(states.CANARY) == seen.target for node in starting)  # they have their mark already
+    return Wave(
+        nodes=_outlooks(starting, policy),
+        not_before=not_before,
+        is_canary=policy.fleet.canary is not None and (marked or anew),
+    )
+
+
+def _outlooks(nodes: Iterable[Node], policy: Policy) -> tuple[Outlook, ...]:
+    members = tuple(nodes)
+    narrow = _narrow_budgets(members)
+    return tuple(_outlook(node, policy, narrow) for node in members)
+
+
+def _narrow_budgets(nodes: Iterable[Node]) -> frozenset[tuple[str, str]]:
+    """Return namespace and name of the budgets that let some pods go, but not all that go in one wave at once."""
+    wanted: Counter[tuple[str, str]] = Counter()
+    allowed: dict[tuple[str, str], int] = {}
+    for pod in (pod for node in nodes for pod in pods.holders(node)):
+        for budget in pod.budgets:
+            wanted[pod.namespace, budget.name] += 1
+            allowed[pod.namespace, budget.name] = budget.allowed
+    return frozenset(key for key, number in wanted.items() if 0 < allowed[key] < number)
+
+
+def _outlook(node: Node, policy: Policy, narrow: frozenset[tuple[str, str]]) -> Outlook:
+    rules = policy.domains[node.domain].policy
+    jobs = pods.jobs(node, rules)
+    keeps_cordon = node.is_cordoned and not needs.owns_cordon(node)
+    return Outlook(
+        node=node.name,
+        why=needs.why(node),
+        leaves=node.is_leaving,
+        waits_for=tuple(_leaving(pod, certain=False) for pod in jobs),
+        evicts=tuple(_evictions(node, rules, jobs, narrow)),
+        stays=tuple(_leaving(pod) for pod in pods.suspects(node)),
+        cordoned_by=(node.cordoned_by or "somebody") if keeps_cordon else "",
+    )
+
+
+def _evictions(
+    node: Node, rules: UpgradePolicy, jobs: tuple[Pod, ...], narrow: frozenset[tuple[str, str]]
+) -> Iterator[Leaving]:
+    """Yield the pods that use GPUs, and those that follow if evicting these is not enough."""
+    holding = pods.holders(node)
+    yield from (_leaving(pod, certain=pod not in jobs, narrow=narrow) for pod in holding)
+    drained = pods.drained(node, rules.drain) if rules.drain.enable else ()
+    yield from (_leaving(pod, certain=False) for pod in drained if pod not in holding)
+
+
+def _leaving(pod: Pod, *, certain: bool = True, narrow: Collection[tuple[str, str]] = ()) -> Leaving:
+    return Leaving(
+        namespace=pod.namespace,
+        name=pod.name,
+        owner=pod.owner,
+        use=pod.use.value,
+        certain=certain,
+        returns=pod.tolerates_cordons and bool(pod.owner) and pod.use is not Use.NONE,
+        budgets=tuple(budget.name for budget in pod.budgets if budget.allowed < 1),
+        slowed_by=tuple(budget.name for budget in pod.budgets if (pod.namespace, budget.name) in narrow),
+    )

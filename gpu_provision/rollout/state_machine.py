@@ -1,0 +1,323 @@
+"""The rollout as a state machine: from a snapshot of the fleet to the next action of every node.
+
+A node goes through states in which there is nothing to wait for in one write. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from itertools import chain
+from math import inf
+from types import MappingProxyType
+from typing import Protocol, assert_never
+
+from gpu_provision.model.specs import OnFailure
+from gpu_provision.rollout import (
+    budgets,
+    canary,
+    leaving,
+    needs,
+    pods,
+    states,
+    steps,
+)
+from gpu_provision.rollout.actions import (
+    RESTS,
+    Action,
+    Cordon,
+    Move,
+    RollBack,
+    Turn,
+    applied,
+    cordoned,
+    do,
+    given_back,
+    move,
+    written,
+)
+from gpu_provision.rollout.budgets import (
+    Barrier,
+    Gate,
+    failed,
+    gate,
+)
+from gpu_provision.rollout.snapshot import NOTHING, Domain, Node, Policy, Snapshot
+from gpu_provision.rollout.states import EARLY, ELSEWHERE, LATE, UNDER_WAY, UpgradeState
+
+
+def lengthened(actions: tuple[Action, ...], snapshot: Snapshot, policy: Policy) -> Iterator[Action]:
+    """Yield the actions of a decision, with every move as long as the node can go now."""
+    nodes = {node.name: node for node in snapshot.nodes}
+    for action in actions:
+        if isinstance(action, Move):
+            node = nodes[action.node]
+            yield _long(action, node, policy.domains[node.domain], snapshot.now)
+        else:
+            yield action
+
+
+def _long(move: Move, node: Node, domain: Domain, now: float) -> Move:
+    reached = applied(node, move)
+    while not _has_to_be_seen(move, domain):
+        match turn(reached, domain, now).actions:
+            case (Move() as following,) if following.to in _PASSABLE and following.to is not reached.state:
+                reached = applied(reached, following)
+                move = _joined(node, move, following)
+            case _:
+                break
+    return move
+
+
+_PASSABLE = UNDER_WAY | {UpgradeState.DONE}
+"""Who waits or has failed is written down by itself, since others may not start before that is known."""
+
+
+def _has_to_be_seen(move: Move, domain: Domain) -> bool:
+    """Whether what comes next depends on what others do about this.
+
+    A job may have come until the cordon stood, and is waited for then. Other pods need no look of their own: the one
+    that restarts the driver, or that evicts, sees the node cordoned.
+    """
+    waits_for_jobs = bool(domain.policy.wait_for_completion.pod_selector)
+    return (move.cordon is Cordon.SET and waits_for_jobs) or move.to not in UNDER_WAY
+
+
+def _joined(node: Node, move: Move, following: Move) -> Move:
+    notes = dict(move.annotations) | dict(following.annotations)
+    return replace(
+        following,
+        cordon=move.cordon if following.cordon is Cordon.KEEP else following.cordon,
+        annotations=tuple(sorted((key, value) for key, value in notes.items() if node.annotations.get(key) != value)),
+        reason="; ".join(filter(None, (move.reason, following.reason))),
+    )
+
+
+_STAYS_CORDONED = (EARLY | LATE) - {UpgradeState.CORDON_REQUIRED, UpgradeState.UNCORDON_REQUIRED}
+
+
+def turn(  # noqa: PLR0911 - one case after the other
+    node: Node, domain: Domain, now: float, *, is_soaking: bool = False
+) -> Turn:
+    """Return what a node does next. ``is_soaking``: it is a canary that has to stay well."""
+    if node.left_out:
+        return Turn(waits=node.left_out if needs.why(node) or node.state in UNDER_WAY else "")
+    if node.state in ELSEWHERE:
+        return Turn(waits=f"{states.STATE} is {node.labels[states.STATE]}, which is in other hands")
+    if node.wanted == NOTHING and leaving.is_free(node):
+        return given_back(node, needs.why(node) or "has a driver of its own")
+    if not domain.policy.auto_upgrade and node.state not in LATE:
+        return _kept(node)
+    if found := _repaired(node, now):
+        return found
+    if is_soaking and not needs.is_well(node):
+        return steps.soaking(node, now)
+    if node.is_leaving and node.state not in EARLY:
+        return leaving.turn(node, domain, now)
+    return _by_state(node, domain, now)
+
+
+def _by_state(node: Node, domain: Domain, now: float) -> Turn:  # noqa: C901, PLR0911 - one case a state
+    match node.state:
+        case UpgradeState.UNKNOWN | UpgradeState.DONE:
+            return steps.idle(node, now)
+        case UpgradeState.UPGRADE_REQUIRED:
+            return steps.required(node, domain, now)
+        case UpgradeState.CORDON_REQUIRED:
+            return steps.cordon(node, now)
+        case UpgradeState.WAIT_FOR_JOBS_REQUIRED:
+            return steps.wait_for_jobs(node, domain, now)
+        case UpgradeState.POD_DELETION_REQUIRED:
+            return steps.delete_pods(node, domain, now)
+        case UpgradeState.DRAIN_REQUIRED:
+            return steps.drain(node, domain, now)
+        case UpgradeState.POD_RESTART_REQUIRED:
+            return steps.restart(node, domain, now)
+        case UpgradeState.VALIDATION_REQUIRED:
+            return steps.validate(node, domain, now)
+        case UpgradeState.UNCORDON_REQUIRED:
+            return steps.uncordon(node, now)
+        case UpgradeState.FAILED:
+            return steps.failed(node, now)
+        case UpgradeState.NODE_MAINTENANCE_REQUIRED | UpgradeState.POST_MAINTENANCE_REQUIRED | UpgradeState.FOREIGN:
+            return RESTS
+        case _:
+            assert_never(node.state)
+
+
+def _kept(node: Node) -> Turn:
+    """Leave the driver alone, and take everything back that a rollout wrote; the reference leaves all cordons."""
+    if (found := given_back(node, "auto_upgrade is off")).actions:
+        return found
+    if node.is_leaving:
+        return Turn(waits=f"auto_upgrade is off, and pods use its GPUs: {pods.named(leaving.users(node))}")
+    reason = needs.why(node)
+    return Turn(waits=f"{reason}, but auto_upgrade is off") if reason else RESTS
+
+
+def _repaired(node: Node, now: float) -> Turn | None:
+    """Put right what somebody else has changed under us; the clock of the state goes on."""
+    state, since = node.state, node.since()
+    if needs.inherits_cordon(node):
+        mark = {states.CORDONED: node.cordoned_by or states.MANAGER}
+        return do(written(node, state, mark, reason="goes on with what the GPU Operator began"))
+    if state in EARLY | LATE and since is None:
+        return do(move(node, state, now, reason="goes on from here"))
+    if state in _STAYS_CORDONED and not node.is_cordoned:
+        return do(cordoned(node, state, since or now, "somebody lifted the cordon"))
+    if state not in EARLY | LATE and states.CORDONED in node.annotations and not needs.owns_cordon(node):
+        return do(written(node, state, {states.CORDONED: None}, reason="the cordon is not ours any more"))
+    return None
+
+
+_NOTHING: Mapping[str, Move] = MappingProxyType({})
+_BOOKS = frozenset({UpgradeState.UPGRADE_REQUIRED, UpgradeState.FAILED})
+"""Where a node goes when who waits, or who failed, is written down."""
+
+
+class AsksNode(Protocol):
+    """Says what a node does next, as `rollout.turns.turn`."""
+
+    def __call__(self, node: Node, domain: Domain, now: float, *, is_soaking: bool = False) -> Turn:
+        """Return what a node does next."""
+
+
+class Phase(StrEnum):
+    """Where the fleet stands as a whole. Each says when it is told."""
+
+    ROLLING = "rolling"  # nodes are under way, or there is something to do
+    SOAKING = "soaking"  # nodes wait for canaries to stay well for a while
+    CLOSED = "closed"  # nodes wait for the maintenance window
+    PAUSED = "paused"  # nodes wait, since too many have failed
+    HELD = "held"  # nodes wait for what only somebody else can change
+    FAILED = "failed"  # no node waits, and some have failed
+    DONE = "done"  # every node is as wanted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What to do next.
+
+    Attributes:
+        actions: Each may be left undone, in any order; the next look asks for it again.
+        waits: Node -> what it waits for; nodes that only act or rest are absent.
+        until: When to look again although nothing has happened, in unix seconds; inf for never.
+        failures: Node -> why it failed.
+        queue: The nodes with nothing but slots in their way, in order, those that start now among them.
+    """
+
+    phase: Phase
+    actions: tuple[Action, ...] = ()
+    waits: Mapping[str, str] = field(default_factory=dict)
+    until: float = inf
+    failures: Mapping[str, str] = field(default_factory=dict)
+    queue: tuple[Node, ...] = ()
+
+
+def decide(
+    snapshot: Snapshot, policy: Policy, writing: Mapping[str, Move] = _NOTHING, turn: AsksNode = turn
+) -> Decision:
+    """Return what to do next. The same snapshot has the same answer, whoever asks, and however often.
+
+    Args:
+        snapshot: The fleet.
+        policy: What the inventory says about it.
+        writing: Node -> the move that is on its way to the API server, of which nobody knows yet how it will end. Such
+            a node does nothing else meanwhile, and the others go on.
+        turn: Answers as `rollout.turns.turn` does.
+    """
+    snapshot = _taken(snapshot, writing)
+    soaking = canary.soaking(snapshot, policy.fleet.canary)
+    turns = {
+        node.name: turn(node, policy.domains[node.domain], snapshot.now, is_soaking=node.name in soaking)
+        if node.name not in writing
+        else RESTS
+        for node in snapshot.nodes
+    }
+    acting = tuple(action for found in turns.values() if found.actions for action in found.actions)
+    moves = (action for action in chain(writing.values(), acting) if isinstance(action, Move))
+    candidates = () if _opens_books(moves) else _candidates(snapshot, policy, turns)
+    opened = gate(snapshot, policy, candidates)
+    granted = budgets.granted(snapshot, policy, candidates, opened)
+    mark = snapshot.target if opened.as_canaries else None
+    actions = (
+        *acting,
+        *(steps.started(node, snapshot.now, None if node.is_leaving else mark) for node in granted.nodes),
+        *(() if writing else _roll_back(snapshot, policy, opened)),  # it ends the run: what is on its way arrives first
+    )
+    waits = {name: found.waits for name, found in turns.items() if found.waits} | dict(granted.waits)
+    return Decision(
+        phase=_phase(snapshot, (*actions, *writing), waits, opened if candidates else None),
+        actions=actions,
+        waits=waits,
+        until=min([*(found.until for found in turns.values()), opened.until if candidates else inf]),
+        failures=_failures(snapshot.nodes),
+        queue=candidates if opened.barrier is Barrier.NOTHING else (),
+    )
+
+
+def again(snapshot: Snapshot) -> tuple[Move, ...]:
+    """Return the moves with which a new run gives every failed node another chance."""
+    failed_here = (node for node in snapshot.nodes if node.state is UpgradeState.FAILED and not node.left_out)
+    return tuple(steps.again(node, snapshot.now) for node in failed_here)
+
+
+def _taken(snapshot: Snapshot, writing: Mapping[str, Move]) -> Snapshot:
+    """Return the fleet as limits have to see it: a slot is taken before that is written, and given back only after."""
+    if not writing:
+        return snapshot
+    nodes = (
+        applied(node, writing[node.name]) if node.name in writing and not node.is_under_way else node
+        for node in snapshot.nodes
+    )
+    return replace(snapshot, nodes=tuple(nodes))
+
+
+def _opens_books(moves: Iterable[Move]) -> bool:
+    """Whether a node joins those that wait, or fails, in this very moment: then nobody starts before that is written.
+
+    Otherwise who goes first, and whether anybody still may, would depend on which of several writes came first.
+    """
+    return any(move.to in _BOOKS for move in moves)
+
+
+def _candidates(snapshot: Snapshot, policy: Policy, turns: Mapping[str, Turn]) -> tuple[Node, ...]:
+    ready = (node for node in snapshot.nodes if turns[node.name].is_candidate)
+    return tuple(sorted(ready, key=lambda node: budgets.rank(node, policy.fleet.order)))
+
+
+def _roll_back(snapshot: Snapshot, policy: Policy, opened: Gate) -> Iterator[RollBack]:
+    """A rollback that fails is not rolled back in its turn."""
+    wanted = policy.fleet.on_failure is OnFailure.ROLLBACK and opened.barrier is Barrier.FAILURES
+    if wanted and snapshot.previous and not snapshot.is_rolling_back:
+        yield RollBack(to=snapshot.previous, reason=f"failed: {', '.join(failed(snapshot))}")
+
+
+def _phase(snapshot: Snapshot, actions: Collection[object], waits: Collection[str], opened: Gate | None) -> Phase:
+    if actions or any(node.is_under_way for node in snapshot.nodes):
+        return Phase.ROLLING
+    if opened is not None:
+        return _phase_before(opened)
+    if waits:
+        return Phase.HELD
+    return Phase.FAILED if _failures(snapshot.nodes) else Phase.DONE
+
+
+def _phase_before(opened: Gate) -> Phase:
+    match opened.barrier:
+        case Barrier.FAILURES:
+            return Phase.PAUSED
+        case Barrier.WINDOW:
+            return Phase.CLOSED
+        case Barrier.CANARIES:
+            return Phase.HELD if opened.until == inf else Phase.SOAKING
+        case Barrier.NOTHING:
+            return Phase.HELD
+        case _:
+            assert_never(opened.barrier)
+
+
+def _failures(nodes: Collection[Node]) -> dict[str, str]:
+    broken = (node for node in nodes if node.state is UpgradeState.FAILED)
+    return {node.name: node.annotations.get(states.REASON, "the reason is not on record") for node in broken}

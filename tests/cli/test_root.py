@@ -1,0 +1,372 @@
+"""What the commands print and call."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import click
+import jsonschema
+import pytest
+import yaml
+
+from gpu_provision.api import cluster_phase
+from gpu_provision.api.cluster_phase import as_a_look
+from gpu_provision.api.options import nodes_of, with_timeout
+from gpu_provision.cli import confirm, root
+from gpu_provision.cli.root import Commands
+from gpu_provision.hosts.result import HostOutcome, HostsResult
+from gpu_provision.inventory import load
+from gpu_provision.model.cluster import ObjectRef
+from gpu_provision.model.findings import ExitCode, Finding, UsageError
+from gpu_provision.model.history import Ending, History, Record
+from gpu_provision.model.plan import Action, Change
+from gpu_provision.model.progress import Event, State
+from gpu_provision.output.documents import output_schema
+from tests.cli.harness import PROD, SANDBOX, Fakes, Run, plan_of
+
+
+def _hosts(*hosts: HostOutcome) -> HostsResult:
+    return HostsResult(hosts=hosts)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["validate"],
+        ["render"],
+        ["rbac"],
+        ["plan", "--offline", "--cluster-only"],
+        ["plan"],
+        ["apply"],
+        ["destroy"],
+        ["destroy", "--dry-run"],
+        ["preflight"],
+        ["status"],
+        ["drift"],
+        ["history"],
+        ["history", "show", "3"],
+        ["diff", "3"],
+        ["rollback", "3"],
+        ["unlock"],
+        ["sandbox", "status"],
+        ["sandbox", "kubeconfig"],
+    ],
+)
+def test_every_command_prints_one_document_that_fits_the_schema(
+    run: Run, fakes: Fakes, monkeypatch: pytest.MonkeyPatch, words: list[str]
+) -> None:
+    """Also those that fail."""
+    fakes.hosts = _hosts(HostOutcome(name="t4-1", changes=("load ipmi_msghandler",), gpus=1))
+    fakes.history = History((Record(id="a", number=3, text=SANDBOX.read_text(encoding="utf-8")),))
+    monkeypatch.setenv("GPU_PROVISION_INVENTORY", str(SANDBOX))
+    document = run(*words, "--json").document
+    assert document["command"] == " ".join(word for word in words if word.isalpha())
+    jsonschema.validate(document, dict(output_schema()))
+
+
+def test_schema_prints_what_editors_need(run: Run) -> None:
+    """One JSON Schema, and one for the output."""
+    assert run("schema").document["$schema"].endswith("2020-12/schema")
+    assert run("schema", "--output").document["title"] == "What gpu-provision --json prints"
+
+
+def test_render_prints_every_object(run: Run) -> None:
+    """The stream is what kubectl apply -f - takes."""
+    kinds = {manifest["kind"] for manifest in yaml.safe_load_all(run("render", "-i", SANDBOX).out)}
+    assert {"Namespace", "DaemonSet", "RuntimeClass"} <= kinds
+
+
+def test_rbac_prints_roles_and_the_bindings_that_are_asked_for(run: Run) -> None:
+    """Without a subject there is nobody to bind; what is missing is said beside the result."""
+    alone = run("rbac", "-i", SANDBOX)
+    assert {item["kind"] for item in yaml.safe_load_all(alone.out)} == {"Namespace", "ClusterRole", "Role"}
+    assert "--service-account" in alone.err
+    words = ("--user", "bob", "--group", "ops", "--service-account", "ci:robot", "--read-only", "--json")
+    manifests = run("rbac", "-i", SANDBOX, *words).document["manifests"]
+    subjects = next(item for item in manifests if item["kind"] == "ClusterRoleBinding")["subjects"]
+    assert [(one["kind"], one["name"], one.get("namespace")) for one in subjects] == [
+        ("User", "bob", None),
+        ("Group", "ops", None),
+        ("ServiceAccount", "robot", "ci"),
+    ]
+
+
+@pytest.mark.parametrize("word", ["robot", "ci:", ":robot", "a:b:c"])
+def test_a_service_account_is_named_with_its_namespace(run: Run, word: str) -> None:
+    ran = run("rbac", "-i", SANDBOX, "--service-account", word)
+    assert (ran.code, "GP002" in ran.err) == (ExitCode.USAGE, True)
+
+
+def test_render_writes_files_and_removes_its_own_stale_ones(run: Run, tmp_path: Path) -> None:
+    """A component that is off leaves no file behind; other people's files stay."""
+    folder = tmp_path / "out"
+    run("render", "-i", SANDBOX, "--output", folder)
+    first = sorted(path.name for path in folder.iterdir())
+    (folder / "99-old.yaml").write_text((folder / first[0]).read_text())
+    (folder / "mine.yaml").write_text("a: 1\n")
+    run("render", "-i", SANDBOX, "--output", folder)
+    assert sorted(path.name for path in folder.iterdir()) == [*first, "mine.yaml"]
+    assert first[0] == "01-prerequisites.yaml"
+
+
+def test_render_into_a_file_is_told_as_such(run: Run, tmp_path: Path) -> None:
+    """A folder that cannot be made is a clear message."""
+    (tmp_path / "file").write_text("")
+    ran = run("render", "-i", SANDBOX, "--output", tmp_path / "file" / "out")
+    assert ran.code == ExitCode.USAGE
+    assert "GP007" in ran.err
+
+
+def test_a_plan_names_the_next_command_and_quiet_does_not(run: Run, fakes: Fakes) -> None:
+    """The hint is for people."""
+    assert fakes.plan
+    assert f"Next: gpu-provision apply -i {SANDBOX}" in run("plan", "-i", SANDBOX).out
+    assert "Next:" not in run("plan", "-i", SANDBOX, "-q").out
+
+
+def test_the_next_command_takes_the_same_part(
+    run: Run, fakes: Fakes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever copies it does what was looked at; a plan file knows what takes part, but not which kubeconfig it was."""
+    fakes.hosts = None
+    monkeypatch.setattr(cluster_phase, "cluster_id", lambda _: "uid")
+    words = ("-i", str(SANDBOX), "--limit", "t4-*", "--target", "driver", "--cluster-only")
+    assert (
+        f"Next: gpu-provision apply -i {SANDBOX} --limit 't4-*' --target driver --cluster-only\n"
+        in run("plan", *words).out
+    )
+    place = tmp_path / "my plan.json"
+    ran = run("plan", "-i", PROD, "--context", "mine", "--limit", "gpu-*", "--out", place)
+    assert f"Next: gpu-provision apply '{place}' --context mine\n" in ran.out
+
+
+def test_a_component_of_hosts_alone_is_a_contradiction(run: Run) -> None:
+    ran = run("plan", "-i", SANDBOX, "--hosts-only", "--target", "driver")
+    assert (ran.code, "GP002 --target" in ran.err) == (ExitCode.USAGE, True)
+
+
+def test_targets_and_limits_narrow_what_is_planned_and_applied(run: Run, fakes: Fakes) -> None:
+    """Dashes and underscores are the same; hosts and cluster are narrowed to the same nodes."""
+    for command in ("plan", "apply"):
+        assert run(command, "-i", SANDBOX, "--target", "device-plugin", "--limit", "t4-*").code == ExitCode.OK
+        part = fakes.arguments["part"]
+        assert part.components & {"device_plugin", "dcgm_exporter"} == {"device_plugin"}
+        assert part.nodes == {"t4-1", "t4-2"}
+
+
+def test_a_failed_host_holds_the_cluster_phase_back(run: Run, fakes: Fakes) -> None:
+    """And says which host, why, how to go on, and what was done on the others."""
+    away = Finding(code="GP685", where="t4-2", what="nobody answers")
+    fakes.hosts = _hosts(HostOutcome(name="t4-1"), HostOutcome(name="t4-2", failed=True, errors=(away,)))
+    ran = run("apply", "-i", SANDBOX)
+    assert ran.code == ExitCode.FAILED
+    assert fakes.applied == 0
+    assert "GP685 t4-2: nobody answers" in ran.err
+    assert "held back" in ran.err
+    assert "t4-1" in ran.out
+    document = run("apply", "-i", SANDBOX, "--json").document
+    assert [host["failed"] for host in document["hosts"]] == [False, True]
+    assert [error["code"] for error in document["errors"]] == ["GP685", "GP604"]
+
+
+def test_password_of_sudo_is_asked_for_once_and_not_shown(
+    run: Run, fakes: Fakes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On stderr, so that JSON stays JSON."""
+    given: list[str] = []
+    monkeypatch.setattr("click.termui.hidden_prompt_func", lambda _: "geheim")
+    monkeypatch.setattr("gpu_provision.inventory.ssh.give", given.append)
+    fakes.hosts = _hosts(HostOutcome(name="t4-1"))
+    ran = run("apply", "-i", SANDBOX, "--hosts-only", "-K", "--json")
+    assert given == ["geheim"]
+    assert ran.document["hosts"]
+    assert "geheim" not in ran.out + ran.err
+
+
+def test_hosts_only_leaves_the_cluster_alone(run: Run, fakes: Fakes) -> None:
+    """Nothing is asked of it."""
+    fakes.hosts = _hosts(HostOutcome(name="t4-1"))
+    assert run("apply", "-i", SANDBOX, "--hosts-only").code == ExitCode.OK
+    assert fakes.applied == 0
+
+
+def test_an_absurd_inventory_gets_twenty_findings_and_a_count(run: Run, tmp_path: Path) -> None:
+    """As text and as a document; every line is where the file says so."""
+    file = tmp_path / "absurd.yaml"
+    file.write_text("name: a\ncluster: {}\n" + "".join(f"key{each}: 1\n" for each in range(2_000)), encoding="utf-8")
+    ran = run("validate", "-i", file)
+    assert ran.code == ExitCode.INVALID_INVENTORY
+    assert ran.out.splitlines()[-1] == f"{file}: 1,980 more findings"
+    document = run("validate", "-i", file, "--json").document
+    places = [each["where"].split(" ")[0] for each in document["errors"]]
+    assert places == [f"{file}:{line}" for line in range(3, 24)]
+    assert (document["errors"][-1]["code"], document["unshown"]) == ("GP114", 1_980)
+    assert "2,000 findings" in document["errors"][-1]["what"]
+    jsonschema.validate(document, dict(output_schema()))
+
+
+def test_validating_gpus_refuses_a_cluster_that_is_not_as_declared(run: Run, fakes: Fakes) -> None:
+    """Validating changes nothing but runs the validations."""
+    ran = run("validate", "-i", SANDBOX, "--gpus")
+    assert ran.code == ExitCode.FAILED
+    assert "GP010" in ran.err
+    fakes.plan = plan_of()
+    assert run("validate", "-i", SANDBOX, "--gpus").code == ExitCode.OK
+    fakes.plan = replace(plan_of(), findings=(Finding(code="GP434", what="the resource is being deleted"),))
+    refused = run("validate", "-i", SANDBOX, "--gpus", "--json")
+    assert (refused.code, [each["code"] for each in refused.document["errors"]]) == (ExitCode.FAILED, ["GP434"])
+    assert fakes.applied == 1
+
+
+def test_a_node_that_still_has_to_be_validated_is_validated_again(run: Run, fakes: Fakes) -> None:
+    """The end of its startup taint follows from that, so it is not in the way."""
+    node = ObjectRef("v1", "Node", "", "t4-1")
+    fakes.plan = plan_of(Change(component="startup_taint", action=Action.UPDATE, ref=node))
+    assert run("validate", "-i", SANDBOX, "--gpus").code == ExitCode.OK
+
+
+@pytest.mark.parametrize(
+    ("option", "expected"),
+    [
+        (None, ()),
+        ("t4-1", ("t4-1",)),
+        ("t4-*,cpu-1", ("t4-1", "t4-2", "cpu-1")),
+        ("pool_h100", ("h100-1",)),
+        ("gpu", ("t4-1", "t4-2", "h100-1")),
+        ("nodes", ("t4-1", "t4-2", "h100-1", "cpu-1", "control-1")),
+    ],
+)
+def test_limit_takes_names_patterns_and_groups(option: str | None, expected: tuple[str, ...]) -> None:
+    """In the inventory's order."""
+    assert nodes_of(load(SANDBOX), option) == expected
+
+
+def test_limit_takes_a_file(tmp_path: Path) -> None:
+    """One a line; comments and blank lines do not count."""
+    hosts = tmp_path / "failed.txt"
+    hosts.write_text("# from the last run\nt4-2\n\nh100-1\n")
+    assert nodes_of(load(SANDBOX), f"@{hosts}") == ("t4-2", "h100-1")
+
+
+@pytest.mark.parametrize("option", ["nope", "t4-1,nope", ","])
+def test_a_limit_that_matches_nothing_is_an_error(option: str) -> None:
+    """Running nothing and calling it success helps nobody."""
+    with pytest.raises(UsageError):
+        nodes_of(load(SANDBOX), option)
+
+
+def test_timeout_is_every_components_deadline() -> None:
+    """Pools' drivers included; without the option the inventory's figures stay."""
+    inventory = load(SANDBOX)
+    changed = with_timeout(inventory, 7)
+    assert changed.specs.driver.timeout == changed.specs.gfd.timeout == changed.pools["t4"].driver.timeout == 7
+    assert with_timeout(inventory, None) is inventory
+
+
+def test_an_inventory_is_found_by_its_short_name_and_beside_pyinfras(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """-i sandbox and -i inventories/sandbox.py both mean inventories/sandbox.yaml."""
+    monkeypatch.chdir(SANDBOX.parents[1])
+    for name in ("sandbox", "inventories/sandbox.py"):
+        assert run("validate", "-i", name).out.startswith("inventories/sandbox.yaml is valid")
+
+
+def test_history_is_printed_and_its_options_may_stand_before_the_subcommand(run: Run, fakes: Fakes) -> None:
+    """A run that is not on record is wrong usage; a damaged one is a warning."""
+    fakes.history = History((Record(id="a", number=3, text="name: x\n"),), damaged=("b",))
+    listed = run("history", "-i", SANDBOX)
+    assert "GP334" in listed.err
+    assert listed.out.splitlines()[1].startswith("3 ")
+    assert run("history", "-i", SANDBOX, "show", "3", "--text").out == "name: x\n"
+    assert run("history", "show", "3", "-i", SANDBOX).out.startswith("Run 3\n")
+    for words in (["history", "show", "4"], ["diff", "4"], ["rollback", "4"], ["rollback"]):
+        assert run(*words, "-i", SANDBOX).code == ExitCode.USAGE
+
+
+def test_a_diff_is_between_runs_or_up_to_the_file(run: Run, fakes: Fakes) -> None:
+    """The exit code tells of a difference only if it is asked to."""
+    text = SANDBOX.read_text(encoding="utf-8")
+    old = Record(id="a", number=1, text=text.replace("v0.20.0", "v0.19.3"))
+    invalid = Record(id="c", number=3, text="weather: fine\n")
+    fakes.history = History((old, Record(id="b", number=2, text=text), invalid))
+    found = run("diff", "1", "-i", SANDBOX)
+    assert "+  version: v0.20.0" in found.out
+    assert "k8s-device-plugin:v0.19.3 -> " in found.out
+    assert run("diff", "1", "2", "-i", SANDBOX, "--json").document["changes"]
+    codes = [run("diff", number, "2", "-i", SANDBOX, "--detailed-exitcode").code for number in ("1", "2")]
+    assert codes == [ExitCode.DIFFERENCES, ExitCode.OK]
+    assert "GP336" in run("diff", "1", "3", "-i", SANDBOX).err, "what is not valid today can still be compared as text"
+
+
+def test_a_rollback_applies_what_was_and_says_that_the_file_says_otherwise(run: Run, fakes: Fakes) -> None:
+    """A dry run changes nothing; the inventory of the run is what is applied."""
+    text = SANDBOX.read_text(encoding="utf-8").replace("v0.20.0", "v0.19.3")
+    good = Record(id="a", number=1, ending=Ending.SUCCEEDED, release="26.7.0", text=text)
+    fakes.history = History((good, Record(id="b", number=2, text="name: x\n")))
+    shown = run("rollback", "-i", SANDBOX, "--dry-run")
+    assert (shown.code, fakes.applied) == (ExitCode.OK, 0)
+    assert "Back to the versions of run 1" in shown.err
+    done = run("rollback", "1", "-i", SANDBOX)
+    assert (done.code, fakes.applied) == (ExitCode.OK, 1)
+    assert fakes.arguments["back_to"] == 1
+    assert "gpu-provision diff 1" in done.out
+
+
+@pytest.mark.parametrize("words", [[], ["operator"]])
+def test_the_list_of_commands_names_what_is_there_in_a_line_each(run: Run, words: list[str]) -> None:
+    """Commands that are imported when they are asked for are where the list says, and their lines fit."""
+    group: click.Command | None = root.cli
+    for word in words:
+        assert isinstance(group, Commands)
+        group = group.get_command(click.Context(group), word)
+    assert isinstance(group, Commands)
+    listed = {line.rstrip() for line in run(*words, "--help").out.splitlines()}
+    longest = max(map(len, group.list_commands(click.Context(group))))
+    for name, command in group.elsewhere.items():
+        assert group.get_command(click.Context(group), name) is not None
+        assert f"  {name:{longest}}  {command.summary}" in listed
+
+
+def test_a_run_that_asks_nobody_says_what_it_changes(run: Run, fakes: Fakes) -> None:
+    """On stderr, for the log of a CI job; not with --quiet, nor if there is nothing."""
+    assert "+ ConfigMap gpu-operator-resources/x" in run("apply", "-y", "-i", PROD).err
+    assert "ConfigMap" not in run("apply", "-y", "-q", "-i", PROD).err
+    fakes.plan = plan_of()
+    assert "Inventory" not in run("apply", "-y", "-i", PROD).err
+
+
+@pytest.mark.parametrize(
+    ("words", "question"),
+    [
+        (["apply"], "Apply these changes to cluster sandbox and 1 host?"),
+        (["apply", "--hosts-only"], "Apply these changes to 1 host?"),
+        (["apply", "--cluster-only"], "Apply these changes to cluster sandbox?"),
+        (["destroy", "--hosts-only"], "Remove all of this from 1 host?"),
+    ],
+)
+def test_a_question_names_what_is_changed(
+    run: Run, fakes: Fakes, monkeypatch: pytest.MonkeyPatch, words: list[str], question: str
+) -> None:
+    """The plan's heading is a screen above by then, and is not shown again by the run."""
+    asked: list[str] = []
+    fakes.hosts = _hosts(HostOutcome(name="t4-1", changes=("load ipmi_msghandler",), gpus=1))
+    if "--cluster-only" in words:
+        fakes.hosts = None
+    monkeypatch.setattr(confirm, "require_terminal", lambda *_, **__: None)
+    monkeypatch.setattr(confirm, "given", lambda text: bool(asked.append(text)) or True)
+    ran = run(*words, "-i", PROD)
+    assert asked == [question]
+    assert "Inventory" not in ran.err
+
+
+def test_hosts_that_are_only_read_make_no_progress() -> None:
+    """A plan that calls a host ready, of which it has just said that it is not, is not believed again."""
+    heard: list[Event] = []
+    listen = as_a_look(heard.append)
+    for state in (State.PROGRESSING, State.READY, State.FAILED):
+        listen(Event(component="host_prerequisites", node="t4-1", state=state, message="x"))
+    assert [(event.component, event.state) for event in heard] == [
+        ("", State.PROGRESSING),
+        ("", State.PROGRESSING),
+        ("host_prerequisites", State.FAILED),
+    ]

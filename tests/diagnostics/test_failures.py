@@ -1,0 +1,124 @@
+"""Failed states as findings: the telling line, and what belongs together told once."""
+
+from __future__ import annotations
+
+from gpu_provision.diagnostics.failures import (
+    Symptom,
+    failures,
+    in_words,
+    staying,
+    unvalidated,
+)
+from gpu_provision.model.findings import Severity
+from gpu_provision.model.progress import NodeState, State
+
+
+def state(component: str, node: str, kind: State = State.FAILED, reason: str = "Running") -> NodeState:
+    return NodeState(component=component, node=node, state=kind, reason=reason)
+
+
+def test_the_last_line_with_an_error_is_the_evidence() -> None:
+    lines = ("starting", "ERROR: no headers", "cleaning up", "")
+    (finding,) = failures([Symptom(state("driver", "a"), "p", lines)])
+    assert finding.evidence.endswith("ERROR: no headers")
+    assert finding.where == "node a, pod p"
+
+
+def test_a_pod_that_says_nothing_is_told_by_its_state() -> None:
+    (finding,) = failures([Symptom(state("gfd", "a", reason="no pod on this node yet"), "", ())])
+    assert finding.what == "gfd failed on a: no pod on this node yet"
+    assert finding.fix
+
+
+def test_a_component_that_is_not_per_node_names_none() -> None:
+    (finding,) = failures([Symptom(state("nfd", "", reason="0 of 1 replicas available"), "", ())])
+    assert finding.what == "nfd failed: 0 of 1 replicas available"
+    assert finding.where == ""
+
+
+def test_different_causes_are_different_findings() -> None:
+    pull, crash = state("driver", "a", reason="ImagePullBackOff"), state("driver", "b", reason="OOMKilled")
+    assert len(failures([Symptom(pull, "p", ()), Symptom(crash, "q", ())])) == 2
+
+
+def test_what_follows_is_a_consequence_of_its_cause() -> None:
+    """It needs no mending of its own."""
+    symptoms = [Symptom(state("driver", node, reason="ImagePullBackOff"), "p", ()) for node in ("a", "b")]
+    blocked = [state(name, node, State.BLOCKED, "needs driver") for node in ("a", "b") for name in ("toolkit", "gfd")]
+    behind = state("driver", "c", reason="the pod still runs the previous content")
+    (finding,) = failures(symptoms, [*blocked, behind])
+    assert finding.consequence == "toolkit, gfd wait for it on a, b; driver waits for it on c"
+    assert failures([], blocked) == ()
+
+
+def test_what_follows_belongs_to_the_cause_on_its_node() -> None:
+    """Not with one that its component has elsewhere."""
+    symptoms = [
+        Symptom(state("toolkit", "a", reason="ImagePullBackOff"), "p", ()),
+        Symptom(state("driver", "b", reason="nouveau holds the GPU"), "q", ()),
+    ]
+    first, second = failures(symptoms, [state("toolkit", "b", State.BLOCKED)])
+    assert (first.consequence, second.consequence) == ("", "toolkit waits for it on b")
+
+
+NO_CONFIG = 'FailedMount: MountVolume.SetUp failed for volume "c" : configmap "time-slicing" not found'
+
+
+def test_one_cause_in_several_components_is_one_finding() -> None:
+    """Such as a ConfigMap that two of them mount, or a taint that keeps all of them off."""
+    mounts = [Symptom(state(name, "a", reason="Pending"), name, (NO_CONFIG,)) for name in ("device_plugin", "gfd")]
+    taint = "the pods do not tolerate the node's taint {team=ml:NoExecute}"
+    waited = {"nfd": 300, "driver": 1200}
+    kept_off = [
+        Symptom(state(name, "c", reason=f"{taint} (not ready after {seconds} s)"), "", ())
+        for name, seconds in waited.items()
+    ]
+    first, second = failures([*mounts, *kept_off])
+    assert first.what == "device_plugin, gfd failed on a: a volume of the pod cannot be mounted"
+    assert NO_CONFIG in first.evidence
+    assert second.code == "GP515"
+    assert second.what.startswith("nfd, driver failed on c: ")
+    assert "team=ml" in second.evidence
+
+
+def test_causes_that_are_seen_in_other_words_are_apart() -> None:
+    other = NO_CONFIG.replace("time-slicing", "metrics")
+    pods = {"gfd": NO_CONFIG, "dcgm_exporter": other}
+    assert len(failures([Symptom(state(name, "a"), name, (line,)) for name, line in pods.items()])) == 2
+
+
+BUILD = ("Installing", "ERROR: The kernel module failed to build for kernel 5.15.0-1.", "Unmounting")
+
+
+def test_what_is_told_while_waiting_is_what_is_told_in_the_end() -> None:
+    """The cause, then the line that shows it."""
+    words = in_words("nvidia-driver-ctr: exit 1", BUILD)
+    assert words == (
+        "the driver cannot be built for the kernel that the node runs: "
+        "ERROR: The kernel module failed to build for kernel 5.15.0-1. (nvidia-driver-ctr: exit 1)"
+    )
+    (finding,) = failures([Symptom(state("driver", "a", reason=f"{words} (not ready after 9 s)"), "p", BUILD)])
+    assert f"{finding.what.partition(': ')[2]}: {finding.evidence}" == f"{words} (not ready after 9 s)"
+    assert in_words("main: exit 2", ("what?",)) == "main: exit 2: what?"
+
+
+def test_validations_that_were_put_off_are_one_warning() -> None:
+    busy = [state("device_plugin_validation", node, State.READY, "busy") for node in ("a", "b")]
+    (finding,) = unvalidated([*busy, state("gfd", "c", State.READY, "")], "busy")
+    assert "a, b" in finding.what
+    assert unvalidated([], "busy") == ()
+
+
+def test_nodes_that_keep_the_stack_for_one_reason_are_one_finding() -> None:
+    """One that does as its policy says is a warning; one that failed stays cordoned."""
+    blocked_ones = [state("node_labels", node, State.BLOCKED, "keeps: default/bare has no controller") for node in "ab"]
+    by_policy = state("node_labels", "c", State.READY, "keeps: auto_upgrade is off")
+    late = state("node_labels", "d", State.FAILED, "keeps: not gone after 300 s")
+    found = staying([*blocked_ones, by_policy, late, state("node_labels", "e", State.READY, "")], "keeps")
+    assert [(item.code, item.where, item.severity) for item in found] == [
+        ("GP513", "node a, b", Severity.ERROR),
+        ("GP513", "node c", Severity.WARNING),
+        ("GP513", "node d", Severity.ERROR),
+    ]
+    assert found[0].evidence == "default/bare has no controller"
+    assert ["cordoned" in (item.consequence or "") for item in found] == [False, False, True]

@@ -1,0 +1,528 @@
+"""Reading what the command prints on hosts of many kinds; see systems/."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpu_provision.hosts.facts.host import ALL, HostRecord, command, parse
+from gpu_provision.hosts.facts.kernel import MODULES_FILE, NOUVEAU_FILE, UNKNOWN_USERS, canonical
+from gpu_provision.sandbox import hosts
+from gpu_provision.sandbox.host_root import HostSpec
+from tests import data_file
+
+SYSTEMS = Path(__file__).parent / "systems"
+CASES = sorted(path.stem for path in SYSTEMS.glob("*.txt"))
+
+
+def record_of(case: str) -> HostRecord:
+    record = parse((SYSTEMS / f"{case}.txt").read_text().splitlines())
+    assert record
+    return record
+
+
+def read(*lines: str) -> HostRecord:
+    """Return the record of some lines, which need not name a kernel."""
+    record = parse([*lines, "[end]"])
+    assert record
+    return record
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_output_of_a_host_becomes_its_record(case: str) -> None:
+    """Every kind of host is read as its requirement says."""
+    expected, record = data_file.document((SYSTEMS / f"{case}.yaml").read_text()), record_of(case)
+    assert expected.pop("requirement")
+    for section, fields in expected.items():
+        if fields is None:
+            assert getattr(record, section) is None
+            continue
+        seen = {path: _plain(_value(getattr(record, section), path)) for path in fields}
+        assert seen == fields
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_record_of_every_host_can_be_printed_as_json(case: str) -> None:
+    """Stock pyinfra asks for it by ``to_json``; nothing is left out, nothing unsorted."""
+    record = record_of(case)
+    printed = json.loads(json.dumps(record.to_json()))
+    assert set(printed) == {each.name for each in dataclasses.fields(HostRecord)}
+    assert printed["kernel"]["running"] == record.kernel.running
+    assert printed["modules"]["loaded"] == dict(record.modules.loaded)
+    assert printed["read"] == sorted(record.read)
+    assert len(printed["pci"]["devices"]) == len(record.pci.devices)
+
+
+def _value(part: Any, path: str) -> Any:
+    """Follow a path such as ``gpus.device`` or ``next.release``; of a list, take it from each element."""
+    for step in path.split("."):
+        if isinstance(part, (tuple, list)) and not hasattr(part, step):
+            part = [getattr(each, step) for each in part]
+        else:
+            part = part.get(step) if isinstance(part, dict) else getattr(part, step)
+    return part
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, frozenset):
+        return sorted(value)
+    return [_plain(each) for each in value] if isinstance(value, (tuple, list)) else value
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_file_names_its_source(case: str) -> None:
+    """What was not recorded says so."""
+    first = (SYSTEMS / f"{case}.txt").read_text().partition("\n")[0]
+    assert first.startswith(("# recorded ", "# reconstructed"))
+
+
+def test_driver_of_a_gpu_is_known_where_one_is_bound() -> None:
+    """The driver's name stands with the device; none is the empty text."""
+    devices = record_of("ubuntu-24.04-h100").pci.devices
+    assert {device.driver for device in devices} == {"nvidia", ""}
+
+
+@pytest.mark.parametrize("output", [[], ["sh: 1: uname: not found"], ["[kernel]", "running ", "[end]"]])
+def test_output_without_a_kernel_is_no_record(output: list[str]) -> None:
+    """A host that does not even name its kernel is not guessed at."""
+    assert parse(output) is None
+
+
+def test_output_that_breaks_off_is_no_record() -> None:
+    """Half of the truth would look like a host without a GPU."""
+    assert parse(["[kernel]", "running 6.1", "[pci]"]) is None
+
+
+def test_record_knows_what_was_read() -> None:
+    """A section that nobody asked for is not taken for an empty one."""
+    record = read("[pci]", "device 0000:01:00.0 0x10de 0x1eb8 0x030200 ", "[asked]", "modules a b")
+    assert record.read == {"pci"}
+    assert record.asked == {"a", "b"}
+    assert record_of("minimal").read < set(ALL)
+
+
+def test_no_line_of_a_host_passes_for_a_heading() -> None:
+    """Content of files stands behind a word of ours."""
+    record = read("[kernel]", "running 6.1", "[modules]", "own [pci]", "own a")
+    assert record.modules.own_file == ("[pci]", "a")
+
+
+def test_kernel_that_cannot_unload_hides_the_users_of_a_module() -> None:
+    """A dash instead of a number is not zero users."""
+    assert read("[modules]", "loaded nouveau 100 - - Live 0x0").modules.loaded == {"nouveau": UNKNOWN_USERS}
+
+
+def test_empty_file_of_ours_differs_from_no_file() -> None:
+    """Somebody may have emptied it; that is drift."""
+    assert read("[modules]", "own ").modules.own_file == ()
+    assert read("[modules]").modules.own_file is None
+
+
+def test_blacklist_of_another_module_is_not_nouveaus() -> None:
+    """Only the exact module counts."""
+    record = read("[nouveau]", "modprobe blacklist nouveau_drm", "cmdline modprobe.blacklist=nouveaux,radeon")
+    assert not record.nouveau.blacklisted
+
+
+@pytest.mark.parametrize("name", ["ipmi-msghandler", "ipmi_msghandler", " ipmi_msghandler "])
+def test_dashes_and_underscores_name_the_same_module(name: str) -> None:
+    """As they do for the kernel."""
+    assert canonical(name) == "ipmi_msghandler"
+
+
+def test_program_of_a_runtime_that_only_root_may_know_is_the_installed_one() -> None:
+    """Its version then comes from there."""
+    config = "config /etc/containerd/config.toml"
+    installed = ("binary /usr/bin/containerd", "version containerd containerd.io 1.7.27 abc")
+    lines = ("runtime run containerd", config, "end ", "runtime have containerd", *installed, config, "end ")
+    (runtime,) = read("[runtimes]", *lines).runtimes
+    assert (runtime.running, runtime.binary, runtime.version) == (True, "/usr/bin/containerd", "1.7.27")
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "kind"),
+    [
+        ("/run/cri-dockerd.sock", "docker"),
+        ("/run/containerd/containerd.sock", "containerd"),
+        ("/run/other.sock", None),
+    ],
+)
+def test_runtime_of_the_kubelet_is_the_one_that_it_speaks_to(endpoint: str, kind: str | None) -> None:
+    """Docker's own containerd is not, where cri-dockerd stands between."""
+    containerd = ("runtime run containerd", "config /etc/containerd/config.toml", "end ")
+    docker = ("runtime run docker", "config /etc/docker/daemon.json", "socket /run/docker.sock", "end ")
+    kubelet = ("process kubelet", f"flag kubelet --container-runtime-endpoint=unix://{endpoint}", "kubelet ")
+    record = read("[runtimes]", *containerd, *docker, "[kubernetes]", *kubelet)
+    assert (record.cri.kind if record.cri else None) == kind
+
+
+def test_huge_pages_and_what_was_tried_of_them() -> None:
+    """Sizes as Kubernetes writes them; a number of pages that is none of ours is no file of ours."""
+    lines = ("pages 1048576kB 3", "pages 2048kB 0", "attempt 1Gi 16 3", "attempt ", "memory 24684096", "unaware k3s[7]")
+    found = read("[hugepages]", *lines).hugepages
+    assert found.pages == {"1Gi": 3, "2Mi": 0}
+    assert (found.attempts, found.memory, found.unaware) == ({"1Gi": (16, 3)}, 24684096 * 1024, ("k3s[7]",))
+    assert found.own_file is None
+
+
+def test_limits_of_a_runtime_without_a_unit() -> None:
+    """Not everything is started by systemd."""
+    lines = ("limit 812 containerd - memlock 8388608 unlimited", "limit 812 containerd - core 0 unlimited")
+    (found,) = read("[limits]", *lines).limits.runtimes
+    assert (found.pid, found.name, found.unit) == (812, "containerd", "")
+    assert found.limits == {"memlock": ("8388608", "unlimited"), "core": ("0", "unlimited")}
+
+
+@pytest.mark.parametrize(
+    ("lines", "path", "value"),
+    [
+        (("[pci]", "device 0000:01:00.0 0x10de 0x1eb8 0x0302"), "devices", ()),
+        (("[pci]", "device 0000:01:00.0 0x10de 0x1e"), "devices", ()),
+        (("[modules]", "loaded nvidia"), "loaded", {}),
+        (("[packages]", "package i nvidia-dri"), "installed", ()),
+        (("[storage]", "place /var /dev/sda1 102400 51200 512"), "places", ()),
+        (("[storage]", f"place /var /dev/sda1 1 1 {'9' * 5000} 50% /"), "places", ()),
+        (("[services]", "holder 41 - /dev/nv"), "holders", ()),
+        (("[services]", f"holder {'9' * 5000} - /dev/nvidia0 x"), "holders", ()),
+        (("[limits]", "limit 812 containerd - memlock 8388608"), "runtimes", ()),
+        (("[hugepages]", "pages 0kB 3", "pages 2048kB ", "pages ²kB 1"), "pages", {}),
+        (("[hugepages]", "attempt 1Gi 16", "attempt 16 1Gi 3"), "attempts", {}),
+        (("[kernel]", "running 6.1", f"page-size {'9' * 5000}"), "page_size", 0),
+        (("[system]", "time ٣"), "time", None),
+        (("[confinement]", f"cgroup {'9' * 5000}"), "cgroup", 0),
+        (("[kubernetes]", "mark "), "distribution", ""),
+    ],
+)
+def test_line_that_cannot_be_read_says_nothing(lines: tuple[str, ...], path: str, value: object) -> None:
+    """Half a line would name another device, module or package than there is."""
+    record = read(*lines)
+    assert getattr(getattr(record, lines[0].strip("[]")), path) == value
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ("runtime run containerd", "config /etc/x"),
+        ("runtime ", "end "),
+        ("runtime run", "end "),
+        ("runtime run contai", "end "),
+    ],
+)
+def test_runtime_whose_description_breaks_off_is_left_out(lines: tuple[str, ...]) -> None:
+    """The one after it is read, with nothing of it."""
+    (runtime,) = read("[runtimes]", *lines, "runtime have docker", "binary /usr/bin/dockerd", "end ").runtimes
+    assert (runtime.kind, runtime.running, runtime.config) == ("docker", False, "")
+
+
+WANTED = ("i2c-core", "ipmi_msghandler")
+T4 = HostSpec(name="t4-1", gpus=(("1eb8", "0302"),))
+
+
+def seen(spec: HostSpec, sandbox: Path, before: str = ":") -> HostRecord:
+    """Return what the fact says about a new simulated host on which something was done before."""
+    host = hosts.ensure(spec, sandbox)
+    hosts.run(host, before).check_returncode()
+    done = hosts.run(host, command(WANTED))
+    assert (done.returncode, done.stderr) == (0, b"")
+    record = parse(done.stdout.decode().splitlines())
+    assert record
+    return record
+
+
+def test_fresh_ubuntu_host(sandbox: Path) -> None:
+    """What it is, has and lacks."""
+    record = seen(T4, sandbox)
+    assert (record.kernel.running, record.kernel.architecture) == ("5.15.0-122-generic", "x86_64")
+    assert (record.system.id, record.system.version) == ("ubuntu", "22.04")
+    assert record.modules.built_in == {"i2c_core"}
+    assert "ipmi_msghandler" in record.modules.available
+    assert "ipmi_msghandler" not in record.modules.loaded
+    assert [gpu.device for gpu in record.pci.gpus] == ["1eb8"]
+    assert record.nouveau.initramfs_tool == "update-initramfs"
+    assert not record.nouveau.blacklisted
+    assert (record.modules.own_file, record.nouveau.own_file) == (None, None)
+
+
+def test_bytes_that_are_no_utf8_are_left_out(sandbox: Path) -> None:
+    """Comments in the alphabets of old; what is UTF-8 stays."""
+    written = r"printf '# caf\351 caf\303\251\nloop\n'"
+    record = seen(T4, sandbox, f"{written} >{MODULES_FILE}")
+    assert record.modules.own_file == ("# caf café", "loop")
+
+
+def test_node_of_a_cluster(sandbox: Path) -> None:
+    """Its distribution, kubelet and container runtime; its disk and its confinement."""
+    record = seen(T4, sandbox)
+    assert (record.kubernetes.distribution, record.kubernetes.cgroup_driver) == ("kubeadm", "systemd")
+    assert record.cri
+    assert (record.cri.kind, record.cri.version, record.cri.schema) == ("containerd", "1.7.27", 2)
+    assert record.cri.imports == ("/etc/containerd/conf.d/*.toml",)
+    assert [runtime.running for runtime in record.runtimes] == [True]
+    assert record.packages.matching("linux-image-*")
+    place = record.storage.place("/var/lib/containerd")
+    assert place
+    assert place.free == 256 << 30
+    assert record.confinement.cgroup == 2
+    assert not record.driver.on_host
+    assert record.firmware.secure_boot is False
+
+
+@pytest.mark.parametrize(
+    ("runtime", "kind", "version"),
+    [
+        ("cri-o://1.30.3", "cri-o", "1.30.3"),
+        ("docker://27.3.1", "docker", "27.3.1"),
+        ("containerd://2.1.0", "containerd", "2.1.0"),
+    ],
+)
+def test_container_runtimes(sandbox: Path, runtime: str, kind: str, version: str) -> None:
+    """Each is found by its process, and only it is there."""
+    record = seen(HostSpec(name="r", runtime=runtime), sandbox)
+    assert record.cri
+    assert (record.cri.kind, record.cri.version, record.cri.cgroup_driver) == (kind, version, "systemd")
+    assert len(record.runtimes) == 1
+
+
+@pytest.mark.parametrize(
+    ("kubelet", "distribution", "socket"),
+    [
+        ("v1.31.4+k3s1", "k3s", "/run/k3s/containerd/containerd.sock"),
+        ("v1.31.5+rke2r1", "rke2", "/run/k3s/containerd/containerd.sock"),
+        ("v1.31.3+k0s", "k0s", "/run/k0s/containerd.sock"),
+    ],
+)
+def test_distributions_with_their_own_containerd(sandbox: Path, kubelet: str, distribution: str, socket: str) -> None:
+    """Found by its process; its configuration is where that process reads it."""
+    record = seen(HostSpec(name=distribution, kubelet=kubelet), sandbox)
+    assert (record.kubernetes.distribution, record.kubernetes.socket) == (distribution, socket)
+    assert record.cri
+    assert record.cri.config == record.kubernetes.places.containerd_config
+    assert record.cri.socket == socket
+
+
+def test_driver_on_the_host(sandbox: Path) -> None:
+    """Its loaded version and its package, on either family."""
+    for os_id in ("ubuntu", "rocky"):
+        record = seen(HostSpec(name=os_id, os_id=os_id, driver="535.183.01"), sandbox)
+        assert (record.driver.loaded, record.driver.on_host) == ("535.183.01", True)
+        assert record.packages.matching("nvidia-driver*")
+
+
+def test_secure_boot_is_read_from_the_firmware(sandbox: Path) -> None:
+    """The fifth byte of its variable."""
+    record = seen(HostSpec(name="s", secure_boot=True), sandbox)
+    assert record.firmware.secure_boot
+    assert record.firmware.refuses_unsigned
+    assert record.firmware.source == "efivar SecureBoot: 6 0 0 0 1"
+
+
+def test_red_hat_host(sandbox: Path) -> None:
+    """Another name for the image, another tool."""
+    record = seen(HostSpec(name="r", os_id="rhel", os_version="9.4", kernel="5.14.0-427.el9.x86_64"), sandbox)
+    assert record.nouveau.initramfs == "/boot/initramfs-5.14.0-427.el9.x86_64.img"
+    assert record.nouveau.initramfs_tool == "dracut"
+    assert record.pci.gpus == ()
+
+
+def test_files_of_ours_are_read_line_by_line(sandbox: Path) -> None:
+    """Also without a newline at the end, also empty."""
+    record = seen(T4, sandbox, f"printf 'a\\nb' > {MODULES_FILE}; : > {NOUVEAU_FILE}")
+    assert record.modules.own_file == ("a", "b")
+    assert record.nouveau.own_file == ()
+    assert record.modules.at_boot == {"a", "b"}
+
+
+def test_modules_for_the_boot_are_gathered_from_everywhere(sandbox: Path) -> None:
+    """The last line of a file without a newline does not swallow the next file."""
+    record = seen(T4, sandbox, "printf ipmi-si >> /etc/modules; echo overlay > /etc/modules-load.d/k8s.conf")
+    assert {"ipmi_si", "overlay"} <= record.modules.at_boot
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["blacklist nouveau", "  blacklist\tnouveau  # no", "install nouveau /bin/false"],
+)
+def test_blacklists_of_others_are_seen(sandbox: Path, line: str) -> None:
+    """However they are written."""
+    assert seen(T4, sandbox, f"printf '{line}\\n' > /etc/modprobe.d/other.conf").nouveau.blacklisted_elsewhere
+
+
+def test_own_blacklist_is_not_that_of_somebody_else(sandbox: Path) -> None:
+    """Otherwise we would take our own file for superfluous."""
+    record = seen(T4, sandbox, f"echo blacklist nouveau > {NOUVEAU_FILE}")
+    assert record.nouveau.blacklisted
+    assert not record.nouveau.blacklisted_elsewhere
+
+
+def test_commented_blacklist_is_none(sandbox: Path) -> None:
+    """A line that begins with a hash says nothing."""
+    assert not seen(T4, sandbox, "echo '# blacklist nouveau' > /etc/modprobe.d/other.conf").nouveau.blacklisted
+
+
+def test_initramfs_older_than_our_blacklist_is_stale(sandbox: Path) -> None:
+    """And no longer once it was rebuilt."""
+    assert seen(T4, sandbox, f"echo blacklist nouveau > {NOUVEAU_FILE}").nouveau.initramfs_stale
+    assert not seen(T4, sandbox, "update-initramfs -u").nouveau.initramfs_stale
+
+
+@pytest.mark.parametrize(
+    ("listing", "contains"),
+    [
+        ("echo usr/lib/modules/5.15.0/kernel/drivers/gpu/drm/nouveau/nouveau.ko", True),
+        ("echo usr/lib/modules/5.15.0/kernel/fs/ext4/ext4.ko", False),
+        ("echo usr/lib/modules/5.15.0/nouveau.ko; exit 1", None),
+    ],
+)
+def test_initramfs_is_listed_while_nouveau_is_loaded(sandbox: Path, listing: str, *, contains: bool | None) -> None:
+    """A listing that fails or breaks off says nothing; without nouveau nobody waits for it."""
+    tool = f"printf '#!/bin/sh\n{listing}\n' > /.sandbox/bin/lsinitramfs; chmod +x /.sandbox/bin/lsinitramfs"
+    loaded = HostSpec(name="n", gpus=(("1eb8", "0302"),), modules=("overlay", "nouveau"))
+    assert seen(loaded, sandbox, f"{tool}; modprobe nouveau").nouveau.in_initramfs is contains
+    assert seen(T4, sandbox, tool).nouveau.in_initramfs is None
+
+
+def test_kernel_command_line_counts_and_is_otherwise_not_read(sandbox: Path) -> None:
+    """It may hold secrets that are nobody's business."""
+    host = hosts.ensure(T4, sandbox)
+    (host.directory / "proc/cmdline").write_text("password=secret modprobe.blacklist=nouveau quiet\n")
+    output = hosts.run(host, command(WANTED)).stdout.decode()
+    assert "secret" not in output
+    record = parse(output.splitlines())
+    assert record
+    assert record.nouveau.blacklisted_elsewhere
+
+
+def test_requested_reboot_is_seen(sandbox: Path) -> None:
+    """By the file that Debian's and Ubuntu's packages leave."""
+    assert seen(T4, sandbox, "touch /run/reboot-required").system.reboot_required
+
+
+def test_module_of_the_kernel_is_known_from_sys_alone(sandbox: Path) -> None:
+    """Kernels without loadable modules have no index."""
+    record = seen(HostSpec(name="mono"), sandbox, "rm -r /lib/modules/*; mkdir -p /sys/module/ipmi_msghandler")
+    assert {"i2c_core", "ipmi_msghandler"} <= record.modules.built_in
+
+
+RHEL = HostSpec(name="r", os_id="rhel", os_version="9.4", kernel="5.14.0-427.13.1.el9_4.x86_64")
+SUSE = HostSpec(name="s", os_id="sles", os_version="15.6", kernel="6.4.0-150600.23.47-default")
+
+# As dnf 4.14 printed it of a repository of made-up packages with the names and provides of Red Hat's.
+REPOQUERY = """kernel-64k-devel = 5.14.0-427.13.1.el9_4
+kernel-devel(x86-64) = 5.14.0-427.13.1.el9_4
+kernel-devel-uname-r = 5.14.0-427.13.1.el9_4.x86_64
+kernel-devel-uname-r = 5.14.0-427.13.1.el9_4.x86_64+64k"""
+
+
+def written(path: str, text: str) -> str:
+    """Return the command that writes a file of a host."""
+    return f"mkdir -p {Path(path).parent} && printf '%s\\n' '{text}' > {path}"
+
+
+def dnf(answer: str) -> str:
+    """Return the command that gives a host a dnf that has package lists and prints an answer."""
+    program = "/.sandbox/bin/dnf"
+    script = f'#!/bin/sh\necho "{answer}"'
+    return f"{written('/var/cache/dnf/a.solv', '')}; rm -f {program}; {written(program, script)}; chmod +x {program}"
+
+
+APT, ZYPP = "/var/lib/apt/lists/a_Packages", "/var/cache/zypp/solv/{name}/solv.idx"
+INDEX = "kernel-default-devel\t6.4.0-150600.23.{patch}\tx86_64"
+
+
+@pytest.mark.parametrize(
+    ("spec", "before", "lists", "offered"),
+    [
+        (T4, ":", "", False),
+        (T4, written(APT, "Package: bash"), "apt", False),
+        (T4, written(APT, f"Package: linux-headers-{T4.kernel}"), "apt", True),
+        (RHEL, "rm -rf /var/cache/dnf", "", False),
+        (RHEL, dnf(REPOQUERY), "dnf", True),
+        (RHEL, dnf(""), "", False),
+        (SUSE, written(ZYPP.format(name="updates"), INDEX.format(patch="47.2")), "zypp", True),
+        (SUSE, written(ZYPP.format(name="updates"), INDEX.format(patch="53.1")), "zypp", False),
+        (SUSE, written(ZYPP.format(name="@System"), INDEX.format(patch="47.2")), "", False),
+    ],
+)
+def test_package_lists_tell_which_headers_there_are(
+    sandbox: Path, spec: HostSpec, before: str, lists: str, *, offered: bool
+) -> None:
+    """Package managers name many kernels; of the installed ones alone."""
+    record = seen(spec, sandbox, before)
+    assert record.kernels.lists == lists
+    assert record.kernels.offered == ((spec.kernel,) if offered else ())
+    assert record.kernels.without_headers(spec.kernel) == ((spec.kernel,) if lists and not offered else ())
+
+
+HERE, IN_A_CONTAINER = "ln -s /proc/self/ns /proc/5/ns", "mkdir /proc/5/ns; ln -s mnt:[2] /proc/5/ns/mnt"
+
+
+def forged(name: str, uid: int, space: str) -> str:
+    """Return the commands that give a host a process whose program leaves a mark where it is run."""
+    program = f"/home/eve/{name}"
+    return f"""
+mkdir -p /home/eve /proc/5; {space}
+printf '#!/bin/sh\\necho run >/home/eve/mark\\n' >{program}; chmod +x {program}; ln -s {program} /proc/5/exe
+echo {name} >/proc/5/comm; printf '{name}\\0--config\\0/home/eve/x\\0--root-dir=/home/eve\\0' >/proc/5/cmdline
+printf 'Name:\\t{name}\\nUid:\\t{uid}\\t0\\t0\\t0\\n' >/proc/5/status
+cp /proc/812/limits /proc/5/limits; echo '0::/x.service' >/proc/5/cgroup
+"""
+
+
+@pytest.mark.parametrize("name", ["containerd", "crio", "dockerd", "kubelet", "k3s"])
+def test_processes_of_others_than_root_are_neither_believed_nor_run(sandbox: Path, name: str) -> None:
+    """Any user can give a process such a name, also one that runs a program of root's."""
+    plain = seen(HostSpec(name="plain"), sandbox)
+    record = seen(HostSpec(name="forged"), sandbox, forged(name, 1000, HERE))
+    assert (record.runtimes, record.kubernetes, record.limits) == (plain.runtimes, plain.kubernetes, plain.limits)
+    assert not (sandbox / "hosts/forged/home/eve/mark").exists()
+
+
+def test_program_of_a_container_is_not_run(sandbox: Path) -> None:
+    """Its path is another file on the host; root in a container is not root here."""
+    record = seen(HostSpec(name="forged"), sandbox, forged("dockerd", 0, IN_A_CONTAINER))
+    assert [(runtime.kind, runtime.binary) for runtime in record.runtimes if runtime.kind == "docker"] == [
+        ("docker", "")
+    ]
+    assert not (sandbox / "hosts/forged/home/eve/mark").exists()
+    seen(HostSpec(name="own"), sandbox, forged("dockerd", 0, HERE))
+    assert (sandbox / "hosts/own/home/eve/mark").exists()
+
+
+_INSTALLED = [pytest.param(shell, marks=pytest.mark.real) for shell in ("busybox sh", "mksh", "yash")]
+
+
+@pytest.mark.parametrize("shell", ["dash", "bash --posix", *_INSTALLED])
+def test_every_shell_says_the_same(shell: str) -> None:
+    """On this very machine, whatever it is; /bin/sh is the reference."""
+    program, *options = shell.split()
+    said: dict[str, list[str]] = {}
+    for _ in range(30):  # others start and end programs on this machine: a moment in which none does is enough
+        said = {words[0]: said_by(words) for words in (["sh"], [program, *options])}
+        if said[program] == said["sh"]:
+            break
+    assert said[program] == said["sh"]
+
+
+def test_names_of_modules_are_no_shell_commands(tmp_path: Path) -> None:
+    """No schema checks the arguments of an operation that is called by hand."""
+    for name in ("$(touch a)", "'$(touch b)'", "c; do touch c; done; for c in c", "'; touch d; '"):
+        subprocess.run(["sh", "-c", command([name], ("modules",))], capture_output=True, check=False, cwd=tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def said_by(shell: list[str]) -> list[str]:
+    """Return what a shell prints, of what does not change all the time."""
+    said = subprocess.run([*shell, "-c", command(WANTED)], capture_output=True, check=True).stdout.decode()
+    assert parse(said.splitlines())
+    return [steady(line) for line in said.splitlines()]
+
+
+def steady(line: str) -> str:
+    """Return a line without what changes from one moment to the next: the time, free space, users of modules."""
+    word = line.partition(" ")[0]
+    return word if word in {"time", "place", "loaded"} else line

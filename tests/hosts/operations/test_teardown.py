@@ -1,0 +1,210 @@
+"""The end of the host phase, on simulated hosts and through pyinfra's own command."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gpu_provision.hosts import codes
+from gpu_provision.hosts.background_script import Outcome, Result
+from gpu_provision.hosts.facts import backups as fact
+from gpu_provision.hosts.facts.backups import Original
+from gpu_provision.hosts.facts.host import HostRecord
+from gpu_provision.hosts.facts.kernel import Kernel, Nouveau
+from gpu_provision.hosts.facts.kubernetes import Kubernetes
+from gpu_provision.hosts.facts.runtime import ContainerRuntime
+from gpu_provision.hosts.facts.section import Said
+from gpu_provision.hosts.operations.teardown import (
+    followups,
+    not_root,
+    restarted,
+    restored_text,
+    runtime_down,
+)
+from gpu_provision.hosts.runner import prepare, teardown
+from gpu_provision.model.findings import Severity
+from gpu_provision.sandbox import hosts
+from gpu_provision.sandbox.hosts import SimulatedHost
+from tests.hosts.test_runner import FIRST, inventory
+
+RESTORED = (
+    "removed /etc/modules-load.d/gpu-provision.conf",
+    "removed /etc/modprobe.d/gpu-provision-nouveau.conf",
+)
+
+LOCAL = ".sandbox/local"  # what a simulated host sees as /usr/local
+
+
+def files(root: Path) -> dict[str, bytes]:
+    """Return the content of every file that a run could have written."""
+    paths = (path for folder in ("etc", "boot", "var") for path in (root / folder).rglob("*"))
+    return {str(path.relative_to(root)): path.read_bytes() for path in paths if path.is_file()}
+
+
+@pytest.fixture
+def root(tmp_path: Path, sandbox: Path) -> Path:
+    """Root directory of a new host that was read once."""
+    prepare(inventory(tmp_path, "good-2"), dry_run=True)
+    return sandbox / "mine/hosts/good-2"
+
+
+def test_teardown_leaves_the_host_as_it_was(tmp_path: Path, root: Path) -> None:
+    """Every file to the byte, the initramfs included; modules stay loaded; a second time there is nothing to do."""
+    before = files(root)
+    declared = inventory(tmp_path, "good-2")
+    prepare(declared)
+    assert files(root) != before
+    first, second = teardown(declared), teardown(declared)
+    assert [host.changes for host in first.hosts] == [RESTORED]
+    assert [host.changes for host in second.hosts] == [()]
+    assert not first.failed
+    assert files(root) == before
+    assert not (root / "var/lib/gpu-provision").exists()
+    assert "ipmi_msghandler" in (root / "proc/modules").read_text()
+
+
+def test_dry_run_says_what_would_be_restored(tmp_path: Path, root: Path) -> None:
+    """And touches nothing."""
+    declared = inventory(tmp_path, "good-2")
+    prepare(declared)
+    before = files(root)
+    result = teardown(declared, dry_run=True)
+    assert [host.changes for host in result.hosts] == [RESTORED]
+    assert files(root) == before
+
+
+def test_prepared_anew_after_teardown(tmp_path: Path, root: Path) -> None:
+    """It begins like the first time."""
+    declared = inventory(tmp_path, "good-2")
+    prepare(declared)
+    teardown(declared)
+    hosts.reboot(SimulatedHost("good-2", root))
+    assert prepare(declared).hosts[0].changes == (*FIRST, "nouveau unloaded")
+
+
+def test_file_that_was_there_comes_back(tmp_path: Path, root: Path) -> None:
+    """Also under the name of one of ours."""
+    path = root / "etc/modprobe.d/gpu-provision-nouveau.conf"
+    path.write_text("# by hand\n")
+    declared = inventory(tmp_path, "good-2")
+    prepare(declared)
+    assert "blacklist nouveau" in path.read_text()
+    result = teardown(declared)
+    assert "restored /etc/modprobe.d/gpu-provision-nouveau.conf" in result.hosts[0].changes
+    assert path.read_text() == "# by hand\n"
+
+
+def test_what_the_container_toolkit_left_goes(tmp_path: Path, root: Path) -> None:
+    """With directories that are empty then, also where the host phase had nothing to change; files of others stay."""
+    programs, theirs = root / LOCAL / "nvidia/toolkit", root / "opt/theirs"
+    for path in (programs / "nvidia-container-runtime", programs / "nvidia-ctk", theirs / "nvidia-ctk"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("ELF\n")
+    (root / "run/nvidia/validations").mkdir(parents=True)
+    declared = inventory(tmp_path, "good-2")
+    shown, first, second = teardown(declared, dry_run=True), teardown(declared), teardown(declared)
+    (words,) = first.hosts[0].changes
+    assert words.startswith("container toolkit removed from /usr/local/nvidia/toolkit: 2 files")
+    assert (shown.hosts[0].changes, second.hosts[0].changes) == ((words,), ())
+    assert not (root / LOCAL / "nvidia").exists()
+    assert not (root / "run/nvidia").exists()
+    assert (theirs / "nvidia-ctk").exists()
+
+
+def test_programs_that_a_container_runtime_is_told_to_use_stay(tmp_path: Path, root: Path) -> None:
+    """Such as those of a stack that is still there."""
+    program = root / LOCAL / "nvidia/toolkit/nvidia-container-runtime"
+    program.parent.mkdir(parents=True)
+    program.write_text("ELF\n")
+    config = root / "etc/containerd/config.toml"
+    config.parent.mkdir(parents=True, exist_ok=True)
+    config.write_text('BinaryName = "/usr/local/nvidia/toolkit/nvidia-container-runtime"\n')
+    result = teardown(inventory(tmp_path, "good-2"))
+    assert [finding.code for finding in result.findings] == [codes.TOOLKIT_LEFT]
+    assert (result.findings[0].evidence, result.failed) == ("/etc/containerd/config.toml names them", ())
+    assert program.exists()
+
+
+def test_originals_that_cannot_be_read_fail_the_host_that_has_them() -> None:
+    """With what to do about it."""
+    known = fact.read(Said(["present /var/lib/gpu-provision", "unreadable /var/lib/gpu-provision/originals"]))
+    assert (known.present, known.readable) == (True, False)
+    assert "sudo: true" in not_root("node-1").fix
+
+
+def test_system_is_told_of_what_was_restored() -> None:
+    """Units, udev's rules and the initramfs, each only if a file of theirs differs."""
+    unit = Original(fact.FILE, "/etc/systemd/system/containerd.service.d/proxy.conf", differs=True)
+    rule = Original(fact.ABSENT, "/etc/udev/rules.d/71-x.rules", differs=True)
+    unchanged = Original(fact.ABSENT, "/etc/modprobe.d/x.conf", differs=False)
+    record = HostRecord(
+        kernel=Kernel(running="6.1"),
+        nouveau=Nouveau(initramfs="/boot/initrd.img-6.1", initramfs_tool="update-initramfs"),
+        originals=fact.Originals(kept=(unit, rule, unchanged), present=True),
+    )
+    reload, rules = followups(record)
+    assert ("systemctl daemon-reload" in reload, "udevadm control --reload" in rules) == (True, True)
+    anchors = Original(fact.ABSENT, "/etc/pki/ca-trust/source/anchors/gpu-provision-0.pem", differs=True)
+    (trust,) = followups(replace(record, originals=fact.Originals(kept=(anchors,), present=True)))
+    assert "update-ca-trust extract" in trust
+    differing = replace(record, originals=fact.Originals(kept=(replace(unchanged, differs=True),), present=True))
+    (initramfs,) = followups(differing)
+    assert "update-initramfs -u -k 6.1" in initramfs
+
+
+CONTAINERD = ContainerRuntime(
+    kind="containerd",
+    running=True,
+    config="/etc/containerd/config.toml",
+    target="/srv/containerd.toml",
+    socket="/run/containerd/containerd.sock",
+    unit="containerd.service",
+)
+
+
+@pytest.mark.parametrize(
+    ("path", "again"),
+    [
+        ("/etc/containerd/config.toml", True),
+        ("/srv/containerd.toml", True),
+        ("/etc/systemd/system/containerd.service.d/90-gpu-provision-proxy.conf", True),
+        ("/etc/gpu-provision/runtime-proxy.env", True),
+        ("/usr/local/share/ca-certificates/gpu-provision-0123456789abcdef.crt", True),
+        ("/etc/systemd/system/containerd.service.d/90-gpu-provision-limits.conf", False),
+        ("/etc/systemd/system/ssh.service.d/x.conf", False),
+        ("/etc/modprobe.d/x.conf", False),
+    ],
+)
+def test_the_runtime_is_restarted_if_its_own_files_are_restored(path: str, *, again: bool) -> None:
+    """Else it would run with what is no longer on the disk; one whose files are as they were goes on."""
+    record = HostRecord(
+        runtimes=(CONTAINERD,),
+        kubernetes=Kubernetes(distribution="kubeadm", running=True),
+        originals=fact.Originals(kept=(Original(fact.FILE, path, differs=True),), present=True),
+    )
+    assert restarted(record) == (CONTAINERD if again else None)
+    assert restored_text(record) == (f"restored {path}", *(["containerd restarted"] if again else []))
+    same = fact.Originals(kept=(Original(fact.FILE, path, differs=False),), present=True)
+    assert restarted(replace(record, originals=same)) is None
+    assert restarted(replace(record, kubernetes=Kubernetes())) is None
+
+
+@pytest.mark.parametrize(
+    ("outcome", "code", "severity"),
+    [
+        (Outcome.DEAD, "GP673", Severity.ERROR),
+        (Outcome.GONE, "GP673", Severity.ERROR),
+        (None, "GP673", Severity.ERROR),
+        (Outcome.NO_TOOL, "GP670", Severity.WARNING),
+    ],
+)
+def test_a_runtime_that_does_not_answer_after_teardown_is_a_finding(
+    outcome: Outcome | None, code: str, severity: Severity
+) -> None:
+    """Where there is no systemd, somebody has to restart it by hand."""
+    found = runtime_down(CONTAINERD, "gpu-1", Result(outcome=outcome, evidence="why") if outcome else None)
+    assert found
+    assert (found.code, found.severity) == (code, severity)
+    assert runtime_down(CONTAINERD, "gpu-1", Result(outcome=Outcome.CHANGED)) is None

@@ -1,0 +1,32 @@
+"""What operations tell goes through pyinfra's log, and steers no terminal there."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from gpu_provision.hosts import findings
+from tests.hostile import TEXTS
+
+
+def logged(message: object, *arguments: object) -> str:
+    """Return what pyinfra's handlers get of a message."""
+    record = logging.LogRecord("pyinfra", logging.INFO, "", 0, message, arguments, None)
+    assert findings.logger.filter(record)
+    return record.getMessage()
+
+
+@pytest.mark.parametrize(("text", "shown"), TEXTS.values(), ids=TEXTS)
+def test_what_would_steer_a_terminal_is_shown(text: str, shown: str) -> None:
+    """But for the codes of colors, which pyinfra puts around texts before it logs them."""
+    if text == TEXTS["the tool's own red"][0]:
+        shown = text
+    assert logged(text) == shown
+
+
+def test_prefix_and_arguments_are_as_pyinfra_has_them() -> None:
+    prefix = "\x1b[0m[\x1b[1mt4-1\x1b[0m] "
+    assert logged(f"{prefix}%s: 100%%", "\x1b[8mhidden\x1b[0m") == f"{prefix}\\x1b[8mhidden\x1b[0m: 100%"
+    assert logged("100%") == "100%"
+    assert logged(ValueError("\x1b[2J")) == r"\x1b[2J"

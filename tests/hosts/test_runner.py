@@ -1,0 +1,370 @@
+"""The host phase as a function: values in, values out."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import testinfra
+
+from gpu_provision.hosts import runner
+from gpu_provision.hosts.result import HostOutcome
+from gpu_provision.hosts.runner import SoFar, judge, prepare, teardown
+from gpu_provision.inventory import load
+from gpu_provision.model.findings import RunFailed, UsageError
+from gpu_provision.model.inventory import Gpu, Inventory, Preflight
+from gpu_provision.model.progress import Event, State
+from gpu_provision.sandbox import hosts
+from gpu_provision.verify.hosts import SandboxBackend
+
+FLEET = """
+nodes:
+- {name: good-1, gpu: {model: T4, count: 1}}
+- {name: good-2, os: ubuntu24.04, gpu: {model: H100, count: 8}, host: {nouveau: true}}
+- {name: held-1, gpu: {model: T4, count: 1}, host: {nouveau: true, in_use: [nouveau]}}
+- {name: bad-1, gpu: {model: T4, count: 1}, host: {available: []}}
+- {name: driver-1, gpu: {model: T4, count: 1}, host: {driver: 535.183.01, secure_boot: true}}
+- {name: away-1, gpu: {model: T4, count: 1}, host: {reachable: false}}
+- {name: rhel-1, os: rhel9.4, gpu: {model: T4, count: 1}}
+- {name: cpu-1}
+"""
+INVENTORY = """
+name: test
+cluster: {sandbox: FLEET}
+release: "26.7.0"
+pools:
+  t4: {os: ubuntu22.04, gpu: {model: T4, count: 1}}
+  h100: {os: ubuntu24.04, gpu: {model: H100, count: 8}}
+  cpu: {os: ubuntu22.04}
+nodes:
+"""
+POOLS = {"good-2": "h100", "cpu-1": "cpu"}
+FIRST = (
+    "kernel modules loaded: ipmi_msghandler",
+    "kernel modules listed for the boot: ipmi_msghandler",
+    "nouveau blacklisted",
+    "initramfs rebuilt",
+)
+
+
+def inventory(directory: Path, *nodes: str) -> Inventory:
+    """Return an inventory of some nodes of the fleet above."""
+    fleet, path = directory / "mine.yaml", directory / "inventory.yaml"
+    fleet.write_text(FLEET)
+    lines = [f"- {{name: {node}, pool: {POOLS.get(node, 't4')}}}" for node in nodes]
+    path.write_text("\n".join([INVENTORY.replace("FLEET", str(fleet)), *lines]))
+    return load(path)
+
+
+@pytest.mark.usefixtures("sandbox", "cold_worker")
+def test_first_run_changes_and_second_does_not(tmp_path: Path) -> None:
+    """Every change in words, with the GPUs seen on the bus."""
+    declared = inventory(tmp_path, "good-1", "good-2", "cpu-1")
+    first, second = prepare(declared), prepare(declared)
+    assert [(host.name, host.gpus, host.changes) for host in first.hosts] == [
+        ("good-1", 1, FIRST),
+        ("good-2", 8, (*FIRST, "nouveau unloaded")),
+    ]
+    assert [(host.name, host.gpus, host.changes) for host in second.hosts] == [("good-1", 1, ()), ("good-2", 8, ())]
+    assert not first.failed
+    assert not first.findings
+
+
+def test_dry_run_says_what_would_change(tmp_path: Path, sandbox: Path) -> None:
+    """And writes nothing on the host."""
+    result = prepare(inventory(tmp_path, "good-1"), dry_run=True)
+    assert result.hosts == (HostOutcome(name="good-1", changes=FIRST, gpus=1, kernel="5.15.0-122-generic", driver=""),)
+    assert not list(sandbox.rglob("gpu-provision*.conf"))
+
+
+@pytest.mark.usefixtures("sandbox")
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_failed_hosts_say_why_and_do_not_stop_the_others(tmp_path: Path, *, dry_run: bool) -> None:
+    """Two failures of different kinds, found by the run and by the look alike."""
+    events: list[Event] = []
+    result = prepare(inventory(tmp_path, "good-1", "bad-1", "away-1"), dry_run=dry_run, listen=events.append)
+    good, bad, away = result.hosts
+    assert good.changes == FIRST
+    assert bad.failed
+    assert "has no module ipmi_msghandler" in bad.reason
+    assert "linux-modules-extra-5.15.0-122-generic" in bad.reason
+    assert bad.gpus == 1
+    assert away.failed
+    assert "unreachable" in away.reason
+    assert away.gpus is None
+    assert [host.name for host in result.failed] == ["bad-1", "away-1"]
+    last = {event.node: event.state for event in events}
+    assert last == {"good-1": State.READY, "bad-1": State.FAILED, "away-1": State.FAILED}
+
+
+@pytest.mark.usefixtures("sandbox")
+def test_all_hosts_may_fail(tmp_path: Path) -> None:
+    """Each still has its own reason."""
+    result = prepare(inventory(tmp_path, "bad-1", "away-1"))
+    assert ["no module" in host.reason or "unreachable" in host.reason for host in result.hosts] == [True, True]
+
+
+BROKEN = """
+import json, os, sys
+from gevent import monkey
+monkey.patch_all()
+from pyinfra.context import host
+from gpu_provision.hosts import session
+from gpu_provision.hosts.operations import modules
+sound = modules.nouveau_changes
+def broken(record, *, blacklisted):
+    if host.name == "@sandbox/good-1":
+        raise LookupError("an odd answer")
+    return sound(record, blacklisted=blacklisted)
+modules.nouveau_changes = broken
+print(json.dumps(session.run(json.load(sys.stdin), lambda message: None)))
+"""
+
+
+@pytest.mark.usefixtures("sandbox")
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_mistake_of_ours_on_one_host_is_a_finding_of_that_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, dry_run: bool
+) -> None:
+    """Pyinfra would end the run for all, and the others would look as if they were done."""
+
+    def ask(request: dict[str, Any], *_: object) -> Any:
+        command = [sys.executable, "-c", BROKEN]
+        done = subprocess.run(command, input=json.dumps(request), capture_output=True, text=True, check=True)
+        return json.loads(done.stdout)
+
+    monkeypatch.setattr(runner, "_ask", ask)
+    broken, sound = prepare(inventory(tmp_path, "good-1", "good-2"), dry_run=dry_run).hosts
+    assert [finding.code for finding in broken.errors] == ["GP693"]
+    assert "LookupError: an odd answer" in broken.reason
+    assert (sound.failed, sound.changes) == (False, (*FIRST, "nouveau unloaded"))
+
+
+@pytest.mark.usefixtures("sandbox")
+def test_reboot_is_reported_beside_the_host_and_as_a_warning(tmp_path: Path) -> None:
+    """It is no failure."""
+    result = prepare(inventory(tmp_path, "held-1"))
+    (host,) = result.hosts
+    assert (host.failed, host.reboot_needed) == (False, True)
+    assert [finding.code for finding in result.findings] == ["GP603"]
+
+
+@pytest.mark.usefixtures("sandbox")
+@pytest.mark.parametrize("node", ["good-1", "rhel-1"])
+def test_proxies_and_certificates_are_tried_on_the_sandbox_first(tmp_path: Path, node: str) -> None:
+    """Its hosts have a runtime that answers, and a store of certificates; all goes on as elsewhere."""
+    declared = inventory(tmp_path, node)
+    bare = prepare(declared)
+    with_proxy = replace(
+        declared.pools["t4"].host_prerequisites,
+        proxy={"https_proxy": "http://me:s3cret@proxy:3128"},
+        ca_certificates=("-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n",),
+    )
+    behind = replace(declared, pools={"t4": replace(declared.pools["t4"], host_prerequisites=with_proxy)})
+    first, second, undone = prepare(behind), prepare(behind), teardown(behind)
+    assert not any(result.failed for result in (bare, first, second, undone))
+    assert [host.changes for host in first.hosts] == [
+        (
+            "images pulled through a proxy: https_proxy=http://proxy:3128",
+            "certificates trusted besides the system's own: 1",
+            "containerd restarted",
+        )
+    ]
+    assert [host.changes for host in second.hosts] == [()]
+    assert "containerd restarted" in undone.hosts[0].changes
+
+
+@pytest.mark.usefixtures("sandbox")
+def test_other_number_of_gpus_than_declared_is_a_warning(tmp_path: Path) -> None:
+    """The inventory says eight, the bus says one; the host is prepared all the same."""
+    declared = inventory(tmp_path, "good-1")
+    pools = {**declared.pools, "t4": replace(declared.pools["t4"], gpu=Gpu("T4", 8))}
+    result = prepare(replace(declared, pools=pools))
+    assert [(finding.code, finding.where) for finding in result.findings] == [("GP609", "good-1")]
+    assert "shows 1 NVIDIA GPU, the inventory declares 8" in result.findings[0].what
+    assert not result.failed
+
+
+@pytest.mark.usefixtures("sandbox")
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_error_of_preflight_stops_that_host_before_the_first_write(
+    tmp_path: Path, sandbox: Path, *, dry_run: bool
+) -> None:
+    """Every error is told with its evidence; the other hosts go on."""
+    result = prepare(inventory(tmp_path, "good-1", "driver-1"), dry_run=dry_run)
+    good, driver = result.hosts
+    assert (good.failed, good.changes) == (False, FIRST)
+    assert (driver.failed, driver.changes) == (True, ())
+    assert [finding.code for finding in driver.errors] == ["GP615", "GP620"]
+    assert {finding.where for finding in driver.errors} == {"driver-1"}
+    assert driver.reason.endswith("(and 1 more)")
+    assert "/sys/module/nvidia/version: 535.183.01" in driver.errors[1].evidence
+    assert not list((sandbox / "mine/hosts/driver-1").rglob("gpu-provision*.conf"))
+
+
+@pytest.mark.usefixtures("sandbox")
+def test_ignored_errors_are_warnings(tmp_path: Path) -> None:
+    """The host is prepared, and what was overridden stays visible."""
+    declared = inventory(tmp_path, "driver-1")
+    result = prepare(replace(declared, preflight=Preflight(ignore=("GP615", "GP620"))))
+    assert result.hosts[0].changes == FIRST
+    assert [finding.code for finding in result.findings] == ["GP615", "GP620"]
+
+
+@pytest.mark.usefixtures("sandbox")
+def test_judging_reads_machines_without_gpu_too(tmp_path: Path, sandbox: Path) -> None:
+    """A GPU that nobody declared is found; nothing is changed anywhere."""
+    declared = inventory(tmp_path, "good-1", "cpu-1")
+    pools = {**declared.pools, "t4": replace(declared.pools["t4"], gpu=None)}
+    result = judge(replace(declared, pools=pools))
+    assert [(host.name, host.gpus, host.changes) for host in result.hosts] == [("good-1", 1, ()), ("cpu-1", 0, ())]
+    assert [(finding.code, finding.where) for finding in result.findings] == [("GP611", "good-1")]
+    assert not list(sandbox.rglob("gpu-provision*.conf"))
+
+
+COUNTS_READS = """
+import os
+from gpu_provision.sandbox import isolation
+enter = isolation.argv
+def counted(directory, command):
+    if "[end]" in command:
+        with open(os.environ["READS"], "a") as log:
+            log.write("read\\n")
+    return enter(directory, command)
+isolation.argv = counted
+"""
+
+
+@pytest.mark.usefixtures("sandbox", "cold_worker")
+def test_host_is_read_once_to_look_at_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Preflight and the operations share one answer, up to what one has changed; the outcome is read in the end."""
+    log = tmp_path / "reads"
+    (tmp_path / "sitecustomize.py").write_text(COUNTS_READS)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("READS", str(log))
+    declared = inventory(tmp_path, "good-1")
+    prepare(declared, dry_run=True)
+    assert log.read_text().split() == ["read"]
+    for reads in (3, 2):  # modules are changed, and nouveau is one
+        log.unlink()
+        prepare(declared)
+        assert len(log.read_text().split()) == reads
+
+
+def test_limit_leaves_the_others_alone(tmp_path: Path, sandbox: Path) -> None:
+    """By the nodes' names."""
+    result = prepare(inventory(tmp_path, "good-1", "good-2"), limit=["good-2"])
+    assert [host.name for host in result.hosts] == ["good-2"]
+    assert [path.name for path in sandbox.glob("*/hosts/*")] == ["good-2"]
+
+
+def test_unknown_name_in_the_limit_is_refused(tmp_path: Path) -> None:
+    """With the nearest one that exists."""
+    with pytest.raises(UsageError, match="write good-1"):
+        prepare(inventory(tmp_path, "good-1"), limit=["god-1"])
+
+
+def test_nothing_to_do_starts_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nodes without a GPU have no host phase."""
+    monkeypatch.setattr(runner, "_ask", None)
+    assert prepare(inventory(tmp_path, "cpu-1", "good-1"), limit=["cpu-1"]).hosts == ()
+
+
+@pytest.mark.usefixtures("sandbox", "cold_worker", "without_isolation")
+def test_machine_without_isolation_leaves_the_hosts_out_with_a_warning(tmp_path: Path) -> None:
+    """The caller goes on with the cluster."""
+    result = prepare(inventory(tmp_path, "good-1"))
+    assert result.hosts == ()
+    assert [finding.code for finding in result.findings] == ["GP606"]
+    assert "does not let" in result.findings[0].what
+
+
+@pytest.mark.usefixtures("sandbox", "cold_worker")
+def test_breakdown_of_the_worker_is_one_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its last words are the evidence."""
+    broken = tmp_path / "python"
+    broken.write_text("#!/bin/sh\necho 'no such luck' >&2\nexit 3\n")
+    broken.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(broken))
+    with pytest.raises(RunFailed, match="ended unexpectedly with status 3") as caught:
+        prepare(inventory(tmp_path, "good-1"))
+    assert caught.value.findings[0].evidence == "no such luck"
+
+
+@pytest.mark.usefixtures("sandbox", "cold_worker")
+def test_interruption_ends_the_worker_and_says_what_was_done(tmp_path: Path) -> None:
+    """As Ctrl-C does: nothing goes on in the background, and nobody has to guess what the hosts are like now."""
+
+    def interrupt(event: Event) -> None:
+        if event.message == "Kernel and driver packages held":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt) as caught:
+        prepare(inventory(tmp_path, "good-1"), listen=interrupt)
+    (told,) = caught.value.__notes__
+    assert told == (
+        "changed so far: kernel modules loaded: ipmi_msghandler (good-1);"
+        " kernel modules listed for the boot: ipmi_msghandler (good-1);"
+        " nouveau blacklisted (good-1); initramfs rebuilt (good-1)."
+        " Last begun: Kernel and driver packages held (good-1)"
+    )
+
+
+@pytest.mark.usefixtures("sandbox")
+def test_callers_process_stays_as_it_was(tmp_path: Path) -> None:
+    """Neither gevent nor pyinfra comes into it, so a Kubernetes client may be imported before or after."""
+    inventory(tmp_path, "good-1")
+    code = (
+        "import sys\n"
+        "from gpu_provision.hosts.runner import prepare\n"
+        "from gpu_provision.inventory import load\n"
+        "assert prepare(load(sys.argv[1])).hosts[0].changes\n"
+        "sys.exit(str({'gevent', 'pyinfra', 'kubernetes'} & set(sys.modules) or ''))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "inventory.yaml")], capture_output=True, text=True, check=False
+    )
+    assert done.stderr.strip() == ""
+
+
+def test_prepared_host_is_what_testinfra_sees(tmp_path: Path, sandbox: Path) -> None:
+    """An independent reader's view, now and after a reboot."""
+    prepare(inventory(tmp_path, "good-2"))
+    simulated = hosts.SimulatedHost("good-2", sandbox / "mine/hosts/good-2")
+    host = testinfra.host.Host(SandboxBackend(simulated))
+    for _ in ("now", "after a reboot"):
+        assert host.file("/etc/modules-load.d/gpu-provision.conf").contains("^ipmi_msghandler$")
+        blacklist = host.file("/etc/modprobe.d/gpu-provision-nouveau.conf")
+        assert (blacklist.user, blacklist.mode) == ("root", 0o644)
+        assert blacklist.contains("^blacklist nouveau$")
+        assert "ipmi_msghandler" in host.check_output("lsmod")
+        assert "nouveau" not in host.check_output("lsmod")
+        assert host.system_info.release == "24.04"
+        hosts.reboot(simulated)
+
+
+def test_changes_and_steps_are_told_with_their_hosts() -> None:
+    """Each once, however many hosts there are."""
+    so_far = SoFar()
+    for number in range(10):
+        so_far.steps[f"gpu-{number}"] = "nouveau kept away"
+        so_far.changes[f"gpu-{number}"] = ["modules loaded"]
+    so_far.steps["gpu-9"] = "connecting"
+    so_far.changes.pop("gpu-9")
+    assert str(so_far) == (
+        "changed so far: modules loaded"
+        " (gpu-0, gpu-1, gpu-2, gpu-3, gpu-4, gpu-5, gpu-6, gpu-7 and 1 more)."
+        " Last begun: nouveau kept away (gpu-0, gpu-1, gpu-2, gpu-3, gpu-4, gpu-5, gpu-6, gpu-7 and 1 more);"
+        " connecting (gpu-9)"
+    )
+
+
+def test_a_run_that_changed_nothing_says_so() -> None:
+    """Nobody has to guess."""
+    assert str(SoFar(steps={"gpu-1": "connecting"})) == "changed so far: nothing. Last begun: connecting (gpu-1)"
+    assert str(SoFar()) == "no host was reached yet"

@@ -1,0 +1,220 @@
+"""Asking a registry whether it has an image."""
+
+from __future__ import annotations
+
+import base64
+import socket
+import threading
+from email.message import Message
+from pathlib import Path
+
+import pytest
+
+from gpu_provision.images import registry as client
+from gpu_provision.images.registry import ask
+from gpu_provision.model.expectation import ImageState
+from tests.images.conftest import TOKEN, Registry, log_in
+
+TAG = "580.95.05-ubuntu22.04"
+SECRET = base64.b64encode(b"jane:s3cret").decode()
+
+
+def image(registry: Registry) -> str:
+    return f"{registry.host}/nvidia/driver:{TAG}"
+
+
+@pytest.mark.parametrize("wants", ["", "bearer"])
+@pytest.mark.parametrize(
+    ("architectures", "state"),
+    [
+        (["amd64", "arm64"], ImageState.PRESENT),
+        (["arm64"], ImageState.OTHER_ARCHITECTURE),
+        ([], ImageState.PRESENT),
+        (["unknown"], ImageState.PRESENT),
+    ],
+)
+def test_image_that_is_there(registry: Registry, wants: str, architectures: list[str], state: ImageState) -> None:
+    """With and without the token that public registries ask everybody to fetch."""
+    registry.wants = wants
+    registry.images[f"nvidia/driver:{TAG}"] = architectures
+    answer = ask(image(registry), "amd64")
+    assert answer.state is state
+    assert answer.reference == image(registry)
+
+
+def test_only_an_index_is_read(registry: Registry) -> None:
+    """HEAD is enough elsewhere, and counts as no pull where pulls are counted."""
+    registry.images[f"nvidia/driver:{TAG}"] = []
+    ask(image(registry), "amd64")
+    assert [method for method, _, _ in registry.asked] == ["HEAD"]
+
+
+def test_image_that_is_not_there(registry: Registry) -> None:
+    """The registry's own words are the evidence."""
+    answer = ask(image(registry), "amd64")
+    assert (answer.state, answer.evidence) == (ImageState.ABSENT, f"{registry.host}: HTTP 404")
+
+
+def test_users_credentials_buy_the_token(registry: Registry, tmp_path: Path) -> None:
+    """They go to the token service, and the token to the registry."""
+    registry.wants, registry.user = "bearer", "jane:s3cret"
+    registry.images[f"nvidia/driver:{TAG}"] = []
+    assert ask(image(registry), "amd64").state is ImageState.REFUSED
+    log_in(tmp_path, registry.host, auth=SECRET)
+    registry.asked.clear()
+    assert ask(image(registry), "amd64").state is ImageState.PRESENT
+    assert [given for _, _, given in registry.asked] == ["", f"Basic {SECRET}", f"Bearer {TOKEN}"]
+
+
+def test_identity_token_is_exchanged(registry: Registry, tmp_path: Path) -> None:
+    """As docker's credential helpers give it for some clouds."""
+    registry.wants = "bearer"
+    registry.images[f"nvidia/driver:{TAG}"] = []
+    log_in(tmp_path, registry.host, identitytoken="refresh-me")
+    assert ask(image(registry), "amd64").state is ImageState.PRESENT
+
+
+def test_basic_authentication(registry: Registry, tmp_path: Path) -> None:
+    """As small registries of one's own have it."""
+    registry.wants, registry.user = "basic", "jane:s3cret"
+    registry.images[f"nvidia/driver:{TAG}"] = []
+    assert ask(image(registry), "amd64").state is ImageState.REFUSED
+    log_in(tmp_path, registry.host, auth=SECRET)
+    assert ask(image(registry), "amd64").state is ImageState.PRESENT
+
+
+def test_wrong_password_is_refused_and_not_told(registry: Registry, tmp_path: Path) -> None:
+    """Secrets never reach an evidence."""
+    registry.wants, registry.user = "basic", "jane:other"
+    log_in(tmp_path, registry.host, auth=SECRET)
+    answer = ask(image(registry), "amd64")
+    assert answer.state is ImageState.REFUSED
+    assert "s3cret" not in str(answer)
+    assert SECRET not in str(answer)
+
+
+def test_credentials_go_to_no_service_without_tls(registry: Registry, tmp_path: Path) -> None:
+    """A registry may name any token service; one without TLS gets nothing."""
+    registry.wants, registry.realm = "bearer", f"http://{registry.host}/token"
+    log_in(tmp_path, registry.host, auth=SECRET)
+    assert ask(image(registry), "amd64").state is ImageState.REFUSED
+    assert len(registry.asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "state"),
+    [
+        (307, ImageState.PRESENT),
+        (403, ImageState.REFUSED),
+        (429, ImageState.UNREACHABLE),
+        (503, ImageState.UNREACHABLE),
+    ],
+)
+def test_other_answers(registry: Registry, status: int, state: ImageState) -> None:
+    """A redirect is not followed; an overloaded registry says nothing about the image."""
+    registry.status = status
+    answer = ask(image(registry), "amd64")
+    assert answer.state is state
+    assert f"HTTP {status}" in answer.evidence
+
+
+def test_nobody_there(registry: Registry) -> None:
+    """A warning's worth, not a crash."""
+    with socket.socket() as deaf:  # keeps its port from others, and accepts no connection
+        deaf.bind(("127.0.0.1", 0))
+        answer = ask(f"localhost:{deaf.getsockname()[1]}/nvidia/driver:{TAG}", "amd64")
+    assert answer.state is ImageState.UNREACHABLE
+    assert "refused" in answer.evidence
+    assert not registry.asked
+
+
+def test_silent_server_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A firewall that drops packets must not hold a plan for minutes."""
+    monkeypatch.setattr(client, "SECONDS", 0.4)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        answer = ask(f"localhost:{silent.getsockname()[1]}/nvidia/driver:{TAG}", "amd64")
+    assert answer.state is ImageState.UNREACHABLE
+
+
+@pytest.mark.parametrize("method", ["HEAD", "GET"])
+def test_server_that_drips_is_given_up(registry: Registry, monkeypatch: pytest.MonkeyPatch, method: str) -> None:
+    """Each byte comes in time, all of them would take eight seconds; the connection is closed as well."""
+    monkeypatch.setattr(client, "SECONDS", 0.5)
+    registry.images[f"nvidia/driver:{TAG}"] = [f"a{number}" for number in range(15)]
+    registry.drips = method
+    assert ask(image(registry), "amd64").state is ImageState.UNREACHABLE
+    assert registry.is_left.wait(30)
+
+
+def test_name_that_does_not_resolve_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No time-out of a socket bounds name resolution."""
+    monkeypatch.setattr(client, "SECONDS", 0.2)
+    is_over, ended = threading.Event(), threading.Event()
+
+    def hangs(*_: object, **__: object) -> None:
+        is_over.wait(20)
+        ended.set()
+        raise OSError
+
+    monkeypatch.setattr(socket, "getaddrinfo", hangs)
+    answer = ask(f"registry.invalid/nvidia/driver:{TAG}", "amd64")
+    assert (answer.state, ended.is_set()) == (ImageState.UNREACHABLE, False)
+    is_over.set()
+
+
+ODD = ["null", "0", "true", '"x"', "[]", "[[]]", "{}", "1" * 5000, "[" * 100_000, "not JSON", "\x00", '"\\ud800"']
+MANIFESTS = ["null", "1", '"x"', "{}", "[]", "[null]", "[1]", '["x"]', "[[]]", "[{}]", '{"a": 1}']
+PLATFORMS = ["null", "1", '"amd64"', "[]", '["amd64"]', "{}", '{"architecture": null}', '{"architecture": [1]}']
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *ODD,
+        *(f'{{"manifests": {each}}}' for each in (*MANIFESTS, *ODD[:-1])),
+        *(f'{{"manifests": [{{"platform": {each}}}, {{}}]}}' for each in PLATFORMS),
+    ],
+)
+def test_index_of_any_shape_names_no_platform(registry: Registry, content: str) -> None:
+    """It is there, which is all that it tells."""
+    registry.images[f"nvidia/driver:{TAG}"] = ["arm64"]
+    registry.content = content
+    assert ask(image(registry), "amd64").state is ImageState.PRESENT
+
+
+TOKENS = ["null", "1", "[]", "{}", '"a\\nb"', '"\\u00e9\\u2028"', '"\\ud800"', '""']
+
+
+@pytest.mark.parametrize("content", [*ODD, *(f'{{"token": {each}}}' for each in TOKENS)])
+def test_token_of_any_shape_lets_nobody_in(registry: Registry, content: str) -> None:
+    """One that no header can hold is not shown either."""
+    registry.wants = "bearer"
+    registry.content = content
+    answer = ask(image(registry), "amd64")
+    assert answer.state in {ImageState.REFUSED, ImageState.UNREACHABLE}
+    assert "Bearer" not in answer.evidence
+
+
+@pytest.mark.parametrize("content", [*ODD, *(f'{{"errors": {each}}}' for each in (*MANIFESTS, *ODD[:-1]))])
+def test_error_of_any_shape_is_told_by_its_status(content: str) -> None:
+    """The answer to a GET of an index that has gone since the HEAD."""
+    response = client._Response(404, Message(), content.encode())
+    assert client._reason(response) == ""
+
+
+@pytest.mark.parametrize(
+    "realm", ["https://[", "https://a b/", "https://x:y/", "https://\u00e9.invalid/\u00e9", "https://"]
+)
+def test_realm_of_any_shape_is_no_crash(registry: Registry, realm: str) -> None:
+    registry.wants, registry.realm = "bearer", realm
+    assert ask(image(registry), "amd64").state is ImageState.UNREACHABLE
+
+
+def test_untrusted_certificate(registry: Registry, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Nothing is asked of a server that cannot prove who it is."""
+    (tmp_path / "none.pem").write_text("")
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "none.pem"))
+    answer = ask(image(registry), "amd64")
+    assert answer.state is ImageState.UNREACHABLE
+    assert "CERTIFICATE_VERIFY_FAILED" in answer.evidence
+    assert not registry.asked

@@ -1,0 +1,138 @@
+"""A running API server, a client for it, and servers that misbehave."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from gpu_provision.kube.client import Cluster, connect
+from gpu_provision.model.cluster import Manifest
+from gpu_provision.sandbox.apiserver.auth import Rule
+from tests.sandbox.apiserver.conftest import Running
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """One API server for a module's tests, which use objects of their own."""
+    running = Running(tmp_path_factory.mktemp("sandbox"), [Rule("viewer", ("patch",), ("configmaps",))])
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def cluster(server: Running) -> Iterator[Cluster]:
+    """Give a client of the module's server; faults end with the test."""
+    made = connect(str(server.server.kubeconfig))
+    yield made
+    fault(made)
+
+
+def fault(cluster: Cluster, **declared: Any) -> None:
+    """Declare the server's faults that are in force from now on."""
+    manifest = config_map("sandbox-faults", namespace="kube-system", data={"api-server": yaml.safe_dump(declared)})
+    cluster.apply(manifest)
+
+
+def config_map(
+    name: str, *, namespace: str = "default", labels: dict[str, str] | None = None, **parts: Any
+) -> Manifest:
+    """Return a ConfigMap, the object of which nothing follows."""
+    metadata = {"name": name, "namespace": namespace, **({"labels": labels} if labels else {})}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, **parts}
+
+
+def kubeconfig(folder: Path, url: str, *, user: dict[str, Any] | None = None, **cluster: Any) -> Path:
+    """Write a kubeconfig for a server, by default without credentials."""
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "odd",
+        "contexts": [{"name": "odd", "context": {"cluster": "odd", "user": "odd"}}],
+        "clusters": [{"name": "odd", "cluster": {"server": url, **cluster}}],
+        "users": [{"name": "odd", "user": user or {}}],
+    }
+    path = folder / "kubeconfig"
+    path.write_text(yaml.safe_dump(document))
+    return path
+
+
+Canned = tuple[int, dict[str, str], bytes]
+
+
+def added(name: str, version: str = "7") -> Canned:
+    """Return the answer to a watch that brings a new ConfigMap, and ends."""
+    manifest = config_map(name)
+    item = {**manifest, "metadata": {**manifest["metadata"], "resourceVersion": version}}
+    return 200, {}, json.dumps({"type": "ADDED", "object": item}).encode() + b"\n"
+
+
+@pytest.fixture
+def answering(tmp_path: Path) -> Iterator[Callable[..., Cluster]]:
+    """Start a server that gives the answers one after the other, the last one for ever; return its client."""
+    started: list[ThreadingHTTPServer] = []
+
+    def start(*answers: Canned) -> Cluster:
+        left = list(answers)
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                code, headers, body = left.pop(0) if len(left) > 1 else left[0]
+                self.send_response(code)
+                for name, value in {**headers, "Content-Length": str(len(body))}.items():
+                    self.send_header(name, value)
+                self.end_headers()
+                self.wfile.write(body)
+
+            do_PATCH = do_POST = do_PUT = do_DELETE = do_GET  # noqa: N815 (the names that http.server calls)
+
+            def log_message(self, *_: object) -> None:
+                """Keep quiet."""
+
+        listener = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        started.append(listener)
+        threading.Thread(target=listener.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+        return connect(str(kubeconfig(tmp_path, f"http://127.0.0.1:{listener.server_port}")))
+
+    yield start
+    for one in started:
+        one.shutdown()
+        one.server_close()
+
+
+Lossy = Callable[..., Cluster]
+
+
+@pytest.fixture
+def lossy(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Lossy:
+    """Return a client that loses the answer to its next write; ``meanwhile`` happens before the next try."""
+
+    def make(meanwhile: Callable[[], object] = lambda: None) -> Cluster:
+        request, lost = cluster._client.request, list[str]()
+
+        def lose(verb: str, *arguments: Any, **options: Any) -> Any:
+            answer = request(verb, *arguments, **options)
+            if verb == "get" or lost:
+                return answer
+            lost.append(verb)
+            meanwhile()
+            raise ConnectionResetError(104, "Connection reset by peer")
+
+        monkeypatch.setattr(cluster._client, "request", lose)
+        return cluster
+
+    return make
+
+
+@pytest.fixture
+def mute(tmp_path: Path) -> Iterator[Cluster]:
+    """Give the client of a server that accepts connections and never says a word."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield connect(str(kubeconfig(tmp_path, f"http://127.0.0.1:{listener.getsockname()[1]}")))

@@ -1,0 +1,373 @@
+"""Kubeconfigs: damaged entries are one finding with file and entry, several files are one, and nothing is quoted."""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+import trustme
+import yaml
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    load_pem_private_key,
+)
+
+from gpu_provision.kube import config as reader
+from gpu_provision.kube import credential_plugin
+from gpu_provision.kube.client import Cluster, connect
+from gpu_provision.kube.config import api_client, names
+from gpu_provision.kube.observe import observe_facts
+from gpu_provision.model.findings import ProvisionError, UsageError
+from gpu_provision.sandbox.client import credentials
+from tests import fuzzing
+from tests.components.builders import inventory
+from tests.kube.conftest import kubeconfig
+from tests.sandbox.apiserver.conftest import Running
+
+SECRET = "hunter2hunter2"  # noqa: S105 - a marker that no message may show
+VERSION = "client.authentication.k8s.io/v1"
+URL = "https://127.0.0.1:1"
+
+
+def _encoded(content: bytes | str) -> str:
+    return base64.b64encode(content if isinstance(content, bytes) else content.encode()).decode()
+
+
+_MADE = trustme.CA().issue_cert(common_name="ada")
+CERTIFICATE, KEY = _MADE.cert_chain_pems[0].bytes(), _MADE.private_key_pem.bytes()
+OTHER_KEY = trustme.CA().issue_cert(common_name="eve").private_key_pem.bytes()
+LOCKED_KEY = load_pem_private_key(KEY, None).private_bytes(
+    Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(SECRET.encode())
+)
+
+
+def _exec(**parts: Any) -> dict[str, Any]:
+    return {"exec": {"apiVersion": VERSION, "command": "no-such-plugin", **parts}}
+
+
+def _token(**claims: Any) -> str:
+    return f"x.{_encoded(json.dumps(claims)).rstrip('=')}.{SECRET}"
+
+
+BAD_USERS: Mapping[str, tuple[Mapping[str, Any], str, str]] = {
+    "a token that is a number": ({"token": 12345678}, "token", "must be text"),
+    "a token of two lines": ({"token": f"{SECRET}\nx"}, "token", "no token may hold"),
+    "no token file": ({"tokenFile": "none"}, "tokenFile", "none cannot be read: No such file"),
+    "a folder as token file": ({"tokenFile": "."}, "tokenFile", "Is a directory"),
+    "an empty token file": ({"tokenFile": "empty"}, "tokenFile", "it is empty"),
+    "no certificate file": ({"client-certificate": "none", "client-key": "empty"}, "client-certificate", "No such"),
+    "no key file": ({"client-certificate": "cert.pem", "client-key": "none"}, "client-key", "none cannot be read"),
+    "no key": ({"client-certificate": "cert.pem"}, "client-certificate", "no PEM certificate with its"),
+    "wrong base64": (
+        {"client-certificate-data": _encoded(CERTIFICATE), "client-key-data": f"{SECRET}!"},
+        "client-key-data",
+        "not base64",
+    ),
+    "wrong PEM": (
+        {"client-certificate-data": _encoded(SECRET), "client-key-data": _encoded(SECRET)},
+        "client-certificate",
+        "no PEM certificate with its unencrypted private key",
+    ),
+    "a key of another certificate": (
+        {"client-certificate-data": _encoded(CERTIFICATE), "client-key-data": _encoded(OTHER_KEY)},
+        "client-certificate",
+        "KEY_VALUES_MISMATCH",
+    ),
+    "a key with a password": (
+        {"client-certificate-data": _encoded(CERTIFICATE), "client-key-data": _encoded(LOCKED_KEY)},
+        "client-certificate",
+        "unencrypted",
+    ),
+    "a cloud's provider": ({"auth-provider": {"name": "gcp"}}, "auth-provider", "name a credential plugin"),
+    "an ended OIDC token": (
+        {"auth-provider": {"name": "oidc", "config": {"id-token": _token(exp=1)}}},
+        "auth-provider.config.id-token",
+        "has expired; kubectl version renews it",
+    ),
+    "no OIDC token": ({"auth-provider": {"name": "oidc"}}, "auth-provider.config.id-token", "it is empty"),
+    "no command": (_exec(command=""), "exec.command", "it is missing"),
+    "an unknown version": (_exec(apiVersion="v3"), "exec.apiVersion", "must be one of"),
+    "an unknown mode": (_exec(interactiveMode="never"), "exec.interactiveMode", "must be Never"),
+    "arguments that are numbers": (_exec(args=["--port", 80]), "exec.args", "list of texts"),
+    "variables as a mapping": (_exec(env={"SECRET_TOKEN": SECRET}), "exec.env", "must be a list"),
+    "a variable as a mapping": (_exec(env=[{"SECRET_TOKEN": SECRET}]), "exec.env[0].name", "it is missing"),
+    "a variable that is a list": (_exec(env=[["TOKEN", SECRET]]), "exec.env[0]", "must be a mapping"),
+}
+
+
+@pytest.fixture
+def unheard(capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """Let nothing reach stderr or a log."""
+    caplog.set_level(logging.INFO)
+    yield
+    assert capfd.readouterr().err == ""
+    assert caplog.text == ""
+
+
+@pytest.mark.usefixtures("unheard")
+@pytest.mark.parametrize(("user", "place", "reason"), BAD_USERS.values(), ids=BAD_USERS.keys())
+def test_a_user_that_cannot_be_used_is_one_finding(
+    user: dict[str, Any], place: str, reason: str, tmp_path: Path
+) -> None:
+    """Before the first request, with file and entry."""
+    (tmp_path / "empty").touch()
+    (tmp_path / "cert.pem").write_bytes(CERTIFICATE)
+    path = kubeconfig(tmp_path, URL, user=user)
+    with pytest.raises(UsageError) as caught:
+        connect(str(path))
+    (finding,) = caught.value.findings
+    assert (finding.code, finding.where) == ("GP300", f"{path}: users[odd].user.{place}")
+    assert reason in finding.what
+    assert SECRET not in str(finding)
+
+
+BAD_CLUSTERS: Mapping[str, tuple[Mapping[str, Any], str, str]] = {
+    "no scheme": ({"server": "10.0.0.1:6443"}, "server", "begins with https://"),
+    "no server": ({"server": None}, "server", "begins with https://"),
+    "no URL": ({"server": "https://[1"}, "server", "not a URL"),
+    "a word for a flag": ({"insecure-skip-tls-verify": "yes, please"}, "insecure-skip-tls-verify", "true or false"),
+    "no authority": ({"certificate-authority": "none"}, "certificate-authority", "none cannot be read"),
+    "wrong base64": ({"certificate-authority-data": "x!"}, "certificate-authority-data", "not base64"),
+    "wrong PEM": ({"certificate-authority-data": _encoded("x")}, "certificate-authority", "no certificate in PEM"),
+    "an odd proxy": ({"proxy-url": "ftp://127.0.0.1"}, "proxy-url", "begins with http://"),
+    "a SOCKS proxy": ({"proxy-url": "socks5://127.0.0.1:1"}, "proxy-url", "pip install PySocks"),
+}
+
+
+@pytest.mark.parametrize(("cluster", "place", "reason"), BAD_CLUSTERS.values(), ids=BAD_CLUSTERS.keys())
+def test_a_cluster_that_cannot_be_used_is_one_finding(
+    cluster: dict[str, Any], place: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader, "find_spec", lambda _: None)
+    path = kubeconfig(tmp_path, **{"url": URL, **cluster})
+    with pytest.raises(UsageError) as caught:
+        connect(str(path))
+    (finding,) = caught.value.findings
+    assert (finding.code, finding.where) == ("GP300", f"{path}: clusters[odd].cluster.{place}")
+    assert reason in finding.what
+
+
+BAD_TEXTS = {
+    "a tag": (f"users: !{SECRET} x", ":1"),
+    "an alias": (f"\nusers: *{SECRET}", ":2"),
+    "a number": (f"users: !!int {SECRET}", ""),
+    "a time": (f"users: !!timestamp {SECRET}", ""),
+    "brackets": ("[" * 1000 + "]" * 1000, ""),
+    "a text": (SECRET, ""),
+}
+
+
+@pytest.mark.parametrize(("text", "line"), BAD_TEXTS.values(), ids=BAD_TEXTS.keys())
+def test_a_file_that_is_no_kubeconfig_is_not_quoted(text: str, line: str, tmp_path: Path) -> None:
+    path = tmp_path / "kubeconfig"
+    path.write_text(text)
+    with pytest.raises(UsageError) as caught:
+        connect(str(path))
+    assert caught.value.findings[0].where == f"{path}{line}"
+    assert SECRET not in str(caught.value)
+
+
+def test_a_context_of_an_unknown_user_or_cluster_names_it(tmp_path: Path) -> None:
+    for kind in ("user", "cluster"):
+        path = kubeconfig(tmp_path, URL)
+        path.write_text(path.read_text().replace(f"{kind}: odd", f"{kind}: gone"))
+        with pytest.raises(UsageError, match=rf"contexts\[odd\]\.context\.{kind}.*there is no such {kind}"):
+            connect(str(path))
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Two default kubeconfigs and one that does not exist."""
+    made = []
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "token").write_text(name)
+        path = kubeconfig(tmp_path / name, f"https://{name}:1", user={"tokenFile": "token"})
+        path.write_text(path.read_text().replace("odd", f"of-{name}"))
+        made.append(path)
+    monkeypatch.setenv("KUBECONFIG", os.pathsep.join(["", str(tmp_path / "none"), *map(str, made)]))
+    return made
+
+
+@pytest.mark.usefixtures("files")
+def test_several_files_are_one_kubeconfig() -> None:
+    """The first current context counts, as in kubectl; paths begin at the file that names them."""
+    assert names("", "") == ("of-one", "of-one")
+    found = api_client("", "of-two")
+    assert found.configuration.host == "https://two:1"
+    assert found.configuration.api_key["BearerToken"] == "Bearer two"
+
+
+def test_an_entry_of_the_first_file_hides_that_of_a_later_one(files: list[Path]) -> None:
+    files[1].write_text(files[1].read_text().replace("of-two", "of-one"))
+    assert api_client().configuration.host == "https://one:1"
+
+
+def test_a_default_kubeconfig_that_is_damaged_is_no_missing_one(
+    files: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a pod, it would mean another cluster."""
+    (tmp_path / "account").touch()
+    monkeypatch.setattr(reader, "_TOKEN", tmp_path / "account")
+    files[0].write_text("{")
+    with pytest.raises(UsageError, match="not YAML"):
+        connect()
+
+
+def test_a_pod_without_a_kubeconfig_uses_its_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it lacks is one finding, too."""
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    with pytest.raises(UsageError, match="there is no such file"):
+        connect()
+    (tmp_path / "token").write_text("x")
+    monkeypatch.setattr(reader, "_TOKEN", tmp_path / "token")
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    with pytest.raises(UsageError, match="service account"):
+        connect()
+
+
+def test_a_name_and_a_password_are_sent(tmp_path: Path) -> None:
+    settings = api_client(str(kubeconfig(tmp_path, URL, user={"username": "ada", "password": "é"}))).configuration
+    assert settings.api_key["BearerToken"] == f"Basic {_encoded('ada:é')}"
+
+
+def test_an_oidc_token_of_kubectl_is_used_until_its_end(tmp_path: Path) -> None:
+    token = _token(exp=4e9)
+    path = kubeconfig(tmp_path, URL, user={"auth-provider": {"name": "oidc", "config": {"id-token": token}}})
+    assert api_client(str(path)).configuration.api_key["BearerToken"] == f"Bearer {token}"
+
+
+def test_an_unverified_server_is_noticed_without_other_warnings(server: Running, tmp_path: Path) -> None:
+    """Python turns a warning of urllib3 into an error here."""
+    user = {"token": server.server.tokens.token()}
+    unverified = connect(str(kubeconfig(tmp_path, server.server.url, user=user, **{"insecure-skip-tls-verify": True})))
+    assert observe_facts(unverified, inventory()).unverified == server.server.url
+
+
+def test_a_verified_server_is_no_finding(cluster: Cluster) -> None:
+    assert observe_facts(cluster, inventory()).unverified == ""
+
+
+WHOLE: dict[str, Any] = {
+    "apiVersion": "v1",
+    "kind": "Config",
+    "clusters": [
+        {
+            "name": "c",
+            "cluster": {
+                "server": URL,
+                "certificate-authority-data": _encoded(CERTIFICATE),
+                "tls-server-name": "x",
+                "proxy-url": "http://127.0.0.1:1",
+                "insecure-skip-tls-verify": False,
+                "extensions": [{"name": "client.authentication.k8s.io/exec", "extension": {"audience": "x"}}],
+            },
+        }
+    ],
+    "users": [
+        {"name": "a", "user": {"token": SECRET}},
+        {"name": "b", "user": {"username": "ada", "password": SECRET}},
+        {"name": "c", "user": {"client-certificate-data": _encoded(CERTIFICATE), "client-key-data": _encoded(KEY)}},
+        {"name": "d", "user": {"auth-provider": {"name": "oidc", "config": {"id-token": _token(exp=4e9)}}}},
+        {"name": "e", "user": {"tokenFile": "/dev/null", "client-certificate": "/dev/null", "client-key": "/dev/null"}},
+        {
+            "name": "f",
+            "user": _exec(
+                args=["--region", "x"],
+                env=[{"name": "KEY", "value": SECRET}],
+                installHint="pip install it",
+                interactiveMode="Never",
+                provideClusterInfo=True,
+            ),
+        },
+        {"name": "g", "user": {}},
+    ],
+}
+
+
+ANSWER = {"apiVersion": VERSION, "kind": "ExecCredential", "status": {"token": SECRET, "expirationTimestamp": None}}
+QUOTED = {"name", "user", "cluster", "current-context", "command", "tokenFile", "client-key", "client-certificate"}
+"""Of these keys, messages quote the values."""
+
+
+def _damaged(dice: Random) -> tuple[str, str]:
+    """Return a kubeconfig, and what its plugin prints."""
+    users = dice.sample(WHOLE["users"], 2)
+    contexts = [{"name": user["name"], "context": {"cluster": "c", "user": user["name"]}} for user in users]
+    whole = {**WHOLE, "current-context": users[0]["name"], "contexts": contexts, "users": users}
+    answer = json.dumps(fuzzing.mutated_value(dice, ANSWER))
+    if dice.random() < _RAW:
+        return fuzzing.mutated_text(dice, yaml.safe_dump(whole)), answer
+    return json.dumps(fuzzing.mutated_value(dice, whole)), answer
+
+
+_RAW = 0.3
+
+
+def _quoted(document: Any, key: object = "") -> Iterator[str]:
+    """Yield the texts that a message may quote."""
+    match document:
+        case dict():
+            for name, value in document.items():
+                yield from _quoted(value, name)
+        case list():
+            for value in document:
+                yield from _quoted(value, key)
+        case str() if key in QUOTED:
+            yield document
+
+
+@pytest.mark.usefixtures("unheard")
+def test_a_damaged_kubeconfig_is_an_error_that_quotes_no_secret(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Plugins are not run here."""
+    path = tmp_path / "kubeconfig"
+    met: Counter[str] = Counter()
+
+    def read(given: tuple[str, str]) -> None:
+        text, answer = given
+        monkeypatch.setattr(credential_plugin, "_run", lambda *_, **__: (0, answer.encode(errors="replace"), b""))
+        path.write_text(text, encoding="utf-8", errors="surrogateescape")
+        names(str(path), "")
+        with suppress(ProvisionError):
+            credentials(path)
+        error = _refused(path)
+        met[error.findings[0].code if error else "accepted"] += 1
+        quotes = any(secret in str(error) for secret in SECRETS)
+        assert not quotes or _is_quoted(text), str(error)
+
+    fuzzing.hold(_damaged, read)
+    print(dict(met))  # noqa: T201 - shown by pytest -s
+    assert min(met["accepted"], met["GP300"]) > fuzzing.COUNT / 10
+
+
+def _refused(path: Path) -> ProvisionError | None:
+    try:
+        api_client(str(path))
+    except ProvisionError as error:
+        return error
+    return None
+
+
+SECRETS = (SECRET, _encoded(KEY)[80:120])
+
+
+def _is_quoted(text: str) -> bool:
+    """Whether a mutation has moved a secret to where a name stands."""
+    try:
+        quoted = [*_quoted(yaml.safe_load(text))]
+    except Exception:  # noqa: BLE001 - of a text that is not YAML
+        return False
+    return any(secret in each for secret in SECRETS for each in quoted)

@@ -1,0 +1,264 @@
+"""Credentials that end in the middle of a run, or that the API server no longer accepts."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import trustme
+
+from gpu_provision.kube import credentials
+from gpu_provision.kube.client import Cluster, connect
+from gpu_provision.kube.credential_plugin import CredentialPluginError
+from gpu_provision.kube.credentials import Credential, Login, renewal_of
+from gpu_provision.model.findings import Finding, ProvisionError, Refused
+from tests.kube.conftest import kubeconfig
+
+VERSION = "client.authentication.k8s.io/v1"
+_NEVER = math.inf
+
+
+class Clock:
+    """The wall clock of a test."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Replace that of credentials."""
+        self.now = 1e9
+        monkeypatch.setattr(credentials, "time", SimpleNamespace(time=lambda: self.now))
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """Let the test set the time."""
+    return Clock(monkeypatch)
+
+
+class Issuer:
+    """Hands out numbered tokens that live for some seconds, or fails."""
+
+    def __init__(self, clock: Clock, seconds: float) -> None:
+        """Count from 1."""
+        self.clock, self.seconds, self.asked, self.fails = clock, seconds, 0, False
+
+    def __call__(self) -> Credential:
+        """Return the next token."""
+        self.asked += 1
+        if self.fails:
+            raise ProvisionError(Finding(code="GP312", what="fails"))
+        expires = self.clock.now + self.seconds
+        renewal = renewal_of(expires) if self.seconds < math.inf else _NEVER
+        return Credential(authorization=str(self.asked), expires=expires, renewal=renewal)
+
+
+@pytest.mark.parametrize(("seconds", "renewed"), [(900, 720), (3600, 3300), (100, 80)])
+def test_a_credential_is_renewed_before_its_end(clock: Clock, seconds: float, renewed: float) -> None:
+    """A fifth of its life before, five minutes at most; EKS issues tokens of 14 minutes."""
+    login = Login(Issuer(clock, seconds))
+    clock.now += renewed - 1
+    assert login.credential().authorization == "1"
+    clock.now += 1
+    assert login.credential().authorization == "2"
+
+
+def test_a_renewal_that_fails_is_tried_again_until_the_end(clock: Clock) -> None:
+    """A network that is away for a minute ends no run."""
+    issuer = Issuer(clock, 900)
+    login = Login(issuer)
+    issuer.fails, clock.now = True, clock.now + 800
+    assert login.credential() == login.credential()
+    assert issuer.asked == 2, "each request would wait for the plugin's failure"
+    clock.now += 10
+    login.credential()
+    assert issuer.asked == 3
+    clock.now += 100
+    with pytest.raises(ProvisionError, match="fails"):
+        login.credential()
+    issuer.fails, clock.now = False, clock.now + 10
+    assert login.credential().authorization == "5"
+
+
+def test_an_ended_token_does_not_run_the_plugin_at_every_request(clock: Clock) -> None:
+    """As a wrong clock makes of any token."""
+    issuer = Issuer(clock, -100)
+    login = Login(issuer)
+    for _ in range(30):
+        login.credential()
+        clock.now += 1
+    assert issuer.asked <= 4
+
+
+def test_a_refused_credential_is_replaced_once_for_all_threads(clock: Clock) -> None:
+    issuer = Issuer(clock, math.inf)
+    login = Login(issuer)
+    refused = login.credential()
+    clock.now += 60
+    threads = [threading.Thread(target=login.other_than, args=(refused,)) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert issuer.asked == 2
+    assert login.other_than(refused).authorization == "2"
+
+
+def test_a_credential_shows_nothing_secret() -> None:
+    assert "SECRET" not in repr(Credential(authorization="SECRET", certificate="SECRET", key="SECRET"))
+
+
+Serve = Callable[[Callable[[BaseHTTPRequestHandler], int]], str]
+
+
+@pytest.fixture
+def authority() -> trustme.CA:
+    """Issue the certificates of a test's server and clients."""
+    return trustme.CA()
+
+
+@pytest.fixture
+def serve(authority: trustme.CA) -> Iterator[Serve]:
+    """Start an API server whose version is what the client shows; a judge decides on the status of each answer."""
+    started: list[ThreadingHTTPServer] = []
+
+    def start(judge: Callable[[BaseHTTPRequestHandler], int]) -> str:
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                peer = self.connection.getpeercert() or {}
+                names = [value for parts in peer.get("subject", ()) for key, value in parts if key == "commonName"]
+                shown = self.headers.get("Authorization", "".join(names))
+                body = json.dumps({"gitVersion": shown}).encode()
+                self.send_response(judge(self))
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_: object) -> None:
+                """Keep quiet."""
+
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        authority.issue_cert("127.0.0.1").configure_cert(context)
+        authority.configure_trust(context)
+        context.verify_mode = ssl.CERT_OPTIONAL
+        listener = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        listener.socket = context.wrap_socket(listener.socket, server_side=True)
+        started.append(listener)
+        threading.Thread(target=listener.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+        return f"https://127.0.0.1:{listener.server_port}"
+
+    yield start
+    for one in started:
+        one.shutdown()
+        one.server_close()
+
+
+@pytest.fixture
+def client(authority: trustme.CA, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Cluster]:
+    """Connect to a server as a user."""
+    monkeypatch.setattr(credentials, "_PAUSE_SECONDS", 0)
+
+    def connected(url: str, user: dict[str, Any]) -> Cluster:
+        authority.cert_pem.write_to_path(tmp_path / "ca.crt")
+        return connect(str(kubeconfig(tmp_path, url, user=user, **{"certificate-authority": "ca.crt"})))
+
+    return connected
+
+
+def _plugin(folder: Path, *statuses: dict[str, str]) -> dict[str, Any]:
+    """Return the entry of a plugin that prints the statuses in turn, and fails after the last one."""
+    for number, status in enumerate(statuses, start=1):
+        document = {"apiVersion": VERSION, "kind": "ExecCredential", "status": status}
+        (folder / f"answer-{number}").write_text(json.dumps(document))
+    script = folder / "plugin"
+    script.write_text(f'#!/bin/sh\ncd {folder}\necho >> runs\nexec cat "answer-$(wc -l < runs)"\n')
+    script.chmod(0o700)
+    return {"exec": {"apiVersion": VERSION, "command": "./plugin"}}
+
+
+Client = Callable[..., Cluster]
+
+
+def test_a_401_runs_the_plugin_and_asks_again(serve: Serve, client: Client, tmp_path: Path) -> None:
+    """Tokens without an end are renewed so: a run of hours outlives them."""
+    url = serve(lambda request: 401 if request.headers["Authorization"] == "Bearer old" else 200)
+    cluster = client(url, _plugin(tmp_path, {"token": "old"}, {"token": "new"}))
+    assert cluster.version() == "Bearer new"
+    assert cluster.version() == "Bearer new"
+    assert (tmp_path / "runs").read_text().count("\n") == 2
+
+
+def test_a_plugin_that_fails_after_a_401_is_the_error(serve: Serve, client: Client, tmp_path: Path) -> None:
+    cluster = client(serve(lambda _: 401), _plugin(tmp_path, {"token": "old"}))
+    with pytest.raises(CredentialPluginError, match="failed with exit code 1"):
+        cluster.version()
+
+
+def test_a_401_that_stays_is_told_after_one_more_try(serve: Serve, client: Client, tmp_path: Path) -> None:
+    cluster = client(serve(lambda _: 401), _plugin(tmp_path, *[{"token": f"t{number}"} for number in range(9)]))
+    with pytest.raises(Refused, match="GP302"):
+        cluster.version()
+    assert (tmp_path / "runs").read_text().count("\n") == 2
+
+
+def test_a_wrong_token_of_the_kubeconfig_is_sent_once(serve: Serve, client: Client) -> None:
+    answers = iter([401])
+    with pytest.raises(Refused, match="GP302"):
+        client(serve(lambda _: next(answers)), {"token": "x"}).version()
+
+
+def test_certificates_of_a_plugin_are_shown_and_replaced(
+    serve: Serve, client: Client, authority: trustme.CA, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They reach no disk."""
+    made = [authority.issue_cert(common_name=name) for name in ("ada", "eve")]
+    pems = [(cert.cert_chain_pems[0].bytes().decode(), cert.private_key_pem.bytes().decode()) for cert in made]
+    statuses = [{"clientCertificateData": pem, "clientKeyData": key} for pem, key in pems]
+    statuses[0]["expirationTimestamp"] = "2100-01-01T00:00:00Z"
+    cluster = client(serve(lambda _: 200), _plugin(tmp_path, *statuses))
+    assert cluster.version() == "ada"
+    assert cluster._client.client.configuration.key_file.startswith("/proc/self/fd/")
+    later = time.time() + 100 * 365 * 86400
+    monkeypatch.setattr(credentials, "time", SimpleNamespace(time=lambda: later))
+    assert cluster.version() == "eve"
+
+
+def test_a_private_key_of_a_kubeconfig_reaches_no_disk(
+    serve: Serve, client: Client, authority: trustme.CA, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a killed run leaves in a folder of temporary files can be read later."""
+    made = authority.issue_cert(common_name="ada")
+    user = {
+        "client-certificate-data": _encoded(made.cert_chain_pems[0]),
+        "client-key-data": _encoded(made.private_key_pem),
+    }
+    url = serve(lambda _: 200)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "none"))
+    assert client(url, user).version() == "ada"
+
+
+def _encoded(part: trustme.Blob) -> str:
+    return base64.b64encode(part.bytes()).decode()
+
+
+def test_a_token_file_is_read_again(
+    serve: Serve, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every minute, as files of projected tokens change within the hour; one that is away for a moment is no error."""
+    file = tmp_path / "token"
+    file.write_text("first\n")
+    cluster = client(serve(lambda _: 200), {"tokenFile": "token"})
+    file.write_text("second\n")
+    assert cluster.version() == "Bearer first"
+    later = time.time() + 61
+    monkeypatch.setattr(credentials, "time", SimpleNamespace(time=lambda: later))
+    assert cluster.version() == "Bearer second"
+    file.unlink()
+    assert cluster.version() == "Bearer second"

@@ -1,0 +1,195 @@
+"""What an API server's answers mean: the right class, and words that lead to the cause."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from gpu_provision.kube.errors import (
+    AlreadyExists,
+    FieldConflict,
+    Gone,
+    LogUnavailable,
+    NotFound,
+    Outdated,
+    Place,
+    Protected,
+    Unavailable,
+    WebhookFailure,
+    bad_kubeconfig,
+    translated,
+)
+from gpu_provision.model.findings import ProvisionError, Refused, Rejected, Unreachable
+
+PLACE = Place("https://api:6443", "PATCH", "DaemonSet ns/driver")
+
+
+def raised(code: int, headers: dict[str, str] | None = None, *, place: Place = PLACE, **status: Any) -> ProvisionError:
+    """What an answer of the API server becomes."""
+    from kubernetes.client.exceptions import ApiException  # noqa: PLC0415 (slow to import)
+
+    error = ApiException(status=code, reason="Reason")
+    error.body, error.headers = json.dumps(status), headers
+    with pytest.raises(ProvisionError) as caught, translated(place):
+        raise error
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "kind", "finding"),
+    [
+        (401, {}, Refused, "GP302"),
+        (403, {}, Refused, "GP303"),
+        (
+            403,
+            {"message": 'nodes is forbidden: User "bob" cannot list resource "nodes" in API group ""'},
+            Refused,
+            "GP303",
+        ),
+        (403, {"message": 'configmaps "c" is forbidden: '}, Refused, "GP303"),
+        (
+            403,
+            {"message": 'pods "p" is forbidden: violates PodSecurity "baseline:latest": host namespaces'},
+            Rejected,
+            "GP305",
+        ),
+        (
+            403,
+            {"message": 'pods "p" is forbidden: exceeded quota: gpus, requested: nvidia.com/gpu=1'},
+            Rejected,
+            "GP305",
+        ),
+        (
+            403,
+            {"message": 'admission webhook "policy.example.com" denied the request: no privileged pods'},
+            Rejected,
+            "GP305",
+        ),
+        (
+            403,
+            {"message": "unable to create new content in namespace x because it is being terminated"},
+            Rejected,
+            "GP305",
+        ),
+        (404, {}, NotFound, "GP305"),
+        (409, {"reason": "AlreadyExists"}, AlreadyExists, "GP305"),
+        (409, {"reason": "Conflict"}, Outdated, "GP305"),
+        (410, {}, Gone, "GP305"),
+        (422, {"message": "spec.template: Required value"}, Rejected, "GP305"),
+        (429, {}, Unavailable, "GP301"),
+        (500, {}, Unavailable, "GP301"),
+        (
+            500,
+            {"message": "failed to create typed patch object (a/b; apps/v1, Kind=DaemonSet): .spec.x: not declared"},
+            Rejected,
+            "GP305",
+        ),
+        (502, {}, Unavailable, "GP301"),
+        (503, {}, Unavailable, "GP301"),
+        (504, {}, Unavailable, "GP301"),
+    ],
+)
+def test_an_answer_has_a_class_and_a_code(
+    code: int, status: dict[str, Any], kind: type[ProvisionError], finding: str
+) -> None:
+    """What the cluster's rules forbid is not told as a missing permission of the user."""
+    error = raised(code, **status)
+    assert type(error) is kind
+    assert error.findings[0].code == finding
+    assert status.get("message", "") in error.findings[0].evidence
+    assert error.findings[0].where
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        'Get "https://10.0.0.5:10250/containerLogs/operands/pod/main?tailLines=50": x509: unknown authority',
+        'no preferred addresses found; known addresses: [{InternalIP ""}]',
+        'Get "https://10.0.0.5:10250/": dial tcp 10.0.0.5:10250: connect: connection refused',
+        "No agent available",
+    ],
+)
+@pytest.mark.parametrize("code", [500, 502, 504])
+def test_a_kubelet_without_its_logs_is_no_overloaded_server(code: int, message: str) -> None:
+    """Waiting does not help: certificates, firewalls and tunnels to nodes stay as they are."""
+    error = raised(code, place=Place("https://api:6443", "GET", "log of Pod ns/a"), message=message)
+    assert type(error) is LogUnavailable
+    assert "10250" in error.findings[0].fix
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        'Internal error occurred: failed calling webhook "p.example.com": Post "https://p.svc/": connection refused',
+        'Internal error occurred: failed calling admission webhook "p.example.com": context deadline exceeded',
+    ],
+)
+def test_a_webhook_that_fails_is_named(message: str) -> None:
+    error = raised(500, reason="InternalError", message=message)
+    assert type(error) is WebhookFailure
+    assert error.findings[0].what == "the admission webhook p.example.com fails"
+
+
+def test_a_pod_with_two_budgets_is_protected() -> None:
+    """Each answer is a 500, however often the eviction is asked for."""
+    message = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
+    assert type(raised(500, message=message)) is Protected
+
+
+def test_a_version_of_a_server_before_its_restore_is_gone() -> None:
+    message = "Timeout: Too large resource version: 900, current: 17"
+    assert type(raised(504, reason="Timeout", message=message)) is Gone
+
+
+def test_a_conflict_names_fields_and_managers() -> None:
+    causes = [
+        {"reason": "FieldManagerConflict", "message": 'conflict with "helm" using v1', "field": ".spec.replicas"},
+        {"reason": "FieldManagerConflict", "message": 'conflict with "kubectl-edit"', "field": ".data.a"},
+    ]
+    error = raised(
+        409, reason="Conflict", message="Apply failed with 2 conflicts:\n- .spec", details={"causes": causes}
+    )
+    assert isinstance(error, FieldConflict)
+    assert error.managers == {"helm", "kubectl-edit"}
+    assert ".spec.replicas" in error.findings[0].what
+    assert error.findings[0].evidence == "Apply failed with 2 conflicts:"
+
+
+DATE = "Fri, 20 Nov 2026 08:00:00 GMT"
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds"),
+    [
+        ("7", 7.0),
+        ("0", 0.0),
+        ("Fri, 20 Nov 2026 08:00:09 GMT", 9.0),
+        ("Fri, 20 Nov 2026 07:00:00 GMT", 0.0),
+        ("Fri, 20 Nov 2026 08:00:09 -0000", 0.0),
+        ("soon", 0.0),
+        ("-3", 0.0),
+        ("9" * 4000, 999_999_999.0),
+        (None, 0.0),
+    ],
+)
+def test_the_server_says_when_to_come_back(header: str | None, seconds: float) -> None:
+    error = raised(429, {"Date": DATE} | ({"Retry-After": header} if header else {}))
+    assert isinstance(error, Unavailable)
+    assert error.retry_after == pytest.approx(seconds)
+
+
+def test_silence_is_worth_another_try() -> None:
+    with pytest.raises(Unreachable) as caught, translated(PLACE):
+        raise ConnectionResetError(104, "Connection reset by peer")
+    assert "Connection reset by peer" in caught.value.findings[0].what
+
+
+def test_our_own_mistakes_are_not_disguised() -> None:
+    with pytest.raises(ZeroDivisionError), translated(PLACE):
+        _ = 1 // 0
+
+
+def test_a_kubeconfig_names_its_context() -> None:
+    assert "context 'prod' of /k" in str(bad_kubeconfig("/k", "prod", "no such context"))

@@ -1,0 +1,425 @@
+"""Live copies stay true through expired versions, lost connections and the end of the server."""
+
+from __future__ import annotations
+
+import json
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpu_provision.kube import informer
+from gpu_provision.kube.client import Cluster, Listing, connect
+from gpu_provision.kube.errors import Gone
+from gpu_provision.kube.informer import Mirror, Scope
+from gpu_provision.kube.trim import whole
+from gpu_provision.kube.watch import WatchEvent
+from gpu_provision.model.cluster import Kind, Manifest, ref_of
+from gpu_provision.model.findings import Finding, ProvisionError, Refused, Unreachable
+from tests.kube.conftest import added, config_map, fault
+from tests.sandbox.apiserver.conftest import Running, eventually
+
+CONFIG_MAP = Kind("v1", "ConfigMap")
+
+
+def names(mirror: Mirror) -> set[str]:
+    return {ref.name for ref in mirror.of(CONFIG_MAP)}
+
+
+@pytest.fixture
+def following(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[Callable[..., Mirror]]:
+    """Follow the ConfigMaps of this test."""
+    opened: list[Mirror] = []
+
+    def follow(*, patience: float = 60.0) -> Mirror:
+        mirror = Mirror(cluster, [Scope(CONFIG_MAP, f"test={request.node.name}")], patience=patience)
+        opened.append(mirror.__enter__())
+        return mirror
+
+    yield follow
+    for mirror in opened:
+        mirror.__exit__()
+
+
+def mine(request: pytest.FixtureRequest, name: str, **parts: Any) -> Manifest:
+    """Return a ConfigMap that this test follows."""
+    return config_map(name, labels={"test": request.node.name}, **parts)
+
+
+Following = Callable[..., Mirror]
+
+
+def test_what_exists_is_there_from_the_start(
+    cluster: Cluster, following: Following, request: pytest.FixtureRequest
+) -> None:
+    cluster.create(mine(request, "before"))
+    assert names(following()) == {"before"}
+
+
+def test_every_change_arrives_and_wakes_whoever_waits(
+    cluster: Cluster, following: Following, request: pytest.FixtureRequest
+) -> None:
+    mirror = following()
+    live = cluster.create(mine(request, "seen"))
+    eventually(lambda: mirror.wait(0.5) and names(mirror) == {"seen"}, "the creation")
+    cluster.replace({**live, "data": {"a": "1"}})
+    eventually(lambda: mirror.of(CONFIG_MAP)[ref_of(live)].get("data") == {"a": "1"}, "the change")
+    cluster.delete(ref_of(live))
+    eventually(lambda: not names(mirror), "the deletion")
+
+
+def test_a_copy_does_not_change_in_the_hands_of_its_reader(
+    cluster: Cluster, following: Following, request: pytest.FixtureRequest
+) -> None:
+    mirror = following()
+    before = mirror.of(CONFIG_MAP)
+    cluster.create(mine(request, "later"))
+    eventually(lambda: names(mirror), "the creation")
+    assert before == {}
+
+
+def test_a_version_that_is_too_old_is_listed_anew(
+    cluster: Cluster, following: Following, request: pytest.FixtureRequest
+) -> None:
+    """410: what was deleted meanwhile is gone from the copy as well."""
+    live = cluster.create(mine(request, "passing"))
+    mirror = following()
+    fault(cluster, **{"expire-watches": True})
+    cluster.delete(ref_of(live))
+    cluster.create(mine(request, "new"))
+    eventually(lambda: names(mirror) == {"new"}, "the list after the expiry")
+
+
+def test_nothing_is_missed_while_the_server_is_away(
+    cluster: Cluster, following: Following, request: pytest.FixtureRequest
+) -> None:
+    live = cluster.create(mine(request, "gone-meanwhile"))
+    mirror = following()
+    fault(
+        cluster, **{"drop": {"requests": 2, "paths": "watch|configmaps\\?", "verbs": ["GET"]}, "expire-watches": True}
+    )
+    cluster.delete(ref_of(live))
+    cluster.create(mine(request, "came-meanwhile"))
+    eventually(lambda: names(mirror) == {"came-meanwhile"}, "the list after the outage")
+
+
+EMPTY = (200, {}, json.dumps({"metadata": {"resourceVersion": "1"}, "items": []}).encode())
+LISTED = (200, {}, json.dumps({"metadata": {"resourceVersion": "7"}, "items": [config_map("listed")]}).encode())
+TORN = {"half JSON": b'{"type": "ADDED", "object": {"metad\n', "half UTF-8": b'{"type": "\xc3\n', "no end": b'{"type'}
+ODD = {
+    "no object": b'{"type": "ADDED", "object": null}\n',
+    "no metadata": b'{"type": "MODIFIED", "object": {}}\n',
+    "no version": b'{"type": "DELETED", "object": {"metadata": {"name": "a", "resourceVersion": 7}}}\n',
+    "a list": b"[]\n",
+    "no such type": b'{"type": "RENAMED", "object": {"metadata": {"name": "a", "resourceVersion": "7"}}}\n',
+}
+
+
+@pytest.mark.parametrize("torn", TORN.values(), ids=TORN)
+def test_a_torn_watch_resumes_from_its_last_version(
+    answering: Callable[..., Cluster], monkeypatch: pytest.MonkeyPatch, torn: bytes
+) -> None:
+    monkeypatch.setattr(informer, "_PAUSE_SECONDS", 0.05)
+    before = added("before", "5")[2]
+    cluster = answering(EMPTY, (200, {}, before + torn), added("after"), (500, {}, b""))
+    asked: list[str] = []
+    watch = cluster.watch
+    monkeypatch.setattr(cluster, "watch", lambda *at, **where: asked.append(at[1]) or watch(*at, **where))
+    with Mirror(cluster, [Scope(CONFIG_MAP)], patience=30) as mirror:
+        eventually(lambda: names(mirror) == {"before", "after"}, "the event after the torn watch")
+        mirror.wait(0)  # raises what ended the watch
+        eventually(lambda: asked[:3] == ["1", "5", "7"], "the versions")
+
+
+@pytest.mark.parametrize("odd", ODD.values(), ids=ODD)
+def test_what_is_no_event_lists_again(
+    answering: Callable[..., Cluster], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, odd: bytes
+) -> None:
+    monkeypatch.setattr(informer, "_PAUSE_SECONDS", 0.01)
+    with Mirror(answering(EMPTY, (200, {}, odd), LISTED, (500, {}, b"")), [Scope(CONFIG_MAP)]) as mirror:
+        eventually(lambda: names(mirror) == {"listed"}, "the list")
+    assert "no event of a watch" in caplog.text
+
+
+@pytest.mark.parametrize(("asked", "pause"), [("40", 40), ("999999999", 60)])
+def test_an_overloaded_server_sets_the_pause_of_a_watch(
+    answering: Callable[..., Cluster], monkeypatch: pytest.MonkeyPatch, asked: str, pause: int
+) -> None:
+    """Within the time for which the watch is opened again in vain."""
+    pauses: list[float] = []
+    cluster = answering(EMPTY, (429, {"Retry-After": asked}, b""))
+    mirror = Mirror(cluster, [Scope(CONFIG_MAP)], patience=60)
+    monkeypatch.setattr(mirror._stopped, "wait", lambda seconds: pauses.append(seconds) or mirror._stopped.set())
+    with mirror:
+        eventually(lambda: pauses == [pytest.approx(pause, abs=1.0)], "the pause")
+
+
+def test_a_mistake_of_our_own_restarts_a_watch(
+    answering: Callable[..., Cluster], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The copies would stay as they are if its thread ended, and no reader would know."""
+    monkeypatch.setattr(informer, "_PAUSE_SECONDS", 0.01)
+    mistakes = [KeyError("spec")]
+
+    def keep(kind: Kind, item: Any) -> Manifest:
+        item = whole(kind, item)
+        if item["metadata"].get("resourceVersion") and mistakes:
+            raise mistakes.pop()
+        return item
+
+    cluster = answering(EMPTY, added("odd"), LISTED, (500, {}, b""))
+    with Mirror(cluster, [Scope(CONFIG_MAP)], patience=30, keep=keep) as mirror:
+        eventually(lambda: names(mirror) == {"listed"}, "the list after the mistake")
+        assert mirror.problem == "the watch of configmaps starts again after KeyError: 'spec'"
+    assert "KeyError" in caplog.text
+
+
+def test_a_mistake_that_lasts_ends_the_waiting(
+    answering: Callable[..., Cluster], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(informer, "_PAUSE_SECONDS", 0.01)
+
+    def keep(_kind: Kind, item: Any) -> Manifest:
+        return {"spec": whole(_kind, item)["spec"]}
+
+    answers = [answer for _ in range(informer._RESTARTS + 1) for answer in (EMPTY, added("odd"))]
+    with Mirror(answering(*answers), [Scope(CONFIG_MAP)], keep=keep) as mirror, pytest.raises(KeyError):
+        eventually(lambda: mirror.wait(0.5) and False, "the failure")
+
+
+def test_an_object_that_a_write_returned_is_there_at_once(following: Following, request: pytest.FixtureRequest) -> None:
+    """A watch that lags by seconds would have it created again and again."""
+    mirror = following()
+    written = mine(request, "written")
+    written["metadata"]["resourceVersion"] = "1"
+    mirror.note(written)
+    assert names(mirror) == {"written"}
+    mirror.note(config_map("of-another-selector"))
+    assert names(mirror) == {"written"}
+
+
+def test_the_end_of_a_predecessor_hides_no_written_object(answering: Callable[..., Cluster]) -> None:
+    """An object of the same name was deleted before; its event arrives after the answer to the write."""
+    with Mirror(answering(EMPTY), [Scope(CONFIG_MAP)], patience=30) as mirror:
+        mirror.note(_of_version("again", "10"))
+        mirror._take(Scope(CONFIG_MAP), WatchEvent("DELETED", _of_version("again", "8"), "8"))
+        assert names(mirror) == {"again"}
+        mirror._take(Scope(CONFIG_MAP), WatchEvent("DELETED", _of_version("again", "11"), "11"))
+        assert names(mirror) == set()
+
+
+def _of_version(name: str, version: str) -> Manifest:
+    made = config_map(name)
+    return {**made, "metadata": {**made["metadata"], "resourceVersion": version}}
+
+
+@pytest.mark.parametrize("version", ["present", "0"])
+def test_what_was_listed_is_followed_without_a_list(
+    cluster: Cluster, request: pytest.FixtureRequest, version: str
+) -> None:
+    """Version 0 stands for objects that do not exist: the watch begins with what there is."""
+    scope = Scope(CONFIG_MAP, f"test={request.node.name}".partition("[")[0])
+    labels = {"test": scope.label_selector.partition("=")[2]}
+    cluster.create(config_map(f"before-{version}", labels=labels))
+    listing = cluster.list(CONFIG_MAP, label_selector=scope.label_selector)
+    listed = {CONFIG_MAP: listing if version == "present" else Listing([], version)}
+    before = cluster.requests
+    with Mirror(cluster, [scope], patience=30, listed=listed) as mirror:
+        cluster.create(config_map(f"after-{version}", labels=labels))
+        eventually(lambda: {f"before-{version}", f"after-{version}"} <= names(mirror), "both")
+    assert (cluster.requests - before, listed) == (2, {}), "the create and the watch"
+
+
+def test_a_write_that_a_watch_has_overtaken_changes_nothing(
+    cluster: Cluster, following: Following, request: pytest.FixtureRequest
+) -> None:
+    live = {**mine(request, "overtaken"), **cluster.create(mine(request, "overtaken"))}
+    mirror = following()
+    mirror.note(
+        {**mine(request, "overtaken", data={"a": "old"}), "metadata": {**live["metadata"], "resourceVersion": "1"}}
+    )
+    assert "data" not in mirror.of(CONFIG_MAP)[ref_of(live)]
+
+
+def test_a_server_that_stays_away_longer_than_our_patience_ends_the_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(informer, "_PAUSE_SECONDS", 0.05)
+    server = Running(tmp_path / "own", [])
+    cluster = connect(str(server.server.kubeconfig))
+    with Mirror(cluster, [Scope(CONFIG_MAP)], patience=0.3) as mirror:
+        server.stop()
+        with pytest.raises(Unreachable):
+            eventually(lambda: mirror.wait(0.5) and False, "the failure")
+
+
+def test_to_be_woken_is_a_change(following: Following) -> None:
+    mirror = following()
+    mirror.wait(0)
+    threading.Thread(target=mirror.wake).start()
+    assert mirror.wait(60)
+    assert not mirror.wait(0)
+
+
+def test_a_wake_before_the_wait_is_not_lost(following: Following) -> None:
+    mirror = following()
+    mirror.wait(0)
+    mirror.wake()
+    assert mirror.wait(0)
+
+
+def test_a_change_of_nothing_that_is_held_is_taken_and_wakes_nobody() -> None:
+    """Five thousand kubelets send some seventeen heartbeats a second."""
+    first, second, third = ({"data": {"a": a, "beat": beat}} for a, beat in (("1", "1"), ("1", "2"), ("2", "3")))
+    follows: queue.Queue[WatchEvent] = queue.Queue()
+    for kind, version, parts in (("ADDED", "2", first), ("MODIFIED", "3", second)):
+        item = config_map("beating", **parts)
+        follows.put(WatchEvent(kind, {**item, "metadata": {**item["metadata"], "resourceVersion": version}}, version))
+
+    def without_beat(_kind: Kind, item: Any) -> Manifest:
+        return {**item, "data": {"a": item["data"]["a"]}}
+
+    def version() -> str:
+        return "".join(item["metadata"]["resourceVersion"] for item in mirror.of(CONFIG_MAP).values())
+
+    script = Scripted(lambda: iter(follows.get, None))
+    with Mirror(script, [Scope(CONFIG_MAP)], patience=10, keep=without_beat) as mirror:  # type: ignore[arg-type]
+        eventually(lambda: version() == "3", "the heartbeat: whoever writes the object names its version")
+        mirror.wait(0)
+        follows.put(WatchEvent("MODIFIED", {**config_map("beating"), **second, **_version("4")}, "4"))
+        eventually(lambda: version() == "4", "the next one")
+        assert not mirror.wait(0)
+        follows.put(WatchEvent("MODIFIED", {**config_map("beating"), **third, **_version("5")}, "5"))
+        assert mirror.wait(60)
+
+
+def _version(number: str) -> Manifest:
+    return {"metadata": {"name": "beating", "namespace": "default", "resourceVersion": number}}
+
+
+def test_copies_are_shared_with_a_reader_who_waits_by_himself(
+    cluster: Cluster, following: Following, request: pytest.FixtureRequest
+) -> None:
+    """What he follows besides ends with him, the rest does not."""
+    mirror, other = following(), Scope(CONFIG_MAP, f"other={request.node.name}")
+    with mirror.shared() as reader:
+        mirror.wait(0)
+        assert reader.wait(0), "he has not looked yet"
+        cluster.create(mine(request, "for-both"))
+        eventually(lambda: names(reader) == {"for-both"}, "the creation")
+        assert reader.wait(60)
+        assert mirror.wait(60)
+        reader.follow(other, Scope(CONFIG_MAP, f"test={request.node.name}"))
+        cluster.create(config_map("beside", labels={"other": request.node.name}))
+        eventually(lambda: reader.of(other), "what he alone follows")
+    eventually(lambda: not _workers(other), "the end of its worker")
+    cluster.create(mine(request, "after-him"))
+    eventually(lambda: names(mirror) == {"for-both", "after-him"}, "the next creation")
+    with mirror.shared() as reader:
+        reader.follow(other)
+        assert [ref.name for ref in reader.of(other)] == ["beside"]
+
+
+def test_closing_ends_every_watch_at_once(cluster: Cluster) -> None:
+    """Not when the server would end it, minutes later."""
+    scope = Scope(CONFIG_MAP, "test=closing")
+    with Mirror(cluster, [scope], patience=10):
+        eventually(lambda: _workers(scope), "its worker")
+    eventually(lambda: not _workers(scope), "the end of its worker")
+
+
+def _workers(scope: Scope) -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == str(scope)]
+
+
+class Scripted:
+    """A cluster whose watches do what a test says, one after the other; the last one lives on."""
+
+    def __init__(self, *watches: Callable[[], Iterator[WatchEvent]]) -> None:
+        """Keep the script."""
+        self.retry_seconds = 60.0
+        self.watches, self.opened, self.lists = list(watches), 0, 0
+
+    def list(self, _kind: Kind, **_: str) -> Listing:
+        """Return nothing, from version 1 on."""
+        self.lists += 1
+        return Listing([], "1")
+
+    def watch(self, *_: object, **__: object) -> Any:
+        """Play the next part."""
+        self.opened += 1
+        part = self.watches[min(self.opened, len(self.watches)) - 1]
+        return _Stream(part)
+
+
+class _Stream:
+    def __init__(self, part: Callable[[], Iterator[WatchEvent]]) -> None:
+        self._part = part
+
+    def __iter__(self) -> Iterator[WatchEvent]:
+        return self._part()
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def drops(after: float = 0.0) -> Callable[[], Iterator[WatchEvent]]:
+    """A watch that is lost after so many seconds."""
+
+    def play() -> Iterator[WatchEvent]:
+        threading.Event().wait(after)
+        raise Unreachable(Finding(code="GP301", what="lost"))
+        yield
+
+    return play
+
+
+def ends() -> Iterator[WatchEvent]:
+    """A watch that the server ends at once."""
+    return iter(())
+
+
+def refused() -> Iterator[WatchEvent]:
+    """A watch that ends as a right is taken away."""
+    raise Refused(Finding(code="GP303", what="a permission is missing"))
+
+
+def expired() -> Iterator[WatchEvent]:
+    """A watch whose version is too old."""
+    raise Gone(Finding(code="GP305", what="too old"))
+
+
+def test_connections_lost_now_and_then_are_no_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each time the server answered again: patience is for its silence, not for the sum of accidents."""
+    monkeypatch.setattr(informer, "_PAUSE_SECONDS", 0.02)
+    script = Scripted(drops(after=0.15))
+    with Mirror(script, [Scope(CONFIG_MAP)], patience=0.3) as mirror:  # type: ignore[arg-type]
+        eventually(lambda: script.opened >= 5 and not mirror.wait(0.01), "five connections without a failure")
+
+
+def test_a_server_that_ends_watches_at_once_is_not_hammered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(informer, "_PAUSE_SECONDS", 0.1)
+    script, pauses = Scripted(ends), list[float]()
+    mirror = Mirror(script, [Scope(CONFIG_MAP)], patience=10)  # type: ignore[arg-type]
+    monkeypatch.setattr(mirror._stopped, "wait", pauses.append)
+    monkeypatch.setattr(informer.random, "uniform", lambda _low, high: high)
+    with mirror:
+        eventually(lambda: script.opened >= 5, "five watches")
+    assert pauses[:4] == pytest.approx([0.1, 0.2, 0.4, 0.8])
+
+
+def test_every_expiry_lists_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(informer, "_PAUSE_SECONDS", 0.01)
+    script = Scripted(expired, expired, ends)
+    with Mirror(script, [Scope(CONFIG_MAP)], patience=10):  # type: ignore[arg-type]
+        eventually(lambda: script.opened >= 3, "three watches")
+        assert script.lists == 3
+
+
+def test_a_right_that_is_taken_away_ends_the_waiting() -> None:
+    mirror = Mirror(Scripted(refused), [Scope(CONFIG_MAP)], patience=10)  # type: ignore[arg-type]
+    with mirror, pytest.raises(ProvisionError, match="permission"):
+        eventually(lambda: mirror.wait(0.5) and False, "the failure")

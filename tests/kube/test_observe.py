@@ -1,0 +1,161 @@
+"""One reading: everything that planning compares with, at a price that does not grow with the cluster."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+
+import pytest
+
+from gpu_provision.kube.client import Cluster
+from gpu_provision.kube.observe import (
+    Listed,
+    absent,
+    observe,
+    observe_facts,
+)
+from gpu_provision.model.cluster import ClusterFacts, Kind, ObjectRef
+from gpu_provision.model.findings import Finding, Refused
+from gpu_provision.model.inventory import Inventory
+from gpu_provision.planning.applyset import PART_OF, applyset_id, parent
+from tests.components.builders import inventory, with_spec
+from tests.kube.conftest import config_map
+
+KINDS = (Kind("v1", "ConfigMap"), Kind("apps/v1", "DaemonSet"), Kind("v1", "Node"), Kind("v1", "Pod"))
+WANTED = tuple(ObjectRef(*kind, "default", "wanted") for kind in KINDS)
+TOP = ObjectRef("v1", "ConfigMap", "default", "sandbox")
+
+
+def in_default(stack: Inventory) -> Inventory:
+    return replace(stack, cluster=replace(stack.cluster, namespace="default"))
+
+
+def requests_of_a_reading(cluster: Cluster) -> int:
+    before = cluster.requests
+    stack = in_default(inventory())
+    observe(cluster, stack, observe_facts(cluster, stack), WANTED, TOP)
+    return cluster.requests - before
+
+
+def member() -> dict[str, str]:
+    return {PART_OF: applyset_id("sandbox", "default")}
+
+
+def test_a_reading_costs_the_same_whatever_the_size(cluster: Cluster) -> None:
+    cluster.apply(parent("sandbox", "default", WANTED))
+    before = requests_of_a_reading(cluster)
+    for number in range(12):
+        cluster.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"size-{number}"}})
+        cluster.create(config_map(f"size-{number}", labels=member()))
+    assert requests_of_a_reading(cluster) == before
+
+
+def test_only_what_is_referred_to_and_was_not_read_is_asked_for(cluster: Cluster) -> None:
+    """Of a Secret, whether it is there; nothing where there is no reference."""
+    stack = in_default(with_spec("device_plugin", config_name="read-before"))
+    refs = [ObjectRef("v1", kind, "default", name) for kind, name in REFERRED]
+    cluster.create({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "there", "namespace": "default"}})
+    before = cluster.requests
+    assert absent(cluster, stack, ClusterFacts(), ()) == (frozenset(), frozenset())
+    assert cluster.requests == before
+    found = absent(cluster, stack, ClusterFacts(), refs)
+    assert {ref.name for ref in found.missing} == {"read-before", "nowhere"}
+    assert (found.unread, cluster.requests - before) == (frozenset(), 2)
+    assert "nowhere" not in {ref.name for ref in absent(_refusing(cluster), stack, ClusterFacts(), refs).missing}
+    assert {ref.name for ref in absent(_refusing(cluster), stack, ClusterFacts(), refs).unread} == {"there", "nowhere"}
+
+
+REFERRED = (("ConfigMap", "read-before"), ("Secret", "there"), ("Secret", "nowhere"))
+
+
+def _refusing(cluster: Cluster) -> Cluster:
+    """Return a cluster that refuses to show single objects."""
+
+    def exists(ref: ObjectRef) -> bool:
+        raise Refused(Finding(code="GP303", what=f"may not get {ref}"))
+
+    refusing = copy.copy(cluster)
+    refusing.exists = exists  # type: ignore[method-assign]
+    return refusing
+
+
+def test_members_are_what_carries_the_stacks_mark(cluster: Cluster) -> None:
+    cluster.create(config_map("ours", labels=member()))
+    cluster.create(config_map("somebody-elses"))
+    seen = observe(cluster, in_default(inventory()), ClusterFacts(), WANTED, TOP)
+    names = {ref.name for ref in seen.members}
+    assert "ours" in names
+    assert "somebody-elses" not in names
+    assert "default" in seen.namespaces
+
+
+def test_where_a_stack_is_new_the_names_of_all_objects_are_known(cluster: Cluster) -> None:
+    """Nothing has to be tried to see whether anything stands in its way."""
+    stack, top = replace(in_default(inventory()), name="new"), ObjectRef("v1", "ConfigMap", "default", "new")
+    cluster.create(config_map("in-the-way"))
+    found = observe(cluster, stack, ClusterFacts(), WANTED, top)
+    assert not found.members
+    assert not found.lacks(top._replace(name="in-the-way"))
+    assert found.lacks(top._replace(name="not-there"))
+    assert found.lacks(top._replace(namespace="not-there"))
+    assert not found.lacks(ObjectRef("v1", "Service", "default", "of a kind that was not listed"))
+
+
+def test_where_there_is_no_namespace_nothing_is_read_in_it(cluster: Cluster) -> None:
+    stack = inventory()
+    listed: Listed = {}
+    wanted = [ref._replace(namespace="none") for ref in WANTED]
+    before = cluster.requests
+    seen = observe(cluster, stack, ClusterFacts(), wanted, TOP._replace(namespace="none"), listed)
+    assert (cluster.requests - before, seen.members, seen.lock_version) == (1, {}, ""), "the namespaces"
+    assert {kind.kind: listing.resource_version for kind, listing in listed.items()} == dict.fromkeys(
+        ("ConfigMap", "DaemonSet", "Pod"), "0"
+    )
+
+
+def test_kinds_of_an_earlier_version_are_looked_at_as_well(cluster: Cluster) -> None:
+    """So that what nobody wants any more can be pruned."""
+    stack = replace(in_default(inventory()), name="earlier")
+    account = {
+        "apiVersion": "v1",
+        "kind": "ServiceAccount",
+        "metadata": {"name": "old", "namespace": "default", "labels": {PART_OF: applyset_id("earlier", "default")}},
+    }
+    cluster.create(account)
+    top = ObjectRef("v1", "ConfigMap", "default", "earlier")
+    assert not observe(cluster, stack, ClusterFacts(), WANTED, top).members
+    cluster.apply(parent("earlier", "default", [ObjectRef("v1", "ServiceAccount", "default", "old")]))
+    found = observe(cluster, stack, ClusterFacts(), WANTED, top).members
+    assert {ref.kind for ref in found} == {"ServiceAccount", "ConfigMap"}
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_config_maps_that_the_inventory_names_are_read(cluster: Cluster, *, exists: bool) -> None:
+    name = f"metrics-{exists}".lower()
+    if exists:
+        cluster.create(config_map(name, data={"dcgm-metrics.csv": "A"}))
+    facts = observe_facts(cluster, in_default(with_spec("dcgm_exporter", metrics_config=name)))
+    assert facts.config_maps == ({name: {"dcgm-metrics.csv": "A"}} if exists else {})
+    assert facts.version.startswith("v1.")
+
+
+def test_of_a_secret_only_a_digest_is_kept_that_nobody_can_try_values_on(cluster: Cluster) -> None:
+    """It changes with the content alone; equal content of another Secret has another one."""
+    ref = ObjectRef("v1", "Secret", "default", "licence")
+    stack = in_default(with_spec("driver", licensing_config="licence"))
+
+    def digest() -> str:
+        return observe_facts(cluster, stack).secrets["licence"]
+
+    assert observe_facts(cluster, stack).secrets == {}
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "licence", "namespace": "default"}}
+    cluster.create({**secret, "data": {"gridd.conf": "QT0x"}})
+    first = digest()
+    assert len(first) == 32
+    cluster.merge(ref, {"metadata": {"labels": {"touched": "yes"}}})
+    assert digest() == first
+    cluster.merge(ref, {"data": {"gridd.conf": "QT0y"}})
+    second = digest()
+    cluster.delete(ref)
+    cluster.create({**secret, "data": {"gridd.conf": "QT0y"}})
+    assert len({first, second, digest()}) == 3

@@ -1,0 +1,50 @@
+"""What has passed is known to every machine, and a damaged record costs no more than a repetition."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+
+import pytest
+
+from gpu_provision.kube import validation_records
+from gpu_provision.kube.client import Cluster
+from gpu_provision.model.inventory import Inventory
+from tests.components.builders import inventory
+
+PASSED = {
+    ("driver_validation", "t4-1"): "a1",
+    ("device_plugin_validation", "t4-1"): "b2",
+    ("driver_validation", "h100-1"): "c3",
+}
+
+
+@pytest.fixture
+def stack(request: pytest.FixtureRequest) -> Inventory:
+    """A stack of the test's own in the default namespace."""
+    base = inventory()
+    name = f"stack-{hashlib.sha256(request.node.name.encode()).hexdigest()[:12]}"
+    return replace(base, name=name, cluster=replace(base.cluster, namespace="default"))
+
+
+def test_what_is_written_is_read(cluster: Cluster, stack: Inventory) -> None:
+    assert validation_records.read(cluster, stack) == {}
+    before = cluster.requests
+    validation_records.write(cluster, stack, PASSED)
+    assert cluster.requests == before + 1
+    assert validation_records.read(cluster, stack) == PASSED
+
+
+def test_a_record_is_replaced_as_a_whole(cluster: Cluster, stack: Inventory) -> None:
+    """A node that left the inventory leaves the record."""
+    validation_records.write(cluster, stack, PASSED)
+    validation_records.write(cluster, stack, {("driver_validation", "h100-1"): "c4"})
+    assert validation_records.read(cluster, stack) == {("driver_validation", "h100-1"): "c4"}
+
+
+@pytest.mark.parametrize("damage", ["", "{", "[]", "null", "7", '"text"'])
+def test_a_damaged_entry_is_no_entry(cluster: Cluster, stack: Inventory, damage: str) -> None:
+    validation_records.write(cluster, stack, PASSED)
+    manifest = validation_records.record(stack, {})
+    cluster.apply({**manifest, "data": {"t4-1": damage}}, manager="somebody", take_back=True)
+    assert validation_records.read(cluster, stack) == {("driver_validation", "h100-1"): "c3"}

@@ -1,0 +1,225 @@
+"""How long a failed request is repeated, and how an answer is read that follows a lost one."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpu_provision.kube import retry
+from gpu_provision.kube.client import Cluster, connect
+from gpu_provision.kube.errors import (
+    AlreadyExists,
+    LogUnavailable,
+    Outdated,
+    Unavailable,
+    UntrustedCertificate,
+    WebhookFailure,
+)
+from gpu_provision.kube.retry import Retries
+from gpu_provision.kube.transport import RequestPool
+from gpu_provision.model.cluster import Manifest, ref_of
+from gpu_provision.model.findings import Finding, ProvisionError, Refused, Rejected, Unreachable
+from tests.kube.conftest import (
+    Lossy,
+    config_map,
+    fault,
+    kubeconfig,
+)
+from tests.sandbox.apiserver.conftest import eventually
+
+FINDING = Finding(code="GP301", what="no")
+VERSION = (200, {}, b'{"gitVersion": "v1.34.1"}')
+Answering = Callable[..., Cluster]
+
+
+def unavailable(status: int = 503, retry_after: float = 0.0) -> Unavailable:
+    """What an answer of this status becomes."""
+    error = Unavailable(FINDING)
+    error.status, error.retry_after = status, retry_after
+    return error
+
+
+def tries(failure: ProvisionError, seconds: float, *, took: float = 0.0) -> list[float]:
+    """Return when each try after the first begins, if all fail so."""
+    retries, began = Retries(seconds), 0.0
+    retries._began = began
+    now, found = took, list[float]()
+    while (delay := retries.delay(failure, now)) is not None:
+        found.append(now + delay)
+        now += delay + took
+    return found
+
+
+def test_pauses_grow_to_a_limit_within_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retry.random, "uniform", lambda _low, high: high)
+    assert tries(unavailable(), 60.0) == pytest.approx([0.5, 1.5, 3.5, 7.5, 15.5, 23.5, 31.5, 39.5, 47.5, 55.5, 60.0])
+
+
+def test_pauses_have_full_jitter(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[float, float]] = []
+    monkeypatch.setattr(retry.random, "uniform", lambda low, high: asked.append((low, high)) or high)
+    tries(unavailable(), 3.0)
+    assert asked[:3] == [(0.0, 0.5), (0.0, 1.0), (0.0, 2.0)]
+
+
+@pytest.mark.parametrize(("asked", "first"), [(7.0, 7.0), (600.0, 60.0)])
+def test_the_server_sets_the_pause_within_the_budget(asked: float, first: float) -> None:
+    assert tries(unavailable(retry_after=asked), 60.0)[0] == pytest.approx(first)
+
+
+@pytest.mark.parametrize("failure", [UntrustedCertificate(FINDING)])
+def test_what_asking_cannot_change_is_not_repeated(failure: ProvisionError) -> None:
+    assert not tries(failure, 60.0)
+
+
+def test_a_log_is_asked_for_twice() -> None:
+    assert len(tries(LogUnavailable(FINDING), 60.0)) == 1
+
+
+def test_a_webhook_that_always_fails_is_named_within_seconds() -> None:
+    assert tries(WebhookFailure(FINDING), 60.0)[-1] <= retry._WEBHOOK_SECONDS
+
+
+def test_a_budget_of_nothing_is_one_try() -> None:
+    assert not tries(unavailable(), 0.0)
+
+
+def test_a_handshake_takes_from_the_budget() -> None:
+    """An address where packets vanish takes five seconds for the first try, and there is no second."""
+    assert not tries(Unreachable(FINDING), retry.FIRST_CONTACT_SECONDS, took=5.0)
+
+
+def test_a_reader_reads_what_happened_so_far() -> None:
+    retries = Retries(60.0)
+    for _ in range(4):
+        retries.delay(unavailable(), 0.0)
+    assert str(retries) == "the API server answered 503 four times"
+    for _ in range(4):
+        retries.delay(Unreachable(FINDING), 0.0)
+    assert str(retries) == "the API server answered 503 or not at all 8 times"
+
+
+@pytest.mark.parametrize("kind", ["throttle", "unavailable", "drop"])
+def test_a_server_that_fails_for_a_moment_is_asked_again(cluster: Cluster, kind: str) -> None:
+    """From the first request on: a reading has no less time than a run."""
+    fault(cluster, **{kind: {"requests": 2, **({"retry_after": 1} if kind == "throttle" else {})}})
+    assert cluster.version()
+    assert cluster.retries == 2
+
+
+@pytest.mark.parametrize("code", [410, 429, 500, 502, 503, 504])
+def test_a_passing_failure_is_repeated(answering: Answering, code: int) -> None:
+    assert answering((code, {}, b"{}"), VERSION).version() == "v1.34.1"
+
+
+@pytest.mark.parametrize("code", [400, 401, 403, 404, 409, 422])
+def test_a_definite_answer_is_not_repeated(answering: Answering, code: int) -> None:
+    cluster = answering((code, {}, b'{"message": "no"}'))
+    with pytest.raises((Refused, Rejected)):
+        cluster.version()
+    assert cluster.requests == 1
+
+
+def test_a_wrong_address_fails_fast(tmp_path: Path) -> None:
+    """The budget of a server that has never answered is another one."""
+    cluster = connect(str(kubeconfig(tmp_path, "http://127.0.0.1:1")))
+    assert cluster._retry_seconds(None) == retry.FIRST_CONTACT_SECONDS
+    cluster.retry_seconds = 1.0
+    assert cluster._retry_seconds(None) == 1.0
+    assert connect(str(tmp_path / "kubeconfig"), retry_seconds=90.0)._retry_seconds(None) == 90.0
+
+
+def test_any_answer_is_first_contact(answering: Answering) -> None:
+    """A load balancer without a backend is what an address shows while its control plane restarts."""
+    cluster = answering((502, {}, b"Bad Gateway"), VERSION)
+    assert cluster.version() == "v1.34.1"
+    assert cluster._retry_seconds(None) == retry.RETRY_SECONDS
+
+
+def test_a_long_wait_is_reported_once(answering: Answering, caplog: pytest.LogCaptureFixture) -> None:
+    cluster = answering((503, {"Retry-After": "50"}, b""))
+    cluster.hurry()
+    with caplog.at_level(logging.DEBUG, "gpu_provision.kube"):
+        for _ in range(2):
+            with pytest.raises(Unavailable):
+                cluster.version()
+    said = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert said == ["the API server answered 503 once; trying for another 60 s (GET version)"]
+    assert len([each for each in caplog.records if each.levelno == logging.DEBUG]) == 2
+
+
+def test_an_interrupt_ends_the_retries_of_other_threads(answering: Answering) -> None:
+    cluster = answering((503, {"Retry-After": "50"}, b""))
+    asked: list[Future[str]] = []
+
+    def wait_in_vain() -> None:
+        with RequestPool(cluster) as pool:
+            asked.append(pool.submit(cluster.version))
+            eventually(lambda: cluster.retries > 0, "the first failure")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        wait_in_vain()
+    assert isinstance(asked[0].exception(), Unavailable)
+    assert cluster.requests == 1, "the last try at the end of the time was not awaited"
+
+
+# Writes whose answer is lost.
+
+
+def made(cluster: Cluster, name: str, **parts: Any) -> Manifest:
+    """Create a ConfigMap; return it as the server has it."""
+    manifest = config_map(name, **parts)
+    return {**manifest, **cluster.create(manifest)}
+
+
+def test_an_own_create_is_not_another_writers(lossy: Lossy) -> None:
+    assert made(lossy(), "created", data={"a": "1"})["data"] == {"a": "1"}
+
+
+def test_an_object_of_another_writer_exists_already(cluster: Cluster, lossy: Lossy) -> None:
+    made(cluster, "theirs-1", data={"a": "1"})
+    with pytest.raises(AlreadyExists):
+        made(lossy(), "theirs-1", data={"a": "2"})
+
+
+def test_an_own_replace_is_not_another_writers(cluster: Cluster, lossy: Lossy) -> None:
+    live = made(cluster, "replaced", data={"a": "1"})
+    after = lossy().replace({**live, "data": {"a": "2"}})
+    assert after["metadata"]["resourceVersion"] != live["metadata"]["resourceVersion"]
+    assert after["data"] == {"a": "2"}
+
+
+def test_a_replace_that_another_writer_overwrote_is_outdated(cluster: Cluster, lossy: Lossy) -> None:
+    live = made(cluster, "overwritten", data={"a": "1"})
+    other = Cluster(cluster._client, name="other", server=cluster.server)
+    with pytest.raises(Outdated):
+        lossy(lambda: other.merge(ref_of(live), {"data": {"a": "3"}})).replace({**live, "data": {"a": "2"}})
+
+
+def test_an_own_merge_on_a_version_is_not_another_writers(cluster: Cluster, lossy: Lossy) -> None:
+    live = made(cluster, "merged", data={"a": "1", "b": "1"})
+    version = {"resourceVersion": live["metadata"]["resourceVersion"]}
+    after = lossy().merge(ref_of(config_map("merged")), {"metadata": version, "data": {"a": "2", "b": None}})
+    assert after["data"] == {"a": "2"}
+
+
+def test_an_own_apply_on_a_version_is_not_another_writers(cluster: Cluster, lossy: Lossy) -> None:
+    manifest = config_map("applied-on", data={"a": "1"})
+    version = cluster.apply(manifest).object["metadata"]["resourceVersion"]
+    again = {**manifest, "metadata": {**manifest["metadata"], "resourceVersion": version}, "data": {"a": "2"}}
+    assert lossy().apply(again).object["data"] == {"a": "2"}
+
+
+@pytest.mark.parametrize("is_created_again", [False, True])
+def test_an_own_delete_is_done(cluster: Cluster, lossy: Lossy, *, is_created_again: bool) -> None:
+    live = made(cluster, f"deleted-{is_created_again}".lower())
+    other = Cluster(cluster._client, name="other", server=cluster.server)
+    ref, name = ref_of(live), live["metadata"]["name"]
+    lossy(lambda: made(other, name) if is_created_again else None).delete(ref, uid=live["metadata"]["uid"])
+    assert (cluster.get(ref) is not None) is is_created_again

@@ -1,0 +1,185 @@
+"""What is kept of nodes and pods is all that is read of them, and little else."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+
+from gpu_provision.components.labels import STACK
+from gpu_provision.diagnostics import pods as pod_view
+from gpu_provision.kube import trim as reading
+from gpu_provision.kube.nodes import node_facts
+from gpu_provision.kube.trim import is_same
+from gpu_provision.model.cluster import Kind, Manifest
+from gpu_provision.planning.states import situation, states
+from gpu_provision.rollout.observe import Declared, Seen, observe
+from gpu_provision.rollout.snapshot import Snapshot, Use
+from tests.planning.builders import Stack, outdated, terminating
+
+CORDON = {"manager": "kubectl-cordon", "time": "2026-11-21T08:00:00Z", "fieldsV1": {"f:spec": {"f:unschedulable": {}}}}
+BOOKS = [{"manager": "kubelet", "fieldsV1": {"f:status": {f"f:{word}": {} for word in "abcdefghijklmnop"}}}]
+WAITING = {"reason": "ImagePullBackOff", "message": "no such image"}
+ENDED = {"exitCode": 1, "message": "no headers", "startedAt": "2026-11-21T08:00:00Z", "containerID": "containerd://1"}
+
+
+def slim(item: Manifest) -> Manifest:
+    """Return what is kept of an object, which is the same of JSON as of what is decoded already."""
+    kind = Kind(item["apiVersion"], item["kind"])
+    kept = reading.slim(kind, item)
+    assert reading.slim(kind, msgspec.Raw(json.dumps(item).encode())) == kept
+    return kept
+
+
+def node(name: str = "gpu-1", *, beat: str = "08:00:00", **spec: Any) -> Manifest:
+    """Return a node as a kubelet reports it."""
+    ready = {"type": "Ready", "status": "True", "lastHeartbeatTime": f"2026-11-21T{beat}Z", "reason": "KubeletReady"}
+    info = {"osImage": "Ubuntu 22.04.5 LTS", "bootID": f"boot-{name}", "kubeletVersion": "v1.34.1+k3s1"}
+    info |= {"containerRuntimeVersion": "containerd://1.7.27", "kernelVersion": "5.15", "architecture": "amd64"}
+    metadata = {"name": name, "uid": name, "resourceVersion": beat, "managedFields": [*BOOKS, CORDON]}
+    metadata |= {"labels": {"nvidia.com/gpu-driver-upgrade-state": "failed"}, "annotations": {"ours": "1"}}
+    images = [{"names": [f"registry.example.com/image-{number}"], "sizeBytes": number} for number in range(50)]
+    status = {"conditions": [ready], "allocatable": {"nvidia.com/gpu": "8"}, "nodeInfo": info, "images": images}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": spec, "status": status}
+
+
+def pod(name: str = "driver-1", *, labels: dict[str, str] | None = None, **status: Any) -> Manifest:
+    """Return a pod of the stack, or one with other labels, with all that a kubelet reports."""
+    mine = {STACK: "prod", "gpu-provision.io/component": "driver"}
+    metadata = {"name": name, "namespace": "gpus", "uid": name, "labels": mine if labels is None else labels}
+    owners = [{"kind": "DaemonSet", "name": "driver", "controller": True}]
+    metadata |= {"ownerReferences": owners, "managedFields": BOOKS, "resourceVersion": "1"}
+    container = {"name": "d", "image": "driver:1", "env": [{"name": "DRIVER_CONFIG_DIGEST", "value": "abc"}]}
+    container |= {"volumeMounts": [{"name": "dev", "mountPath": "/dev"}]}
+    spec = {"nodeName": "gpu-1", "containers": [container], "initContainers": [container]}
+    spec |= {
+        "volumes": [{"name": "dev", "hostPath": {"path": "/dev/nvidia0"}}],
+        "tolerations": [{"operator": "Exists"}],
+    }
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, "status": status}
+
+
+PODS = (
+    pod(
+        phase="Running", conditions=[{"type": "Ready", "status": "True", "lastTransitionTime": "2026-11-21T08:00:00Z"}]
+    ),
+    pod(
+        phase="Pending",
+        containerStatuses=[{"name": "d", "ready": False, "restartCount": 3, "state": {"waiting": WAITING}}],
+    ),
+    pod(phase="Pending", initContainerStatuses=[{"name": "d", "ready": False, "state": {"terminated": ENDED}}]),
+    pod(
+        phase="Running",
+        containerStatuses=[{"name": "d", "ready": False, "lastState": {"terminated": ENDED}, "state": {}}],
+    ),
+    pod(
+        phase="Pending",
+        conditions=[{"type": "PodScheduled", "status": "False", "message": "Insufficient nvidia.com/gpu"}],
+    ),
+    pod(phase="Failed", reason="Evicted", message="The node was low on resource: memory."),
+    pod(),
+)
+
+
+@pytest.mark.parametrize("whole", PODS, ids=range(len(PODS)))
+def test_what_keeps_a_pod_from_being_ready_is_still_known(whole: Manifest) -> None:
+    kept = slim(whole)
+    for question in (
+        pod_view.is_ready,
+        pod_view.cause,
+        pod_view.phase,
+        pod_view.was_turned_away,
+        pod_view.has_started,
+        pod_view.failing_container,
+        pod_view.node_of,
+    ):
+        assert question(kept) == question(whole), question.__name__
+
+
+def test_a_node_tells_the_same_facts() -> None:
+    whole = node(unschedulable=True)
+    assert node_facts(slim(whole)) == node_facts(whole)
+
+
+@pytest.mark.parametrize("mine", PODS[:4], ids=range(4))
+def test_a_rollout_sees_the_same_fleet(mine: Manifest) -> None:
+    """Whose cordon it is, which driver is installed, and whether work of others uses GPUs."""
+    live, work = node(unschedulable=True), pod("train", labels={"app": "train"}, phase="Running")
+    seen, kept = snapshot(live, mine, work), snapshot(*map(slim, (live, mine, work)))
+    assert kept == seen
+    assert [each.use for each in kept.nodes[0].pods] == [Use.HOST_PATH]
+    assert kept.nodes[0].cordoned_by == "kubectl-cordon"
+    assert kept.nodes[0].driver is not None
+    assert kept.nodes[0].driver.digest == "abc"
+
+
+def snapshot(live: Manifest, *pods: Manifest) -> Snapshot:
+    """Return the fleet of one node as a rollout sees it."""
+    declared = {"gpu-1": Declared(domain="d", position=0, template={"spec": {"containers": []}})}
+    return observe(declared, Seen(nodes=[live], pods=pods), now=1.0)
+
+
+def test_a_stack_stands_where_it_stands() -> None:
+    """With a driver that is outdated and a pod that goes."""
+    stack = Stack()
+    stack.put(outdated(stack.pod("driver", "t4-1")))
+    stack.put(terminating(stack.pod("toolkit", "t4-2")))
+    before = states(stack.situation)
+    observed = stack.observed
+    kept = {ref: slim(each) for ref, each in observed.pods.items()}
+    assert states(situation(stack.context, stack.desired, replace(observed, pods=kept))) == before
+
+
+def test_images_books_and_heartbeats_are_not_kept() -> None:
+    text = json.dumps(slim(node()))
+    assert "image-1" not in text
+    assert 'kubelet"' not in text
+    assert "lastHeartbeatTime" not in text
+    assert len(text) < len(json.dumps(node())) / 3
+
+
+def test_what_is_equal_on_many_nodes_is_held_once() -> None:
+    """Ten thousand pods have a few kinds of labels, containers and conditions."""
+    one, other = (
+        slim(pod(f"driver-{number}", phase="Running", conditions=PODS[0]["status"]["conditions"])) for number in "12"
+    )
+    assert one["metadata"]["labels"] is other["metadata"]["labels"]
+    assert one["spec"]["containers"] is other["spec"]["containers"]
+    assert one["status"]["conditions"] is other["status"]["conditions"]
+    assert one["metadata"]["name"] != other["metadata"]["name"]
+
+
+def test_a_heartbeat_is_no_change() -> None:
+    before, after = node(), node(beat="08:05:00")
+    assert not is_same(before, after)
+    assert is_same(slim(before), slim(after))
+    assert not is_same(slim(before), slim(node(unschedulable=True)))
+
+
+@pytest.mark.parametrize("component", ["driver", "toolkit", "device_plugin", "validator", "device_plugin_validation"])
+def test_what_verdicts_stand_on_keeps_its_times(component: str) -> None:
+    """Other pods tell no time, so that many have the same status."""
+    states = [{"terminated": ENDED}, {"running": {"startedAt": ENDED["startedAt"]}}]
+    ran = [{"name": f"c{number}", "state": state} for number, state in enumerate(states)]
+
+    def kept(name: str) -> list[Any]:
+        found = slim(pod(labels={STACK: "prod", "gpu-provision.io/component": name}, initContainerStatuses=ran))
+        return [each["state"] for each in found["status"]["initContainerStatuses"]]
+
+    assert kept("gfd") == [{"terminated": {"exitCode": 1, "message": "no headers"}}, {"running": {}}]
+    ended = {key: value for key, value in ENDED.items() if key != "containerID"}
+    assert kept(component) == [{"terminated": ended}, states[1]]
+
+
+def test_features_of_a_node_are_not_kept() -> None:
+    live = {"apiVersion": "nfd.k8s-sigs.io/v1alpha1", "kind": "NodeFeature", "metadata": {"name": "a"}}
+    assert slim({**live, "spec": {"features": {}}}) == live
+
+
+def test_objects_of_other_kinds_are_kept_whole() -> None:
+    """Whether an edit of one is to be undone is read off its books."""
+    live = {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "driver", "managedFields": BOOKS}}
+    assert slim(live) == live

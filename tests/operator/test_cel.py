@@ -1,0 +1,105 @@
+"""What an API server refuses by itself: nothing that the loader takes, and in the loader's words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from gpu_provision.inventory.source import Unreadable, read
+from gpu_provision.inventory.yaml_parser import parse
+from gpu_provision.operator.cel import RULES, are_known
+from gpu_provision.operator.stack import HOME, inventory_of, moved, stack_of
+from gpu_provision.operator.structural_schema import Schema, spec_schema
+from gpu_provision.sandbox.apiserver.custom_resources import as_json_schema
+from tests.operator import cel
+from tests.operator.conftest import REPOSITORY
+from tests.operator.rule_cases import CASES, SECRET, Case, stack
+from tests.operator.served import as_stored, stored
+
+BAD = sorted((REPOSITORY / "tests/inventory/bad").glob("*.yaml"))
+IN_SHAPE = jsonschema.Draft202012Validator(as_json_schema(spec_schema()))
+
+
+def findings(stack: dict[str, Any], before: dict[str, Any] | None = None) -> set[str]:
+    """Return what the loader, and the controller, say of a stack that is in the namespace of the one before."""
+    inventory, found = inventory_of(stack)
+    home = inventory_of(before)[0] if before else None
+    strayed = (
+        moved({"metadata": {"annotations": {HOME: home.cluster.namespace}}}, inventory) if home and inventory else None
+    )
+    return {finding.what for finding in (*found, *([strayed] if strayed else []))}
+
+
+def test_no_rule_refuses_what_the_loader_takes(file: Path) -> None:
+    stack = stored(file)
+    assert cel.refusals(stack["spec"]) == []
+    assert cel.refusals(stack["spec"], stack["spec"]) == []
+
+
+@pytest.mark.parametrize("file", BAD, ids=lambda file: str(file.stem))
+def test_a_rule_refuses_only_what_the_loader_refuses_and_says_the_same(file: Path) -> None:
+    """Whatever else is wrong with it."""
+    try:
+        stack = as_stored(stack_of({**parse(read(file))[0].data, "name": "prod"}))
+    except Unreadable:
+        return
+    if IN_SHAPE.is_valid(stack["spec"]):  # a server looks at the schema first
+        assert set(cel.refusals(stack["spec"])) <= findings(stack)
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_what_a_rule_is_for_is_refused_in_the_words_of_the_finding(case: Case) -> None:
+    """An API server is asked the same in tests/contract/api/test_stack_rules.py.
+
+    A proxy that a server without rules stores, or another namespace, is told in the status.
+    """
+    new = as_stored(stack(case.spec))
+    before = None if case.before is None else as_stored(stack(case.before))
+    assert cel.refusals(new["spec"], before and before["spec"]) == ([case.told] if case.told else [])
+    assert case.told in findings(new, before) if case.told else findings(new, before) == set()
+    assert SECRET not in str(inventory_of(new)[1])
+
+
+def test_a_stack_that_has_not_been_installed_is_in_no_namespace_yet() -> None:
+    inventory, _ = inventory_of(as_stored(stack({})))
+    assert inventory
+    assert moved({"metadata": {}}, inventory) is None
+
+
+def _parts(schema: Schema, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Schema]]:
+    yield path, schema
+    for key, part in schema.get("properties", {}).items():
+        yield from _parts(part, (*path, key))
+
+
+def test_every_rule_is_in_the_definition_and_names_only_what_the_schema_types() -> None:
+    """A server refuses a definition whose rules name a key that it does not know, or cannot give a type."""
+    schemas = dict(_parts(spec_schema(rules=True)))
+    assert {path for path, part in schemas.items() if cel.RULES in part} == {rule.path for rule in RULES}
+    for rule in RULES:
+        known = schemas[rule.path]["properties"]
+        for key in re.findall(r"\b(?:self|oldSelf)\.(\w+)", rule.holds):
+            assert known[key]["type"], key
+        assert not rule.field or rule.field.removeprefix(".") in known
+
+
+def test_no_message_is_made_of_what_filter_returns() -> None:
+    """Servers from 1.29 to 1.36 take the cost for unbounded, and refuse the definition; no older one shows it."""
+    assert not [rule.expression for rule in RULES if ".filter(" in rule.expression]
+
+
+def test_a_definition_for_older_servers_has_none() -> None:
+    assert cel.RULES not in str(spec_schema())
+
+
+@pytest.mark.parametrize(
+    ("kubernetes", "known"),
+    [("v1.20.2", False), ("1.28", False), ("v1.29.0-gke.1", True), ("v1.34.1+k3s1", True), ("", True), ("2.0", True)],
+)
+def test_rules_are_for_servers_that_have_them_for_good(kubernetes: str, *, known: bool) -> None:
+    assert are_known(kubernetes) is known

@@ -1,0 +1,135 @@
+"""Stacks that want the same, as a controller sees them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gpu_provision.operator import conflicts
+from gpu_provision.operator.conflicts import Claim, Hindrances, Overlap, overlaps
+from gpu_provision.operator.events import Note
+from gpu_provision.operator.stack import FINALIZER, HOME, stack_of
+from gpu_provision.operator.status import Reason
+
+
+def a_stack(name: str, since: int, *nodes: str, namespace: str = "", **metadata: Any) -> dict[str, Any]:
+    pools = {"gpu": {"gpu": {"model": "T4", "count": 1}, "node_selector": {"never": "there"}}}
+    cluster = {"namespace": namespace or f"home-of-{name}"}
+    listed = [{"name": node, "pool": "gpu"} for node in nodes]
+    made = stack_of({"name": name, "cluster": cluster, "pools": pools, "nodes": listed})
+    created = f"2026-11-22T09:00:0{since}Z"
+    return {**made, "metadata": {"name": name, "uid": name, "generation": 1, "creationTimestamp": created, **metadata}}
+
+
+def ignore(_: Note) -> None:
+    """Take what the log would say."""
+
+
+def told(*stacks: dict[str, Any]) -> dict[str, str]:
+    found = Hindrances(ignore).look(stacks, [])
+    assert {halt.reason for halt in found.values()} <= {Reason.OVERLAP}
+    return {name: halt.message for name, halt in found.items()}
+
+
+def test_the_younger_of_two_stacks_that_want_a_node_is_told_by_whom_it_is_owned() -> None:
+    found = told(a_stack("young", 2, "n1", "n2"), a_stack("old", 1, "n2"))
+    assert found == {"young": "stack old owns nodes that young wants, too: n2"}
+
+
+def test_a_namespace_has_one_stack() -> None:
+    """Operands have the same names in each: two stacks would undo each other."""
+    found = told(a_stack("old", 1, "n1", namespace="gpus"), a_stack("young", 2, "n2", namespace="gpus"))
+    assert found.keys() == {"young"}
+    assert "stack old owns the namespace gpus" in found["young"]
+    assert "spec.cluster.namespace" in found["young"]
+
+
+def test_a_stack_owns_the_namespace_that_it_is_in_whatever_it_declares() -> None:
+    old = a_stack("old", 1, "n1", namespace="elsewhere", annotations={HOME: "gpus"})
+    assert told(old, a_stack("young", 2, "n2", namespace="gpus")).keys() == {"young"}
+    assert told(old, a_stack("young", 2, "n2", namespace="elsewhere")) == {}
+
+
+def test_what_is_wanted_by_many_is_not_listed_without_end() -> None:
+    nodes = [f"n{number:04}" for number in range(5000)]
+    found = told(a_stack("old", 1, *nodes), a_stack("young", 2, *nodes))
+    assert found["young"].endswith("n0009 and 4990 more")
+
+
+def test_a_stack_that_is_being_removed_still_owns_its_nodes() -> None:
+    """Another one begins when it is gone, or both would write on them."""
+    going = {"deletionTimestamp": "2026-11-22T10:00:00Z"}
+    old = a_stack("old", 1, "n1", finalizers=[FINALIZER], **going)
+    assert told(old, a_stack("young", 2, "n1")).keys() == {"young"}
+    assert told(a_stack("old", 1, "n1", **going), a_stack("young", 2, "n1")) == {}
+
+
+def test_a_stack_that_nobody_can_read_hinders_nobody() -> None:
+    broken = a_stack("old", 1, "n1")
+    broken["spec"]["release"] = "1.2.3"
+    assert told(broken, a_stack("young", 2, "n1")) == {}
+
+
+def test_a_declaration_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The leader judges at every event, and a large one takes a second."""
+    read: list[str] = []
+
+    def counted(stack: dict[str, Any]) -> Any:
+        read.append(stack["metadata"]["name"])
+        return inventory_of(stack)
+
+    inventory_of = conflicts.inventory_of
+    monkeypatch.setattr(conflicts, "inventory_of", counted)
+    looking, stacks = Hindrances(ignore), [a_stack("a", 1, "n1"), a_stack("b", 2, "n1")]
+    for _ in range(3):
+        assert looking.look(stacks, []).keys() == {"b"}
+    assert read == ["a", "b"]
+    looking.look([stacks[0], a_stack("b", 2, "n2", generation=2)], [])
+    assert read == ["a", "b", "b"]
+
+
+def test_a_mistake_about_one_stack_halts_it_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log has the traceback once, not at every event."""
+    inventory_of, notes = conflicts.inventory_of, list[Note]()
+
+    def fail_for_one(stack: dict[str, Any]) -> Any:
+        return {}["not thought of"] if stack["metadata"]["name"] == "broken" else inventory_of(stack)
+
+    monkeypatch.setattr(conflicts, "inventory_of", fail_for_one)
+    looking = Hindrances(notes.append)
+    stacks = [a_stack("broken", 0, "n1"), a_stack("old", 1, "n1"), a_stack("young", 2, "n1")]
+    first, second = looking.look(stacks, []), looking.look(stacks, [])
+    assert first == second
+    assert {name: halt.reason for name, halt in first.items()} == {"broken": Reason.MISTAKE, "young": Reason.OVERLAP}
+    assert "KeyError: 'not thought of'" in first["broken"].message
+    (note,) = notes
+    assert (note.stack, note.is_warning, "in fail_for_one" in note.message) == ("broken", True, True)
+
+
+def claim(stack: str, since: int, *nodes: str) -> Claim:
+    return Claim(stack, f"2026-11-22T09:00:0{since}Z", frozenset(nodes), f"home-of-{stack}")
+
+
+def test_stacks_with_nodes_of_their_own_live_side_by_side() -> None:
+    assert overlaps([claim("a", 1, "n1"), claim("b", 2, "n2")]) == {}
+
+
+def test_the_stack_that_was_there_first_keeps_its_nodes() -> None:
+    found = overlaps([claim("young", 2, "n1", "n2", "n3"), claim("old", 1, "n3", "n1")])
+    assert found == {"young": Overlap("old", ("n1", "n3"))}
+
+
+def test_of_two_that_were_made_in_one_second_the_name_decides() -> None:
+    assert overlaps([claim("b", 1, "n1"), claim("a", 1, "n1")]).keys() == {"b"}
+
+
+def test_a_stack_that_gives_way_hinders_nobody() -> None:
+    found = overlaps([claim("a", 1, "n1"), claim("b", 2, "n1", "n2"), claim("c", 3, "n2")])
+    assert found.keys() == {"b"}
+
+
+def test_a_namespace_is_owned_as_nodes_are() -> None:
+    one, other = claim("a", 1, "n1"), claim("b", 2, "n2")
+    assert overlaps([one, replace(other, namespace=one.namespace)]) == {"b": Overlap("a", (), "home-of-a")}

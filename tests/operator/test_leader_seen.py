@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from gpu_provision.kube.informer import Mirror, Scope
+from gpu_provision.model.cluster import ObjectRef
+from gpu_provision.operator import leader_election
+from gpu_provision.operator.leader_election import FIRST_SECONDS, Pulse, lease_for
+from gpu_provision.operator.stack import LED_BY
+
+LEASE = lease_for(None)
+
+
+class Watched:
+    """Live copies of a lease, and the time."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Stop the clock."""
+        self.now, self.lease = 100.0, dict[str, Any]()
+        monkeypatch.setattr(leader_election.time, "monotonic", lambda: self.now)
+        self.pulse = Pulse(LEASE, _since=self.now)
+
+    def of(self, _scope: Scope) -> dict[ObjectRef, dict[str, Any]]:
+        """Return the lease, as a mirror does."""
+        return {LEASE: self.lease} if self.lease else {}
+
+    def look(self, holder: str | None, version: str = "1", *, after: float = 0.0) -> Pulse:
+        """Have the lease held by somebody, None for no lease, and look."""
+        self.now += after
+        metadata = {"resourceVersion": version}
+        self.lease = {} if holder is None else {"metadata": metadata, "spec": {"holderIdentity": holder}}
+        self.pulse.look(cast("Mirror", self))
+        return self.pulse
+
+
+@pytest.fixture
+def watched(monkeypatch: pytest.MonkeyPatch) -> Watched:
+    return Watched(monkeypatch)
+
+
+def test_a_holder_counts_when_the_lease_is_renewed_while_we_watch(watched: Watched) -> None:
+    """Who was killed holds it for ever."""
+    assert not watched.look("a").is_felt
+    assert not watched.look("a", after=FIRST_SECONDS).is_missing()
+    assert watched.look("a", after=0.1).is_missing()
+    assert watched.look("a", "2").is_felt
+    assert not watched.pulse.is_missing()
+
+
+@pytest.mark.parametrize("holder", [None, ""])
+def test_where_nobody_holds_the_lease_nobody_is_waited_for_long(watched: Watched, holder: str | None) -> None:
+    """A moment: another one takes over."""
+    assert not watched.look(holder).is_missing()
+    assert watched.look(holder, after=3.5).is_missing()
+    assert not watched.look("b", "2").is_missing()
+
+
+def test_a_lease_that_is_given_back_is_no_beat(watched: Watched) -> None:
+    """A controller that ends in order writes it, too."""
+    watched.look("a")
+    assert not watched.look("", "2").is_felt
+    assert watched.look("b", "3").is_felt
+
+
+@pytest.mark.parametrize(
+    ("said", "found"),
+    [
+        (None, "gpu-operator/gpu-provision-operator"),
+        ("elsewhere/gpu-provision-operator", "elsewhere/gpu-provision-operator"),
+        ("nonsense", "gpu-operator/gpu-provision-operator"),
+    ],
+    ids=["a stack that says nothing", "one of controllers elsewhere", "nonsense"],
+)
+def test_a_stack_names_the_lease_of_its_controllers(said: str | None, found: str) -> None:
+    """If they were told to agree in another namespace."""
+    stack = {"metadata": {"name": "main", "annotations": {LED_BY: said} if said else {}}}
+    assert f"{lease_for(stack).namespace}/{lease_for(stack).name}" == found

@@ -1,0 +1,117 @@
+"""When a stack's runs begin, and what its status says meanwhile."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from gpu_provision.model.findings import Finding, RunFailed
+from gpu_provision.operator import reconciler
+from gpu_provision.operator.events import Note
+from gpu_provision.operator.queue import SETTLE_SECONDS, Wish
+from gpu_provision.operator.reconciler import Upkeep
+from gpu_provision.operator.status import Standing
+from gpu_provision.reconcile.observer import Standpoint
+
+EDITED = "DaemonSet gpu-operator-resources/nvidia-dcgm-exporter"
+
+
+class Kept:
+    """A stack of which something is not as declared: its live copies, who looks at them, and the time."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Have runs counted instead of begun."""
+        self.now, self.silence, self.runs = 0.0, 0.0, 0
+        self.told: list[Standing] = []
+        self.notes: list[Note] = []
+        self.waits: list[float] = []
+        self.figures = SimpleNamespace(take_needs=lambda *_: None)
+        clock = SimpleNamespace(monotonic=lambda: self.now, thread_time=lambda: 0.0, sleep=lambda _: None)
+        monkeypatch.setattr(reconciler, "time", clock)
+        monkeypatch.setattr(Upkeep, "_begin", self.begin)
+        wish = Wish({"metadata": {"name": "main", "generation": 1}, "spec": {}})
+        this = cast("Any", self)
+        self.upkeep = Upkeep(wish, this, this, self.notes.append, is_over=lambda: False)
+
+    def begin(self, *_: object) -> None:
+        """Count a run."""
+        self.runs += 1
+
+    def look(self, _now: float) -> Standpoint:
+        """Return what is there."""
+        nothing = frozenset[str]()
+        return Standpoint(cast("Any", None), {}, objects=frozenset({EDITED}), edited=nothing, steps=nothing)
+
+    def next_deadline(self, _now: float) -> float:
+        """Return that nothing has a time."""
+        return float("inf")
+
+    def report(self, standing: Standing, _now: float) -> float:
+        """Take a status."""
+        self.told.append(standing)
+        return float("inf")
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass."""
+        self.waits.append(seconds)
+        self.now += seconds
+
+    def turn(self, times: int = 1) -> None:
+        """Look so often."""
+        for _ in range(times):
+            self.upkeep._turn(cast("Any", self), cast("Any", self))
+
+
+@pytest.fixture
+def kept(monkeypatch: pytest.MonkeyPatch) -> Kept:
+    return Kept(monkeypatch)
+
+
+def test_no_run_begins_from_copies_that_may_be_old(kept: Kept) -> None:
+    """One watch has ended, and no new one is answered: that is told once, looked at every second, and waited for."""
+    kept.silence = 3.0
+    kept.turn(4)
+    assert kept.runs == 0
+    assert kept.waits[1:] == [1.0, 1.0, 1.0]
+    assert [(note.reason, note.is_warning) for note in kept.notes] == [("Waiting", True)]
+    assert "a watch has ended" in kept.told[-1].hold_up
+    assert kept.told[-1].is_working
+    kept.silence = 0.0
+    kept.turn()
+    assert kept.runs == 1
+    assert kept.told[-1].hold_up == ""
+
+
+def test_a_run_begins_as_soon_as_what_is_to_be_done_has_lasted(kept: Kept) -> None:
+    kept.turn(2)
+    assert kept.runs == 1
+    assert kept.notes == []
+
+
+def test_a_status_is_written_after_the_first_write_of_a_run(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To say where a fleet stands takes a processor as long as to put an object right."""
+
+    def begin(*_: object) -> None:
+        kept.upkeep._session = cast("Any", SimpleNamespace(is_running=True, is_following=False))
+
+    monkeypatch.setattr(Upkeep, "_begin", begin)
+    for told in (1, 1, 2):  # before the run, as it begins, and afterwards
+        kept.turn()
+        assert len(kept.told) == told
+    assert kept.waits[1] == SETTLE_SECONDS
+
+
+def test_a_record_that_gives_an_unknown_version_holds_a_stack_to_nothing(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An event says why, as nothing is done."""
+
+    def unknown(*_: object) -> None:
+        raise RunFailed(Finding(code="GP338", what="not known"))
+
+    monkeypatch.setattr(reconciler, "in_force", unknown)
+    monkeypatch.setattr(reconciler, "Session", lambda _: SimpleNamespace(cluster=None))
+    assert kept.upkeep._in_force() is None
+    assert [(note.is_warning, note.message) for note in kept.notes] == [(True, "GP338: not known")]

@@ -1,0 +1,23 @@
+"""What a reader should know before a stack's resource goes."""
+
+from __future__ import annotations
+
+from gpu_provision.inventory import load
+from gpu_provision.kube.client import Cluster
+from gpu_provision.model.plan import RemovalResult
+from gpu_provision.operator import release
+from tests.operator.served import SANDBOX
+
+NOW = load(SANDBOX)
+
+
+def test_where_gitops_declares_a_stack_too_its_end_is_told_not_to_last(by_flux: Cluster) -> None:
+    """Before anything is deleted."""
+    (before,) = release.before_release(by_flux, NOW.name)
+    assert (before.code, "Flux's Kustomization gpu" in before.what) == ("GP435", True)
+    assert release.before_release(by_flux, "nobody") == ()
+    stack = release.of(by_flux, NOW)
+    ended = RemovalResult(cluster="test")
+    for told in (release.foretold(ended, stack), release.warned(ended, stack)):
+        assert [each.code for each in told.findings] == ["GP435"]
+    assert release.warned(ended, None) == ended

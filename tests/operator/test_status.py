@@ -1,0 +1,251 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gpu_provision.kube.codes import LOCKED, OUTRUN, ROLLED_BACK
+from gpu_provision.model.cluster import NodeFacts
+from gpu_provision.model.findings import Finding, Severity
+from gpu_provision.model.progress import NodeState, State
+from gpu_provision.operator.crd import MOST_PROBLEMS
+from gpu_provision.operator.status import (
+    Halt,
+    Phase,
+    Reason,
+    Standing,
+    failures,
+    halt_of,
+    since,
+    status_of,
+    verdict,
+    was_rolled_back,
+)
+from gpu_provision.planning.states import Key, states
+from tests.planning.builders import GPU_NODES, Stack, labelled, with_node
+
+NOW, LATER = "2026-11-22T09:00:00Z", "2026-11-22T10:00:00Z"
+
+
+def status(stack: Stack, before: dict[str, Any] | None = None, now: str = NOW, **changes: Any) -> dict[str, Any]:
+    seen = stack.situation
+    known: dict[Key, NodeState] = states(seen) | changes.pop("states", {})
+    standing = Standing(generation=3, release="26.7.0", seen=seen, states=known, **changes)
+    return status_of(standing, before or {}, now)
+
+
+def condition(found: dict[str, Any], kind: str) -> tuple[str, str]:
+    each = next(each for each in found["conditions"] if each["type"] == kind)
+    return each["status"], each["reason"]
+
+
+def failed(node: str = "t4-1") -> dict[Key, NodeState]:
+    return {("driver", node): NodeState(component="driver", node=node, state=State.FAILED, reason="it does not build")}
+
+
+def test_a_stack_as_declared_is_ready_and_nothing_else() -> None:
+    found = status(Stack())
+    assert condition(found, "Ready") == ("True", Reason.READY)
+    assert condition(found, "Progressing") == ("False", Reason.IDLE)
+    assert condition(found, "Degraded") == ("False", Reason.WELL)
+    assert found["nodes"]["summary"] == "3/3"
+    assert found["observedGeneration"] == 3
+
+
+def test_while_a_run_goes_on_nothing_is_ready() -> None:
+    found = status(Stack(), is_working=True)
+    assert condition(found, "Ready") == ("False", Reason.WORKING)
+    assert condition(found, "Progressing") == ("True", Reason.WORKING)
+
+
+def test_what_a_run_waits_for_before_it_begins_is_told() -> None:
+    found = status(Stack(), is_working=True, hold_up="a watch has ended")
+    assert {each["message"] for each in found["conditions"][:2]} == {"a watch has ended"}
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [(ROLLED_BACK, Reason.ROLLED_BACK), (LOCKED, Reason.OTHER_RUN), (OUTRUN, Reason.OTHER_RUN), ("GP1", Reason.HALTED)],
+)
+def test_some_findings_are_a_reason_of_their_own(code: str, reason: Reason) -> None:
+    """Alerts tell a run of somebody else from a failure."""
+    found = halt_of([Finding(code="GP2", what="x"), Finding(code=code, what="y")])
+    assert found is not None
+    assert found.reason is reason
+
+
+def test_a_node_that_fails_is_named_with_its_component_and_cause() -> None:
+    found = status(Stack(), states=failed())
+    assert condition(found, "Ready") == ("False", Reason.FAILED)
+    assert condition(found, "Degraded") == ("True", Reason.FAILED)
+    assert "driver on t4-1: it does not build" in found["conditions"][0]["message"]
+    assert found["nodes"]["problems"][0]["name"] == "t4-1"
+    assert found["nodes"]["summary"] == "2/3"
+
+
+def test_why_nothing_is_done_outweighs_what_is_seen() -> None:
+    found = status(Stack(), halt=Halt(Reason.OVERLAP, "stack a owns t4-1"))
+    assert condition(found, "Ready") == ("False", Reason.OVERLAP)
+    assert condition(found, "Degraded") == ("True", Reason.OVERLAP)
+
+
+def test_a_stack_without_gpu_nodes_is_never_ready() -> None:
+    seen = Stack().situation
+    nobody = replace(seen, context=replace(seen.context, targets=()))
+    found = status_of(Standing(generation=1, seen=nobody, states={}), {}, NOW)
+    assert condition(found, "Ready") == ("False", Reason.NO_GPU_NODES)
+
+
+def test_a_fleet_that_node_feature_discovery_has_not_labelled_is_never_ready() -> None:
+    facts = labelled()
+    for name in GPU_NODES:
+        facts = with_node(facts, name, labels={})
+    assert condition(status(Stack(facts=facts)), "Degraded") == ("True", Reason.NO_FEATURES)
+    assert condition(status(Stack(facts=facts), is_working=True), "Degraded") == ("False", Reason.WELL)
+
+
+def test_a_condition_keeps_its_time_until_its_status_turns() -> None:
+    first = status(Stack())
+    same = status(Stack(), first, LATER)
+    assert {each["lastTransitionTime"] for each in same["conditions"]} == {NOW}
+    broken = status(Stack(), first, LATER, states=failed())
+    times = {each["type"]: each["lastTransitionTime"] for each in broken["conditions"]}
+    assert times == {"Ready": LATER, "Progressing": NOW, "Degraded": LATER}
+
+
+def test_a_status_never_says_anything_in_an_empty_text() -> None:
+    """Some builds of Kubernetes 1.20 take it for null, and refuse the whole status."""
+
+    def texts(value: Any) -> list[str]:
+        if isinstance(value, dict):
+            return [text for item in value.values() for text in texts(item)]
+        if isinstance(value, list):
+            return [text for item in value for text in texts(item)]
+        return [value] if isinstance(value, str) else []
+
+    assert "" not in texts(status(Stack()))
+    assert "" not in texts(status(Stack(), states=failed()))
+    assert all(each["message"] for each in status(Stack())["conditions"])
+
+
+def test_a_rollout_tells_how_far_it_is_and_nothing_when_it_is_over() -> None:
+    facts = labelled()
+    for name, state in (("t4-1", "pod-restart-required"), ("t4-2", "upgrade-done")):
+        known = next(node.labels for node in facts.nodes if node.name == name)
+        facts = with_node(facts, name, labels={**known, "nvidia.com/gpu-driver-upgrade-state": state})
+    found = status(Stack(facts=facts))["rollout"]
+    assert found == {"done": 1, "failed": 0, "waiting": 0, "underWay": 1, "summary": "1/2"}
+    assert "summary" not in status(Stack())["rollout"]
+
+
+@pytest.mark.parametrize(
+    ("findings", "halt"),
+    [
+        ((), None),
+        ((Finding(code="GP1", what="beware", severity=Severity.WARNING),), None),
+        (
+            (Finding(code="GP304", what="a conflict", where="ConfigMap a/b", evidence="kubectl"),),
+            Halt(Reason.HALTED, "GP304 ConfigMap a/b: a conflict (kubectl)"),
+        ),
+        ((Finding(code=ROLLED_BACK, what="back"),), Halt(Reason.ROLLED_BACK, f"{ROLLED_BACK} back")),
+    ],
+)
+def test_findings_come_to_one_sentence_of_errors(findings: tuple[Finding, ...], halt: Halt | None) -> None:
+    assert halt_of(findings) == halt
+
+
+def test_a_message_is_bounded() -> None:
+    found = halt_of([Finding(code="GP1", what="x" * 5000)])
+    assert found is not None
+    assert len(found.message) <= 4096
+
+
+def test_each_finding_is_told_with_what_mends_it_as_long_as_there_is_room() -> None:
+    findings = [Finding(code="GP142", where=f"spec.nodes[{n}].pool", what="No.", fix="Mend it.") for n in range(500)]
+    found = halt_of(findings, Reason.INVALID)
+    assert found is not None
+    told = found.message.split("; ")
+    assert told[:2] == [f"GP142 spec.nodes[{n}].pool: No. Fix: Mend it" for n in range(2)]
+    assert told[-1] == f"and {500 - len(told) + 1} more"
+    assert len(found.message) <= 4096
+
+
+def test_what_was_rolled_back_stays_so_until_something_else_is_declared() -> None:
+    """Also for a controller that has just begun."""
+    halt = Halt(Reason.ROLLED_BACK, "GP337 back")
+    stack = {"metadata": {"generation": 3}, "status": status(Stack(), halt=halt)}
+    assert was_rolled_back(stack) == halt
+    assert was_rolled_back({**stack, "metadata": {"generation": 4}}) is None
+    assert was_rolled_back({"metadata": {"generation": 3}, "status": status(Stack())}) is None
+    assert was_rolled_back({"metadata": {"generation": 3}}) is None
+
+
+def test_what_failed_since_a_rollback_is_told_and_does_not_add_up() -> None:
+    """However often a controller begins anew."""
+    halt, failed_since = Halt(Reason.ROLLED_BACK, "GP337 back"), Halt(Reason.HALTED, "GP301 silence")
+    told = since(halt, failed_since)
+    assert told == Halt(Reason.ROLLED_BACK, "GP337 back; since then: GP301 silence")
+    assert was_rolled_back({"metadata": {"generation": 3}, "status": status(Stack(), halt=told)}) == halt
+    assert since(None, failed_since) == failed_since
+    assert since(halt, None) == halt
+
+
+def test_a_status_names_so_many_nodes_and_counts_the_others() -> None:
+    names = [f"n{number:04}" for number in range(MOST_PROBLEMS + 10)]
+    seen = Stack().situation
+    nodes = tuple(NodeFacts(name=name) for name in names)
+    pool = seen.context.targets[0]
+    context = replace(
+        seen.context,
+        facts=replace(seen.context.facts, nodes=nodes),
+        targets=tuple(replace(pool, name=node.name, facts=node) for node in nodes),
+    )
+    broken = {key: state for name in names for key, state in failed(name).items()}
+    found = status_of(Standing(generation=1, seen=replace(seen, context=context), states=broken), {}, NOW)
+    assert len(found["nodes"]["problems"]) == MOST_PROBLEMS
+    assert found["nodes"]["summary"] == f"0/{len(names)}"
+
+
+def of(generation: int = 3, **standing: Any) -> dict[str, Any]:
+    """A stack with the status that a controller writes."""
+    return {"metadata": {"name": "prod", "generation": generation}, "status": status(Stack(), **standing)}
+
+
+HALT = Halt(Reason.INVALID, "no such release")
+
+
+@pytest.mark.parametrize(
+    ("stack", "phase"),
+    [
+        (of(), Phase.READY),
+        (of(generation=4), Phase.UNSEEN),
+        (of(is_working=True), Phase.WORKING),
+        (of(states=failed(), is_working=True), Phase.WORKING),
+        (of(states=failed()), Phase.FAILED),
+        (of(halt=HALT), Phase.FAILED),
+        ({"metadata": {"generation": 1}}, Phase.UNSEEN),
+    ],
+    ids=["ready", "older", "working", "trying-again", "failed", "halted", "new"],
+)
+def test_a_status_comes_to_a_verdict(stack: dict[str, Any], phase: Phase) -> None:
+    """A run that is under way may mend what has failed before."""
+    assert verdict(stack).phase is phase
+
+
+def test_a_failure_has_the_reason_and_the_message_of_its_condition() -> None:
+    """The controller's own words."""
+    assert verdict(of(halt=HALT)).told == "InvalidSpec: no such release"
+
+
+def test_nodes_that_failed_are_found_with_component_and_cause() -> None:
+    """So that the end is told as that of any run; what only waits is no failure."""
+    waiting = NodeState(component="gfd", node="t4-2", state=State.PROGRESSING, reason="ContainerCreating")
+    found = failures(of(states={**failed("t4-1"), ("gfd", "t4-2"): waiting}))
+    assert found == {("driver", "t4-1"): "it does not build"}
+
+
+def test_a_component_that_fails_on_no_node_is_found_as_a_whole() -> None:
+    """Such as a Deployment."""
+    gone = NodeState(component="nfd", node="", state=State.FAILED, reason="ImagePullBackOff")
+    assert failures(of(states={("nfd", ""): gone}))["nfd", ""] == "ImagePullBackOff"

@@ -1,0 +1,181 @@
+from __future__ import annotations
+
+import contextlib
+import re
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+from urllib.request import urlopen
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+
+from gpu_provision.operator import telemetry
+from gpu_provision.operator.telemetry import EVERYWHERE, Collector, Snapshot, StackFigures, reconciliation_status, serve
+
+
+def figures(**conditions: tuple[str, str]) -> StackFigures:
+    rows = [{"type": kind, "status": each, "reason": why} for kind, (each, why) in conditions.items()]
+    nodes = {"total": 4, "ready": 3, "gpus": 24}
+    found = StackFigures()
+    found.take_status({"conditions": rows, "nodes": nodes, "rollout": {"done": 1, "underWay": 2}})
+    return found
+
+
+@pytest.mark.parametrize(
+    ("conditions", "value"),
+    [
+        ({"Ready": ("True", "AllReady")}, 1),
+        ({"Ready": ("False", "Converging"), "Degraded": ("False", "AsExpected")}, 0),
+        ({"Ready": ("False", "NodesFailed"), "Degraded": ("True", "NodesFailed")}, -1),
+        ({"Ready": ("False", "NoGPUNodes"), "Degraded": ("True", "NoGPUNodes")}, -2),
+        ({}, 0),
+    ],
+)
+def test_the_status_of_the_reference_means_what_it_means_there(conditions: dict[str, Any], value: int) -> None:
+    assert reconciliation_status(figures(**conditions)) == value
+
+
+def test_every_stack_has_every_metric_in_prometheus_own_words() -> None:
+    found = figures(Ready=("True", "AllReady"))
+    found.take_needs(2, 10.0)
+    found.take_run(14.0, is_well=False)
+    registry = CollectorRegistry()
+    registry.register(Collector(lambda: Snapshot(is_leader=True, requests=12, retries=3, stacks={"main": found})))
+    text = generate_latest(registry).decode()
+    for line in (
+        "gpu_provision_leader 1.0",
+        "gpu_provision_api_requests_total 12.0",
+        'gpu_operator_gpu_nodes_total{stack="main"} 4.0',
+        'gpu_provision_ready_nodes{stack="main"} 3.0',
+        'gpu_operator_reconciliation_status{stack="main"} 1.0',
+        'gpu_operator_reconciliation_total{stack="main"} 1.0',
+        'gpu_operator_reconciliation_failed_total{stack="main"} 1.0',
+        'gpu_provision_reconciliation_seconds_total{stack="main"} 4.0',
+        'gpu_operator_nodes_upgrades_in_progress{stack="main"} 2.0',
+    ):
+        assert line in text.splitlines(), line
+
+
+def test_a_stack_that_has_never_been_as_declared_has_no_time_of_success() -> None:
+    assert figures(Ready=("False", "Converging")).succeeded_at == 0.0
+    assert figures(Ready=("True", "AllReady")).succeeded_at > 0.0
+
+
+@pytest.mark.parametrize("name", ["alerts.yaml", "dashboard.json"])
+def test_alerts_and_dashboard_ask_for_metrics_that_there_are(name: str) -> None:
+    collector = Collector(lambda: Snapshot(is_leader=True, requests=0, retries=0, stacks={"main": StackFigures()}))
+    known = {sample.name for family in collector.collect() for sample in family.samples}
+    text = (Path(__file__).resolve().parents[2] / "examples/operator/monitoring" / name).read_text()
+    asked = set(re.findall(r"\bgpu_(?:operator|provision)_\w+", text))
+    assert asked
+    assert asked <= known
+
+
+SNAPSHOT = Snapshot(is_leader=True, requests=7, retries=2, stacks={})
+
+
+def port_of(address: str, *, dead: str = "", unready: str = "") -> int:
+    return serve(address, 0, look=lambda: SNAPSHOT, is_alive=lambda: dead, is_ready=lambda: unready)
+
+
+def get(address: str, port: int, path: str = "/healthz") -> str:
+    place = f"[{address}]" if ":" in address else address
+    with urlopen(f"http://{place}:{port}{path}", timeout=60) as answer:
+        return str(answer.read().decode())
+
+
+def test_everywhere_is_both_families_of_addresses() -> None:
+    if not socket.has_dualstack_ipv6():
+        pytest.skip("this machine has no IPv6")
+    port = port_of(EVERYWHERE)
+    assert {get("127.0.0.1", port), get("::1", port)} == {"ok\n"}
+
+
+def test_everywhere_is_what_there_is_on_a_machine_without_ipv6(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(telemetry.socket, "has_dualstack_ipv6", lambda: False)
+    assert get("127.0.0.1", port_of(EVERYWHERE)) == "ok\n"
+
+
+def test_loopback_is_loopback_alone() -> None:
+    port = port_of("127.0.0.1")
+    assert "gpu_provision_api_requests_total 7.0" in get("127.0.0.1", port, "/metrics")
+    with pytest.raises(OSError, match=r"refused|unreachable|unsupported|assign"):
+        get("::1", port)
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz"])
+def test_a_probe_is_told_why_not(path: str) -> None:
+    port = port_of("127.0.0.1", dead="silent for 200 s", unready="silent for 200 s")
+    with pytest.raises(HTTPError, match="503") as refused:
+        get("127.0.0.1", port, path)
+    assert refused.value.read() == b"silent for 200 s\n"
+
+
+def test_anything_else_is_told_what_there_is() -> None:
+    with pytest.raises(HTTPError, match="404"):
+        get("127.0.0.1", port_of("127.0.0.1"), "/")
+
+
+@contextlib.contextmanager
+def half_requests(port: int, number: int) -> Iterator[list[socket.socket]]:
+    """Open so many connections, one after the other, that begin a request and do not end it."""
+    with contextlib.ExitStack() as stack:
+        opened = [stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=60)) for _ in range(number)]
+        for connection in opened:
+            connection.sendall(b"GET /healthz HTTP/1.1\r\nX: ")
+        yield opened
+
+
+def is_open(connection: socket.socket) -> bool:
+    connection.settimeout(0)
+    try:
+        return connection.recv(1) != b""
+    except BlockingIOError:
+        return True
+
+
+def test_slow_clients_are_closed_at_their_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether they send nothing more or, as slowloris does, a byte now and then."""
+    monkeypatch.setattr(telemetry, "_CONNECTION_SECONDS", 0.1)
+    port = port_of("127.0.0.1")
+    with half_requests(port, 5) as (drip, *silent):
+        assert [connection.recv(1) for connection in silent] == [b""] * 4
+        drip.settimeout(0.02)
+        with contextlib.suppress(ConnectionError):
+            while received(drip) is None:
+                drip.sendall(b"x")
+    assert get("127.0.0.1", port) == "ok\n"
+
+
+def received(connection: socket.socket) -> bytes | None:
+    try:
+        return connection.recv(1)
+    except TimeoutError:
+        return None
+
+
+def test_a_probe_is_answered_while_slow_clients_hold_all_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oldest connections end for new ones, and no more threads run than there are places."""
+    monkeypatch.setattr(telemetry, "_MOST_CONNECTIONS", 4)
+    monkeypatch.setattr(telemetry, "_CONNECTION_SECONDS", 600.0)
+    before, port = {*threading.enumerate()}, port_of("127.0.0.1")
+    with half_requests(port, 12) as opened:
+        assert get("127.0.0.1", port) == "ok\n"
+        evicted, held = opened[:9], opened[9:]
+        assert [connection.recv(1) for connection in evicted] == [b""] * 9
+        assert [is_open(connection) for connection in held] == [True] * 3
+        give_up = time.monotonic() + 60
+        while len({*threading.enumerate()} - before) > len(held) + 1:  # the server's own
+            assert time.monotonic() < give_up
+
+
+def test_a_request_without_end_is_not_read_for_ever() -> None:
+    port, begun = port_of("127.0.0.1"), b"GET /healthz HTTP/1.1\r\nX: "
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
+        connection.sendall(begun.ljust(telemetry._MOST_HEAD_BYTES, b"x"))
+        assert connection.recv(1) == b""

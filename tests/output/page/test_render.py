@@ -1,0 +1,222 @@
+"""The page of a run."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from datetime import UTC, datetime
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+
+from gpu_provision.model.findings import Finding, Severity
+from gpu_provision.model.plan import Plan
+from gpu_provision.model.progress import Evidence, NodeState, RunResult, State, Transition
+from gpu_provision.output.page import render
+from gpu_provision.output.page.render import page
+from gpu_provision.output.page.story import Outcome, Story
+from gpu_provision.output.timeline import Doing
+from tests.hostile import left_in
+from tests.output.samples import (
+    EVIDENCE,
+    HOSTS,
+    PLAN,
+    RESULT,
+    ROLLOUT,
+    secret,
+)
+
+NASTY = '<script>alert("x")</script>&\x1b[31m\x9b\u202e'
+_VOID = {"meta", "rect"}
+
+
+class Page(HTMLParser):
+    """A page as read by somebody who minds its tags."""
+
+    def __init__(self, text: str) -> None:
+        """Read all of it; AssertionError for a tag that is not closed where it should be."""
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[str] = []
+        self._open: list[str] = []
+        self.feed(text)
+        assert self._open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Note it."""
+        self.tags.append((tag, dict(attrs)))
+        if tag not in _VOID:
+            self._open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Note it."""
+        assert tag in _VOID
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        """Hold that it was open."""
+        assert self._open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        """Keep what is to be read."""
+        self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        """All that is to be read."""
+        return "".join(self.words)
+
+
+def transition(at: float, node: str, state: State, step: str = "", reason: str = "") -> Transition:
+    """Return one of a driver."""
+    return Transition(at=at, component="driver", node=node, state=state, step=step, reason=reason)
+
+
+TIMELINE = (
+    transition(0, "t4-1", State.PROGRESSING, "cordon-required"),
+    transition(0, "t4-2", State.PROGRESSING, "upgrade-required", "waits for a slot"),
+    transition(1, "t4-1", State.PROGRESSING, "pod-deletion-required", "default/train"),
+    transition(40, "t4-1", State.READY, "upgrade-done"),
+    transition(40, "t4-2", State.PROGRESSING, "pod-restart-required"),
+    transition(90, "t4-2", State.FAILED, "upgrade-failed", "no PCI bus"),
+)
+FAILURE = Finding(code="GP501", where="node t4-2", what="no driver", evidence="no PCI bus", fix="look at the node")
+
+
+def story(**parts: Any) -> Story:
+    """Return a run that failed on one of two nodes."""
+    whole = {
+        "command": "apply",
+        "inventory": "prod",
+        "release": "26.7.0",
+        "cluster": "prod-a (v1.34.1)",
+        "outcome": Outcome.FAILED,
+        "began": datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
+        "seconds": 100.0,
+        "plan": PLAN,
+        "hosts": HOSTS,
+        "result": replace(RESULT, timeline=TIMELINE, findings=(FAILURE,)),
+    }
+    return Story(**{**whole, **parts})
+
+
+def test_a_page_tells_what_happened() -> None:
+    """Summary, findings with fixes, timeline, components, hosts, changes, waves, and what the validations printed."""
+    text = Page(page(story(plan=replace(PLAN, rollout=ROLLOUT)))).text
+    for told in (
+        "apply of prod: failed",
+        "Not as declared: driver, toolkit on t4-2. 12 objects written",
+        "error GP501 no driver",
+        "look at the node",
+        "driver failed: no PCI bus",
+        "0.0 to 1.0 s: cordon",
+        "1.0 to 40.0 s: GPU pods leave: default/train",
+        "driver does not build",
+        "load kernel module ipmi_msghandler",
+        "~ DaemonSet gpu-operator-resources/nvidia-dcgm-exporter",
+        "+        image: example.com/dcgm-exporter:4.4.1",
+        "wave 1 (canary): gpu-0001",
+        "Vector addition of 50000 elements",
+    ):
+        assert told in text, told
+
+
+def test_a_page_asks_nobody_and_runs_nothing() -> None:
+    """Its own policy forbids both, and its one style sheet is the one that the policy names."""
+    html = page(story())
+    tags = Page(html).tags
+    assert not {"script", "link", "img", "iframe", "object", "form"} & {tag for tag, _ in tags}
+    names = {name for _, attributes in tags for name in attributes}
+    assert not {"src", "href", "style"} & names
+    assert not any(name.startswith("on") for name in names)
+    assert "url(" not in html
+    assert "@import" not in html
+    style = html.partition("<style>")[2].partition("</style>")[0]
+    assert f"style-src 'sha256-{render._hash(style)}'" in html
+    assert "default-src 'none'" in html
+
+
+def test_whatever_is_told_is_text() -> None:
+    """Names, reasons, logs and findings come from elsewhere; control characters are no HTML at all."""
+    state = NodeState(component="driver", node=NASTY, state=State.FAILED, reason=NASTY)
+    finding = Finding(code="GP501", where=NASTY, what=NASTY, evidence=NASTY, consequence=NASTY, fix=NASTY)
+    evidence = Evidence(component="driver_validation", node=NASTY, pod=NASTY, passed=False, lines=(NASTY,))
+    result = RunResult(
+        states=(state,),
+        evidence=(evidence,),
+        findings=(finding,),
+        timeline=(transition(0, NASTY, State.FAILED, reason=NASTY),),
+    )
+    html = page(
+        story(inventory=NASTY, cluster=NASTY, release=NASTY, result=result, plan=replace(PLAN, inventory=NASTY))
+    )
+    assert "<script" not in html
+    assert left_in(html) == set()
+    assert Page(html).text.count('<script>alert("x")</script>&') > 10
+
+
+def test_secrets_stay_out() -> None:
+    """Neither the old value nor the new one."""
+    plan = replace(PLAN, changes=(secret("b2xkLXRva2Vu", "bmV3LXRva2Vu"),))
+    html = page(story(plan=plan))
+    assert "Secret gpu-operator-resources/licensing" in html
+    assert "b2xkLXRva2Vu" not in html
+    assert "bmV3LXRva2Vu" not in html
+
+
+@pytest.mark.parametrize("outcome", Outcome)
+def test_a_run_of_which_little_is_known_has_a_page(outcome: Outcome) -> None:
+    """It was interrupted, or refused, before anything was read; or there was nothing to do."""
+    html = page(story(outcome=outcome, cluster="", plan=None, hosts=None, result=RunResult()))
+    text = Page(html).text
+    assert "not known" in text
+    assert ("Objects written" in text) == (outcome is Outcome.SUCCEEDED)  # else nobody knows how many
+    empty = Plan(inventory="prod", release="26.7.0", cluster="prod-a", components=("driver",), changes=())
+    assert "Nothing had to change." in Page(page(story(outcome=outcome, plan=empty, result=RunResult()))).text
+
+
+def test_a_page_of_a_thousand_nodes_is_bounded() -> None:
+    """However much happened to each of them, and however much they all say."""
+    states = (State.PROGRESSING, State.PENDING)
+    timeline = tuple(
+        transition(float(number), f"n{node}", states[number % 2], reason="x" * 50)
+        for number in range(100)
+        for node in range(1200)
+    )
+    lines = tuple("y" * 10_000 for _ in range(1000))
+    evidence = tuple(replace(EVIDENCE, node=f"n{node}", lines=(str(node), *lines)) for node in range(100))
+    findings = tuple(replace(FAILURE, where=f"n{node}", severity=Severity.WARNING) for node in range(1200))
+    result = RunResult(timeline=timeline, findings=findings, evidence=evidence[:1])
+    html = page(story(result=result))
+    assert len(html) < 16_000_000
+    assert "Not drawn: 200 waiting." in html
+    assert "and 1000 more" in html
+
+
+def test_colors_have_enough_contrast_in_light_and_dark() -> None:
+    """Of WCAG AA: 4.5 for text, 3 for what is drawn."""
+    css = render.files("gpu_provision.output.page").joinpath("page.css").read_text(encoding="utf-8")
+    light, dark = (dict(re.findall(r"--([a-z_]+): (#\w{6})", part)) for part in css.split("@media (prefers", 1))
+    doings = {"failed" if doing is Doing.FAILED else doing.name.lower() for doing in Doing}
+    for colors in (light, dark):
+        assert doings <= colors.keys()
+        for ground in ("page", "panel"):
+            for text in ("ink", "muted", "good", "bad", "odd"):
+                assert contrast(colors[text], colors[ground]) >= 4.5, (text, ground)
+            for drawn in doings | {"focus"}:
+                assert contrast(colors[drawn], colors[ground]) >= 3, (drawn, ground)
+        for lettered in doings - {"waits", "ready"}:
+            assert contrast(colors["on"], colors[lettered]) >= 4.5, lettered
+
+
+def contrast(one: str, other: str) -> float:
+    """Return the contrast of two colors as WCAG 2.2 defines it."""
+    brighter, darker = sorted((_luminance(one), _luminance(other)), reverse=True)
+    return (brighter + 0.05) / (darker + 0.05)
+
+
+def _luminance(color: str) -> float:
+    channels = [int(color[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    linear = [value / 12.92 if value <= 0.04045 else ((value + 0.055) / 1.055) ** 2.4 for value in channels]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]

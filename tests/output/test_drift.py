@@ -1,0 +1,100 @@
+"""What drift says."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gpu_provision.model.cluster import ObjectRef
+from gpu_provision.model.plan import (
+    Action,
+    Difference,
+    Drift,
+    FieldDrift,
+    Origin,
+    Writer,
+)
+from gpu_provision.output import drift as view
+
+SECRET = FieldDrift(path="data.token", declared="a", found="b", origin=Origin.DRIFT)
+IMAGE = FieldDrift(
+    path="spec.image", declared="a", found="b", origin=Origin.DRIFT, writer=Writer("kubectl-edit", "2026-11-21T08:00Z")
+)
+REPLICAS = FieldDrift(path="spec.replicas", declared=1, found=2, origin=Origin.PENDING)
+
+
+def difference(
+    kind: str, *fields: FieldDrift, action: Action = Action.UPDATE, origin: Origin = Origin.DRIFT
+) -> Difference:
+    return Difference(
+        component="dcgm", ref=ObjectRef("v1", kind, "n", "x"), action=action, origin=origin, fields=fields, notes=()
+    )
+
+
+def of(*found: Difference) -> Drift:
+    return Drift(inventory="prod", release="26.7.0", cluster="prod (v1.34)", differences=found)
+
+
+def test_nothing_is_one_line() -> None:
+    assert view.text(of()) == "No drift: everything is as inventory prod declares."
+
+
+def test_who_did_it_stands_beside_what_they_did() -> None:
+    gone = difference("Service", action=Action.CREATE, origin=Origin.EITHER)
+    text = view.text(of(gone, difference("DaemonSet", IMAGE, REPLICAS)), hosts="~ t4-1\n    load x", changed_hosts=1)
+    assert text.splitlines() == [
+        "Inventory prod, release 26.7.0, cluster prod (v1.34)",
+        "",
+        "changed since it was applied",
+        "  DaemonSet n/x  (dcgm)",
+        "    spec.image: b instead of a  by kubectl-edit, 2026-11-21T08:00Z",
+        "    spec.replicas: 2 instead of 1  (not applied yet)",
+        "",
+        "changed since it was applied, or not applied yet: nothing tells",
+        "  Service n/x is not there  (dcgm)",
+        "",
+        "hosts that are not as declared",
+        "  ~ t4-1",
+        "      load x",
+        "",
+        "Drift: 1 changed since applied, 1 changed or not applied, 1 host not as declared. Nothing was changed.",
+    ]
+
+
+def test_what_is_not_ready_names_its_nodes_and_each_object_once() -> None:
+    """A DaemonSet is one object, whatever keeps it on which nodes."""
+
+    def waiting(reason: str, *nodes: str) -> Difference:
+        found = difference("DaemonSet", action=Action.WAIT, origin=Origin.NOT_READY)
+        return replace(found, notes=(reason,), nodes=nodes)
+
+    found = of(waiting("ImagePullBackOff", "t4-2"), waiting("no PCI bus", "t4-10", "t4-9"))
+    assert view.text(found).splitlines()[2:] == [
+        "as declared, but not ready",
+        "  DaemonSet n/x  (dcgm)",
+        "    t4-2: ImagePullBackOff",
+        "    t4-9, t4-10: no PCI bus",
+        "",
+        "Drift: 1 not ready. Nothing was changed.",
+    ]
+    assert view.document(found)["differences"][1]["nodes"] == ["t4-10", "t4-9"]
+
+
+def test_secrets_are_not_shown() -> None:
+    secret = difference("Secret", SECRET)
+    assert "data.token: (changed)" in view.text(of(secret))
+    (field,) = view.document(of(secret))["differences"][0]["fields"]
+    assert (field["declared"], field["found"]) == ("(changed)", "(changed)")
+
+
+def test_a_cluster_without_the_stack_is_one_line() -> None:
+    """Not fifty objects that are not there; hosts still stand for themselves."""
+    bare = replace(of(difference("Service", action=Action.CREATE, origin=Origin.PENDING)), installed=False)
+    sentence = "Not installed: cluster prod (v1.34) has nothing of inventory prod."
+    assert view.text(bare) == sentence
+    assert view.text(bare, hosts="~ t4-1", changed_hosts=1).splitlines()[2:] == [
+        "hosts that are not as declared",
+        "  ~ t4-1",
+        "",
+        f"{sentence} Drift: 1 host not as declared. Nothing was changed.",
+    ]
+    assert view.document(bare)["installed"] is False

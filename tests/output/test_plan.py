@@ -1,0 +1,224 @@
+"""A plan as people and scripts read it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from types import ModuleType
+
+import pytest
+
+from gpu_provision.hosts.result import HostOutcome, HostsResult
+from gpu_provision.model.cluster import ObjectRef
+from gpu_provision.model.plan import (
+    Action,
+    Change,
+    Departure,
+    FieldChange,
+    Leaving,
+    Outlook,
+    Plan,
+    ResourceChange,
+    Schedule,
+    Wave,
+)
+from gpu_provision.output import plan, run
+from gpu_provision.output.text import Style, for_terminal
+
+Golden = Callable[[str, str], None]
+
+
+def test_the_whole_plan_reads_as_designed(samples: ModuleType, golden: Golden) -> None:
+    """Signs, grouped nodes, old -> new, effects, conflicts, one closing sentence."""
+    text = plan.text(samples.PLAN, on_hosts=samples.HOSTS)
+    golden("plan", text)
+
+
+def test_an_empty_plan_says_that_nothing_is_to_do(samples: ModuleType) -> None:
+    """No counts where there is nothing to count."""
+    assert plan.text(samples.EMPTY_PLAN).endswith("Plan: everything is as declared. Nothing was changed.")
+
+
+def test_a_change_that_depends_on_others_says_may(samples: ModuleType) -> None:
+    """Will and may are kept apart."""
+    changed = replace(samples.EMPTY_PLAN, changes=(samples.upgrade(certain=False),))
+    assert "(may)" in plan.changes(changed)
+    assert "(may)" not in plan.changes(replace(changed, changes=(samples.upgrade(),)))
+
+
+def test_a_digest_that_follows_from_other_fields_is_not_told(samples: ModuleType) -> None:
+    """An edit of one version shows one changed field."""
+    lines = plan.changes(replace(samples.EMPTY_PLAN, changes=(samples.upgrade(),))).splitlines()
+    old, new = "example.com/dcgm-exporter:4.2.0", "example.com/dcgm-exporter:4.4.1"
+    expected = f"      spec.template.spec.containers[dcgm].image: {old} -> {new}"
+    assert [line for line in lines if "->" in line] == [expected]
+
+
+def test_the_digest_of_an_installation_is_told_only_if_nothing_else_tells_why(samples: ModuleType) -> None:
+    """It follows from a version; where a ConfigMap's content has changed it is all that there is to see."""
+    path = "spec.template.spec.containers[nvidia-driver-ctr].env[DRIVER_CONFIG_DIGEST].value"
+    upgrade = samples.upgrade()
+    beside = replace(upgrade, fields=(*upgrade.fields, FieldChange(path, "aaaa", "bbbb")))
+    assert "aaaa" not in plan.changes(replace(samples.EMPTY_PLAN, changes=(beside,)))
+    alone = replace(upgrade, fields=beside.fields[1:])
+    assert f"{path}: (changed)" in plan.changes(replace(samples.EMPTY_PLAN, changes=(alone,)))
+
+
+def test_a_secret_is_shown_neither_as_text_nor_as_json(samples: ModuleType) -> None:
+    """Values of a Secret are never printed."""
+    changed = replace(samples.EMPTY_PLAN, changes=(samples.secret("b2xk", "bmV3"),))
+    told = plan.text(changed) + json.dumps(plan.document(changed))
+    assert "data.token: (changed)" in told
+    assert "b2xk" not in told
+    assert "bmV3" not in told
+
+
+def test_colors_change_nothing_but_the_escapes(samples: ModuleType) -> None:
+    """Color never carries meaning alone."""
+    colored = plan.text(samples.PLAN, Style(enabled=True))
+    assert "\x1b[" in colored
+    assert _without_escapes(for_terminal(colored)) == plan.text(samples.PLAN)
+
+
+def test_equal_changes_of_different_nodes_are_one_block(samples: ModuleType) -> None:
+    """Eight equal nodes take two lines, not sixteen."""
+    text = plan.changes(samples.PLAN)
+    assert text.count("gpu.present") == 1
+    assert "~ Node gpu-01..08" in text
+
+
+def test_pods_are_named_by_their_node_however_they_are_pinned(samples: ModuleType) -> None:
+    """The scheduler's affinity pins a pod as nodeName does."""
+    terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["t4-9"]}]}]
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
+    pinned = replace(samples.validation("t4-9"), manifest={"spec": {"affinity": affinity}})
+    assert "on t4-9" in plan.changes(replace(samples.EMPTY_PLAN, changes=(pinned,)))
+
+
+def test_pods_of_one_daemonset_are_one_block(samples: ModuleType) -> None:
+    """Those of another are another block, also if the same changes in them."""
+    changes = [
+        Change(
+            component="driver",
+            action=Action.UPDATE,
+            ref=ObjectRef("v1", "Pod", "gpu", f"driver-{group}-{suffix}"),
+            fields=(FieldChange("metadata.labels.team", None, "ml"),),
+            effects=("no driver restart",),
+            manifest={"spec": {"nodeName": node}},
+        )
+        for group, suffix, node in (("a", "x7k2p", "t4-1"), ("a", "q9z4w", "t4-2"), ("b", "m3n8v", "h100-1"))
+    ]
+    text = plan.changes(replace(samples.EMPTY_PLAN, changes=tuple(changes)))
+    titles = [line.strip() for line in text.splitlines() if "Pod" in line]
+    assert titles == ["~ Pod gpu/driver-a-* on t4-1, t4-2", "~ Pod gpu/driver-b-m3n8v on h100-1"]
+
+
+def test_effects_that_name_their_node_do_not_keep_equal_changes_apart(samples: ModuleType) -> None:
+    """Three validations of three nodes are one block."""
+    runs = [replace(samples.validation(node), effects=(f"runs vectorAdd on {node}",)) for node in ("t4-1", "t4-2")]
+    text = plan.changes(replace(samples.EMPTY_PLAN, changes=tuple(runs)))
+    assert text.count("vectorAdd") == 1
+    assert "runs vectorAdd on t4-1, t4-2" in text
+
+
+def departure(node: str, *users: str, pods: int = 6, read: bool = True) -> Change:
+    ref, fields = ObjectRef("v1", "Node", "", node), (FieldChange('metadata.labels."a"', f"of {node}", None),)
+    left = Departure(pods=pods, users=users if read else None)
+    return Change(component="node_labels", action=Action.UPDATE, ref=ref, fields=fields, departure=left)
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ([departure("t4-1")], "takes the GPU stack off node t4-1: 6 pods go, no GPU pod uses it"),
+        ([departure("t4-1", pods=1, read=False)], "takes the GPU stack off node t4-1: 1 pod goes"),
+        (
+            [departure("t4-1", "default/train")],
+            "takes the GPU stack off node t4-1: 6 pods go, 1 GPU pod uses it (default/train)",
+        ),
+        (
+            [departure(f"gpu-{number}", f"ml/{number}") for number in range(1, 6)],
+            "takes the GPU stack off nodes gpu-1..5: 30 pods go, 5 GPU pods use them (ml/1, ml/2, ml/3 and 2 more)",
+        ),
+    ],
+)
+def test_nodes_that_leave_are_one_line(samples: ModuleType, changes: list[Change], expected: str) -> None:
+    """Labels are in the diff and in JSON."""
+    drawn = replace(samples.EMPTY_PLAN, changes=tuple(changes), components=("node_labels",))
+    assert plan.changes(drawn).splitlines() == ["node_labels", f"  ~ {expected}"]
+    assert plan.document(drawn)["changes"][0]["fields"][0]["path"] == 'metadata.labels."a"'
+
+
+def test_a_node_that_leaves_has_no_driver_to_replace(samples: ModuleType) -> None:
+    train = Leaving(namespace="default", name="train", use="requests GPUs")
+    outlook = Outlook(node="t4-1", why="no longer in the inventory", leaves=True, evicts=(train,))
+    rollout = Schedule(waves=(Wave(nodes=(outlook,)),))
+    told = plan.text(replace(samples.EMPTY_PLAN, changes=(departure("t4-1"),), rollout=rollout))
+    assert "nodes that leave: 1 node in 1 wave, 1 pod to evict" in told
+    assert "driver" not in told.rpartition("Plan: ")[2]
+
+
+def test_the_summary_counts_every_action(samples: ModuleType) -> None:
+    """The document's counts are those of the closing sentence."""
+    summary = plan.document(samples.PLAN)["summary"]
+    assert summary == {"create": 1, "update": 9, "delete": 1, "run": 2, "wait": 0, "conflict": 1}
+
+
+def test_a_removed_component_is_shown_although_it_is_off(samples: ModuleType) -> None:
+    """What is pruned belongs to a component that the plan no longer lists."""
+    assert "mig_manager\n  - DaemonSet" in plan.changes(samples.PLAN)
+
+
+def test_every_action_has_a_sign_of_its_own() -> None:
+    """The sign alone tells the action."""
+    signs = [plan.SIGNS[action][0] for action in Action]
+    assert len(set(signs)) == len(signs)
+
+
+def test_one_conflict_is_counted_even_without_changes(samples: ModuleType) -> None:
+    """A plan that cannot be carried out never says that all is well."""
+    blocked: Plan = replace(samples.EMPTY_PLAN, findings=(samples.CONFLICT,))
+    assert plan.closing(blocked).endswith("1 conflict. Nothing was changed.")
+
+
+def test_hosts_that_would_be_rebooted_are_counted(samples: ModuleType) -> None:
+    """In the last sentence, which is what people look at."""
+    rebooted = HostsResult(hosts=(HostOutcome(name="t4-1", changes=("rebooted: nouveau is in use", "evicted: a/b")),))
+    told = plan.text(samples.EMPTY_PLAN, on_hosts=HostsResult(hosts=(*samples.HOSTS.hosts, *rebooted.hosts)))
+    assert "Plan: 4 hosts to change, 1 of them to reboot, 0 to create" in told
+    assert [host["rebooted"] for host in run.hosts_document(rebooted)] == [True]
+
+
+def test_the_resource_that_carries_a_plan_out_is_told_with_what_changes_there() -> None:
+    """Also where no object follows from it: then there is something to apply."""
+    fields = (FieldChange("spec.rollout.max_parallel", 1, 2),)
+    stack = ResourceChange(name="gpustack/prod", fields=fields)
+    planned = Plan(inventory="prod", release="r", cluster="c", components=(), changes=(), resource=stack)
+    assert not planned.is_empty
+    told = plan.text(planned)
+    assert "The operator carries this out: gpustack/prod is to change." in told
+    assert "  ~ spec.rollout.max_parallel: 1 -> 2" in told
+    assert plan.document(planned)["resource"] == {
+        "name": "gpustack/prod",
+        "fields": [{"path": "spec.rollout.max_parallel", "old": 1, "new": 2}],
+    }
+    unchanged = replace(planned, resource=ResourceChange(name="gpustack/prod"))
+    assert unchanged.is_empty
+    assert "gpustack/prod says so already" in plan.text(unchanged)
+    assert plan.document(replace(planned, resource=None))["resource"] is None
+
+
+def _without_escapes(text: str) -> str:
+    for code in ("0", "1", "2", "31", "32", "33", "36"):
+        text = text.replace(f"\x1b[{code}m", "")
+    return text
+
+
+def test_a_run_announces_its_changes_without_what_a_plan_ends_with(samples: ModuleType) -> None:
+    """Its findings come at its end; that nothing was changed would be a lie."""
+    text = plan.announced(samples.PLAN)
+    assert text.startswith("Inventory prod, release 26.7.0")
+    assert "- DaemonSet gpu-operator-resources/nvidia-mig-manager" in text
+    assert "GP304" not in text
+    assert "Nothing was changed" not in text

@@ -1,0 +1,156 @@
+"""What a run says while it goes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from gpu_provision.model.progress import Event, State
+from gpu_provision.output.progress import (
+    HEARTBEAT,
+    Progress,
+    fitted,
+    lines,
+)
+from gpu_provision.output.timeline import is_under_way
+from gpu_provision.rollout.states import UpgradeState
+
+
+def _event(component: str, node: str, state: State, message: str = "") -> Event:
+    return Event(component=component, node=node, state=state, message=message)
+
+
+def test_a_line_names_component_node_state_and_reason() -> None:
+    """One line per step, readable in a log."""
+    event = _event("driver", "gpu-03", State.PROGRESSING, "ImagePullBackOff")
+    assert lines([event]) == [". driver gpu-03 progressing: ImagePullBackOff"]
+
+
+def test_nodes_that_take_the_same_step_share_a_line() -> None:
+    """Two hundred nodes do not take two hundred lines per step."""
+    progress = Progress(0.0)
+    for number in range(1, 201):
+        progress.observe(_event("driver", f"n{number}", State.READY))
+    assert progress.news(1.0) == ["+ driver n1..200 ready"]
+
+
+def test_an_event_that_says_nothing_new_is_silent() -> None:
+    """The same state twice is one line."""
+    progress = Progress(0.0)
+    for _ in range(2):
+        progress.observe(_event("driver", "gpu-03", State.PROGRESSING))
+    assert len(progress.news(1.0)) == 1
+    assert progress.news(2.0) == []
+
+
+def test_the_heartbeat_names_what_is_awaited_and_why() -> None:
+    """After thirty quiet seconds a reader learns what the run waits for."""
+    progress = Progress(0.0)
+    progress.observe(_event("driver", "gpu-01", State.READY))
+    progress.observe(_event("driver", "gpu-03", State.PROGRESSING, "ImagePullBackOff"))
+    progress.news(2.0)
+    assert progress.heartbeat(2.0 + HEARTBEAT - 0.1) == ""
+    assert progress.heartbeat(2.0 + HEARTBEAT) == ("waiting 32 s for driver 1/2 ready; gpu-03: ImagePullBackOff")
+    assert progress.heartbeat(3.0 + HEARTBEAT) == ""
+
+
+def test_nothing_is_awaited_once_everything_settled() -> None:
+    """A finished run has no heartbeat."""
+    progress = Progress(0.0)
+    progress.observe(_event("driver", "gpu-01", State.FAILED))
+    assert progress.heartbeat(1000.0) == ""
+    assert progress.current(1000.0) == ""
+
+
+def test_many_reasons_are_counted() -> None:
+    """Whatever is stuck, the line fits."""
+    progress = Progress(0.0)
+    for number in range(20):
+        progress.observe(_event("driver", f"n{number}", State.PROGRESSING, f"reason {number}"))
+    assert progress.current(2.0).endswith("n2: reason 2 and 17 more")
+    assert len(fitted(progress.current(2.0), 40)) < 40
+
+
+def test_a_message_of_the_run_itself_stands_alone() -> None:
+    """The run speaks without naming a component, as when it waits for the lock."""
+    assert lines([_event("", "", State.PROGRESSING, "waiting for the lock")]) == [". waiting for the lock"]
+
+
+def test_where_a_pod_stands_is_for_the_heartbeat_and_trouble_is_told_at_once() -> None:
+    """A first run on many nodes would say hundreds of lines that nobody acts on."""
+    progress = Progress(0.0)
+    told = []
+    for state, message in (
+        (State.PENDING, "waits for driver"),
+        (State.PROGRESSING, "ContainerCreating"),
+        (State.PROGRESSING, "init container wait runs"),
+        (State.PROGRESSING, "ctr: ImagePullBackOff: no such tag"),
+        (State.READY, ""),
+    ):
+        progress.observe(Event(component="toolkit", node="t4-1", state=state, message=message))
+        told += progress.news(1.0)
+    assert told == [
+        ". toolkit t4-1 progressing",
+        ". toolkit t4-1 progressing: ctr: ImagePullBackOff: no such tag",
+        "+ toolkit t4-1 ready",
+    ]
+
+
+def test_the_line_of_a_terminal_is_about_what_goes_on() -> None:
+    """What only waits for it would push it off the line."""
+    progress = Progress(0.0)
+    progress.observe(_event("driver", "t4-1", State.PROGRESSING, "builds"))
+    progress.observe(_event("toolkit", "t4-1", State.PENDING, "waits for driver"))
+    assert progress.current(5.0).split(maxsplit=2)[2] == "driver 0/1 ready; t4-1: builds"
+
+
+def test_counts_are_of_nodes_where_there_are_any() -> None:
+    progress = Progress(0.0)
+    progress.observe(_event("nfd", "", State.PROGRESSING, "Deployment master: 0 of 1 replicas available"))
+    progress.observe(_event("nfd", "t4-1", State.READY))
+    assert "nfd 1/1 ready" in progress.current(1.0)
+
+
+def test_every_step_of_a_replacement_is_a_line_with_what_it_waits_for() -> None:
+    """The step is the word on the node's label; another reason within a step is for the heartbeat."""
+    progress = Progress(0.0)
+    for step, message in (
+        ("upgrade-done", "the pod still runs the previous content"),
+        ("upgrade-required", "waits for a slot"),
+        ("cordon-required", "is in cordon-required"),
+        ("pod-deletion-required", "pods to go: a, b"),
+        ("pod-deletion-required", "pods to go: b"),
+        ("pod-restart-required", ""),
+    ):
+        progress.observe(replace(_event("driver", "t4-1", State.PROGRESSING, message), step=step))
+    progress.observe(replace(_event("driver", "t4-1", State.READY), step="upgrade-done"))
+    assert progress.news(1.0) == [
+        ". driver t4-1 progressing: the pod still runs the previous content",
+        ". driver t4-1 upgrade-required: waits for a slot",
+        ". driver t4-1 cordon-required",
+        ". driver t4-1 pod-deletion-required: pods to go: a, b",
+        ". driver t4-1 pod-restart-required",
+        "+ driver t4-1 ready",
+    ]
+
+
+def test_a_run_that_only_speaks_for_itself_is_awaited_with_its_own_words() -> None:
+    """Such as a removal; beside components its last word, which may be old, is not what is awaited."""
+    progress = Progress(0.0)
+    progress.observe(_event("", "", State.PROGRESSING, "waits for default/train to end"))
+    progress.news(0.0)
+    assert progress.heartbeat(60.0) == "waiting 60 s; waits for default/train to end"
+    assert progress.current(60.0) == "  60 s  waits for default/train to end"
+    progress.observe(_event("driver", "t4-1", State.PROGRESSING, "builds"))
+    assert progress.current(61.0).endswith("driver 0/1 ready; t4-1: builds")
+
+
+@pytest.mark.parametrize("state", State)
+@pytest.mark.parametrize("step", [step for step in UpgradeState if step])
+def test_an_event_prints_as_its_line(state: State, step: UpgradeState) -> None:
+    """With the step in place of the state exactly while a node is on its way to another driver."""
+    event = Event(component="driver", node="t4-1", state=state, step=step, message=f"is in {step}")
+    word = step.value if state is State.PROGRESSING and is_under_way(step) else state.value
+    assert [str(event)] == lines([event])
+    assert str(event)[2:] == f"driver t4-1 {word}"

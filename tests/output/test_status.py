@@ -1,0 +1,115 @@
+"""The status tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from types import ModuleType
+
+from gpu_provision.model.progress import Outside, State
+from gpu_provision.output import status
+
+Golden = Callable[[str, str], None]
+
+
+def test_the_tables_read_as_designed(samples: ModuleType, golden: Golden) -> None:
+    """Components, nodes, evidence."""
+    golden("status", status.text(samples.STATUS))
+
+
+def test_the_stack_is_ready_when_every_component_and_gpu_node_is(samples: ModuleType) -> None:
+    """A node without a GPU does not count."""
+    ready = replace(
+        samples.STATUS,
+        components=tuple(replace(row, state=State.READY) for row in samples.STATUS.components),
+        nodes=(samples.STATUS.nodes[0], replace(samples.STATUS.nodes[1], state=State.PENDING)),
+    )
+    assert status.is_ready(ready)
+    assert not status.is_ready(samples.STATUS)
+
+
+def test_an_unknown_number_is_a_dash(samples: ModuleType) -> None:
+    """Nobody registered nvidia.com/gpu is not the same as none allocatable."""
+    row = replace(samples.STATUS.nodes[0], allocatable=0, gpus=None)
+    cells = status.nodes([row]).splitlines()[1].split()
+    assert cells[5:8] == ["-", "580.95.05", "0"]
+
+
+def test_equal_logs_are_shown_once_with_all_their_nodes(samples: ModuleType) -> None:
+    """Six passed validations are six lines, not thirty-six."""
+    second = replace(samples.EVIDENCE, node="t4-2", pod="nvidia-driver-validation-t4-2-9f8e7d6c")
+    text = status.evidence([samples.EVIDENCE, second])
+    assert text.count("Test PASSED") == 1
+    assert text.startswith("driver_validation on t4-1, t4-2: passed (2 pods, such as ")
+
+
+def test_a_failed_validation_stands_apart(samples: ModuleType) -> None:
+    """What differs is never folded away."""
+    failed = replace(samples.EVIDENCE, node="t4-2", passed=False, lines=("Failed to allocate",))
+    assert "driver_validation on t4-2: failed" in status.evidence([samples.EVIDENCE, failed])
+
+
+def test_a_driver_of_the_hosts_own_is_marked(samples: ModuleType) -> None:
+    """Whoever upgrades it looks elsewhere than in the inventory."""
+    row = replace(samples.STATUS.nodes[0], driver="550.90.07", driver_on_host=True)
+    assert "550.90.07 (host)" in status.nodes([row])
+    document = status.document(replace(samples.STATUS, nodes=(row,)))
+    assert document["nodes"][0]["driver_on_host"] is True
+
+
+def test_a_column_says_who_cordoned_nodes_if_any_is(samples: ModuleType) -> None:
+    first, second = samples.STATUS.nodes
+    cordoned = replace(first, cordoned=True, cordoned_by="gpu-provision: pod-restart-required")
+    table = status.nodes([cordoned, second]).splitlines()
+    place = table[0].index("CORDONED BY")
+    assert table[1][place:].rstrip() == "gpu-provision: pod-restart-required"
+    assert table[2][place:].split()[0] == "-"
+    assert "CORDONED" not in status.nodes([first, second])
+    document = status.document(replace(samples.STATUS, nodes=(cordoned, second)))
+    assert [(row["cordoned"], row["cordoned_by"]) for row in document["nodes"]] == [
+        (True, "gpu-provision: pod-restart-required"),
+        (False, ""),
+    ]
+
+
+def test_a_driver_that_is_not_loaded_is_told_where_one_is_expected(samples: ModuleType) -> None:
+    """Not on a node without a GPU, on one that the stack leaves alone, and where the host's own is not known."""
+    gpu, cpu = (replace(row, driver="") for row in samples.STATUS.nodes)
+    rows = [gpu, cpu, replace(gpu, state=Outside.UNDECLARED), replace(gpu, driver_on_host=True)]
+    told = [("not loaded" in line) for line in status.nodes(rows).splitlines()[1:]]
+    assert told == [True, False, False, False]
+
+
+def test_pools_with_different_drivers_have_a_version_each(samples: ModuleType) -> None:
+    driver = samples.STATUS.components[0]
+    versions = {"t4": "595.91.07", "h100": "580.126.20", "l4": "595.91.07"}
+    assert "580.126.20 (h100), 595.91.07 (l4, t4)" in status.components([replace(driver, versions=versions)])
+    document = status.document(replace(samples.STATUS, components=(replace(driver, versions=versions),)))
+    assert document["components"][0]["versions"] == versions
+
+
+def test_a_long_reason_is_cut_and_free_of_uids(samples: ModuleType) -> None:
+    """The document has all of it."""
+    pod = "container=nvidia-driver-ctr pod=nvidia-driver-x_gpu(9c38e58e-0000-4000-8000-000000000000)"
+    reason = f"driver: CrashLoopBackOff: back-off 30s restarting failed {pod}, last exit 1{' and more' * 20}"
+    found = replace(samples.STATUS, nodes=(replace(samples.STATUS.nodes[0], state=State.FAILED, reason=reason),))
+    text = status.text(found)
+    assert "CrashLoopBackOff, last exit 1 and more" in text
+    assert max(map(len, text.splitlines())) < 260
+    assert status.document(found)["nodes"][0]["reason"] == reason
+
+
+def test_a_gpu_node_that_nothing_declares_is_not_awaited(samples: ModuleType) -> None:
+    """One that leaves is: the next apply has something to do."""
+    ready = replace(samples.STATUS, components=samples.STATUS.components[1:])
+    node = samples.STATUS.nodes[0]
+    assert status.is_ready(replace(ready, nodes=(replace(node, state=Outside.UNDECLARED),)))
+    assert not status.is_ready(replace(ready, nodes=(replace(node, state=State.LEAVING),)))
+
+
+def test_a_cluster_without_the_stack_is_one_sentence(samples: ModuleType) -> None:
+    found = replace(samples.STATUS, installed=False)
+    assert status.text(found).splitlines()[2:] == [
+        "Not installed: cluster sandbox (v1.34.0) has nothing of inventory sandbox."
+    ]
+    assert status.document(found)["installed"] is False

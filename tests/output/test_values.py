@@ -1,0 +1,111 @@
+"""Field values on one line, without secrets."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpu_provision.model.plan import FieldChange
+from gpu_provision.output.values import (
+    field_document,
+    field_line,
+    is_secret,
+    redacted,
+    shown,
+)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (None, "(none)"),
+        ("true", "true"),
+        (True, "true"),
+        (8, "8"),
+        ({"b": 1, "a": 2}, '{"a": 2, "b": 1}'),
+        ("#!/bin/sh\nexit 0\n", "(2 lines)"),
+        ("x" * 100, "x" * 69 + "..."),
+    ],
+)
+def test_a_value_takes_one_short_line(value: object, expected: str) -> None:
+    """Long values are cut, scripts are counted."""
+    assert shown(value) == expected
+
+
+CONTAINER = "spec.template.spec.containers[x]"
+
+
+@pytest.mark.parametrize(
+    ("kind", "path", "expected"),
+    [
+        ("Secret", "data.x", True),
+        ("Secret", "metadata.annotations.x", True),
+        ("DaemonSet", f"{CONTAINER}.env[GIT_PAT].value", True),
+        ("DaemonSet", f"{CONTAINER}.env[GIT_PAT]", True),
+        ("DaemonSet", f"{CONTAINER}.env[GIT_PAT].valueFrom", False),
+        ("DaemonSet", f"{CONTAINER}.env[CDI_ENABLED].value", False),
+        ("DaemonSet", f"{CONTAINER}.env[DRIVER_CONFIG_DIGEST].value", True),
+        ("DaemonSet", 'spec.template.metadata.annotations."gpu-provision.io/digest"', True),
+        ("DaemonSet", "spec.template.spec.containers[env].image", False),
+        ("GPUStack", "spec.driver.env.GIT_PAT", True),
+        ("GPUStack", 'spec.pools.t4.driver.env."GIT.PAT"', True),
+        ("GPUStack", "spec.driver.env.GIT_PAT.secret.name", False),
+        ("GPUStack", "spec.driver.env.CONTAINERD_CONFIG", False),
+        ("GPUStack", "spec.driver.version", False),
+        ("ConfigMap", "data.x", False),
+    ],
+)
+def test_what_counts_as_a_secret(kind: str, path: str, *, expected: bool) -> None:
+    """All of a Secret, variables that the schema does not exempt, and digests that are made of them."""
+    assert is_secret(kind, path) is expected
+
+
+WHOLE: list[tuple[str, object]] = [
+    (CONTAINER, {"env": [{"name": "ROOT", "value": "/seen"}, {"name": "PAT", "value": "hunter2"}]}),
+    (f"{CONTAINER}.env", [{"name": "ROOT", "value": "/seen"}, {"name": "PAT", "value": "hunter2"}]),
+    (f"{CONTAINER}.env[HTTPS_PROXY].value", "http://me:hunter2@seen:3128"),
+    ("spec.driver", {"env": {"GIT_PAT": "hunter2", "ROOT": "/seen"}}),
+    ("spec.driver.env", {"GIT_PAT": "hunter2", "TOKEN": {"secret": {"name": "seen"}}}),
+    (f"{CONTAINER}.args[0]", "http://me:hunter2@seen:3128"),
+    (f"{CONTAINER}.args[0]", "--token=hunter2"),
+    ("spec.template.metadata.annotations", {"gpu-provision.io/digest": "hunter2", "example.com/x": "seen"}),
+]
+
+
+@pytest.mark.parametrize(("path", "value"), WHOLE)
+def test_a_secret_inside_a_value_is_hidden_and_the_rest_is_not(path: str, value: object) -> None:
+    """In a line of text, in JSON, and in an object."""
+    field = FieldChange(path, None, value)
+    manifest = {"kind": "Pod", path.rpartition(".")[2]: value}
+    for told in (field_line("DaemonSet", field), str(field_document("DaemonSet", field))):
+        assert "hunter2" not in told
+        assert "seen" in told or "--token=" in told
+    assert "hunter2" not in str(redacted(manifest)) or "env[" in path
+
+
+def test_a_variable_in_no_form_of_an_address_is_hidden_as_a_whole() -> None:
+    """Of a proxy without a scheme nothing tells where its password ends."""
+    field = FieldChange(f"{CONTAINER}.env[HTTPS_PROXY].value", None, "me:hunter2@proxy:3128")
+    assert "hunter2" not in field_line("DaemonSet", field)
+
+
+def test_a_redacted_secret_keeps_its_keys() -> None:
+    """A reader sees which keys there are, not what they hold."""
+    manifest = {"kind": "Secret", "metadata": {"name": "x"}, "data": {"token": "aHVudGVyMg=="}}
+    assert redacted(manifest) == {"kind": "Secret", "metadata": {"name": "x"}, "data": {"token": "(changed)"}}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "is_downgrade"),
+    [
+        ("driver:595.91.07-ubuntu22.04", "driver:580.126.20-ubuntu22.04", True),
+        ("driver:580.126.20-ubuntu22.04", "driver:595.91.07-ubuntu22.04", False),
+        ("plugin:v0.20.0", "plugin:v0.9.1", True),
+        ("plugin:v0.20.0", "other/plugin:v0.9.1", False),
+        ("plugin:v0.20.0", "plugin:latest", False),
+        ("plugin:latest", "plugin:v0.20.0", False),
+        ("plugin:v0.20.0", None, False),
+    ],
+)
+def test_an_image_that_goes_back_is_marked(old: str, new: str | None, is_downgrade: bool) -> None:  # noqa: FBT001 - a table
+    line = field_line("DaemonSet", FieldChange(f"{CONTAINER}.image", old, new))
+    assert line.endswith("(downgrade)") == is_downgrade

@@ -1,0 +1,75 @@
+"""Acceptance tests as text and as JSON."""
+
+from __future__ import annotations
+
+import jsonschema
+
+from gpu_provision.output import verify
+from gpu_provision.output.documents import document, output_schema
+from gpu_provision.output.text import Style
+from gpu_provision.verify.result import Check, Outcome, Verification
+
+
+def check(node: str, outcome: Outcome, reason: str = "", sentence: str = "nouveau is not loaded") -> Check:
+    """Return a check."""
+    return Check(sentence=sentence, node=node, outcome=outcome, reason=reason, seconds=0.1, test="x")
+
+
+FOUND = Verification(
+    checks=(
+        check("gpu-01", Outcome.PASSED),
+        check("gpu-01", Outcome.SKIPPED, "dcgm_exporter is off", "dcgm exporter answers for every gpu"),
+        check("gpu-02", Outcome.FAILED, "/proc/modules has nouveau"),
+        check("gpu-03", Outcome.FAILED, "/proc/modules has nouveau"),
+        check("gpu-04", Outcome.UNREACHABLE, "cannot be logged in to: timed out"),
+        check("gpu-04", Outcome.UNREACHABLE, "cannot be logged in to: timed out", "no reboot is pending"),
+        check("", Outcome.PASSED, sentence="every daemonset is complete"),
+    )
+)
+TEXT = """\
+NODE       PASSED  FAILED  SKIPPED
+gpu-01     1       0       1
+gpu-02     0       1       0
+gpu-03     0       1       0
+gpu-04     0       2       0
+(cluster)  1       0       0
+
+failed: gpu-02, gpu-03: nouveau is not loaded
+  /proc/modules has nouveau
+unreachable: gpu-04: 2 checks
+  cannot be logged in to: timed out
+skipped: gpu-01: dcgm exporter answers for every gpu
+  dcgm_exporter is off
+
+7 checks: 2 passed, 2 failed, 1 skipped, 2 unreachable"""
+
+
+def test_table_then_what_did_not_pass_then_the_sum() -> None:
+    """Worst first; equal reasons together; a silent host is told once."""
+    assert verify.text(FOUND) == TEXT
+    assert "\x1b[" in verify.text(FOUND, Style(enabled=True))
+
+
+def test_nothing_asked_for_is_said() -> None:
+    """An empty table says nothing."""
+    assert verify.text(Verification(checks=())) == "no check was asked for"
+
+
+def test_document_fits_the_published_schema() -> None:
+    """Every check with its outcome."""
+    made = document("verify", inventory="prod", **verify.document(FOUND))
+    jsonschema.Draft202012Validator(output_schema()).validate(made)
+    assert made["passed"] is False
+    assert [each["outcome"] for each in made["checks"]][:3] == ["passed", "skipped", "failed"]
+
+
+def test_a_reason_for_which_many_checks_are_skipped_is_told_once() -> None:
+    reason = "there is no driver"
+    checks = [
+        check(node, Outcome.SKIPPED, reason, sentence)
+        for sentence in ("the driver is loaded", "vectorAdd passes")
+        for node in ("gpu-01", "gpu-02")
+    ]
+    told = verify.text(Verification(checks=(*checks, check("gpu-03", Outcome.SKIPPED, reason))))
+    assert "skipped: gpu-01, gpu-02: the driver is loaded; vectorAdd passes\n" in told
+    assert told.count(reason) == 2

@@ -1,0 +1,283 @@
+"""When a node says that it is validated, and when it no longer does."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gpu_provision.components import labels
+from gpu_provision.model.cluster import Manifest
+from gpu_provision.model.inventory import Inventory
+from gpu_provision.model.plan import Plan
+from gpu_provision.model.progress import NodeState, State
+from gpu_provision.model.specs import StartupTaintSpec
+from gpu_provision.planning.node_validation import NAME, TO_BE_TOLD
+from gpu_provision.planning.plan import plan
+from gpu_provision.planning.states import states
+from gpu_provision.planning.validation import NEVER_RUN
+from tests.components.builders import inventory, specs
+from tests.planning.builders import (
+    Stack,
+    labelled,
+    outdated,
+    relabelled,
+    terminating,
+    validation_pod,
+    with_node,
+)
+from tests.planning.builders import restarted as restarted_at
+
+NODE, PLUGIN_PROOF = "t4-1", "device_plugin_validation"
+TAINT = {"key": labels.NOT_VALIDATED, "effect": "NoSchedule"}
+OTHER = {"key": "example.com/team", "value": "a", "effect": "NoSchedule"}
+CORDON = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+
+
+def asking(*, enabled: bool = True, **fields: Any) -> Inventory:
+    """Return an inventory with the startup taint on, or off."""
+    return inventory(specs=specs(startup_taint=StartupTaintSpec(enabled=enabled)), **fields)
+
+
+def stack(*, told: bool = True, tainted: bool = False, enabled: bool = True, **node: Any) -> Stack:
+    """Return a stack in which all has passed, and one node of it.
+
+    Args:
+        told: Whether the nodes say so.
+        tainted: Whether the node still has the startup taint.
+    """
+    chosen = asking(enabled=enabled)
+    facts = labelled(chosen=chosen)
+    content = {item["metadata"]["name"]: item["metadata"]["labels"] for item in Stack(asking()).desired[NAME]}
+    nodes = tuple(
+        replace(each, labels={**each.labels, **(content.get(each.name, {}) if told else {})}) for each in facts.nodes
+    )
+    taints = (CORDON, TAINT, OTHER) if tainted else (OTHER,)
+    return Stack(chosen, with_node(replace(facts, nodes=nodes), NODE, taints=taints, **node))
+
+
+def forget(made: Stack) -> Manifest:
+    """Forget that the device plugin's validation has passed; return the pod that is to run again."""
+    del made.passed[PLUGIN_PROOF, NODE]
+    return next(item for item in made.validations() if NODE in item["metadata"]["name"])
+
+
+def forget_driver(made: Stack) -> None:
+    """Have the validator's pod run its vectorAdd again."""
+    pod = made.pod("validator", NODE)
+    made.put({**pod, "status": {"phase": "Pending"}})
+
+
+def state(made: Stack) -> NodeState:
+    return states(made.situation)[NAME, NODE]
+
+
+def label_for_now(made: Stack, node: str = NODE) -> Any:
+    """Return what the labels of a node say of its validation, as desired for now: ``...`` for nothing."""
+    found = made.situation.desired["node_labels"]
+    wanted = next(item["metadata"]["labels"] for item in found if item["metadata"]["name"] == node)
+    return wanted.get(labels.VALIDATED, ...)
+
+
+def changes(made: Stack) -> dict[str, Any]:
+    """Return the changed fields of the node, as a plan has them: path -> new value."""
+    found: Plan = plan(made.context, made.desired, made.observed)
+    return {
+        field.path: field.new
+        for change in found.changes
+        if change.ref.kind == "Node" and change.ref.name == NODE
+        for field in change.fields
+    }
+
+
+def test_a_node_that_says_what_has_passed_needs_no_write() -> None:
+    made = stack()
+    assert state(made).state is State.READY
+    assert changes(made) == {}
+    assert label_for_now(made) is ...
+
+
+def test_a_node_is_to_say_so_once_all_has_passed() -> None:
+    made = stack(told=False, tainted=True)
+    assert (state(made).state, state(made).reason) == (State.PROGRESSING, TO_BE_TOLD)
+    assert changes(made).keys() == {f'metadata.labels."{labels.VALIDATED}"', f"spec.taints[{labels.NOT_VALIDATED}]"}
+
+
+def test_a_taint_that_comes_back_to_a_validated_node_goes_again() -> None:
+    made = stack(tainted=True)
+    assert state(made).reason == TO_BE_TOLD
+    assert changes(made) == {f"spec.taints[{labels.NOT_VALIDATED}]": None}
+
+
+@pytest.mark.parametrize(("forgets", "why"), [(forget, NEVER_RUN), (forget_driver, "Pending")])
+def test_nothing_is_said_while_any_validation_is_to_run(forgets: Any, why: str) -> None:
+    made = stack(told=False, tainted=True)
+    forgets(made)
+    assert (state(made).state, state(made).reason) == (State.PENDING, why)
+
+
+def test_a_validation_that_waits_for_a_gpu_tells_why() -> None:
+    """The settler knows by the words that a node in use has failed nothing."""
+    made = stack(told=False)
+    unschedulable = {"type": "PodScheduled", "status": "False", "message": "1 Insufficient nvidia.com/gpu."}
+    made.put(validation_pod(forget(made), "Pending", conditions=[unschedulable]))
+    assert state(made).state is State.PENDING
+    assert "Insufficient nvidia.com/gpu" in state(made).reason
+
+
+def test_a_driver_that_is_not_ready_says_nothing_of_the_node() -> None:
+    """Such as one that is only configured otherwise, or in the middle of its rollout."""
+    made = stack(told=False)
+    made.put(outdated(made.pod("driver", NODE)))
+    assert (state(made).state, state(made).reason) == (State.PENDING, NEVER_RUN)
+
+
+def reboot(made: Stack) -> None:
+    """The machine comes back: what has passed was of another boot, the driver starts."""
+    forget_driver(made)
+    made.put({**made.pod("driver", NODE), "status": {"phase": "Running"}})
+
+
+def replaced(made: Stack) -> None:
+    """A rollout has deleted the driver's pod."""
+    made.put(terminating(outdated(made.pod("driver", NODE))))
+
+
+def restarted(made: Stack) -> None:
+    """A rollout has brought the driver, the toolkit is still to follow."""
+    made.put({**made.pod("driver", NODE), "status": {"phase": "Running"}})
+    made.put(relabelled(made.pod("toolkit", NODE)))
+
+
+def edited(made: Stack) -> None:
+    """What has passed is of the content before an edit of the inventory, which has replaced nothing yet."""
+    key = PLUGIN_PROOF, NODE
+    made.passed[key] = f"earlier-content.{made.passed[key].partition('.')[2]}"
+
+
+def waiting(made: Stack) -> None:
+    """The node's turn in the rollout is still to come."""
+    edited(made)
+    made.put(outdated(made.pod("driver", NODE)))
+
+
+def waiting_longer(made: Stack) -> None:
+    """The toolkit has been replaced, the driver is still to follow."""
+    waiting(made)
+    another(made, "toolkit")
+
+
+def waiting_rebooted(made: Stack) -> None:
+    """The machine has rebooted while it waits."""
+    waiting(made)
+    boot = next(each for each in made.context.facts.nodes if each.name == NODE)
+    again = {target.name: target for target in made.context.targets}[NODE]
+    changed = replace(again, facts=replace(boot, boot_id="another"))
+    targets = tuple(changed if each.name == NODE else each for each in made.context.targets)
+    made.context = replace(made.context, targets=targets)
+
+
+def behind(made: Stack) -> None:
+    """The toolkit's pods are replaced one after the other."""
+    edited(made)
+    made.put(relabelled(made.pod("toolkit", NODE)))
+
+
+def another(made: Stack, component: str) -> None:
+    """A pod was replaced by another one of the same content."""
+    made.put(restarted_at(made.pod(component, NODE), "2026-11-21T08:00:00Z"))
+
+
+def failed(made: Stack) -> None:
+    """What ran is replaced, and does not work."""
+    made.put(validation_pod(forget(made), "Failed"))
+
+
+def unrecorded(made: Stack) -> None:
+    """A run was killed between a validation's success and its record."""
+    made.put(validation_pod(forget(made), "Succeeded"))
+
+
+@pytest.mark.parametrize("happens", [reboot, replaced, restarted, failed, waiting_rebooted])
+def test_a_label_goes_as_soon_as_what_it_says_does_not_run_any_more(happens: Any) -> None:
+    made = stack()
+    happens(made)
+    assert label_for_now(made) is None
+    assert states(made.situation)["node_labels", NODE].state is State.PROGRESSING
+    assert label_for_now(made, "t4-2") is ...
+
+
+@pytest.mark.parametrize("happens", [waiting, waiting_longer, behind, unrecorded])
+def test_a_label_stays_while_what_was_validated_runs(happens: Any) -> None:
+    """Else every node of a fleet would lose it at once, and get it back only with the end of a rollout."""
+    made = stack()
+    happens(made)
+    assert label_for_now(made) is ...
+    assert states(made.situation)["node_labels", NODE].state is State.READY
+
+
+@pytest.mark.parametrize("component", ["driver", "toolkit", "device_plugin"])
+def test_a_label_goes_with_a_pod_of_the_same_content(component: str) -> None:
+    """A user has deleted it, or its node was out of the inventory for a while."""
+    made = stack()
+    another(made, component)
+    assert label_for_now(made) is None
+
+
+def test_a_node_that_keeps_its_driver_keeps_its_label_and_needs_no_write() -> None:
+    """A plan that says otherwise would never be empty."""
+    made = stack()
+    facts = next(each for each in made.context.facts.nodes if each.name == NODE)
+    skip = {"nvidia.com/gpu-driver-upgrade.skip": "true", labels.VALIDATED: "of-earlier-content"}
+    made = Stack(asking(), with_node(made.context.facts, NODE, labels={**facts.labels, **skip}))
+    waiting(made)
+    assert state(made).state is State.READY
+    assert changes(made) == {}
+
+
+def test_a_label_that_somebody_writes_is_put_right() -> None:
+    made = stack()
+    facts = next(each for each in made.context.facts.nodes if each.name == NODE)
+    made = Stack(asking(), with_node(made.context.facts, NODE, labels={**facts.labels, labels.VALIDATED: "yes"}))
+    assert state(made).reason == TO_BE_TOLD
+
+
+def test_a_node_on_which_nothing_is_validated_says_nothing() -> None:
+    """By a user's label; the taint stays, which a finding of the plan tells."""
+    made = stack()
+    facts = next(each for each in made.context.facts.nodes if each.name == NODE)
+    made = Stack(
+        asking(), with_node(made.context.facts, NODE, labels={**facts.labels, labels.DEPLOY_OPERANDS: "false"})
+    )
+    assert (NAME, NODE) not in states(made.situation)
+    assert label_for_now(made) is None
+
+
+def test_where_it_is_off_label_and_taint_go_and_nothing_has_to_pass() -> None:
+    """Nobody else would ever take the taint off."""
+    made = stack(enabled=False, tainted=True)
+    forget(made)
+    assert changes(made) == {
+        f'metadata.labels."{labels.VALIDATED}"': None,
+        f"spec.taints[{labels.NOT_VALIDATED}]": None,
+    }
+    assert NAME not in made.desired
+
+
+def test_a_node_that_leaves_the_inventory_loses_both() -> None:
+    before = stack(tainted=True)
+    left = asking(nodes=tuple(node for node in inventory().nodes if node.name != NODE))
+    assert changes(Stack(left, before.context.facts)).keys() >= {
+        f'metadata.labels."{labels.VALIDATED}"',
+        f"spec.taints[{labels.NOT_VALIDATED}]",
+    }
+
+
+def test_the_plan_says_that_a_node_is_not_told_to_be_validated_for_a_while() -> None:
+    """The device plugin's pod is replaced, and the label is the same before and after."""
+    made = stack()
+    made.put(outdated(made.pod("device_plugin", NODE)))
+    (change,) = (each for each in plan(made.context, made.desired, made.observed).changes if each.ref.kind == "Node")
+    assert (change.component, change.ref.name, change.fields) == ("startup_taint", "t4-1", ())
+    assert change.effects == (f"{labels.VALIDATED} goes until the validations have passed on t4-1",)

@@ -1,0 +1,247 @@
+"""What is done next, and what is left alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gpu_provision.components import labels
+from gpu_provision.model.cluster import ClusterFacts, Manifest, ref_of
+from gpu_provision.model.inventory import Inventory
+from gpu_provision.model.progress import NodeState, State
+from gpu_provision.model.specs import StartupTaintSpec
+from gpu_provision.planning.states import TO_BE_LABELLED, Key, situation, states
+from gpu_provision.planning.upgrades import KEEPS
+from gpu_provision.reconcile.actions import (
+    LabelNode,
+    RemovePod,
+    StartPod,
+    Step,
+    next_steps,
+)
+from tests.components.builders import fleet, inventory, specs
+from tests.planning.builders import Stack, labelled, outdated, restarted, shown, terminating, validation_pod, with_node
+
+LATER = "2026-11-21T08:00:00Z"
+
+
+def steps(stack: Stack, *void: Manifest) -> list[Step]:
+    """Return what is next; ``void`` are pods whose vectorAdd runs again."""
+    observed = replace(stack.observed, void=frozenset(pod["metadata"]["uid"] for pod in void))
+    seen = situation(stack.context, stack.desired, observed)
+    return list(next_steps(seen, states(seen)))
+
+
+def forgotten(stack: Stack, node: str = "t4-1") -> Manifest:
+    """The device plugin validation of a node, whose result is forgotten."""
+    del stack.passed["device_plugin_validation", node]
+    return next(item for item in stack.validations() if node in item["metadata"]["name"])
+
+
+def test_nothing_is_done_to_a_cluster_as_declared() -> None:
+    assert steps(Stack()) == []
+
+
+def test_nodes_are_labelled_once_node_feature_discovery_has_spoken() -> None:
+    stack = Stack(facts=with_node(fleet(), "t4-2", labels={}))
+    found = [step for step in steps(stack) if isinstance(step, LabelNode)]
+    assert [step.ref.name for step in found] == ["h100-1", "t4-1"]
+    assert found[0].uid == "uid-of-h100-1"
+    assert (labels.GPU_PRESENT, "true") in found[0].labels
+
+
+def test_labels_of_a_node_that_left_go_when_its_rollout_says_so() -> None:
+    """And are not tried again once they are refused."""
+    left = {labels.INVENTORY: "sandbox", labels.GPU_PRESENT: "true"}
+    facts = labelled()
+    node = next(node for node in facts.nodes if node.name == "cpu-1")
+    stack = Stack(facts=with_node(facts, "cpu-1", labels={**node.labels, **left}))
+    state = states(stack.situation)["node_labels", "cpu-1"]
+    assert steps(stack) == [], "whether pods of others use its GPU is not known"
+    assert _steps_with(stack, replace(state, state=State.PROGRESSING, reason="pods to go: default/train")) == []
+    (step,) = _steps_with(stack, replace(state, state=State.PROGRESSING, reason=TO_BE_LABELLED))
+    assert isinstance(step, LabelNode)
+    assert step.ref.name == "cpu-1"
+    assert dict(step.labels) == dict.fromkeys(left)
+    assert _steps_with(stack, replace(state, state=State.FAILED, reason="denied")) == []
+
+
+def _steps_with(stack: Stack, state: NodeState) -> list[Step]:
+    settled = states(stack.situation) | {(state.component, state.node): state}
+    return list(next_steps(stack.situation, settled))
+
+
+def test_a_validation_is_started_once() -> None:
+    """Its pod stays until the end of the run, when all go together."""
+    stack = Stack()
+    manifest = forgotten(stack)
+    (start,) = steps(stack)
+    assert isinstance(start, StartPod)
+    assert start.manifest == manifest
+    for phase in ("Pending", "Running", "Succeeded"):
+        stack.put(validation_pod(manifest, phase))
+        assert steps(stack) == []
+
+
+def of_driver(stack: Stack, *void: Manifest) -> list[Step]:
+    return [step for step in steps(stack, *void) if step.key[0] == "driver_validation"]
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+def test_a_validation_that_began_before_the_driver_makes_room(phase: str) -> None:
+    """Such as before a driver pod that was deleted since. Both have one name, so one has to be gone first."""
+    stack = Stack()
+    old = validation_pod(forgotten(stack), phase)
+    stack.put(old)
+    stack.put(restarted(stack.pod("driver", "t4-1"), LATER))
+    stack.put(shown(stack.pod("validator", "t4-1"), began="2026-11-21T08:30:00Z"))
+    (step,) = steps(stack)
+    assert isinstance(step, RemovePod)
+    assert step.ref.name == old["metadata"]["name"]
+    stack.put(terminating(old))
+    assert steps(stack) == []
+    stack.remove(old)
+    (step,) = steps(stack)
+    assert isinstance(step, StartPod)
+
+
+def test_the_validator_is_deleted_where_another_vector_add_is_due() -> None:
+    """Its DaemonSet makes another pod; one that is replaced anyway, or has yet to run, is left alone."""
+    stack = Stack()
+    pod = stack.pod("validator", "t4-1")
+    stack.put(restarted(stack.pod("driver", "t4-1"), LATER))
+    (step,) = of_driver(stack)
+    assert (type(step), step.ref) == (RemovePod, ref_of(pod))
+    for other in (terminating(pod), outdated(pod), {**pod, "status": {"phase": "Pending"}}):
+        stack.put(other)
+        assert of_driver(stack) == []
+    stack.remove(pod)
+    assert of_driver(stack) == []
+
+
+def test_a_validation_that_is_to_be_repeated_is_removed() -> None:
+    stack = Stack()
+    validator, pod = stack.pod("validator", "t4-1"), validation_pod(forgotten(stack), "Succeeded")
+    stack.put(pod)
+    found = steps(stack, validator, pod)
+    assert [(type(step), step.ref) for step in found] == [(RemovePod, ref_of(validator)), (RemovePod, ref_of(pod))]
+
+
+def test_a_validation_that_is_put_off_leaves_the_one_before_it_alone() -> None:
+    """The driver keeps its content, so none runs in its place, and the plan says nothing of it."""
+    stack = Stack()
+    pod = validation_pod(forgotten(stack), "Succeeded")
+    stack.put(pod)
+    stack.put(restarted(stack.pod("toolkit", "t4-1"), LATER))
+    kept = NodeState(component="driver", node="t4-1", state=State.READY, reason=f"{KEEPS}: auto_upgrade is off")
+    settled = states(stack.situation) | {("driver", "t4-1"): kept}
+    assert list(next_steps(stack.situation, settled)) == []
+
+
+def test_a_validation_waits_until_its_requirements_are_ready() -> None:
+    stack = Stack()
+    forgotten(stack)
+    seen = stack.situation
+    waiting: Mapping[Key, NodeState] = {
+        key: replace(state, state=State.PENDING, reason="waits for toolkit") for key, state in states(seen).items()
+    }
+    assert list(next_steps(seen, waiting)) == []
+
+
+def test_a_failed_validation_stays_and_one_of_an_earlier_run_goes() -> None:
+    """So that its log can be read until the next run."""
+    stack = Stack()
+    pod = validation_pod(forgotten(stack), "Failed")
+    stack.put(pod)
+    assert steps(stack) == []
+    (step,) = steps(stack, pod)
+    assert isinstance(step, RemovePod)
+    stack.put(terminating(pod))
+    assert steps(stack, pod) == []
+
+
+@pytest.mark.parametrize("on_record", [False, True])
+def test_a_validation_that_its_node_turned_away_is_removed_to_be_repeated(*, on_record: bool) -> None:
+    """A device plugin that restarts in the wrong moment is no failed vectorAdd, nor a reason to trust an old one."""
+    stack = Stack()
+    known = dict(stack.passed)
+    pod = validation_pod(forgotten(stack), "Failed", reason="UnexpectedAdmissionError", message="no devices")
+    if on_record:
+        stack.passed = known
+        stack.put(restarted(stack.pod("device_plugin", "t4-1"), LATER))
+    stack.put(pod)
+    (step,) = steps(stack)
+    assert isinstance(step, RemovePod)
+    stack.remove(pod)
+    (step,) = steps(stack)
+    assert isinstance(step, StartPod)
+
+
+def test_drivers_are_left_to_the_rollout() -> None:
+    stack = Stack()
+    for node in ("t4-1", "t4-2", "h100-1"):
+        stack.put(outdated(stack.pod("driver", node)))
+    assert steps(stack) == []
+
+
+def test_other_daemons_roll_by_themselves() -> None:
+    stack = Stack()
+    stack.put(outdated(stack.pod("gfd", "t4-1")))
+    assert steps(stack) == []
+
+
+_TAINTS = ({"key": "team", "effect": "NoSchedule"}, {"key": labels.NOT_VALIDATED, "effect": "NoSchedule"})
+
+
+def asking(*, enabled: bool = True) -> Inventory:
+    return inventory(specs=specs(startup_taint=StartupTaintSpec(enabled=enabled)))
+
+
+def tainted(stack: Stack, node: str = "t4-1", **fields: Any) -> ClusterFacts:
+    """The facts of a stack with a node that still has the startup taint, beside another."""
+    return with_node(stack.context.facts, node, taints=_TAINTS, revision="7", **fields)
+
+
+def test_a_validated_node_loses_its_taint_with_the_write_of_its_label() -> None:
+    """Of exactly the node that was looked at: other taints are not ours to lose."""
+    chosen = asking()
+    stack = Stack(chosen, labelled(chosen=chosen))
+    written = [step for step in steps(Stack(chosen, tainted(stack))) if isinstance(step, LabelNode)]
+    assert [step.key for step in written] == [("startup_taint", name) for name in ("h100-1", "t4-1", "t4-2")]
+    (content,) = written[1].labels
+    assert written[1].patch() == {
+        "metadata": {"uid": "uid-of-t4-1", "labels": dict([content]), "resourceVersion": "7"},
+        "spec": {"taints": [_TAINTS[0]]},
+    }
+    assert written[2].patch() == {"metadata": {"uid": "uid-of-t4-2", "labels": dict([content])}}
+
+
+def test_a_node_that_is_not_validated_keeps_its_taint() -> None:
+    chosen = asking()
+    stack = Stack(chosen, tainted(Stack(chosen, labelled(chosen=chosen))))
+    forgotten(stack)
+    assert [step.ref.name for step in steps(stack) if isinstance(step, LabelNode)] == ["h100-1", "t4-2"]
+
+
+def test_what_the_settler_holds_back_is_not_written() -> None:
+    """Such as a node on which the API server has refused it."""
+    chosen = asking()
+    stack = Stack(chosen, tainted(Stack(chosen, labelled(chosen=chosen))))
+    seen = stack.situation
+    failed = {
+        key: replace(state, state=State.FAILED, reason="denied") if key[0] == "startup_taint" else state
+        for key, state in states(seen).items()
+    }
+    assert list(next_steps(seen, failed)) == []
+
+
+def test_where_it_is_off_a_taint_goes_before_node_feature_discovery_has_spoken() -> None:
+    """Its worker does not tolerate the taint then, so it never would."""
+    chosen = asking(enabled=False)
+    stack = Stack(chosen, tainted(Stack(chosen), labels={}))
+    (step,) = (step for step in steps(stack) if isinstance(step, LabelNode))
+    assert (step.key, step.labels) == (("node_labels", "t4-1"), ())
+    assert step.patch()["spec"] == {"taints": [_TAINTS[0]]}

@@ -1,0 +1,128 @@
+"""Hosts, cluster and registry, told as one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from gpu_provision.hosts.result import HostOutcome, HostsResult
+from gpu_provision.model.cluster import ClusterFacts, NodeFacts
+from gpu_provision.model.expectation import ImageAnswer, ImageState
+from gpu_provision.model.findings import Finding, Severity
+from gpu_provision.model.inventory import ClusterTarget, Inventory, Node, OperatingSystem, Preflight
+from gpu_provision.reconcile import preflight as engine
+from gpu_provision.reconcile.preflight import Judgement, preflight
+from tests.components.builders import inventory
+
+UBUNTU = OperatingSystem("ubuntu", "22.04")
+NODE = NodeFacts(name="t4-1", os=UBUNTU, architecture="amd64")
+
+
+class World:
+    """What is there to be read, and what registries were asked."""
+
+    def __init__(self) -> None:
+        """Begin with one node, whose host was not read."""
+        self.hosts = HostsResult()
+        self.nodes: tuple[NodeFacts, ...] = (NODE,)
+        self.image = ImageState.PRESENT
+        self.asked: list[tuple[str, str]] = []
+
+    def ask(self, image: str, architecture: str) -> ImageAnswer:
+        """Answer as a registry would."""
+        self.asked.append((image, architecture))
+        return ImageAnswer(image, self.image, "said so")
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    """Answers for everything that is asked."""
+    world = World()
+    monkeypatch.setattr(engine, "judge", lambda *_, **__: world.hosts)
+    monkeypatch.setattr(engine, "observe_facts", lambda *_: ClusterFacts(version="v1.34.1", nodes=world.nodes))
+    monkeypatch.setattr(engine, "Session", lambda _: type("Session", (), {"cluster": None}))
+    monkeypatch.setattr(engine, "ask", world.ask)
+    return world
+
+
+def stack(*, ignore: tuple[str, ...] = (), registry: bool = True) -> Inventory:
+    """Return an inventory of one node with a GPU on a real cluster."""
+    return inventory(
+        cluster=ClusterTarget(context="prod"),
+        nodes=(Node(name="t4-1", pool="t4"),),
+        preflight=Preflight(ignore=ignore, registry=registry),
+    )
+
+
+def judged(declared: Inventory, limit: tuple[str, ...] = ()) -> Judgement:
+    return preflight(declared, limit=limit, listen=lambda _: None)
+
+
+def codes(found: Judgement) -> list[tuple[str, str]]:
+    return [(finding.code, finding.where) for finding in found.findings]
+
+
+def error(where: str, severity: Severity = Severity.ERROR) -> Finding:
+    return Finding(code="GP620", where=where, what="x", severity=severity)
+
+
+READ = HostOutcome(name="t4-1", gpus=1)
+
+
+def test_all_is_well(world: World) -> None:
+    """The host has been judged with its image, so no registry is asked again."""
+    world.hosts = HostsResult(hosts=(READ,))
+    found = judged(stack())
+    assert (found.findings, found.failed) == ((), False)
+    assert not world.asked
+
+
+def test_errors_come_first(world: World) -> None:
+    """Whoever found them; and they fail the whole."""
+    failed = HostOutcome(name="t4-1", gpus=1, failed=True, errors=(error("t4-1"),))
+    world.hosts = HostsResult(hosts=(failed,), findings=(error("t4-2", Severity.WARNING),))
+    world.nodes = ()
+    found = judged(stack())
+    assert codes(found) == [("GP620", "t4-1"), ("GP201", "node t4-1"), ("GP620", "t4-2")]
+    assert found.failed
+
+
+def test_host_that_could_not_be_read_is_an_error_that_can_be_ignored(world: World) -> None:
+    """Its reason is the evidence; its image is asked for by the cluster's word."""
+    world.hosts = HostsResult(hosts=(HostOutcome(name="t4-1", failed=True, reason="connection refused"),))
+    found = judged(stack())
+    assert codes(found) == [("GP655", "t4-1")]
+    assert found.findings[0].evidence == "connection refused"
+    assert world.asked == [("nvcr.io/nvidia/driver:595.91.07-ubuntu22.04", "amd64")]
+    assert not judged(stack(ignore=("GP655",))).failed
+
+
+def test_what_a_host_was_told_stays_as_it_is(world: World) -> None:
+    """Its error was turned into a warning already, which must not vanish now."""
+    world.hosts = HostsResult(hosts=(READ,), findings=(error("t4-1", Severity.WARNING),))
+    assert codes(judged(stack(ignore=("GP620",)))) == [("GP620", "t4-1")]
+
+
+def test_managed_nodes_are_judged_by_the_cluster_and_the_registry(world: World) -> None:
+    """Nobody connects to them."""
+    world.image = ImageState.ABSENT
+    found = judged(stack())
+    assert codes(found) == [("GP660", "t4-1")]
+    assert found.findings[0].evidence == "said so"
+
+
+def test_offline_asks_no_registry(world: World) -> None:
+    """Nor does a limit ask about other nodes."""
+    judged(stack(registry=False))
+    judged(stack(), limit=("cpu-1",))
+    assert not world.asked
+
+
+def test_old_runtime_is_told_once(world: World) -> None:
+    """The host says so, and the node as well."""
+    old = replace(error("t4-1"), code="GP640")
+    world.hosts = HostsResult(hosts=(HostOutcome(name="t4-1", gpus=1, failed=True, errors=(old,)),))
+    assert codes(judged(stack())) == [("GP640", "t4-1")]
+    world.nodes = (replace(NODE, container_runtime="containerd", container_runtime_version="1.6.33"),)
+    assert codes(judged(stack())) == [("GP407", "Node t4-1")]

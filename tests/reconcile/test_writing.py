@@ -1,0 +1,40 @@
+"""Objects are written several at a time."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from gpu_provision.kube.client import Applied, Cluster
+from gpu_provision.model.cluster import Manifest, ref_of
+from gpu_provision.model.findings import Finding, Unreachable
+from gpu_provision.model.plan import Action, Change
+from gpu_provision.reconcile.apply import Objects
+from gpu_provision.reconcile.reading import Reading
+
+NOTHING = cast("Reading", SimpleNamespace(desired={}, observed=SimpleNamespace(members={})))
+
+
+def change(name: str) -> Change:
+    manifest: Manifest = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "default"}}
+    return Change(component="nfd", action=Action.CREATE, ref=ref_of(manifest), manifest=manifest)
+
+
+def cluster(apply: Any) -> Cluster:
+    return cast("Cluster", SimpleNamespace(apply=apply, hurry=lambda: None))
+
+
+def test_an_error_of_one_write_is_told_when_the_others_have_ended() -> None:
+    written: list[str] = []
+
+    def apply(manifest: Manifest, **_: Any) -> Applied:
+        if manifest["metadata"]["name"] == "bad":
+            raise Unreachable(Finding(code="GP301", what="silent"))
+        written.append(manifest["metadata"]["name"])
+        return Applied(manifest, created=True, warnings=())
+
+    with pytest.raises(Unreachable, match="silent"):
+        Objects(cluster(apply), NOTHING).apply([change("bad"), change("a"), change("b")])
+    assert sorted(written) == ["a", "b"]

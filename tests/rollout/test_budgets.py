@@ -1,0 +1,144 @@
+"""The arithmetic of slots; where it differs from the reference, the reference stops for no reason."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gpu_provision.inventory import load
+from gpu_provision.model.specs import Order, RolloutPolicy, UpgradePolicy
+from gpu_provision.rollout.budgets import SHARED, domain_of, nodes_of, policy_of, rank
+from gpu_provision.rollout.snapshot import Domain, Node, Pod, Policy, Use, Wanted
+from tests.rollout.rules import starts
+from tests.rollout.world import Machine, Trouble, World
+
+
+@pytest.mark.parametrize(
+    ("value", "total", "nodes"),
+    [(3, 10, 3), ("25%", 4, 1), ("25%", 5, 2), ("25%", 10, 3), ("25%", 1, 1), ("100%", 7, 7), ("1%", 1000, 10)],
+)
+def test_a_percentage_is_rounded_up(value: int | str, total: int, nodes: int) -> None:
+    """Or a small pool would never be upgraded."""
+    assert nodes_of(value, total) == nodes
+
+
+def world(
+    count: int, *, parallel: int = 1, away: int | str = "25%", fleet: RolloutPolicy | None = None, **others: Machine
+) -> World:
+    machines = [others.get(f"node_{number}") or Machine(name=f"node-{number}") for number in range(1, count + 1)]
+    shared = Domain(policy=UpgradePolicy(max_parallel_upgrades=parallel, max_unavailable=away))
+    own = Domain(policy=UpgradePolicy(max_parallel_upgrades=parallel, max_unavailable=away))
+    return World(machines, Policy(fleet=fleet or RolloutPolicy(), domains={"shared": shared, "own": own}))
+
+
+def first_starts(found: World) -> list[str]:
+    """Return the nodes that start at the first moment at which any does."""
+    while not (names := starts(found.decisions[-1]) if found.decisions else []):
+        if not found.step():
+            return []
+    return names
+
+
+@pytest.mark.parametrize(
+    ("count", "parallel", "away", "slots"),
+    [(4, 1, "25%", 1), (10, 5, "25%", 3), (10, 0, "25%", 3), (10, 2, "100%", 2), (10, 0, "100%", 10), (1, 1, "25%", 1)],
+)
+def test_slots_of_a_healthy_fleet_are_those_of_the_reference(
+    count: int, parallel: int, away: int | str, slots: int
+) -> None:
+    """The smaller of both limits counts; zero parallel upgrades mean no limit of that kind."""
+    assert len(first_starts(world(count, parallel=parallel, away=away))) == slots
+
+
+def test_a_node_that_somebody_cordoned_uses_up_the_limit_but_may_be_upgraded_itself() -> None:
+    """With 4 nodes and 25 % the reference starts nothing either, but tells nobody why."""
+    cordoned = Machine(name="node-3", cordoned_by="kubectl-cordon", is_foreign=True)
+    found = world(4, node_3=cordoned)
+    assert first_starts(found) == ["node-3"]
+    found.run()
+    assert found.decisions[-1].waits["node-1"] == "no more than 1 of shared unavailable (max_unavailable)"
+    assert cordoned.cordoned_by == "kubectl-cordon"
+
+
+def test_a_failed_node_takes_no_parallel_slot() -> None:
+    """In the reference a failed node holds the only slot, and the fleet stands still without a word."""
+    broken = Machine(name="node-1", trouble=Trouble.DISPROVEN)
+    found = world(4, away="50%", fleet=RolloutPolicy(stop_after_failures=2), node_1=broken)
+    found.run()
+    assert found.restarts == ["node-1", "node-2", "node-3", "node-4"]
+
+
+def own_pool() -> dict[str, Machine]:
+    return {f"node_{number}": Machine(name=f"node-{number}", domain="own") for number in (3, 4)}
+
+
+def test_the_limit_of_the_fleet_holds_over_all_pools() -> None:
+    """The reference counts for each pool alone."""
+    assert first_starts(world(4, parallel=1, away=1, **own_pool())) == ["node-1", "node-3"]
+    capped = world(4, parallel=1, away=1, fleet=RolloutPolicy(max_parallel_upgrades=1), **own_pool())
+    assert first_starts(capped) == ["node-1"]
+    assert capped.decisions[-1].waits["node-3"] == "1 at a time in the fleet (max_parallel_upgrades)"
+    few = world(4, parallel=1, away=1, fleet=RolloutPolicy(max_unavailable="25%"), **own_pool())
+    assert first_starts(few) == ["node-1"]
+
+
+def node(name: str, position: int = 0, *pods: Pod) -> Node:
+    return Node(name=name, domain="d", wanted=Wanted("x"), position=position, pods=pods)
+
+
+def test_numbers_in_names_count_as_numbers() -> None:
+    """And texts before them as texts."""
+    names = ["t4-10", "t4-9", "h100-1", "rack2-node10", "rack2-node9", "rack10-node1"]
+    ordered = sorted(names, key=lambda name: rank(node(name), Order.NAME))
+    assert ordered == ["h100-1", "rack2-node9", "rack2-node10", "rack10-node1", "t4-9", "t4-10"]
+
+
+def test_the_other_orders_begin_with_something_else_and_end_with_the_name() -> None:
+    """Equals would otherwise come in any order."""
+    job = Pod(namespace="default", name="train", uid="u", use=Use.REQUEST)
+    nodes = [node("b", 0, job), node("c", 2), node("a", 1)]
+    assert [each.name for each in sorted(nodes, key=lambda one: rank(one, Order.LISTED))] == ["b", "a", "c"]
+    assert [each.name for each in sorted(nodes, key=lambda one: rank(one, Order.IDLE_FIRST))] == ["a", "c", "b"]
+
+
+TEXT = """
+name: stack
+release: "26.7.0"
+cluster: {sandbox: default}
+driver: {timeout: 900, upgrade_policy: {max_parallel_upgrades: 2}}
+rollout: {order: listed}
+pools:
+  plain: {gpu: {model: T4, count: 1}}
+  newer: {gpu: {model: T4, count: 1}, driver: {version: "580.126.20"}}
+  slow: {gpu: {model: T4, count: 1}, driver: {timeout: 1800, upgrade_policy: {max_unavailable: 1}}}
+nodes:
+  - {name: a, pool: plain}
+  - {name: b, pool: newer}
+  - {name: c, pool: slow}
+"""
+
+
+def test_a_pool_has_its_own_limits_exactly_if_it_declares_a_policy(tmp_path: Path) -> None:
+    """Another driver alone is no reason; a policy of its own starts from the inventory's."""
+    file = tmp_path / "stack.yaml"
+    file.write_text(TEXT)
+    inventory = load(file)
+    assert {name: domain_of(pool) for name, pool in inventory.pools.items()} == {
+        "plain": SHARED,
+        "newer": SHARED,
+        "slow": "pool slow",
+    }
+    policy = policy_of(inventory)
+    assert policy.fleet.order is Order.LISTED
+    shared, slow = policy.domains[SHARED], policy.domains["pool slow"]
+    assert (shared.policy.max_parallel_upgrades, shared.policy.max_unavailable) == (2, "25%")
+    assert (slow.policy.max_parallel_upgrades, slow.policy.max_unavailable) == (2, 1)
+    assert (shared.restart_seconds, slow.restart_seconds) == (900, 1800)
+
+
+def test_a_policy_alone_does_not_part_a_pool_from_the_daemonset_of_the_others(tmp_path: Path) -> None:
+    """Otherwise declaring one would replace its drivers."""
+    file = tmp_path / "stack.yaml"
+    file.write_text(TEXT.replace("timeout: 1800, ", ""))
+    assert not load(file).pools["slow"].overrides_driver
