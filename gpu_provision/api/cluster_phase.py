@@ -98,10 +98,10 @@ def apply(  # noqa: PLR0913 - all by name
 def drift(inventory: Inventory, *, on_hosts: HostsResult) -> Drift:
     """Return what in the cluster is not as declared, and why. Raises Unreachable, Refused."""
     from gpu_provision.operator.executor import StackDeputy
-    from gpu_provision.reconcile import drift as engine
+    from gpu_provision.reconcile.drift import read
     from gpu_provision.reconcile.session import Session
 
-    return engine.read(Session(inventory, host_drivers=on_hosts.drivers, deputy=StackDeputy()))
+    return read(Session(inventory, host_drivers=on_hosts.drivers, deputy=StackDeputy()))
 
 
 def destroy(  # noqa: PLR0913 - all by name

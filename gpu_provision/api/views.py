@@ -83,12 +83,12 @@ def preflight(
         RunFailed: Hosts cannot be read at all.
         Unreachable, Refused: The cluster cannot be asked.
     """
-    from gpu_provision.reconcile import preflight as engine
+    from gpu_provision.reconcile import preflight as reconcile_preflight
 
     wanted = with_ignored(inventory, ignored)
     if offline:
         wanted = replace(wanted, preflight=replace(wanted.preflight, registry=False))
-    found = engine.preflight(wanted, limit=nodes_of(inventory, limit), listen=as_a_look(listen or ignore))
+    found = reconcile_preflight.preflight(wanted, limit=nodes_of(inventory, limit), listen=as_a_look(listen or ignore))
     return StackPreflight.copy_of(found, inventory=inventory.name)
 
 
