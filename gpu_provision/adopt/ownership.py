@@ -1,7 +1,7 @@
 """How an object changes hands: its owner references, and its field managers.
 
 The fields that the operator, Helm or a person wrote become ours, so that the next server-side apply meets no conflict
-and removes what the inventory does not declare. This is what kubectl does when somebody goes over from client-side to
+and removes what the inventory does not declare. This is what kubectl does when a user goes over from client-side to
 server-side apply.
 """
 

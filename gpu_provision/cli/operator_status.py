@@ -1,4 +1,4 @@
-"""``gpu-provision operator status``: whether somebody leads, and how the stacks stand."""
+"""``gpu-provision operator status``: whether a controller leads, and how the stacks stand."""
 
 from __future__ import annotations
 

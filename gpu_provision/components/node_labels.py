@@ -1,7 +1,7 @@
 """GPU node labels: which nodes have a GPU, and which operands may run there.
 
 The manifests are partial Nodes: labels only, None removes one. Nothing is said about a label that belongs to
-the user or to somebody who paused an operand, so such a value survives also if it is written while we plan.
+the user or to a program that paused an operand, so such a value survives also if it is written while we plan.
 """
 
 from __future__ import annotations

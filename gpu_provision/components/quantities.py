@@ -1,6 +1,6 @@
 """Amounts of resources in the one form in which an API server stores them.
 
-A server parses ``0.5`` and writes ``500m``; whoever sends ``0.5`` sees a difference for ever. The rules are
+A server parses ``0.5`` and writes ``500m``; a client that sends ``0.5`` sees a difference for ever. The rules are
 those of apimachinery's ``resource.Quantity`` in a list of resources: no fraction, the largest suffix that needs
 none, the notation of the input, rounded up to thousandths, at most 2^63 - 1 in binary notation.
 """

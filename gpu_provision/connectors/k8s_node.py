@@ -1,6 +1,6 @@
 """``@k8s-node/<node>``: the host of a Kubernetes node, without SSH, through a helper pod on it.
 
-pyinfra imports this module for every inventory, so it imports nothing of Kubernetes before somebody connects.
+pyinfra imports this module for every inventory, so it imports nothing of Kubernetes before a host connects.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Runs a shell script on a host detached from whoever started it, and asks for its result over any connection.
+"""Runs a shell script on a host detached from the client that started it, and asks for its result over any connection.
 
 A lost connection, or a helper pod that ends with its runtime, cannot stop it halfway.
 """

@@ -1,4 +1,4 @@
-"""What stands between a host and its reboot where the host is a node of a cluster; implemented by whoever knows one."""
+"""What stands between a host and its reboot where the host is a node of a cluster; `reconcile` implements it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A process of its own for pyinfra: it talks with the process that started it in lines of JSON.
 
 pyinfra runs on gevent, which has to change the standard library before anything else uses it. In a process of its
-own it cannot get in the way of Kubernetes clients, threads or event loops of whoever called. What is said is in
+own it cannot get in the way of Kubernetes clients, threads or event loops of the caller. What is said is in
 gpu_provision.hosts.worker_protocol.
 """
 

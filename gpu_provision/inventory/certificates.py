@@ -1,4 +1,4 @@
-"""Reads files of certificates that hosts shall trust, and says what is wrong with them; shows nothing of a key."""
+"""Reads files of certificates that hosts are to trust, and says what is wrong with them; shows nothing of a key."""
 
 from __future__ import annotations
 

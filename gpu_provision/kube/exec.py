@@ -1,7 +1,7 @@
 """A process in a container, by the exec subresource: its streams share one websocket.
 
 Source: the API server's channel protocols v4 and v5. A frame's first byte is its channel. Old servers speak v4 alone,
-which cannot end stdin, so whoever reads there has to know how much comes.
+which cannot end stdin, so the reader has to know how much comes.
 """
 
 from __future__ import annotations

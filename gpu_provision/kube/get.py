@@ -1,4 +1,4 @@
-"""One GET request, for readers that shall share nothing with the client that runs are made of."""
+"""One GET request, for readers that share nothing with the client that runs are made of."""
 
 from __future__ import annotations
 

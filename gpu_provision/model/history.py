@@ -1,4 +1,4 @@
-"""What is kept of a run that wrote something: in the cluster, in the local folder, and for whoever reads it."""
+"""What is kept of a run that wrote something: in the cluster, in the local folder, and for its readers."""
 
 from __future__ import annotations
 

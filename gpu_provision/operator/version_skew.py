@@ -1,4 +1,4 @@
-"""Whether the parts of the operator are of one version: whoever asks, the controller, and the definition of stacks."""
+"""Whether the parts of the operator are of one version: the client, the controller, and the definition of stacks."""
 
 from __future__ import annotations
 

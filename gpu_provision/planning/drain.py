@@ -1,4 +1,4 @@
-"""Which pods leave a node that is drained, and which of them nobody should take away. Pure.
+"""Which pods leave a node that is drained, and which of them must not be taken away. Pure.
 
 As careful as ``kubectl drain --ignore-daemonsets``: the same pods stay, and the same pods forbid it.
 """

@@ -1,4 +1,4 @@
-"""When a node is told to be validated: its startup taint goes, its label names what passed. Pure.
+"""When a node counts as validated: its startup taint goes, its label names what passed. Pure.
 
 The label holds as long as the verdicts that earned it, see `planning.verdicts`: it goes with a reboot, or with a pod
 that is replaced, until the validations have passed. A node that waits for another driver keeps it until that one comes.

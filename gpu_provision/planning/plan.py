@@ -68,7 +68,7 @@ def plan_of(
 
     Args:
         known: Where everything stands in it, or in the part.
-        part: What of it is about some nodes, where all others are finished: ready, and nothing is to be done there.
+        part: What of it is about some nodes, where all others are finished: ready, with nothing left to do.
     """
     inventory, some = seen.context.inventory, part or seen
     objects, nodes = tuple(_object_changes(seen)), tuple(_node_changes(some, known))

@@ -1,6 +1,6 @@
 """Where a node's driver stands between two contents, as far as its pod and its Node object tell.
 
-A node that is to be served by another driver DaemonSet stays with its own until the rollout reaches it.
+A node that moves to another driver DaemonSet stays with its own until the rollout reaches it.
 """
 
 from __future__ import annotations

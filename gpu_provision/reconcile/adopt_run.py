@@ -1,6 +1,6 @@
 """Carries an adoption out, up to the apply that completes it, and after.
 
-Every step finds out by itself what is still to be done, so whoever comes after a killed process goes on. The
+Every step finds out by itself what is still to be done, so the next process goes on after a killed one. The
 ClusterPolicy goes last: as long as it is there an adoption is not over.
 """
 

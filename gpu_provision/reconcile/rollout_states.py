@@ -108,7 +108,7 @@ class Sight:
         return self._target
 
     def _read(self, changed: Iterable[str], declared: Mapping[str, Declared]) -> None:
-        """Read nodes anew, and put them in order if one has come or has another place."""
+        """Read nodes again, and put them in order if one has come or has another place."""
         claims = claims_of(None if self._claims is None else self._claims.values())
         rules = (budgets_of(self._budgets.values()), claims, self._refusals, self._proofs)
         is_in_order = True

@@ -1,4 +1,4 @@
-"""Which pods of a node are in the way of its driver, and which of those nobody may evict. Pure."""
+"""Which pods of a node are in the way of its driver, and which of those must not be evicted. Pure."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Simulated hosts: real shell commands run on them, against a private state that outlives them.
 
-The state of a host is ``<sandbox directory>/hosts/<node>/``. It is made when somebody first needs it, as its
-fleet says then; ``remove`` it to begin anew.
+The state of a host is ``<sandbox directory>/hosts/<node>/``. It is made when it is first needed, as its
+fleet says then; ``remove`` it to begin again.
 """
 
 from __future__ import annotations

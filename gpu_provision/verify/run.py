@@ -1,4 +1,4 @@
-"""Runs acceptance tests: pytest in a process of its own, so that nobody's configuration or plugins come into it."""
+"""Runs acceptance tests: pytest in a process of its own, so that no other configuration or plugins come into it."""
 
 from __future__ import annotations
 

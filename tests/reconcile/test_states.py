@@ -245,7 +245,7 @@ def test_a_node_of_which_nothing_has_changed_is_not_settled_anew() -> None:
 
 
 def test_what_changes_as_a_whole_concerns_the_nodes_that_differ() -> None:
-    """A DaemonSet is gone, its pods are still there: a fleet is not looked at anew for that."""
+    """A DaemonSet is gone, its pods are still there: the fleet is not evaluated again for that."""
     clock, known = settler(), raw(driver=READY, toolkit=READY, plugin=BUILDING)
     clock.settle(known, 0)
     gone = {name: replace(known[name, ""], state=State.PENDING, reason="missing") for name in REQUIRES}

@@ -1,4 +1,4 @@
-"""Kernel and driver packages that stay as they are until somebody means to change them; decided from the record."""
+"""Kernel and driver packages that stay as they are until they are changed on purpose; decided from the record."""
 
 from __future__ import annotations
 

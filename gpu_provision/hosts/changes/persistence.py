@@ -1,6 +1,6 @@
 """Persistence mode of a host's own driver, decided from the host's record alone.
 
-Without it the driver lets go of a GPU whenever nobody uses it, and takes seconds to have it again. A driver container
+Without it the driver releases a GPU whenever no process uses it, and takes seconds to have it again. A driver container
 starts NVIDIA's daemon by itself.
 """
 

@@ -1,4 +1,4 @@
-"""Proxies that some part of the system is told to use. Credentials stay on the host."""
+"""Proxies that some part of the system is configured to use. Credentials stay on the host."""
 
 from __future__ import annotations
 

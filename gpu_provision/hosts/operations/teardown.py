@@ -1,4 +1,4 @@
-"""The end of the host phase: every file as it was before, and nothing of ours left."""
+"""The end of the host phase: every file as it was before, and nothing of the stack left."""
 
 from __future__ import annotations
 

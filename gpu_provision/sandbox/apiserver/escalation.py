@@ -1,4 +1,4 @@
-"""Nobody grants what they do not hold: the check of roles and bindings before they are written."""
+"""No user grants what they do not hold: the check of roles and bindings before they are written."""
 
 from __future__ import annotations
 

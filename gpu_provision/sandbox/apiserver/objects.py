@@ -1,6 +1,6 @@
 """Small tools for objects as plain dicts.
 
-Convention: an object that is in the store is never changed again; whoever wants to change one copies it first.
+Convention: an object that is in the store is never changed again; to change one, copy it first.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The verbs on objects: create, update, patch, apply and delete with the rules of an API server.
 
 Everything that writes goes through here, over HTTP or in process, so both get the same defaults, checks and errors.
-Items that come back are the stored ones: whoever wants to change an object copies it first.
+Items that come back are the stored ones: to change an object, copy it first.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What users run: the CUDA samples, nvidia-smi, notebooks, and programs nobody knows here."""
+"""What users run: the CUDA samples, nvidia-smi, notebooks, and programs that are unknown here."""
 
 from __future__ import annotations
 
