@@ -8,6 +8,7 @@ from typing import Any
 from gpu_provision.sandbox.apiserver.requestlog import Request
 from tests.promises.writes import (
     VALIDATION,
+    VALIDATOR,
     Cluster,
     Document,
     Write,
@@ -21,7 +22,6 @@ from tests.promises.writes import (
 _LABELS = ("nvidia.com/gpu.deploy.", "nvidia.com/gpu.present", "gpu-provision.io/", "example.com/")
 """Beginnings of the labels that the tool writes; the state of upgrades, which a rollout covers, is none of them."""
 
-_VALIDATOR = "validator"
 _NAMED_ALONE = "nfd"
 """The component with several workloads on a node; all others have one there, whatever it is called."""
 
@@ -38,7 +38,7 @@ def faults(
     """
     said, done = set(promised(plan, before)), set(asked(requests, before, after))
     yield from (f"promised, not done: {write}" for write in sorted(said - done))
-    replaced = {Write("delete", _VALIDATOR, "", node) for node in validated_first(plan)}
+    replaced = {Write("delete", VALIDATOR, "", node) for node in validated_first(plan)}
     yield from (f"done, not promised: {write}" for write in sorted(done - said - replaced))
     yield from _differences("label", _labels_said(plan), _labels_done(before, after))
     yield from _differences("host", _hosts(plan), _hosts(run))
@@ -88,14 +88,14 @@ def _restarts(plan: Document, before: Cluster, after: Cluster) -> Iterator[str]:
         for each in _updates(plan)
         for node in each["nodes"]
     }
-    said |= {(_VALIDATOR, node) for node in validated_first(plan)}
+    said |= {(VALIDATOR, node) for node in validated_first(plan)}
     swept = rolled_out(plan) | moved(plan)
     yield from (f"restarted unsaid: {key}" for key in sorted(done - said) if not _is_on(swept, key))
     yield from (f"said to restart: {key}" for key in sorted((said & old.keys() & new.keys()) - done))
 
 
 def _is_on(nodes: Collection[str], key: tuple[str, str]) -> bool:
-    return key[1] in nodes and not key[0].startswith((_NAMED_ALONE, _VALIDATOR))
+    return key[1] in nodes and not key[0].startswith((_NAMED_ALONE, VALIDATOR))
 
 
 def _updates(plan: Document) -> Iterator[Document]:

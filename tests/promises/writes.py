@@ -20,7 +20,8 @@ BOOKKEEPING = frozenset(
 """Records of the tool itself: its lock, its runs, what has passed."""
 
 VALIDATION, FIRST_VALIDATION = "device_plugin_validation", "driver_validation"
-_DRIVER = "driver"
+VALIDATOR = "validator"
+_DRIVER, _VALIDATOR = "driver", "nvidia-operator-validator-"
 _PLURALS = {"RuntimeClass": "runtimeclasses"}
 _PATH = re.compile(
     r"/(?:api|apis/[^/]+)/[^/]+(?:/namespaces/(?P<namespace>[^/]+)(?=/))?"
@@ -53,17 +54,25 @@ class Pod(NamedTuple):
 
 
 class Cluster(NamedTuple):
-    """What of a cluster tells later what was done to it: the stack's pods by name, the labels of nodes."""
+    """What of a cluster tells later what was done to it: the stack's pods and the nodes of all pods by name, labels."""
 
     pods: Mapping[str, Pod]
     labels: Mapping[str, Mapping[str, str]]
     record: Mapping[str, str]
+    scheduled: Mapping[str, str]
 
 
-def looked_at(nodes: Iterable[Document], pods: Iterable[Document], record: Mapping[str, str]) -> Cluster:
-    """Return what matters of all nodes, of all pods of the stack, and what its record of validations holds."""
+def looked_at(
+    nodes: Iterable[Document], pods: Iterable[Document], record: Mapping[str, str], events: Iterable[Document]
+) -> Cluster:
+    """Return what matters of nodes, of the pods of the stack, of its record of validations, and of Events."""
     return Cluster(
         record=record,
+        scheduled={
+            event["involvedObject"]["name"]: event["message"].rpartition(" ")[2]
+            for event in events
+            if event["reason"] == "Scheduled"
+        },
         pods={pod["metadata"]["name"]: _pod(pod) for pod in pods},
         labels={node["metadata"]["name"]: node["metadata"]["labels"] for node in nodes},
     )
@@ -85,7 +94,8 @@ def asked(requests: Iterable[Request], before: Cluster, after: Cluster) -> Itera
     """Yield what an API server was asked to do, but for bookkeeping.
 
     The log does not name pods that are created, and they are gone afterwards; the record tells where they ran. A
-    validation that a kubelet turned away, or under which a pod was replaced, is deleted and created once more.
+    validation that a kubelet turned away, or under which a pod was replaced, is deleted and created once more. So is
+    the validator's pod: its DaemonSet may have replaced it before the toolkit's DaemonSet replaced that pod.
     """
     created = 0
     ran = [node for node, verdict in after.record.items() if before.record.get(node) != verdict]
@@ -99,6 +109,8 @@ def asked(requests: Iterable[Request], before: Cluster, after: Cluster) -> Itera
             created += plural == "pods" and request.verb == "POST"  # those that succeeded are deleted all at once
         elif plural == "pods" and request.verb == "DELETE" and name not in before.pods and VALIDATION in _unnamed(name):
             created -= 1
+        elif plural == "pods" and request.verb == "DELETE" and name not in before.pods and _VALIDATOR in name:
+            yield Write("delete", VALIDATOR, "", after.scheduled[name])
         elif plural == "pods":
             yield _of_pod("evict" if part else request.verb.lower(), namespace, name, before)
         else:

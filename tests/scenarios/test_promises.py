@@ -98,8 +98,9 @@ def is_rolled(daemonset: dict[str, Any]) -> bool:
 
 
 def look(world: World) -> Cluster:
-    """Return nodes, and the pods of the stack."""
+    """Return nodes, the pods of the stack, its record, and where pods were scheduled."""
     pods = world.json("pods", "-A", "-l", "gpu-provision.io/stack")["items"]
     found = world.json("configmaps", "-n", "gpu-operator-resources")["items"]
     record = next((each["data"] for each in found if each["metadata"]["name"] == "sandbox-validations"), {})
-    return looked_at(world.json("nodes")["items"], pods, record)
+    events = world.json("events", "-n", OPERANDS)["items"]
+    return looked_at(world.json("nodes")["items"], pods, record, events)
