@@ -1,7 +1,8 @@
 """Generates schema.json: ``python -m gpu_provision.inventory.schema_source > gpu_provision/inventory/schema.json``.
 
 What a section may hold comes from the declarations of the settings in ``gpu_provision/model``, what a kind of value
-looks like from value_types.yaml. Here is what an inventory has besides: its frame. Nothing imports this at run time.
+looks like from value_types.yaml. Here is what an inventory has besides: its frame. Loading an inventory does not import
+this module.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, dataclass, is_dataclass
 from enum import StrEnum
+from functools import cache
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
@@ -45,7 +47,6 @@ from gpu_provision.releases import DEFAULT
 
 Part = dict[str, Any]
 _ABBREVIATIONS = frozenset({"ca", "cdi", "dcgm", "gfd", "gpu", "http", "https", "mig", "nfd", "os", "ssh"})
-_KINDS: Part = yaml.safe_load(Path(__file__).with_name("value_types.yaml").read_text(encoding="utf-8"))
 _SCALARS = {bool: "boolean", int: "integer", str: "string"}
 
 
@@ -176,6 +177,18 @@ _SHARED = {
 """Sections that stand at several places, or whose place is an entry -> their definition."""
 
 
+def section_type(name: str) -> type[Any]:
+    """Return the record that declares the settings of a section of the inventory."""
+    kind: type[Any] = get_args(get_type_hints(InventoryFile)[name])[0]
+    return kind
+
+
+@cache
+def _kinds() -> Part:
+    found: Part = yaml.safe_load(Path(__file__).with_name("value_types.yaml").read_text(encoding="utf-8"))
+    return found
+
+
 def inventory_schema() -> Part:
     """Return the JSON Schema (draft 2020-12) of inventories."""
     return {
@@ -183,7 +196,7 @@ def inventory_schema() -> Part:
         "$id": "urn:gpu-provision:inventory",
         "title": "gpu-provision inventory",
         **_section(InventoryFile),
-        "$defs": dict(sorted({**_KINDS, **{name: _section(kind) for kind, name in _SHARED.items()}}.items())),
+        "$defs": dict(sorted({**_kinds(), **{name: _section(kind) for kind, name in _SHARED.items()}}.items())),
     }
 
 
@@ -226,7 +239,7 @@ def _of_arguments(origin: Any, first: Any, *others: Any) -> Part:
     if origin is tuple:
         return {"type": "array", "items": _of_type(first)}
     if origin is Mapping:
-        names = {key: _KINDS["name"][key] for key in ("pattern", "patternErrorMessage")}
+        names = {key: _kinds()["name"][key] for key in ("pattern", "patternErrorMessage")}
         return {"type": "object", "propertyNames": names, "additionalProperties": _of_type(*others)}
     return {"type": [_SCALARS[each] for each in (first, *others)]} if others else _of_type(first)
 
