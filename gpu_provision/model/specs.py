@@ -228,6 +228,11 @@ class DcgmExporterSpec(OperandSpec):
         enum=["ClusterIP", "NodePort", "LoadBalancer"],
     )
     service_monitor: ServiceMonitorSpec = setting(ServiceMonitorSpec())
+    host_network: bool = setting(
+        False,
+        "Whether the exporter's pod uses the network of its node: port 9400 of every node then answers.",
+        pod={"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"},
+    )
     metrics_config: str = setting(
         "",
         "ConfigMap with key dcgm-metrics.csv: the metrics to export. Default: the image's own list.",
