@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 from gpu_provision.inventory import hardware
 from gpu_provision.inventory.certificates import certificates
+from gpu_provision.inventory.scope import ADDRESSES
 from gpu_provision.inventory.source import Source, absolute, fleet
 from gpu_provision.model.expectation import Expectation
 from gpu_provision.model.inventory import (
@@ -318,7 +319,6 @@ def _setting(toolkit: ToolkitSpec, names: tuple[str, ...]) -> str:
     return next((toolkit.settings[name] for name in names if toolkit.settings.get(name)), "")
 
 
-ADDRESSES = ("http_proxy", "https_proxy")
 _ALL = (*ADDRESSES, "no_proxy")
 
 
