@@ -44,11 +44,13 @@ _NAMES = {
     "model.progress": (
         "ComponentStatus Event Evidence Lock NodeState NodeStatus Outside RunResult State Status Transition"
     ),
-    "model.specs": (
-        "Canary DaemonSetSettings Day DcgmExporterSpec DcgmSpec DevicePluginSpec DriverSpec GfdSpec Image "
-        "MaintenanceWindow NfdSpec OnFailure OperandSpec Order PodDeletion RolloutPolicy SecretKey "
-        "ServiceMonitorSpec Specs StartupProbe StartupTaintSpec ToolkitSpec UpgradeDrain UpgradePolicy ValidatorSpec "
+    "model.rollout_policy": (
+        "Canary Day MaintenanceWindow OnFailure Order PodDeletion RolloutPolicy UpgradeDrain UpgradePolicy "
         "WaitForCompletion"
+    ),
+    "model.specs": (
+        "DaemonSetSettings DcgmExporterSpec DcgmSpec DevicePluginSpec DriverSpec GfdSpec Image NfdSpec OperandSpec "
+        "SecretKey ServiceMonitorSpec Specs StartupProbe StartupTaintSpec ToolkitSpec ValidatorSpec"
     ),
     "output.text": "Style",
     "planning.rbac": "Subject",

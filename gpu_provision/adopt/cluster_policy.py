@@ -7,11 +7,13 @@ be of no effect, or told: nothing is lost in silence.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_type_hints
 
 from gpu_provision.adopt.discovery import text_of
+from gpu_provision.inventory.schema_source import section_type
+from gpu_provision.model.settings import camel_case, reference_of, settings_of
 
 Path = tuple[str, ...]
 Spec = Mapping[str, Any]
@@ -22,7 +24,7 @@ class Row(NamedTuple):
 
     field: str
     setting: str
-    write: Callable[[Any], Any] = lambda value: value
+    write: Callable[[Any], Any]
 
 
 class Other(NamedTuple):
@@ -101,89 +103,36 @@ def _users_variables(section: str, entries: Any) -> dict[str, str]:
 
 
 OPERANDS: Mapping[str, str] = {
-    "validator": "validator",
-    "driver": "driver",
-    "toolkit": "toolkit",
-    "devicePlugin": "device_plugin",
-    "gfd": "gfd",
-    "dcgm": "dcgm",
-    "dcgmExporter": "dcgm_exporter",
+    camel_case(name): name
+    for name in ("validator", "driver", "toolkit", "device_plugin", "gfd", "dcgm", "dcgm_exporter")
 }
 """Section of a ClusterPolicy -> component."""
 
-_EVERY_OPERAND: tuple[tuple[str, str, Callable[[Any], Any]], ...] = (
-    ("imagePullPolicy", "image_pull_policy", str),
-    ("imagePullSecrets", "image_pull_secrets", list),
-    ("resources", "resources", dict),
-)
+_SECTIONS = (*OPERANDS.values(), "daemonsets", "cdi", "mig", "operator")
+_WRITERS: Mapping[str, Callable[[Any], Any]] = {
+    "daemonsets.labels": _users_labels,
+    "daemonsets.max_unavailable": _number,
+    "driver.args": _after_init,
+    "driver.upgrade_policy.max_unavailable": _number,
+    **{f"{name}.env": partial(_users_variables, section) for section, name in OPERANDS.items()},
+}
+"""Setting -> how a value is written there, if otherwise than in a ClusterPolicy."""
 
-_PROBE = (
-    ("initialDelaySeconds", "initial_delay_seconds"),
-    ("periodSeconds", "period_seconds"),
-    ("timeoutSeconds", "timeout_seconds"),
-    ("failureThreshold", "failure_threshold"),
-)
-_UPGRADES = (
-    ("autoUpgrade", "auto_upgrade"),
-    ("maxParallelUpgrades", "max_parallel_upgrades"),
-    ("waitForCompletion.podSelector", "wait_for_completion.pod_selector"),
-    ("waitForCompletion.timeoutSeconds", "wait_for_completion.timeout_seconds"),
-    ("podDeletion.force", "pod_deletion.force"),
-    ("podDeletion.timeoutSeconds", "pod_deletion.timeout_seconds"),
-    ("podDeletion.deleteEmptyDir", "pod_deletion.delete_empty_dir"),
-    ("drain.enable", "drain.enable"),
-    ("drain.force", "drain.force"),
-    ("drain.podSelector", "drain.pod_selector"),
-    ("drain.timeoutSeconds", "drain.timeout_seconds"),
-    ("drain.deleteEmptyDir", "drain.delete_empty_dir"),
-)
 
-ROWS: tuple[Row, ...] = (
-    *(
-        Row(f"{section}.{field}", f"{component}.{setting}", write)
-        for section, component in OPERANDS.items()
-        for field, setting, write in _EVERY_OPERAND
-    ),
-    *(
-        Row(f"{section}.env", f"{component}.env", partial(_users_variables, section))
-        for section, component in OPERANDS.items()
-    ),
-    *(
-        Row(f"{section}.args", f"{component}.args", _after_init if section == "driver" else list)
-        for section, component in OPERANDS.items()
-    ),
-    *(
-        Row(f"{section}.enabled", f"{component}.enabled")
-        for section, component in OPERANDS.items()
-        if section != "validator"
-    ),
-    Row("driver.kernelModuleType", "driver.kernel_module_type"),
-    Row("driver.repoConfig.configMapName", "driver.repo_config"),
-    Row("driver.certConfig.name", "driver.cert_config"),
-    Row("driver.kernelModuleConfig.name", "driver.kernel_module_config"),
-    Row("driver.licensingConfig.secretName", "driver.licensing_config"),
-    *(Row(f"driver.startupProbe.{field}", f"driver.startup_probe.{setting}") for field, setting in _PROBE),
-    *(Row(f"driver.upgradePolicy.{field}", f"driver.upgrade_policy.{setting}") for field, setting in _UPGRADES),
-    Row("driver.upgradePolicy.maxUnavailable", "driver.upgrade_policy.max_unavailable", _number),
-    Row("toolkit.installDir", "toolkit.install_dir"),
-    Row("devicePlugin.config.name", "device_plugin.config_name"),
-    Row("devicePlugin.config.default", "device_plugin.config_default"),
-    Row("dcgmExporter.config.name", "dcgm_exporter.metrics_config"),
-    Row("dcgmExporter.service.type", "dcgm_exporter.service_type"),
-    Row("dcgmExporter.serviceMonitor.enabled", "dcgm_exporter.service_monitor.enabled"),
-    Row("dcgmExporter.serviceMonitor.interval", "dcgm_exporter.service_monitor.interval"),
-    Row("dcgmExporter.serviceMonitor.scrapeTimeout", "dcgm_exporter.service_monitor.scrape_timeout"),
-    Row("dcgmExporter.serviceMonitor.honorLabels", "dcgm_exporter.service_monitor.honor_labels"),
-    Row("dcgmExporter.serviceMonitor.additionalLabels", "dcgm_exporter.service_monitor.additional_labels"),
-    Row("daemonsets.labels", "daemonsets.labels", _users_labels),
-    Row("daemonsets.annotations", "daemonsets.annotations", dict),
-    Row("daemonsets.tolerations", "daemonsets.tolerations", list),
-    Row("daemonsets.priorityClassName", "daemonsets.priority_class_name"),
-    Row("daemonsets.rollingUpdate.maxUnavailable", "daemonsets.max_unavailable", _number),
-    Row("cdi.enabled", "cdi.enabled"),
-    Row("mig.strategy", "mig.strategy"),
-    Row("operator.runtimeClass", "operator.runtime_class"),
-)
+def _rows(record: type[Any], field: str, setting: str) -> Iterator[Row]:
+    """Yield the rows of a section, by the names that its settings have in the reference."""
+    kinds = get_type_hints(record)
+    for each in settings_of(record):
+        reference, here = reference_of(each), f"{setting}.{each.name}"
+        if reference is None or each.metadata["image"]:
+            continue
+        if is_dataclass(kinds[each.name]):
+            yield from _rows(kinds[each.name], f"{field}.{reference}", here)
+        else:
+            yield Row(f"{field}.{reference}", here, _WRITERS.get(here, lambda value: value))
+
+
+ROWS: tuple[Row, ...] = tuple(row for name in _SECTIONS for row in _rows(section_type(name), camel_case(name), name))
 """Every field that is carried over; images are, too, see `images`."""
 
 _OFF = (False, "", None)

@@ -61,6 +61,7 @@ def _service(context: Context) -> Manifest:
 def _pod(spec: DcgmSpec, context: Context) -> dict[str, Any]:
     validator = context.inventory.specs.validator
     return operands.pod(
+        spec,
         serviceAccountName=_NAME,
         runtimeClassName=operands.runtime_class(context),
         imagePullSecrets=pods.pull_secrets(spec.image_pull_secrets, validator.image_pull_secrets),

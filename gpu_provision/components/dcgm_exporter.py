@@ -82,6 +82,7 @@ def _pod(spec: DcgmExporterSpec, context: Context) -> dict[str, Any]:
     validator = context.inventory.specs.validator
     own = [pods.config_volume("metrics-config", spec.metrics_config)] if spec.metrics_config else []
     return operands.pod(
+        spec,
         serviceAccountName=_NAME,
         automountServiceAccountToken=None if _reads_pods(spec) else False,
         runtimeClassName=operands.runtime_class(context),

@@ -78,6 +78,7 @@ def _pod(spec: DevicePluginSpec, context: Context) -> dict[str, Any]:
         context, pods.mount("run-nvidia-validations", operands.VALIDATIONS, pods.TO_CONTAINER)
     )
     return operands.pod(
+        spec,
         serviceAccountName=_ACCOUNT,
         runtimeClassName=operands.runtime_class(context),
         shareProcessNamespace=plugin_config.is_used(context) or None,

@@ -173,6 +173,7 @@ def _pod(target: Target, context: Context) -> dict[str, Any]:
     for container in (manager, driver):
         container["env"] += pods.environment(settings)
     return operands.pod(
+        spec,
         serviceAccountName=_ACCOUNT,
         hostPID=True,
         affinity=_ONE_PER_HOST,

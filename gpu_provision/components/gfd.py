@@ -56,6 +56,7 @@ def _pod(spec: GfdSpec, context: Context) -> dict[str, Any]:
     # As in the reference, config-manager is the device plugin's; older images of this one lack it.
     manager = context.inventory.specs.device_plugin.image
     return operands.pod(
+        spec,
         serviceAccountName=_ACCOUNT,
         runtimeClassName=operands.runtime_class(context),
         shareProcessNamespace=plugin_config.is_used(context) or None,

@@ -9,6 +9,8 @@ from gpu_provision.components import labels, pods, scripts, tolerations
 from gpu_provision.components.objects import compact, digest, manifest, rule
 from gpu_provision.components.toolkit_runtimes import needs_no_class
 from gpu_provision.model.cluster import Context, Manifest
+from gpu_provision.model.settings import pod_fields
+from gpu_provision.model.specs import OperandSpec
 
 # As the GPU Operator's own roles: without effect on plain Kubernetes, needed on OpenShift.
 USE_PRIVILEGED_SCC = rule("security.openshift.io", ["securitycontextconstraints"], ["use"], names=["privileged"])
@@ -185,7 +187,7 @@ def mig_environment(context: Context) -> dict[str, str]:
     return {"MIG_STRATEGY": strategy} | ({} if strategy == "none" else {"NVIDIA_MIG_MONITOR_DEVICES": "all"})
 
 
-def pod(**fields: Any) -> dict[str, Any]:
-    """Return a pod spec of fields in Kubernetes' own spelling."""
-    built: dict[str, Any] = compact(fields)
+def pod(spec: OperandSpec, **fields: Any) -> dict[str, Any]:
+    """Return a pod spec of fields in Kubernetes' own spelling, with those that settings of the component ask for."""
+    built: dict[str, Any] = compact({**fields, **pod_fields(spec)})
     return built

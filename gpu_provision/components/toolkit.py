@@ -123,6 +123,7 @@ def _pod(spec: ToolkitSpec, runtime: Runtime, context: Context) -> dict[str, Any
     hooks = "/usr/share/containers/oci/hooks.d" if runtime.name == CRIO else "/run/containers/oci/hooks.d"
     files = _runtime_files(spec, runtime)
     return operands.pod(
+        spec,
         serviceAccountName=_ACCOUNT,
         hostPID=True,
         imagePullSecrets=pods.pull_secrets(spec.image_pull_secrets, validator.image_pull_secrets),

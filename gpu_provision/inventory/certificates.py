@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-LIMIT = 1 << 20
+CERTIFICATES_LIMIT = 1 << 20
 """Bytes that such a file may have; all certificates that a system trusts by itself are a quarter of that."""
 
 KEY, UNUSABLE, EXPIRED = "GP677", "GP678", "GP679"
@@ -96,10 +96,10 @@ def _certificate(block: str, line: int) -> Iterator[Trouble]:
 
 
 def _text(path: Path) -> str | Trouble:
-    fix = "Correct the path; relative ones begin at the inventory."
+    fix, other = "Correct the path; relative ones begin at the inventory.", "Name another one."
     try:
-        if path.stat().st_size > LIMIT:
-            return Trouble(code=UNUSABLE, what=f"The file is larger than {LIMIT >> 20} MiB.", fix="Name another one.")
+        if path.stat().st_size > CERTIFICATES_LIMIT:
+            return Trouble(code=UNUSABLE, what=f"The file is larger than {CERTIFICATES_LIMIT >> 20} MiB.", fix=other)
         return path.read_text(encoding="ascii", errors="replace").replace("\r\n", "\n")
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)

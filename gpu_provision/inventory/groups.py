@@ -129,8 +129,8 @@ def _ssh(node: Node, ssh_config: str) -> dict[str, Any]:
 
 def _sudo() -> dict[str, Any]:
     """Return pyinfra's arguments for sudo. It keeps the password out of what it logs."""
-    password = sudo.password()
-    return {"_sudo": True} | ({"_sudo_password": password} if password else {})
+    given = sudo.password()
+    return {"_sudo": True} | ({"_sudo_password": given} if given else {})
 
 
 def _plain(data: dict[str, Any]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 from gpu_provision.inventory import hardware
 from gpu_provision.inventory.certificates import certificates
+from gpu_provision.inventory.scope import ADDRESSES
 from gpu_provision.inventory.source import Source, absolute, fleet
 from gpu_provision.model.expectation import Expectation
 from gpu_provision.model.inventory import (
@@ -27,6 +28,7 @@ from gpu_provision.model.inventory import (
     Preflight,
     Ssh,
 )
+from gpu_provision.model.rollout_policy import RolloutPolicy
 from gpu_provision.model.specs import (
     DaemonSetSettings,
     DcgmExporterSpec,
@@ -37,7 +39,6 @@ from gpu_provision.model.specs import (
     Image,
     NfdSpec,
     OperandSpec,
-    RolloutPolicy,
     SecretKey,
     Specs,
     StartupTaintSpec,
@@ -64,9 +65,6 @@ SPECS: dict[str, type[OperandSpec]] = {
 
 AUTO = "auto"
 """Value of the driver's ``enabled``: a node's own driver if it has one, else the container."""
-
-TIMEOUTS = {"driver": 1200}
-"""Default deadlines in seconds where the model's own is too short: a driver builds for up to 20 minutes."""
 
 _NO_PREREQUISITES: Data = {"kernel_modules": [], "blacklist_nouveau": False}
 
@@ -135,7 +133,6 @@ def _operand(key: str, kind: type[_Operand], data: Data, release: Release) -> _O
         env = container_env(data.get("proxy", {}), env) | env
     secrets = (*data.get("image_pull_secrets", ()), *section.get("image_pull_secrets", ()))
     settings = {
-        "timeout": TIMEOUTS.get(key, 300),
         **section,
         **extra,
         "image": _image(release.image(key), section, data),
@@ -322,7 +319,6 @@ def _setting(toolkit: ToolkitSpec, names: tuple[str, ...]) -> str:
     return next((toolkit.settings[name] for name in names if toolkit.settings.get(name)), "")
 
 
-ADDRESSES = ("http_proxy", "https_proxy")
 _ALL = (*ADDRESSES, "no_proxy")
 
 

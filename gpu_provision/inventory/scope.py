@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpu_provision.inventory.document import Path, dotted
-from gpu_provision.inventory.resolve import ADDRESSES
+
+ADDRESSES = ("http_proxy", "https_proxy")
+"""Keys of ``proxy`` that name a proxy."""
 
 ANY = "*"
 """In a path: every entry of a list or mapping."""

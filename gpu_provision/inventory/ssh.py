@@ -15,7 +15,7 @@ from gpu_provision import files
 from gpu_provision.model.findings import Finding, ProvisionError
 from gpu_provision.model.inventory import Inventory, Node
 
-_HEAD = "# Written by gpu-provision from {path}; it is written anew whenever that file is read.\n"
+_SSH_HEAD = "# Written by gpu-provision from {path}; it is written anew whenever that file is read.\n"
 
 
 def write_ssh_config(inventory: Inventory, nodes: Iterable[Node]) -> str:
@@ -28,7 +28,7 @@ def write_ssh_config(inventory: Inventory, nodes: Iterable[Node]) -> str:
     if not behind:
         return ""
     file = files.state_folder() / "ssh" / f"{inventory.name}-{_short(inventory.path)}.config"
-    text = _HEAD.format(path=inventory.path) + ssh_config(behind)
+    text = _SSH_HEAD.format(path=inventory.path) + ssh_config(behind)
     try:
         if not (file.exists() and file.read_text(encoding="utf-8") == text):
             files.make_state_folder(file.parent)

@@ -15,8 +15,8 @@ import re
 from dataclasses import dataclass
 
 from gpu_provision.inventory.document import Path
-from gpu_provision.inventory.resolve import ADDRESSES
 from gpu_provision.inventory.schema_check import schema
+from gpu_provision.inventory.scope import ADDRESSES
 from gpu_provision.operator.stack import NAMESPACE_IS_FIXED, PROXY_NEEDS_NONE
 
 _SINCE = 29  # generally available; one version before, a server may have them switched off

@@ -14,9 +14,8 @@ import yaml
 from gpu_provision import releases
 from gpu_provision.inventory.document import Document
 from gpu_provision.inventory.loader import examined
-from gpu_provision.inventory.resolve import ADDRESSES
 from gpu_provision.inventory.schema_check import schema
-from gpu_provision.inventory.scope import part_of_cluster
+from gpu_provision.inventory.scope import ADDRESSES, part_of_cluster
 from gpu_provision.inventory.source import Source, Unreadable
 from gpu_provision.inventory.values import references
 from gpu_provision.model.cluster import Kind, Manifest

@@ -15,7 +15,7 @@ from gpu_provision.kube.client import Cluster
 from gpu_provision.model.findings import Finding, InvalidInventory, RunFailed, Severity, UsageError
 from gpu_provision.model.history import History, Record
 from gpu_provision.model.inventory import Inventory
-from gpu_provision.model.specs import OnFailure
+from gpu_provision.model.rollout_policy import OnFailure
 from gpu_provision.planning.diff import between
 from gpu_provision.planning.prepare import prepare
 from gpu_provision.planning.upgrades import DRIVER

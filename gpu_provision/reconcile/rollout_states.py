@@ -9,7 +9,7 @@ from typing import NamedTuple, assert_never
 
 from gpu_provision.model.cluster import Manifest
 from gpu_provision.model.progress import NodeState, State
-from gpu_provision.model.specs import UpgradePolicy
+from gpu_provision.model.rollout_policy import UpgradePolicy
 from gpu_provision.planning.states import TO_BE_LABELLED, Key
 from gpu_provision.planning.upgrades import AT_WORK, DRIVER, KEEPS, STAYS, is_kept
 from gpu_provision.planning.validation import FAILED_WITH

@@ -16,7 +16,7 @@ from math import inf
 from typing import NamedTuple, assert_never
 
 from gpu_provision.model.inventory import Inventory, NodePool
-from gpu_provision.model.specs import Order
+from gpu_provision.model.rollout_policy import Order
 from gpu_provision.rollout import canary, leaving, maintenance_window, pods, states
 from gpu_provision.rollout.snapshot import Domain, Node, Policy, Snapshot
 from gpu_provision.rollout.states import UNDER_WAY, UpgradeState

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 
-from gpu_provision.model.specs import Canary
+from gpu_provision.model.rollout_policy import Canary
 from gpu_provision.rollout import needs, states
 from gpu_provision.rollout.snapshot import Node, Snapshot
 from gpu_provision.rollout.states import UpgradeState

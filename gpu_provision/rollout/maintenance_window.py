@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, datetime, time, timedelta
 
-from gpu_provision.model.specs import Day, MaintenanceWindow
+from gpu_provision.model.rollout_policy import Day, MaintenanceWindow
 
 _DAYS = tuple(Day)
 

@@ -18,7 +18,7 @@ from gpu_provision.model.plan import (
     Schedule,
     Wave,
 )
-from gpu_provision.model.specs import UpgradePolicy
+from gpu_provision.model.rollout_policy import UpgradePolicy
 from gpu_provision.rollout import (
     budgets,
     needs,

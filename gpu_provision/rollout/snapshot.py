@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 
-from gpu_provision.model.specs import RolloutPolicy, UpgradePolicy
+from gpu_provision.model.rollout_policy import RolloutPolicy, UpgradePolicy
 from gpu_provision.rollout import states
 from gpu_provision.rollout.states import UpgradeState
 

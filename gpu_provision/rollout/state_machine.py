@@ -13,7 +13,7 @@ from math import inf
 from types import MappingProxyType
 from typing import Protocol, assert_never
 
-from gpu_provision.model.specs import OnFailure
+from gpu_provision.model.rollout_policy import OnFailure
 from gpu_provision.rollout import (
     budgets,
     canary,

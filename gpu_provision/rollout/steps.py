@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gpu_provision.model.specs import PodDeletion, UpgradeDrain
+from gpu_provision.model.rollout_policy import PodDeletion, UpgradeDrain
 from gpu_provision.rollout import needs, pods, states
 from gpu_provision.rollout.actions import (
     RESTS,

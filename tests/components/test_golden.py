@@ -44,6 +44,11 @@ def with_prometheus() -> Context:
     return builders.context(chosen, replace(builders.fleet(), resources=resources))
 
 
+def with_host_network() -> Context:
+    """Return the sandbox with an exporter in the network of its node."""
+    return builders.context(builders.with_spec("dcgm_exporter", host_network=True), builders.fleet())
+
+
 def with_plugin_configurations() -> Context:
     """Return the sandbox with named configurations of the device plugin."""
     chosen = builders.with_spec("device_plugin", config_name="time-slicing", config_default="four")
@@ -77,6 +82,7 @@ CASES: dict[str, tuple[Callable[[], Context], tuple[str, ...]]] = {
     ),
     "with-dcgm": (with_dcgm, ("dcgm", "dcgm_exporter")),
     "with-prometheus": (with_prometheus, ("dcgm_exporter",)),
+    "with-host-network": (with_host_network, ("dcgm_exporter",)),
     "with-plugin-configurations": (with_plugin_configurations, ("device_plugin", "gfd")),
     "with-mixed-runtimes": (with_mixed_runtimes, ("toolkit", "node_labels")),
     "with-host-drivers": (with_host_drivers, ("driver", "node_labels")),

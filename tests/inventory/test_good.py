@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 
 from gpu_provision.inventory import check, groups, load, schema
+from gpu_provision.inventory.resolve import SPECS, resolve
 from gpu_provision.inventory.schema_check import resolved
-from gpu_provision.inventory.source import read
+from gpu_provision.inventory.source import Source, read
 from gpu_provision.inventory.yaml_parser import parse
 from gpu_provision.model.inventory import Connect, Gpu, HelperPod, Node, OperatingSystem, Reboot, Ssh
 from gpu_provision.model.specs import Image, SecretKey, StartupProbe
+from gpu_provision.releases import DEFAULT, release
 
 GOOD = Path(__file__).parent / "good"
 
@@ -35,15 +37,42 @@ def test_an_inventory_keeps_its_warnings(tmp_path: Path) -> None:
     assert [warning.code for warning in load(path).warnings] == ["GP132"]
 
 
-def test_the_complete_inventory_uses_every_key_of_the_schema() -> None:
+def test_the_complete_inventory_uses_every_key() -> None:
     """Otherwise a key could break without any test seeing it. A sandbox excludes a kubeconfig.
 
-    Values of this machine are in a file of their own, since a stack of the cluster takes none.
+    Plain settings of components have a test of their own. Values of this machine are in a file of their own, since a
+    stack of the cluster takes none.
     """
     used = [
         _used(schema(), parse(read(GOOD / file))[0].data, "") for file in ("complete.yaml", "values/elsewhere.yaml")
     ]
-    assert set(_known(schema(), "")) - {key for keys in used for key in keys} == {"cluster.sandbox"}
+    unused = set(_known(schema(), "")) - {key for keys in used for key in keys}
+    assert unused - {".".join(path) for path, _ in PLAIN} == {"cluster.sandbox"}
+
+
+def _plain(part: dict[str, Any], *path: str) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield the settings below a part of the schema that are switches, choices and numbers, with another value."""
+    for key, child in part.get("properties", {}).items():
+        found, here = resolved(child), (*path, key)
+        yield from _plain(found, *here)
+        if "default" in found and (found["type"] in ("boolean", "integer") or "enum" in found):
+            default, choices = found["default"], found.get("enum", [True, False])
+            numbers = [found.get("minimum", 0) + 1, found.get("minimum", 0) + 2]
+            yield here, next(each for each in (numbers if found["type"] == "integer" else choices) if each != default)
+
+
+PLAIN = [each for key in SPECS for each in _plain(resolved(schema()["properties"][key]), key)]
+
+
+@pytest.mark.parametrize(("path", "value"), PLAIN, ids=lambda each: ".".join(each) if isinstance(each, tuple) else "")
+def test_a_plain_setting_reaches_its_spec(path: tuple[str, ...], value: Any) -> None:
+    data: Any = value
+    for step in reversed(path):
+        data = {step: data}
+    found: Any = resolve(Source(name="x", path=Path("/x.yaml"), text="", digest=""), data, release(DEFAULT)).specs
+    for step in path:
+        found = getattr(found, step)
+    assert found == value
 
 
 def _known(part: dict[str, Any], name: str) -> Iterator[str]:

@@ -11,7 +11,7 @@ from gpu_provision.components.labels import DRIVER_GROUP
 from gpu_provision.model.cluster import Manifest, ref_of
 from gpu_provision.model.plan import Action, Plan
 from gpu_provision.model.progress import NodeState, State
-from gpu_provision.model.specs import UpgradePolicy
+from gpu_provision.model.rollout_policy import UpgradePolicy
 from gpu_provision.planning.plan import plan
 from gpu_provision.planning.states import states
 from gpu_provision.planning.upgrades import AT_WORK, KEEPS, NOT_VALIDATED, OUTDATED, at_rest

@@ -9,7 +9,7 @@ import pytest
 from gpu_provision import rbac
 from gpu_provision.model.cluster import ClusterFacts, NodeFacts, Permission, ref_of
 from gpu_provision.model.inventory import Connect, Inventory, OperatingSystem, Reboot
-from gpu_provision.model.specs import UpgradePolicy
+from gpu_provision.model.rollout_policy import UpgradePolicy
 from gpu_provision.planning.prepare import prepare
 from gpu_provision.planning.rbac import grants, rules_of
 from gpu_provision.reconcile import permissions

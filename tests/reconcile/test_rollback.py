@@ -12,7 +12,7 @@ from gpu_provision.kube.client import Cluster
 from gpu_provision.model.cluster import ClusterFacts
 from gpu_provision.model.history import Ending, History, Record
 from gpu_provision.model.inventory import Inventory
-from gpu_provision.model.specs import OnFailure
+from gpu_provision.model.rollout_policy import OnFailure
 from gpu_provision.planning.observed import Observed
 from gpu_provision.planning.plan import plan
 from gpu_provision.planning.prepare import prepare

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gpu_provision.model.progress import NodeState, State
-from gpu_provision.model.specs import UpgradePolicy
+from gpu_provision.model.rollout_policy import UpgradePolicy
 from gpu_provision.planning.states import TO_BE_LABELLED
 from gpu_provision.planning.upgrades import AT_WORK, KEEPS, OUTDATED, STAYS
 from gpu_provision.reconcile.rollout_states import (

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as some
 
-from gpu_provision.model.specs import (
+from gpu_provision.model.rollout_policy import (
     Canary,
     MaintenanceWindow,
     OnFailure,

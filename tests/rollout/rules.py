@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
-from gpu_provision.model.specs import UpgradePolicy
+from gpu_provision.model.rollout_policy import UpgradePolicy
 from gpu_provision.rollout import states
 from gpu_provision.rollout.actions import Action, Cordon, Evict, Move, Restart, RollBack, TakeOff
 from gpu_provision.rollout.snapshot import Node, Pod, Snapshot, Use

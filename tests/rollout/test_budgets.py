@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gpu_provision.inventory import load
-from gpu_provision.model.specs import Order, RolloutPolicy, UpgradePolicy
+from gpu_provision.model.rollout_policy import Order, RolloutPolicy, UpgradePolicy
 from gpu_provision.rollout.budgets import SHARED, domain_of, nodes_of, policy_of, rank
 from gpu_provision.rollout.snapshot import Domain, Node, Pod, Policy, Use, Wanted
 from tests.rollout.rules import starts

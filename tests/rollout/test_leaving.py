@@ -6,12 +6,7 @@ import math
 
 import pytest
 
-from gpu_provision.model.specs import (
-    Canary,
-    PodDeletion,
-    RolloutPolicy,
-    UpgradePolicy,
-)
+from gpu_provision.model.rollout_policy import Canary, PodDeletion, RolloutPolicy, UpgradePolicy
 from gpu_provision.rollout import states
 from gpu_provision.rollout.actions import Cordon, Move, TakeOff
 from gpu_provision.rollout.preview import schedule

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, reset_tzpath
 
 import pytest
 
-from gpu_provision.model.specs import Day, MaintenanceWindow
+from gpu_provision.model.rollout_policy import Day, MaintenanceWindow
 from gpu_provision.rollout.maintenance_window import is_open, next_opening
 
 BERLIN = "Europe/Berlin"

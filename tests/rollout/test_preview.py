@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from gpu_provision.components.labels import DRIVER_GROUP
-from gpu_provision.model.specs import (
+from gpu_provision.model.rollout_policy import (
     Canary,
     MaintenanceWindow,
     RolloutPolicy,

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from gpu_provision.components import labels
-from gpu_provision.model.specs import (
+from gpu_provision.model.rollout_policy import (
     Canary,
     MaintenanceWindow,
     OnFailure,

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpu_provision.model.specs import UpgradePolicy, WaitForCompletion
+from gpu_provision.model.rollout_policy import UpgradePolicy, WaitForCompletion
 from gpu_provision.rollout.actions import Action, Cordon, Move
 from gpu_provision.rollout.snapshot import Snapshot
 from tests.rollout.rules import judge_the_end

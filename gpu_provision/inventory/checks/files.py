@@ -11,7 +11,8 @@ from gpu_provision.inventory.checks.subject import Subject
 from gpu_provision.inventory.document import Path
 from gpu_provision.inventory.problems import Problem
 from gpu_provision.inventory.redaction import has_password
-from gpu_provision.inventory.resolve import ADDRESSES, needs_credentials
+from gpu_provision.inventory.resolve import needs_credentials
+from gpu_provision.inventory.scope import ADDRESSES
 from gpu_provision.inventory.source import absolute
 from gpu_provision.model.findings import Finding, Severity
 

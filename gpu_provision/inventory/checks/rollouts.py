@@ -9,8 +9,8 @@ from zoneinfo import ZoneInfoNotFoundError
 from gpu_provision.inventory.checks.subject import Subject
 from gpu_provision.inventory.document import Path
 from gpu_provision.inventory.problems import Problem
+from gpu_provision.model.rollout_policy import zone_of
 from gpu_provision.model.selectors import BadSelector, parsed
-from gpu_provision.model.specs import zone_of
 
 
 def check_rollouts(subject: Subject) -> Iterator[Problem]:

@@ -1,4 +1,4 @@
-"""Writes docs/inventory.md from the schema: ``python -m gpu_provision.inventory.reference > docs/inventory.md``."""
+"""Writes docs/inventory.md from the schema: ``python -m tools.inventory_page > docs/inventory.md``."""
 
 from __future__ import annotations
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from gpu_provision.inventory import schema
-from gpu_provision.inventory.reference import markdown
+from tools.inventory_page import markdown
 
 PAGE = Path(__file__).parents[2] / "docs" / "inventory.md"
 
 
 def test_the_page_is_current() -> None:
-    """After a change of the schema: python -m gpu_provision.inventory.reference > docs/inventory.md."""
+    """After a change of the schema: python -m tools.inventory_page > docs/inventory.md."""
     assert PAGE.read_text(encoding="utf-8") == markdown()
 
 
