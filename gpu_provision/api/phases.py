@@ -144,7 +144,7 @@ class Work:
 
             guard = NodeGuard(self.inventory)
         heard = as_a_look(listen) if dry_run else listen
-        return prepare(self.inventory, limit=self.limit, dry_run=dry_run, listen=heard, guard=guard)
+        return prepare(self.inventory, limit=self.limit, dry_run=dry_run, listen=heard, maintenance=guard)
 
     def _plan(self, on_hosts: HostsResult, part: Part, *, offline: bool) -> Plan:
         if not self.cluster:

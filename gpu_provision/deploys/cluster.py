@@ -21,8 +21,8 @@ from gpu_provision.deploys.hosts import guard_of
 from gpu_provision.deploys.interrupts import telling_what_stays
 from gpu_provision.diagnostics.remedies import is_trouble
 from gpu_provision.hosts import codes
-from gpu_provision.hosts.findings import Commands, refuse, report
-from gpu_provision.hosts.session import changed, drivers
+from gpu_provision.hosts.findings import Commands, fail, report
+from gpu_provision.hosts.session import count_changed_hosts, host_drivers
 from gpu_provision.inventory import load
 from gpu_provision.model.findings import Finding, ProvisionError, Severity, UsageError, one_line
 from gpu_provision.model.inventory import Inventory
@@ -70,7 +70,7 @@ def _session() -> Session:
         guard_of(path).close()
         session.forget()
     if not session.is_read and _leaves_drivers_to_hosts(session.inventory):
-        session.host_drivers = drivers()
+        session.host_drivers = host_drivers()
     return session
 
 
@@ -95,7 +95,7 @@ def _guarded(commands: Callable[[], list[FunctionCommand]]) -> Commands:
     try:
         yield from commands()
     except ProvisionError as error:
-        yield from refuse(*error.findings)
+        yield from fail(*error.findings)
 
 
 def _component_commands(session: Session, component: str) -> list[FunctionCommand]:
@@ -158,7 +158,7 @@ def _verdict_commands(session: Session) -> list[FunctionCommand]:
 
 def _put_on_record(session: Session) -> None:
     """A run that had nothing to do in the cluster is on record as well if it has changed hosts."""
-    if session.finish() is None and session.reading().plan.is_empty and (hosts := changed()):
+    if session.finish() is None and session.reading().plan.is_empty and (hosts := count_changed_hosts()):
         session.put_on_record(hosts=hosts)
 
 

@@ -11,8 +11,8 @@ import gpu_provision
 from gpu_provision.connectors.cluster import GROUP
 from gpu_provision.deploys.cluster import inventory_path, is_cluster_host, is_set
 from gpu_provision.destroy import findings as telling
-from gpu_provision.hosts.findings import Commands, refuse, report
-from gpu_provision.hosts.gate import has_failed, hold_back
+from gpu_provision.hosts.findings import Commands, fail, report
+from gpu_provision.hosts.gate import block_cluster_phase, has_failed
 from gpu_provision.inventory import load
 from gpu_provision.model.findings import ProvisionError, one_line
 from gpu_provision.model.inventory import Inventory
@@ -46,7 +46,7 @@ def stack_removed() -> Commands:
             inventory, cluster_only=True, crds=is_set(CRDS), evict=is_set(EVICT), dry_run=True
         )
     except ProvisionError as error:
-        yield from refuse(*error.findings)
+        yield from fail(*error.findings)
         return
     if not found.changes:
         host.noop("nothing of the stack is in the cluster")
@@ -76,4 +76,4 @@ def cluster_is_clear() -> Commands:
     if GROUP in host.groups or not state.is_executing:
         return
     if any(GROUP in other.groups and has_failed(state, other) for other in state.inventory):
-        yield FunctionCommand(hold_back, (telling.hosts_held_back(),), {})
+        yield FunctionCommand(block_cluster_phase, (telling.hosts_held_back(),), {})

@@ -19,7 +19,7 @@ from pyinfra.api.facts import FactBase
 from pyinfra.api.host import Host
 from pyinfra.api.state import State
 
-from gpu_provision.hosts.findings import report, tell
+from gpu_provision.hosts.findings import add_finding, report
 from gpu_provision.model.findings import Finding, Severity
 
 WORK = "/run/gpu-provision/runtime"
@@ -175,7 +175,7 @@ def _follow(state: State, host: Host, judge: Judge, seconds: int) -> bool:
     if finding is None:
         return True
     if finding.severity is Severity.WARNING:
-        tell(finding)
+        add_finding(finding)
         return True
     return report(state, host, finding)
 

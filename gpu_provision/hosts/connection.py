@@ -18,8 +18,8 @@ from pyinfra.connectors.base import BaseConnector
 from pyinfra.connectors.util import CommandOutput
 
 from gpu_provision.hosts import errors
-from gpu_provision.hosts.errors import Reached
-from gpu_provision.hosts.findings import TROUBLE
+from gpu_provision.hosts.errors import SshTarget
+from gpu_provision.hosts.findings import LAST_ERROR
 from gpu_provision.model.findings import Finding
 
 Say = Callable[[str], None]
@@ -28,11 +28,11 @@ _KNOWN = (OSError, SSHException)
 """What pyinfra takes for the trouble of one host, in operations and in facts."""
 
 
-class HostTrouble(OSError):
+class HostError(OSError):
     """Any other exception of one host, in a form that pyinfra takes for the trouble of that host."""
 
 
-class Contained:
+class IsolatedConnector:
     """A host's connector that remembers what went wrong last, and lets no exception out that would end the run."""
 
     def __init__(self, host: Host, say: Say) -> None:
@@ -50,7 +50,7 @@ class Contained:
         try:
             self._inner.connect()
         except Exception as error:  # a key file that is missing, for example, is no ConnectError of pyinfra's
-            self._remember(errors.of_connecting(error, reached(self._host)))
+            self._remember(errors.connect_error(error, ssh_target(self._host)))
             if isinstance(error, ConnectError):
                 raise
             raise ConnectError(str(error) or type(error).__name__) from error
@@ -69,62 +69,62 @@ class Contained:
             OSError: The command came to no end.
             SSHException: Likewise.
         """
-        with watched(self._inner, limit_of(self._host), self._say) as watch:
+        with watch_connection(self._inner, silence_limit(self._host), self._say) as watch:
             try:
                 done: tuple[bool, CommandOutput] = self._inner.run_shell_command(*args, **kwargs)
             except Exception as error:
-                self._remember(self._silence(watch) or errors.of_command(error, reached(self._host)))
+                self._remember(self._silence(watch) or errors.command_error(error, ssh_target(self._host)))
                 if isinstance(error, _KNOWN):
                     raise
-                raise HostTrouble(str(error) or type(error).__name__) from error
+                raise HostError(str(error) or type(error).__name__) from error
         self._remember(self._silence(watch) or self._told(*done, closed=watch.connection_closed))
         return done
 
-    def _silence(self, watch: Watch) -> Finding | None:
-        return errors.silent(reached(self._host), watch.limit) if watch.gave_up else None
+    def _silence(self, watch: ConnectionWatchdog) -> Finding | None:
+        return errors.host_silent(ssh_target(self._host), watch.limit) if watch.gave_up else None
 
     def _told(self, ok: bool, output: CommandOutput, *, closed: bool) -> Finding | None:  # noqa: FBT001 - as pyinfra has it
         """Return what a command tells about its host; None if it tells nothing, above all if all is well."""
         if ok:
             return None
-        found = errors.of_output(output.output_lines, reached(self._host))
-        return found or (errors.cut_off(reached(self._host)) if closed else None)
+        found = errors.output_error(output.output_lines, ssh_target(self._host))
+        return found or (errors.connection_lost(ssh_target(self._host)) if closed else None)
 
     def _remember(self, finding: Finding | None) -> None:
-        self._host.connector_data[TROUBLE] = finding
+        self._host.connector_data[LAST_ERROR] = finding
 
 
 class _Questions(Protocol):
     getpass: Callable[[str], str]
 
 
-def contain(host: Host, say: Say) -> None:
+def isolate_failures(host: Host, say: Say) -> None:
     """Have a host's connector keep trouble to the host; more than once is no difference."""
-    if not isinstance(host.connector, Contained):
-        host.connector = cast("BaseConnector", Contained(host, say))
+    if not isinstance(host.connector, IsolatedConnector):
+        host.connector = cast("BaseConnector", IsolatedConnector(host, say))
 
 
-def ask_nobody() -> None:
+def disable_questions() -> None:
     """Have pyinfra never ask for a password of sudo's: nobody is there to answer, once per host, in the middle."""
     cast("_Questions", util).getpass = _refuse
 
 
-def ask_people_only() -> None:
+def disable_questions_without_terminal() -> None:
     """Have pyinfra ask nobody where there is no terminal; it would end the run for all."""
     try:
         Path("/dev/tty").open().close()
     except OSError:
-        ask_nobody()
+        disable_questions()
 
 
 def _refuse(_prompt: str = "") -> str:
-    raise HostTrouble(util.SUDO_PASSWORD_REQUIRED_LINES[0])
+    raise HostError(util.SUDO_PASSWORD_REQUIRED_LINES[0])
 
 
-def reached(host: Host) -> Reached:
+def ssh_target(host: Host) -> SshTarget:
     """Return how pyinfra reaches a host."""
     data = host.data
-    return Reached(
+    return SshTarget(
         name=data.get("gpu_node") or host.name,
         address=data.get("ssh_hostname") or "",
         port=int(data.get("ssh_port") or 0),
@@ -134,7 +134,7 @@ def reached(host: Host) -> Reached:
     )
 
 
-LIMIT = 60
+SILENCE_LIMIT_SECONDS = 60
 """Seconds of silence after which a host is given up, unless its data say otherwise."""
 
 SETTING = "gpu_ssh_patience"
@@ -146,7 +146,7 @@ _SHARE = 4
 _KEEPALIVE = "keepalive@openssh.com"  # a request that every server has to answer, if only with no: RFC 4254, 4
 
 
-class Watch:
+class ConnectionWatchdog:
     """What is known of the connection while a command runs.
 
     Attributes:
@@ -192,10 +192,10 @@ def _answers(transport: Transport, seconds: float) -> bool:
 
 
 @contextlib.contextmanager
-def watched(connector: BaseConnector, limit: int, say: Callable[[str], None]) -> Iterator[Watch]:
+def watch_connection(connector: BaseConnector, limit: int, say: Callable[[str], None]) -> Iterator[ConnectionWatchdog]:
     """Watch the SSH connection of a connector during a block; connectors without one look after themselves."""
     client = getattr(connector, "client", None)
-    watch = Watch(client.get_transport() if client else None, limit, say)
+    watch = ConnectionWatchdog(client.get_transport() if client else None, limit, say)
     greenlet = gevent.spawn(watch.go_on)
     try:
         yield watch
@@ -203,6 +203,6 @@ def watched(connector: BaseConnector, limit: int, say: Callable[[str], None]) ->
         greenlet.kill(block=False)
 
 
-def limit_of(host: Host) -> int:
+def silence_limit(host: Host) -> int:
     """Return how many seconds of silence are borne of a host."""
-    return int(host.data.get(SETTING) or LIMIT)
+    return int(host.data.get(SETTING) or SILENCE_LIMIT_SECONDS)

@@ -14,7 +14,7 @@ from gpu_provision.hosts.changes.runtime_config import Wish, wanted_pattern
 from gpu_provision.hosts.changes.runtime_environment import Proxy
 from gpu_provision.hosts.facts.host import HostRecord
 from gpu_provision.hosts.gpu_host import RECORD
-from gpu_provision.hosts.maintenance import GUARD, Guard
+from gpu_provision.hosts.maintenance import MAINTENANCE, Maintenance
 from gpu_provision.hosts.operations import (
     driver,
     modules,
@@ -28,7 +28,7 @@ from gpu_provision.model.inventory import HostPrerequisites, Reboot
 
 
 @deploy("Host prerequisites")
-def host_prerequisites(guard: Guard | None = None) -> None:
+def host_prerequisites(maintenance: Maintenance | None = None) -> None:
     """Make true on a GPU host what must be true before any container runs.
 
     Reads ``host.data.host_prerequisites``, a dict with the keys of the inventory's ``host_prerequisites``;
@@ -39,10 +39,10 @@ def host_prerequisites(guard: Guard | None = None) -> None:
     ``host.data.gpu_judge_only`` these are judged, too.
 
     Args:
-        guard: Cordons and drains nodes around reboots; without one, no host that a kubelet runs on is rebooted.
+        maintenance: Cordons and drains nodes around reboots; without one, no host that a kubelet runs on is rebooted.
     """
     _keep_trouble_to_the_host()
-    host.connector_data.setdefault(GUARD, guard)
+    host.connector_data.setdefault(MAINTENANCE, maintenance)
     settings = HostPrerequisites(**{**asdict(HostPrerequisites()), **declared()})
     judge_only = bool(host.data.get("gpu_judge_only"))
     if not settings.enabled or not (is_gpu_host() or judge_only):
@@ -125,8 +125,8 @@ def host_teardown() -> None:
 
 
 def _keep_trouble_to_the_host() -> None:
-    connection.ask_people_only()
-    connection.contain(host, host.log)
+    connection.disable_questions_without_terminal()
+    connection.isolate_failures(host, host.log)
 
 
 def expected() -> Expectation | None:

@@ -15,7 +15,7 @@ FILE_SYSTEM_FULL = "a file system of this host is full"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reached:
+class SshTarget:
     """How a host is reached, as remedies have to name it; empty and zero mean as the user's SSH configuration says."""
 
     name: str
@@ -50,7 +50,7 @@ class Reached:
 
 
 @dataclass(frozen=True, slots=True)
-class Symptom:
+class ErrorPattern:
     """What is seen, and what it means. Texts may name attributes of Reached in braces."""
 
     pattern: str
@@ -62,49 +62,49 @@ class Symptom:
 LOG_IN = "see what `ssh {reached.login} true` says"
 
 CONNECTING = (
-    Symptom(
+    ErrorPattern(
         r"Host key for .* does not match",
         codes.HOST_KEY,
         "this host shows another SSH key than before: it was installed anew, or it is another machine",
         "compare `{reached.show_keys}` with the key on the host's own console; if it is right: {reached.forget}",
     ),
-    Symptom(
+    ErrorPattern(
         r"No host key for .* found",
         codes.HOST_KEY,
         "nobody has vouched for this host's SSH key, and strict checking refuses unknown ones",
         "compare `{reached.show_keys}` with the key on the host's own console, then log in once: ssh {reached.login}",
     ),
-    Symptom(
+    ErrorPattern(
         r"No such private key file|Invalid private key file|Private key file .* is encrypted",
         codes.LOGIN_REFUSED,
         "the private key for this host cannot be used",
         "name a key file without a passphrase as ssh.key in the inventory, or load it with ssh-add and name none",
     ),
-    Symptom(
+    ErrorPattern(
         r"^Authentication error|^SSH error .*(No authentication methods|not a valid .* private key)",
         codes.LOGIN_REFUSED,
         "this host does not let us in",
         "ssh-copy-id {reached.login}, or name the right user and key as ssh.user and ssh.key in the inventory",
     ),
-    Symptom(
+    ErrorPattern(
         r"^Could not resolve hostname",
         codes.NAME_UNKNOWN,
         "nobody knows the address of {reached.target}",
         "write the host's address into the inventory (nodes[].address), or its name into DNS",
     ),
-    Symptom(
+    ErrorPattern(
         r"^SSH error .*reading SSH protocol banner|^EOF error",
         codes.NO_SSH,
         "what answers there is no SSH server, or it hangs up on us (MaxStartups, fail2ban, a port for something else)",
         LOG_IN + "; on the host: journalctl -u ssh",
     ),
-    Symptom(
+    ErrorPattern(
         r"^SSH error .*(No existing session|Timeout|timeout)",
         codes.SILENT,
         "this host takes the connection and then says nothing: it hangs, or is starved of memory or disk",
         LOG_IN + "; if that hangs, too, look at the host's console",
     ),
-    Symptom(
+    ErrorPattern(
         r"^Could not connect",
         codes.NO_SSH,
         "nobody answers SSH at {reached.target}",
@@ -114,51 +114,51 @@ CONNECTING = (
 """Of an attempt to connect; the first that fits."""
 
 RUNNING = (
-    Symptom(
+    ErrorPattern(
         r"sudo(-rs)?: (a password is required|interactive authentication is required)",
         codes.SUDO,
         "sudo wants a password on this host",
         "allow it without one (as root: echo '{user} ALL=(ALL) NOPASSWD: ALL' >/etc/sudoers.d/gpu-provision), "
         "or connect as root (ssh.user: root)",
     ),
-    Symptom(
+    ErrorPattern(
         r"sudo.*(incorrect password|no password was provided|incorrect authentication)",
         codes.SUDO,
         "sudo does not take the password on this host",
         "give the password of {user}, or allow sudo without one",
     ),
-    Symptom(
+    ErrorPattern(
         r"is not in the sudoers file|is not allowed to (execute|run sudo)|I'm sorry .*I'm afraid I can't do that",
         codes.SUDO,
         "sudo refuses us on this host",
         "as root: echo '{user} ALL=(ALL) NOPASSWD: ALL' >/etc/sudoers.d/gpu-provision; "
         "or connect as root (ssh.user: root)",
     ),
-    Symptom(
+    ErrorPattern(
         r"sudo: (command )?not found|sudo: No such file",
         codes.SUDO,
         "this host has no sudo",
         "install it, or connect as root (ssh.user: root), or set ssh.sudo: false if {user} may do all this",
     ),
-    Symptom(
+    ErrorPattern(
         r"^sudo: .*(must have a tty|nosuid|must be owned by uid 0|error in .*sudoers|no valid sudoers sources)",
         codes.SUDO,
         "sudo does not work on this host",
         "mend it (visudo -c shows mistakes; Defaults !requiretty), or connect as root (ssh.user: root)",
     ),
-    Symptom(
+    ErrorPattern(
         r"No space left on device|Disk quota exceeded",
         codes.CANNOT_WRITE,
         FILE_SYSTEM_FULL,
         "make room (df -h and df -i show where), then run again",
     ),
-    Symptom(
+    ErrorPattern(
         r"I/O error|Input/output error",  # dash calls it so when a disk is full
         codes.CANNOT_WRITE,
         "this host cannot write: a file system is full, or its disk is broken",
         "df -h and df -i show what is full, dmesg which disk has errors; then run again",
     ),
-    Symptom(
+    ErrorPattern(
         r"Read-only file system",
         codes.CANNOT_WRITE,
         "a file system of this host takes no writes: the kernel makes it read-only after errors of its disk",
@@ -168,7 +168,7 @@ RUNNING = (
 """Of a command that failed; the first that fits, over the lines from the last to the first."""
 
 
-def of_connecting(error: BaseException, reached: Reached) -> Finding:
+def connect_error(error: BaseException, reached: SshTarget) -> Finding:
     """Return why nobody could connect."""
     evidence = _evidence(error)
     for symptom in CONNECTING:
@@ -181,7 +181,7 @@ def of_connecting(error: BaseException, reached: Reached) -> Finding:
     )
 
 
-def of_output(lines: Iterable[str], reached: Reached) -> Finding | None:
+def output_error(lines: Iterable[str], reached: SshTarget) -> Finding | None:
     """Return what a command that failed says about its host; None if it says nothing that is known here."""
     for line in reversed(list(lines)):
         for symptom in RUNNING:
@@ -190,10 +190,10 @@ def of_output(lines: Iterable[str], reached: Reached) -> Finding | None:
     return None
 
 
-def of_command(error: Exception, reached: Reached) -> Finding:
+def command_error(error: Exception, reached: SshTarget) -> Finding:
     """Return why a command came to no end."""
     evidence = _evidence(error)
-    return of_output([evidence], reached) or Finding(
+    return output_error([evidence], reached) or Finding(
         code=codes.NO_CONNECTION,
         what="the connection to this host broke off",
         where=reached.name,
@@ -203,12 +203,12 @@ def of_command(error: Exception, reached: Reached) -> Finding:
     )
 
 
-def cut_off(reached: Reached) -> Finding:
+def connection_lost(reached: SshTarget) -> Finding:
     """Return the error about a command whose connection went away without a word."""
-    return of_command(ConnectionError("the connection ended in the middle of a command"), reached)
+    return command_error(ConnectionError("the connection ended in the middle of a command"), reached)
 
 
-def silent(reached: Reached, seconds: int) -> Finding:
+def host_silent(reached: SshTarget, seconds: int) -> Finding:
     """Return the error about a host that was given up."""
     return Finding(
         code=codes.SILENT,
@@ -220,7 +220,7 @@ def silent(reached: Reached, seconds: int) -> Finding:
     )
 
 
-def broke_down(error: Exception, reached: Reached) -> Finding:
+def unexpected_error(error: Exception, reached: SshTarget) -> Finding:
     """Return the error about what nobody foresaw on one host."""
     return Finding(
         code=codes.BROKE_DOWN,
@@ -230,7 +230,7 @@ def broke_down(error: Exception, reached: Reached) -> Finding:
     )
 
 
-def step_failed(title: str, evidence: str, reached: Reached) -> Finding:
+def step_failed(title: str, evidence: str, reached: SshTarget) -> Finding:
     """Return the error about a step whose command failed for a reason of its own."""
     return Finding(
         code=codes.NOT_MADE,
@@ -241,12 +241,12 @@ def step_failed(title: str, evidence: str, reached: Reached) -> Finding:
     )
 
 
-def unread(reached: Reached) -> Finding:
+def unreadable(reached: SshTarget) -> Finding:
     """Return the error about a host whose state could not be read, for a reason that nobody knows."""
     return modules.unreadable(reached.name)
 
 
-def not_seen(reached: Reached) -> Finding:
+def outcome_unknown(reached: SshTarget) -> Finding:
     """Return the error about a host that nobody could read after the run: it may be as declared, or not."""
     return Finding(
         code=codes.UNREADABLE,
@@ -256,7 +256,7 @@ def not_seen(reached: Reached) -> Finding:
     )
 
 
-def not_finished(reached: Reached) -> Finding:
+def not_finished(reached: SshTarget) -> Finding:
     """Return the error about a host on which not all was done."""
     return Finding(
         code=codes.BROKE_DOWN,
@@ -266,7 +266,7 @@ def not_finished(reached: Reached) -> Finding:
     )
 
 
-def _finding(symptom: Symptom, reached: Reached, evidence: str) -> Finding:
+def _finding(symptom: ErrorPattern, reached: SshTarget, evidence: str) -> Finding:
     words = {"reached": reached, "user": reached.user or "USER"}
     return Finding(
         code=symptom.code,

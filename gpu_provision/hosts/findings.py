@@ -18,7 +18,7 @@ from pyinfra.api.state import State
 from pyinfra.context import ctx_host, ctx_state, host, state
 
 from gpu_provision.hosts import codes
-from gpu_provision.hosts.gpu_host import forget
+from gpu_provision.hosts.gpu_host import forget_sections
 from gpu_provision.model.findings import Finding, Severity, one_line, visible
 
 Commands = Generator[StringCommand | FunctionCommand, None, None]
@@ -30,14 +30,14 @@ FINDINGS = "gpu_provision_findings"
 CHANGES = "gpu_provision_changes"
 """Likewise, for what operations change in words: operation's hash -> words."""
 
-TROUBLE = "gpu_provision_trouble"
+LAST_ERROR = "gpu_provision_trouble"
 """Likewise, for a finding about what the last command or connection met with; None if all was well. It counts only if
 the host fails: a connection may break off and be made anew."""
 
 REBOOT_REASONS = "gpu_provision_reboot_reasons"
 """Likewise, for what operations know to take effect only after a reboot."""
 
-SAY = "gpu_provision_say"
+ON_PROGRESS = "gpu_provision_say"
 """Likewise, for a function that is told what a host waits for; without one it is logged."""
 
 
@@ -71,7 +71,7 @@ def show_diff(path: str, old: Sequence[str] | None, new: Sequence[str] | None) -
             host.log(f"  {line}")
 
 
-def note(words: Sequence[str], *sections: str) -> None:
+def record_changes(words: Sequence[str], *sections: str) -> None:
     """Keep in words what the operation changes, for whoever drives the run.
 
     Args:
@@ -80,10 +80,10 @@ def note(words: Sequence[str], *sections: str) -> None:
     """
     host.connector_data.setdefault(CHANGES, {})[host.current_op_hash] = tuple(words)
     if words and state.is_executing:
-        forget(*sections)
+        forget_sections(*sections)
 
 
-def tell(finding: Finding) -> None:
+def add_finding(finding: Finding) -> None:
     """Keep a finding for whoever drives the run, and log it on one line."""
     kept = host.connector_data.setdefault(FINDINGS, [])
     if finding not in kept:
@@ -91,7 +91,7 @@ def tell(finding: Finding) -> None:
         host.log_styled(one_line(finding.what), fg="yellow", log_func=logger.warning)
 
 
-def withdraw(code: str) -> None:
+def remove_finding(code: str) -> None:
     """Forget what was told under a code: it has been seen to since."""
     kept = host.connector_data.get(FINDINGS, [])
     kept[:] = [finding for finding in kept if finding.code != code]
@@ -103,28 +103,28 @@ def needs_reboot(*reasons: str) -> None:
     kept += [reason for reason in reasons if reason not in kept]
 
 
-def say(host: Host, message: str) -> None:
+def report_progress(host: Host, message: str) -> None:
     """Tell what a host is at, or waits for."""
-    listener: Callable[[str], None] | None = host.connector_data.get(SAY)
+    listener: Callable[[str], None] | None = host.connector_data.get(ON_PROGRESS)
     if listener:
         listener(message)
     else:
         host.log(one_line(message))
 
 
-def refuse(*findings: Finding) -> Commands:
+def fail(*findings: Finding) -> Commands:
     """Fail this host with findings, and no other one: while preparing, before anything is touched there."""
-    findings = explained(host, findings)
+    findings = with_cause(host, findings)
     if state.is_executing:
         yield FunctionCommand(report, findings, {})
         return
     if not pyinfra.is_cli:
-        keep(host, findings)
+        save_findings(host, findings)
         raise OperationError("\n".join(map(str, findings)))
-    leave_out(ctx_state.get(), ctx_host.get(), *findings)
+    exclude_host(ctx_state.get(), ctx_host.get(), *findings)
 
 
-def leave_out(state: State, host: Host, *findings: Finding) -> NoReturn:
+def exclude_host(state: State, host: Host, *findings: Finding) -> NoReturn:
     """Take a host out of the run and the plan that pyinfra's command prepares; its exit code will be 1.
 
     Any other exception would end the preparation of all hosts, and `State.fail_hosts` asks a question that a dry run
@@ -140,7 +140,7 @@ def leave_out(state: State, host: Host, *findings: Finding) -> NoReturn:
 
 def report(state: State, host: Host, *findings: Finding) -> bool:  # noqa: ARG001 - pyinfra recognises these names
     """Fail an operation with findings, without a traceback."""
-    keep(host, findings)
+    save_findings(host, findings)
     for finding in findings:
         color = "red" if finding.severity is Severity.ERROR else "yellow"
         for line in str(finding).splitlines():
@@ -148,13 +148,13 @@ def report(state: State, host: Host, *findings: Finding) -> bool:  # noqa: ARG00
     return False
 
 
-def keep(host: Host, findings: Iterable[Finding]) -> None:
+def save_findings(host: Host, findings: Iterable[Finding]) -> None:
     """Keep findings for whoever drives the run, each once: pyinfra runs what is here twice."""
     kept = host.connector_data.setdefault(FINDINGS, [])
     kept += [finding for finding in findings if finding not in kept]
 
 
-def explained(host: Host, findings: Iterable[Finding]) -> tuple[Finding, ...]:
+def with_cause(host: Host, findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Return findings with the reason in place of "could not be read", where the last command met with one."""
-    trouble: Finding | None = host.connector_data.get(TROUBLE)
+    trouble: Finding | None = host.connector_data.get(LAST_ERROR)
     return tuple(trouble if trouble and finding.code == codes.UNREADABLE else finding for finding in findings)

@@ -29,18 +29,18 @@ def hosts_ready() -> Generator[FunctionCommand, None, None]:
     """
     if GROUP not in host.groups or not state.is_executing:
         return
-    finding = problem(state, host)
+    finding = find_obstacle(state, host)
     if finding:
-        yield FunctionCommand(hold_back, (finding,), {})
+        yield FunctionCommand(block_cluster_phase, (finding,), {})
 
 
-def hold_back(state: State, host: Host, finding: Finding) -> bool:
+def block_cluster_phase(state: State, host: Host, finding: Finding) -> bool:
     """Fail the cluster host, also for pyinfra's exit code, which ``--no-wait`` would leave at 0."""
     state.failed_hosts.add(host)
     return report(state, host, finding)
 
 
-def problem(state: State, cluster: Host) -> Finding | None:
+def find_obstacle(state: State, cluster: Host) -> Finding | None:
     """Return why the cluster cannot be worked on yet; None if it can."""
     failed = sorted(other.name for other in state.inventory if has_failed(state, other))
     if failed:

@@ -62,7 +62,7 @@ RECORD = "gpu_provision_record"
 since are not in its ``read`` any more."""
 
 
-def read(sections: Sequence[str], modules: Sequence[str] = ()) -> HostRecord | None:
+def read_host(sections: Sequence[str], modules: Sequence[str] = ()) -> HostRecord | None:
     """Read some sections of this host; what preflight has read will do until an operation changes it."""
     known: HostRecord | None = host.connector_data.get(RECORD)
     if known and known.read >= set(sections) and known.asked >= set(map(canonical, modules)):
@@ -71,7 +71,7 @@ def read(sections: Sequence[str], modules: Sequence[str] = ()) -> HostRecord | N
     return record
 
 
-def forget(*sections: str) -> None:
+def forget_sections(*sections: str) -> None:
     """Read sections of this host anew when somebody asks for them; all of them if none is named."""
     known: HostRecord | None = host.connector_data.get(RECORD)
     if known:

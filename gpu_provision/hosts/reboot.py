@@ -31,18 +31,18 @@ from gpu_provision.hosts.findings import (
     FINDINGS,
     REBOOT_REASONS,
     Commands,
-    note,
-    refuse,
+    fail,
+    record_changes,
+    remove_finding,
     report,
-    say,
-    withdraw,
+    report_progress,
 )
-from gpu_provision.hosts.gpu_host import read
+from gpu_provision.hosts.gpu_host import read_host
 from gpu_provision.hosts.maintenance import (
-    GUARD,
-    Guard,
-    Place,
-    Standing,
+    MAINTENANCE,
+    HostMembership,
+    Maintenance,
+    NodeRole,
 )
 from gpu_provision.model.findings import Finding, ProvisionError, RunFailed
 from gpu_provision.model.inventory import Drain
@@ -80,17 +80,17 @@ class Reboot(BootId):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Trip:
+class _RebootAttempt:
     """One machine's way through its reboot.
 
     Attributes:
-        guard: None if the machine is no node of a cluster.
+        maintenance: None if the machine is no node of a cluster.
         reasons: Why; empty if all that is left is to finish what an earlier run began.
     """
 
     node: str
     reasons: tuple[str, ...]
-    guard: Guard | None
+    maintenance: Maintenance | None
     drain: Drain
     most: int
     seconds: int
@@ -117,113 +117,115 @@ def rebooted(
         patience: Seconds that the machine, and then its node, may take to come back.
         drain: The fields of gpu_provision.model.inventory.Drain.
     """
-    record = read(_SECTIONS)
+    record = read_host(_SECTIONS)
     if record is None:
-        yield from refuse(modules.unreadable(host.name))
+        yield from fail(modules.unreadable(host.name))
         return
-    guard: Guard | None = host.connector_data.get(GUARD)
+    maintenance: Maintenance | None = host.connector_data.get(MAINTENANCE)
     reasons = _reasons(host, record, nouveau_unwanted=nouveau_unwanted)
-    standing = guard.standing(_node()) if guard and (reasons or record.kubernetes.running) else None
-    if not reasons and not (standing and standing.left_cordoned):
+    membership = maintenance.membership(_node()) if maintenance and (reasons or record.kubernetes.running) else None
+    if not reasons and not (membership and membership.left_cordoned):
         host.noop("no reboot is needed")
         return
-    withdraw(REBOOT_NEEDED)
-    refusal = _refusal(record, reasons, standing) if reasons else None
+    remove_finding(REBOOT_NEEDED)
+    refusal = _refusal(record, reasons, membership) if reasons else None
     if refusal:
-        yield from refuse(refusal)
+        yield from fail(refusal)
         return
-    trip = _Trip(
+    attempt = _RebootAttempt(
         node=_node(),
         reasons=reasons,
-        guard=guard if standing and standing.place is Place.MEMBER else None,
+        maintenance=maintenance if membership and membership.role is NodeRole.MEMBER else None,
         drain=Drain(**(drain or {})),
         most=max_parallel,
         seconds=patience,
         nouveau_unwanted=nouveau_unwanted,
     )
-    yield from _commands(trip)
+    yield from _commands(attempt)
 
 
-def _commands(trip: _Trip) -> Commands:
+def _commands(attempt: _RebootAttempt) -> Commands:
     if state.is_executing:
-        Turns.of(state).announce(host, wants=True)
+        RebootSlots.of(state).request(host, wants=True)
     else:
-        yield from _look(trip)
-    yield FunctionCommand(_take_turn, (trip,), {})
+        yield from _preview(attempt)
+    yield FunctionCommand(_reboot_in_slot, (attempt,), {})
 
 
-def _look(trip: _Trip) -> Commands:
-    """Say what would happen; refuse where the node could not be drained."""
+def _preview(attempt: _RebootAttempt) -> Commands:
+    """OnProgress what would happen; refuse where the node could not be drained."""
     pods: tuple[str, ...] = ()
-    if trip.guard and trip.reasons:
+    if attempt.maintenance and attempt.reasons:
         try:
-            farewell = trip.guard.farewell(trip.node, trip.drain)
+            preview = attempt.maintenance.preview_drain(attempt.node, attempt.drain)
         except ProvisionError as error:
-            yield from refuse(*error.findings)
+            yield from fail(*error.findings)
             return
-        if farewell.refusal:
-            yield from refuse(farewell.refusal)
-        pods = farewell.pods
-    words = reboot_rules.words(trip.reasons, pods)
-    note(words)
+        if preview.refusal:
+            yield from fail(preview.refusal)
+        pods = preview.pods
+    words = reboot_rules.describe(attempt.reasons, pods)
+    record_changes(words)
     host.log(f"Will be {'; '.join(words)}")
 
 
-def _take_turn(state: State, host: Host, trip: _Trip) -> bool:
+def _reboot_in_slot(state: State, host: Host, attempt: _RebootAttempt) -> bool:
     """Wait for our turn, and go; if that goes wrong, nobody goes after us."""
-    turns = Turns.of(state)
-    with turns.taken(state, host, most=trip.most) as goes:
+    slots = RebootSlots.of(state)
+    with slots.acquire(state, host, most=attempt.most) as goes:
         if not goes:
-            return report(state, host, reboot_rules.stopped(trip.node, turns.went_wrong, trip.reasons))
+            return report(state, host, reboot_rules.stopped(attempt.node, slots.failed_host, attempt.reasons))
         try:
-            _go(host, trip)
+            _reboot_node(host, attempt)
         except ProvisionError as error:
             if any(finding.code != PODS_WOULD_BE_LOST for finding in error.findings):  # those are of one node alone
-                turns.stop(trip.node)
+                slots.stop(attempt.node)
             return report(state, host, *error.findings)
     return True
 
 
-def _go(host: Host, trip: _Trip) -> None:
+def _reboot_node(host: Host, attempt: _RebootAttempt) -> None:
     """Reboot if there is a reason, and see that everything is back. Raises ProvisionError."""
-    tell = partial(say, host)
+    tell = partial(report_progress, host)
     boot = ""
     pods: tuple[str, ...] = ()
-    if trip.reasons:
-        pods = trip.guard.leave(trip.node, trip.drain, tell) if trip.guard else ()
+    if attempt.reasons:
+        pods = attempt.maintenance.cordon_and_drain(attempt.node, attempt.drain, tell) if attempt.maintenance else ()
         tell("rebooting")
-        boot = _reboot(host, trip)
-    if trip.guard:
-        trip.guard.back(trip.node, boot or host.get_fact(BootId), trip.seconds, tell)
-    note(reboot_rules.words(trip.reasons, pods))
-    if trip.reasons:
-        _see_that_it_helped(host, trip)
+        boot = _reboot(host, attempt)
+    if attempt.maintenance:
+        attempt.maintenance.wait_and_uncordon(attempt.node, boot or host.get_fact(BootId), attempt.seconds, tell)
+    record_changes(reboot_rules.describe(attempt.reasons, pods))
+    if attempt.reasons:
+        _verify_reboot(host, attempt)
 
 
-def _reboot(host: Host, trip: _Trip) -> str:
+def _reboot(host: Host, attempt: _RebootAttempt) -> str:
     """Return the new boot id. Raises RunFailed if none comes in time."""
     before = host.get_fact(BootId)
     if not before:
-        raise RunFailed(modules.unreadable(trip.node))
+        raise RunFailed(modules.unreadable(attempt.node))
     told = tuple(host.connector_data.get(FINDINGS, ()))
-    said = _tell_to_reboot(host)
-    give_up = time.monotonic() + trip.seconds
+    said = _start_reboot(host)
+    give_up = time.monotonic() + attempt.seconds
     while time.monotonic() < give_up:
         now = _boot_id(host)
         host.connector_data[FINDINGS] = list(told)  # that it does not answer meanwhile is nothing to tell
         if now not in {"", before}:
             return now
         time.sleep(_PAUSE_SECONDS)
-    raise RunFailed(reboot_rules.not_back(trip.node, trip.seconds, said=said, is_node=trip.guard is not None))
+    raise RunFailed(
+        reboot_rules.not_back(attempt.node, attempt.seconds, said=said, is_node=attempt.maintenance is not None)
+    )
 
 
-def _tell_to_reboot(host: Host) -> str:
+def _start_reboot(host: Host) -> str:
     """Return what the machine answers; one that is gone at once, or never hangs up, answers nothing."""
     said = ""
     with gevent.Timeout(_GOODBYE_SECONDS, exception=False), contextlib.suppress(PyinfraError, OSError):
         said = host.get_fact(Reboot, _ignore_errors=True)
     clear_askpass_cache(host)  # what is kept there goes with the machine
-    _hang_up(host)
+    _disconnect(host)
     return said
 
 
@@ -235,22 +237,22 @@ def _boot_id(host: Host) -> str:
             host.connect(show_errors=False)
         found = host.get_fact(BootId, _ignore_errors=True) if host.connected else ""
     if not found:
-        _hang_up(host)
+        _disconnect(host)
     return found
 
 
-def _hang_up(host: Host) -> None:
+def _disconnect(host: Host) -> None:
     with contextlib.suppress(PyinfraError, ProvisionError, OSError):
         host.disconnect()
     host.connected = False
 
 
-def _see_that_it_helped(host: Host, trip: _Trip) -> None:
+def _verify_reboot(host: Host, attempt: _RebootAttempt) -> None:
     host.connector_data.pop(REBOOT_REASONS, None)
-    record = read(_SECTIONS)
-    reasons = _reasons(host, record, nouveau_unwanted=trip.nouveau_unwanted) if record else ()
+    record = read_host(_SECTIONS)
+    reasons = _reasons(host, record, nouveau_unwanted=attempt.nouveau_unwanted) if record else ()
     if reasons:
-        raise RunFailed(reboot_rules.in_vain(trip.node, reasons))
+        raise RunFailed(reboot_rules.no_effect(attempt.node, reasons))
 
 
 def _reasons(host: Host, record: HostRecord, *, nouveau_unwanted: bool) -> tuple[str, ...]:
@@ -258,9 +260,9 @@ def _reasons(host: Host, record: HostRecord, *, nouveau_unwanted: bool) -> tuple
     return (*modules.reboot_reasons(record, nouveau_unwanted=nouveau_unwanted), *told)
 
 
-def _refusal(record: HostRecord, reasons: tuple[str, ...], standing: Standing | None) -> Finding | None:
+def _refusal(record: HostRecord, reasons: tuple[str, ...], membership: HostMembership | None) -> Finding | None:
     here = host.name.startswith("@local") or host.get_fact(BootId) == _own_boot_id()
-    return reboot_rules.refusal(_node(), standing, reasons=reasons, kubelet=record.kubernetes.running, here=here)
+    return reboot_rules.refusal(_node(), membership, reasons=reasons, kubelet=record.kubernetes.running, here=here)
 
 
 def _own_boot_id() -> str:
@@ -275,44 +277,44 @@ def _node() -> str:
 
 _LOOK_SECONDS = 0.5  # a host that is done with something else tells nobody
 
-_of_states: WeakKeyDictionary[State, Turns] = WeakKeyDictionary()
+_SLOTS: WeakKeyDictionary[State, RebootSlots] = WeakKeyDictionary()
 
 
 @dataclass(slots=True)
-class Turns:
-    """The turns of one run of pyinfra's.
+class RebootSlots:
+    """The slots of one run of pyinfra's.
 
     Attributes:
-        went_wrong: The host whose absence did not end well; empty for none.
+        failed_host: The host whose absence did not end well; empty for none.
     """
 
-    went_wrong: str = ""
+    failed_host: str = ""
     _wants: dict[str, bool] = field(default_factory=dict)
     _away: set[str] = field(default_factory=set)
     _changed: threading.Condition = field(default_factory=threading.Condition)
 
     @staticmethod
-    def of(state: State) -> Turns:
-        """Return the turns that all hosts of a run share."""
-        return _of_states.setdefault(state, Turns())
+    def of(state: State) -> RebootSlots:
+        """Return the slots that all hosts of a run share."""
+        return _SLOTS.setdefault(state, RebootSlots())
 
-    def announce(self, host: Host, *, wants: bool) -> None:
-        """Say whether a host wants a turn; those that come after it in the inventory wait for that."""
+    def request(self, host: Host, *, wants: bool) -> None:
+        """OnProgress whether a host wants a turn; those that come after it in the inventory wait for that."""
         with self._changed:
             self._wants[host.name] = wants
             self._changed.notify_all()
 
     @contextmanager
-    def taken(self, state: State, host: Host, *, most: int) -> Iterator[bool]:
+    def acquire(self, state: State, host: Host, *, most: int) -> Iterator[bool]:
         """Wait for a turn; False where there will be none, since something went wrong.
 
         Args:
             most: How many hosts may be away then, this one among them.
         """
         with self._changed:
-            while not self.went_wrong and (len(self._away) >= most or self._is_early(state, host)):
+            while not self.failed_host and (len(self._away) >= most or self._must_wait(state, host)):
                 self._changed.wait(_LOOK_SECONDS)
-            goes = not self.went_wrong
+            goes = not self.failed_host
             self._wants[host.name] = False
             self._away |= {host.name} if goes else set()
             self._changed.notify_all()
@@ -326,10 +328,10 @@ class Turns:
     def stop(self, name: str) -> None:
         """Let no host have its turn after the one that is named."""
         with self._changed:
-            self.went_wrong = self.went_wrong or name
+            self.failed_host = self.failed_host or name
             self._changed.notify_all()
 
-    def _is_early(self, state: State, host: Host) -> bool:
+    def _must_wait(self, state: State, host: Host) -> bool:
         """Whether a host that comes before in the inventory wants its turn, or is just finding out."""
         for other in state.inventory:
             if other.name == host.name:

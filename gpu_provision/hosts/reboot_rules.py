@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gpu_provision.hosts import codes
-from gpu_provision.hosts.maintenance import Place, Standing
+from gpu_provision.hosts.maintenance import HostMembership, NodeRole
 from gpu_provision.hosts.result import REBOOTED
 from gpu_provision.model.findings import Finding
 from gpu_provision.planning.drain import named
@@ -15,16 +15,16 @@ _BY_HAND = "reboot it yourself, then run again; or leave the host as it is with 
 
 
 def refusal(
-    node: str, standing: Standing | None, *, reasons: Sequence[str], kubelet: bool, here: bool
+    node: str, membership: HostMembership | None, *, reasons: Sequence[str], kubelet: bool, here: bool
 ) -> Finding | None:
     """Return why this run does not reboot a host that needs it; None if it does.
 
     Args:
-        standing: What it is to the inventory's cluster; None without an inventory of ours.
+        membership: What it is to the inventory's cluster; None without an inventory of ours.
         kubelet: Whether a kubelet runs on it.
         here: Whether it is the machine that runs us.
     """
-    obstacle = _HERE if here else _obstacle(standing, kubelet=kubelet)
+    obstacle = _HERE if here else _obstacle(membership, kubelet=kubelet)
     if not obstacle:
         return None
     return Finding(
@@ -36,19 +36,19 @@ def refusal(
     )
 
 
-def _obstacle(standing: Standing | None, *, kubelet: bool) -> str:
+def _obstacle(membership: HostMembership | None, *, kubelet: bool) -> str:
     """Return what forbids to reboot a host, which nobody drains unless it is a member; empty for nothing."""
-    place = standing.place if standing else None
-    if place is Place.CONTROL_PLANE:
+    role = membership.role if membership else None
+    if role is NodeRole.CONTROL_PLANE:
         return "its node belongs to the control plane"
-    if place is Place.MEMBER or not kubelet:
+    if role is NodeRole.MEMBER or not kubelet:
         return ""
     obstacles = {
         None: "no inventory says of which cluster",
-        Place.STRANGER: "the inventory's cluster has no node of its name",
-        Place.UNKNOWN: f"the cluster could not be asked to drain its node: {standing.why if standing else ''}",
+        NodeRole.NOT_A_NODE: "the inventory's cluster has no node of its name",
+        NodeRole.UNKNOWN: f"the cluster could not be asked to drain its node: {membership.why if membership else ''}",
     }
-    return f"a kubelet runs on it, and {obstacles[place]}"
+    return f"a kubelet runs on it, and {obstacles[role]}"
 
 
 def stopped(node: str, other: str, reasons: Sequence[str]) -> Finding:
@@ -79,7 +79,7 @@ def not_back(node: str, seconds: int, *, said: str, is_node: bool) -> Finding:
     )
 
 
-def in_vain(node: str, reasons: Sequence[str]) -> Finding:
+def no_effect(node: str, reasons: Sequence[str]) -> Finding:
     """Return the error about a reboot that did not help, and would not help the next time."""
     return Finding(
         code=codes.REBOOT_IN_VAIN,
@@ -91,7 +91,7 @@ def in_vain(node: str, reasons: Sequence[str]) -> Finding:
     )
 
 
-def words(reasons: Sequence[str], pods: Sequence[str]) -> tuple[str, ...]:
+def describe(reasons: Sequence[str], pods: Sequence[str]) -> tuple[str, ...]:
     """Return the change in words: the reboot and what is evicted before, or the end of an earlier run's."""
     if not reasons:
         return ("uncordoned: an earlier run had cordoned the node for a reboot",)

@@ -1,72 +1,69 @@
-"""Maintenance of nodes for a process without a Kubernetes client: it asks its parent process in lines of JSON."""
+"""Maintenance of nodes for the worker process, which has no Kubernetes client: it asks its parent process."""
 
 from __future__ import annotations
 
 import itertools
-import json
-from collections.abc import Callable, Iterable
-from dataclasses import asdict
+from multiprocessing.connection import Connection
 from typing import Any
 
 from gevent.event import AsyncResult
+from gevent.socket import wait_read
 
 from gpu_provision.hosts.codes import ENDED_EARLY
-from gpu_provision.hosts.maintenance import (
-    Farewell,
-    Place,
-    Say,
-    Standing,
-)
-from gpu_provision.hosts.worker_protocol import Plain, finding_of
+from gpu_provision.hosts.maintenance import DrainPreview, HostMembership, OnProgress
+from gpu_provision.hosts.messages import Question, Reply
 from gpu_provision.model.findings import Finding, RunFailed
 from gpu_provision.model.inventory import Drain
 
-_DESERTED: Plain = {"errors": [asdict(Finding(code=ENDED_EARLY, what="whoever ran the host phase is gone"))]}
 
+class RemoteMaintenance:
+    """`gpu_provision.hosts.maintenance.Maintenance` by the parent process, which reports progress by itself."""
 
-class AskingGuard:
-    """A Guard whose every word comes from elsewhere."""
-
-    def __init__(self, emit: Callable[[Plain], None]) -> None:
-        """Keep the function that sends a message."""
-        self._emit = emit
+    def __init__(self, connection: Connection) -> None:
+        """Ask at this connection."""
+        self._connection = connection
         self._numbers = itertools.count()
-        self._open: dict[int, AsyncResult[Plain]] = {}
-        self._deserted = False
+        self._open: dict[int, AsyncResult[Reply]] = {}
 
-    def hear(self, lines: Iterable[str]) -> None:
-        """Take answers until there are no more: whoever gave them is gone then, and all questions have failed."""
-        for message in map(json.loads, lines):
-            self._open.pop(message["number"]).set(message)
-        self._deserted = True
-        for answer in self._open.values():
-            answer.set(_DESERTED)
+    def receive_replies(self) -> None:
+        """Take replies until the parent is gone; all open questions fail then."""
+        try:
+            while True:
+                wait_read(self._connection.fileno())  # recv() alone would stop all greenlets
+                reply = self._connection.recv()
+                self._open.pop(reply.number).set(reply)
+        except (EOFError, OSError):
+            for answer in self._open.values():
+                answer.set_exception(EOFError())
 
-    def standing(self, node: str) -> Standing:
-        """Ask for what a node is."""
-        told = self._ask("standing", node)
-        return Standing(**{**told, "place": Place(told["place"])})
+    def membership(self, node: str) -> HostMembership:
+        """Ask what a machine is to the cluster."""
+        found: HostMembership = self._ask("membership", node)
+        return found
 
-    def farewell(self, node: str, drain: Drain) -> Farewell:
-        """Ask for what a drain would do."""
-        told = self._ask("farewell", node, drain=asdict(drain))
-        refusal = told["refusal"] and finding_of(told["refusal"])
-        return Farewell(pods=tuple(told["pods"]), refusal=refusal)
+    def preview_drain(self, node: str, drain: Drain) -> DrainPreview:
+        """Ask what a drain would do."""
+        preview: DrainPreview = self._ask("preview_drain", node, drain)
+        return preview
 
-    def leave(self, node: str, drain: Drain, say: Say) -> tuple[str, ...]:  # noqa: ARG002 - the other side says it
+    def cordon_and_drain(self, node: str, drain: Drain, on_progress: OnProgress) -> tuple[str, ...]:  # noqa: ARG002
         """Have a node cordoned and drained."""
-        return tuple(self._ask("leave", node, drain=asdict(drain))["pods"])
+        pods: tuple[str, ...] = self._ask("cordon_and_drain", node, drain, reports_progress=True)
+        return pods
 
-    def back(self, node: str, boot_id: str, seconds: int, say: Say) -> None:  # noqa: ARG002 - as above
+    def wait_and_uncordon(self, node: str, boot_id: str, seconds: int, on_progress: OnProgress) -> None:  # noqa: ARG002
         """Have a node awaited and uncordoned."""
-        self._ask("back", node, boot_id=boot_id, seconds=seconds)
+        self._ask("wait_and_uncordon", node, boot_id, seconds, reports_progress=True)
 
-    def _ask(self, what: str, node: str, **more: Any) -> Plain:
+    def _ask(self, method: str, node: str, *arguments: Any, reports_progress: bool = False) -> Any:
         number = next(self._numbers)
         answer = self._open[number] = AsyncResult()
-        self._emit({"ask": {"number": number, "what": what, "node": node, **more}})
-        message = _DESERTED if self._deserted else answer.get()
-        if "errors" in message:
-            raise RunFailed(*map(finding_of, message["errors"]))
-        told: Plain = message["answer"]
-        return told
+        try:
+            self._connection.send(Question(number, method, node, arguments, reports_progress))
+            reply = answer.get()
+        except (EOFError, OSError) as error:
+            gone = "the process that started the host phase has ended"
+            raise RunFailed(Finding(code=ENDED_EARLY, what=gone)) from error
+        if reply.errors:
+            raise RunFailed(*reply.errors)
+        return reply.value

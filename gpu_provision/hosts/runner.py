@@ -7,21 +7,24 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import multiprocessing
 import os
+import queue
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from gpu_provision.hosts import codes
-from gpu_provision.hosts.maintenance import GuardAtHand
-from gpu_provision.hosts.result import HostOutcome, HostsResult
-from gpu_provision.hosts.worker_protocol import Conversation, finding_of
+from gpu_provision.hosts.maintenance import LocalMaintenance
+from gpu_provision.hosts.messages import HostEvent, HostPhase, Question, Reply
+from gpu_provision.hosts.result import HostsResult
 from gpu_provision.inventory import groups
-from gpu_provision.model.findings import Finding, RunFailed, Severity, UsageError
+from gpu_provision.model.findings import Finding, ProvisionError, RunFailed, UsageError
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.progress import Event, State
 
@@ -30,7 +33,7 @@ COMPONENT = "host_prerequisites"
 
 Listen = Callable[[Event], None]
 
-_LAST_WORDS_SECONDS = 10
+_STOP_SECONDS = 10
 
 _GROUPS = {"prerequisites": "gpu", "judge": "nodes", "teardown": "nodes"}
 """Phase -> pyinfra's group of the hosts that take part."""
@@ -42,7 +45,7 @@ def prepare(
     limit: Iterable[str] = (),
     dry_run: bool = False,
     listen: Listen = lambda _: None,
-    guard: GuardAtHand | None = None,
+    maintenance: LocalMaintenance | None = None,
 ) -> HostsResult:
     """Make the GPU hosts of an inventory as their prerequisites say, all at the same time; or only look.
 
@@ -51,8 +54,8 @@ def prepare(
         limit: Names of nodes; none for all.
         dry_run: True reads the hosts, changes nothing, and returns what would change.
         listen: Called as hosts go on, from the calling thread.
-        guard: Cordons and drains nodes around reboots (gpu_provision.reconcile.maintenance.NodeGuard). Without one,
-            no host that a kubelet runs on is rebooted.
+        maintenance: Cordons and drains nodes around reboots (gpu_provision.reconcile.maintenance). Without it, no
+            host that runs a kubelet is rebooted.
 
     Returns:
         An outcome per host. A host that fails does not raise: see ``HostsResult.failed``.
@@ -61,7 +64,7 @@ def prepare(
         UsageError: A name in ``limit`` is no node of the inventory.
         RunFailed: pyinfra itself broke down.
     """
-    return _run(inventory, "prerequisites", limit=limit, dry_run=dry_run, listen=listen, guard=guard)
+    return _run(inventory, "prerequisites", limit=limit, dry_run=dry_run, listen=listen, maintenance=maintenance)
 
 
 def judge(inventory: Inventory, *, limit: Iterable[str] = (), listen: Listen = lambda _: None) -> HostsResult:
@@ -96,37 +99,37 @@ def _run(  # noqa: PLR0913 - what the three public functions take
     limit: Iterable[str],
     dry_run: bool,
     listen: Listen,
-    guard: GuardAtHand | None = None,
+    maintenance: LocalMaintenance | None = None,
 ) -> HostsResult:
-    """Go through a phase with those of its hosts that are not left out by the limit."""
+    """Run a phase on those of its hosts that the limit does not exclude."""
     declared = groups(inventory)
-    chosen = _chosen(inventory, tuple(limit))
+    selected = _select_nodes(inventory, tuple(limit))
     data = dict(declared["nodes"][0])
-    names = {
-        host: data[host].get("gpu_node", host)
-        for host, _ in declared[_GROUPS[phase]][0]
-        if data[host]["gpu_node"] in chosen
-    }
-    if not names:
+    hosts = [host for host, _ in declared[_GROUPS[phase]][0] if data[host]["gpu_node"] in selected]
+    if not hosts:
         return HostsResult()
     declared["nodes"] = ([(host, {**own, "gpu_judge_only": phase == "judge"}) for host, own in data.items()], {})
     shared = {name: members for name, members in declared.items() if name != "cluster"}
-    request = {"groups": shared, "hosts": list(names), "phase": phase, "dry_run": dry_run}
-    request["guarded"] = guard is not None
-    with contextlib.closing(guard) if guard else contextlib.nullcontext():
-        answer = _ask(request, names, listen, guard)
-    return _result(answer, names, listen)
+    has_maintenance = maintenance is not None
+    request = HostPhase(name=phase, groups=shared, hosts=hosts, dry_run=dry_run, has_maintenance=has_maintenance)
+    with contextlib.closing(maintenance) if maintenance else contextlib.nullcontext():
+        result = _run_worker(request, listen, maintenance)
+    for host in result.hosts:
+        # The remedy is left out where a finding has it: it is reported at the end.
+        message = "; ".join(finding.what for finding in host.errors) or host.reason
+        listen(_event(host.name, State.FAILED if host.failed else State.READY, message))
+    return result
 
 
-def _chosen(inventory: Inventory, limit: tuple[str, ...]) -> frozenset[str]:
+def _select_nodes(inventory: Inventory, limit: tuple[str, ...]) -> frozenset[str]:
     known = [node.name for node in inventory.nodes]
-    findings = [_unknown(name, known) for name in limit if name not in known]
+    findings = [_unknown_node(name, known) for name in limit if name not in known]
     if findings:
         raise UsageError(*findings)
     return frozenset(limit or known)
 
 
-def _unknown(name: str, known: list[str]) -> Finding:
+def _unknown_node(name: str, known: list[str]) -> Finding:
     near = difflib.get_close_matches(name, known, 1)
     return Finding(
         code=codes.UNKNOWN_HOST,
@@ -136,73 +139,129 @@ def _unknown(name: str, known: list[str]) -> Finding:
     )
 
 
-def _ask(request: dict[str, Any], names: dict[str, str], listen: Listen, guard: GuardAtHand | None) -> dict[str, Any]:
-    """Run the worker and return its answer; it ends with this call, however that ends."""
-    so_far = SoFar()
+def _run_worker(request: HostPhase, listen: Listen, maintenance: LocalMaintenance | None) -> HostsResult:
+    """Run a phase in a worker process, which ends with this call, however that ends."""
+    progress = PartialProgress()
 
-    def tell(message: dict[str, Any]) -> None:
-        if "event" in message:
-            told = message["event"]
-            node = told["node"] if "node" in told else names[told["host"]]
-            so_far.steps[node] = told["message"]
-            listen(_event(node, State.PROGRESSING, told["message"]))
-        if "changed" in message:
-            so_far.changes.setdefault(names[message["changed"]["host"]], []).extend(message["changed"]["words"])
+    def on_event(event: HostEvent) -> None:
+        progress.record(event)
+        if event.step:
+            listen(_event(event.node, State.PROGRESSING, event.step))
 
-    with tempfile.TemporaryFile() as errors, _worker(errors) as process, _told_if_interrupted(so_far):
-        talk = Conversation(process, guard)
+    with tempfile.TemporaryFile() as output, _worker(output) as (process, connection):
+        worker = _Worker(connection, maintenance)
         try:
-            result = talk.result(request, tell)
+            result = worker.run(request, on_event)
         except BaseException as error:
-            process.kill()  # first, so that nothing is rebooted any more
-            _leave_in_order(talk, guard, error)
+            process.kill()  # first, so that nothing more is rebooted
+            worker.stop(error)
+            if isinstance(error, KeyboardInterrupt):
+                error.add_note(str(progress))
             raise
         if result is None:
-            errors.seek(0)
-            raise RunFailed(_ended_early(process.wait(), errors.read().decode(errors="replace")))
+            output.seek(0)
+            raise RunFailed(_ended_early(process.wait(), output.read().decode(errors="replace")))
     return result
 
 
-def _leave_in_order(talk: Conversation, guard: GuardAtHand | None, error: BaseException) -> None:
-    """Take back what can be taken back, and note on the error what cannot."""
-    if guard is None:
-        return
-    guard.stop()
-    talk.end(_LAST_WORDS_SECONDS)
-    if guard.cordoned:
-        error.add_note(f"still cordoned: {', '.join(sorted(guard.cordoned))}")
-
-
 @contextlib.contextmanager
-def _told_if_interrupted(so_far: SoFar) -> Iterator[None]:
-    """Note on Ctrl-C what was done until then: commands on hosts go on to their own end, the run does not."""
-    try:
-        yield
-    except KeyboardInterrupt as interrupt:
-        interrupt.add_note(str(so_far))
-        raise
-
-
-@contextlib.contextmanager
-def _worker(errors: Any) -> Iterator[subprocess.Popen[str]]:
+def _worker(output: IO[bytes]) -> Iterator[tuple[subprocess.Popen[bytes], Connection]]:
+    """Start a worker, and kill it in the end; what it prints goes to a file."""
     package = Path(__file__).resolve().parents[2]
     path = os.pathsep.join([str(package), *filter(None, [os.environ.get("PYTHONPATH")])])
-    command = [sys.executable, "-m", "gpu_provision.hosts.worker"]
-    environment = {**os.environ, "PYTHONPATH": path}
-    pipe = subprocess.PIPE
-    with subprocess.Popen(  # noqa: S603 - our own module
-        command, stdin=pipe, stdout=pipe, stderr=errors, text=True, env=environment
-    ) as process:
+    connection, other_end = multiprocessing.Pipe()
+    with connection, other_end:
+        number = other_end.fileno()
+        process = subprocess.Popen(  # noqa: S603 - our own module
+            [sys.executable, "-m", "gpu_provision.hosts.worker", str(number)],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            pass_fds=[number],
+            env={**os.environ, "PYTHONPATH": path},
+        )
+        other_end.close()  # the worker's end alone is open then: when it ends, the connection does
+        with process:
+            try:
+                yield process, connection
+            finally:
+                process.kill()
+
+
+class _Worker:
+    """Talks with one worker process: receives its events, and answers its questions in threads of their own."""
+
+    def __init__(self, connection: Connection, maintenance: LocalMaintenance | None) -> None:
+        self._connection, self._maintenance = connection, maintenance
+        self._received: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._sending = threading.Lock()
+        self._answering: list[threading.Thread] = []
+
+    def run(self, request: HostPhase, on_event: Callable[[HostEvent], None]) -> HostsResult | None:
+        """Send the request and return the result; None if the worker ends without one.
+
+        Args:
+            on_event: Called from this thread.
+        """
+        self._send(request)
+        threading.Thread(target=self._receive, name="host phase", daemon=True).start()
+        while True:
+            match self._received.get():
+                case HostEvent() as event:
+                    on_event(event)
+                case Question() as question:
+                    name = f"maintenance of {question.node}"
+                    thread = threading.Thread(target=self._answer, args=(question,), name=name, daemon=True)
+                    self._answering.append(thread)
+                    thread.start()
+                case result:
+                    return result  # type: ignore[no-any-return]
+
+    def stop(self, error: BaseException) -> None:
+        """End maintenance that is in progress, and note on the error which nodes stay cordoned."""
+        if self._maintenance is None:
+            return
+        self._maintenance.stop()
+        for thread in self._answering:
+            thread.join(_STOP_SECONDS)
+        if self._maintenance.cordoned:
+            error.add_note(f"still cordoned: {', '.join(sorted(self._maintenance.cordoned))}")
+
+    def _receive(self) -> None:
         try:
-            yield process
+            while True:
+                self._received.put(self._connection.recv())
+        except (EOFError, OSError):  # the worker has ended, or the connection was closed here
+            self._received.put(None)
+
+    def _send(self, message: HostPhase | Reply) -> None:
+        with self._sending, contextlib.suppress(OSError):  # it has ended: its status says why
+            self._connection.send(message)
+
+    def _answer(self, question: Question) -> None:
+        def report(message: str) -> None:
+            self._received.put(HostEvent(node=question.node, step=message))
+
+        steps = (report,) if question.reports_progress else ()
+        errors: tuple[Finding, ...] = (_maintenance_failed(question),)
+        value = None
+        try:
+            value = getattr(self._maintenance, question.method)(question.node, *question.arguments, *steps)
+            errors = ()
+        except ProvisionError as error:
+            errors = error.findings
         finally:
-            process.kill()
-            with contextlib.suppress(BrokenPipeError):  # what it has not read nobody reads any more
-                process.stdin.close()  # type: ignore[union-attr]
+            self._send(Reply(question.number, value, errors))
 
 
-def _ended_early(status: int, errors: str) -> Finding:
-    lines = [line for line in errors.splitlines() if line.strip()]
+def _maintenance_failed(question: Question) -> Finding:
+    """Return the error about an exception that is no finding; its thread prints the traceback."""
+    what = f"maintenance of the node failed unexpectedly ({question.method})"
+    return Finding(code=codes.ENDED_EARLY, what=what, where=question.node, fix="please report it")
+
+
+def _ended_early(status: int, output: str) -> Finding:
+    lines = [line for line in output.splitlines() if line.strip()]
     return Finding(
         code=codes.ENDED_EARLY,
         what=f"the host phase ended unexpectedly with status {status}",
@@ -211,73 +270,43 @@ def _ended_early(status: int, errors: str) -> Finding:
     )
 
 
-def _result(answer: dict[str, Any], names: dict[str, str], listen: Listen) -> HostsResult:
-    outcomes = answer["outcomes"]
-    hosts = tuple(_outcome(node, outcomes[host]) for host, node in names.items() if host in outcomes)
-    for host in hosts:
-        listen(_event(host.name, State.FAILED if host.failed else State.READY, _in_short(host)))
-    findings = [finding_of(each) for each in answer["findings"]]
-    if answer["left_out"]:
-        findings.insert(0, _left_out(answer["left_out"]))
-    return HostsResult(hosts=hosts, findings=tuple(findings))
-
-
-def _in_short(host: HostOutcome) -> str:
-    """Return why a host failed, without the remedy where a finding has it: that is told in the end."""
-    return "; ".join(finding.what for finding in host.errors) or host.reason
-
-
-def _outcome(node: str, told: dict[str, Any]) -> HostOutcome:
-    errors = tuple(map(finding_of, told["errors"]))
-    return HostOutcome(name=node, **{**told, "changes": tuple(told["changes"]), "errors": errors})
-
-
-def _left_out(why: str) -> Finding:
-    return Finding(
-        code=codes.HOSTS_LEFT_OUT,
-        what=why,
-        fix="run as root, or allow user namespaces; see docs/sandbox.md",
-        severity=Severity.WARNING,
-    )
-
-
 def _event(node: str, state: State, message: str) -> Event:
     return Event(component=COMPONENT, node=node, state=state, message=message)
 
 
-_MANY = 8
+_MAX_NODES = 8
 
 
-@dataclass(slots=True)
-class SoFar:
-    """What hosts were heard of, from the events of a run.
+class PartialProgress:
+    """What is known of the hosts of a run that is interrupted: commands on hosts go on to their own end."""
 
-    Attributes:
-        steps: Node -> what it was at last.
-        changes: Node -> what was changed on it, in words.
-    """
+    def __init__(self) -> None:
+        """Begin with no host."""
+        self._steps: dict[str, str] = {}
+        self._changes: dict[str, list[str]] = {}
 
-    steps: dict[str, str] = field(default_factory=dict)
-    changes: dict[str, list[str]] = field(default_factory=dict)
+    def record(self, event: HostEvent) -> None:
+        """Take an event in."""
+        if event.step:
+            self._steps[event.node] = event.step
+        self._changes.setdefault(event.node, []).extend(event.changes)
 
     def __str__(self) -> str:
-        """Return it in words: every change with its hosts, and what was under way."""
-        if not self.steps:
+        """Return every change with its hosts, and each host's last step."""
+        if not self._steps:
             return "no host was reached yet"
-        done = _by_text({node: tuple(words) for node, words in self.changes.items()})
-        under_way = _by_text({node: (step,) for node, step in self.steps.items()})
-        return f"changed so far: {done or 'nothing'}. Last begun: {under_way}"
+        last = {node: [step] for node, step in self._steps.items()}
+        return f"changed so far: {_by_text(self._changes) or 'nothing'}. Last begun: {_by_text(last)}"
 
 
-def _by_text(said: Mapping[str, tuple[str, ...]]) -> str:
+def _by_text(texts_of: Mapping[str, list[str]]) -> str:
     nodes: dict[str, list[str]] = {}
-    for node, texts in said.items():
+    for node, texts in texts_of.items():
         for text in texts:
             nodes.setdefault(text, []).append(node)
-    return "; ".join(f"{text} ({_listed(where)})" for text, where in nodes.items())
+    return "; ".join(f"{text} ({_join_limited(sorted(names))})" for text, names in nodes.items())
 
 
-def _listed(nodes: Iterable[str]) -> str:
-    names = sorted(nodes)
-    rest = len(names) - _MANY
-    return ", ".join(names[:_MANY]) + (f" and {rest} more" if rest > 0 else "")
+def _join_limited(names: list[str]) -> str:
+    more = len(names) - _MAX_NODES
+    return ", ".join(names[:_MAX_NODES]) + (f" and {more} more" if more > 0 else "")

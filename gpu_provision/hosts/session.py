@@ -1,10 +1,9 @@
-"""One run of the host phase through pyinfra's API: plain data in, plain data out."""
+"""One run of the host phase through pyinfra's API."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -20,65 +19,70 @@ from pyinfra.api.operations import run_ops
 from pyinfra.api.state import BaseStateCallback, State, StateOperationHostData, StateStage
 from pyinfra.context import ctx_host, ctx_state, state
 
-from gpu_provision.hosts import connection, errors
+from gpu_provision.hosts import codes, connection, errors
 from gpu_provision.hosts.changes.modules import reboot_reasons
-from gpu_provision.hosts.connection import reached
+from gpu_provision.hosts.connection import ssh_target
 from gpu_provision.hosts.deploy import host_prerequisites, host_teardown
-from gpu_provision.hosts.errors import not_finished, not_seen, step_failed, unread
+from gpu_provision.hosts.errors import not_finished, outcome_unknown, step_failed, unreadable
 from gpu_provision.hosts.facts.host import HostRecord
 from gpu_provision.hosts.findings import (
     CHANGES,
     FINDINGS,
+    LAST_ERROR,
+    ON_PROGRESS,
     REBOOT_REASONS,
-    SAY,
-    TROUBLE,
-    explained,
-    keep,
     report,
+    save_findings,
+    with_cause,
 )
 from gpu_provision.hosts.gate import GROUP
-from gpu_provision.hosts.gpu_host import RECORD, GpuHost, read
-from gpu_provision.hosts.maintenance import GUARD, Guard
+from gpu_provision.hosts.gpu_host import RECORD, GpuHost, read_host
+from gpu_provision.hosts.maintenance import MAINTENANCE, Maintenance
+from gpu_provision.hosts.messages import HostEvent, HostPhase
+from gpu_provision.hosts.result import HostOutcome, HostsResult
 from gpu_provision.model.findings import Finding, Severity
 
-Emit = Callable[[dict[str, Any]], None]
+Emit = Callable[[HostEvent], None]
 
 PHASES = {"prerequisites": host_prerequisites, "judge": host_prerequisites, "teardown": host_teardown}
-"""What a request may ask for."""
+"""By the names of phases."""
 
 OUTCOME = ("system", "kernel", "modules", "pci", "driver")
-"""Sections that tell how a host is in the end."""
+"""Sections of a host's outcome."""
 
 
-class Progress(BaseStateCallback):
-    """Tells what happens on each host; pyinfra calls it."""
+class ProgressHandler(BaseStateCallback):
+    """Sends the steps and changes of each host; pyinfra calls it."""
 
     def __init__(self, emit: Emit) -> None:
-        """Keep the function that tells."""
+        """Keep the function that sends."""
         self.emit = emit
 
     def host_before_connect(self, state: State, host: Host) -> None:  # noqa: ARG002 - pyinfra passes it
-        """Tell which host is awaited."""
-        _say(self.emit, host, "connecting")
+        """Send that a connection begins."""
+        self.emit(HostEvent(node=_node(host), step="connecting"))
 
     def operation_host_start(self, state: State, host: Host, op_hash: str) -> None:
-        """Tell what a host is at."""
+        """Send the operation that begins."""
         if op_hash in state.ops[host]:
-            title = ", ".join(state.op_meta[op_hash].names)
-            _say(self.emit, host, title.split(" | ")[-1])
+            self.emit(HostEvent(node=_node(host), step=_title(state, op_hash)))
 
     def operation_host_success(self, state: State, host: Host, op_hash: str, retry_count: int = 0) -> None:  # noqa: ARG002 - as above
-        """Tell what has been changed on a host: whoever is interrupted has no result."""
-        if words := host.connector_data.get(CHANGES, {}).get(op_hash):
-            self.emit({"changed": {"host": host.name, "words": list(words)}})
+        """Send what the operation has changed: an interrupted run has no result."""
+        if changes := host.connector_data.get(CHANGES, {}).get(op_hash):
+            self.emit(HostEvent(node=_node(host), changes=changes))
 
 
-def _say(emit: Emit, host: Host, message: str) -> None:
-    emit({"event": {"host": host.name, "message": message}})
+def _node(host: Host) -> str:
+    return str(host.data.get("gpu_node") or host.name)
 
 
-class Warnings(logging.Handler):
-    """Collects what pyinfra and its connectors warn about before there are hosts."""
+def _title(state: State, op_hash: str) -> str:
+    return ", ".join(state.op_meta[op_hash].names).split(" | ")[-1]
+
+
+class WarningHandler(logging.Handler):
+    """Collects the warnings of pyinfra and its connectors while the inventory is made."""
 
     def __init__(self) -> None:
         """Begin with nothing."""
@@ -90,46 +94,54 @@ class Warnings(logging.Handler):
         self.messages.append(record.getMessage())
 
 
-def run(request: dict[str, Any], emit: Emit, guard: Guard | None = None) -> dict[str, Any]:
-    """Bring hosts to their prerequisites, or only look.
-
-    Args:
-        request: ``groups`` as pyinfra wants them, ``hosts`` to work on in order, ``phase``, ``dry_run``.
-
-    Returns:
-        ``outcomes``: host -> plain outcome; ``findings``: warnings; ``left_out``: why hosts are missing.
-    """
-    warnings = Warnings()
+def run(phase: HostPhase, emit: Emit, maintenance: Maintenance | None = None) -> HostsResult:
+    """Run a host phase."""
+    warnings = WarningHandler()
     logging.getLogger("pyinfra").addHandler(warnings)
-    inventory = _inventory(request["groups"], request["hosts"])
-    left_out = " ".join(warnings.messages) if len(inventory) < len(request["hosts"]) else ""
+    inventory = _inventory(phase)
+    skipped = (_hosts_skipped(" ".join(warnings.messages)),) if len(inventory) < len(phase.hosts) else ()
     if not len(inventory):  # pyinfra would take it for no inventory at all
-        return {"outcomes": {}, "findings": [], "left_out": left_out}
-    state = State(inventory, Config(), check_for_changes=request["dry_run"])
-    state.add_callback_handler(Progress(emit))
-    connection.ask_nobody()
+        return HostsResult(findings=skipped)
+    state = State(inventory, Config(), check_for_changes=phase.dry_run)
+    state.add_callback_handler(ProgressHandler(emit))
+    connection.disable_questions()
     for host in inventory:
-        host.connector_data[GUARD] = guard
-        host.connector_data[SAY] = partial(_say, emit, host)
-        connection.contain(host, host.connector_data[SAY])
+        host.connector_data[MAINTENANCE] = maintenance
+        host.connector_data[ON_PROGRESS] = partial(_report_step, emit, host)
+        connection.isolate_failures(host, host.connector_data[ON_PROGRESS])
     with ctx_state.use(state):
-        _go(state, PHASES[request["phase"]], dry_run=request["dry_run"])
+        _execute(state, PHASES[phase.name], dry_run=phase.dry_run)
         errors_of = {host.name: failures(state, host) for host in inventory}
         records = _records(state)
-    seen = {host.name: outcome(state, host, errors_of[host.name], records.get(host.name)) for host in inventory}
-    return {"outcomes": seen, "findings": _warnings(inventory), "left_out": left_out}
+    return HostsResult(
+        hosts=tuple(outcome(state, host, errors_of[host.name], records.get(host.name)) for host in inventory),
+        findings=(*skipped, *_warnings(inventory)),
+    )
 
 
-def _inventory(groups: dict[str, Any], hosts: list[str]) -> Inventory:
-    """Return pyinfra's inventory of the wanted hosts; it takes a host's data from whichever group has it."""
-    wanted = {
-        name: ([(host, data) for host, data in members if host in hosts], shared)
-        for name, (members, shared) in groups.items()
+def _report_step(emit: Emit, host: Host, step: str) -> None:
+    emit(HostEvent(node=_node(host), step=step))
+
+
+def _hosts_skipped(why: str) -> Finding:
+    return Finding(
+        code=codes.HOSTS_LEFT_OUT,
+        what=why,
+        fix="run as root, or allow user namespaces; see docs/sandbox.md",
+        severity=Severity.WARNING,
+    )
+
+
+def _inventory(phase: HostPhase) -> Inventory:
+    """Return pyinfra's inventory of the phase's hosts, whose data are in any of its groups."""
+    groups = {
+        name: ([(host, data) for host, data in members if host in phase.hosts], shared)
+        for name, (members, shared) in phase.groups.items()
     }
-    return Inventory((hosts, {}), **wanted)
+    return Inventory((list(phase.hosts), {}), **groups)
 
 
-def _go(state: State, phase: Callable[[], Any], *, dry_run: bool) -> None:
+def _execute(state: State, phase: Callable[[], Any], *, dry_run: bool) -> None:
     """Connect, prepare and execute; what fails is remembered with its host."""
     try:
         state.set_stage(StateStage.Connect)
@@ -163,7 +175,7 @@ def _prepare(host: Host, phase: Callable[[], Any]) -> None:
         phase()
     except Exception as error:  # noqa: BLE001 - what nobody foresaw on one host must not end the run for all
         if not host.connector_data.get(FINDINGS):
-            keep(host, _explained(host, error))
+            save_findings(host, _explained(host, error))
 
 
 def _guard(state: State) -> None:
@@ -185,9 +197,9 @@ def _guarded(host: Host, commands: Callable[[], Iterator[PyinfraCommand]]) -> Ca
 
 def _explained(host: Host, error: Exception) -> tuple[Finding, ...]:
     """Return an exception of one host as a finding; what its connection met with comes before what pyinfra says."""
-    reached = connection.reached(host)
+    reached = connection.ssh_target(host)
     unread = isinstance(error, PyinfraError)  # "No hosts remaining!", when a fact of the last one fails
-    return explained(host, [errors.unread(reached) if unread else errors.broke_down(error, reached)])
+    return with_cause(host, [errors.unreadable(reached) if unread else errors.unexpected_error(error, reached)])
 
 
 def _records(state: State) -> dict[str, HostRecord]:
@@ -209,17 +221,12 @@ def _records(state: State) -> dict[str, HostRecord]:
     return records
 
 
-def _warnings(inventory: Inventory) -> list[dict[str, Any]]:
-    found: list[Finding] = [
-        finding
-        for host in inventory
-        for finding in host.connector_data.get(FINDINGS, [])
-        if finding.severity is Severity.WARNING
-    ]
-    return [asdict(finding) for finding in found]
+def _warnings(inventory: Inventory) -> Iterator[Finding]:
+    for host in inventory:
+        yield from (each for each in host.connector_data.get(FINDINGS, ()) if each.severity is Severity.WARNING)
 
 
-def drivers() -> dict[str, str]:
+def host_drivers() -> dict[str, str]:
     """Return node -> version of a usable driver of the host's own, empty for none; hosts of this run that answer.
 
     While pyinfra prepares, hosts prepare side by side, so one that was not read yet is read now.
@@ -230,7 +237,7 @@ def drivers() -> dict[str, str]:
     return {other.data.gpu_node: record.driver.usable for other, record in zip(ours, records, strict=True) if record}
 
 
-def changed() -> int:
+def count_changed_hosts() -> int:
     """Return the number of hosts that this run has changed."""
     return sum(bool(changes(state, other)) for other in _others())
 
@@ -242,7 +249,7 @@ def _others() -> list[Host]:
 def _record(other: Host) -> HostRecord | None:
     with ctx_host.use(other):
         try:
-            return read(("kernel", "driver"))
+            return read_host(("kernel", "driver"))
         except Exception:  # noqa: BLE001 - whatever broke, that host says so itself; here it is one that nobody read
             return None
 
@@ -253,13 +260,13 @@ def failures(state: State, host: Host) -> tuple[Finding, ...]:
         return errors
     failed = _failed_step(state, host)
     if failed or host in state.failed_hosts:
-        met: Finding | None = host.connector_data.get(TROUBLE)
-        return (met or failed or unread(reached(host)),)
-    return () if _is_finished(state, host) else (not_finished(reached(host)),)
+        met: Finding | None = host.connector_data.get(LAST_ERROR)
+        return (met or failed or unreadable(ssh_target(host)),)
+    return () if _is_finished(state, host) else (not_finished(ssh_target(host)),)
 
 
-def outcome(state: State, host: Host, errors: Sequence[Finding], record: HostRecord | None) -> dict[str, Any]:
-    """Return a host's outcome as plain values: the fields of HostOutcome.
+def outcome(state: State, host: Host, errors: tuple[Finding, ...], record: HostRecord | None) -> HostOutcome:
+    """Return a host's outcome.
 
     Args:
         state: pyinfra's, after the run.
@@ -267,17 +274,18 @@ def outcome(state: State, host: Host, errors: Sequence[Finding], record: HostRec
         errors: What `failures` returned.
         record: The host as it is now; None if nobody could read it, and then it has failed.
     """
-    errors = errors or (() if record else (not_seen(reached(host)),))
-    return {
-        "changes": changes(state, host),
-        "failed": bool(errors),
-        "reason": _in_short(errors),
-        "reboot_needed": _needs_reboot(host, record),
-        "gpus": len(record.pci.gpus) if record else None,
-        "kernel": record.kernel.running if record else "",
-        "driver": record.driver.usable if record else None,
-        "errors": [asdict(finding) for finding in errors],
-    }
+    errors = errors or (() if record else (outcome_unknown(ssh_target(host)),))
+    return HostOutcome(
+        name=_node(host),
+        changes=tuple(changes(state, host)),
+        failed=bool(errors),
+        reason=_summary(errors),
+        reboot_needed=_needs_reboot(host, record),
+        gpus=len(record.pci.gpus) if record else None,
+        kernel=record.kernel.running if record else "",
+        driver=record.driver.usable if record else None,
+        errors=errors,
+    )
 
 
 def _errors(host: Host) -> tuple[Finding, ...]:
@@ -289,8 +297,7 @@ def _failed_step(state: State, host: Host) -> Finding | None:
     for op_hash, operation in state.ops[host].items():
         meta = operation.operation_meta
         if meta.is_complete() and meta.did_error():
-            title = ", ".join(state.op_meta[op_hash].names).split(" | ")[-1]
-            return step_failed(title, _last(meta.stderr_lines), reached(host))
+            return step_failed(_title(state, op_hash), _last(meta.stderr_lines), ssh_target(host))
     return None
 
 
@@ -322,7 +329,7 @@ def _last(lines: Sequence[str]) -> str:
     return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
 
-def _in_short(errors: Sequence[Finding]) -> str:
+def _summary(errors: Sequence[Finding]) -> str:
     """Return why a host failed, most telling first; empty if it did not."""
     if not errors:
         return ""

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field, replace
 
 from gpu_provision.hosts import codes
 from gpu_provision.hosts.maintenance import (
-    Farewell,
-    Place,
-    Say,
-    Standing,
+    DrainPreview,
+    HostMembership,
+    NodeRole,
+    OnProgress,
 )
 from gpu_provision.kube import drain as cordon
 from gpu_provision.kube import drain as evictions
@@ -37,7 +37,7 @@ _NOT_REBOOTED = "its machine is not rebooted"
 
 @dataclass(slots=True)
 class NodeGuard:
-    """The guard of one run: see gpu_provision.hosts.maintenance.Guard.
+    """The guard of one run: see gpu_provision.hosts.maintenance.Maintenance.
 
     From its first cordon to `close` it has the lock of its stack: two runs together would take more nodes away than
     each of them may, and a rollout has nodes of its own. The very first run finds no namespace to lock in: it is made,
@@ -63,32 +63,32 @@ class NodeGuard:
         """The nodes that are cordoned by us at the moment."""
         return frozenset(self._cordoned)
 
-    def standing(self, node: str) -> Standing:
+    def membership(self, node: str) -> HostMembership:
         """Return what a node is. Asks the cluster once for all nodes, and raises nothing."""
         nodes = self._known()
         if isinstance(nodes, str):
-            return Standing(place=Place.UNKNOWN, why=nodes)
+            return HostMembership(role=NodeRole.UNKNOWN, why=nodes)
         if node not in nodes:
-            return Standing(place=Place.STRANGER)
-        place = Place.CONTROL_PLANE if any(role in nodes[node].labels for role in _ROLES) else Place.MEMBER
-        return Standing(place=place, left_cordoned=cordon.is_ours(nodes[node], PURPOSE))
+            return HostMembership(role=NodeRole.NOT_A_NODE)
+        place = NodeRole.CONTROL_PLANE if any(role in nodes[node].labels for role in _ROLES) else NodeRole.MEMBER
+        return HostMembership(role=place, left_cordoned=cordon.is_ours(nodes[node], PURPOSE))
 
-    def farewell(self, node: str, drain: Drain) -> Farewell:
-        """Return what `leave` would do; changes nothing."""
+    def preview_drain(self, node: str, drain: Drain) -> DrainPreview:
+        """Return what `cordon_and_drain` would do; changes nothing."""
         left = evictions.look(self._connected(), node, drain)
         refusal = would_lose(node, left)
-        return Farewell(
+        return DrainPreview(
             pods=tuple(in_words(pod) for pod in left.evict),
             refusal=replace(refusal, consequence=_NOT_REBOOTED) if refusal else None,
         )
 
-    def leave(self, node: str, drain: Drain, say: Say) -> tuple[str, ...]:
+    def cordon_and_drain(self, node: str, drain: Drain, say: OnProgress) -> tuple[str, ...]:
         """Cordon a node and take its pods off it; return them in words.
 
         Raises:
             ProvisionError: It cannot be done; the node is as it was, but for pods that have moved.
         """
-        if refusal := self.farewell(node, drain).refusal:
+        if refusal := self.preview_drain(node, drain).refusal:
             raise RunFailed(refusal)
         cluster = self._connected()
         try:
@@ -108,7 +108,7 @@ class NodeGuard:
         self._has_emptied = True
         return pods
 
-    def back(self, node: str, boot_id: str, seconds: int, say: Say) -> None:
+    def wait_and_uncordon(self, node: str, boot_id: str, seconds: int, say: OnProgress) -> None:
         """Wait until a node is ready in this boot, and undo our cordon.
 
         Raises:
@@ -142,7 +142,7 @@ class NodeGuard:
                     self._connected().delete(self._made)
             lock.__exit__()
 
-    def _hold(self, say: Say) -> None:
+    def _hold(self, say: OnProgress) -> None:
         """Take the lock if it is not ours yet.
 
         Raises:
@@ -191,7 +191,7 @@ def _namespace(inventory: Inventory, home: ObjectRef) -> Manifest:
     return next(manifest for manifest in desired["prerequisites"] if ref_of(manifest) == home)
 
 
-def _news(say: Say) -> Say:
+def _news(say: OnProgress) -> OnProgress:
     """Return a function that passes on what differs from the last time."""
     last = [""]
 

@@ -8,10 +8,10 @@ from paramiko.ssh_exception import NoValidConnectionsError
 from pyinfra.api.exceptions import ConnectError
 
 from gpu_provision.hosts import errors
-from gpu_provision.hosts.errors import Reached
+from gpu_provision.hosts.errors import SshTarget
 
-HOST = Reached(name="gpu-1", address="10.0.0.7", port=2222, user="admin", known_hosts="/home/me/known hosts")
-PLAIN = Reached(name="gpu-1")
+HOST = SshTarget(name="gpu-1", address="10.0.0.7", port=2222, user="admin", known_hosts="/home/me/known hosts")
+PLAIN = SshTarget(name="gpu-1")
 CONNECTING = [
     ("SSH host key error (Host key for 10.0.0.7 does not match.)", "GP682", "-R '[10.0.0.7]:2222'"),
     ("SSH error (StrictPolicy: No host key for 10.0.0.7 found in known_hosts)", "GP682", "ssh -p 2222 admin@10.0.0.7"),
@@ -49,7 +49,7 @@ RUNNING = [
 @pytest.mark.parametrize(("text", "code", "fix"), CONNECTING)
 def test_failure_to_connect_has_its_own_remedy(text: str, code: str, fix: str) -> None:
     """The text is evidence, or part of what is said."""
-    found = errors.of_connecting(ConnectError(text), HOST)
+    found = errors.connect_error(ConnectError(text), HOST)
     assert (found.code, found.where) == (code, "gpu-1")
     assert text in found.evidence + found.what
     assert fix in found.fix
@@ -58,7 +58,7 @@ def test_failure_to_connect_has_its_own_remedy(text: str, code: str, fix: str) -
 @pytest.mark.parametrize(("text", "code", "fix"), RUNNING)
 def test_failed_command_tells_about_its_host(text: str, code: str, fix: str) -> None:
     """Whatever else was printed around it."""
-    found = errors.of_output(["one line", text, "another"], HOST)
+    found = errors.output_error(["one line", text, "another"], HOST)
     assert found
     assert (found.code, found.evidence) == (code, text)
     assert fix in found.fix
@@ -67,7 +67,7 @@ def test_failed_command_tells_about_its_host(text: str, code: str, fix: str) -> 
 @pytest.mark.parametrize("text", ["sudo: unable to resolve host gpu-1: Name or service not known", "E: no package"])
 def test_output_that_tells_nothing_about_the_host_is_left_to_the_operation(text: str) -> None:
     """Sudo's warning about a name is none of a refusal."""
-    assert errors.of_output([text], HOST) is None
+    assert errors.output_error([text], HOST) is None
 
 
 def test_why_a_port_could_not_be_connected_to_is_told() -> None:
@@ -75,18 +75,18 @@ def test_why_a_port_could_not_be_connected_to_is_told() -> None:
     hidden = NoValidConnectionsError({("10.0.0.7", 22): ConnectionRefusedError(111, "Connection refused")})
     error = ConnectError(f"Could not connect ({hidden})")
     error.__context__ = hidden
-    assert "[Errno 111] Connection refused" in errors.of_connecting(error, HOST).evidence
+    assert "[Errno 111] Connection refused" in errors.connect_error(error, HOST).evidence
 
 
 def test_commands_in_remedies_can_be_pasted() -> None:
     """With quotes, port and user where they are declared; without where they are not."""
     mismatch = ConnectError("SSH host key error (Host key for gpu-1 does not match.)")
-    assert "ssh-keygen -f '/home/me/known hosts' -R '[10.0.0.7]:2222'" in errors.of_connecting(mismatch, HOST).fix
-    assert "ssh-keygen -R gpu-1" in errors.of_connecting(mismatch, PLAIN).fix
+    assert "ssh-keygen -f '/home/me/known hosts' -R '[10.0.0.7]:2222'" in errors.connect_error(mismatch, HOST).fix
+    assert "ssh-keygen -R gpu-1" in errors.connect_error(mismatch, PLAIN).fix
 
 
 def test_broken_connection_says_that_a_command_may_be_half_done() -> None:
     """And shows what was seen of it."""
-    found = errors.of_command(SSHException("SSH session not active"), HOST)
+    found = errors.command_error(SSHException("SSH session not active"), HOST)
     assert (found.code, found.evidence) == ("GP687", "SSH session not active")
     assert "in part" in found.consequence

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from gpu_provision.hosts.maintenance import (
-    Farewell,
-    Place,
-    Say,
-    Standing,
+    DrainPreview,
+    HostMembership,
+    NodeRole,
+    OnProgress,
 )
 from gpu_provision.hosts.runner import judge, prepare
 from gpu_provision.inventory import load
@@ -42,7 +42,7 @@ class Diary:
         most: How many were away at a time, at most.
     """
 
-    places: dict[str, Place] = field(default_factory=dict)
+    places: dict[str, NodeRole] = field(default_factory=dict)
     refusing: Collection[str] = ()
     late: Collection[str] = ()
     left: Collection[str] = ()
@@ -64,17 +64,17 @@ class Diary:
     def close(self) -> None:
         """Have nothing to give back."""
 
-    def standing(self, node: str) -> Standing:
-        """Say what a node is."""
-        return Standing(place=self.places.get(node, Place.MEMBER), left_cordoned=node in self.left)
+    def membership(self, node: str) -> HostMembership:
+        """OnProgress what a node is."""
+        return HostMembership(role=self.places.get(node, NodeRole.MEMBER), left_cordoned=node in self.left)
 
-    def farewell(self, node: str, drain: Drain) -> Farewell:
-        """Say what would leave."""
+    def preview_drain(self, node: str, drain: Drain) -> DrainPreview:
+        """OnProgress what would leave."""
         self.lines.append(f"look at {node}")
         refusal = replace(BUDGET, code="GP695", where=node) if node in self.refusing else None
-        return Farewell(pods=(f"work/on-{node}",), refusal=refusal) if not drain.force else Farewell()
+        return DrainPreview(pods=(f"work/on-{node}",), refusal=refusal) if not drain.force else DrainPreview()
 
-    def leave(self, node: str, drain: Drain, say: Say) -> tuple[str, ...]:
+    def cordon_and_drain(self, node: str, drain: Drain, say: OnProgress) -> tuple[str, ...]:
         """See a node off."""
         self.lines.append(f"leave {node}")
         if node in self.refusing:
@@ -86,7 +86,7 @@ class Diary:
             self.together.wait(120)
         return (f"work/on-{node}",)
 
-    def back(self, node: str, boot_id: str, seconds: int, say: Say) -> None:
+    def wait_and_uncordon(self, node: str, boot_id: str, seconds: int, say: OnProgress) -> None:
         """Welcome it back."""
         say(f"waiting for the node, {seconds} s")
         if node in self.late:
@@ -134,7 +134,7 @@ def boot_of(sandbox: Path, name: str) -> str:
 def test_hosts_that_need_it_are_rebooted_one_after_the_other_in_order(inventory: Inventory, sandbox: Path) -> None:
     """Each leaves before and is awaited after, in its new boot; the one that needs nothing is left alone."""
     guard, events = Diary(), list[Event]()
-    result = prepare(inventory, guard=guard, listen=events.append)
+    result = prepare(inventory, maintenance=guard, listen=events.append)
     assert not result.failed, result.errors
     assert guard.lines == [line for name in NEEDS for line in (f"leave {name}", f"back {name}")]
     assert guard.most == 1
@@ -152,7 +152,7 @@ def test_hosts_that_need_it_are_rebooted_one_after_the_other_in_order(inventory:
         "connecting",
         "waiting for the node, 900 s",
     ]
-    again = prepare(inventory, guard=guard)
+    again = prepare(inventory, maintenance=guard)
     assert [host.changes for host in again.hosts] == [()] * 4
     assert len(guard.lines) == 6
 
@@ -161,7 +161,7 @@ def test_as_many_at_a_time_as_the_inventory_says(inventory: Inventory) -> None:
     """The drains of two meet; the third has to wait."""
     guard = Diary(together=threading.Barrier(2))
     two = with_settings(inventory, max_parallel_reboots=2)
-    result = prepare(two, guard=guard, limit=["gpu-1", "gpu-2"])
+    result = prepare(two, maintenance=guard, limit=["gpu-1", "gpu-2"])
     assert not result.failed, result.errors
     assert guard.most == 2
 
@@ -171,7 +171,7 @@ def test_a_dry_run_says_who_would_go_and_what_would_move(inventory: Inventory, s
     prepare(with_settings(inventory, reboot=Reboot.NEVER))
     before = {name: boot_of(sandbox, name) for name in NAMES}
     guard = Diary(refusing=("gpu-3",))
-    result = prepare(inventory, guard=guard, dry_run=True)
+    result = prepare(inventory, maintenance=guard, dry_run=True)
     assert [host.changes for host in result.hosts[:2]] == [
         (REASON, "evicted: work/on-gpu-1"),
         (REASON, "evicted: work/on-gpu-2"),
@@ -184,7 +184,7 @@ def test_a_dry_run_says_who_would_go_and_what_would_move(inventory: Inventory, s
 def test_nobody_goes_after_one_that_could_not_be_drained(inventory: Inventory, sandbox: Path) -> None:
     """The first is done, the second is where it went wrong, the third says so; none of them is rebooted."""
     guard = Diary(refusing=("gpu-2",))
-    result = prepare(inventory, guard=guard)
+    result = prepare(inventory, maintenance=guard)
     assert guard.lines == ["leave gpu-1", "back gpu-1", "leave gpu-2"]
     assert [(error.code, error.where) for error in result.errors] == [("GP696", "gpu-2"), ("GP698", "gpu-3")]
     assert "that of gpu-2 went wrong" in result.errors[1].what
@@ -194,7 +194,7 @@ def test_nobody_goes_after_one_that_could_not_be_drained(inventory: Inventory, s
 
 def test_nobody_goes_after_one_whose_node_does_not_come_back(inventory: Inventory) -> None:
     guard = Diary(late=("gpu-1",))
-    result = prepare(inventory, guard=guard)
+    result = prepare(inventory, maintenance=guard)
     assert guard.lines == ["leave gpu-1"]
     assert [(error.code, error.where) for error in result.errors] == [
         ("GP697", "gpu-1"),
@@ -209,7 +209,7 @@ def test_a_machine_that_ignores_it_is_not_back_in_time(inventory: Inventory, san
     power = sandbox / "mine/hosts/gpu-1/.sandbox/scripts/power"
     power.write_text("#!/bin/sh\necho 'Operation inhibited by backup'\nexit 1\n")
     guard = Diary()
-    result = prepare(with_settings(inventory, reboot_timeout=1), guard=guard, limit=["gpu-1"])
+    result = prepare(with_settings(inventory, reboot_timeout=1), maintenance=guard, limit=["gpu-1"])
     assert guard.lines == ["leave gpu-1"]
     (error,) = result.errors
     assert (error.code, error.evidence) == ("GP697", "Operation inhibited by backup")
@@ -223,7 +223,7 @@ def test_a_reboot_that_does_not_help_is_not_repeated_elsewhere(inventory: Invent
     power = sandbox / "mine/hosts/gpu-1/.sandbox/scripts/power"
     power.write_text(power.read_text() + "\n: >/run/reboot-required\n")
     guard = Diary()
-    result = prepare(inventory, guard=guard)
+    result = prepare(inventory, maintenance=guard)
     assert guard.lines == ["leave gpu-1", "back gpu-1"]
     assert [error.code for error in result.errors] == ["GP700", "GP698", "GP698"]
     assert result.errors[0].where == "gpu-1"
@@ -234,15 +234,15 @@ def test_what_a_killed_run_left_is_finished(inventory: Inventory, sandbox: Path)
     prepare(with_settings(inventory, reboot=Reboot.NEVER), limit=["gpu-4"])
     before = boot_of(sandbox, "gpu-4")
     guard = Diary(left=("gpu-4",))
-    result = prepare(inventory, guard=guard, limit=["gpu-4"])
+    result = prepare(inventory, maintenance=guard, limit=["gpu-4"])
     assert guard.lines == ["back gpu-4"]
     assert guard.boots == {"gpu-4": before}
     assert result.hosts[0].changes == ("uncordoned: an earlier run had cordoned the node for a reboot",)
 
 
 def test_a_node_that_must_not_go_keeps_the_others_from_nothing(inventory: Inventory) -> None:
-    guard = Diary(places={"gpu-1": Place.CONTROL_PLANE, "gpu-2": Place.UNKNOWN})
-    result = prepare(inventory, guard=guard)
+    guard = Diary(places={"gpu-1": NodeRole.CONTROL_PLANE, "gpu-2": NodeRole.UNKNOWN})
+    result = prepare(inventory, maintenance=guard)
     assert [(error.code, error.where) for error in result.errors] == [("GP699", "gpu-1"), ("GP699", "gpu-2")]
     assert guard.lines == ["leave gpu-3", "back gpu-3"]
 
@@ -268,7 +268,7 @@ def test_an_interrupt_stops_the_guard_and_says_what_is_cordoned(inventory: Inven
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt) as caught:
-        prepare(inventory, guard=guard, listen=interrupt)
+        prepare(inventory, maintenance=guard, listen=interrupt)
     assert guard.lines == ["leave gpu-1", "stop"]
     assert "still cordoned: gpu-1" in caught.value.__notes__
 
@@ -276,7 +276,7 @@ def test_an_interrupt_stops_the_guard_and_says_what_is_cordoned(inventory: Inven
 def test_without_a_word_about_it_nobody_is_rebooted(inventory: Inventory) -> None:
     """That it is needed is a warning, as ever."""
     guard = Diary()
-    result = prepare(with_settings(inventory, reboot=Reboot.NEVER), guard=guard)
+    result = prepare(with_settings(inventory, reboot=Reboot.NEVER), maintenance=guard)
     assert not guard.lines
     assert {finding.code for finding in result.findings} == {"GP603"}
 
@@ -292,7 +292,7 @@ def test_preflight_only_says_that_it_is_needed(inventory: Inventory) -> None:
 def test_the_guard_may_break_down(inventory: Inventory, monkeypatch: pytest.MonkeyPatch) -> None:
     """A mistake of ours is one finding, not a run that waits for ever."""
     guard = Diary()
-    monkeypatch.setattr(Diary, "leave", lambda *_: 1 / 0)
+    monkeypatch.setattr(Diary, "cordon_and_drain", lambda *_: 1 / 0)
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
-    result = prepare(inventory, guard=guard, limit=["gpu-1"])
+    result = prepare(inventory, maintenance=guard, limit=["gpu-1"])
     assert [error.code for error in result.errors] == ["GP607"]

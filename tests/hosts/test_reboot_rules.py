@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from gpu_provision.hosts.maintenance import Place, Standing
-from gpu_provision.hosts.reboot_rules import refusal, words
+from gpu_provision.hosts.maintenance import HostMembership, NodeRole
+from gpu_provision.hosts.reboot_rules import describe, refusal
 
-MEMBER, CONTROL, STRANGER = (Standing(place=place) for place in (Place.MEMBER, Place.CONTROL_PLANE, Place.STRANGER))
-SILENT = Standing(place=Place.UNKNOWN, why="the API server does not answer")
+MEMBER = HostMembership(role=NodeRole.MEMBER)
+CONTROL = HostMembership(role=NodeRole.CONTROL_PLANE)
+STRANGER = HostMembership(role=NodeRole.NOT_A_NODE)
+SILENT = HostMembership(role=NodeRole.UNKNOWN, why="the API server does not answer")
 
 
 @pytest.mark.parametrize(
-    ("standing", "kubelet", "here", "why"),
+    ("membership", "kubelet", "here", "why"),
     [
         (MEMBER, True, False, ""),
         (MEMBER, False, False, ""),
@@ -29,9 +31,9 @@ SILENT = Standing(place=Place.UNKNOWN, why="the API server does not answer")
     ],
 )
 def test_only_members_that_can_be_drained_and_machines_without_a_kubelet_are_rebooted(
-    standing: Standing | None, *, kubelet: bool, here: bool, why: str
+    membership: HostMembership | None, *, kubelet: bool, here: bool, why: str
 ) -> None:
-    finding = refusal("gpu-1", standing, reasons=("nouveau is loaded",), kubelet=kubelet, here=here)
+    finding = refusal("gpu-1", membership, reasons=("nouveau is loaded",), kubelet=kubelet, here=here)
     if not why:
         assert finding is None
         return
@@ -41,6 +43,6 @@ def test_only_members_that_can_be_drained_and_machines_without_a_kubelet_are_reb
 
 
 def test_a_reboot_is_told_with_what_moves() -> None:
-    assert words(("a", "b"), ("w/p (Deployment d)",)) == ("rebooted: a; b", "evicted: w/p (Deployment d)")
-    assert words(("a",), ()) == ("rebooted: a",)
-    assert words((), ()) == ("uncordoned: an earlier run had cordoned the node for a reboot",)
+    assert describe(("a", "b"), ("w/p (Deployment d)",)) == ("rebooted: a; b", "evicted: w/p (Deployment d)")
+    assert describe(("a",), ()) == ("rebooted: a",)
+    assert describe((), ()) == ("uncordoned: an earlier run had cordoned the node for a reboot",)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import pickle
 import subprocess
 import sys
 from dataclasses import replace
@@ -13,8 +13,9 @@ import pytest
 import testinfra
 
 from gpu_provision.hosts import runner
+from gpu_provision.hosts.messages import HostEvent, HostPhase
 from gpu_provision.hosts.result import HostOutcome
-from gpu_provision.hosts.runner import SoFar, judge, prepare, teardown
+from gpu_provision.hosts.runner import PartialProgress, judge, prepare, teardown
 from gpu_provision.inventory import load
 from gpu_provision.model.findings import RunFailed, UsageError
 from gpu_provision.model.inventory import Gpu, Inventory, Preflight
@@ -110,7 +111,7 @@ def test_all_hosts_may_fail(tmp_path: Path) -> None:
 
 
 BROKEN = """
-import json, os, sys
+import pickle, sys
 from gevent import monkey
 monkey.patch_all()
 from pyinfra.context import host
@@ -122,7 +123,8 @@ def broken(record, *, blacklisted):
         raise LookupError("an odd answer")
     return sound(record, blacklisted=blacklisted)
 modules.nouveau_changes = broken
-print(json.dumps(session.run(json.load(sys.stdin), lambda message: None)))
+result = session.run(pickle.load(sys.stdin.buffer), lambda event: None)
+pickle.dump(result, sys.stdout.buffer)
 """
 
 
@@ -133,12 +135,12 @@ def test_mistake_of_ours_on_one_host_is_a_finding_of_that_host(
 ) -> None:
     """Pyinfra would end the run for all, and the others would look as if they were done."""
 
-    def ask(request: dict[str, Any], *_: object) -> Any:
+    def run_broken(request: HostPhase, *_: object) -> Any:
         command = [sys.executable, "-c", BROKEN]
-        done = subprocess.run(command, input=json.dumps(request), capture_output=True, text=True, check=True)
-        return json.loads(done.stdout)
+        done = subprocess.run(command, input=pickle.dumps(request), capture_output=True, check=True)
+        return pickle.loads(done.stdout)  # noqa: S301 - of the process above
 
-    monkeypatch.setattr(runner, "_ask", ask)
+    monkeypatch.setattr(runner, "_run_worker", run_broken)
     broken, sound = prepare(inventory(tmp_path, "good-1", "good-2"), dry_run=dry_run).hosts
     assert [finding.code for finding in broken.errors] == ["GP693"]
     assert "LookupError: an odd answer" in broken.reason
@@ -271,7 +273,7 @@ def test_unknown_name_in_the_limit_is_refused(tmp_path: Path) -> None:
 
 def test_nothing_to_do_starts_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nodes without a GPU have no host phase."""
-    monkeypatch.setattr(runner, "_ask", None)
+    monkeypatch.setattr(runner, "_run_worker", None)
     assert prepare(inventory(tmp_path, "cpu-1", "good-1"), limit=["cpu-1"]).hosts == ()
 
 
@@ -348,23 +350,18 @@ def test_prepared_host_is_what_testinfra_sees(tmp_path: Path, sandbox: Path) -> 
         hosts.reboot(simulated)
 
 
-def test_changes_and_steps_are_told_with_their_hosts() -> None:
+def test_partial_progress_names_changes_and_steps_with_their_hosts() -> None:
     """Each once, however many hosts there are."""
-    so_far = SoFar()
-    for number in range(10):
-        so_far.steps[f"gpu-{number}"] = "nouveau kept away"
-        so_far.changes[f"gpu-{number}"] = ["modules loaded"]
-    so_far.steps["gpu-9"] = "connecting"
-    so_far.changes.pop("gpu-9")
-    assert str(so_far) == (
+    progress = PartialProgress()
+    assert str(progress) == "no host was reached yet"
+    progress.record(HostEvent(node="gpu-9", step="connecting"))
+    assert str(progress) == "changed so far: nothing. Last begun: connecting (gpu-9)"
+    for number in range(9):
+        progress.record(HostEvent(node=f"gpu-{number}", step="nouveau kept away"))
+        progress.record(HostEvent(node=f"gpu-{number}", changes=("modules loaded",)))
+    assert str(progress) == (
         "changed so far: modules loaded"
         " (gpu-0, gpu-1, gpu-2, gpu-3, gpu-4, gpu-5, gpu-6, gpu-7 and 1 more)."
-        " Last begun: nouveau kept away (gpu-0, gpu-1, gpu-2, gpu-3, gpu-4, gpu-5, gpu-6, gpu-7 and 1 more);"
-        " connecting (gpu-9)"
+        " Last begun: connecting (gpu-9);"
+        " nouveau kept away (gpu-0, gpu-1, gpu-2, gpu-3, gpu-4, gpu-5, gpu-6, gpu-7 and 1 more)"
     )
-
-
-def test_a_run_that_changed_nothing_says_so() -> None:
-    """Nobody has to guess."""
-    assert str(SoFar(steps={"gpu-1": "connecting"})) == "changed so far: nothing. Last begun: connecting (gpu-1)"
-    assert str(SoFar()) == "no host was reached yet"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import multiprocessing
 import os
 import select
 import signal
@@ -15,6 +16,7 @@ import socket
 import sys
 import traceback
 from collections.abc import Iterator
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +29,8 @@ _fork, _close, _waitpid = os.fork, os.close, os.waitpid
 class Worker:
     """A fork, with as much of `subprocess.Popen` as the host phase uses."""
 
-    def __init__(self, pid: int, stdin: int, stdout: int) -> None:
-        """Take over the ends of its pipes; it has not begun, as nobody has asked it for anything."""
-        self.stdin, self.stdout = os.fdopen(stdin, "w"), os.fdopen(stdout)
+    def __init__(self, pid: int) -> None:
+        """Take a fork that waits for its request."""
         self._process = os.pidfd_open(pid)
 
     def kill(self) -> None:
@@ -43,12 +44,9 @@ class Worker:
         return -1
 
     def close(self) -> None:
-        """End it, and close what leads to it."""
+        """End it."""
         self.kill()
         self.wait()
-        with contextlib.suppress(BrokenPipeError):
-            self.stdin.close()
-        self.stdout.close()
         os.close(self._process)
 
 
@@ -60,18 +58,18 @@ class Forge(Foundry):
         super().__init__("tests.hosts.warm")
 
     @contextlib.contextmanager
-    def worker(self, errors: Any) -> Iterator[Worker]:
+    def worker(self, output: Any) -> Iterator[tuple[Worker, Connection]]:
         """Make a worker with this process' environment and folder; it ends with the block, however that ends."""
         request = {"environment": dict(os.environ), "folder": str(Path.cwd())}
-        (stdin, to), (source, stdout) = os.pipe(), os.pipe()
+        connection, other_end = multiprocessing.Pipe()
         line = self.line
-        with self.asking():
-            socket.send_fds(line, [json.dumps(request).encode()], [stdin, stdout, errors.fileno()])
-            pid = int(line.recv(LONGEST_REQUEST))
-        os.close(stdin)
-        os.close(stdout)
-        with contextlib.closing(Worker(pid, to, source)) as made:
-            yield made
+        with connection, other_end:
+            with self.asking():
+                socket.send_fds(line, [json.dumps(request).encode()], [output.fileno(), other_end.fileno()])
+                pid = int(line.recv(LONGEST_REQUEST))
+            other_end.close()
+            with contextlib.closing(Worker(pid)) as made:
+                yield made, connection
 
     def asking(self) -> contextlib.AbstractContextManager[None]:
         """Keep others from the line meanwhile; there are none."""
@@ -83,10 +81,10 @@ def _serve(line: socket.socket) -> None:
     from gevent import monkey  # noqa: PLC0415 - only this process may be patched
 
     monkey.patch_all()
-    from gpu_provision.hosts import session, worker_protocol  # noqa: F401, PLC0415 - what takes a worker its time
+    from gpu_provision.hosts import remote_maintenance, session  # noqa: F401, PLC0415 - what takes a worker its time
 
     while True:
-        asked, files, _, _ = socket.recv_fds(line, LONGEST_REQUEST, 3)
+        asked, files, _, _ = socket.recv_fds(line, LONGEST_REQUEST, 2)
         _bury()
         if not asked:
             return
@@ -109,9 +107,10 @@ def _work(request: dict[str, Any], files: list[int]) -> None:
     """Be the worker, and end."""
     status = 1
     try:
-        for number, file in enumerate(files):
-            os.dup2(file, number)
-            _close(file)
+        output, connection = files
+        for number in (1, 2):
+            os.dup2(output, number)
+        _close(output)
         os.environ.clear()
         os.environ.update(request["environment"])
         os.chdir(request["folder"])
@@ -120,7 +119,7 @@ def _work(request: dict[str, Any], files: list[int]) -> None:
         from gpu_provision.hosts import worker  # noqa: PLC0415
 
         gevent.reinit()
-        worker.main()
+        worker.main(connection)
         status = 0
     except BaseException:  # noqa: BLE001 - as the interpreter does for a process that nobody forked
         traceback.print_exc()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gpu_provision.components.labels import COMPONENT, CORDONED
-from gpu_provision.hosts.maintenance import Place
+from gpu_provision.hosts.maintenance import NodeRole
 from gpu_provision.kube import drain
 from gpu_provision.kube.client import Cluster, connect
 from gpu_provision.kube.errors import AlreadyExists
@@ -52,8 +52,8 @@ def test_nodes_are_members_unless_the_control_plane_runs_on_them(cluster: Cluste
     node(cluster, "worker")
     node(cluster, "control", **{"node-role.kubernetes.io/control-plane": ""})
     node(cluster, "old-control", **{"node-role.kubernetes.io/master": ""})
-    places = [guard.standing(name).place for name in ("worker", "control", "old-control", "elsewhere")]
-    assert places == [Place.MEMBER, Place.CONTROL_PLANE, Place.CONTROL_PLANE, Place.STRANGER]
+    places = [guard.membership(name).role for name in ("worker", "control", "old-control", "elsewhere")]
+    assert places == [NodeRole.MEMBER, NodeRole.CONTROL_PLANE, NodeRole.CONTROL_PLANE, NodeRole.NOT_A_NODE]
     assert guard._cluster is not None
     assert guard._cluster.requests == 1
 
@@ -61,8 +61,8 @@ def test_nodes_are_members_unless_the_control_plane_runs_on_them(cluster: Cluste
 def test_a_cluster_that_does_not_answer_is_not_known(tmp_path: Path) -> None:
     """Whether that matters is for the host to say."""
     missing = ClusterTarget(kubeconfig=str(tmp_path / "none"))
-    standing = NodeGuard(replace(inventory(), cluster=missing)).standing("worker")
-    assert standing.place is Place.UNKNOWN
+    standing = NodeGuard(replace(inventory(), cluster=missing)).membership("worker")
+    assert standing.role is NodeRole.UNKNOWN
     assert "kubeconfig" in standing.why
 
 
@@ -77,7 +77,7 @@ def home(cluster: Cluster, guard: NodeGuard) -> None:
 def test_from_its_first_cordon_to_its_end_nobody_else_writes(cluster: Cluster, guard: NodeGuard) -> None:
     """Also between two machines: another run would take more nodes away than may be."""
     node(cluster, "away")
-    guard.leave("away", Drain(), lambda _: None)
+    guard.cordon_and_drain("away", Drain(), lambda _: None)
     other = WriteLock(cluster, guard.inventory, on_wait=lambda _: None)
     with pytest.raises(Locked):
         other.__enter__()
@@ -100,9 +100,9 @@ def test_two_very_first_runs_do_not_take_nodes_away_at_the_same_time(cluster: Cl
         contextlib.closing(first_run(server, "fresh")) as first,
         contextlib.closing(first_run(server, "fresh")) as other,
     ):
-        first.leave("one", Drain(), lambda _: None)
+        first.cordon_and_drain("one", Drain(), lambda _: None)
         with pytest.raises(RunFailed, match="another run is writing"):
-            other.leave("two", Drain(), lambda _: None)
+            other.cordon_and_drain("two", Drain(), lambda _: None)
     assert "unschedulable" not in cluster.read(ref)["spec"]
     made = cluster.read(ObjectRef("v1", "Namespace", "", "fresh"))["metadata"]
     assert made["labels"][COMPONENT] == "prerequisites"
@@ -120,7 +120,7 @@ def test_a_very_first_run_that_takes_no_node_away_leaves_no_namespace(
 
     monkeypatch.setattr(drain, "drain", fail)
     with contextlib.closing(first_run(server, "vain")) as guard, pytest.raises(RunFailed):
-        guard.leave("kept", Drain(), lambda _: None)
+        guard.cordon_and_drain("kept", Drain(), lambda _: None)
     left = cluster.get(ObjectRef("v1", "Namespace", "", "vain"))
     assert left is None or left["metadata"]["deletionTimestamp"], "controllers take it away, and here are none"
 
@@ -132,7 +132,7 @@ def test_while_another_run_writes_no_node_is_cordoned(cluster: Cluster, guard: N
         WriteLock(cluster, guard.inventory, on_wait=lambda _: None),
         pytest.raises(RunFailed, match="its machine is not rebooted") as caught,
     ):
-        guard.leave("stays", Drain(), lambda _: None)
+        guard.cordon_and_drain("stays", Drain(), lambda _: None)
     assert caught.value.findings[0].code == "GP306"
     assert "unschedulable" not in cluster.read(ref)["spec"]
 
@@ -149,7 +149,7 @@ def test_a_drain_that_fails_gives_the_node_back(
 
     monkeypatch.setattr(drain, "drain", fail)
     with pytest.raises(RunFailed, match="its machine is not rebooted"):
-        guard.leave("held", Drain(), lambda _: None)
+        guard.cordon_and_drain("held", Drain(), lambda _: None)
     assert "unschedulable" not in cluster.read(ref)["spec"]
     assert guard.cordoned == frozenset()
 
@@ -165,7 +165,7 @@ def test_where_the_cluster_is_gone_it_says_that_the_node_stays_cordoned(
     monkeypatch.setattr(drain, "drain", silent)
     monkeypatch.setattr("gpu_provision.kube.drain.uncordon", silent)
     with pytest.raises(RunFailed, match="its node stays cordoned"):
-        guard.leave("lost", Drain(), lambda _: None)
+        guard.cordon_and_drain("lost", Drain(), lambda _: None)
     assert guard.cordoned == {"lost"}
     assert CORDONED in cluster.read(ref)["metadata"]["annotations"]
 
@@ -173,9 +173,9 @@ def test_where_the_cluster_is_gone_it_says_that_the_node_stays_cordoned(
 def test_a_node_that_is_not_ready_in_the_new_boot_stays_cordoned(cluster: Cluster, guard: NodeGuard) -> None:
     """A Ready of the boot before is none: a kubelet that is gone does not take it back."""
     ref, said = node(cluster, "late"), list[str]()
-    guard.leave("late", Drain(), said.append)
+    guard.cordon_and_drain("late", Drain(), said.append)
     with pytest.raises(RunFailed, match="not ready 0 s later") as caught:
-        guard.back("late", BOOT, 0, said.append)
+        guard.wait_and_uncordon("late", BOOT, 0, said.append)
     assert caught.value.findings[0].evidence == "its kubelet has not reported since the reboot"
     assert cluster.read(ref)["spec"]["unschedulable"]
     assert guard.cordoned == {"late"}
@@ -193,7 +193,7 @@ def test_whoever_stops_it_has_no_more_drains(cluster: Cluster, guard: NodeGuard)
     cluster.create(pod)
     guard.stop()
     with pytest.raises(RunFailed):
-        guard.leave("stopped", Drain(force=True), lambda _: None)
+        guard.cordon_and_drain("stopped", Drain(force=True), lambda _: None)
     assert "unschedulable" not in cluster.read(ref)["spec"]
     assert "deletionTimestamp" not in cluster.read(ObjectRef("v1", "Pod", "default", "on-stopped"))["metadata"]
 
@@ -205,8 +205,8 @@ def test_a_cordon_of_a_rollout_outlives_a_reboot(cluster: Cluster, guard: NodeGu
     status = {"nodeInfo": {"bootID": BOOT}, "conditions": [{"type": "Ready", "status": "True"}]}
     cluster.merge(ref, {"metadata": marks, "spec": {"unschedulable": True}})
     cluster._json("PATCH", "/api/v1/nodes/upgraded/status", "status", body={"status": status}, content_type=MERGE)
-    guard.leave("upgraded", Drain(), lambda _: None)
-    guard.back("upgraded", BOOT, 30, lambda _: None)
+    guard.cordon_and_drain("upgraded", Drain(), lambda _: None)
+    guard.wait_and_uncordon("upgraded", BOOT, 30, lambda _: None)
     live = cluster.read(ref)
     assert live["spec"]["unschedulable"]
     assert live["metadata"]["annotations"] == marks["annotations"]

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from gpu_provision.hosts.maintenance import Place
+from gpu_provision.hosts.maintenance import NodeRole
 from gpu_provision.inventory import load
 from gpu_provision.model.inventory import Drain
 from gpu_provision.reconcile.maintenance import NodeGuard
@@ -153,7 +153,7 @@ def test_a_drain_waits_for_the_budget_and_the_node_is_given_back_in_its_new_boot
     before = boot(world, "t4-1")
     world.api.cordon("t4-2")
     with observed(world, "deployment", "web", _ready_replicas) as ready, ThreadPoolExecutor(1) as pool:
-        assert guard.standing("t4-1").place is Place.MEMBER
+        assert guard.membership("t4-1").role is NodeRole.MEMBER
         leaving = pool.submit(guard.leave, "t4-1", Drain(timeout_seconds=60), said.append)
         world.until(lambda: any("disruption budget web" in line for line in said))
         world.api.uncordon("t4-2")
@@ -167,7 +167,7 @@ def test_a_drain_waits_for_the_budget_and_the_node_is_given_back_in_its_new_boot
     assert is_ours(world, "t4-1")
     world.fault({"fault": "node-reboots", "node": "t4-1"})
     world.until(lambda: boot(world, "t4-1") != before)
-    guard.back("t4-1", boot(world, "t4-1"), 60, said.append)
+    guard.wait_and_uncordon("t4-1", boot(world, "t4-1"), 60, said.append)
     guard.close()
     world.fault()
     assert not is_cordoned(world, "t4-1")

@@ -21,14 +21,8 @@ from gpu_provision.hosts.changes.persistence import (
 from gpu_provision.hosts.checks.judge import decided
 from gpu_provision.hosts.facts.driver import OWN_FILE
 from gpu_provision.hosts.facts.host import HostRecord
-from gpu_provision.hosts.findings import (
-    Commands,
-    note,
-    refuse,
-    show_diff,
-    tell,
-)
-from gpu_provision.hosts.gpu_host import read
+from gpu_provision.hosts.findings import Commands, add_finding, fail, record_changes, show_diff
+from gpu_provision.hosts.gpu_host import read_host
 from gpu_provision.hosts.operations.backups import alone, put
 from gpu_provision.hosts.operations.modules import PATH
 from gpu_provision.model.expectation import Expectation
@@ -44,15 +38,15 @@ def persistence_mode(on: bool = True, expected: Mapping[str, Any] | None = None)
         on: False takes back what we have enabled.
         expected: What the inventory expects of this machine, as for ``preflight``; None without one.
     """
-    record = read(("system", "kernel", "driver", "services", "persistence"))
+    record = read_host(("system", "kernel", "driver", "services", "persistence"))
     if record is None:
-        yield from refuse(modules.unreadable(host.name))
+        yield from fail(modules.unreadable(host.name))
         return
     wanted = on and has_own_driver(record, expected)
     if wanted and not unit_of(record):
-        tell(no_way(record, host.name))
+        add_finding(no_way(record, host.name))
     changes = persistence_changes(record, on=wanted)
-    note(changes.words, "services", "persistence", "originals")
+    record_changes(changes.words, "services", "persistence", "originals")
     show_diff(OWN_FILE, record.persistence.own_file, changes.file)
     if changes.disable:
         yield StringCommand(alone(f"{PATH}; {disable(changes.disable)}"))
@@ -92,25 +86,25 @@ def kernel_headers(mode: bool | str = "auto", expected: Mapping[str, Any] | None
             False: nowhere. Headers that are there stay.
         expected: What the inventory expects of this machine, as for ``preflight``; None without one.
     """
-    record = read(("system", "kernel", "kernels", "packages", "driver", "holds"))
+    record = read_host(("system", "kernel", "kernels", "packages", "driver", "holds"))
     if record is None:
-        yield from refuse(modules.unreadable(host.name))
+        yield from fail(modules.unreadable(host.name))
         return
     compiled = headers.is_compiled_here(record) and has_own_driver(record, expected)
     wanted = mode is True or (mode == "auto" and compiled)
     changes = headers.header_changes(record) if wanted else headers.HeaderChanges()
     if len(changes.packages) < len(changes.kernels):
-        yield from refuse(headers.no_tool(record, host.name, changes.kernels))
+        yield from fail(headers.no_tool(record, host.name, changes.kernels))
         return
-    note(changes.words, "system", "kernels", "packages", "holds", "originals")
+    record_changes(changes.words, "system", "kernels", "packages", "holds", "originals")
     if not changes.kernels:
         return
     yield StringCommand(alone(f"{PATH}; {headers.install(changes)}"))
-    after = read(("kernel", "kernels")) if state.is_executing else None
+    after = read_host(("kernel", "kernels")) if state.is_executing else None
     missing = [release for release in changes.kernels if after and release not in after.kernels.with_headers]
     if missing:
         log: list[str] = host.get_fact(InstallLog)
-        yield from refuse(headers.not_there(changes, host.name, missing, log))
+        yield from fail(headers.not_there(changes, host.name, missing, log))
 
 
 def has_own_driver(record: HostRecord, expected: Mapping[str, Any] | None) -> bool:

@@ -26,14 +26,8 @@ from gpu_provision.hosts.checks.subject import Subject
 from gpu_provision.hosts.facts.host import ALL
 from gpu_provision.hosts.facts.kernel import MODULES_FILE, NOUVEAU_FILE
 from gpu_provision.hosts.facts.system import LINKS_SCRIPT
-from gpu_provision.hosts.findings import (
-    Commands,
-    note,
-    refuse,
-    show_diff,
-    tell,
-)
-from gpu_provision.hosts.gpu_host import RECORD, forget, read
+from gpu_provision.hosts.findings import Commands, add_finding, fail, record_changes, show_diff
+from gpu_provision.hosts.gpu_host import RECORD, forget_sections, read_host
 from gpu_provision.hosts.operations.backups import alone, put
 from gpu_provision.model.expectation import Expectation
 from gpu_provision.model.findings import Severity
@@ -52,20 +46,20 @@ def preflight(expected: Mapping[str, Any]) -> Commands:
     """
     wanted = Expectation.of(expected)
     if state.is_executing:  # somebody may have thought about the plan for a while
-        forget()
-    record = read(ALL, wanted.kernel_modules)
+        forget_sections()
+    record = read_host(ALL, wanted.kernel_modules)
     if record is None:
-        yield from refuse(unreadable(host.name))
+        yield from fail(unreadable(host.name))
         return
     host.connector_data[RECORD] = record
     wanted = decided(wanted, record)
     findings = judge(Subject(wanted, record, driver_image.answer(wanted, record)))
     for finding in findings:
         if finding.severity is Severity.WARNING:
-            tell(finding)
+            add_finding(finding)
     errors = [finding for finding in findings if finding.severity is Severity.ERROR]
     if errors:
-        yield from refuse(*errors)
+        yield from fail(*errors)
 
 
 @operation()
@@ -83,15 +77,15 @@ def kernel_modules(modules: Sequence[str]) -> Commands:
 
         kernel_modules(name="IPMI for DCGM", modules=["ipmi_devintf", "ipmi_si"], _sudo=True)
     """
-    record = read(("system", "kernel", "modules"), modules)
+    record = read_host(("system", "kernel", "modules"), modules)
     if record is None:
-        yield from refuse(unreadable(host.name))
+        yield from fail(unreadable(host.name))
         return
     changes = module_changes(record, modules)
     if changes.missing:
-        yield from refuse(missing_modules(record, host.name, changes.missing))
+        yield from fail(missing_modules(record, host.name, changes.missing))
         return
-    note(changes.words, "modules", "originals")
+    record_changes(changes.words, "modules", "originals")
     show_diff(MODULES_FILE, record.modules.own_file, changes.file)
     if changes.load:
         yield StringCommand(f"{PATH} modprobe -a -- {shlex.join(changes.load)}")
@@ -115,12 +109,12 @@ def nouveau(blacklisted: bool = True) -> Commands:  # noqa: FBT001, FBT002 - pyi
 
         nouveau(name="No nouveau on GPU machines", blacklisted=True, _sudo=True)
     """
-    record = read(("system", "kernel", "modules", "nouveau"))
+    record = read_host(("system", "kernel", "modules", "nouveau"))
     if record is None:
-        yield from refuse(unreadable(host.name))
+        yield from fail(unreadable(host.name))
         return
     changes = nouveau_changes(record, blacklisted=blacklisted)
-    note(changes.words, "modules", "nouveau", "originals")
+    record_changes(changes.words, "modules", "nouveau", "originals")
     show_diff(NOUVEAU_FILE, record.nouveau.own_file, changes.file)
     if changes.file_differs:
         yield put(NOUVEAU_FILE, changes.file)
@@ -130,7 +124,7 @@ def nouveau(blacklisted: bool = True) -> Commands:  # noqa: FBT001, FBT002 - pyi
         yield StringCommand(f"{PATH} modprobe -r nouveau")
     reasons = reboot_reasons(record, nouveau_unwanted=blacklisted)
     if reasons:
-        tell(reboot_needed(host.name, reasons))
+        add_finding(reboot_needed(host.name, reasons))
 
 
 @operation()
@@ -147,15 +141,15 @@ def packages_held(held: bool = True) -> Commands:  # noqa: FBT001, FBT002 - as a
 
         packages_held(name="Kernel and driver stay", held=True, _sudo=True)
     """
-    record = read(("system", "kernel", "packages", "holds"))
+    record = read_host(("system", "kernel", "packages", "holds"))
     if record is None:
-        yield from refuse(unreadable(host.name))
+        yield from fail(unreadable(host.name))
         return
     changes = hold_changes(record, held=held)
     if changes.hold and not changes.tool:
-        yield from refuse(cannot_hold(record, host.name))
+        yield from fail(cannot_hold(record, host.name))
         return
-    note(changes.words, "packages", "holds")
+    record_changes(changes.words, "packages", "holds")
     for command in changes.commands:
         yield StringCommand(alone(f"{PATH}; {command}"))
 
@@ -170,12 +164,12 @@ def settings(sysctls: Mapping[str, str], dev_char_symlinks: bool = False) -> Com
         sysctls: Kernel parameters by name: ``{"vm.max_map_count": "262144"}``.
         dev_char_symlinks: Whether a udev rule links GPUs in /dev/char whenever a driver loads.
     """
-    record = read(("system", "kernel", "settings"))
+    record = read_host(("system", "kernel", "settings"))
     if record is None:
-        yield from refuse(unreadable(host.name))
+        yield from fail(unreadable(host.name))
         return
     changes = settings_changes(record.settings, sysctls=sysctls, links=dev_char_symlinks)
-    note(changes.words, "settings", "originals")
+    record_changes(changes.words, "settings", "originals")
     for path, lines in changes.files.items():
         show_diff(path, record.settings.files.get(path), lines)
     if changes.sysctls:

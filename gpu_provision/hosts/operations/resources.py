@@ -20,15 +20,8 @@ from gpu_provision.hosts.changes.hugepages import (
 from gpu_provision.hosts.changes.limits import limit_changes, no_unit, set_now
 from gpu_provision.hosts.facts.host import HostRecord
 from gpu_provision.hosts.facts.storage import OWN_FILE
-from gpu_provision.hosts.findings import (
-    Commands,
-    needs_reboot,
-    note,
-    refuse,
-    show_diff,
-    tell,
-)
-from gpu_provision.hosts.gpu_host import read
+from gpu_provision.hosts.findings import Commands, add_finding, fail, needs_reboot, record_changes, show_diff
+from gpu_provision.hosts.gpu_host import read_host
 from gpu_provision.hosts.operations.backups import put
 from gpu_provision.hosts.operations.modules import PATH
 
@@ -45,16 +38,16 @@ def hugepages(counts: Mapping[str, int]) -> Commands:
     Args:
         counts: Number of pages by size: ``{"2Mi": 1024, "1Gi": 16}``.
     """
-    record = read(_HUGEPAGES)
+    record = read_host(_HUGEPAGES)
     if record is None:
-        yield from refuse(modules.unreadable(host.name))
+        yield from fail(modules.unreadable(host.name))
         return
     refused = impossible(record, host.name, counts)
     if refused:
-        yield from refuse(refused)
+        yield from fail(refused)
         return
     changes = hugepage_changes(record, counts)
-    note(changes.words, "hugepages", "services", "kubernetes", "originals")
+    record_changes(changes.words, "hugepages", "services", "kubernetes", "originals")
     show_diff(OWN_FILE, record.hugepages.own_file, changes.file)
     if changes.reserve:
         yield StringCommand(reserve_now(changes.reserve))
@@ -62,17 +55,17 @@ def hugepages(counts: Mapping[str, int]) -> Commands:
         yield put(OWN_FILE, changes.file)
     if changes.restart:
         yield StringCommand(f"{PATH} systemctl restart {KUBELET}")
-    after = read(_HUGEPAGES) if changes.reserve and state.is_executing else record
+    after = read_host(_HUGEPAGES) if changes.reserve and state.is_executing else record
     _tell_what_is_left(after or record, counts)
 
 
 def _tell_what_is_left(record: HostRecord, counts: Mapping[str, int]) -> None:
     reasons = short(record, counts)
     if reasons:
-        tell(modules.reboot_needed(host.name, reasons))
+        add_finding(modules.reboot_needed(host.name, reasons))
         needs_reboot(*reasons)
     if record.hugepages.unaware and not record.services.is_active(KUBELET):
-        tell(kubelet_unaware(host.name, record.hugepages.unaware, record.kubernetes.places.units))
+        add_finding(kubelet_unaware(host.name, record.hugepages.unaware, record.kubernetes.places.units))
 
 
 @operation()
@@ -86,16 +79,16 @@ def limits(values: Mapping[str, str], reload: bool = True) -> Commands:  # noqa:
         values: Limits by name: ``{"memlock": "unlimited", "stack": "64Mi"}``.
         reload: Whether systemd reads its units at once; otherwise it does so at its next reload.
     """
-    record = read(("system", "kernel", "limits"))
+    record = read_host(("system", "kernel", "limits"))
     if record is None:
-        yield from refuse(modules.unreadable(host.name))
+        yield from fail(modules.unreadable(host.name))
         return
     runtimes = record.limits.runtimes
     if values and not any(runtime.unit for runtime in runtimes):
-        yield from refuse(no_unit(host.name, runtimes))
+        yield from fail(no_unit(host.name, runtimes))
         return
     changes = limit_changes(record.limits, values)
-    note(changes.words, "limits", "originals")
+    record_changes(changes.words, "limits", "originals")
     for path, lines in changes.files.items():
         show_diff(path, record.limits.files.get(path), lines)
     for path, lines in changes.files.items():

@@ -19,14 +19,8 @@ from gpu_provision.hosts.changes.runtime_environment import (
     no_trust_store,
     shown,
 )
-from gpu_provision.hosts.findings import (
-    Commands,
-    note,
-    refuse,
-    show_diff,
-    tell,
-)
-from gpu_provision.hosts.gpu_host import read
+from gpu_provision.hosts.findings import Commands, add_finding, fail, record_changes, show_diff
+from gpu_provision.hosts.gpu_host import read_host
 from gpu_provision.hosts.scripts import runtime
 from gpu_provision.hosts.scripts.runtime import longest_seconds
 
@@ -50,18 +44,18 @@ def runtime_imports(pattern: str, insist: bool = True, patience: int = 60) -> Co
 
         runtime_imports(name="Drop-ins of the toolkit", pattern="/etc/containerd/conf.d/*.toml", _sudo=True)
     """
-    record = read(("system", "kernel", "runtimes", "kubernetes"))
+    record = read_host(("system", "kernel", "runtimes", "kubernetes"))
     if record is None:
-        yield from refuse(modules.unreadable(host.name))
+        yield from fail(modules.unreadable(host.name))
         return
     left = left_alone(record, host.name, pattern) if insist else None
     if left:
-        tell(left)
+        add_finding(left)
     change = import_change(record, pattern)
     if change is None:
         host.noop("the container runtime needs no import")
         return
-    note(change.words)
+    record_changes(change.words)
     yield StringCommand(runtime.start_imports(change.runtime, pattern=pattern, patience=patience))
     yield followed(lambda name, result: import_problem(change, name, result), longest_seconds(patience))
 
@@ -81,20 +75,20 @@ def runtime_environment(proxy: Proxy, certificates: Sequence[str] = (), patience
         certificates: Certificates in PEM, one a text.
         patience: Seconds that a restarted runtime may take to answer.
     """
-    record = read(SECTIONS)
+    record = read_host(SECTIONS)
     if record is None:
-        yield from refuse(modules.unreadable(host.name))
+        yield from fail(modules.unreadable(host.name))
         return
     if certificates and not record.environment.trust:
-        yield from refuse(no_trust_store(host.name))
+        yield from fail(no_trust_store(host.name))
         return
     if left := left_without_proxy(record, host.name, proxy):
-        tell(left)
+        add_finding(left)
     change = environment_change(record, proxy, certificates)
     if not change.files:
         host.noop("proxies and certificates are as declared")
         return
-    note(change.words)
+    record_changes(change.words)
     for path, file in change.files.items():
         show_diff(path, ["(not shown)"] if path in record.environment.files else None, shown(path, file) or None)
     yield runtime.start_environment(change, patience=patience)

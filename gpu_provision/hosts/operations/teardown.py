@@ -25,8 +25,8 @@ from gpu_provision.hosts.facts.backups import (
 from gpu_provision.hosts.facts.host import HostRecord
 from gpu_provision.hosts.facts.runtime import ENVIRONMENT_DROP_IN, PROXY_FILE, STORES, ContainerRuntime
 from gpu_provision.hosts.facts.toolkit import ToolkitRemains
-from gpu_provision.hosts.findings import Commands, note, refuse, tell
-from gpu_provision.hosts.gpu_host import GpuToolkitRemains, read
+from gpu_provision.hosts.findings import Commands, add_finding, fail, record_changes
+from gpu_provision.hosts.gpu_host import GpuToolkitRemains, read_host
 from gpu_provision.hosts.operations import backups
 from gpu_provision.hosts.operations.modules import PATH, rebuild_initramfs
 from gpu_provision.hosts.scripts.runtime import longest_seconds, restart_runtime
@@ -55,17 +55,17 @@ def originals_restored() -> Commands:
     installed are removed, units that we enabled are disabled. The container runtime is restarted if its files are
     restored, and has to answer. Kernel modules stay loaded.
     """
-    record = read(SECTIONS)
+    record = read_host(SECTIONS)
     if record is None:
-        yield from refuse(modules.unreadable(host.name))
+        yield from fail(modules.unreadable(host.name))
         return
     if not record.originals.readable:
-        yield from refuse(not_root(host.name))
+        yield from fail(not_root(host.name))
         return
     if not record.originals.present:
         host.noop("nothing of ours is on this host")
         return
-    note(restored_text(record))
+    record_changes(restored_text(record))
     for line in () if state.is_executing else restored_text(record):
         host.log(f"Will be {line}")
     for command in hold_changes(record, held=False).commands:
@@ -167,7 +167,7 @@ def toolkit_removed(install_dir: str) -> Commands:
     Args:
         install_dir: As the inventory's ``toolkit.install_dir``.
     """
-    record = read(("runtimes",))
+    record = read_host(("runtimes",))
     runtimes = record.runtimes if record else ()
     configs = {path for each in runtimes for path in (each.config, each.target, *each.drop_ins) if path}
     found = host.get_fact(GpuToolkitRemains, install_dir=install_dir, configs=tuple(sorted(configs)))
@@ -175,9 +175,9 @@ def toolkit_removed(install_dir: str) -> Commands:
         host.noop("nothing of the container toolkit is on this host")
         return
     if found.uses or not found.is_sure:
-        tell(toolkit_left(install_dir, found, host.name))
+        add_finding(toolkit_left(install_dir, found, host.name))
         return
-    note(toolkit_removal_text(found, install_dir))
+    record_changes(toolkit_removal_text(found, install_dir))
     yield StringCommand(backups.alone(toolkit_removal(found)))
 
 
