@@ -51,7 +51,7 @@ def prepare(
         limit: Names of nodes; none for all.
         dry_run: True reads the hosts, changes nothing, and returns what would change.
         listen: Called as hosts go on, from the calling thread.
-        guard: Cordons and drains nodes around reboots (gpu_provision.reconcile.maintenance.NodeGuard). Without one,
+        guard: Cordons and drains nodes around reboots (gpu_provision.nodes.maintenance.NodeMaintenance). Without one,
             no host that a kubelet runs on is rebooted.
 
     Returns:

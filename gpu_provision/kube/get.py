@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from gpu_provision.kube.errors import Place, translated
+from gpu_provision.kube.errors import RequestContext, map_api_errors
 from gpu_provision.kube.retry import RETRIED, Retries
 
 _ADVICE = "check that the cluster runs and that this machine may reach it: kubectl version"
@@ -39,7 +39,7 @@ def _get_once(api: Any, path: str, query: Mapping[str, str], accept: str) -> byt
     from kubernetes.dynamic import DynamicClient
 
     client = DynamicClient(api, discoverer=lambda _client, _cache: None)
-    with translated(Place(api.configuration.host, "GET", path, _ADVICE)):
+    with map_api_errors(RequestContext(api.configuration.host, "GET", path, _ADVICE)):
         response = client.request(
             "get",
             path,

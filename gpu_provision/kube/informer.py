@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple, Self
 
-from gpu_provision.kube.client import Cluster, Keep, Listing
-from gpu_provision.kube.errors import Gone, Unavailable
+from gpu_provision.kube.client import Cluster, Keep, ObjectList
+from gpu_provision.kube.errors import ExpiredError, UnavailableError
 from gpu_provision.kube.resources import KINDS
 from gpu_provision.kube.retry import QUIET_SECONDS
 from gpu_provision.kube.transport import LOG
@@ -82,7 +82,7 @@ class Mirror:
         *,
         patience: float | None = None,
         keep: Keep = whole,
-        listed: MutableMapping[Kind, Listing] | None = None,
+        listed: MutableMapping[Kind, ObjectList] | None = None,
     ) -> None:
         """Prepare.
 
@@ -216,7 +216,7 @@ class Mirror:
         )
         return self._hold(scope, listing)
 
-    def _hold(self, scope: Scope, listing: Listing) -> str:
+    def _hold(self, scope: Scope, listing: ObjectList) -> str:
         with self._changed:
             if scope in self._wanted:
                 self._objects[scope] = {ref_of(item): item for item in listing.items}
@@ -232,13 +232,13 @@ class Mirror:
             try:
                 self._watch(scope, attempt)
                 pause = attempt.backoff() if time.monotonic() - began < _PAUSE_SECONDS else 0.0
-            except Gone:
+            except ExpiredError:
                 attempt.version, pause = "", attempt.backoff()
             except Unreachable as error:
                 left = self._patience - self._silent_seconds(scope)
                 if left < 0:
                     return self._fail(error)
-                asked = error.retry_after if isinstance(error, Unavailable) else 0.0
+                asked = error.retry_after if isinstance(error, UnavailableError) else 0.0
                 pause = min(left, max(asked, attempt.backoff()))
             except ProvisionError as error:
                 return self._fail(error)

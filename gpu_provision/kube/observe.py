@@ -13,14 +13,14 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import NamedTuple
 
-from gpu_provision.kube import leases, validation_records
-from gpu_provision.kube.client import Cluster, Listing
-from gpu_provision.kube.errors import NotFound
-from gpu_provision.kube.leases import Lease
+from gpu_provision.kube import lock, validation_records
+from gpu_provision.kube.client import Cluster, ObjectList
+from gpu_provision.kube.errors import NotFoundError
+from gpu_provision.kube.lock import LockState
 from gpu_provision.kube.nodes import node_facts
 from gpu_provision.kube.resources import KINDS, path_to
 from gpu_provision.kube.transport import RequestPool
-from gpu_provision.kube.trim import slim
+from gpu_provision.kube.trim import trim
 from gpu_provision.model.cluster import ClusterFacts, Kind, Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import Refused
 from gpu_provision.model.inventory import Inventory
@@ -59,7 +59,7 @@ MEMBER_KINDS = frozenset(kind for kind in KINDS if kind.kind not in _NEVER_MEMBE
 _PARALLEL = 12
 _FROM_NOW = "0"  # a watch from this version begins with all that there is
 
-Listed = dict[Kind, Listing]
+Listed = dict[Kind, ObjectList]
 """What was listed of kinds that a run follows: it goes on from there."""
 
 
@@ -72,7 +72,7 @@ def observe_facts(cluster: Cluster, inventory: Inventory, listed: Listed | None 
     settings = cluster._client.client.configuration  # noqa: SLF001 - of the same package
     with RequestPool(cluster, _PARALLEL) as pool:
         version = pool.submit(cluster.version)
-        listing = pool.submit(cluster.list, NODE, keep=slim)
+        listing = pool.submit(cluster.list, NODE, keep=trim)
         served = pool.submit(_resources, cluster)
         told, nodes = version.result(), listing.result()
         found = tuple(node_facts(node) for node in nodes.items)
@@ -109,7 +109,7 @@ class Absent(NamedTuple):
     unread: frozenset[ObjectRef]
 
 
-def absent(cluster: Cluster, inventory: Inventory, facts: ClusterFacts, wanted: Iterable[ObjectRef]) -> Absent:
+def find_absent(cluster: Cluster, inventory: Inventory, facts: ClusterFacts, wanted: Iterable[ObjectRef]) -> Absent:
     """Return which ConfigMaps and Secrets do not exist.
 
     Args:
@@ -226,26 +226,26 @@ class _Home(NamedTuple):
     """What is in a stack's own namespace, and the pods of the stack."""
 
     parent: Manifest | None
-    pods: Listing
+    pods: ObjectList
     passed: Mapping[tuple[str, str], str]
-    lease: Lease
+    lease: LockState
 
 
-_NO_HOME = _Home(None, Listing([], _FROM_NOW), {}, Lease(None, ""))
+_NO_HOME = _Home(None, ObjectList([], _FROM_NOW), {}, LockState(None, ""))
 
 
 def _home(cluster: Cluster, inventory: Inventory, parent: ObjectRef, pool: RequestPool) -> _Home:
     top = pool.submit(cluster.get, parent)
-    pods = pool.submit(cluster.list, POD, label_selector=f"{STACK}={inventory.name}", keep=slim)
+    pods = pool.submit(cluster.list, POD, label_selector=f"{STACK}={inventory.name}", keep=trim)
     record = pool.submit(validation_records.read, cluster, inventory)
-    lease = pool.submit(leases.read, cluster, inventory)
+    lease = pool.submit(lock.read_lock, cluster, inventory)
     return _Home(top.result(), pods.result(), record.result(), lease.result())
 
 
 class _Found(NamedTuple):
     """Members of one kind, and the names of all objects of that kind in the namespaces that were listed whole."""
 
-    listing: Listing
+    listing: ObjectList
     names: Mapping[tuple[Kind, str], frozenset[str]]
 
 
@@ -260,14 +260,14 @@ def _look(cluster: Cluster, kind: Kind, mark: str, *, refs: Iterable[ObjectRef],
     for place in sorted(places & {"", *existing}):
         try:
             answer = cluster.ask(path_to(kind, place))
-        except NotFound:
+        except NotFoundError:
             continue
         items = answer.get("items") or ()
         if any(_is_marked(item, mark) for item in items):
             return _list(cluster, kind, mark)
         names[kind, place] = frozenset(item["metadata"]["name"] for item in items)
         version = version if version != _FROM_NOW else answer["metadata"]["resourceVersion"]
-    return _Found(Listing([], version), names)
+    return _Found(ObjectList([], version), names)
 
 
 def _is_marked(item: Manifest, mark: str) -> bool:

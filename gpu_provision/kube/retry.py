@@ -14,15 +14,15 @@ from dataclasses import dataclass, field
 
 from gpu_provision.kube import codes
 from gpu_provision.kube.errors import (
-    Gone,
-    LogUnavailable,
-    Unavailable,
-    UntrustedCertificate,
-    WebhookFailure,
+    ExpiredError,
+    LogUnavailableError,
+    UnavailableError,
+    UntrustedCertificateError,
+    WebhookError,
 )
 from gpu_provision.model.findings import Finding, ProvisionError, Unreachable, UsageError
 
-RETRIED = (Unreachable, WebhookFailure, LogUnavailable)
+RETRIED = (Unreachable, WebhookError, LogUnavailableError)
 """Errors after which the same request may succeed. All others are definite answers."""
 
 FIRST_CONTACT_SECONDS = 5.0
@@ -43,7 +43,7 @@ _WEBHOOK_SECONDS = 5.0  # one that starts is waited for; one that always fails i
 _LOG_TRIES = 2  # of a kubelet's port: certificates, firewalls and tunnels stay as they are
 
 
-def of_environment(environ: Mapping[str, str]) -> float | None:
+def retry_seconds_of(environ: Mapping[str, str]) -> float | None:
     """Return the seconds that `VARIABLE` names; None if it is not set. Raises UsageError."""
     text = environ.get(VARIABLE, "")
     if not text:
@@ -77,7 +77,7 @@ class Retries:
         """
         self.tries += 1
         self._reasons.add(_reason(error))
-        asked = error.retry_after if isinstance(error, Unavailable) else 0.0
+        asked = error.retry_after if isinstance(error, UnavailableError) else 0.0
         self._next = min(now + max(_backoff(self.tries), asked), self._until(error, now))
         return self._next - now if self._next > now else None
 
@@ -85,11 +85,11 @@ class Retries:
         """Return when the last try is due after this failure."""
         end = self._began + self.seconds
         match error:
-            case UntrustedCertificate():
+            case UntrustedCertificateError():
                 return now
-            case LogUnavailable():
+            case LogUnavailableError():
                 return end if self.tries < _LOG_TRIES else now
-            case WebhookFailure():
+            case WebhookError():
                 self._webhook_began = min(self._webhook_began, now)
                 return min(self._webhook_began + _WEBHOOK_SECONDS, end)
             case _:
@@ -119,11 +119,11 @@ _NOTHING = ""
 def _reason(error: ProvisionError) -> str:
     """Return the status that the server answered."""
     match error:
-        case Unavailable():
+        case UnavailableError():
             return str(error.status)
         case Unreachable():
             return _NOTHING
-        case Gone():
+        case ExpiredError():
             return "410"
         case _:
             return "500"

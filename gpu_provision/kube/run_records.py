@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from gpu_provision.components import labels
-from gpu_provision.kube import leases
+from gpu_provision.kube import lock
 from gpu_provision.kube.client import Cluster
-from gpu_provision.kube.errors import NotFound
-from gpu_provision.kube.fence import is_dead
+from gpu_provision.kube.errors import NotFoundError
+from gpu_provision.kube.lease import holder_is_dead
 from gpu_provision.model.cluster import Manifest, ObjectRef
 from gpu_provision.model.history import History
 from gpu_provision.model.inventory import Inventory
@@ -28,8 +28,8 @@ def history_ref(inventory: Inventory) -> ObjectRef:
 def read(cluster: Cluster, inventory: Inventory) -> History:
     """Return the stack's runs: two requests."""
     texts = (cluster.get(history_ref(inventory)) or {}).get("data") or {}
-    held = leases.read(cluster, inventory).lock
-    return history_of(texts, held.holder if held and not is_dead(held.holder) else "")
+    held = lock.read_lock(cluster, inventory).lock
+    return history_of(texts, held.holder if held and not holder_is_dead(held.holder) else "")
 
 
 def write(
@@ -45,7 +45,7 @@ def write(
         return _created(cluster, ref, inventory, changes)
     try:
         return cluster.merge(ref, {"data": dict(changes)}).get("data") or {}
-    except NotFound:
+    except NotFoundError:
         return _created(cluster, ref, inventory, changes)
 
 

@@ -177,7 +177,7 @@ def whole(_kind: Kind, item: Manifest | msgspec.Raw) -> Manifest:
     return item if isinstance(item, dict) else msgspec.json.decode(item, type=dict[str, Any])
 
 
-def slim(kind: Kind, item: Manifest | msgspec.Raw) -> Manifest:
+def trim(kind: Kind, item: Manifest | msgspec.Raw) -> Manifest:
     """Return of a node, a pod or a NodeFeature what is read of it here; anything else as it is."""
     match kind.kind:
         case "Node":

@@ -21,7 +21,7 @@ from gpu_provision.operator.status import Reason
 
 
 @dataclass(slots=True)
-class StackFigures:
+class StackMetrics:
     """Figures of one stack. Each is set by its keeper's thread alone.
 
     Attributes:
@@ -75,7 +75,7 @@ READY, WORKING, FAILED, NO_NODES = 1, 0, -1, -2
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class ControllerMetrics:
     """What a scrape tells.
 
     Attributes:
@@ -87,26 +87,26 @@ class Snapshot:
     is_leader: bool
     requests: int
     retries: int
-    stacks: Mapping[str, StackFigures]
+    stacks: Mapping[str, StackMetrics]
 
 
 @dataclass(frozen=True, slots=True)
 class _Metric:
     name: str
     help: str
-    value: Callable[[StackFigures], float]
+    value: Callable[[StackMetrics], float]
     is_counter: bool = False
 
 
-def _nodes(key: str) -> Callable[[StackFigures], float]:
+def _nodes(key: str) -> Callable[[StackMetrics], float]:
     return lambda figures: float((figures.status.get("nodes") or {}).get(key, 0))
 
 
-def _rollout(key: str) -> Callable[[StackFigures], float]:
+def _rollout(key: str) -> Callable[[StackMetrics], float]:
     return lambda figures: float((figures.status.get("rollout") or {}).get(key, 0))
 
 
-def reconciliation_status(figures: StackFigures) -> float:
+def reconciliation_status(figures: StackMetrics) -> float:
     """Return how a stack is: as declared, on the way, broken, or without nodes to look after."""
     if figures.is_true("Ready"):
         return READY
@@ -160,7 +160,7 @@ _METRICS = (
 class Collector:
     """Answers prometheus_client's question for all metrics."""
 
-    def __init__(self, look: Callable[[], Snapshot]) -> None:
+    def __init__(self, look: Callable[[], ControllerMetrics]) -> None:
         """Keep what tells the figures."""
         self._look = look
 
@@ -257,7 +257,7 @@ class _Head(io.BufferedReader):
         return line
 
 
-class _Handler(WSGIRequestHandler):
+class _ProbeHandler(WSGIRequestHandler):
     def setup(self) -> None:
         super().setup()
         self.rfile = _Head(self.connection.makefile("rb", 0))
@@ -266,7 +266,9 @@ class _Handler(WSGIRequestHandler):
         """A probe every few seconds is no news."""
 
 
-def serve(host: str, port: int, *, look: Callable[[], Snapshot], is_alive: Question, is_ready: Question) -> int:
+def serve(
+    host: str, port: int, *, look: Callable[[], ControllerMetrics], is_alive: Question, is_ready: Question
+) -> int:
     """Answer from a thread that ends with the process; return the port, which the system chooses for 0.
 
     Args:
@@ -300,4 +302,4 @@ def _server(host: str, port: int, answer: Callable[..., Iterable[bytes]]) -> WSG
     if host == EVERYWHERE and not socket.has_dualstack_ipv6():
         host = _EVERYWHERE_WITHOUT_IPV6
     kind = _BothServer if ":" in host else _Server
-    return make_server(host, port, answer, server_class=kind, handler_class=_Handler)
+    return make_server(host, port, answer, server_class=kind, handler_class=_ProbeHandler)

@@ -9,7 +9,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from gpu_provision.diagnostics.pods import node_of
-from gpu_provision.kube import leases, validation_records
+from gpu_provision.kube import lock, validation_records
 from gpu_provision.kube.client import Cluster
 from gpu_provision.kube.informer import Mirror, Scope
 from gpu_provision.kube.observe import (
@@ -145,7 +145,7 @@ class Resident:
             Unreachable, Refused, Rejected: As the API server answers.
         """
         inventory = self._inventory
-        lease = leases.read(cluster, inventory)  # first: what somebody has written since then counts as theirs
+        lease = lock.read_lock(cluster, inventory)  # first: what somebody has written since then counts as theirs
         seen = self._see()
         namespaces = seen.observed.namespaces | {ref.namespace for ref in seen.observed.members}
         observed = replace(seen.observed, namespaces=namespaces, lock=lease.lock, lock_version=lease.version)

@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from gpu_provision.components import nfd, prerequisites
-from gpu_provision.kube.leases import lock_ref
+from gpu_provision.kube.lock import lock_ref
 from gpu_provision.kube.observe import (
     MEMBER_KINDS,
     NAMESPACE,

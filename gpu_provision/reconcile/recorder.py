@@ -15,8 +15,8 @@ from gpu_provision.inventory.hiding import hidden
 from gpu_provision.inventory.redaction import without_users
 from gpu_provision.kube import codes, run_records
 from gpu_provision.kube.client import Cluster, connect
-from gpu_provision.kube.fence import identity
-from gpu_provision.kube.locate import located
+from gpu_provision.kube.config import find_context
+from gpu_provision.kube.lease import process_identity
 from gpu_provision.kube.lock import WriteLock
 from gpu_provision.model.cluster import ObjectRef, ref_of
 from gpu_provision.model.findings import Finding, ProvisionError, Refused, Rejected, Severity, Unreachable
@@ -66,7 +66,7 @@ def new_record(task: Task) -> Record:
     return Record(
         id=f"{now:%Y%m%dT%H%M%S.%fZ}-{secrets.token_hex(3)}",
         began=_told(now),
-        holder=identity(),
+        holder=process_identity(),
         tool=version("gpu-provision"),
         inventory=inventory.name,
         release=inventory.release,
@@ -241,7 +241,7 @@ def put_alone_on_record(
 def _cluster_with_the_stack(inventory: Inventory) -> Cluster | None:
     """Return the cluster if it answers, and has the namespace in which records are kept."""
     try:
-        if (place := located(inventory)) is None:
+        if (place := find_context(inventory)) is None:
             return None
         cluster = connect(*place)
         home = cluster.get(ObjectRef("v1", "Namespace", "", inventory.cluster.namespace))

@@ -9,10 +9,9 @@ from typing import Any
 
 from gpu_provision.components.labels import COMPONENT, STACK
 from gpu_provision.components.targets import claims
-from gpu_provision.kube.config import api_client
-from gpu_provision.kube.errors import NotFound
+from gpu_provision.kube.config import api_client, resolve_context
+from gpu_provision.kube.errors import NotFoundError
 from gpu_provision.kube.get import get
-from gpu_provision.kube.locate import locate
 from gpu_provision.kube.nodes import node_facts
 from gpu_provision.kube.retry import FIRST_CONTACT_SECONDS, RETRY_SECONDS
 from gpu_provision.kube.validation_records import entries
@@ -93,7 +92,7 @@ def _record(inventory: Inventory, cluster: GpuCluster) -> Mapping[tuple[str, str
     path = f"/api/v1/namespaces/{cluster.namespace}/configmaps/{inventory.name}-validations"
     try:
         return entries(cluster.get(path).get("data") or {})
-    except NotFound:
+    except NotFoundError:
         return {}
 
 
@@ -141,7 +140,7 @@ class GpuCluster:
 
 def open_cluster(inventory: Inventory) -> GpuCluster:
     """Return the inventory's cluster, which answers. Raises Unreachable, Refused, UsageError."""
-    cluster = GpuCluster(api_client(*locate(inventory)), namespace=inventory.cluster.namespace)
+    cluster = GpuCluster(api_client(*resolve_context(inventory)), namespace=inventory.cluster.namespace)
     get(cluster.api, "/version", {}, accept="application/json", retry_seconds=FIRST_CONTACT_SECONDS)
     return cluster
 

@@ -8,12 +8,7 @@ from dataclasses import replace
 import pytest
 
 from gpu_provision.kube.client import Cluster
-from gpu_provision.kube.observe import (
-    Listed,
-    absent,
-    observe,
-    observe_facts,
-)
+from gpu_provision.kube.observe import Listed, find_absent, observe, observe_facts
 from gpu_provision.model.cluster import ClusterFacts, Kind, ObjectRef
 from gpu_provision.model.findings import Finding, Refused
 from gpu_provision.model.inventory import Inventory
@@ -56,13 +51,16 @@ def test_only_what_is_referred_to_and_was_not_read_is_asked_for(cluster: Cluster
     refs = [ObjectRef("v1", kind, "default", name) for kind, name in REFERRED]
     cluster.create({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "there", "namespace": "default"}})
     before = cluster.requests
-    assert absent(cluster, stack, ClusterFacts(), ()) == (frozenset(), frozenset())
+    assert find_absent(cluster, stack, ClusterFacts(), ()) == (frozenset(), frozenset())
     assert cluster.requests == before
-    found = absent(cluster, stack, ClusterFacts(), refs)
+    found = find_absent(cluster, stack, ClusterFacts(), refs)
     assert {ref.name for ref in found.missing} == {"read-before", "nowhere"}
     assert (found.unread, cluster.requests - before) == (frozenset(), 2)
-    assert "nowhere" not in {ref.name for ref in absent(_refusing(cluster), stack, ClusterFacts(), refs).missing}
-    assert {ref.name for ref in absent(_refusing(cluster), stack, ClusterFacts(), refs).unread} == {"there", "nowhere"}
+    assert "nowhere" not in {ref.name for ref in find_absent(_refusing(cluster), stack, ClusterFacts(), refs).missing}
+    assert {ref.name for ref in find_absent(_refusing(cluster), stack, ClusterFacts(), refs).unread} == {
+        "there",
+        "nowhere",
+    }
 
 
 REFERRED = (("ConfigMap", "read-before"), ("Secret", "there"), ("Secret", "nowhere"))
