@@ -205,9 +205,9 @@ def test_the_end_of_a_predecessor_hides_no_written_object(answering: Callable[..
     """An object of the same name was deleted before; its event arrives after the answer to the write."""
     with Mirror(answering(EMPTY), [Scope(CONFIG_MAP)], patience=30) as mirror:
         mirror.note(_of_version("again", "10"))
-        mirror._take(Scope(CONFIG_MAP), WatchEvent("DELETED", _of_version("again", "8"), "8"))
+        mirror._take(mirror._watched[Scope(CONFIG_MAP)], WatchEvent("DELETED", _of_version("again", "8"), "8"))
         assert names(mirror) == {"again"}
-        mirror._take(Scope(CONFIG_MAP), WatchEvent("DELETED", _of_version("again", "11"), "11"))
+        mirror._take(mirror._watched[Scope(CONFIG_MAP)], WatchEvent("DELETED", _of_version("again", "11"), "11"))
         assert names(mirror) == set()
 
 
