@@ -14,13 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import msgspec
 
 from gpu_provision.kube.errors import ExpiredError, RequestContext, map_api_errors, no_api_server
-from gpu_provision.kube.retry import (
-    FIRST_CONTACT_SECONDS,
-    QUIET_SECONDS,
-    RETRIED,
-    RETRY_SECONDS,
-    Retries,
-)
+from gpu_provision.kube.retry import FIRST_CONTACT_SECONDS, QUIET_SECONDS, RETRIED, RETRY_SECONDS, Retries
 from gpu_provision.model.findings import ProvisionError, Refused, Rejected, Unreachable
 
 if TYPE_CHECKING:

@@ -11,9 +11,8 @@ from gpu_provision.components.labels import COMPONENT, STACK
 from gpu_provision.components.targets import claims
 from gpu_provision.kube.config import api_client, resolve_context
 from gpu_provision.kube.errors import NotFoundError
-from gpu_provision.kube.get import get
 from gpu_provision.kube.nodes import node_facts
-from gpu_provision.kube.retry import FIRST_CONTACT_SECONDS, RETRY_SECONDS
+from gpu_provision.kube.retry import FIRST_CONTACT_SECONDS, RETRY_SECONDS, get_with_retries
 from gpu_provision.kube.validation_records import entries
 from gpu_provision.model.cluster import ClusterFacts, Manifest, ref_of
 from gpu_provision.model.inventory import HostPrerequisites, Inventory, Node, NodePool
@@ -114,11 +113,15 @@ class GpuCluster:
         Raises:
             Unreachable, Refused, Rejected: As the API server answers.
         """
-        return json.loads(get(self.api, path, query, accept="application/json", retry_seconds=RETRY_SECONDS))
+        return json.loads(
+            get_with_retries(self.api, path, query, accept="application/json", retry_seconds=RETRY_SECONDS)
+        )
 
     def text(self, path: str, **query: str) -> str:
         """Return the text at a path, such as a pod's log. Raises like `get`."""
-        return get(self.api, path, query, accept="*/*", retry_seconds=FIRST_CONTACT_SECONDS).decode(errors="replace")
+        return get_with_retries(self.api, path, query, accept="*/*", retry_seconds=FIRST_CONTACT_SECONDS).decode(
+            errors="replace"
+        )
 
     def nodes(self) -> list[Manifest]:
         """Return all nodes."""
@@ -141,7 +144,7 @@ class GpuCluster:
 def open_cluster(inventory: Inventory) -> GpuCluster:
     """Return the inventory's cluster, which answers. Raises Unreachable, Refused, UsageError."""
     cluster = GpuCluster(api_client(*resolve_context(inventory)), namespace=inventory.cluster.namespace)
-    get(cluster.api, "/version", {}, accept="application/json", retry_seconds=FIRST_CONTACT_SECONDS)
+    get_with_retries(cluster.api, "/version", {}, accept="application/json", retry_seconds=FIRST_CONTACT_SECONDS)
     return cluster
 
 
