@@ -138,7 +138,7 @@ class Mirror:
         self._cluster, self._scopes, self._keep = cluster, scopes, keep
         self._listed = {} if listed is None else listed
         self._patience = cluster.retry_seconds if patience is None else patience
-        self._watched: dict[Scope, _Watched] = {}
+        self._watched = {scope: _Watched(scope) for scope in scopes}
         self._signal, self._stopped = _Signal(), threading.Event()
         self._seen = -1
         self._own: tuple[Scope, ...] | None = None  # what a further reader has added
@@ -157,7 +157,7 @@ class Mirror:
     def __enter__(self) -> Self:
         """List every scope that was not listed yet, then follow all."""
         if self._own is None:
-            self._begin(self._scopes)
+            self._begin(*self._watched.values())
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -171,10 +171,12 @@ class Mirror:
 
     def follow(self, *scopes: Scope) -> None:
         """Follow more scopes from now on; those that are followed already are left as they are."""
-        new = tuple(scope for scope in scopes if scope not in self._watched)
+        new = {scope: _Watched(scope) for scope in scopes if scope not in self._watched}
         if self._own is not None:
-            self._own += new
-        self._begin(new)
+            self._own += tuple(new)
+        with self._signal.changed:
+            self._watched |= new
+        self._begin(*new.values())
 
     def forget(self, *scopes: Scope) -> None:
         """Follow scopes no longer."""
@@ -189,19 +191,16 @@ class Mirror:
         reader._seen, reader._own = -1, ()  # noqa: SLF001 - of the same class
         return reader
 
-    def _begin(self, scopes: Sequence[Scope]) -> None:
-        new = {scope: _Watched(scope) for scope in scopes}
-        with self._signal.changed:
-            self._watched |= new
+    def _begin(self, *new: _Watched) -> None:
         try:
-            for watched in new.values():
+            for watched in new:
                 listing = self._listed.pop(watched.scope.kind, None)
                 self._hold(watched, listing or self._list(watched.scope))
         except ProvisionError:
-            self.forget(*scopes)
+            self.forget(*(watched.scope for watched in new))
             raise
-        for scope, watched in new.items():
-            threading.Thread(target=self._follow, args=(watched,), name=str(scope), daemon=True).start()
+        for watched in new:
+            threading.Thread(target=self._follow, args=(watched,), name=str(watched.scope), daemon=True).start()
 
     def of(self, what: Kind | Scope) -> dict[ObjectRef, Manifest]:
         """Return the live objects of a scope, of a kind's first one; a copy, never changed afterwards."""

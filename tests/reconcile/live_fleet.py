@@ -106,7 +106,7 @@ class Fleet:
         else:
             known[key] = shown  # type: ignore[index]
         if ref.type in {NODE, POD, *WATCHED}:
-            self.mirror._take(Scope(ref.type), WatchEvent(event, shown, str(self.version)))
+            self.mirror._take(self.mirror._watched[Scope(ref.type)], WatchEvent(event, shown, str(self.version)))
 
     def join(self, *names: str) -> None:
         """Let nodes of a pool with a selector join, or join again."""
