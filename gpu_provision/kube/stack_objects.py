@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from gpu_provision.components import labels
 from gpu_provision.destroy.discovery import Remains, is_generated
 from gpu_provision.destroy.nodes import makers
-from gpu_provision.kube import lock, node_shell, run_records, validation_records
+from gpu_provision.kube import lock, node_shell, records
 from gpu_provision.kube.client import Cluster
 from gpu_provision.kube.errors import NotFoundError
 from gpu_provision.kube.observe import MEMBER_KINDS, NODE, POD
@@ -232,7 +232,7 @@ def _is_record(item: Manifest, inventory: Inventory) -> bool:
     metadata = item["metadata"]
     if metadata["namespace"] != inventory.cluster.namespace or PART_OF in metadata["labels"]:
         return False
-    own = {inventory.name, validation_records.record_ref(inventory).name, run_records.history_ref(inventory).name}
+    own = {inventory.name, records.validations_ref(inventory).name, records.history_ref(inventory).name}
     return metadata["name"] in own
 
 

@@ -19,8 +19,7 @@ from gpu_provision.kube.client import Cluster, connect
 from gpu_provision.kube.config import resolve_context
 from gpu_provision.kube.informer import Mirror, Scope
 from gpu_provision.kube.lock import WriteLock
-from gpu_provision.kube.nodes import node_facts
-from gpu_provision.kube.observe import NODE
+from gpu_provision.kube.observe import NODE, node_facts
 from gpu_provision.model.cluster import ClusterFacts, Manifest, NodeFacts, ObjectRef, ref_of
 from gpu_provision.model.findings import Finding, ProvisionError, RunFailed
 from gpu_provision.model.inventory import Drain, Inventory

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from gpu_provision.components.targets import claims
-from gpu_provision.kube.nodes import node_facts
+from gpu_provision.kube.observe import node_facts
 from gpu_provision.model.cluster import ClusterFacts, Manifest, NodeFacts
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.inventory import Inventory

@@ -15,13 +15,7 @@ from gpu_provision.destroy.plan import Removal, removal, takes_gpus
 from gpu_provision.kube import stack_objects
 from gpu_provision.kube.client import Cluster
 from gpu_provision.kube.lock import lock_ref
-from gpu_provision.kube.nodes import node_facts
-from gpu_provision.kube.observe import (
-    MEMBER_KINDS,
-    NAMESPACE,
-    NODE,
-    POD,
-)
+from gpu_provision.kube.observe import MEMBER_KINDS, NAMESPACE, NODE, POD, node_facts
 from gpu_provision.kube.resources import KINDS
 from gpu_provision.kube.stack_objects import FEATURE, nfd_lock
 from gpu_provision.model.cluster import ClusterFacts, Kind, Manifest, Permission

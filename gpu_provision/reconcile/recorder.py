@@ -13,11 +13,12 @@ from typing import Self
 
 from gpu_provision.inventory.hiding import hidden
 from gpu_provision.inventory.redaction import without_users
-from gpu_provision.kube import codes, run_records
+from gpu_provision.kube import codes
 from gpu_provision.kube.client import Cluster, connect
 from gpu_provision.kube.config import find_context
 from gpu_provision.kube.lease import process_identity
 from gpu_provision.kube.lock import WriteLock
+from gpu_provision.kube.records import write_history
 from gpu_provision.model.cluster import ObjectRef, ref_of
 from gpu_provision.model.findings import Finding, ProvisionError, Refused, Rejected, Severity, Unreachable
 from gpu_provision.model.history import OF_RESOURCE, Ending, History, Record
@@ -167,7 +168,7 @@ class Book:
         texts = {each.id: encoded(fitted(each, self._inventory.kept_runs)) for each in records}
         changes = {**texts, **dict.fromkeys(gone)}
         try:
-            return run_records.write(self._cluster, self._inventory, changes, is_first=is_first)
+            return write_history(self._cluster, self._inventory, changes, is_first=is_first)
         except (Rejected, Refused) as refused:
             self.problem = unrecorded(refused)
             return {}

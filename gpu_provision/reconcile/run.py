@@ -9,8 +9,7 @@ from dataclasses import dataclass, field, replace
 from gpu_provision.kube.client import Cluster
 from gpu_provision.kube.informer import Mirror, Scope
 from gpu_provision.kube.lock import WriteLock
-from gpu_provision.kube.nodes import node_facts
-from gpu_provision.kube.observe import NODE
+from gpu_provision.kube.observe import NODE, node_facts
 from gpu_provision.kube.trim import trim
 from gpu_provision.model.cluster import Manifest
 from gpu_provision.model.findings import Finding, Severity

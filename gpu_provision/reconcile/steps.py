@@ -14,7 +14,7 @@ from gpu_provision.components.labels import APP, COMPONENT, STACK
 from gpu_provision.diagnostics import pods as pod_view
 from gpu_provision.diagnostics.failures import in_words
 from gpu_provision.diagnostics.pods import Crash
-from gpu_provision.kube import validation_records
+from gpu_provision.kube import records
 from gpu_provision.kube.client import Cluster
 from gpu_provision.kube.errors import AlreadyExistsError, ConflictError, NotFoundError
 from gpu_provision.kube.observe import POD
@@ -196,7 +196,7 @@ class Validations:
     def record(self) -> None:
         """Write the record if it is behind: one request, however many nodes. Until then the pods tell what passed."""
         if self.passed != self._recorded:
-            validation_records.write(self._cluster, self._inventory, self._of_targets(self.passed))
+            records.write_validations(self._cluster, self._inventory, self._of_targets(self.passed))
             self._recorded = dict(self.passed)
 
     def remove_succeeded(self, seen: Situation) -> bool:

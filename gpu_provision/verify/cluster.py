@@ -11,9 +11,9 @@ from gpu_provision.components.labels import COMPONENT, STACK
 from gpu_provision.components.targets import claims
 from gpu_provision.kube.config import api_client, resolve_context
 from gpu_provision.kube.errors import NotFoundError
-from gpu_provision.kube.nodes import node_facts
+from gpu_provision.kube.observe import node_facts
+from gpu_provision.kube.records import validations_of
 from gpu_provision.kube.retry import FIRST_CONTACT_SECONDS, RETRY_SECONDS, get_with_retries
-from gpu_provision.kube.validation_records import entries
 from gpu_provision.model.cluster import ClusterFacts, Manifest, ref_of
 from gpu_provision.model.inventory import HostPrerequisites, Inventory, Node, NodePool
 from gpu_provision.planning.observed import Observed
@@ -90,7 +90,7 @@ def why_not_validated(inventory: Inventory, cluster: GpuCluster, component: str,
 def _record(inventory: Inventory, cluster: GpuCluster) -> Mapping[tuple[str, str], str]:
     path = f"/api/v1/namespaces/{cluster.namespace}/configmaps/{inventory.name}-validations"
     try:
-        return entries(cluster.get(path).get("data") or {})
+        return validations_of(cluster.get(path).get("data") or {})
     except NotFoundError:
         return {}
 

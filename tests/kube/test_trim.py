@@ -12,7 +12,7 @@ import pytest
 from gpu_provision.components.labels import STACK
 from gpu_provision.diagnostics import pods as pod_view
 from gpu_provision.kube import trim as reading
-from gpu_provision.kube.nodes import node_facts
+from gpu_provision.kube.observe import node_facts
 from gpu_provision.kube.trim import is_same
 from gpu_provision.model.cluster import Kind, Manifest
 from gpu_provision.planning.states import situation, states

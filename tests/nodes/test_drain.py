@@ -10,7 +10,7 @@ import pytest
 from gpu_provision.components.labels import CORDONED
 from gpu_provision.kube.client import Cluster
 from gpu_provision.kube.errors import ConflictError, EvictionBlockedError, NotFoundError
-from gpu_provision.kube.nodes import node_facts
+from gpu_provision.kube.observe import node_facts
 from gpu_provision.model.cluster import Manifest, NodeFacts, ObjectRef, ref_of
 from gpu_provision.nodes import drain
 

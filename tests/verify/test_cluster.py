@@ -14,7 +14,7 @@ from gpu_provision.components.labels import COMPONENT
 from gpu_provision.diagnostics.pods import node_of
 from gpu_provision.inventory import load
 from gpu_provision.kube.errors import NotFoundError, UnavailableError
-from gpu_provision.kube.nodes import node_facts
+from gpu_provision.kube.observe import node_facts
 from gpu_provision.model.cluster import ClusterFacts, Manifest
 from gpu_provision.model.findings import Finding, ProvisionError, Refused
 from gpu_provision.model.inventory import Inventory
