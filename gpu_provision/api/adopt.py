@@ -44,7 +44,7 @@ def adoption(inventory: Inventory) -> StackAdoption:
     from gpu_provision.reconcile.session import Session
 
     session = Session(inventory)
-    if problems := release.against_adoption(session.cluster, inventory):
+    if problems := release.adoption_findings(session.cluster, inventory):
         raise RunFailed(*problems)
     return StackAdoption.copy_of(planned_adoption(session))
 
@@ -67,7 +67,7 @@ def adopt(inventory: Inventory, *, listen: Callable[[Event], None] | None = None
 
     heard = listen or ignore
     session = Session(inventory)
-    if problems := release.against_adoption(session.cluster, inventory):
+    if problems := release.adoption_findings(session.cluster, inventory):
         raise RunFailed(*problems)
     adopt_steps.hand_over(session, heard)
     result = unless_failed(Work(inventory=inventory, hosts=False, command="adopt").carry_out(heard))

@@ -140,9 +140,9 @@ class Work:
 
         guard = None
         if self.inventory.may_reboot:
-            from gpu_provision.reconcile.maintenance import NodeGuard
+            from gpu_provision.nodes.maintenance import NodeMaintenance
 
-            guard = NodeGuard(self.inventory)
+            guard = NodeMaintenance(self.inventory)
         heard = as_a_look(listen) if dry_run else listen
         return prepare(self.inventory, limit=self.limit, dry_run=dry_run, listen=heard, maintenance=guard)
 

@@ -113,10 +113,10 @@ def rbac(  # noqa: PLR0913 - the options of the command
     if destroy:
         return roles(f"gpu-provision-{inventory.name}-remover", destroy_discovery.everything(inventory), subjects)
     if operator:
-        from gpu_provision.operator.leader_election import HOME
+        from gpu_provision.operator.leader_election import DEFAULT_LEASE
         from gpu_provision.operator.manifests import of_editor
 
-        return roles(f"gpu-provision-{inventory.name}-editor", of_editor(inventory, *HOME), subjects)
+        return roles(f"gpu-provision-{inventory.name}-editor", of_editor(inventory, *DEFAULT_LEASE), subjects)
     name = f"gpu-provision-{inventory.name}{'-reader' if read_only else ''}"
     wanted = permissions.to_look(inventory) if read_only else permissions.everything(inventory)
     return roles(name, wanted, subjects)
@@ -144,15 +144,15 @@ def unlock(
         Locked: The run that holds it lives, or is a controller's, which would take it again.
         Unreachable, Refused: The cluster cannot be asked.
     """
-    from gpu_provision.kube.lock import free
+    from gpu_provision.kube.lock import unlock
     from gpu_provision.operator import release
     from gpu_provision.reconcile.session import Session
 
     cluster = Session(inventory).cluster
 
     def asked(lock: Lock) -> bool:
-        release.unless_controllers(cluster, inventory, lock)
+        release.refuse_controllers_lock(cluster, inventory, lock)
         return agreed is None or agreed(lock)
 
-    held, version = free(cluster, inventory, force=force, agreed=asked, on_wait=say or ignore)
+    held, version = unlock(cluster, inventory, force=force, agreed=asked, on_wait=say or ignore)
     return held, bool(version)

@@ -20,7 +20,7 @@ from gpu_provision.output.documents import document
 
 if TYPE_CHECKING:
     from gpu_provision.kube.client import Cluster
-    from gpu_provision.operator.manifests import Shape
+    from gpu_provision.operator.manifests import InstallOptions
 
 _NO_CONTROLLER = (
     "No --image, so there is no controller in the cluster: build one of the Containerfile, or run it elsewhere"
@@ -121,7 +121,7 @@ def release(  # noqa: PLR0913 - one argument per option
     from gpu_provision.operator import release as leaving
 
     cluster = _cluster(kubeconfig, context)
-    told = leaving.before_release(cluster, name)
+    told = leaving.release_findings(cluster, name)
     _warn(told, out)
     if not _agreed(cluster, f"Release the stack {name}", look="operator status", yes=yes, out=out):
         return ExitCode.FAILED
@@ -176,10 +176,10 @@ def render(  # noqa: PLR0913 - one argument per option
     out.result(document("operator render", manifests=made, files=paths), "\n".join(paths))
 
 
-def _shape(image: str, replicas: int, pull_secrets: tuple[str, ...], kubernetes: str = "") -> Shape:
-    from gpu_provision.operator.manifests import Shape
+def _shape(image: str, replicas: int, pull_secrets: tuple[str, ...], kubernetes: str = "") -> InstallOptions:
+    from gpu_provision.operator.manifests import InstallOptions
 
-    return Shape(image=image, replicas=replicas, pull_secrets=pull_secrets, kubernetes=kubernetes)
+    return InstallOptions(image=image, replicas=replicas, pull_secrets=pull_secrets, kubernetes=kubernetes)
 
 
 @operator.command()

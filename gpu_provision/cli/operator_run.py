@@ -17,7 +17,7 @@ from gpu_provision.model.inventory import Inventory
 
 if TYPE_CHECKING:
     from gpu_provision.operator.controller import Controller
-    from gpu_provision.operator.events import Note, Take
+    from gpu_provision.operator.events import EventSink, StackEvent
 
 _NAMESPACE = "gpu-operator"
 
@@ -45,7 +45,7 @@ def run(  # noqa: PLR0913 - one argument per option
     """
     from gpu_provision.kube.client import connect
     from gpu_provision.operator.controller import Controller
-    from gpu_provision.operator.events import Note
+    from gpu_provision.operator.events import StackEvent
     from gpu_provision.operator.reconciler import use_one_arena
 
     use_one_arena()
@@ -58,15 +58,15 @@ def run(  # noqa: PLR0913 - one argument per option
     controller = Controller(connect(kubeconfig or "", context or ""), aim=aim, take=take, namespace=namespace)
     _answer(controller, address, port, take)
     try:
-        with display.shown_by(lambda message: take(Note(reason="Waiting", message=message, is_warning=True))):
+        with display.shown_by(lambda message: take(StackEvent(reason="Waiting", message=message, is_warning=True))):
             controller.run()
     except KeyboardInterrupt:
         controller.stop()
     return ExitCode.OK
 
 
-def _take(out: Output) -> Take:
-    def take(note: Note) -> None:
+def _take(out: Output) -> EventSink:
+    def take(note: StackEvent) -> None:
         if out.json:
             write(sys.stdout, json.dumps(_document(note), sort_keys=True))
         else:
@@ -75,12 +75,12 @@ def _take(out: Output) -> Take:
     return take
 
 
-def _document(note: Note) -> dict[str, str]:
+def _document(note: StackEvent) -> dict[str, str]:
     level = "warning" if note.is_warning else "info"
     return {"time": _now(), "level": level, "stack": note.stack, "reason": note.reason, "message": note.message}
 
 
-def _text(note: Note) -> str:
+def _text(note: StackEvent) -> str:
     place = f"{note.stack}: " if note.stack else ""
     mark = "warning " if note.is_warning else ""
     return f"{_now()} {mark}{place}{note.reason}: {one_line(note.message)}"
@@ -90,8 +90,8 @@ def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
-def _answer(controller: Controller, address: str, port: int, take: Take) -> None:
-    from gpu_provision.operator.events import Note
+def _answer(controller: Controller, address: str, port: int, take: EventSink) -> None:
+    from gpu_provision.operator.events import StackEvent
     from gpu_provision.operator.telemetry import serve
 
     try:
@@ -108,4 +108,4 @@ def _answer(controller: Controller, address: str, port: int, take: Take) -> None
             )
         ) from error
     place = f"[{address}]" if ":" in address else address
-    take(Note(reason="Answering", message=f"http://{place}:{found}/metrics, /healthz and /readyz"))
+    take(StackEvent(reason="Answering", message=f"http://{place}:{found}/metrics, /healthz and /readyz"))

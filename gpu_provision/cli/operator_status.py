@@ -30,12 +30,11 @@ _NOTHING = "-"
 def status(*, kubeconfig: str | None, context: str | None, detailed_exitcode: bool, out: Output) -> ExitCode:
     """Show who leads, and every stack as its status says; and what of the operator is of another version than this."""
     from gpu_provision.kube.client import connect
-    from gpu_provision.operator import version_skew
-    from gpu_provision.operator.overview import overview
+    from gpu_provision.operator.overview import read_overview, skew_findings
 
     cluster = connect(kubeconfig or "", context or "")
-    found = overview(cluster)
-    warnings = version_skew.told(cluster, found.version, found.lease)
+    found = read_overview(cluster)
+    warnings = skew_findings(cluster, found.version, found.lease)
     told = {**asdict(found), "ready": found.is_well}
     out.result(document("operator status", warnings, operator=told), _text(found, out.style))
     if not out.json:

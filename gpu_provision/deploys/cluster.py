@@ -27,7 +27,7 @@ from gpu_provision.inventory import load
 from gpu_provision.model.findings import Finding, ProvisionError, Severity, UsageError, one_line
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Action, Change, Plan
-from gpu_provision.operator.executor import StackDeputy
+from gpu_provision.operator.executor import OperatorExecutor
 from gpu_provision.output import diff, rollout
 from gpu_provision.output.plan import effects, resource
 from gpu_provision.reconcile.session import Session
@@ -53,7 +53,7 @@ def gpu_stack() -> None:
 @cache
 def session_of(path: Path, *, take_over: bool) -> Session:
     """Return the one session that all operations on an inventory share."""
-    return Session(load(path), deputy=StackDeputy(force=take_over))
+    return Session(load(path), deputy=OperatorExecutor(force=take_over))
 
 
 class _Phase:

@@ -54,7 +54,7 @@ def prepare(
         limit: Names of nodes; none for all.
         dry_run: True reads the hosts, changes nothing, and returns what would change.
         listen: Called as hosts go on, from the calling thread.
-        maintenance: Cordons and drains nodes around reboots (gpu_provision.reconcile.maintenance). Without it, no
+        maintenance: Cordons and drains nodes around reboots (gpu_provision.nodes.maintenance). Without it, no
             host that runs a kubelet is rebooted.
 
     Returns:

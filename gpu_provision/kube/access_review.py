@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from functools import partial
 
-from gpu_provision.kube.client import Cluster, Granted
+from gpu_provision.kube.client import Cluster, GrantedRules
 from gpu_provision.kube.transport import RequestPool
 from gpu_provision.model.cluster import Permission
 from gpu_provision.model.findings import Refused, Rejected
 from gpu_provision.planning.rbac import grants
 
 _PARALLEL = 12
-_UNKNOWN = Granted((), incomplete=True)
+_UNKNOWN = GrantedRules((), incomplete=True)
 
 
-def lacking(
+def find_missing_permissions(
     cluster: Cluster, wanted: Iterable[Permission], *, namespaces: Collection[str] | None = None
 ) -> tuple[Permission, ...]:
     """Return those permissions that we do not have, sorted.
@@ -41,7 +41,7 @@ def lacking(
         return tuple(one for one, is_refused in zip(left, refused, strict=True) if is_refused)
 
 
-def _rules(cluster: Cluster, namespace: str) -> Granted:
+def _rules(cluster: Cluster, namespace: str) -> GrantedRules:
     try:
         return cluster.rules(namespace)
     except (Refused, Rejected):

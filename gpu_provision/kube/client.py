@@ -14,10 +14,10 @@ from gpu_provision.kube import retry
 from gpu_provision.kube.config import api_client, names
 from gpu_provision.kube.errors import (
     LOG,
-    AlreadyExists,
-    Gone,
-    NotFound,
-    Outdated,
+    AlreadyExistsError,
+    ConflictError,
+    ExpiredError,
+    NotFoundError,
     no_api_server,
 )
 from gpu_provision.kube.resources import KINDS, path_of, path_to
@@ -46,7 +46,7 @@ _AUTHORIZATION = "authorization.k8s.io/v1"
 _NOWHERE = "gpu-provision.none"  # no namespace can have this name, so only what holds everywhere holds there
 
 
-class Listing(NamedTuple):
+class ObjectList(NamedTuple):
     """The objects of one LIST, and the version to watch from."""
 
     items: list[Manifest]
@@ -69,11 +69,11 @@ class _List(TypedDict, total=False):
 class _Page(NamedTuple):
     """Part of a LIST, and the token that asks for what follows; empty at the end."""
 
-    listing: Listing
+    listing: ObjectList
     following: str
 
 
-class Applied(NamedTuple):
+class ApplyResult(NamedTuple):
     """What an apply made of an object, whether it created it, and the server's warnings."""
 
     object: Manifest
@@ -81,7 +81,7 @@ class Applied(NamedTuple):
     warnings: tuple[str, ...]
 
 
-class Granted(NamedTuple):
+class GrantedRules(NamedTuple):
     """RBAC rules that hold for us somewhere; ``incomplete`` if an authorizer could not tell all of its rules."""
 
     rules: tuple[Mapping[str, Any], ...]
@@ -106,7 +106,7 @@ class Cluster(Connection):
         """Return the plural names of the resources of an API group version; empty if there is no such group."""
         try:
             answer = self._json("GET", f"/apis/{group_version}", group_version)
-        except NotFound:
+        except NotFoundError:
             return frozenset()
         return frozenset(resource["name"] for resource in answer.get("resources", ()))
 
@@ -120,11 +120,11 @@ class Cluster(Connection):
         answer = self._question("authentication.k8s.io/v1", "SelfSubjectReview", {})
         return str(answer["status"]["userInfo"].get("username", ""))
 
-    def rules(self, namespace: str) -> Granted:
+    def rules(self, namespace: str) -> GrantedRules:
         """Return the RBAC rules that hold for us in a namespace, or everywhere if it is empty."""
         answer = self._question(_AUTHORIZATION, "SelfSubjectRulesReview", {"namespace": namespace or _NOWHERE})
         status = answer.get("status") or {}
-        return Granted(tuple(status.get("resourceRules") or ()), bool(status.get("incomplete")))
+        return GrantedRules(tuple(status.get("resourceRules") or ()), bool(status.get("incomplete")))
 
     def may(self, wanted: Permission) -> bool:
         """Whether we may do something, by the word of all authorizers."""
@@ -143,14 +143,14 @@ class Cluster(Connection):
         """Return one object, or None if it does not exist."""
         try:
             return self.read(ref)
-        except NotFound:
+        except NotFoundError:
             return None
 
     def exists(self, ref: ObjectRef) -> bool:
         """Whether an object is there. Its content is not asked for if the server can leave it out, and never kept."""
         try:
             self._json("GET", path_of(ref), str(ref), accept=f"{_ONE_METADATA_ALONE},application/json")
-        except NotFound:
+        except NotFoundError:
             return False
         return True
 
@@ -167,7 +167,7 @@ class Cluster(Connection):
         field_selector: str = "",
         retry_seconds: float | None = None,
         keep: Keep = whole,
-    ) -> Listing:
+    ) -> ObjectList:
         """Return all objects of a kind that match; none if the server does not serve the kind.
 
         Args:
@@ -178,12 +178,12 @@ class Cluster(Connection):
         ask = partial(self._page, kind, path_to(kind, namespace), retry_seconds=retry_seconds, keep=keep)
         try:
             return _joined(self._pages(ask, query))
-        except NotFound:
-            return Listing([], "")
-        except Gone:  # it took longer than the server remembers: all at once, then
+        except NotFoundError:
+            return ObjectList([], "")
+        except ExpiredError:  # it took longer than the server remembers: all at once, then
             return ask(query).listing
 
-    def _pages(self, ask: Callable[[Query], _Page], query: Query) -> Iterator[Listing]:
+    def _pages(self, ask: Callable[[Query], _Page], query: Query) -> Iterator[ObjectList]:
         page = ask([*query, ("limit", str(_PAGE))])
         yield page.listing
         while page.following:
@@ -195,11 +195,11 @@ class Cluster(Connection):
         named = {"apiVersion": kind.api_version, "kind": kind.kind}
         items = [{**named, **keep(kind, item)} for item in answer.get("items") or ()]
         metadata = answer.get("metadata", {})
-        return _Page(Listing(items, metadata.get("resourceVersion", "")), metadata.get("continue", ""))
+        return _Page(ObjectList(items, metadata.get("resourceVersion", "")), metadata.get("continue", ""))
 
     def apply(
         self, manifest: Manifest, *, dry_run: bool = False, take_back: bool = False, manager: str = FIELD_MANAGER
-    ) -> Applied:
+    ) -> ApplyResult:
         """Apply an object on the server's side.
 
         Args:
@@ -220,7 +220,7 @@ class Cluster(Connection):
         done = self._if(ref, lambda live: shows_applied(live, manifest))
         response = self._patch(ref, manifest, query, _APPLY_PATCH, done=done)
         warnings = tuple(response.headers.getlist("Warning")) if "Warning" in response.headers else ()
-        return Applied(json.loads(response.data), response.status == _CREATED, warnings)
+        return ApplyResult(json.loads(response.data), response.status == _CREATED, warnings)
 
     def _if(self, ref: ObjectRef, shows_it: Callable[[Manifest], bool]) -> Done:
         """Return what recognizes a write of our own whose answer was lost: the object shows it.
@@ -229,7 +229,7 @@ class Cluster(Connection):
         """
 
         def done(refusal: Rejected) -> Answer | None:
-            live = self.get(ref) if isinstance(refusal, AlreadyExists | Outdated) else None
+            live = self.get(ref) if isinstance(refusal, AlreadyExistsError | ConflictError) else None
             return Answer(json.dumps(live).encode()) if live is not None and shows_it(live) else None
 
         return done
@@ -242,7 +242,7 @@ class Cluster(Connection):
         for _ in range(_STATUS_CHANGES):
             try:
                 return send(body=body)
-            except Outdated:
+            except ConflictError:
                 current = self._with_another_status(ref, body)
                 if current is None:
                     raise
@@ -324,7 +324,7 @@ class Cluster(Connection):
         body |= {"preconditions": {"uid": uid}} if uid else {}
         try:
             self._json("DELETE", path_of(ref), str(ref), body=body, done=_if_another_has_its_name)
-        except NotFound:
+        except NotFoundError:
             return
 
     def delete_all(self, kind: Kind, namespace: str, *, label_selector: str, field_selector: str) -> None:
@@ -368,13 +368,13 @@ class Cluster(Connection):
 
 def _if_another_has_its_name(refusal: Rejected) -> Answer | None:
     """A DELETE with a uid that is repeated after a lost answer may meet an object that was created since."""
-    return Answer(b"{}") if isinstance(refusal, Outdated) else None
+    return Answer(b"{}") if isinstance(refusal, ConflictError) else None
 
 
-def _joined(pages: Iterable[Listing]) -> Listing:
+def _joined(pages: Iterable[ObjectList]) -> ObjectList:
     """Return one listing of several pages, which all show the objects as they were at the first one."""
     found = list(pages)
-    return Listing([item for page in found for item in page.items], found[0].resource_version)
+    return ObjectList([item for page in found for item in page.items], found[0].resource_version)
 
 
 def _selectors(labels: str, fields: str) -> list[tuple[str, str]]:
@@ -398,5 +398,5 @@ def connect(kubeconfig: str = "", context: str = "", *, retry_seconds: float | N
     dynamic = DynamicClient(api, discoverer=lambda _client, _cache: None)
     named, user = names(kubeconfig, context)
     server = api.configuration.host
-    retry_seconds = retry.of_environment(os.environ) if retry_seconds is None else retry_seconds
+    retry_seconds = retry.retry_seconds_of(os.environ) if retry_seconds is None else retry_seconds
     return Cluster(dynamic, name=context or named or server, server=server, user=user, retry_seconds=retry_seconds)

@@ -1,4 +1,4 @@
-"""From a kubeconfig, a sandbox, or a pod's service account to a client of the ``kubernetes`` package."""
+"""From an inventory, a kubeconfig, a sandbox or a pod's service account to a client of the ``kubernetes`` package."""
 
 from __future__ import annotations
 
@@ -16,23 +16,21 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from gpu_provision.kube.config_entries import (
-    Chosen,
-    Entry,
-    choose,
-    default_files,
-)
-from gpu_provision.kube.credential_plugin import VERSIONS, Plugin, credential_of
 from gpu_provision.kube.credentials import (
+    VERSIONS,
     Credential,
     Login,
     MemoryFile,
+    Plugin,
     Transport,
+    credential_of,
     is_sendable,
     problem_of_pair,
 )
 from gpu_provision.kube.errors import bad_kubeconfig
+from gpu_provision.kube.kubeconfig import Chosen, Entry, choose, default_files
 from gpu_provision.model.findings import UsageError
+from gpu_provision.model.inventory import Inventory
 
 _CONNECTIONS = 24
 _TOKEN_SECONDS = 60  # after which a tokenFile is read again, as by kubectl
@@ -120,6 +118,8 @@ def _secure(settings: Any, chosen: Chosen) -> list[MemoryFile]:
 
 
 _SERVERS, _PROXIES = ("https", "http"), ("http", "https", "socks5", "socks5h")
+
+
 _AUTHORITY, _CERTIFICATE, _KEY = "certificate-authority", "client-certificate", "client-key"
 
 
@@ -260,3 +260,27 @@ def _information(cluster: Entry) -> dict[str, Any]:
     own = (item for item in cluster.parts("extensions") if item.text("name") == "client.authentication.k8s.io/exec")
     told["config"] = next((item.data.get("extension") for item in own), None)
     return {key: value for key, value in told.items() if value}
+
+
+def find_context(inventory: Inventory) -> tuple[str, str] | None:
+    """Return the same as `locate`, but None for a sandbox that does not run: nothing is started."""
+    if not inventory.cluster.sandbox:
+        return resolve_context(inventory)
+    from gpu_provision.sandbox import process
+
+    sandbox = process.running(inventory.cluster.sandbox)
+    return (str(sandbox.kubeconfig), sandbox.context) if sandbox else None
+
+
+def resolve_context(inventory: Inventory) -> tuple[str, str]:
+    """Return the kubeconfig's path and the context's name; empty strings mean the user's defaults.
+
+    Raises:
+        ProvisionError: The inventory asks for a sandbox, and it cannot be started.
+    """
+    if not inventory.cluster.sandbox:
+        return inventory.cluster.kubeconfig, inventory.cluster.context
+    from gpu_provision.sandbox import process
+
+    sandbox = process.up(inventory.cluster.sandbox)
+    return str(sandbox.kubeconfig), sandbox.context

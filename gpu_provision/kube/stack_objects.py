@@ -9,14 +9,9 @@ from typing import Any, NamedTuple
 from gpu_provision.components import labels
 from gpu_provision.destroy.discovery import Remains, is_generated
 from gpu_provision.destroy.nodes import makers
-from gpu_provision.kube import (
-    leases,
-    node_shell,
-    run_records,
-    validation_records,
-)
+from gpu_provision.kube import lock, node_shell, records
 from gpu_provision.kube.client import Cluster
-from gpu_provision.kube.errors import NotFound
+from gpu_provision.kube.errors import NotFoundError
 from gpu_provision.kube.observe import MEMBER_KINDS, NODE, POD
 from gpu_provision.kube.resource_claims import ResourceClaims
 from gpu_provision.kube.transport import RequestPool
@@ -50,7 +45,7 @@ _LIST_SECONDS = 30.0  # a group whose server is gone for good must not hold a re
 _ACCOUNT = "kubernetes.io/service-account.name"  # annotation of token Secrets, which go with the account
 
 
-class Resource(NamedTuple):
+class ApiResource(NamedTuple):
     """A kind of namespaced object that can be listed."""
 
     group_version: str
@@ -58,7 +53,7 @@ class Resource(NamedTuple):
     plural: str
 
 
-def resources(cluster: Cluster) -> list[Resource]:
+def list_api_resources(cluster: Cluster) -> list[ApiResource]:
     """Return everything namespaced that a server can list, each in the version that it prefers.
 
     Raises:
@@ -70,23 +65,25 @@ def resources(cluster: Cluster) -> list[Resource]:
         return [each for found in pool.map(lambda version: list(_of(cluster, version)), versions) for each in found]
 
 
-def _of(cluster: Cluster, version: str) -> Iterator[Resource]:
+def _of(cluster: Cluster, version: str) -> Iterator[ApiResource]:
     if version.partition("/")[0].endswith(_COMPUTED):
         return
     try:
         found = cluster.ask(_prefix(version)).get("resources", ())
-    except NotFound:
+    except NotFoundError:
         return  # a definition that was deleted just now, whose group is named for a moment longer
     for each in found:
         if each["namespaced"] and "list" in each["verbs"] and "/" not in each["name"]:
-            yield Resource(version, each["kind"], each["name"])
+            yield ApiResource(version, each["kind"], each["name"])
 
 
 def _prefix(version: str) -> str:
     return f"/apis/{version}" if "/" in version else f"/api/{version}"
 
 
-def in_namespace(cluster: Cluster, namespace: str, kinds: Collection[Resource], ours: Collection[str]) -> list[str]:
+def foreign_objects_in(
+    cluster: Cluster, namespace: str, kinds: Collection[ApiResource], ours: Collection[str]
+) -> list[str]:
     """Return what others have in a namespace, in words.
 
     What an object of the namespace owns goes with its owner and is not counted. A kind that we may not list counts:
@@ -104,11 +101,11 @@ def in_namespace(cluster: Cluster, namespace: str, kinds: Collection[Resource], 
     return [*sorted(words), *(f"{plural}, which we may not list" for plural in sorted(unknown))]
 
 
-def _listed(cluster: Cluster, namespace: str, kind: Resource) -> list[Manifest] | None:
+def _listed(cluster: Cluster, namespace: str, kind: ApiResource) -> list[Manifest] | None:
     path = f"{_prefix(kind.group_version)}/namespaces/{namespace}/{kind.plural}"
     try:
         return list(cluster.ask(path, retry_seconds=_LIST_SECONDS).get("items") or ())
-    except NotFound:
+    except NotFoundError:
         return []
     except (Refused, Rejected, Unreachable):
         return None
@@ -123,13 +120,13 @@ def _is_a_strangers(kind: str, item: Manifest, uids: Collection[str], ours: Coll
     return not any(owner["uid"] in uids for owner in metadata.get("ownerReferences") or ())
 
 
-def of_definition(cluster: Cluster, definition: Manifest, ours: Collection[str]) -> list[str]:
+def foreign_objects_of(cluster: Cluster, definition: Manifest, ours: Collection[str]) -> list[str]:
     """Return the objects of a CustomResourceDefinition that are not ours, in words."""
     spec = definition["spec"]
     version = next(each["name"] for each in spec["versions"] if each.get("served"))
     try:
         items = cluster.ask(f"/apis/{spec['group']}/{version}/{spec['names']['plural']}").get("items") or ()
-    except NotFound:
+    except NotFoundError:
         return []
     return sorted(_words(spec["names"]["kind"], item) for item in items if item["metadata"]["uid"] not in ours)
 
@@ -149,7 +146,9 @@ _HOLLOW = frozenset({"Namespace", "CustomResourceDefinition"})
 _GFD_FEATURES = "nvidia-features-for-"
 
 
-def read(cluster: Cluster, inventory: Inventory, *, crds: bool, known: frozenset[str] = frozenset()) -> Remains:
+def read_stack_objects(
+    cluster: Cluster, inventory: Inventory, *, crds: bool, known: frozenset[str] = frozenset()
+) -> Remains:
     """Read a cluster: one LIST per kind, whatever the number of nodes.
 
     What others have in our namespaces and CustomResourceDefinitions is looked for where these would go.
@@ -168,7 +167,7 @@ def read(cluster: Cluster, inventory: Inventory, *, crds: bool, known: frozenset
         pods = pool.submit(cluster.list, POD)
         features = pool.submit(cluster.list, FEATURE)
         own = pool.submit(cluster.list, _CONFIG_MAP, label_selector=f"{labels.MANAGED_BY}=gpu-provision")
-        lease = pool.submit(cluster.get, leases.lock_ref(inventory))
+        lease = pool.submit(cluster.get, lock.lock_ref(inventory))
         lists = pool.map(lambda kind: cluster.list(kind, label_selector=f"{PART_OF}={set_id}").items, MEMBER_KINDS)
         members = _by_ref(item for items in lists for item in items)
     namespaces = {ref.namespace for ref in members if ref.namespace and _is_nfd(members[ref])}
@@ -200,7 +199,7 @@ def _abandoned_helpers(pods: Iterable[Manifest], inventory: Inventory) -> Iterat
     nodes = {node.name for node in inventory.hosts_without_ssh}
     for pod in pods:
         is_helper = labels.HELPER in (pod["metadata"].get("labels") or {})
-        if is_helper and pod["spec"].get("nodeName") in nodes and node_shell.is_left_behind(pod):
+        if is_helper and pod["spec"].get("nodeName") in nodes and node_shell.is_orphaned(pod):
             yield pod
 
 
@@ -233,7 +232,7 @@ def _is_record(item: Manifest, inventory: Inventory) -> bool:
     metadata = item["metadata"]
     if metadata["namespace"] != inventory.cluster.namespace or PART_OF in metadata["labels"]:
         return False
-    own = {inventory.name, validation_records.record_ref(inventory).name, run_records.history_ref(inventory).name}
+    own = {inventory.name, records.validations_ref(inventory).name, records.history_ref(inventory).name}
     return metadata["name"] in own
 
 
@@ -265,13 +264,13 @@ def _made_here(
 def _with_strangers(cluster: Cluster, remains: Remains, ours: frozenset[str], *, crds: bool) -> Remains:
     """Look for what others have in those of our objects that hold objects."""
     hollow = [ref for ref, item in remains.members.items() if ref.kind in _HOLLOW and not makers(item)]
-    kinds = resources(cluster) if any(ref.kind == "Namespace" for ref in hollow) else []
+    kinds = list_api_resources(cluster) if any(ref.kind == "Namespace" for ref in hollow) else []
     found: dict[ObjectRef, tuple[str, ...]] = {}
     look: dict[str, Callable[[ObjectRef], list[str]]] = {
-        "Namespace": lambda ref: in_namespace(cluster, ref.name, kinds, ours),
+        "Namespace": lambda ref: foreign_objects_in(cluster, ref.name, kinds, ours),
     }
     if crds:
-        look["CustomResourceDefinition"] = lambda ref: of_definition(cluster, remains.members[ref], ours)
+        look["CustomResourceDefinition"] = lambda ref: foreign_objects_of(cluster, remains.members[ref], ours)
     for ref in hollow:
         if ref.kind in look:
             found[ref] = tuple(look[ref.kind](ref))

@@ -9,20 +9,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from types import MappingProxyType, TracebackType
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 
-from gpu_provision.kube.errors import Gone, Place, no_api_server, translated
-from gpu_provision.kube.fence import Mandate
-from gpu_provision.kube.retry import (
-    FIRST_CONTACT_SECONDS,
-    QUIET_SECONDS,
-    RETRIED,
-    RETRY_SECONDS,
-    Retries,
-)
+from gpu_provision.kube.errors import ExpiredError, RequestContext, map_api_errors, no_api_server
+from gpu_provision.kube.retry import FIRST_CONTACT_SECONDS, QUIET_SECONDS, RETRIED, RETRY_SECONDS, Retries
 from gpu_provision.model.findings import ProvisionError, Refused, Rejected, Unreachable
+
+if TYPE_CHECKING:
+    from gpu_provision.kube.lease import LeaderElector
 
 CONNECT_SECONDS, READ_SECONDS = 5, 30
 
@@ -44,7 +40,7 @@ class Answer(NamedTuple):
 Done = Callable[[Rejected], Answer | None]
 
 
-def open_to_all(_path: str) -> None:
+def no_fence(_path: str) -> None:
     """Let every write pass: the fence of a cluster that nobody has locked."""
 
 
@@ -61,7 +57,7 @@ class Connection:
         retries: How many of them were repetitions.
         silence: Whether the server answers, and since when it does not.
         fence: Asked before every write with its path; raises if we may not write any more.
-        mandate: What locks that are taken over it rest on besides; None for nothing.
+        leadership: What a controller's locks and writes rest on besides; None for a command line.
         date: The server's clock as its last answer told it; empty if it does not tell.
     """
 
@@ -83,9 +79,9 @@ class Connection:
         self._has_answered = False
         self._said_at = float("-inf")
         self.requests = self.retries = 0
-        self.silence = Silence()
-        self.fence: Callable[[str], None] = open_to_all
-        self.mandate: Mandate | None = None
+        self.silence = ApiHealth()
+        self.fence: Callable[[str], None] = no_fence
+        self.leadership: LeaderElector | None = None
         self.date = ""
         self._hurried = threading.Event()
 
@@ -93,8 +89,8 @@ class Connection:
         """Repeat no request any more, not even those that wait for their next try. From any thread."""
         self._hurried.set()
 
-    def _place(self, verb: str, subject: str) -> Place:
-        return Place(self.server, verb, subject, self.advice)
+    def _place(self, verb: str, subject: str) -> RequestContext:
+        return RequestContext(self.server, verb, subject, self.advice)
 
     def _json(self, verb: str, path: str, subject: str, **options: Any) -> dict[str, Any]:
         return self._decoded(dict[str, Any], verb, path, subject, **options)
@@ -119,7 +115,7 @@ class Connection:
     ) -> Any:
         place = self._place(verb, subject)
         # 410 says that the next page of a LIST is gone; other requests get it from a proxy that is out of step.
-        retried = RETRIED if "continue" in dict(options.get("query", ())) else (*RETRIED, Gone)
+        retried = RETRIED if "continue" in dict(options.get("query", ())) else (*RETRIED, ExpiredError)
 
         def send(connect_seconds: float) -> Any:
             return self._once(verb, path, place, timeout=(connect_seconds, READ_SECONDS), **options)
@@ -129,7 +125,7 @@ class Connection:
     def repeat(
         self,
         send: Callable[[float], Any],
-        place: Place,
+        place: RequestContext,
         *,
         retried: tuple[type[ProvisionError], ...] = RETRIED,
         retry_seconds: float | None = None,
@@ -166,7 +162,7 @@ class Connection:
         seconds = self.retry_seconds if self._has_answered else min(self._first_seconds, self.retry_seconds)
         return seconds if limit is None else min(limit, seconds)
 
-    def _await_retry(self, retries: Retries, place: Place, delay: float) -> bool:
+    def _await_retry(self, retries: Retries, place: RequestContext, delay: float) -> bool:
         """Wait for the next try; return whether there is none, since `hurry` was called."""
         with self._counting:
             self.retries += 1
@@ -189,7 +185,7 @@ class Connection:
         self,
         verb: str,
         path: str,
-        place: Place,
+        place: RequestContext,
         *,
         body: Any = None,
         query: Sequence[tuple[str, str]] = (),
@@ -234,7 +230,7 @@ SETTLING_SECONDS = 10.0
 """For how long after a silence a refusal may pass: an API server that starts knows nobody's rights for a moment."""
 
 
-class Silence:
+class ApiHealth:
     """What all requests to one API server have met last."""
 
     def __init__(self) -> None:
@@ -249,13 +245,13 @@ class Silence:
         return time.monotonic() - began if began is not None else 0.0
 
     @contextmanager
-    def noted(self, place: Place) -> Iterator[None]:
+    def noted(self, place: RequestContext) -> Iterator[None]:
         """Turn what the client library raises into this project's errors, and note whether the server answers.
 
         A refusal right after a silence is part of the silence.
         """
         try:
-            with translated(place):
+            with map_api_errors(place):
                 yield
         except Unreachable:
             self._note()

@@ -26,13 +26,13 @@ class WatchEvent(NamedTuple):
     version: str
 
 
-class _Metadata(TypedDict, total=False):
+class _EventMetadata(TypedDict, total=False):
     resourceVersion: str
     name: str
 
 
 class _Object(TypedDict):
-    metadata: _Metadata
+    metadata: _EventMetadata
 
 
 class _Event(msgspec.Struct):  # of a TypedDict msgspec decodes no Raw

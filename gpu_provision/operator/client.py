@@ -1,37 +1,34 @@
-"""A stack's resource beside an inventory: what an apply makes of it, its release, and refused commands."""
+"""A stack's resource beside an inventory: what an apply makes of it, and whether two specs are equivalent."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from gpu_provision.inventory.document import Document
 from gpu_provision.inventory.source import Source
 from gpu_provision.inventory.yaml_parser import parse
 from gpu_provision.kube.client import Cluster
-from gpu_provision.kube.errors import FieldConflict
+from gpu_provision.kube.errors import FieldConflictError
 from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import Finding, Refused, RunFailed, Severity
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import FieldChange, ResourceChange
 from gpu_provision.operator import codes
-from gpu_provision.operator.conflicts import against_taking, declarer
-from gpu_provision.operator.spec_diff import (
-    other_managers,
-    say_the_same,
-    unsaid,
-    without_unsaid,
-)
+from gpu_provision.operator.conflicts import managed_by, other_managers, warn_on_takeover
+from gpu_provision.operator.crd import Schema, spec_schema
 from gpu_provision.operator.stack import STACK, inventory_of, label_of, local_values, stack_of
-from gpu_provision.operator.stack import back_to as mark_back_to
-from gpu_provision.operator.status import Phase, verdict
+from gpu_provision.operator.stack import rollback_annotation as mark_back_to
+from gpu_provision.operator.status import StackPhase, evaluate_status
 from gpu_provision.planning.diff import FIELD_MANAGER, changes_between, differences
 
 _CONFLICT = "GP304"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Resource:
+class StackResource:
     """A stack's resource beside an inventory.
 
     Attributes:
@@ -57,12 +54,12 @@ class Resource:
         return ResourceChange(name=self.name, fields=self.fields)
 
 
-def found(cluster: Cluster, inventory: Inventory) -> Manifest | None:
+def get_stack(cluster: Cluster, inventory: Inventory) -> Manifest | None:
     """Return the resource of an inventory's stack; None if no controller is to look after it."""
     return cluster.get(ObjectRef(*STACK, "", inventory.name))
 
 
-def look(cluster: Cluster, inventory: Inventory, *, force: bool) -> Resource | None:
+def compare_stack(cluster: Cluster, inventory: Inventory, *, force: bool) -> StackResource | None:
     """Return the resource of an inventory's stack beside the inventory; None if there is none.
 
     A resource that is to change costs one request more: the server's own dry run.
@@ -73,19 +70,19 @@ def look(cluster: Cluster, inventory: Inventory, *, force: bool) -> Resource | N
     Raises:
         Unreachable, Refused, Rejected: As the API server answers.
     """
-    live = found(cluster, inventory)
+    live = get_stack(cluster, inventory)
     if live is None:
         return None
     if live["metadata"].get("deletionTimestamp"):
-        return Resource(live=live, findings=(going(live),))
+        return StackResource(live=live, findings=(deletion_finding(live),))
     if not inventory.text:
-        return Resource(live=live, findings=(_has_no_text(live),))
+        return StackResource(live=live, findings=(_has_no_text(live),))
     document = _document(inventory)
     if refused := local_values(document):
-        return Resource(live=live, findings=refused)
+        return StackResource(live=live, findings=refused)
     wanted = stack_of({**document.data, "name": inventory.name})
-    if say_the_same(live, wanted):
-        return Resource(live=live, findings=_standing(live))
+    if specs_equivalent(live, wanted):
+        return StackResource(live=live, findings=_standing(live))
     return _compared(cluster, live, wanted, force=force)
 
 
@@ -95,18 +92,18 @@ def _document(inventory: Inventory) -> Document:
     return parse(source)[0]
 
 
-def _compared(cluster: Cluster, live: Manifest, wanted: Manifest, *, force: bool) -> Resource:
+def _compared(cluster: Cluster, live: Manifest, wanted: Manifest, *, force: bool) -> StackResource:
     try:
         after = _applied(cluster, _seen(wanted, live), dry_run=True, force=force)
-    except FieldConflict as conflict:
+    except FieldConflictError as conflict:
         told = tuple(replace(each, where=_label(live), fix=_fix_of_conflict(live)) for each in conflict.findings)
-        return Resource(live=live, wanted=wanted, fields=differences(wanted, live), findings=told)
+        return StackResource(live=live, wanted=wanted, fields=differences(wanted, live), findings=told)
     except Refused:  # whoever may only look gets a plan all the same
-        return Resource(live=live, wanted=wanted, fields=differences(wanted, live))
-    left = () if say_the_same(after, wanted) or inventory_of(wanted)[0] is None else unsaid(after, wanted)
+        return StackResource(live=live, wanted=wanted, fields=differences(wanted, live))
+    left = () if specs_equivalent(after, wanted) or inventory_of(wanted)[0] is None else omitted_fields(after, wanted)
     fields = (*changes_between(live, after), *(replace(each, new=None) for each in left))
-    told = against_taking(live) if force else (_left(live, left),) if left else ()
-    return Resource(live=live, wanted=wanted, fields=_of_spec(fields), findings=told)
+    told = warn_on_takeover(live) if force else (_left(live, left),) if left else ()
+    return StackResource(live=live, wanted=wanted, fields=_of_spec(fields), findings=told)
 
 
 def _of_spec(fields: tuple[FieldChange, ...]) -> tuple[FieldChange, ...]:
@@ -114,7 +111,7 @@ def _of_spec(fields: tuple[FieldChange, ...]) -> tuple[FieldChange, ...]:
     return tuple(by_path[path] for path in sorted(by_path))
 
 
-def declare(cluster: Cluster, resource: Resource, *, force: bool, back_to: int = 0) -> Manifest:
+def apply_stack(cluster: Cluster, resource: StackResource, *, force: bool, back_to: int = 0) -> Manifest:
     """Make a resource say what is wanted, if it does not; return it as it is then.
 
     Args:
@@ -128,7 +125,7 @@ def declare(cluster: Cluster, resource: Resource, *, force: bool, back_to: int =
     if resource.wanted is None:
         return resource.live
     live = resource.live
-    if force and (gone := without_unsaid(live["spec"], resource.wanted["spec"])):
+    if force and (gone := removal_patch(live["spec"], resource.wanted["spec"])):
         live = cluster.merge(ref_of(live), {"metadata": _version(live), "spec": gone})
     after = _written(cluster, resource.wanted, live, force=force, back_to=back_to, later=1)
     if back_to and after["metadata"]["generation"] == live["metadata"]["generation"]:  # nothing was left to change
@@ -158,7 +155,7 @@ def _version(live: Manifest) -> Manifest:
 def _applied(cluster: Cluster, wanted: Manifest, *, dry_run: bool, force: bool) -> Manifest:
     try:
         return cluster.apply(wanted, dry_run=dry_run, take_back=force).object
-    except FieldConflict as conflict:
+    except FieldConflictError as conflict:
         if conflict.managers <= {FIELD_MANAGER}:  # taken over from others, with another verb than apply
             return cluster.apply(wanted, dry_run=dry_run, take_back=True).object
         raise
@@ -170,13 +167,13 @@ def _label(live: Manifest) -> str:
 
 def _standing(live: Manifest) -> tuple[Finding, ...]:
     """Return what a reader should know of a stack that says what is wanted, and has come to nothing."""
-    found = verdict(live)
-    if found.phase is not Phase.FAILED:
+    found = evaluate_status(live)
+    if found.phase is not StackPhase.FAILED:
         return ()
-    return (replace(not_reached(_label(live), found.told), severity=Severity.WARNING),)
+    return (replace(not_reached_finding(_label(live), found.told), severity=Severity.WARNING),)
 
 
-def not_reached(label: str, told: str) -> Finding:
+def not_reached_finding(label: str, told: str) -> Finding:
     """Return what a controller says that has not made a stack as declared."""
     return Finding(
         code=codes.NOT_REACHED,
@@ -188,7 +185,7 @@ def not_reached(label: str, told: str) -> Finding:
     )
 
 
-def going(live: Manifest) -> Finding:
+def deletion_finding(live: Manifest) -> Finding:
     """Return what is to be said of a resource that is being deleted."""
     return Finding(
         code=codes.IN_BETWEEN,
@@ -209,7 +206,7 @@ def _has_no_text(live: Manifest) -> Finding:
 
 
 def _fix_of_conflict(live: Manifest) -> str:
-    owner = declarer(live) or ", ".join(other_managers(live)) or "its owner"
+    owner = managed_by(live) or ", ".join(other_managers(live)) or "its owner"
     return f"change it where {owner} has it from; or --take-over makes these fields ours"
 
 
@@ -220,11 +217,49 @@ def _left(live: Manifest, left: tuple[FieldChange, ...]) -> Finding:
         where=_label(live),
         what=f"another field manager owns what the inventory does not say: {managers}",
         evidence=", ".join(each.path for each in left),
-        fix=f"take it out where {declarer(live) or managers} has it from; or --take-over takes it out here",
+        fix=f"take it out where {managed_by(live) or managers} has it from; or --take-over takes it out here",
     )
 
 
-def unless_refused(resource: Resource) -> None:
+def raise_on_errors(resource: StackResource) -> None:
     """Raise RunFailed if something is against changing a resource."""
     if errors := [each for each in resource.findings if each.severity is Severity.ERROR]:
         raise RunFailed(*errors)
+
+
+def specs_equivalent(one: Manifest, other: Manifest) -> bool:
+    """Whether two stacks declare the same; what the loader refuses is the same as nothing."""
+    meaning = _meaning(one)
+    return meaning is not None and meaning == _meaning(other)
+
+
+def _meaning(stack: Manifest) -> Inventory | None:
+    inventory, _ = inventory_of(stack)
+    return replace(inventory, text="", digest="") if inventory else None
+
+
+def omitted_fields(live: Manifest, wanted: Manifest) -> tuple[FieldChange, ...]:
+    """Return the fields of a stack's spec that another one does not say, and that are no defaults of the server's."""
+    defaults = dict(_defaults(spec_schema(), "spec"))
+    changes = changes_between({"spec": live.get("spec") or {}}, {"spec": wanted.get("spec") or {}})
+    gone = (change for change in changes if change.new is None and change.old is not None)
+    return tuple(change for change in gone if change.old != defaults.get(change.path))
+
+
+def _defaults(schema: Schema, path: str) -> Iterator[tuple[str, Any]]:
+    if "default" in schema:
+        yield path, schema["default"]
+    for key, part in schema.get("properties", {}).items():
+        yield from _defaults(part, f"{path}.{key}")
+
+
+def removal_patch(live: Any, wanted: Any) -> Any:
+    """Return the merge patch that takes away of a value what another one does not say.
+
+    Lists are as wanted then, as a merge patch knows no items. Defaults come back by themselves.
+    """
+    if not (isinstance(live, Mapping) and isinstance(wanted, Mapping)):
+        return wanted
+    below = ((key, value) for key, value in live.items() if isinstance(value, Mapping | list) and key in wanted)
+    changed = {key: removal_patch(value, wanted[key]) for key, value in below if value != wanted[key]}
+    return {key: None for key in live if key not in wanted} | {key: value for key, value in changed.items() if value}

@@ -7,19 +7,19 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from gpu_provision.components.targets import claims
-from gpu_provision.kube.nodes import node_facts
+from gpu_provision.kube.observe import node_facts
 from gpu_provision.model.cluster import ClusterFacts, Manifest, NodeFacts
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.operator import codes
-from gpu_provision.operator.events import Take, of_mistake
-from gpu_provision.operator.spec_diff import other_managers
-from gpu_provision.operator.stack import FINALIZER, KEEP, ON_DELETE, home_of, inventory_of, label_of
-from gpu_provision.operator.status import Halt, Reason, mistake
+from gpu_provision.operator.events import EventSink, internal_error_event
+from gpu_provision.operator.stack import FINALIZER, KEEP, ON_DELETE, inventory_of, label_of, namespace_of
+from gpu_provision.operator.status import Reason, StackProblem, internal_error
+from gpu_provision.planning.diff import FIELD_MANAGER
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class StackClaim:
     """What one stack wants.
 
     Attributes:
@@ -48,12 +48,12 @@ class Overlap:
     namespace: str = ""
 
 
-def overlaps(claims: Iterable[Claim]) -> Mapping[str, Overlap]:
+def find_overlaps(claims: Iterable[StackClaim]) -> Mapping[str, Overlap]:
     """Return for every stack that has to give way as a whole the first one that it has to give way to.
 
     A stack that gives way owns nothing, so that it hinders nobody.
     """
-    owners: list[Claim] = []
+    owners: list[StackClaim] = []
     found: dict[str, Overlap] = {}
     for claim in sorted(claims, key=lambda each: (each.since, each.stack)):
         first = next(filter(None, (_overlap(owner, claim) for owner in owners)), None)
@@ -64,7 +64,7 @@ def overlaps(claims: Iterable[Claim]) -> Mapping[str, Overlap]:
     return found
 
 
-def _overlap(owner: Claim, other: Claim) -> Overlap | None:
+def _overlap(owner: StackClaim, other: StackClaim) -> Overlap | None:
     nodes = tuple(sorted(owner.nodes & other.nodes))
     namespace = owner.namespace if owner.namespace == other.namespace else ""
     return Overlap(owner.stack, nodes, namespace) if nodes or namespace else None
@@ -74,7 +74,7 @@ _MOST_NAMED = 10
 
 
 @dataclass(slots=True)
-class Hindrances:
+class OverlapChecker:
     """Judges all stacks of a cluster at once.
 
     A stack that is being removed still owns what it had: another one begins when it is gone.
@@ -83,29 +83,31 @@ class Hindrances:
         take: Receives the traceback of a mistake, once.
     """
 
-    take: Take
+    take: EventSink
     _inventories: dict[tuple[str, int], Inventory | None] = field(default_factory=dict)
     _nodes: dict[str, tuple[str, NodeFacts]] = field(default_factory=dict)
-    _mistakes: dict[str, Halt] = field(default_factory=dict)
+    _mistakes: dict[str, StackProblem] = field(default_factory=dict)
 
-    def look(self, stacks: Iterable[Manifest], nodes: Iterable[Manifest]) -> Mapping[str, Halt]:
+    def look(self, stacks: Iterable[Manifest], nodes: Iterable[Manifest]) -> Mapping[str, StackProblem]:
         """Return why stacks may not be worked on, by name."""
         facts = ClusterFacts(nodes=self._facts(nodes))
         known, self._inventories = self._inventories, {}
-        wanted: list[Claim] = []
-        mistakes: dict[str, Halt] = {}
+        wanted: list[StackClaim] = []
+        mistakes: dict[str, StackProblem] = {}
         for stack in stacks:
             try:
                 wanted += self._claims(stack, known, facts)
             except Exception as error:  # noqa: BLE001 - a mistake about one stack is none about the others
                 mistakes[stack["metadata"]["name"]] = self._mistake(stack["metadata"]["name"], error)
         self._mistakes = mistakes
-        found = {name: Halt(Reason.OVERLAP, _told(name, overlap)) for name, overlap in overlaps(wanted).items()}
+        found = {
+            name: StackProblem(Reason.OVERLAP, _told(name, overlap)) for name, overlap in find_overlaps(wanted).items()
+        }
         return found | mistakes
 
     def _claims(
         self, stack: Manifest, known: Mapping[tuple[str, int], Inventory | None], facts: ClusterFacts
-    ) -> list[Claim]:
+    ) -> list[StackClaim]:
         if not _owns_something(stack):
             return []
         version = _version(stack)
@@ -113,10 +115,10 @@ class Hindrances:
         self._inventories[version] = inventory
         return [_claim(stack, inventory, facts)] if inventory else []
 
-    def _mistake(self, name: str, error: Exception) -> Halt:
-        halt = mistake(error)
+    def _mistake(self, name: str, error: Exception) -> StackProblem:
+        halt = internal_error(error)
         if self._mistakes.get(name) != halt:
-            self.take(of_mistake(error, name))
+            self.take(internal_error_event(error, name))
         return halt
 
     def _facts(self, nodes: Iterable[Manifest]) -> tuple[NodeFacts, ...]:
@@ -137,11 +139,11 @@ def _version(stack: Manifest) -> tuple[str, int]:
     return str(stack["metadata"]["uid"]), int(stack["metadata"].get("generation", 0))
 
 
-def _claim(stack: Manifest, inventory: Inventory, facts: ClusterFacts) -> Claim:
+def _claim(stack: Manifest, inventory: Inventory, facts: ClusterFacts) -> StackClaim:
     nodes = frozenset(name for name, pool in claims(inventory, facts).items() if pool.gpu)
     metadata = stack["metadata"]
-    home = home_of(stack) or inventory.cluster.namespace
-    return Claim(metadata["name"], metadata["creationTimestamp"], nodes, home)
+    home = namespace_of(stack) or inventory.cluster.namespace
+    return StackClaim(metadata["name"], metadata["creationTimestamp"], nodes, home)
 
 
 def _told(name: str, found: Overlap) -> str:
@@ -191,7 +193,7 @@ _MARKS = (
 )
 
 
-def declarer(stack: Manifest) -> str:
+def managed_by(stack: Manifest) -> str:
     """Return who else declares a stack's resource, as people call it; empty for nobody that is known."""
     found = (_manager_named(stack, mark) for mark in _MARKS)
     return next(filter(None, found), _manager(stack))
@@ -210,7 +212,14 @@ def _manager(stack: Manifest) -> str:
     return next((f"the field manager {name}" for name in found), "")
 
 
-def against_release(stack: Manifest) -> tuple[Finding, ...]:
+def other_managers(live: Manifest) -> tuple[str, ...]:
+    """Return who else than us has set fields of a stack's spec."""
+    entries = live["metadata"].get("managedFields") or ()
+    found = (entry["manager"] for entry in entries if "f:spec" in (entry.get("fieldsV1") or {}))
+    return tuple(sorted({*found} - {FIELD_MANAGER}))
+
+
+def warn_on_release(stack: Manifest) -> tuple[Finding, ...]:
     """Return the warning that a stack's resource comes back once it is released."""
     return _comes_back(
         stack,
@@ -219,14 +228,14 @@ def against_release(stack: Manifest) -> tuple[Finding, ...]:
     )
 
 
-def against_removal(stack: Manifest) -> tuple[Finding, ...]:
+def warn_on_destroy(stack: Manifest) -> tuple[Finding, ...]:
     """Return the warning that a stack's resource comes back once the stack is removed."""
     return _comes_back(
         stack, "the controller installs the stack again", "take it out there: its being pruned removes the stack, too"
     )
 
 
-def against_taking(stack: Manifest) -> tuple[Finding, ...]:
+def warn_on_takeover(stack: Manifest) -> tuple[Finding, ...]:
     """Return the warning that fields of a stack's resource are set back once they are taken over."""
     return _warned(
         stack, "declares it, too, and may set back what is taken over", "the controller follows", "change it there"
@@ -238,7 +247,7 @@ def _comes_back(stack: Manifest, consequence: str, fix: str) -> tuple[Finding, .
 
 
 def _warned(stack: Manifest, what: str, consequence: str, fix: str) -> tuple[Finding, ...]:
-    who = declarer(stack)
+    who = managed_by(stack)
     if not who:
         return ()
     label = label_of(stack["metadata"]["name"])

@@ -17,12 +17,12 @@ from gpu_provision.planning.states import Key
 from gpu_provision.reconcile.reading import Reading
 
 if TYPE_CHECKING:
-    from gpu_provision.operator.client import Resource
-    from gpu_provision.operator.remote_run import Following
+    from gpu_provision.operator.client import StackResource
+    from gpu_provision.operator.remote_run import RemoteRun
 
 
 @dataclass(slots=True)
-class StackDeputy:
+class OperatorExecutor:
     """See `gpu_provision.reconcile.run_thread.Deputy`.
 
     Attributes:
@@ -30,15 +30,15 @@ class StackDeputy:
     """
 
     force: bool = False
-    _resource: Resource | None = None
+    _resource: StackResource | None = None
 
     def reviewed(self, cluster: Cluster, reading: Reading) -> Reading:
         """Return a reading whose plan names the stack's resource, if there is one, and says what is against it."""
         if GPU_STACKS not in reading.context.facts.resources:
             return reading
-        from gpu_provision.operator.client import look
+        from gpu_provision.operator.client import compare_stack
 
-        self._resource = resource = look(cluster, reading.context.inventory, force=self.force)
+        self._resource = resource = compare_stack(cluster, reading.context.inventory, force=self.force)
         if resource is None:
             return reading
         findings = (*reading.plan.findings, *resource.findings)
@@ -52,19 +52,19 @@ class StackDeputy:
         listen: Callable[[Event], None],
         on_states: Callable[[Mapping[Key, NodeState]], None],
         back_to: int,
-    ) -> Following:
+    ) -> RemoteRun:
         """Return the run that the controller does. Raises UsageError for what its resource cannot say."""
-        from gpu_provision.operator.remote_run import Following, Terms
+        from gpu_provision.operator.remote_run import RemoteRun, RemoteRunOptions
 
         if self._resource is None:
             raise AssertionError  # the plan of a reading that was reviewed names it
         if problem := _unsayable(reading, self._resource):
             raise UsageError(problem)
-        terms = Terms(force=self.force, back_to=back_to)
-        return Following(cluster, reading, self._resource, terms, listen=listen, on_states=on_states)
+        terms = RemoteRunOptions(force=self.force, back_to=back_to)
+        return RemoteRun(cluster, reading, self._resource, terms, listen=listen, on_states=on_states)
 
 
-def _unsayable(reading: Reading, resource: Resource) -> Finding | None:
+def _unsayable(reading: Reading, resource: StackResource) -> Finding | None:
     """Return what was asked for that a resource cannot say."""
     from gpu_provision.operator.stack import inventory_of
 
@@ -82,7 +82,7 @@ def _deadlines(inventory: Inventory) -> dict[str, int]:
     return {name: spec.timeout for name, spec in (operands | drivers).items() if isinstance(spec, OperandSpec)}
 
 
-def _not_for(resource: Resource, what: str, fix: str) -> Finding:
+def _not_for(resource: StackResource, what: str, fix: str) -> Finding:
     return Finding(
         code=codes.NOT_FOR_RESOURCE,
         where=resource.name,

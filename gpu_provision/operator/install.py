@@ -10,18 +10,17 @@ from itertools import chain
 
 from gpu_provision.kube import stack_objects
 from gpu_provision.kube.client import Cluster
-from gpu_provision.kube.errors import FieldConflict
+from gpu_provision.kube.errors import FieldConflictError
 from gpu_provision.kube.informer import Mirror, Scope
 from gpu_provision.kube.observe import NAMESPACE, POD
 from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import Finding, Rejected, RunFailed, Severity
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.operator import codes, crd, manifests
-from gpu_provision.operator.conflicts import against_removal
-from gpu_provision.operator.crd import DEFINITION, LABELS, definition
-from gpu_provision.operator.manifests import NAME, Shape
+from gpu_provision.operator.conflicts import warn_on_destroy
+from gpu_provision.operator.crd import DEFINITION, LABELS, RULES_KEY, definition
+from gpu_provision.operator.manifests import NAME, InstallOptions
 from gpu_provision.operator.stack import STACK, inventory_of, label_of
-from gpu_provision.operator.structural_schema import RULES_KEY
 from gpu_provision.planning.rbac import ALWAYS_THERE
 from gpu_provision.reconcile.observer import of_one
 
@@ -32,7 +31,7 @@ _HOW_TO_TAKE_OVER = (
 )
 
 
-def refuse_losses(cluster: Cluster) -> None:
+def check_unknown_keys(cluster: Cluster) -> None:
     """Raise RunFailed if stacks have keys that this version does not know: the API server would drop them unasked."""
     if found := [*_losses(cluster.list(STACK).items)]:
         raise RunFailed(*found)
@@ -52,7 +51,7 @@ def _losses(stacks: Iterable[Manifest]) -> Iterator[Finding]:
             )
 
 
-def refuse_conflicts(cluster: Cluster, wanted: Iterable[Manifest], manager: str) -> None:
+def check_conflicts(cluster: Cluster, wanted: Iterable[Manifest], manager: str) -> None:
     """Raise RunFailed if somebody else has set fields otherwise; equal ones are nobody's alone.
 
     Args:
@@ -69,7 +68,7 @@ def _conflicts(cluster: Cluster, wanted: Iterable[Manifest], manager: str) -> It
             continue
         try:
             cluster.apply(item, dry_run=True, manager=manager)
-        except FieldConflict as conflict:
+        except FieldConflictError as conflict:
             yield Finding(
                 code=codes.OTHERS_FIELDS,
                 where=str(ref),
@@ -79,7 +78,7 @@ def _conflicts(cluster: Cluster, wanted: Iterable[Manifest], manager: str) -> It
             )
 
 
-def acceptable(cluster: Cluster, wanted: Manifest, manager: str) -> tuple[Manifest, tuple[Finding, ...]]:
+def strip_refused_rules(cluster: Cluster, wanted: Manifest, manager: str) -> tuple[Manifest, tuple[Finding, ...]]:
     """Return the definition as the API server takes it, and a warning if that is without its rules.
 
     Raises:
@@ -135,7 +134,7 @@ Say = Callable[[str], None]
 
 def install(  # noqa: PLR0913 - what, and on which terms
     cluster: Cluster,
-    shape: Shape,
+    shape: InstallOptions,
     stacks: Sequence[Inventory],
     *,
     take_over: bool = False,
@@ -157,10 +156,10 @@ def install(  # noqa: PLR0913 - what, and on which terms
     """
     until = time.monotonic() + seconds
     wanted = manifests.manifests(replace(shape, kubernetes=cluster.version()), stacks)
-    refuse_losses(cluster)
-    wanted[0], told = acceptable(cluster, wanted[0], MANAGER)
+    check_unknown_keys(cluster)
+    wanted[0], told = strip_refused_rules(cluster, wanted[0], MANAGER)
     if not take_over:
-        refuse_conflicts(cluster, [item for item in wanted if not _is_bare(item)], MANAGER)
+        check_conflicts(cluster, [item for item in wanted if not _is_bare(item)], MANAGER)
     write = partial(_applied, cluster, take_over=take_over)
     written = [*write(wanted[:1])]
     _await(cluster, ref_of(wanted[0]), _is_established, until, say)
@@ -261,7 +260,7 @@ def uninstall(
     homes = {ref.namespace for ref, _ in rights if ref.type == _ROLE} | {manifests.NAMESPACE}
     gone += _deleted(cluster, [*rights, *_existing(cluster, _rest())])
     emptied, told = _emptied(cluster, sorted(homes - ALWAYS_THERE))
-    return (*gone, *emptied), (*chain.from_iterable(map(against_removal, stacks)), *told)
+    return (*gone, *emptied), (*chain.from_iterable(map(warn_on_destroy, stacks)), *told)
 
 
 def _without_stacks(
@@ -321,9 +320,9 @@ def _deleted(cluster: Cluster, found: Iterable[tuple[ObjectRef, Manifest]]) -> l
 
 def _emptied(cluster: Cluster, names: Iterable[str]) -> tuple[list[ObjectRef], list[Finding]]:
     """Delete the namespaces that hold nothing any more; say what is in the others."""
-    gone, kinds, told = [], stack_objects.resources(cluster), []
+    gone, kinds, told = [], stack_objects.list_api_resources(cluster), []
     for ref, live in _existing(cluster, (ObjectRef(*NAMESPACE, "", name) for name in names)):
-        if seen := stack_objects.in_namespace(cluster, ref.name, kinds, ()):
+        if seen := stack_objects.foreign_objects_in(cluster, ref.name, kinds, ()):
             told.append(_kept(ref, seen))
         else:
             gone += _deleted(cluster, [(ref, live)])

@@ -13,7 +13,7 @@ from gpu_provision.kube.observe import MEMBER_KINDS, named_secrets
 from gpu_provision.kube.resources import KINDS
 from gpu_provision.model.cluster import Manifest, Permission
 from gpu_provision.model.inventory import Inventory
-from gpu_provision.operator import cel
+from gpu_provision.operator import crd
 from gpu_provision.operator.crd import LABELS, definition
 from gpu_provision.operator.stack import GROUP, PLURAL, STACK, inventory_of
 from gpu_provision.planning.rbac import Subject, roles
@@ -127,7 +127,7 @@ _TOLERATIONS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
+class InstallOptions:
     """How the controller runs.
 
     Attributes:
@@ -143,7 +143,7 @@ class Shape:
     kubernetes: str = ""
 
 
-def manifests(shape: Shape, stacks: Iterable[Inventory] = ()) -> list[Manifest]:
+def manifests(shape: InstallOptions, stacks: Iterable[Inventory] = ()) -> list[Manifest]:
     """Return all objects, in an order in which they can be applied.
 
     Args:
@@ -153,7 +153,7 @@ def manifests(shape: Shape, stacks: Iterable[Inventory] = ()) -> list[Manifest]:
     wanted = {*of_stacks(stacks), *of_controller(NAMESPACE, NAME)}
     rights = roles(NAME, wanted, [account])
     namespaces = [item for item in rights if item["kind"] == "Namespace"]
-    found = [definition(rules=cel.are_known(shape.kubernetes))]
+    found = [definition(rules=crd.are_known(shape.kubernetes))]
     found += [_labelled(item) if _is_home(item) else item for item in namespaces]
     found.append(service_account(NAME, NAMESPACE, LABELS))
     found += [_labelled(item) for item in rights if item["kind"] != "Namespace"]
@@ -187,7 +187,7 @@ def _labelled(item: Manifest) -> Manifest:
     return {**item, "metadata": {**item["metadata"], "labels": dict(LABELS)}}
 
 
-def _controller(shape: Shape) -> list[Manifest]:
+def _controller(shape: InstallOptions) -> list[Manifest]:
     found = [_network_policy(), _deployment(shape)]
     if shape.replicas > 1:
         budget = {"maxUnavailable": 1, "selector": {"matchLabels": _SELECTOR}}
@@ -206,7 +206,7 @@ def _network_policy() -> Manifest:
     return _namespaced("networking.k8s.io/v1", "NetworkPolicy", spec)
 
 
-def _deployment(shape: Shape) -> Manifest:
+def _deployment(shape: InstallOptions) -> Manifest:
     spec = {
         "replicas": shape.replicas,
         "selector": {"matchLabels": _SELECTOR},
@@ -215,7 +215,7 @@ def _deployment(shape: Shape) -> Manifest:
     return _namespaced("apps/v1", "Deployment", spec)
 
 
-def _pod(shape: Shape) -> dict[str, Any]:
+def _pod(shape: InstallOptions) -> dict[str, Any]:
     return {
         "serviceAccountName": NAME,
         "imagePullSecrets": [{"name": name} for name in shape.pull_secrets],

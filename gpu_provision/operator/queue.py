@@ -8,7 +8,7 @@ from typing import Any
 
 from gpu_provision.model.cluster import Manifest
 from gpu_provision.operator.stack import KEEP, ON_DELETE
-from gpu_provision.operator.status import Halt, Standing
+from gpu_provision.operator.status import StackObservation, StackProblem
 
 _FIRST_RETRY_SECONDS, _LONGEST_RETRY_SECONDS = 5.0, 600.0
 
@@ -47,7 +47,7 @@ class _Quarrel:
 
 
 @dataclass(slots=True)
-class Quarrels:
+class EditConflictBackoff:
     """Counts repairs of each object. Two programs that want an object otherwise do not keep the cluster busy."""
 
     _known: dict[str, _Quarrel] = field(default_factory=dict)
@@ -86,7 +86,7 @@ _NOT_YET_SECONDS = 1.0
 
 
 @dataclass(slots=True)
-class Agenda:
+class ReconcileScheduler:
     """Compares what is to be done with what the last run could not do.
 
     Attributes:
@@ -100,7 +100,7 @@ class Agenda:
     _began_at: float = float("-inf")
     _ran_at: float = float("-inf")
     _backoff: Backoff = field(default_factory=Backoff)
-    _quarrels: Quarrels = field(default_factory=Quarrels)
+    _quarrels: EditConflictBackoff = field(default_factory=EditConflictBackoff)
 
     def look(self, needs: Collection[str], now: float, *, edited: Collection[str] = ()) -> None:
         """Note what is to be done, at a time of a monotonic clock.
@@ -178,7 +178,7 @@ class Agenda:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class ReconcileRequest:
     """A stack as it is to be looked after.
 
     Attributes:
@@ -186,7 +186,7 @@ class Wish:
     """
 
     stack: Manifest
-    hindrance: Halt | None = None
+    hindrance: StackProblem | None = None
 
     @property
     def name(self) -> str:
@@ -208,7 +208,7 @@ class Wish:
         """Whether what the stack has installed stays when it is deleted."""
         return bool((self.stack["metadata"].get("annotations") or {}).get(ON_DELETE) == KEEP)
 
-    def asks_the_same_as(self, other: Wish) -> bool:
+    def asks_the_same_as(self, other: ReconcileRequest) -> bool:
         """Whether another wish for the stack changes nothing for whoever works on this one."""
         return self._essence == other._essence
 
@@ -217,7 +217,7 @@ class Wish:
         is_to_be_released = self.is_to_go and self.is_to_be_released
         return self.stack["metadata"]["uid"], self.generation, self.is_to_go, is_to_be_released, self.hindrance
 
-    def standing(self, **told: Any) -> Standing:
+    def standing(self, **told: Any) -> StackObservation:
         """Return what is to be reported of the stack."""
         release = str((self.stack.get("spec") or {}).get("release", ""))
-        return Standing(generation=self.generation, release=release, **told)
+        return StackObservation(generation=self.generation, release=release, **told)

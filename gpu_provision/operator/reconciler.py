@@ -12,24 +12,23 @@ import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
-from gpu_provision.kube.fence import Mandate
 from gpu_provision.kube.informer import Mirror
-from gpu_provision.kube.trim import slim
+from gpu_provision.kube.lease import LeaderElector
+from gpu_provision.kube.trim import trim
 from gpu_provision.model.findings import InvalidInventory, ProvisionError, RunFailed
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.progress import Event, State
-from gpu_provision.operator.events import Note, Take
-from gpu_provision.operator.finalizer import Reporter
-from gpu_provision.operator.queue import SETTLE_SECONDS, Agenda, Wish
-from gpu_provision.operator.stack import back_to_of
+from gpu_provision.operator.events import EventSink, StackEvent, StatusWriter
+from gpu_provision.operator.queue import SETTLE_SECONDS, ReconcileRequest, ReconcileScheduler
+from gpu_provision.operator.stack import rollback_run
 from gpu_provision.operator.status import (
-    Halt,
-    Phase,
     Reason,
-    Standing,
-    halt_of,
+    StackObservation,
+    StackPhase,
+    StackProblem,
+    evaluate_status,
+    problem_of,
     since,
-    verdict,
     was_rolled_back,
 )
 from gpu_provision.reconcile.history import in_force
@@ -48,7 +47,7 @@ def use_one_arena() -> None:
         ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
 
 
-def tidy_up() -> None:
+def free_memory() -> None:
     """Give free memory back now, and spare what is left from being searched for garbage before the next time.
 
     Live copies of a thousand nodes are a hundred thousand objects: to search them takes a tenth of a second, and would
@@ -73,37 +72,39 @@ _OTHER_RUN = "a run waits: somebody else's writes to this stack, such as gpu-pro
 
 
 @dataclass(slots=True)
-class Upkeep:
+class StackReconciler:
     """One stack as one wish has it, over any number of runs.
 
     Attributes:
         is_over: Whether something else is asked by now.
-        mandate: What the right to write rests on besides the stack's lock; None for nothing.
+        leadership: What the right to write rests on besides the stack's lock; None for nothing.
         rolled_back: That what is declared has failed, and was taken back: to try it again is for whoever declares it.
     """
 
-    wish: Wish
+    wish: ReconcileRequest
     inventory: Inventory
-    reporter: Reporter
-    take: Take
+    reporter: StatusWriter
+    take: EventSink
     is_over: Callable[[], bool]
-    mandate: Mandate | None = None
-    rolled_back: Halt | None = None
-    _agenda: Agenda = field(default_factory=Agenda)
+    leadership: LeaderElector | None = None
+    rolled_back: StackProblem | None = None
+    _agenda: ReconcileScheduler = field(default_factory=ReconcileScheduler)
     _mirror: Mirror | None = None
     _session: Session | None = None
-    _halt: Halt | None = None
+    _halt: StackProblem | None = None
     _is_cut_short: bool = False
     _hold_up: str = ""
     _back_to: int = 0
     _gives_way_until: float = float("-inf")
     _held: Inventory | None = None
-    _held_under: Halt | None = None
+    _held_under: StackProblem | None = None
 
     def __post_init__(self) -> None:
         """Go on where another controller was."""
         self.rolled_back = self.rolled_back or was_rolled_back(self.wish.stack)
-        self._back_to = 0 if verdict(self.wish.stack).phase is Phase.READY else back_to_of(self.wish.stack)
+        self._back_to = (
+            0 if evaluate_status(self.wish.stack).phase is StackPhase.READY else rollback_run(self.wish.stack)
+        )
 
     @property
     def _is_at_rest(self) -> bool:
@@ -140,22 +141,24 @@ class Upkeep:
         try:
             found = in_force(Session(self.inventory).cluster, self.inventory)
         except (RunFailed, InvalidInventory) as error:
-            self.take(Note(reason="Halted", message=str(error.findings[0]), stack=self.wish.name, is_warning=True))
+            self.take(
+                StackEvent(reason="Halted", message=str(error.findings[0]), stack=self.wish.name, is_warning=True)
+            )
             return None
         if found is None:
             return None
         self._back_to = found.run
-        self.take(Note(reason="Holding", message=f"to the versions of run {found.run}", stack=self.wish.name))
+        self.take(StackEvent(reason="Holding", message=f"to the versions of run {found.run}", stack=self.wish.name))
         return found.inventory
 
     def _hold_to(self, inventory: Inventory | None) -> None:
         """Look after the stack until `go_on` is over, or until it was rolled back."""
         self._held, self._held_under = inventory, self.rolled_back
-        self._halt, self._agenda = None, Agenda()
+        self._halt, self._agenda = None, ReconcileScheduler()
         mirror, resident = _watching(Session(inventory or self.inventory))
         with mirror:
             self._mirror = mirror
-            tidy_up()
+            free_memory()
             try:
                 while not self.is_over() and not resident.is_outdated() and not self._is_out_of_force:
                     self._turn(resident, mirror)
@@ -200,10 +203,10 @@ class Upkeep:
     def _told_hold_up(self, message: str) -> str:
         """Return why a run has to wait; it is told once. Of somebody else's run that run's finding has told."""
         if message == _UNSEEN and message != self._hold_up:
-            self.take(Note(reason="Waiting", message=message, stack=self.wish.name, is_warning=True))
+            self.take(StackEvent(reason="Waiting", message=message, stack=self.wish.name, is_warning=True))
         return message
 
-    def _standing(self, found: Standpoint) -> Standing:
+    def _standing(self, found: Standpoint) -> StackObservation:
         is_well = not found.needs and all(state.state is not State.FAILED for state in found.states.values())
         if is_well:
             self._halt = None  # what stood in the way has gone by itself
@@ -215,18 +218,20 @@ class Upkeep:
         )
 
     def _begin(self, resident: Resident, found: Standpoint, now: float) -> None:
-        session = Session(self._held or self.inventory, resident=resident, back_to=self._back_to, mandate=self.mandate)
+        session = Session(
+            self._held or self.inventory, resident=resident, back_to=self._back_to, leadership=self.leadership
+        )
         session.listen(self._tell)
         self._agenda.begins(now)
         try:
             if not session.reading().plan.is_empty:
                 session.start()
                 self._session = session
-                self.take(Note(reason="RunStarted", message=_first(found.needs), stack=self.wish.name))
+                self.take(StackEvent(reason="RunStarted", message=_first(found.needs), stack=self.wish.name))
                 return
             self._halt = None
         except ProvisionError as error:
-            self._halt = halt_of(error.findings)
+            self._halt = problem_of(error.findings)
         self._agenda.ran(found.needs, now, is_well=self._halt is None)
 
     def _end(self, found: Standpoint, now: float) -> None:
@@ -242,18 +247,18 @@ class Upkeep:
             self._give_way(halt, now)
             return
         self._take_halt(halt)
-        tidy_up()
+        free_memory()
         self._note_end(self._halt)
         self.reporter.figures.take_run(now, is_well=self._halt is None)
         self._agenda.ran(found.needs, now, is_well=self._halt is None)
 
-    def _give_way(self, halt: Halt, now: float) -> None:
+    def _give_way(self, halt: StackProblem, now: float) -> None:
         """Leave the stack to a run of somebody else's, such as a validation: that is no failure of ours."""
-        self.take(Note(reason=halt.reason, message=halt.message, stack=self.wish.name))
+        self.take(StackEvent(reason=halt.reason, message=halt.message, stack=self.wish.name))
         self._gives_way_until = now + OTHER_RUN_SECONDS
         self._agenda.was_cut_short()
 
-    def _take_halt(self, halt: Halt | None) -> None:
+    def _take_halt(self, halt: StackProblem | None) -> None:
         if halt and halt.reason is Reason.ROLLED_BACK:
             self.rolled_back = halt
         self._halt = halt
@@ -263,21 +268,23 @@ class Upkeep:
     def _repair_at_once(self, now: float) -> None:
         """Have a run end that waits for nodes while somebody edits objects: the next one begins with those."""
         if self._session and self._session.is_following and (edits := self._agenda.new_edits(now)):
-            self.take(Note(reason="Edited", message=f"a run begins anew; {_first(edits)}", stack=self.wish.name))
+            self.take(StackEvent(reason="Edited", message=f"a run begins anew; {_first(edits)}", stack=self.wish.name))
             self._is_cut_short = True
             self._session.cancel()
 
-    def _note_end(self, halt: Halt | None) -> None:
+    def _note_end(self, halt: StackProblem | None) -> None:
         declared = f", with the versions of run {self._back_to}" if self.rolled_back else ""
         message = halt.message if halt else f"the stack is as declared{declared}"
         reason = halt.reason if halt else "RunSucceeded"
-        self.take(Note(reason=reason, message=message, stack=self.wish.name, is_warning=halt is not None))
+        self.take(StackEvent(reason=reason, message=message, stack=self.wish.name, is_warning=halt is not None))
 
     def _tell(self, event: Event) -> None:
         place = " on ".join(filter(None, (event.component, event.node)))
         told = " ".join(filter(None, (place, event.state.value if place else "", event.step, event.message)))
         failed = event.state is State.FAILED
-        self.take(Note(reason="RunFailing" if failed else "Run", message=told, stack=self.wish.name, is_warning=failed))
+        self.take(
+            StackEvent(reason="RunFailing" if failed else "Run", message=told, stack=self.wish.name, is_warning=failed)
+        )
 
     def _break_off(self) -> None:
         self._mirror = None
@@ -289,7 +296,7 @@ class Upkeep:
 def _watching(session: Session) -> tuple[Mirror, Resident]:
     """Return the live copies of a stack from a reading on, and their reader; the plan of the reading is dropped."""
     reading = session.reading()
-    mirror = Mirror(session.cluster, followed(reading), keep=slim, listed=reading.listed)
+    mirror = Mirror(session.cluster, followed(reading), keep=trim, listed=reading.listed)
     return mirror, Resident(reading, mirror)
 
 
@@ -300,9 +307,9 @@ def _first(needs: Collection[str]) -> str:
     return f"to do: {', '.join(named)}{more}"
 
 
-def _result(session: Session) -> Halt | None:
+def _result(session: Session) -> StackProblem | None:
     """Wait for the end of a run, and return why it did not end as declared."""
     try:
-        return halt_of(session.explain())
+        return problem_of(session.explain())
     except ProvisionError as error:
-        return halt_of(error.findings)
+        return problem_of(error.findings)

@@ -84,12 +84,12 @@ def local_values(inventory: Document) -> tuple[Finding, ...]:
     )
 
 
-def back_to(run: int, generation: int) -> dict[str, str]:
+def rollback_annotation(run: int, generation: int) -> dict[str, str]:
     """Return the annotation that a generation of a stack brings back what a run declared; none for no run."""
     return {BACK_TO: f"{run} {generation}"} if run else {}
 
 
-def back_to_of(stack: Manifest) -> int:
+def rollback_run(stack: Manifest) -> int:
     """Return the number of the run whose declaration a stack brings back; 0 if it was changed since, or does not."""
     metadata = stack["metadata"]
     run, _, generation = str((metadata.get("annotations") or {}).get(BACK_TO, "")).partition(" ")
@@ -97,7 +97,7 @@ def back_to_of(stack: Manifest) -> int:
     return int(run) if is_current and re.fullmatch(r"[0-9]{1,18}", run) else 0
 
 
-def home_of(stack: Manifest) -> str:
+def namespace_of(stack: Manifest) -> str:
     """Return the namespace that the stack has been installed in; empty if it has not been yet, or is not named."""
     found = str((stack["metadata"].get("annotations") or {}).get(HOME, ""))
     return found if _is_name(found) else ""
@@ -115,9 +115,9 @@ def _is_name(text: str) -> bool:
     return re.fullmatch(schema()["$defs"]["object_name"]["pattern"], text) is not None
 
 
-def moved(stack: Manifest, inventory: Inventory) -> Finding | None:
+def namespace_changed(stack: Manifest, inventory: Inventory) -> Finding | None:
     """Return why a stack cannot be kept that declares another namespace than it has been installed in."""
-    home, wanted = home_of(stack), inventory.cluster.namespace
+    home, wanted = namespace_of(stack), inventory.cluster.namespace
     if home in {"", wanted}:
         return None
     return Finding(

@@ -14,13 +14,29 @@ from gpu_provision.model.cluster import Manifest, NodeFacts
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.progress import NodeState, NodeStatus, State
 from gpu_provision.operator.crd import MOST_PROBLEMS
-from gpu_provision.operator.events import as_many_as_fit, cut
 from gpu_provision.planning.states import Key, Situation
 from gpu_provision.reconcile.status import component_rows, node_rows
 from gpu_provision.rollout import states as upgrade
 
+_ROOM = len("; and 1000000 more")
 
-class Phase(Enum):
+
+def truncate(text: str, most: int) -> str:
+    """Return a text of so many characters at most."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def join_limited(sentences: Sequence[str], most: int) -> str:
+    """Return whole sentences, the first one in any case, in so many characters at most, and how many are left out."""
+    text = truncate(sentences[0], most - _ROOM)
+    for position, sentence in enumerate(sentences[1:], start=1):
+        if len(text) + len(sentence) + _ROOM > most:
+            return f"{text}; and {len(sentences) - position} more"
+        text = f"{text}; {sentence}"
+    return text
+
+
+class StackPhase(Enum):
     """How far a controller is with what a stack declares now."""
 
     UNSEEN = auto()  # the status is about what was declared before
@@ -30,37 +46,37 @@ class Phase(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class StackEvaluation:
     """How far a controller is, and why it got no further.
 
     Attributes:
         told: Reason and message of the condition that says so: ``NodesFailed: driver on t4-1: ...``.
     """
 
-    phase: Phase
+    phase: StackPhase
     reason: str = ""
     told: str = ""
 
 
-def verdict(stack: Manifest) -> Verdict:
+def evaluate_status(stack: Manifest) -> StackEvaluation:
     """Return what the status of a stack comes to. A run that is under way may mend what has failed before."""
     status = stack.get("status") or {}
     if status.get("observedGeneration") != stack["metadata"].get("generation"):
-        return Verdict(Phase.UNSEEN)
+        return StackEvaluation(StackPhase.UNSEEN)
     conditions = {each["type"]: each for each in status.get("conditions") or ()}
     if _holds(conditions, "Progressing"):
-        return Verdict(Phase.WORKING)
+        return StackEvaluation(StackPhase.WORKING)
     if _holds(conditions, "Degraded"):
         found = conditions["Degraded"]
-        return Verdict(Phase.FAILED, found["reason"], f"{found['reason']}: {found['message']}")
-    return Verdict(Phase.READY if _holds(conditions, "Ready") else Phase.WORKING)
+        return StackEvaluation(StackPhase.FAILED, found["reason"], f"{found['reason']}: {found['message']}")
+    return StackEvaluation(StackPhase.READY if _holds(conditions, "Ready") else StackPhase.WORKING)
 
 
 def _holds(conditions: Mapping[str, Mapping[str, Any]], kind: str) -> bool:
     return bool(conditions.get(kind, {}).get("status") == "True")
 
 
-def failures(stack: Manifest) -> Mapping[tuple[str, str], str]:
+def failed_components(stack: Manifest) -> Mapping[tuple[str, str], str]:
     """Return what has failed by the status of a stack: component and node, and why. No more nodes than it names."""
     status = stack.get("status") or {}
     rows = [row for row in (status.get("nodes") or {}).get("problems") or () if row.get("state") == State.FAILED]
@@ -77,7 +93,11 @@ def _first_cause(row: Mapping[str, str]) -> tuple[str, str]:
 
 
 _MESSAGE = 1024  # characters: what the API server takes is 32 KiB, what a reader takes is less
+
+
 _FINDINGS = 4096  # characters: someone has to mend each
+
+
 _SINCE = "; since then: "
 
 
@@ -101,7 +121,7 @@ class Reason(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Halt:
+class StackProblem:
     """Why a stack is not worked on, or not with success."""
 
     reason: Reason
@@ -119,7 +139,7 @@ class Condition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class StackObservation:
     """All that a status is made from.
 
     Attributes:
@@ -138,10 +158,10 @@ class Standing:
     states: Mapping[Key, NodeState] | None = None
     is_working: bool = False
     hold_up: str = ""
-    halt: Halt | None = None
+    halt: StackProblem | None = None
 
 
-def status_of(standing: Standing, before: Mapping[str, Any], now: str) -> dict[str, Any]:
+def status_of(standing: StackObservation, before: Mapping[str, Any], now: str) -> dict[str, Any]:
     """Return the status of a stack.
 
     Args:
@@ -165,32 +185,32 @@ def _without_empty_texts(value: Any) -> Any:
     return [_without_empty_texts(item) for item in value] if isinstance(value, list) else value
 
 
-def mistake(error: Exception) -> Halt:
+def internal_error(error: Exception) -> StackProblem:
     """Return what a mistake in gpu-provision comes to; its traceback is for the log."""
     first_line = f"{type(error).__name__}: {error}".splitlines()[0]
-    return Halt(Reason.MISTAKE, f"a mistake in gpu-provision itself: {first_line}")
+    return StackProblem(Reason.MISTAKE, f"a mistake in gpu-provision itself: {first_line}")
 
 
-def halt_of(findings: Sequence[Finding], reason: Reason = Reason.HALTED) -> Halt | None:
+def problem_of(findings: Sequence[Finding], reason: Reason = Reason.HALTED) -> StackProblem | None:
     """Return what findings come to; None if there is no error among them."""
     errors = [finding for finding in findings if finding.severity is Severity.ERROR]
     codes = {finding.code for finding in errors}
     found = next((_TELLING[code] for code in _TELLING if code in codes), reason)
-    return Halt(found, as_many_as_fit([*map(_sentence, errors)], _FINDINGS)) if errors else None
+    return StackProblem(found, join_limited([*map(_sentence, errors)], _FINDINGS)) if errors else None
 
 
 _TELLING = {ROLLED_BACK: Reason.ROLLED_BACK, LOCKED: Reason.OTHER_RUN, OUTRUN: Reason.OTHER_RUN}
 """Codes of findings that are a reason of their own."""
 
 
-def since(rolled_back: Halt | None, halt: Halt | None) -> Halt | None:
+def since(rolled_back: StackProblem | None, halt: StackProblem | None) -> StackProblem | None:
     """Return what is to be told of a stack that was rolled back, and of what has failed since then."""
     if rolled_back is None or halt is None:
         return rolled_back or halt
-    return Halt(rolled_back.reason, f"{rolled_back.message}{_SINCE}{halt.message}")
+    return StackProblem(rolled_back.reason, f"{rolled_back.message}{_SINCE}{halt.message}")
 
 
-def was_rolled_back(stack: Mapping[str, Any]) -> Halt | None:
+def was_rolled_back(stack: Mapping[str, Any]) -> StackProblem | None:
     """Return what the status of a stack says if what it declares now has failed, and its policy was to go back.
 
     What has failed since then is left out.
@@ -200,7 +220,7 @@ def was_rolled_back(stack: Mapping[str, Any]) -> Halt | None:
         return None
     found = (each for each in status.get("conditions") or () if each["type"] == "Degraded")
     reasons = (each for each in found if each["reason"] == Reason.ROLLED_BACK)
-    return next((Halt(Reason.ROLLED_BACK, each["message"].partition(_SINCE)[0]) for each in reasons), None)
+    return next((StackProblem(Reason.ROLLED_BACK, each["message"].partition(_SINCE)[0]) for each in reasons), None)
 
 
 def _sentence(finding: Finding) -> str:
@@ -211,16 +231,16 @@ def _sentence(finding: Finding) -> str:
 
 
 def _told(sentences: Iterable[str]) -> str:
-    return cut("; ".join(sentences), _MESSAGE)
+    return truncate("; ".join(sentences), _MESSAGE)
 
 
-def _conditions(standing: Standing) -> tuple[Condition, ...]:
+def _conditions(standing: StackObservation) -> tuple[Condition, ...]:
     trouble = standing.halt or _trouble(standing)
     awaited = standing.hold_up or _awaited((standing.states or {}).values())
     return _ready(standing, trouble, awaited), _progressing(standing, awaited), _degraded(trouble)
 
 
-def _ready(standing: Standing, trouble: Halt | None, awaited: str) -> Condition:
+def _ready(standing: StackObservation, trouble: StackProblem | None, awaited: str) -> Condition:
     if trouble:
         return Condition("Ready", status=False, reason=trouble.reason, message=trouble.message)
     if standing.is_working or awaited or standing.seen is None:
@@ -229,36 +249,38 @@ def _ready(standing: Standing, trouble: Halt | None, awaited: str) -> Condition:
     return Condition("Ready", status=True, reason=Reason.READY, message=message)
 
 
-def _progressing(standing: Standing, awaited: str) -> Condition:
+def _progressing(standing: StackObservation, awaited: str) -> Condition:
     if standing.is_working:
         message = awaited or "a run is about to begin"
         return Condition("Progressing", status=True, reason=Reason.WORKING, message=message)
     return Condition("Progressing", status=False, reason=Reason.IDLE, message=awaited or "nothing is to be done")
 
 
-def _degraded(trouble: Halt | None) -> Condition:
+def _degraded(trouble: StackProblem | None) -> Condition:
     if trouble:
         return Condition("Degraded", status=True, reason=trouble.reason, message=trouble.message)
     return Condition("Degraded", status=False, reason=Reason.WELL, message="nothing has failed")
 
 
-def _trouble(standing: Standing) -> Halt | None:
+def _trouble(standing: StackObservation) -> StackProblem | None:
     if standing.seen is None:
         return None
     failed = [state for state in (standing.states or {}).values() if state.state is State.FAILED]
     if failed:
-        return Halt(Reason.FAILED, _told(map(_state, failed)))
+        return StackProblem(Reason.FAILED, _told(map(_state, failed)))
     return None if standing.is_working else _nowhere(standing.seen)
 
 
-def _nowhere(seen: Situation) -> Halt | None:
+def _nowhere(seen: Situation) -> StackProblem | None:
     """A stack that has no node to look after is not ready: somebody expects GPUs."""
     targets = seen.context.targets
     if not targets:
-        return Halt(Reason.NO_GPU_NODES, "no node of the cluster is one of this stack's GPU nodes")
+        return StackProblem(Reason.NO_GPU_NODES, "no node of the cluster is one of this stack's GPU nodes")
     silent = [target.name for target in targets if target.facts and not labels.nfd_has_spoken(target.facts.labels)]
     if len(silent) == len(targets):
-        return Halt(Reason.NO_FEATURES, _told([f"Node Feature Discovery has labelled none of: {', '.join(silent)}"]))
+        return StackProblem(
+            Reason.NO_FEATURES, _told([f"Node Feature Discovery has labelled none of: {', '.join(silent)}"])
+        )
     return None
 
 
@@ -296,7 +318,7 @@ def _condition(condition: Condition, before: Mapping[str, Any], now: str, genera
     }
 
 
-def _rows(standing: Standing) -> dict[str, Any]:
+def _rows(standing: StackObservation) -> dict[str, Any]:
     if standing.seen is None:
         return {}
     seen, states = standing.seen, standing.states or {}

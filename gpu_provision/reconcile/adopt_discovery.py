@@ -16,8 +16,7 @@ from gpu_provision.adopt.discovery import (
 )
 from gpu_provision.components import prerequisites
 from gpu_provision.kube.client import Cluster
-from gpu_provision.kube.nodes import node_facts
-from gpu_provision.kube.observe import MEMBER_KINDS, NODE, POD
+from gpu_provision.kube.observe import MEMBER_KINDS, NODE, POD, node_facts
 from gpu_provision.kube.resources import KINDS
 from gpu_provision.kube.transport import RequestPool
 from gpu_provision.model.cluster import ClusterFacts, Kind, Manifest, Permission

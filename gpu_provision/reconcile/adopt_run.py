@@ -26,11 +26,11 @@ from gpu_provision.adopt.ownership import handed_over, is_handed_over, without_o
 from gpu_provision.adopt.plan import Adoption, Fate, Handled
 from gpu_provision.components import labels
 from gpu_provision.kube.client import Cluster
-from gpu_provision.kube.errors import NotFound, Outdated
+from gpu_provision.kube.errors import ConflictError, NotFoundError
 from gpu_provision.kube.informer import Mirror, Scope
 from gpu_provision.kube.observe import POD
 from gpu_provision.kube.transport import RequestPool
-from gpu_provision.kube.trim import slim
+from gpu_provision.kube.trim import trim
 from gpu_provision.model.cluster import Manifest, ObjectRef, Permission, ref_of
 from gpu_provision.model.findings import Finding, RunFailed
 from gpu_provision.reconcile import permissions as needs
@@ -138,7 +138,7 @@ class Adopting:
             version = {"resourceVersion": live["metadata"]["resourceVersion"]}
             try:
                 self.cluster.merge(item.ref, {"metadata": {**metadata, **version}})
-            except Outdated:
+            except ConflictError:
                 live = self.cluster.get(item.ref)
             else:
                 return
@@ -149,7 +149,7 @@ class Adopting:
         metadata = {"uid": driver.uid, "labels": dict(driver.labels), "annotations": dict(driver.annotations)}
         try:
             self.cluster.merge(driver.ref, {"metadata": metadata})
-        except (NotFound, Outdated):
+        except (NotFoundError, ConflictError):
             return  # it is gone; the next one is made from our template
 
     def _clear(self, items: Iterable[Handled]) -> None:
@@ -168,7 +168,7 @@ class Adopting:
     def _delete(self, item: Manifest) -> None:
         try:
             self.cluster.delete(ref_of(item), uid=item["metadata"]["uid"])
-        except Outdated:
+        except ConflictError:
             return  # another one of this name is not the one that was looked at
 
     def _await_end(self, ref: ObjectRef, uid: str) -> None:
@@ -185,7 +185,7 @@ class Adopting:
         features = Scope(NODE_FEATURE, namespace=adoption.discovery)
         workers = Scope(POD, f"{labels.STACK}={adoption.inventory}")
         began, give_up, told = datetime.now(UTC), time.monotonic() + WAIT_SECONDS, ""
-        with Mirror(self.cluster, [features, workers], keep=slim) as mirror:
+        with Mirror(self.cluster, [features, workers], keep=trim) as mirror:
             while missing := feature_discovery.missing(adoption.targets, mirror.of(features), mirror.of(workers)):
                 left = give_up - time.monotonic()
                 if left < 0:

@@ -14,14 +14,8 @@ from gpu_provision.destroy.plan import KINDS as SHARED
 from gpu_provision.destroy.plan import Removal, removal, takes_gpus
 from gpu_provision.kube import stack_objects
 from gpu_provision.kube.client import Cluster
-from gpu_provision.kube.leases import lock_ref
-from gpu_provision.kube.nodes import node_facts
-from gpu_provision.kube.observe import (
-    MEMBER_KINDS,
-    NAMESPACE,
-    NODE,
-    POD,
-)
+from gpu_provision.kube.lock import lock_ref
+from gpu_provision.kube.observe import MEMBER_KINDS, NAMESPACE, NODE, POD, node_facts
 from gpu_provision.kube.resources import KINDS
 from gpu_provision.kube.stack_objects import FEATURE, nfd_lock
 from gpu_provision.model.cluster import ClusterFacts, Kind, Manifest, Permission
@@ -71,7 +65,7 @@ def look(cluster: Cluster, inventory: Inventory, terms: Terms, *, known: frozens
     Raises:
         Unreachable, Refused: As the API server answers.
     """
-    found = stack_objects.read(cluster, inventory, crds=terms.crds, known=known)
+    found = stack_objects.read_stack_objects(cluster, inventory, crds=terms.crds, known=known)
     stack = _stack(inventory, found)
     plan = removal(found, stack, crds=terms.crds)
     kept = (*plan.kept, *_programs_kept(inventory, found, plan))

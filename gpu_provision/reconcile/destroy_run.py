@@ -14,10 +14,11 @@ from gpu_provision.destroy import findings
 from gpu_provision.destroy.findings import foretold
 from gpu_provision.destroy.nodes import on_node
 from gpu_provision.destroy.plan import ACCESS, Stage
-from gpu_provision.kube import leases, stack_objects
+from gpu_provision.kube import lock, stack_objects
 from gpu_provision.kube.client import Cluster
-from gpu_provision.kube.errors import NotFound, Outdated
+from gpu_provision.kube.errors import ConflictError, NotFoundError
 from gpu_provision.kube.informer import Mirror, Scope
+from gpu_provision.kube.lease import lease_version
 from gpu_provision.kube.lock import WriteLock
 from gpu_provision.kube.observe import NODE, POD
 from gpu_provision.kube.transport import RequestPool
@@ -26,8 +27,8 @@ from gpu_provision.model.findings import Finding, Refused, RunFailed
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Action, Change, RemovalResult
 from gpu_provision.model.progress import Event, State
+from gpu_provision.nodes import drain
 from gpu_provision.planning.applyset import STACK, component_of
-from gpu_provision.reconcile import evict_gpu_pods
 from gpu_provision.reconcile.destroy_discovery import Looked, Terms, look
 from gpu_provision.reconcile.rollout import budgets_of
 from gpu_provision.rollout.observe import pod_of
@@ -136,7 +137,7 @@ class Removing:
         if home is None or home["metadata"].get("deletionTimestamp"):
             return contextlib.nullcontext()
         seen = next(iter(self.looked.remains.lease.values()), None)
-        return WriteLock(self.cluster, self.inventory, on_wait=self._say, planned_at=leases.version_of(seen))
+        return WriteLock(self.cluster, self.inventory, on_wait=self._say, planned_at=lease_version(seen))
 
     def _go(self, stage: Stage, mirror: Mirror) -> None:
         """Go through one stage."""
@@ -146,7 +147,7 @@ class Removing:
         self._await_objects(change.ref for change in stage.changes if change.ref.kind in _SLOW)
 
     def _evict(self) -> None:
-        evicting = evict_gpu_pods.evicting(self.cluster, frozenset(self.looked.users), self.terms.seconds, self._say)
+        evicting = drain.gpu_pod_drainer(self.cluster, frozenset(self.looked.users), self.terms.seconds, self._say)
         try:
             evicting.run()
         finally:
@@ -159,8 +160,8 @@ class Removing:
             Locked: Another run has begun since.
         """
         now = look(self.cluster, self.inventory, self.terms, known=stack_objects.uids(self.looked.remains))
-        if held := leases.read(self.cluster, self.inventory).lock:
-            raise leases.locked(self.cluster, held)
+        if held := lock.read_lock(self.cluster, self.inventory).lock:
+            raise lock.locked_error(self.cluster, held)
         self._kept = now.plan.kept
         for stage in now.plan.stages:
             if stage.is_last:
@@ -183,7 +184,7 @@ class Removing:
             case _, "Node":
                 return self._clean(change.ref)
             case _:
-                with contextlib.suppress(NotFound, Outdated):
+                with contextlib.suppress(NotFoundError, ConflictError):
                     self.cluster.merge(change.ref, change.manifest or {})
         return True
 
@@ -194,7 +195,7 @@ class Removing:
             found = on_node(node, self.looked.stack) if node else None
             if found is None or found.is_clean:
                 return False
-            with contextlib.suppress(Outdated):
+            with contextlib.suppress(ConflictError):
                 self.cluster.merge(ref, found.patch())
                 return True
         return False

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from gpu_provision.kube.client import Cluster
-from gpu_provision.kube.errors import FieldConflict, NotFound
+from gpu_provision.kube.errors import FieldConflictError, NotFoundError
 from gpu_provision.kube.transport import RequestPool
 from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import Finding, Refused, Rejected, Severity
@@ -86,9 +86,9 @@ def _dry_run(cluster: Cluster, change: Change, observed: Observed) -> Change | _
         return _tried(cluster, change, change.manifest, observed)
     except Refused as error:
         return _tolerated(error)
-    except NotFound:
+    except NotFoundError:
         return None
-    except FieldConflict as error:
+    except FieldConflictError as error:
         return _drift(cluster, change, observed, error)
     except Rejected as error:
         return replace(error.findings[0], where=str(change.ref))
@@ -152,7 +152,7 @@ def _as_seen(change: Change, before: Manifest, after: Manifest) -> Change:
     return replace(change, action=Action.UPDATE, fields=changes_between(before, _of_kind(after, before)))
 
 
-def _drift(cluster: Cluster, change: Change, observed: Observed, error: FieldConflict) -> Change | Finding:
+def _drift(cluster: Cluster, change: Change, observed: Observed, error: FieldConflictError) -> Change | Finding:
     """A hand edit of our own object is drift, and is undone; a field of any other manager is a conflict."""
     live = observed.members.get(change.ref)
     known = live is not None and bool(error.managers) and error.managers <= edited_by_hand(live)

@@ -10,7 +10,7 @@ from gpu_provision.inventory.hiding import hidden
 from gpu_provision.inventory.sameness import declare_the_same
 from gpu_provision.inventory.source import Unreadable
 from gpu_provision.kube import codes
-from gpu_provision.kube import run_records as kept
+from gpu_provision.kube import records as kept
 from gpu_provision.kube.client import Cluster
 from gpu_provision.model.findings import Finding, InvalidInventory, RunFailed, Severity, UsageError
 from gpu_provision.model.history import History, Record
@@ -27,7 +27,7 @@ _MOST_NAMED = 8  # settings in one line
 
 def read(cluster: Cluster, inventory: Inventory) -> History:
     """Return the stack's runs, with inventories that only the local folder has. Raises Unreachable, Refused."""
-    found = kept.read(cluster, inventory)
+    found = kept.read_history(cluster, inventory)
     return History(tuple(local_records.completed(record, inventory.name) for record in found.records), found.damaged)
 
 

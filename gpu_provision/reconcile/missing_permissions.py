@@ -6,7 +6,7 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator
 
-from gpu_provision.kube.access_review import lacking
+from gpu_provision.kube.access_review import find_missing_permissions
 from gpu_provision.kube.client import Cluster
 from gpu_provision.model.cluster import ClusterFacts, Manifest, Permission, ref_of
 from gpu_provision.model.findings import Finding, ProvisionError, Refused
@@ -31,7 +31,9 @@ def missing_to_run(cluster: Cluster, reading: Reading) -> Finding | None:
     """
     written = [_Written(item) for item in _written_roles(reading)]
     passed_on = {one for role in written for one in (*role.held, *role.waivers)}
-    missing = frozenset(lacking(cluster, {*_wanted(reading), *passed_on}, namespaces=reading.observed.namespaces))
+    missing = frozenset(
+        find_missing_permissions(cluster, {*_wanted(reading), *passed_on}, namespaces=reading.observed.namespaces)
+    )
     required = {*_wanted(reading), *(one for role in written if missing & role.waivers for one in role.held)}
     found = tuple(sorted(missing & required))
     return _finding(cluster, reading.context.inventory, found, reading.refused) if found else None
@@ -43,7 +45,7 @@ def missing(cluster: Cluster, inventory: Inventory, wanted: Iterable[Permission]
     Args:
         options: With which ``gpu-provision rbac`` prints them.
     """
-    found = tuple(sorted(lacking(cluster, frozenset(wanted))))
+    found = tuple(sorted(find_missing_permissions(cluster, frozenset(wanted))))
     return _finding(cluster, inventory, found, "", *options) if found else None
 
 
@@ -102,7 +104,7 @@ def missing_to_read(cluster: Cluster, inventory: Inventory, refusal: Refused) ->
     _, desired = prepare(inventory, ClusterFacts())
     kinds = {ref_of(item).type for items in desired.values() for item in items if item["kind"] not in _COUNTED_PER_NODE}
     try:
-        missing = lacking(cluster, permissions.to_read(inventory, kinds))
+        missing = find_missing_permissions(cluster, permissions.to_read(inventory, kinds))
     except ProvisionError:
         return refusal
     if not missing:
@@ -112,7 +114,7 @@ def missing_to_read(cluster: Cluster, inventory: Inventory, refusal: Refused) ->
 
 def missing_to_remove(cluster: Cluster, inventory: Inventory, wanted: Iterable[Permission]) -> Finding | None:
     """Return what our user lacks to remove a stack; None if nothing is lacking."""
-    found = lacking(cluster, wanted)
+    found = find_missing_permissions(cluster, wanted)
     return _finding(cluster, inventory, found, "", "--destroy") if found else None
 
 

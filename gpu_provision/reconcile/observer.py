@@ -9,16 +9,10 @@ from itertools import chain
 from typing import NamedTuple
 
 from gpu_provision.diagnostics.pods import node_of
-from gpu_provision.kube import leases, validation_records
+from gpu_provision.kube import lock, records
 from gpu_provision.kube.client import Cluster
 from gpu_provision.kube.informer import Mirror, Scope
-from gpu_provision.kube.observe import (
-    SERVICE_MONITORS,
-    config_maps_of,
-    named_config_maps,
-    named_secrets,
-    secrets_of,
-)
+from gpu_provision.kube.observe import SERVICE_MONITORS, config_maps_of, named_config_maps, named_secrets, secrets_of
 from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, ref_of
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.progress import NodeState
@@ -83,7 +77,7 @@ class Resident:
         """Start from what was read; the mirror follows `followed` of it."""
         inventory = reading.context.inventory
         self._mirror, self._members = mirror, _members(reading)
-        self._record, self._inputs = of_one(validation_records.record_ref(inventory)), _inputs(inventory)
+        self._record, self._inputs = of_one(records.validations_ref(inventory)), _inputs(inventory)
         self._inventory, self._resources = inventory, reading.context.facts.resources
         self._view, self._standing, self._settler = situation.View(reading), Standing(), settler_of(reading)
         self._read_with: _Inputs = reading.context.facts.config_maps, reading.context.facts.secrets
@@ -111,7 +105,7 @@ class Resident:
 
     def _see(self) -> Situation:
         record = next(iter(self._mirror.of(self._record).values()), {})
-        look = self._view.look(self._mirror, self._live(), validation_records.entries(record.get("data") or {}))
+        look = self._view.look(self._mirror, self._live(), records.validations_of(record.get("data") or {}))
         _, names = self._standing.take(look)
         self._changed = None if names is None or self._changed is None else self._changed | names
         return look.seen
@@ -145,7 +139,7 @@ class Resident:
             Unreachable, Refused, Rejected: As the API server answers.
         """
         inventory = self._inventory
-        lease = leases.read(cluster, inventory)  # first: what somebody has written since then counts as theirs
+        lease = lock.read_lock(cluster, inventory)  # first: what somebody has written since then counts as theirs
         seen = self._see()
         namespaces = seen.observed.namespaces | {ref.namespace for ref in seen.observed.members}
         observed = replace(seen.observed, namespaces=namespaces, lock=lease.lock, lock_version=lease.version)
@@ -199,7 +193,7 @@ def followed(reading: Reading) -> tuple[Scope, ...]:
     scopes = (
         *situation.scopes(inventory),
         *_members(reading),
-        of_one(validation_records.record_ref(inventory)),
+        of_one(records.validations_ref(inventory)),
         *_inputs(inventory),
     )
     definitions = (of_one(apply.DEFINITION),) if apply.are_wanted(inventory) else ()

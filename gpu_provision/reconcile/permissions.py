@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from gpu_provision.components import nfd, prerequisites
-from gpu_provision.kube.leases import lock_ref
+from gpu_provision.kube.lock import lock_ref
 from gpu_provision.kube.observe import (
     MEMBER_KINDS,
     NAMESPACE,
@@ -17,9 +17,8 @@ from gpu_provision.kube.observe import (
     named_config_maps,
     named_secrets,
 )
+from gpu_provision.kube.records import history_ref, validations_ref
 from gpu_provision.kube.resources import KINDS
-from gpu_provision.kube.run_records import history_ref
-from gpu_provision.kube.validation_records import record_ref
 from gpu_provision.model.cluster import ClusterFacts, Kind, Manifest, ObjectRef, Permission, ref_of
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.specs import OperandSpec, Specs
@@ -81,7 +80,7 @@ def to_read(inventory: Inventory, kinds: Iterable[Kind]) -> Iterator[Permission]
     for kind in (NODE, POD, NAMESPACE, *kinds):
         yield from _permissions(kind, "list")
     home = inventory.cluster.namespace
-    names = (inventory.name, record_ref(inventory).name, *sorted(named_config_maps(inventory)))
+    names = (inventory.name, validations_ref(inventory).name, *sorted(named_config_maps(inventory)))
     for name in names:
         yield from permissions(ObjectRef("v1", "ConfigMap", home, name), "get")
     for name in sorted(named_secrets(inventory)):
@@ -116,7 +115,7 @@ def to_run(inventory: Inventory) -> Iterator[Permission]:
     """Yield what a run that writes needs besides its objects: lock, records, watches, nodes, validations, causes."""
     yield from to_watch(inventory)
     yield from _to_lock(inventory)
-    yield from permissions(record_ref(inventory), *_APPLY)
+    yield from permissions(validations_ref(inventory), *_APPLY)
     yield from permissions(history_ref(inventory), *_APPLY)
     yield from _permissions(NODE, "patch")
     yield from _permissions(POD, "create", "delete", "deletecollection", namespace=inventory.cluster.namespace)

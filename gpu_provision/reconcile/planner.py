@@ -8,12 +8,7 @@ from types import MappingProxyType
 
 from gpu_provision.diagnostics.pods import node_of
 from gpu_provision.kube.client import Cluster
-from gpu_provision.kube.observe import (
-    Listed,
-    absent,
-    observe,
-    observe_facts,
-)
+from gpu_provision.kube.observe import Listed, find_absent, observe, observe_facts
 from gpu_provision.model.cluster import ref_of
 from gpu_provision.model.findings import Finding
 from gpu_provision.model.inventory import ALL, Inventory, Part
@@ -115,7 +110,7 @@ def _absent(
     if calls_for_rollout(known):
         changing |= {ref_of(manifest) for manifest in desired[DRIVER]}
     inventory, facts = seen.context.inventory, seen.context.facts
-    missing, unread = absent(cluster, inventory, facts, (each.ref for each in found))
+    missing, unread = find_absent(cluster, inventory, facts, (each.ref for each in found))
     yield from absences(found, missing, changing, seen.observed.namespaces)
     yield from not_looked_for(unread)
 

@@ -10,7 +10,7 @@ from gpu_provision.kube.client import Cluster
 from gpu_provision.kube.observe import NODE, POD
 from gpu_provision.kube.resource_claims import ResourceClaims
 from gpu_provision.kube.transport import RequestPool
-from gpu_provision.kube.trim import slim
+from gpu_provision.kube.trim import trim
 from gpu_provision.model.findings import Finding, Refused, Severity
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Schedule
@@ -61,7 +61,7 @@ def with_rollout(cluster: Cluster, reading: Reading, situation: Situation, known
 
 def _seen(cluster: Cluster, inventory: Inventory) -> Seen:
     with RequestPool(cluster) as pool:
-        found = [pool.submit(cluster.list, kind, keep=slim) for kind in (NODE, POD)]
+        found = [pool.submit(cluster.list, kind, keep=trim) for kind in (NODE, POD)]
         budgets = cluster.list(budgets_of(cluster)).items if evicts(inventory) else ()
         nodes, pods = (each.result().items for each in found)
     return Seen(nodes=nodes, pods=pods, budgets=budgets, claims=ResourceClaims(cluster).of(pods))

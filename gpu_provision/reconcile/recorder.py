@@ -13,11 +13,12 @@ from typing import Self
 
 from gpu_provision.inventory.hiding import hidden
 from gpu_provision.inventory.redaction import without_users
-from gpu_provision.kube import codes, run_records
+from gpu_provision.kube import codes
 from gpu_provision.kube.client import Cluster, connect
-from gpu_provision.kube.fence import identity
-from gpu_provision.kube.locate import located
+from gpu_provision.kube.config import find_context
+from gpu_provision.kube.lease import process_identity
 from gpu_provision.kube.lock import WriteLock
+from gpu_provision.kube.records import write_history
 from gpu_provision.model.cluster import ObjectRef, ref_of
 from gpu_provision.model.findings import Finding, ProvisionError, Refused, Rejected, Severity, Unreachable
 from gpu_provision.model.history import OF_RESOURCE, Ending, History, Record
@@ -66,7 +67,7 @@ def new_record(task: Task) -> Record:
     return Record(
         id=f"{now:%Y%m%dT%H%M%S.%fZ}-{secrets.token_hex(3)}",
         began=_told(now),
-        holder=identity(),
+        holder=process_identity(),
         tool=version("gpu-provision"),
         inventory=inventory.name,
         release=inventory.release,
@@ -167,7 +168,7 @@ class Book:
         texts = {each.id: encoded(fitted(each, self._inventory.kept_runs)) for each in records}
         changes = {**texts, **dict.fromkeys(gone)}
         try:
-            return run_records.write(self._cluster, self._inventory, changes, is_first=is_first)
+            return write_history(self._cluster, self._inventory, changes, is_first=is_first)
         except (Rejected, Refused) as refused:
             self.problem = unrecorded(refused)
             return {}
@@ -241,7 +242,7 @@ def put_alone_on_record(
 def _cluster_with_the_stack(inventory: Inventory) -> Cluster | None:
     """Return the cluster if it answers, and has the namespace in which records are kept."""
     try:
-        if (place := located(inventory)) is None:
+        if (place := find_context(inventory)) is None:
             return None
         cluster = connect(*place)
         home = cluster.get(ObjectRef("v1", "Namespace", "", inventory.cluster.namespace))

@@ -14,13 +14,13 @@ from gpu_provision.components.labels import INVENTORY
 from gpu_provision.components.node_labels import leaving
 from gpu_provision.diagnostics.pods import node_of
 from gpu_provision.kube.client import Cluster
-from gpu_provision.kube.drain import Evictor
 from gpu_provision.kube.informer import Mirror, Scope
 from gpu_provision.kube.observe import NODE, POD
 from gpu_provision.kube.resource_claims import ResourceClaims
 from gpu_provision.model.cluster import Kind, Manifest, NodeFacts, ObjectRef, ref_of
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.progress import NodeState, State
+from gpu_provision.nodes.drain import Evictor
 from gpu_provision.planning.applyset import selects
 from gpu_provision.planning.departures import pods_kept_by_labels
 from gpu_provision.planning.states import Key, Situation, is_observed

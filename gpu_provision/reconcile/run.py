@@ -9,9 +9,8 @@ from dataclasses import dataclass, field, replace
 from gpu_provision.kube.client import Cluster
 from gpu_provision.kube.informer import Mirror, Scope
 from gpu_provision.kube.lock import WriteLock
-from gpu_provision.kube.nodes import node_facts
-from gpu_provision.kube.observe import NODE
-from gpu_provision.kube.trim import slim
+from gpu_provision.kube.observe import NODE, node_facts
+from gpu_provision.kube.trim import trim
 from gpu_provision.model.cluster import Manifest
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.history import Ending, Record
@@ -189,7 +188,7 @@ class Run:
         )
 
     def _following(self, what: Sequence[Scope]) -> Mirror:
-        return Mirror(self._cluster, what, keep=slim, listed=self._reading.listed)
+        return Mirror(self._cluster, what, keep=trim, listed=self._reading.listed)
 
     def _await_what_was_written(self, mirror: Mirror) -> None:
         """Copies that were there before may lack it for a moment, which would look as if somebody had deleted it."""

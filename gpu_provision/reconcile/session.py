@@ -11,8 +11,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from gpu_provision.kube.client import Cluster, connect
-from gpu_provision.kube.fence import Mandate
-from gpu_provision.kube.locate import locate
+from gpu_provision.kube.config import resolve_context
+from gpu_provision.kube.lease import LeaderElector
 from gpu_provision.model.findings import Finding, Refused, RunFailed
 from gpu_provision.model.inventory import ALL, Inventory, Part
 from gpu_provision.model.progress import Event, NodeState
@@ -38,7 +38,7 @@ class Session:
         part: What to look after.
         resident: Who follows the stack already; what it knows is not read.
         deputy: Who carries runs out if somebody in the cluster looks after the stack; None to do so in any case.
-        mandate: What the right to write rests on besides the stack's lock; None for nothing.
+        leadership: What a controller's writes rest on besides the stack's lock; None for a command line.
     """
 
     inventory: Inventory
@@ -48,7 +48,7 @@ class Session:
     part: Part = ALL
     resident: Resident | None = None
     deputy: Deputy | None = None
-    mandate: Mandate | None = None
+    leadership: LeaderElector | None = None
     _cluster: Cluster | None = None
     _reading: Reading | None = None
     _run: Background | None = None
@@ -61,8 +61,8 @@ class Session:
     def cluster(self) -> Cluster:
         """The connection; made when it is first asked for."""
         if self._cluster is None:
-            self._cluster = connect(*locate(self.inventory))
-            self._cluster.mandate = self.mandate
+            self._cluster = connect(*resolve_context(self.inventory))
+            self._cluster.leadership = self.leadership
             if self.inventory.cluster.sandbox:
                 self._cluster.advice = "the sandbox has ended or was reset; run again: that starts it"
         return self._cluster

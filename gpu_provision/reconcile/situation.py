@@ -10,8 +10,7 @@ from typing import Generic, NamedTuple, TypeVar
 from gpu_provision.components import COMPONENTS, node_labels
 from gpu_provision.components.labels import DEPLOY_DRIVER, PRE_INSTALLED, VALIDATED
 from gpu_provision.kube.informer import Mirror, News, Scope
-from gpu_provision.kube.nodes import node_facts
-from gpu_provision.kube.observe import NODE, POD
+from gpu_provision.kube.observe import NODE, POD, node_facts
 from gpu_provision.model.cluster import Kind, Manifest, NodeFacts, ObjectRef, Target
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.planning.applyset import PART_OF, STACK, applyset_id

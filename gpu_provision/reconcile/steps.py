@@ -14,9 +14,9 @@ from gpu_provision.components.labels import APP, COMPONENT, STACK
 from gpu_provision.diagnostics import pods as pod_view
 from gpu_provision.diagnostics.failures import in_words
 from gpu_provision.diagnostics.pods import Crash
-from gpu_provision.kube import validation_records
+from gpu_provision.kube import records
 from gpu_provision.kube.client import Cluster
-from gpu_provision.kube.errors import AlreadyExists, NotFound, Outdated
+from gpu_provision.kube.errors import AlreadyExistsError, ConflictError, NotFoundError
 from gpu_provision.kube.observe import POD
 from gpu_provision.model.cluster import Manifest, ref_of
 from gpu_provision.model.findings import ProvisionError, Rejected
@@ -196,7 +196,7 @@ class Validations:
     def record(self) -> None:
         """Write the record if it is behind: one request, however many nodes. Until then the pods tell what passed."""
         if self.passed != self._recorded:
-            validation_records.write(self._cluster, self._inventory, self._of_targets(self.passed))
+            records.write_validations(self._cluster, self._inventory, self._of_targets(self.passed))
             self._recorded = dict(self.passed)
 
     def remove_succeeded(self, seen: Situation) -> bool:
@@ -304,7 +304,7 @@ class Steps:
     def _perform(self, step: Step) -> None:
         try:
             self._do(step)
-        except (AlreadyExists, NotFound, Outdated):
+        except (AlreadyExistsError, NotFoundError, ConflictError):
             return  # somebody was faster, or the object is gone: the next look tells
         except Rejected as error:
             self._rejected[step.key] = f"{step.ref}: {error.findings[0].evidence or error}"
@@ -330,7 +330,7 @@ class Steps:
         """Create a pod. One that exists is what the next look has to see: its watch is behind."""
         try:
             self._on_written(self._cluster.create(step.manifest))
-        except AlreadyExists:
+        except AlreadyExistsError:
             if pod := self._cluster.get(step.ref):
                 self._on_written(pod)
             raise

@@ -22,11 +22,11 @@ def told(cluster: Cluster, reading: Reading) -> tuple[Finding, ...]:
     """
     if reading.plan.is_empty or not reading.observed.members:
         return ()
-    from gpu_provision.kube import run_records
+    from gpu_provision.kube import records
 
     inventory = reading.context.inventory
     try:
-        last = run_records.read(cluster, inventory).last
+        last = records.read_history(cluster, inventory).last
     except Refused:
         return ()
     ours = version("gpu-provision")

@@ -14,7 +14,7 @@ from typing import Any, Self
 
 import aiohttp
 
-from gpu_provision.kube.config_entries import choose
+from gpu_provision.kube.kubeconfig import choose
 from gpu_provision.sandbox.api import ApiError, Object, Resource, WatchEvent
 
 

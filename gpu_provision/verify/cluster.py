@@ -9,13 +9,11 @@ from typing import Any
 
 from gpu_provision.components.labels import COMPONENT, STACK
 from gpu_provision.components.targets import claims
-from gpu_provision.kube.config import api_client
-from gpu_provision.kube.errors import NotFound
-from gpu_provision.kube.get import get
-from gpu_provision.kube.locate import locate
-from gpu_provision.kube.nodes import node_facts
-from gpu_provision.kube.retry import FIRST_CONTACT_SECONDS, RETRY_SECONDS
-from gpu_provision.kube.validation_records import entries
+from gpu_provision.kube.config import api_client, resolve_context
+from gpu_provision.kube.errors import NotFoundError
+from gpu_provision.kube.observe import node_facts
+from gpu_provision.kube.records import validations_of
+from gpu_provision.kube.retry import FIRST_CONTACT_SECONDS, RETRY_SECONDS, get_with_retries
 from gpu_provision.model.cluster import ClusterFacts, Manifest, ref_of
 from gpu_provision.model.inventory import HostPrerequisites, Inventory, Node, NodePool
 from gpu_provision.planning.observed import Observed
@@ -92,8 +90,8 @@ def why_not_validated(inventory: Inventory, cluster: GpuCluster, component: str,
 def _record(inventory: Inventory, cluster: GpuCluster) -> Mapping[tuple[str, str], str]:
     path = f"/api/v1/namespaces/{cluster.namespace}/configmaps/{inventory.name}-validations"
     try:
-        return entries(cluster.get(path).get("data") or {})
-    except NotFound:
+        return validations_of(cluster.get(path).get("data") or {})
+    except NotFoundError:
         return {}
 
 
@@ -115,11 +113,15 @@ class GpuCluster:
         Raises:
             Unreachable, Refused, Rejected: As the API server answers.
         """
-        return json.loads(get(self.api, path, query, accept="application/json", retry_seconds=RETRY_SECONDS))
+        return json.loads(
+            get_with_retries(self.api, path, query, accept="application/json", retry_seconds=RETRY_SECONDS)
+        )
 
     def text(self, path: str, **query: str) -> str:
         """Return the text at a path, such as a pod's log. Raises like `get`."""
-        return get(self.api, path, query, accept="*/*", retry_seconds=FIRST_CONTACT_SECONDS).decode(errors="replace")
+        return get_with_retries(self.api, path, query, accept="*/*", retry_seconds=FIRST_CONTACT_SECONDS).decode(
+            errors="replace"
+        )
 
     def nodes(self) -> list[Manifest]:
         """Return all nodes."""
@@ -141,8 +143,8 @@ class GpuCluster:
 
 def open_cluster(inventory: Inventory) -> GpuCluster:
     """Return the inventory's cluster, which answers. Raises Unreachable, Refused, UsageError."""
-    cluster = GpuCluster(api_client(*locate(inventory)), namespace=inventory.cluster.namespace)
-    get(cluster.api, "/version", {}, accept="application/json", retry_seconds=FIRST_CONTACT_SECONDS)
+    cluster = GpuCluster(api_client(*resolve_context(inventory)), namespace=inventory.cluster.namespace)
+    get_with_retries(cluster.api, "/version", {}, accept="application/json", retry_seconds=FIRST_CONTACT_SECONDS)
     return cluster
 
 

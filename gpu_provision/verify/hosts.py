@@ -15,7 +15,7 @@ from testinfra.host import Host
 
 from gpu_provision.inventory.groups import groups
 from gpu_provision.kube.exec import STDERR, STDOUT
-from gpu_provision.kube.node_shell import HostShell, shell_of
+from gpu_provision.kube.node_shell import NodeShell, open_shell
 from gpu_provision.model.findings import Finding, ProvisionError, Refused, Unreachable
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.sandbox import hosts as simulated
@@ -110,7 +110,7 @@ class NodePod(BaseBackend):
 
     NAME = "k8s-node"
 
-    def __init__(self, node: str, shell: HostShell) -> None:
+    def __init__(self, node: str, shell: NodeShell) -> None:
         """Keep an open shell."""
         self.shell = shell
         atexit.register(shell.close)
@@ -145,7 +145,7 @@ def opened(inventory: Inventory, node: str) -> NodePod:
     """
     cluster = inventory.cluster
     try:
-        return NodePod(node, shell_of(cluster.kubeconfig, cluster.context, node, inventory.helper_pod))
+        return NodePod(node, open_shell(cluster.kubeconfig, cluster.context, node, inventory.helper_pod))
     except Refused:
         raise
     except ProvisionError as error:

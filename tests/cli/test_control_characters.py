@@ -43,7 +43,7 @@ from gpu_provision.model.progress import (
     State,
     Status,
 )
-from gpu_provision.operator.events import Note
+from gpu_provision.operator.events import StackEvent
 from gpu_provision.reconcile.preflight import Judgement
 from tests.cli.harness import SANDBOX, Fakes, Run
 from tests.hostile import MIXED, MIXED_SHOWN, TEXTS, left_in
@@ -299,7 +299,7 @@ def test_a_cell_cannot_forge_a_row(run: Run, fakes: Fakes) -> None:
 
 
 def test_a_line_of_the_operators_log_is_one_line() -> None:
-    assert _text(Note(reason="Failed", message="a\nb", stack="prod")).endswith(r" prod: Failed: a\nb")
+    assert _text(StackEvent(reason="Failed", message="a\nb", stack="prod")).endswith(r" prod: Failed: a\nb")
 
 
 def test_the_log_file_holds_no_escape_sequence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def test_the_pod_of_a_killed_client_goes_with_the_next_run(
     assert server.pods == {}
 
 
-_PRINTS_ITS_IDENTITY = "from gpu_provision.kube.fence import identity; print(identity())"
+_PRINTS_ITS_IDENTITY = "from gpu_provision.kube.lease import process_identity; print(process_identity())"
 
 
 def test_command_that_fails_fails_its_host(server: NodeServer, pyinfra: Pyinfra, inventory: str) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
-from gpu_provision.kube.access_review import lacking
-from gpu_provision.kube.client import Cluster, Granted
+from gpu_provision.kube.access_review import find_missing_permissions
+from gpu_provision.kube.client import Cluster, GrantedRules
 from gpu_provision.model.cluster import Permission
 from gpu_provision.model.findings import Finding, Refused
 
@@ -18,13 +18,13 @@ class Fake:
     """Answers questions about rights; what it has no answer to is refused."""
 
     def __init__(
-        self, rules: Mapping[str, Granted], allowed: tuple[Permission, ...] = (), *, mute: bool = False
+        self, rules: Mapping[str, GrantedRules], allowed: tuple[Permission, ...] = (), *, mute: bool = False
     ) -> None:
         """``mute`` refuses every question about a single permission."""
         self._rules, self._allowed, self._mute = rules, allowed, mute
         self.asked: list[object] = []
 
-    def rules(self, namespace: str) -> Granted:
+    def rules(self, namespace: str) -> GrantedRules:
         """Answer for a namespace."""
         self.asked.append(namespace)
         if namespace not in self._rules:
@@ -40,11 +40,11 @@ class Fake:
 
 
 def asked(fake: Fake, *wanted: Permission) -> tuple[Permission, ...]:
-    return lacking(cast("Cluster", fake), wanted)
+    return find_missing_permissions(cast("Cluster", fake), wanted)
 
 
-def granted(*rules: dict[str, Any], incomplete: bool = False) -> Granted:
-    return Granted(rules, incomplete)
+def granted(*rules: dict[str, Any], incomplete: bool = False) -> GrantedRules:
+    return GrantedRules(rules, incomplete)
 
 
 def test_one_question_per_namespace_answers_for_all_permissions() -> None:
@@ -56,7 +56,7 @@ def test_one_question_per_namespace_answers_for_all_permissions() -> None:
 def test_no_question_is_about_a_namespace_that_does_not_exist() -> None:
     fake = Fake({"": granted(RULE)})
     listing = GET._replace(resource="nodes", verb="list")
-    assert lacking(cast("Cluster", fake), [listing, GET], namespaces={"there"}) == (GET,)
+    assert find_missing_permissions(cast("Cluster", fake), [listing, GET], namespaces={"there"}) == (GET,)
     assert fake.asked == [""]
 
 

@@ -13,12 +13,7 @@ import pytest
 
 from gpu_provision.kube import client, transport
 from gpu_provision.kube.client import Cluster, connect
-from gpu_provision.kube.errors import (
-    AlreadyExists,
-    FieldConflict,
-    NotFound,
-    Outdated,
-)
+from gpu_provision.kube.errors import AlreadyExistsError, ConflictError, FieldConflictError, NotFoundError
 from gpu_provision.kube.transport import Connection
 from gpu_provision.kube.trim import whole
 from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, ref_of
@@ -47,7 +42,7 @@ def test_an_unknown_field_is_rejected_by_name(cluster: Cluster) -> None:
 def test_a_field_of_another_manager_is_a_conflict_that_names_both(cluster: Cluster) -> None:
     manifest = config_map("theirs", data={"a": "1"})
     cluster.apply(manifest, manager="helm")
-    with pytest.raises(FieldConflict) as caught:
+    with pytest.raises(FieldConflictError) as caught:
         cluster.apply({**manifest, "data": {"a": "2"}})
     assert caught.value.managers == {"helm"}
     assert "data.a" in caught.value.findings[0].what
@@ -61,7 +56,7 @@ def test_a_forced_apply_is_refused_if_the_object_changed_since(cluster: Cluster)
     version = cluster.apply(manifest, manager="helm").object["metadata"]["resourceVersion"]
     cluster.apply({**manifest, "data": {"a": "2"}}, manager="helm")
     looked_at = {**manifest, "metadata": {**manifest["metadata"], "resourceVersion": version}}
-    with pytest.raises(Outdated):
+    with pytest.raises(ConflictError):
         cluster.apply(looked_at, take_back=True)
 
 
@@ -97,20 +92,20 @@ def test_pages_that_the_server_has_forgotten_meanwhile_are_asked_for_all_at_once
 
 def test_creating_twice_says_that_it_exists(cluster: Cluster) -> None:
     cluster.create(config_map("once"))
-    with pytest.raises(AlreadyExists):
+    with pytest.raises(AlreadyExistsError):
         cluster.create(config_map("once"))
 
 
 def test_replacing_an_older_version_is_outdated(cluster: Cluster) -> None:
     first = cluster.create(config_map("replaced"))
     cluster.replace({**first, "data": {"a": "1"}})
-    with pytest.raises(Outdated):
+    with pytest.raises(ConflictError):
         cluster.replace({**first, "data": {"a": "2"}})
 
 
 def test_deleting_takes_only_the_object_that_was_looked_at(cluster: Cluster) -> None:
     live = cluster.create(config_map("namesake"))
-    with pytest.raises(Outdated):
+    with pytest.raises(ConflictError):
         cluster.delete(ref_of(live), uid="of-an-earlier-one")
     cluster.delete(ref_of(live), uid=live["metadata"]["uid"])
     assert cluster.get(ref_of(live)) is None
@@ -123,7 +118,7 @@ def test_labels_are_set_and_removed_and_a_node_is_never_created(cluster: Cluster
     assert cluster.label(ref, uid, {"new": "2", "old": None})["metadata"]["labels"] == {"new": "2"}
     with pytest.raises(Rejected):
         cluster.label(ref, "uid-of-a-namesake", {"new": "3"})
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         cluster.label(ObjectRef("v1", "Node", "", "n2"), "", {"new": "3"})
 
 
@@ -151,7 +146,7 @@ def test_the_last_lines_of_a_log_are_read(cluster: Cluster, server: Running) -> 
     text = "one\ntwo\nTest PASSED\n"
     server.run(_append(server, pod["metadata"]["uid"], text))
     assert cluster.log(ref_of(pod), "main", lines=2) == ("two", "Test PASSED")
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         cluster.log(ref_of(pod)._replace(name="none"), "main")
     server.run(_append(server, pod["metadata"]["uid"], "x" * (3 << 20)))
     [line] = cluster.log(ref_of(pod), "main", lines=1)

@@ -9,6 +9,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -24,19 +25,26 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from gpu_provision.kube import config as reader
-from gpu_provision.kube import credential_plugin
+from gpu_provision.kube import credentials as plugins
 from gpu_provision.kube.client import Cluster, connect
-from gpu_provision.kube.config import api_client, names
+from gpu_provision.kube.config import api_client, names, resolve_context
 from gpu_provision.kube.observe import observe_facts
 from gpu_provision.model.findings import ProvisionError, UsageError
+from gpu_provision.model.inventory import ClusterTarget
+from gpu_provision.sandbox import process
 from gpu_provision.sandbox.client import credentials
+from gpu_provision.sandbox.process import Sandbox
 from tests import fuzzing
 from tests.components.builders import inventory
 from tests.kube.conftest import kubeconfig
 from tests.sandbox.apiserver.conftest import Running
 
 SECRET = "hunter2hunter2"  # noqa: S105 - a marker that no message may show
+
+
 VERSION = "client.authentication.k8s.io/v1"
+
+
 URL = "https://127.0.0.1:1"
 
 
@@ -45,8 +53,14 @@ def _encoded(content: bytes | str) -> str:
 
 
 _MADE = trustme.CA().issue_cert(common_name="ada")
+
+
 CERTIFICATE, KEY = _MADE.cert_chain_pems[0].bytes(), _MADE.private_key_pem.bytes()
+
+
 OTHER_KEY = trustme.CA().issue_cert(common_name="eve").private_key_pem.bytes()
+
+
 LOCKED_KEY = load_pem_private_key(KEY, None).private_bytes(
     Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(SECRET.encode())
 )
@@ -297,6 +311,8 @@ WHOLE: dict[str, Any] = {
 
 
 ANSWER = {"apiVersion": VERSION, "kind": "ExecCredential", "status": {"token": SECRET, "expirationTimestamp": None}}
+
+
 QUOTED = {"name", "user", "cluster", "current-context", "command", "tokenFile", "client-key", "client-certificate"}
 """Of these keys, messages quote the values."""
 
@@ -338,7 +354,7 @@ def test_a_damaged_kubeconfig_is_an_error_that_quotes_no_secret(
 
     def read(given: tuple[str, str]) -> None:
         text, answer = given
-        monkeypatch.setattr(credential_plugin, "_run", lambda *_, **__: (0, answer.encode(errors="replace"), b""))
+        monkeypatch.setattr(plugins, "_run", lambda *_, **__: (0, answer.encode(errors="replace"), b""))
         path.write_text(text, encoding="utf-8", errors="surrogateescape")
         names(str(path), "")
         with suppress(ProvisionError):
@@ -371,3 +387,18 @@ def _is_quoted(text: str) -> bool:
     except Exception:  # noqa: BLE001 - of a text that is not YAML
         return False
     return any(secret in each for secret in SECRETS for each in quoted)
+
+
+def test_a_cluster_is_where_the_inventory_says() -> None:
+    stack = replace(inventory(), cluster=ClusterTarget(kubeconfig="/k", context="prod"))
+    assert resolve_context(stack) == ("/k", "prod")
+
+
+def test_a_sandbox_is_started_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    def up(fleet: str) -> Sandbox:
+        return Sandbox(
+            name=fleet, directory=Path("/s"), kubeconfig=Path("/s/kubeconfig"), context="sandbox", url="", pid=1
+        )
+
+    monkeypatch.setattr(process, "up", up)
+    assert resolve_context(inventory()) == ("/s/kubeconfig", "sandbox")

@@ -8,31 +8,33 @@ from typing import Any
 import pytest
 
 from gpu_provision.kube.errors import (
-    AlreadyExists,
-    FieldConflict,
-    Gone,
-    LogUnavailable,
-    NotFound,
-    Outdated,
-    Place,
-    Protected,
-    Unavailable,
-    WebhookFailure,
+    AlreadyExistsError,
+    ConflictError,
+    EvictionBlockedError,
+    ExpiredError,
+    FieldConflictError,
+    LogUnavailableError,
+    NotFoundError,
+    RequestContext,
+    UnavailableError,
+    WebhookError,
     bad_kubeconfig,
-    translated,
+    map_api_errors,
 )
 from gpu_provision.model.findings import ProvisionError, Refused, Rejected, Unreachable
 
-PLACE = Place("https://api:6443", "PATCH", "DaemonSet ns/driver")
+PLACE = RequestContext("https://api:6443", "PATCH", "DaemonSet ns/driver")
 
 
-def raised(code: int, headers: dict[str, str] | None = None, *, place: Place = PLACE, **status: Any) -> ProvisionError:
+def raised(
+    code: int, headers: dict[str, str] | None = None, *, place: RequestContext = PLACE, **status: Any
+) -> ProvisionError:
     """What an answer of the API server becomes."""
     from kubernetes.client.exceptions import ApiException  # noqa: PLC0415 (slow to import)
 
     error = ApiException(status=code, reason="Reason")
     error.body, error.headers = json.dumps(status), headers
-    with pytest.raises(ProvisionError) as caught, translated(place):
+    with pytest.raises(ProvisionError) as caught, map_api_errors(place):
         raise error
     return caught.value
 
@@ -73,22 +75,22 @@ def raised(code: int, headers: dict[str, str] | None = None, *, place: Place = P
             Rejected,
             "GP305",
         ),
-        (404, {}, NotFound, "GP305"),
-        (409, {"reason": "AlreadyExists"}, AlreadyExists, "GP305"),
-        (409, {"reason": "Conflict"}, Outdated, "GP305"),
-        (410, {}, Gone, "GP305"),
+        (404, {}, NotFoundError, "GP305"),
+        (409, {"reason": "AlreadyExists"}, AlreadyExistsError, "GP305"),
+        (409, {"reason": "Conflict"}, ConflictError, "GP305"),
+        (410, {}, ExpiredError, "GP305"),
         (422, {"message": "spec.template: Required value"}, Rejected, "GP305"),
-        (429, {}, Unavailable, "GP301"),
-        (500, {}, Unavailable, "GP301"),
+        (429, {}, UnavailableError, "GP301"),
+        (500, {}, UnavailableError, "GP301"),
         (
             500,
             {"message": "failed to create typed patch object (a/b; apps/v1, Kind=DaemonSet): .spec.x: not declared"},
             Rejected,
             "GP305",
         ),
-        (502, {}, Unavailable, "GP301"),
-        (503, {}, Unavailable, "GP301"),
-        (504, {}, Unavailable, "GP301"),
+        (502, {}, UnavailableError, "GP301"),
+        (503, {}, UnavailableError, "GP301"),
+        (504, {}, UnavailableError, "GP301"),
     ],
 )
 def test_an_answer_has_a_class_and_a_code(
@@ -114,8 +116,8 @@ def test_an_answer_has_a_class_and_a_code(
 @pytest.mark.parametrize("code", [500, 502, 504])
 def test_a_kubelet_without_its_logs_is_no_overloaded_server(code: int, message: str) -> None:
     """Waiting does not help: certificates, firewalls and tunnels to nodes stay as they are."""
-    error = raised(code, place=Place("https://api:6443", "GET", "log of Pod ns/a"), message=message)
-    assert type(error) is LogUnavailable
+    error = raised(code, place=RequestContext("https://api:6443", "GET", "log of Pod ns/a"), message=message)
+    assert type(error) is LogUnavailableError
     assert "10250" in error.findings[0].fix
 
 
@@ -128,19 +130,19 @@ def test_a_kubelet_without_its_logs_is_no_overloaded_server(code: int, message: 
 )
 def test_a_webhook_that_fails_is_named(message: str) -> None:
     error = raised(500, reason="InternalError", message=message)
-    assert type(error) is WebhookFailure
+    assert type(error) is WebhookError
     assert error.findings[0].what == "the admission webhook p.example.com fails"
 
 
 def test_a_pod_with_two_budgets_is_protected() -> None:
     """Each answer is a 500, however often the eviction is asked for."""
     message = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
-    assert type(raised(500, message=message)) is Protected
+    assert type(raised(500, message=message)) is EvictionBlockedError
 
 
 def test_a_version_of_a_server_before_its_restore_is_gone() -> None:
     message = "Timeout: Too large resource version: 900, current: 17"
-    assert type(raised(504, reason="Timeout", message=message)) is Gone
+    assert type(raised(504, reason="Timeout", message=message)) is ExpiredError
 
 
 def test_a_conflict_names_fields_and_managers() -> None:
@@ -151,7 +153,7 @@ def test_a_conflict_names_fields_and_managers() -> None:
     error = raised(
         409, reason="Conflict", message="Apply failed with 2 conflicts:\n- .spec", details={"causes": causes}
     )
-    assert isinstance(error, FieldConflict)
+    assert isinstance(error, FieldConflictError)
     assert error.managers == {"helm", "kubectl-edit"}
     assert ".spec.replicas" in error.findings[0].what
     assert error.findings[0].evidence == "Apply failed with 2 conflicts:"
@@ -176,18 +178,18 @@ DATE = "Fri, 20 Nov 2026 08:00:00 GMT"
 )
 def test_the_server_says_when_to_come_back(header: str | None, seconds: float) -> None:
     error = raised(429, {"Date": DATE} | ({"Retry-After": header} if header else {}))
-    assert isinstance(error, Unavailable)
+    assert isinstance(error, UnavailableError)
     assert error.retry_after == pytest.approx(seconds)
 
 
 def test_silence_is_worth_another_try() -> None:
-    with pytest.raises(Unreachable) as caught, translated(PLACE):
+    with pytest.raises(Unreachable) as caught, map_api_errors(PLACE):
         raise ConnectionResetError(104, "Connection reset by peer")
     assert "Connection reset by peer" in caught.value.findings[0].what
 
 
 def test_our_own_mistakes_are_not_disguised() -> None:
-    with pytest.raises(ZeroDivisionError), translated(PLACE):
+    with pytest.raises(ZeroDivisionError), map_api_errors(PLACE):
         _ = 1 // 0
 
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from gpu_provision.kube import informer
-from gpu_provision.kube.client import Cluster, Listing, connect
-from gpu_provision.kube.errors import Gone
+from gpu_provision.kube.client import Cluster, ObjectList, connect
+from gpu_provision.kube.errors import ExpiredError
 from gpu_provision.kube.informer import Mirror, Scope
 from gpu_provision.kube.trim import whole
 from gpu_provision.kube.watch import WatchEvent
@@ -205,9 +205,9 @@ def test_the_end_of_a_predecessor_hides_no_written_object(answering: Callable[..
     """An object of the same name was deleted before; its event arrives after the answer to the write."""
     with Mirror(answering(EMPTY), [Scope(CONFIG_MAP)], patience=30) as mirror:
         mirror.note(_of_version("again", "10"))
-        mirror._take(Scope(CONFIG_MAP), WatchEvent("DELETED", _of_version("again", "8"), "8"))
+        mirror._take(mirror._watched[Scope(CONFIG_MAP)], WatchEvent("DELETED", _of_version("again", "8"), "8"))
         assert names(mirror) == {"again"}
-        mirror._take(Scope(CONFIG_MAP), WatchEvent("DELETED", _of_version("again", "11"), "11"))
+        mirror._take(mirror._watched[Scope(CONFIG_MAP)], WatchEvent("DELETED", _of_version("again", "11"), "11"))
         assert names(mirror) == set()
 
 
@@ -225,7 +225,7 @@ def test_what_was_listed_is_followed_without_a_list(
     labels = {"test": scope.label_selector.partition("=")[2]}
     cluster.create(config_map(f"before-{version}", labels=labels))
     listing = cluster.list(CONFIG_MAP, label_selector=scope.label_selector)
-    listed = {CONFIG_MAP: listing if version == "present" else Listing([], version)}
+    listed = {CONFIG_MAP: listing if version == "present" else ObjectList([], version)}
     before = cluster.requests
     with Mirror(cluster, [scope], patience=30, listed=listed) as mirror:
         cluster.create(config_map(f"after-{version}", labels=labels))
@@ -343,10 +343,10 @@ class Scripted:
         self.retry_seconds = 60.0
         self.watches, self.opened, self.lists = list(watches), 0, 0
 
-    def list(self, _kind: Kind, **_: str) -> Listing:
+    def list(self, _kind: Kind, **_: str) -> ObjectList:
         """Return nothing, from version 1 on."""
         self.lists += 1
-        return Listing([], "1")
+        return ObjectList([], "1")
 
     def watch(self, *_: object, **__: object) -> Any:
         """Play the next part."""
@@ -389,7 +389,7 @@ def refused() -> Iterator[WatchEvent]:
 
 def expired() -> Iterator[WatchEvent]:
     """A watch whose version is too old."""
-    raise Gone(Finding(code="GP305", what="too old"))
+    raise ExpiredError(Finding(code="GP305", what="too old"))
 
 
 def test_connections_lost_now_and_then_are_no_silence(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,12 +13,12 @@ import pytest
 from gpu_provision.kube import retry
 from gpu_provision.kube.client import Cluster, connect
 from gpu_provision.kube.errors import (
-    AlreadyExists,
-    LogUnavailable,
-    Outdated,
-    Unavailable,
-    UntrustedCertificate,
-    WebhookFailure,
+    AlreadyExistsError,
+    ConflictError,
+    LogUnavailableError,
+    UnavailableError,
+    UntrustedCertificateError,
+    WebhookError,
 )
 from gpu_provision.kube.retry import Retries
 from gpu_provision.kube.transport import RequestPool
@@ -37,9 +37,9 @@ VERSION = (200, {}, b'{"gitVersion": "v1.34.1"}')
 Answering = Callable[..., Cluster]
 
 
-def unavailable(status: int = 503, retry_after: float = 0.0) -> Unavailable:
+def unavailable(status: int = 503, retry_after: float = 0.0) -> UnavailableError:
     """What an answer of this status becomes."""
-    error = Unavailable(FINDING)
+    error = UnavailableError(FINDING)
     error.status, error.retry_after = status, retry_after
     return error
 
@@ -72,17 +72,17 @@ def test_the_server_sets_the_pause_within_the_budget(asked: float, first: float)
     assert tries(unavailable(retry_after=asked), 60.0)[0] == pytest.approx(first)
 
 
-@pytest.mark.parametrize("failure", [UntrustedCertificate(FINDING)])
+@pytest.mark.parametrize("failure", [UntrustedCertificateError(FINDING)])
 def test_what_asking_cannot_change_is_not_repeated(failure: ProvisionError) -> None:
     assert not tries(failure, 60.0)
 
 
 def test_a_log_is_asked_for_twice() -> None:
-    assert len(tries(LogUnavailable(FINDING), 60.0)) == 1
+    assert len(tries(LogUnavailableError(FINDING), 60.0)) == 1
 
 
 def test_a_webhook_that_always_fails_is_named_within_seconds() -> None:
-    assert tries(WebhookFailure(FINDING), 60.0)[-1] <= retry._WEBHOOK_SECONDS
+    assert tries(WebhookError(FINDING), 60.0)[-1] <= retry._WEBHOOK_SECONDS
 
 
 def test_a_budget_of_nothing_is_one_try() -> None:
@@ -146,7 +146,7 @@ def test_a_long_wait_is_reported_once(answering: Answering, caplog: pytest.LogCa
     cluster.hurry()
     with caplog.at_level(logging.DEBUG, "gpu_provision.kube"):
         for _ in range(2):
-            with pytest.raises(Unavailable):
+            with pytest.raises(UnavailableError):
                 cluster.version()
     said = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert said == ["the API server answered 503 once; trying for another 60 s (GET version)"]
@@ -165,7 +165,7 @@ def test_an_interrupt_ends_the_retries_of_other_threads(answering: Answering) ->
 
     with pytest.raises(KeyboardInterrupt):
         wait_in_vain()
-    assert isinstance(asked[0].exception(), Unavailable)
+    assert isinstance(asked[0].exception(), UnavailableError)
     assert cluster.requests == 1, "the last try at the end of the time was not awaited"
 
 
@@ -184,7 +184,7 @@ def test_an_own_create_is_not_another_writers(lossy: Lossy) -> None:
 
 def test_an_object_of_another_writer_exists_already(cluster: Cluster, lossy: Lossy) -> None:
     made(cluster, "theirs-1", data={"a": "1"})
-    with pytest.raises(AlreadyExists):
+    with pytest.raises(AlreadyExistsError):
         made(lossy(), "theirs-1", data={"a": "2"})
 
 
@@ -198,7 +198,7 @@ def test_an_own_replace_is_not_another_writers(cluster: Cluster, lossy: Lossy) -
 def test_a_replace_that_another_writer_overwrote_is_outdated(cluster: Cluster, lossy: Lossy) -> None:
     live = made(cluster, "overwritten", data={"a": "1"})
     other = Cluster(cluster._client, name="other", server=cluster.server)
-    with pytest.raises(Outdated):
+    with pytest.raises(ConflictError):
         lossy(lambda: other.merge(ref_of(live), {"data": {"a": "3"}})).replace({**live, "data": {"a": "2"}})
 
 

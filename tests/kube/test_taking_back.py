@@ -10,7 +10,7 @@ import pytest
 from kubernetes.client.exceptions import ApiException
 
 from gpu_provision.kube.client import Cluster
-from gpu_provision.kube.errors import Outdated
+from gpu_provision.kube.errors import ConflictError
 
 
 class Server:
@@ -55,7 +55,7 @@ def test_a_status_that_moves_on_is_no_obstacle() -> None:
 
 def test_another_edit_in_between_is_not_forced_away() -> None:
     server = Server(moves=1, edits=1)
-    with pytest.raises(Outdated):
+    with pytest.raises(ConflictError):
         Cluster(server, name="c", server="s").apply(manifest(generation=2), take_back=True)
     assert server.applied == []
 
@@ -63,13 +63,13 @@ def test_another_edit_in_between_is_not_forced_away() -> None:
 @pytest.mark.parametrize("take_back", [True, False])
 def test_without_a_generation_nothing_is_tried_again(*, take_back: bool) -> None:
     server = Server(moves=1)
-    with pytest.raises(Outdated):
+    with pytest.raises(ConflictError):
         Cluster(server, name="c", server="s").apply(manifest(), take_back=take_back)
     assert server.applied == []
 
 
 def test_a_status_that_never_rests_is_given_up() -> None:
     server = Server(moves=1_000)
-    with pytest.raises(Outdated):
+    with pytest.raises(ConflictError):
         Cluster(server, name="c", server="s").apply(manifest(generation=2), take_back=True)
     assert server.applied == []

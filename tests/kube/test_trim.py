@@ -12,7 +12,7 @@ import pytest
 from gpu_provision.components.labels import STACK
 from gpu_provision.diagnostics import pods as pod_view
 from gpu_provision.kube import trim as reading
-from gpu_provision.kube.nodes import node_facts
+from gpu_provision.kube.observe import node_facts
 from gpu_provision.kube.trim import is_same
 from gpu_provision.model.cluster import Kind, Manifest
 from gpu_provision.planning.states import situation, states
@@ -29,8 +29,8 @@ ENDED = {"exitCode": 1, "message": "no headers", "startedAt": "2026-11-21T08:00:
 def slim(item: Manifest) -> Manifest:
     """Return what is kept of an object, which is the same of JSON as of what is decoded already."""
     kind = Kind(item["apiVersion"], item["kind"])
-    kept = reading.slim(kind, item)
-    assert reading.slim(kind, msgspec.Raw(json.dumps(item).encode())) == kept
+    kept = reading.trim(kind, item)
+    assert reading.trim(kind, msgspec.Raw(json.dumps(item).encode())) == kept
     return kept
 
 

@@ -12,9 +12,8 @@ import pytest
 
 from gpu_provision.inventory.source import Unreadable, read
 from gpu_provision.inventory.yaml_parser import parse
-from gpu_provision.operator.cel import RULES, are_known
-from gpu_provision.operator.stack import HOME, inventory_of, moved, stack_of
-from gpu_provision.operator.structural_schema import Schema, spec_schema
+from gpu_provision.operator.crd import RULES, Schema, are_known, spec_schema
+from gpu_provision.operator.stack import HOME, inventory_of, namespace_changed, stack_of
 from gpu_provision.sandbox.apiserver.custom_resources import as_json_schema
 from tests.operator import cel
 from tests.operator.conftest import REPOSITORY
@@ -30,7 +29,9 @@ def findings(stack: dict[str, Any], before: dict[str, Any] | None = None) -> set
     inventory, found = inventory_of(stack)
     home = inventory_of(before)[0] if before else None
     strayed = (
-        moved({"metadata": {"annotations": {HOME: home.cluster.namespace}}}, inventory) if home and inventory else None
+        namespace_changed({"metadata": {"annotations": {HOME: home.cluster.namespace}}}, inventory)
+        if home and inventory
+        else None
     )
     return {finding.what for finding in (*found, *([strayed] if strayed else []))}
 
@@ -68,7 +69,7 @@ def test_what_a_rule_is_for_is_refused_in_the_words_of_the_finding(case: Case) -
 def test_a_stack_that_has_not_been_installed_is_in_no_namespace_yet() -> None:
     inventory, _ = inventory_of(as_stored(stack({})))
     assert inventory
-    assert moved({"metadata": {}}, inventory) is None
+    assert namespace_changed({"metadata": {}}, inventory) is None
 
 
 def _parts(schema: Schema, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Schema]]:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from gpu_provision.operator import conflicts
-from gpu_provision.operator.conflicts import Claim, Hindrances, Overlap, overlaps
-from gpu_provision.operator.events import Note
+from gpu_provision.operator.conflicts import Overlap, OverlapChecker, StackClaim, find_overlaps
+from gpu_provision.operator.events import StackEvent
 from gpu_provision.operator.stack import FINALIZER, HOME, stack_of
 from gpu_provision.operator.status import Reason
 
@@ -23,12 +23,12 @@ def a_stack(name: str, since: int, *nodes: str, namespace: str = "", **metadata:
     return {**made, "metadata": {"name": name, "uid": name, "generation": 1, "creationTimestamp": created, **metadata}}
 
 
-def ignore(_: Note) -> None:
+def ignore(_: StackEvent) -> None:
     """Take what the log would say."""
 
 
 def told(*stacks: dict[str, Any]) -> dict[str, str]:
-    found = Hindrances(ignore).look(stacks, [])
+    found = OverlapChecker(ignore).look(stacks, [])
     assert {halt.reason for halt in found.values()} <= {Reason.OVERLAP}
     return {name: halt.message for name, halt in found.items()}
 
@@ -82,7 +82,7 @@ def test_a_declaration_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
     inventory_of = conflicts.inventory_of
     monkeypatch.setattr(conflicts, "inventory_of", counted)
-    looking, stacks = Hindrances(ignore), [a_stack("a", 1, "n1"), a_stack("b", 2, "n1")]
+    looking, stacks = OverlapChecker(ignore), [a_stack("a", 1, "n1"), a_stack("b", 2, "n1")]
     for _ in range(3):
         assert looking.look(stacks, []).keys() == {"b"}
     assert read == ["a", "b"]
@@ -92,13 +92,13 @@ def test_a_declaration_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_mistake_about_one_stack_halts_it_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """The log has the traceback once, not at every event."""
-    inventory_of, notes = conflicts.inventory_of, list[Note]()
+    inventory_of, notes = conflicts.inventory_of, list[StackEvent]()
 
     def fail_for_one(stack: dict[str, Any]) -> Any:
         return {}["not thought of"] if stack["metadata"]["name"] == "broken" else inventory_of(stack)
 
     monkeypatch.setattr(conflicts, "inventory_of", fail_for_one)
-    looking = Hindrances(notes.append)
+    looking = OverlapChecker(notes.append)
     stacks = [a_stack("broken", 0, "n1"), a_stack("old", 1, "n1"), a_stack("young", 2, "n1")]
     first, second = looking.look(stacks, []), looking.look(stacks, [])
     assert first == second
@@ -108,28 +108,28 @@ def test_a_mistake_about_one_stack_halts_it_alone(monkeypatch: pytest.MonkeyPatc
     assert (note.stack, note.is_warning, "in fail_for_one" in note.message) == ("broken", True, True)
 
 
-def claim(stack: str, since: int, *nodes: str) -> Claim:
-    return Claim(stack, f"2026-11-22T09:00:0{since}Z", frozenset(nodes), f"home-of-{stack}")
+def claim(stack: str, since: int, *nodes: str) -> StackClaim:
+    return StackClaim(stack, f"2026-11-22T09:00:0{since}Z", frozenset(nodes), f"home-of-{stack}")
 
 
 def test_stacks_with_nodes_of_their_own_live_side_by_side() -> None:
-    assert overlaps([claim("a", 1, "n1"), claim("b", 2, "n2")]) == {}
+    assert find_overlaps([claim("a", 1, "n1"), claim("b", 2, "n2")]) == {}
 
 
 def test_the_stack_that_was_there_first_keeps_its_nodes() -> None:
-    found = overlaps([claim("young", 2, "n1", "n2", "n3"), claim("old", 1, "n3", "n1")])
+    found = find_overlaps([claim("young", 2, "n1", "n2", "n3"), claim("old", 1, "n3", "n1")])
     assert found == {"young": Overlap("old", ("n1", "n3"))}
 
 
 def test_of_two_that_were_made_in_one_second_the_name_decides() -> None:
-    assert overlaps([claim("b", 1, "n1"), claim("a", 1, "n1")]).keys() == {"b"}
+    assert find_overlaps([claim("b", 1, "n1"), claim("a", 1, "n1")]).keys() == {"b"}
 
 
 def test_a_stack_that_gives_way_hinders_nobody() -> None:
-    found = overlaps([claim("a", 1, "n1"), claim("b", 2, "n1", "n2"), claim("c", 3, "n2")])
+    found = find_overlaps([claim("a", 1, "n1"), claim("b", 2, "n1", "n2"), claim("c", 3, "n2")])
     assert found.keys() == {"b"}
 
 
 def test_a_namespace_is_owned_as_nodes_are() -> None:
     one, other = claim("a", 1, "n1"), claim("b", 2, "n2")
-    assert overlaps([one, replace(other, namespace=one.namespace)]) == {"b": Overlap("a", (), "home-of-a")}
+    assert find_overlaps([one, replace(other, namespace=one.namespace)]) == {"b": Overlap("a", (), "home-of-a")}

@@ -18,7 +18,7 @@ from gpu_provision.operator import conflicts
 from gpu_provision.operator import controller as keeper
 from gpu_provision.operator.controller import Controller
 from gpu_provision.operator.crd import definition
-from gpu_provision.operator.events import Note
+from gpu_provision.operator.events import StackEvent
 from gpu_provision.operator.stack import STACK, stack_of
 from gpu_provision.operator.stack import inventory_of as real_inventory_of
 from tests.sandbox.apiserver.conftest import Running
@@ -56,7 +56,7 @@ def test_a_stack_whose_loading_fails_does_not_end_the_controller(
     for module in (conflicts, keeper):
         monkeypatch.setattr(module, "inventory_of", fail_for_one)
     running = Running(tmp_path, [])
-    kubeconfig, notes = str(running.server.kubeconfig), list[Note]()
+    kubeconfig, notes = str(running.server.kubeconfig), list[StackEvent]()
 
     def aim(inventory: Inventory) -> Inventory:
         return replace(inventory, cluster=replace(inventory.cluster, kubeconfig=kubeconfig))

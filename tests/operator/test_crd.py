@@ -13,13 +13,7 @@ from gpu_provision.kube.resources import KINDS
 from gpu_provision.model.progress import State
 from gpu_provision.operator.crd import CONDITIONS, NAME, definition
 from gpu_provision.operator.stack import GROUP, STACK, VERSION
-from gpu_provision.operator.status import (
-    MOST_PROBLEMS,
-    Halt,
-    Reason,
-    Standing,
-    status_of,
-)
+from gpu_provision.operator.status import MOST_PROBLEMS, Reason, StackObservation, StackProblem, status_of
 from gpu_provision.planning.states import states
 from gpu_provision.sandbox.apiserver.custom_resources import pruned
 from tests.planning.builders import Stack
@@ -60,7 +54,7 @@ def test_all_that_a_status_says_has_a_place(failed: bool) -> None:  # noqa: FBT0
     found = states(seen)
     if failed:
         found = {key: replace(state, state=State.FAILED, reason="for a reason") for key, state in found.items()}
-    standing = Standing(generation=3, release="26.7.0", seen=seen, states=found)
+    standing = StackObservation(generation=3, release="26.7.0", seen=seen, states=found)
     status = json.loads(json.dumps(status_of(standing, {}, NOW)))
     unknown: list[str] = []
     assert pruned(status, schema_of("status"), unknown=unknown) == status
@@ -71,7 +65,7 @@ def test_all_that_a_status_says_has_a_place(failed: bool) -> None:  # noqa: FBT0
 
 def test_a_status_without_a_look_has_its_place_too() -> None:
     """A stack that cannot be used has conditions alone."""
-    status = status_of(Standing(generation=1, halt=Halt(Reason.INVALID, "GP130")), {}, NOW)
+    status = status_of(StackObservation(generation=1, halt=StackProblem(Reason.INVALID, "GP130")), {}, NOW)
     assert pruned(status, schema_of("status")) == status
 
 

@@ -13,16 +13,15 @@ from typing import Any
 import pytest
 
 from gpu_provision.kube.client import Cluster, connect
-from gpu_provision.kube.fence import identity
-from gpu_provision.kube.leases import written
+from gpu_provision.kube.lease import lease_manifest, process_identity
 from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.operator import controller as module
 from gpu_provision.operator import reconciler
-from gpu_provision.operator.controller import Keeper
+from gpu_provision.operator.controller import StackWorker
 from gpu_provision.operator.crd import definition
-from gpu_provision.operator.events import Note
-from gpu_provision.operator.queue import Wish
+from gpu_provision.operator.events import StackEvent
+from gpu_provision.operator.queue import ReconcileRequest
 from gpu_provision.operator.stack import HOME, stack_of
 from tests.sandbox.apiserver.conftest import Running
 
@@ -50,14 +49,14 @@ class Kept:
 
     def __init__(self, cluster: Cluster, stack: Manifest, kubeconfig: str) -> None:
         """Make it, and start."""
-        self.cluster, self.notes = cluster, list[Note]()
+        self.cluster, self.notes = cluster, list[StackEvent]()
         live = cluster.create(stack)
         self.ref: ObjectRef = ref_of(live)
 
         def aim(inventory: Inventory) -> Inventory:
             return replace(inventory, cluster=replace(inventory.cluster, kubeconfig=kubeconfig))
 
-        self.keeper = Keeper(cluster, Wish(live), aim=aim, take=self.notes.append)
+        self.keeper = StackWorker(cluster, ReconcileRequest(live), aim=aim, take=self.notes.append)
         self.keeper.start()
 
     def condition(self) -> dict[str, str]:
@@ -127,13 +126,13 @@ def test_a_run_of_somebody_else_is_waited_for_and_is_no_failure(
     namespace = cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shared"}})
     lease = ObjectRef("coordination.k8s.io/v1", "Lease", namespace["metadata"]["name"], "busy")
     pid, start = os.getppid(), Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2].split()[19]
-    theirs = re.sub(r"pid \d+ start \d+", f"pid {pid} start {start}", identity())
-    held = cluster.create(written(lease, theirs, {}))
+    theirs = re.sub(r"pid \d+ start \d+", f"pid {pid} start {start}", process_identity())
+    held = cluster.create(lease_manifest(lease, theirs, {}, 15, {}))
     pools = {"gpu": {"gpu": {"model": "T4", "count": 1}, "node_selector": {"gpu": "yes"}}}
     found = kept("busy", cluster={"namespace": "shared"}, pools=pools)
     found.until_told("OtherRun")
     assert not [note for note in found.notes if note.is_warning and note.reason in {"OtherRun", "RunFailed"}]
-    cluster.replace(written(lease, "", held))
+    cluster.replace(lease_manifest(lease, "", held, 15, {}))
     found.until_told("Run")
 
 

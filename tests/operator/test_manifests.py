@@ -14,7 +14,7 @@ from gpu_provision.kube.resources import KINDS
 from gpu_provision.model.cluster import Permission
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.operator import controller, manifests
-from gpu_provision.operator.manifests import NAME, NAMESPACE, Shape, budget_version, grouped, kustomization
+from gpu_provision.operator.manifests import NAME, NAMESPACE, InstallOptions, budget_version, grouped, kustomization
 from gpu_provision.operator.stack import inventory_of, stack_of
 from gpu_provision.planning.rbac import grants
 from gpu_provision.reconcile import destroy_discovery, permissions
@@ -30,7 +30,7 @@ def a_stack(name: str = "prod", **spec: Any) -> Inventory:
 
 
 def made(*stacks: Inventory, **shape: Any) -> list[dict[str, Any]]:
-    return manifests.manifests(Shape(**{"image": IMAGE, **shape}), stacks)
+    return manifests.manifests(InstallOptions(**{"image": IMAGE, **shape}), stacks)
 
 
 def of_kind(found: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:

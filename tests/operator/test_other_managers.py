@@ -4,12 +4,7 @@ from typing import Any
 
 import pytest
 
-from gpu_provision.operator.conflicts import (
-    against_release,
-    against_removal,
-    against_taking,
-    declarer,
-)
+from gpu_provision.operator.conflicts import managed_by, warn_on_destroy, warn_on_release, warn_on_takeover
 
 
 def a_stack(manager: str = "gpu-provision", **metadata: Any) -> dict[str, Any]:
@@ -39,20 +34,20 @@ TRACKED = {"argocd.argoproj.io/tracking-id": "gpu-stacks:gpu-provision.io/GPUSta
 )
 def test_whoever_declares_a_stack_elsewhere_is_known_by_name(stack: dict[str, Any], who: str) -> None:
     """So that its reader knows where to look."""
-    assert declarer(stack) == who
+    assert managed_by(stack) == who
 
 
 @pytest.mark.parametrize("manager", ["gpu-provision", "kubectl-edit", "kubectl-client-side-apply", "kubectl"])
 def test_a_person_with_kubectl_brings_nothing_back(manager: str) -> None:
     """Nor do we."""
     stack = a_stack(manager, labels={"team": "ml"}, annotations=None)
-    assert declarer(stack) == ""
-    assert (*against_release(stack), *against_removal(stack), *against_taking(stack)) == ()
+    assert managed_by(stack) == ""
+    assert (*warn_on_release(stack), *warn_on_destroy(stack), *warn_on_takeover(stack)) == ()
 
 
 def test_what_comes_of_it_is_told_with_the_way_out() -> None:
     stack = a_stack(labels=FLUX)
-    told = [against_release(stack), against_removal(stack), against_taking(stack)]
+    told = [warn_on_release(stack), warn_on_destroy(stack), warn_on_takeover(stack)]
     assert [(each.code, each.where, each.severity.value) for (each,) in told] == [
         ("GP435", "gpustack/prod", "warning")
     ] * 3

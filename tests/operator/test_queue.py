@@ -4,21 +4,28 @@ from typing import Any
 
 import pytest
 
-from gpu_provision.operator.queue import EDIT_SECONDS, SETTLE_SECONDS, Agenda, Backoff, Quarrels, Wish
+from gpu_provision.operator.queue import (
+    EDIT_SECONDS,
+    SETTLE_SECONDS,
+    Backoff,
+    EditConflictBackoff,
+    ReconcileRequest,
+    ReconcileScheduler,
+)
 
 LATER = 0.5
 EDIT = "DaemonSet a/b"
 
 
 def test_a_stack_that_needs_nothing_is_left_alone_for_ever() -> None:
-    agenda = Agenda()
+    agenda = ReconcileScheduler()
     agenda.look((), 0.0)
     assert not agenda.is_due(100.0)
     assert agenda.wait(100.0, is_running=False) == float("inf")
 
 
 def test_what_is_needed_for_a_moment_only_is_the_echo_of_our_own_writes() -> None:
-    agenda = Agenda()
+    agenda = ReconcileScheduler()
     agenda.look({"DaemonSet a/b"}, 0.0)
     assert not agenda.is_due(0.0)
     assert agenda.wait(0.0, is_running=False) == SETTLE_SECONDS
@@ -28,14 +35,14 @@ def test_what_is_needed_for_a_moment_only_is_the_echo_of_our_own_writes() -> Non
 
 
 def test_what_lasts_is_due_at_once() -> None:
-    agenda = Agenda()
+    agenda = ReconcileScheduler()
     agenda.look({"DaemonSet a/b"}, 0.0)
     agenda.look({"DaemonSet a/b"}, LATER)
     assert agenda.is_due(LATER)
 
 
 def test_what_a_run_has_left_undone_is_tried_again_after_a_while() -> None:
-    agenda = Agenda()
+    agenda = ReconcileScheduler()
     agenda.look({"validation"}, 0.0)
     agenda.ran({"validation"}, 1.0, is_well=False)
     agenda.look({"validation"}, 2.0)
@@ -46,7 +53,7 @@ def test_what_a_run_has_left_undone_is_tried_again_after_a_while() -> None:
 
 
 def test_what_comes_up_after_a_failed_run_does_not_wait_with_it() -> None:
-    agenda = Agenda()
+    agenda = ReconcileScheduler()
     agenda.ran({"validation"}, 0.0, is_well=False)
     agenda.look({"validation", "labels"}, 1.0)
     agenda.look({"validation", "labels"}, 1.0 + LATER)
@@ -55,7 +62,7 @@ def test_what_comes_up_after_a_failed_run_does_not_wait_with_it() -> None:
 
 def test_what_shows_right_after_a_run_counts_as_left_by_it() -> None:
     """Its last word comes through another watch than ours."""
-    agenda = Agenda()
+    agenda = ReconcileScheduler()
     agenda.ran((), 0.0, is_well=False)
     agenda.look({"validation"}, SETTLE_SECONDS / 2)
     agenda.look({"validation"}, LATER * 3)
@@ -63,7 +70,7 @@ def test_what_shows_right_after_a_run_counts_as_left_by_it() -> None:
 
 
 def test_what_was_left_undone_and_mended_since_is_news_when_it_comes_back() -> None:
-    agenda = Agenda()
+    agenda = ReconcileScheduler()
     agenda.ran({"DaemonSet a/b"}, 0.0, is_well=False)
     agenda.look((), 1.0)
     agenda.look({"DaemonSet a/b"}, 2.0)
@@ -73,7 +80,7 @@ def test_what_was_left_undone_and_mended_since_is_news_when_it_comes_back() -> N
 
 def test_an_edit_between_two_runs_needs_no_time_to_settle() -> None:
     """It is no echo of ours: it was as declared, and somebody did that."""
-    agenda = Agenda()
+    agenda = ReconcileScheduler()
     agenda.look({EDIT}, 0.0, edited={EDIT})
     assert not agenda.is_due(0.0)
     assert agenda.wait(0.0, is_running=False) == EDIT_SECONDS
@@ -81,7 +88,7 @@ def test_an_edit_between_two_runs_needs_no_time_to_settle() -> None:
 
 
 def test_a_run_is_told_once_of_each_object_that_somebody_edits_meanwhile() -> None:
-    agenda = Agenda()
+    agenda = ReconcileScheduler()
     agenda.look({EDIT}, 0.0, edited={EDIT})
     assert not agenda.new_edits(0.0)
     assert agenda.new_edits(SETTLE_SECONDS) == {EDIT}
@@ -94,14 +101,14 @@ def test_a_run_is_told_once_of_each_object_that_somebody_edits_meanwhile() -> No
 
 def test_what_became_wanted_during_a_run_is_no_edit() -> None:
     """The run itself makes it."""
-    agenda = Agenda()
+    agenda = ReconcileScheduler()
     agenda.look({"DaemonSet new/group"}, 0.0)
     assert not agenda.new_edits(10.0)
     assert agenda.wait(0.0, is_running=True) == float("inf")
 
 
 def test_a_run_is_asked_to_end_as_soon_as_an_edit_has_settled() -> None:
-    agenda = Agenda()
+    agenda = ReconcileScheduler()
     agenda.look({EDIT}, 0.0, edited={EDIT})
     assert agenda.wait(0.0, is_running=True) == SETTLE_SECONDS
     assert agenda.wait(SETTLE_SECONDS, is_running=True) >= 1.0, "a run that cannot end yet is not asked all the time"
@@ -109,7 +116,7 @@ def test_a_run_is_asked_to_end_as_soon_as_an_edit_has_settled() -> None:
 
 def test_a_run_that_was_cut_short_for_an_edit_is_followed_at_once() -> None:
     """It has failed at nothing: neither the edit nor the rest waits."""
-    agenda = Agenda()
+    agenda = ReconcileScheduler()
     agenda.look({"driver of t4-1"}, 0.0)
     agenda.begins(1.0)
     agenda.look({"driver of t4-1", EDIT}, 2.0, edited={EDIT})
@@ -122,7 +129,7 @@ def test_a_run_that_was_cut_short_for_an_edit_is_followed_at_once() -> None:
 @pytest.mark.parametrize("is_well", [True, False])
 def test_an_edit_in_the_last_moment_of_a_run_is_not_left_undone_by_it(*, is_well: bool) -> None:
     """However long the pause is that a stack that fails makes."""
-    agenda = Agenda()
+    agenda = ReconcileScheduler()
     agenda.look({"validation"}, 0.0)
     agenda.begins(0.0)
     agenda.look({"validation", EDIT}, 9.9, edited={EDIT})
@@ -134,7 +141,7 @@ def test_an_edit_in_the_last_moment_of_a_run_is_not_left_undone_by_it(*, is_well
 
 def test_an_edit_that_a_run_could_not_undo_waits_with_the_rest() -> None:
     """Somebody else holds the field: that is a conflict, and told."""
-    agenda = Agenda()
+    agenda = ReconcileScheduler()
     agenda.look({EDIT}, 0.0, edited={EDIT})
     agenda.begins(1.0)
     agenda.ran({EDIT}, 2.0, is_well=False)
@@ -144,7 +151,7 @@ def test_an_edit_that_a_run_could_not_undo_waits_with_the_rest() -> None:
 
 def test_what_came_up_while_a_run_succeeded_does_not_wait() -> None:
     """A node joined when it was nearly over."""
-    agenda = Agenda()
+    agenda = ReconcileScheduler()
     agenda.look({"labels"}, 0.0)
     agenda.begins(1.0)
     agenda.look({"labels of another"}, 4.0)
@@ -155,7 +162,7 @@ def test_what_came_up_while_a_run_succeeded_does_not_wait() -> None:
 
 
 def test_what_a_run_leaves_although_it_succeeded_is_no_reason_for_one_after_the_other() -> None:
-    agenda = Agenda()
+    agenda = ReconcileScheduler()
     agenda.look({"labels"}, 0.0)
     agenda.begins(1.0)
     agenda.ran({"labels"}, 2.0, is_well=True)
@@ -164,7 +171,7 @@ def test_what_a_run_leaves_although_it_succeeded_is_no_reason_for_one_after_the_
 
 
 def test_an_object_that_is_edited_again_and_again_waits_ever_longer() -> None:
-    agenda, now = Agenda(), 0.0
+    agenda, now = ReconcileScheduler(), 0.0
     for _ in range(5):
         agenda.look({EDIT}, now, edited={EDIT})
         now += 100.0
@@ -205,8 +212,8 @@ def test_a_success_forgets_all_failures() -> None:
 NAME = "DaemonSet a/b"
 
 
-def after_repairs(number: int, *, at: float = 0.0) -> Quarrels:
-    quarrels = Quarrels()
+def after_repairs(number: int, *, at: float = 0.0) -> EditConflictBackoff:
+    quarrels = EditConflictBackoff()
     for _ in range(number):
         quarrels.look((), {NAME}, at)
         quarrels.look({NAME}, (), at)
@@ -215,7 +222,7 @@ def after_repairs(number: int, *, at: float = 0.0) -> Quarrels:
 
 def test_the_first_edits_are_undone_at_once() -> None:
     """Somebody tries something, and tries again."""
-    assert Quarrels().patience(NAME) == 0.0
+    assert EditConflictBackoff().patience(NAME) == 0.0
     assert after_repairs(2).patience(NAME) == 0.0
 
 
@@ -249,8 +256,8 @@ def test_objects_are_told_apart() -> None:
     assert after_repairs(9).patience("DaemonSet a/c") == 0.0
 
 
-def wish(**metadata: Any) -> Wish:
-    return Wish({"metadata": {"name": "prod", "uid": "u", "generation": 1, **metadata}, "spec": {}})
+def wish(**metadata: Any) -> ReconcileRequest:
+    return ReconcileRequest({"metadata": {"name": "prod", "uid": "u", "generation": 1, **metadata}, "spec": {}})
 
 
 GOING = {"deletionTimestamp": "2026-11-22T09:00:00Z"}

@@ -17,11 +17,11 @@ from gpu_provision.operator.stack import (
     BACK_TO,
     HOME,
     LED_BY,
-    back_to,
-    back_to_of,
-    home_of,
     inventory_of,
     lease_of,
+    namespace_of,
+    rollback_annotation,
+    rollback_run,
     spec_of,
     stack_of,
 )
@@ -50,15 +50,15 @@ def a_stack(name: str = "prod", **spec: Any) -> dict[str, Any]:
 )
 def test_a_stack_brings_an_earlier_run_back_as_long_as_it_is_not_changed(annotation: str, run: int) -> None:
     """Anybody may write an annotation."""
-    assert back_to_of({"metadata": {"generation": 7, "annotations": {BACK_TO: annotation}}}) == run
-    assert back_to_of({"metadata": {"generation": 7, "annotations": back_to(run, 7)}}) == run
+    assert rollback_run({"metadata": {"generation": 7, "annotations": {BACK_TO: annotation}}}) == run
+    assert rollback_run({"metadata": {"generation": 7, "annotations": rollback_annotation(run, 7)}}) == run
 
 
 @pytest.mark.parametrize("name", ["a\n", "../secrets/x", "a/b", "$(id)", "", "a?watch=1", "A"])
 def test_an_annotation_that_is_no_name_becomes_no_path(name: str) -> None:
     """Namespace and lease of a stack are parts of paths at the API server."""
     annotations = {HOME: name, LED_BY: f"ns/{name}"}
-    assert home_of({"metadata": {"annotations": annotations}}) == ""
+    assert namespace_of({"metadata": {"annotations": annotations}}) == ""
     assert lease_of({"metadata": {"annotations": annotations}}) == ""
     assert lease_of({"metadata": {"annotations": {LED_BY: f"{name}/lease"}}}) == ""
 

@@ -11,15 +11,15 @@ from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.progress import NodeState, State
 from gpu_provision.operator.crd import MOST_PROBLEMS
 from gpu_provision.operator.status import (
-    Halt,
-    Phase,
     Reason,
-    Standing,
-    failures,
-    halt_of,
+    StackObservation,
+    StackPhase,
+    StackProblem,
+    evaluate_status,
+    failed_components,
+    problem_of,
     since,
     status_of,
-    verdict,
     was_rolled_back,
 )
 from gpu_provision.planning.states import Key, states
@@ -31,7 +31,7 @@ NOW, LATER = "2026-11-22T09:00:00Z", "2026-11-22T10:00:00Z"
 def status(stack: Stack, before: dict[str, Any] | None = None, now: str = NOW, **changes: Any) -> dict[str, Any]:
     seen = stack.situation
     known: dict[Key, NodeState] = states(seen) | changes.pop("states", {})
-    standing = Standing(generation=3, release="26.7.0", seen=seen, states=known, **changes)
+    standing = StackObservation(generation=3, release="26.7.0", seen=seen, states=known, **changes)
     return status_of(standing, before or {}, now)
 
 
@@ -70,7 +70,7 @@ def test_what_a_run_waits_for_before_it_begins_is_told() -> None:
 )
 def test_some_findings_are_a_reason_of_their_own(code: str, reason: Reason) -> None:
     """Alerts tell a run of somebody else from a failure."""
-    found = halt_of([Finding(code="GP2", what="x"), Finding(code=code, what="y")])
+    found = problem_of([Finding(code="GP2", what="x"), Finding(code=code, what="y")])
     assert found is not None
     assert found.reason is reason
 
@@ -85,7 +85,7 @@ def test_a_node_that_fails_is_named_with_its_component_and_cause() -> None:
 
 
 def test_why_nothing_is_done_outweighs_what_is_seen() -> None:
-    found = status(Stack(), halt=Halt(Reason.OVERLAP, "stack a owns t4-1"))
+    found = status(Stack(), halt=StackProblem(Reason.OVERLAP, "stack a owns t4-1"))
     assert condition(found, "Ready") == ("False", Reason.OVERLAP)
     assert condition(found, "Degraded") == ("True", Reason.OVERLAP)
 
@@ -93,7 +93,7 @@ def test_why_nothing_is_done_outweighs_what_is_seen() -> None:
 def test_a_stack_without_gpu_nodes_is_never_ready() -> None:
     seen = Stack().situation
     nobody = replace(seen, context=replace(seen.context, targets=()))
-    found = status_of(Standing(generation=1, seen=nobody, states={}), {}, NOW)
+    found = status_of(StackObservation(generation=1, seen=nobody, states={}), {}, NOW)
     assert condition(found, "Ready") == ("False", Reason.NO_GPU_NODES)
 
 
@@ -146,24 +146,24 @@ def test_a_rollout_tells_how_far_it_is_and_nothing_when_it_is_over() -> None:
         ((Finding(code="GP1", what="beware", severity=Severity.WARNING),), None),
         (
             (Finding(code="GP304", what="a conflict", where="ConfigMap a/b", evidence="kubectl"),),
-            Halt(Reason.HALTED, "GP304 ConfigMap a/b: a conflict (kubectl)"),
+            StackProblem(Reason.HALTED, "GP304 ConfigMap a/b: a conflict (kubectl)"),
         ),
-        ((Finding(code=ROLLED_BACK, what="back"),), Halt(Reason.ROLLED_BACK, f"{ROLLED_BACK} back")),
+        ((Finding(code=ROLLED_BACK, what="back"),), StackProblem(Reason.ROLLED_BACK, f"{ROLLED_BACK} back")),
     ],
 )
-def test_findings_come_to_one_sentence_of_errors(findings: tuple[Finding, ...], halt: Halt | None) -> None:
-    assert halt_of(findings) == halt
+def test_findings_come_to_one_sentence_of_errors(findings: tuple[Finding, ...], halt: StackProblem | None) -> None:
+    assert problem_of(findings) == halt
 
 
 def test_a_message_is_bounded() -> None:
-    found = halt_of([Finding(code="GP1", what="x" * 5000)])
+    found = problem_of([Finding(code="GP1", what="x" * 5000)])
     assert found is not None
     assert len(found.message) <= 4096
 
 
 def test_each_finding_is_told_with_what_mends_it_as_long_as_there_is_room() -> None:
     findings = [Finding(code="GP142", where=f"spec.nodes[{n}].pool", what="No.", fix="Mend it.") for n in range(500)]
-    found = halt_of(findings, Reason.INVALID)
+    found = problem_of(findings, Reason.INVALID)
     assert found is not None
     told = found.message.split("; ")
     assert told[:2] == [f"GP142 spec.nodes[{n}].pool: No. Fix: Mend it" for n in range(2)]
@@ -173,7 +173,7 @@ def test_each_finding_is_told_with_what_mends_it_as_long_as_there_is_room() -> N
 
 def test_what_was_rolled_back_stays_so_until_something_else_is_declared() -> None:
     """Also for a controller that has just begun."""
-    halt = Halt(Reason.ROLLED_BACK, "GP337 back")
+    halt = StackProblem(Reason.ROLLED_BACK, "GP337 back")
     stack = {"metadata": {"generation": 3}, "status": status(Stack(), halt=halt)}
     assert was_rolled_back(stack) == halt
     assert was_rolled_back({**stack, "metadata": {"generation": 4}}) is None
@@ -183,9 +183,9 @@ def test_what_was_rolled_back_stays_so_until_something_else_is_declared() -> Non
 
 def test_what_failed_since_a_rollback_is_told_and_does_not_add_up() -> None:
     """However often a controller begins anew."""
-    halt, failed_since = Halt(Reason.ROLLED_BACK, "GP337 back"), Halt(Reason.HALTED, "GP301 silence")
+    halt, failed_since = StackProblem(Reason.ROLLED_BACK, "GP337 back"), StackProblem(Reason.HALTED, "GP301 silence")
     told = since(halt, failed_since)
-    assert told == Halt(Reason.ROLLED_BACK, "GP337 back; since then: GP301 silence")
+    assert told == StackProblem(Reason.ROLLED_BACK, "GP337 back; since then: GP301 silence")
     assert was_rolled_back({"metadata": {"generation": 3}, "status": status(Stack(), halt=told)}) == halt
     assert since(None, failed_since) == failed_since
     assert since(halt, None) == halt
@@ -202,7 +202,7 @@ def test_a_status_names_so_many_nodes_and_counts_the_others() -> None:
         targets=tuple(replace(pool, name=node.name, facts=node) for node in nodes),
     )
     broken = {key: state for name in names for key, state in failed(name).items()}
-    found = status_of(Standing(generation=1, seen=replace(seen, context=context), states=broken), {}, NOW)
+    found = status_of(StackObservation(generation=1, seen=replace(seen, context=context), states=broken), {}, NOW)
     assert len(found["nodes"]["problems"]) == MOST_PROBLEMS
     assert found["nodes"]["summary"] == f"0/{len(names)}"
 
@@ -212,40 +212,40 @@ def of(generation: int = 3, **standing: Any) -> dict[str, Any]:
     return {"metadata": {"name": "prod", "generation": generation}, "status": status(Stack(), **standing)}
 
 
-HALT = Halt(Reason.INVALID, "no such release")
+HALT = StackProblem(Reason.INVALID, "no such release")
 
 
 @pytest.mark.parametrize(
     ("stack", "phase"),
     [
-        (of(), Phase.READY),
-        (of(generation=4), Phase.UNSEEN),
-        (of(is_working=True), Phase.WORKING),
-        (of(states=failed(), is_working=True), Phase.WORKING),
-        (of(states=failed()), Phase.FAILED),
-        (of(halt=HALT), Phase.FAILED),
-        ({"metadata": {"generation": 1}}, Phase.UNSEEN),
+        (of(), StackPhase.READY),
+        (of(generation=4), StackPhase.UNSEEN),
+        (of(is_working=True), StackPhase.WORKING),
+        (of(states=failed(), is_working=True), StackPhase.WORKING),
+        (of(states=failed()), StackPhase.FAILED),
+        (of(halt=HALT), StackPhase.FAILED),
+        ({"metadata": {"generation": 1}}, StackPhase.UNSEEN),
     ],
     ids=["ready", "older", "working", "trying-again", "failed", "halted", "new"],
 )
-def test_a_status_comes_to_a_verdict(stack: dict[str, Any], phase: Phase) -> None:
+def test_a_status_comes_to_a_verdict(stack: dict[str, Any], phase: StackPhase) -> None:
     """A run that is under way may mend what has failed before."""
-    assert verdict(stack).phase is phase
+    assert evaluate_status(stack).phase is phase
 
 
 def test_a_failure_has_the_reason_and_the_message_of_its_condition() -> None:
     """The controller's own words."""
-    assert verdict(of(halt=HALT)).told == "InvalidSpec: no such release"
+    assert evaluate_status(of(halt=HALT)).told == "InvalidSpec: no such release"
 
 
 def test_nodes_that_failed_are_found_with_component_and_cause() -> None:
     """So that the end is told as that of any run; what only waits is no failure."""
     waiting = NodeState(component="gfd", node="t4-2", state=State.PROGRESSING, reason="ContainerCreating")
-    found = failures(of(states={**failed("t4-1"), ("gfd", "t4-2"): waiting}))
+    found = failed_components(of(states={**failed("t4-1"), ("gfd", "t4-2"): waiting}))
     assert found == {("driver", "t4-1"): "it does not build"}
 
 
 def test_a_component_that_fails_on_no_node_is_found_as_a_whole() -> None:
     """Such as a Deployment."""
     gone = NodeState(component="nfd", node="", state=State.FAILED, reason="ImagePullBackOff")
-    assert failures(of(states={("nfd", ""): gone}))["nfd", ""] == "ImagePullBackOff"
+    assert failed_components(of(states={("nfd", ""): gone}))["nfd", ""] == "ImagePullBackOff"

@@ -12,8 +12,8 @@ from gpu_provision.kube.client import Cluster
 from gpu_provision.model.cluster import Manifest, ObjectRef
 from gpu_provision.model.findings import Finding, Refused
 from gpu_provision.operator.crd import definition
-from gpu_provision.operator.leader_election import USUAL
-from gpu_provision.operator.version_skew import mark, told, version_of
+from gpu_provision.operator.leader_election import DEFAULT_LEASE_NAME
+from gpu_provision.operator.overview import skew_findings, version_annotation, version_of
 
 OURS = version("gpu-provision")
 
@@ -33,7 +33,7 @@ class Server:
 
 
 def findings(live: Manifest | None, controller: str = OURS, **server: bool) -> tuple[Finding, ...]:
-    return told(cast("Cluster", Server(live, **server)), controller, f"Lease {USUAL}")
+    return skew_findings(cast("Cluster", Server(live, **server)), controller, f"Lease {DEFAULT_LEASE_NAME}")
 
 
 @pytest.mark.parametrize("rules", [True, False])
@@ -68,7 +68,7 @@ def test_who_may_not_see_the_definition_is_told_the_rest() -> None:
 
 def test_the_version_is_that_of_whoever_leads_now() -> None:
     """Who led last may have left its mark."""
-    lease: Any = {"metadata": {"annotations": mark()}, "spec": {"holderIdentity": "a"}}
+    lease: Any = {"metadata": {"annotations": version_annotation()}, "spec": {"holderIdentity": "a"}}
     assert version_of(lease) == OURS
     assert version_of({**lease, "spec": {}}) == ""
     assert version_of({"metadata": {}, "spec": {"holderIdentity": "a"}}) == ""

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from gpu_provision.components.labels import COMPONENT, DIGEST
-from gpu_provision.kube import validation_records
+from gpu_provision.kube import records
 from gpu_provision.model.cluster import ClusterFacts, Context, ref_of
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.plan import Plan
@@ -93,7 +93,7 @@ def test_a_plan_says_so_and_cannot_be_carried_out() -> None:
 def test_what_is_said_to_fit_does(length: int, fits: int) -> None:
     """As the API server counts: values alone, and the whole with its book of fields."""
     names = [target.name for target in known(length, fits).targets]
-    record = validation_records.record(inventory(), {("device_plugin_validation", name): _LONGEST for name in names})
+    record = records.validations_manifest(inventory(), {("device_plugin_validation", name): _LONGEST for name in names})
     assert sum(map(len, record["data"].values())) < MOST_OF_VALUES
     book = {f"f:{name}": {} for name in names}
     data = sum(len(key) + len(value) for key, value in record["data"].items())

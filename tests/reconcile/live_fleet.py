@@ -10,8 +10,7 @@ from typing import Any, cast
 from gpu_provision.components import labels
 from gpu_provision.kube.client import Cluster
 from gpu_provision.kube.informer import Mirror, Scope
-from gpu_provision.kube.nodes import node_facts
-from gpu_provision.kube.observe import NODE, POD
+from gpu_provision.kube.observe import NODE, POD, node_facts
 from gpu_provision.kube.watch import WatchEvent
 from gpu_provision.model.cluster import ClusterFacts, Manifest, NodeFacts, ref_of
 from gpu_provision.model.inventory import Inventory, OperatingSystem
@@ -106,7 +105,7 @@ class Fleet:
         else:
             known[key] = shown  # type: ignore[index]
         if ref.type in {NODE, POD, *WATCHED}:
-            self.mirror._take(Scope(ref.type), WatchEvent(event, shown, str(self.version)))
+            self.mirror._take(self.mirror._watched[Scope(ref.type)], WatchEvent(event, shown, str(self.version)))
 
     def join(self, *names: str) -> None:
         """Let nodes of a pool with a selector join, or join again."""

@@ -9,9 +9,9 @@ from typing import Any, cast
 
 import pytest
 
-from gpu_provision.kube import validation_records
-from gpu_provision.kube.client import Applied, Cluster, connect
-from gpu_provision.kube.errors import NotFound
+from gpu_provision.kube import records
+from gpu_provision.kube.client import ApplyResult, Cluster, connect
+from gpu_provision.kube.errors import NotFoundError
 from gpu_provision.kube.informer import Mirror, Scope
 from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import Finding
@@ -117,11 +117,11 @@ def test_an_object_that_somebody_deleted_is_created(cluster: Cluster) -> None:
 
 def test_what_is_to_be_repeated_leaves_the_record_at_once(cluster: Cluster) -> None:
     """A repetition that fails must not leave the old success for the next reader."""
-    validation_records.write(cluster, STACK, {("device_plugin_validation", "t4-1"): "a1"})
+    records.write_validations(cluster, STACK, {("device_plugin_validation", "t4-1"): "a1"})
     reading = read(cluster, STACK, revalidate=True)
     validations = Validations(cluster, reading)
     validations.forget_repeated()
-    assert validation_records.read(cluster, STACK) == {}
+    assert records.read_validations(cluster, STACK) == {}
 
 
 def test_objects_of_another_stack_are_refused_and_what_one_that_is_gone_has_left_is_taken(
@@ -162,14 +162,14 @@ class Fake:
     def merge(self, ref: ObjectRef, patch: object) -> None:
         """Accept everything."""
         if self._gone:
-            raise NotFound(Finding(code="GP306", what="it is gone"))
+            raise NotFoundError(Finding(code="GP306", what="it is gone"))
         self.asked.append(ref)
         self.merged.append(patch)
 
-    def apply(self, manifest: Manifest, **_: Any) -> Applied:
+    def apply(self, manifest: Manifest, **_: Any) -> ApplyResult:
         """Accept everything."""
         self.asked.append(ref_of(manifest))
-        return Applied(manifest, created=True, warnings=())
+        return ApplyResult(manifest, created=True, warnings=())
 
     def delete(self, ref: ObjectRef, **_: Any) -> None:
         """Accept everything."""

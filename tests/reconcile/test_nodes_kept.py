@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gpu_provision.diagnostics.pods import node_of
-from gpu_provision.kube.nodes import node_facts
+from gpu_provision.kube.observe import node_facts
 from gpu_provision.model.cluster import Manifest, NodeFacts
 from gpu_provision.model.progress import NodeState
 from gpu_provision.model.specs import StartupTaintSpec

@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from gpu_provision.kube import run_records
+from gpu_provision.kube import records
 from gpu_provision.kube.client import Cluster
 from gpu_provision.model.cluster import ClusterFacts, ref_of
 from gpu_provision.model.findings import Finding, Refused, Severity
@@ -33,7 +33,7 @@ def reading(*, is_new: bool = False) -> Reading:
 
 
 def said(monkeypatch: pytest.MonkeyPatch, *records: Record) -> list[str]:
-    monkeypatch.setattr(run_records, "read", lambda *_: History(records))
+    monkeypatch.setattr(records, "read_history", lambda *_: History(records))
     found = told(NOBODY, reading())
     assert all(finding.severity is Severity.WARNING and finding.code == "GP381" for finding in found)
     return [finding.what for finding in found]
@@ -60,7 +60,7 @@ def test_nobody_is_asked_where_nothing_was_applied_or_the_record_may_not_be_read
     def refuse(*_: object) -> History:
         raise Refused(Finding(code="GP303", what="no"))
 
-    monkeypatch.setattr(run_records, "read", refuse)
+    monkeypatch.setattr(records, "read_history", refuse)
     assert told(NOBODY, reading()) == ()
-    monkeypatch.setattr(run_records, "read", lambda *_: pytest.fail("asked"))
+    monkeypatch.setattr(records, "read_history", lambda *_: pytest.fail("asked"))
     assert told(NOBODY, reading(is_new=True)) == ()

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from gpu_provision.kube.client import Applied, Cluster
+from gpu_provision.kube.client import ApplyResult, Cluster
 from gpu_provision.model.cluster import Manifest, ref_of
 from gpu_provision.model.findings import Finding, Unreachable
 from gpu_provision.model.plan import Action, Change
@@ -29,11 +29,11 @@ def cluster(apply: Any) -> Cluster:
 def test_an_error_of_one_write_is_told_when_the_others_have_ended() -> None:
     written: list[str] = []
 
-    def apply(manifest: Manifest, **_: Any) -> Applied:
+    def apply(manifest: Manifest, **_: Any) -> ApplyResult:
         if manifest["metadata"]["name"] == "bad":
             raise Unreachable(Finding(code="GP301", what="silent"))
         written.append(manifest["metadata"]["name"])
-        return Applied(manifest, created=True, warnings=())
+        return ApplyResult(manifest, created=True, warnings=())
 
     with pytest.raises(Unreachable, match="silent"):
         Objects(cluster(apply), NOTHING).apply([change("bad"), change("a"), change("b")])

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gpu_provision.operator.cel import are_known
+from gpu_provision.operator.crd import are_known
 from tests.contract.client import JSON_PATCH
 from tests.scenarios.test_removal import dump
 from tests.scenarios.world import OPERATOR, Answer, World

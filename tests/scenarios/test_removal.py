@@ -12,7 +12,7 @@ import pytest
 
 from gpu_provision.destroy import codes
 from gpu_provision.inventory import load
-from gpu_provision.kube import lock
+from gpu_provision.kube import lease
 from gpu_provision.kube.client import connect
 from gpu_provision.kube.transport import Connection
 from gpu_provision.reconcile.destroy_discovery import Terms, look
@@ -215,8 +215,8 @@ class Killed(SystemExit):
 def mortal(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     """Have what this process does from now on end after so many writes, as if it was killed: none is sent any more."""
     send = Connection._once
-    dead = re.sub(r"pid \d+", "pid 999999999", lock.identity())
-    monkeypatch.setattr(lock, "identity", lambda: dead)
+    dead = re.sub(r"pid \d+", "pid 999999999", lease.process_identity())
+    monkeypatch.setattr(lease, "process_identity", lambda: dead)
 
     def kill_after(writes: int) -> None:
         left = [writes]

@@ -13,8 +13,8 @@ import pytest
 from gpu_provision.components.labels import COMPONENT
 from gpu_provision.diagnostics.pods import node_of
 from gpu_provision.inventory import load
-from gpu_provision.kube.errors import NotFound, Unavailable
-from gpu_provision.kube.nodes import node_facts
+from gpu_provision.kube.errors import NotFoundError, UnavailableError
+from gpu_provision.kube.observe import node_facts
 from gpu_provision.model.cluster import ClusterFacts, Manifest
 from gpu_provision.model.findings import Finding, ProvisionError, Refused
 from gpu_provision.model.inventory import Inventory
@@ -41,7 +41,7 @@ class Answering(GpuCluster):
         """Answer; pods of the driver and the toolkit there are none."""
         if COMPONENT in labelSelector:
             return {"items": []}
-        answer = self.answers.get(path, NotFound(Finding(code="GP305", what="not found")))
+        answer = self.answers.get(path, NotFoundError(Finding(code="GP305", what="not found")))
         if isinstance(answer, ProvisionError):
             raise answer
         return answer
@@ -162,7 +162,7 @@ def error(kind: type[ProvisionError], evidence: str) -> ProvisionError:
 
 def test_exporter_that_does_not_answer_fails(node: DeclaredNode, inventory: Inventory) -> None:
     """That the API server answers 503 in its place does not make the API server silent."""
-    cluster = with_exporter(error(Unavailable, "error trying to reach service: connection refused"))
+    cluster = with_exporter(error(UnavailableError, "error trying to reach service: connection refused"))
     with pytest.raises(pytest.fail.Exception, match="connection refused"):
         checks.test_dcgm_exporter_answers_for_every_gpu(node, inventory, cluster)
 
@@ -171,7 +171,7 @@ def test_exporter_that_does_not_answer_fails(node: DeclaredNode, inventory: Inve
     ("answer", "reason"),
     [
         (error(Refused, ""), "no right to get pods/proxy"),
-        (error(NotFound, "the server could not find the requested resource"), "no proxy to pods"),
+        (error(NotFoundError, "the server could not find the requested resource"), "no proxy to pods"),
     ],
 )
 def test_exporter_that_cannot_be_asked_is_skipped(
@@ -184,9 +184,9 @@ def test_exporter_that_cannot_be_asked_is_skipped(
 
 def test_exporter_without_metrics_is_no_missing_proxy(node: DeclaredNode, inventory: Inventory) -> None:
     """Its own 404 is a failure."""
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         checks.test_dcgm_exporter_answers_for_every_gpu(
-            node, inventory, with_exporter(error(NotFound, "404 page not found"))
+            node, inventory, with_exporter(error(NotFoundError, "404 page not found"))
         )
 
 

@@ -10,10 +10,9 @@ import pytest
 from gpu_provision.inventory.source import read
 from gpu_provision.inventory.yaml_parser import parse
 from gpu_provision.kube.client import connect
-from gpu_provision.operator.crd import NAME, definition
-from gpu_provision.operator.install import acceptable
+from gpu_provision.operator.crd import NAME, RULES_KEY, definition
+from gpu_provision.operator.install import strip_refused_rules
 from gpu_provision.operator.stack import STACK, stack_of
-from gpu_provision.operator.structural_schema import RULES_KEY
 from tests.contract.api.definitions import DEFINITIONS, is_established
 from tests.contract.client import Answer, Object, Server, until
 from tests.operator.conftest import INVENTORIES
@@ -95,7 +94,7 @@ def test_rules_that_a_server_takes_for_too_dear_are_left_out_of_the_definition(s
     rules = wanted["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"][RULES_KEY]
     rules[0]["messageExpression"] = "'no pool ' + self.nodes.filter(node, node.pool != '')[0].pool"
     before = server.get(f"{DEFINITIONS}/{NAME}")
-    kept, (finding,) = acceptable(connect(str(server.kubeconfig)), wanted, "gpu-provision")
+    kept, (finding,) = strip_refused_rules(connect(str(server.kubeconfig)), wanted, "gpu-provision")
     assert kept == definition()
     assert finding.code == "GP397"
     assert "cost exceeds budget" in finding.evidence

@@ -15,17 +15,16 @@ from gpu_provision.hosts.maintenance import (
     NodeRole,
     OnProgress,
 )
-from gpu_provision.kube import drain as cordon
-from gpu_provision.kube import drain as evictions
 from gpu_provision.kube.client import Cluster, connect
+from gpu_provision.kube.config import resolve_context
 from gpu_provision.kube.informer import Mirror, Scope
-from gpu_provision.kube.locate import locate
 from gpu_provision.kube.lock import WriteLock
-from gpu_provision.kube.nodes import node_facts
-from gpu_provision.kube.observe import NODE
+from gpu_provision.kube.observe import NODE, node_facts
 from gpu_provision.model.cluster import ClusterFacts, Manifest, NodeFacts, ObjectRef, ref_of
 from gpu_provision.model.findings import Finding, ProvisionError, RunFailed
 from gpu_provision.model.inventory import Drain, Inventory
+from gpu_provision.nodes import drain as cordon
+from gpu_provision.nodes import drain as evictions
 from gpu_provision.planning.drain import in_words, would_lose
 from gpu_provision.planning.prepare import prepare
 
@@ -36,8 +35,8 @@ _NOT_REBOOTED = "its machine is not rebooted"
 
 
 @dataclass(slots=True)
-class NodeGuard:
-    """The guard of one run: see gpu_provision.hosts.maintenance.Maintenance.
+class NodeMaintenance:
+    """The maintenance of one run: see gpu_provision.hosts.maintenance.Maintenance.
 
     From its first cordon to `close` it has the lock of its stack: two runs together would take more nodes away than
     each of them may, and a rollout has nodes of its own. The very first run finds no namespace to lock in: it is made,
@@ -71,11 +70,11 @@ class NodeGuard:
         if node not in nodes:
             return HostMembership(role=NodeRole.NOT_A_NODE)
         place = NodeRole.CONTROL_PLANE if any(role in nodes[node].labels for role in _ROLES) else NodeRole.MEMBER
-        return HostMembership(role=place, left_cordoned=cordon.is_ours(nodes[node], PURPOSE))
+        return HostMembership(role=place, left_cordoned=cordon.is_cordoned_for(nodes[node], PURPOSE))
 
     def preview_drain(self, node: str, drain: Drain) -> DrainPreview:
         """Return what `cordon_and_drain` would do; changes nothing."""
-        left = evictions.look(self._connected(), node, drain)
+        left = evictions.preview_drain(self._connected(), node, drain)
         refusal = would_lose(node, left)
         return DrainPreview(
             pods=tuple(in_words(pod) for pod in left.evict),
@@ -166,7 +165,7 @@ class NodeGuard:
     def _connected(self) -> Cluster:
         with self._asking:
             if self._cluster is None:
-                self._cluster = connect(*locate(self.inventory))
+                self._cluster = connect(*resolve_context(self.inventory))
             return self._cluster
 
     def _known(self) -> dict[str, NodeFacts] | str:

@@ -11,14 +11,14 @@ import pytest
 
 from gpu_provision.components.labels import COMPONENT, CORDONED
 from gpu_provision.hosts.maintenance import NodeRole
-from gpu_provision.kube import drain
 from gpu_provision.kube.client import Cluster, connect
-from gpu_provision.kube.errors import AlreadyExists
+from gpu_provision.kube.errors import AlreadyExistsError
 from gpu_provision.kube.lock import WriteLock
 from gpu_provision.model.cluster import ObjectRef
 from gpu_provision.model.findings import Finding, Locked, RunFailed, Unreachable
 from gpu_provision.model.inventory import ClusterTarget, Drain
-from gpu_provision.reconcile.maintenance import NodeGuard
+from gpu_provision.nodes import drain
+from gpu_provision.nodes.maintenance import NodeMaintenance
 from gpu_provision.rollout import states
 from tests.components.builders import inventory
 from tests.sandbox.apiserver.conftest import Running
@@ -28,10 +28,10 @@ MERGE = "application/merge-patch+json"
 
 
 @pytest.fixture
-def guard(server: Running) -> Iterator[NodeGuard]:
+def guard(server: Running) -> Iterator[NodeMaintenance]:
     """A guard of that cluster."""
     target = ClusterTarget(kubeconfig=str(server.server.kubeconfig))
-    with contextlib.closing(NodeGuard(replace(inventory(), cluster=target))) as made:
+    with contextlib.closing(NodeMaintenance(replace(inventory(), cluster=target))) as made:
         yield made
 
 
@@ -47,7 +47,7 @@ def node(cluster: Cluster, name: str, **labels: str) -> ObjectRef:
     return ObjectRef("v1", "Node", "", name)
 
 
-def test_nodes_are_members_unless_the_control_plane_runs_on_them(cluster: Cluster, guard: NodeGuard) -> None:
+def test_nodes_are_members_unless_the_control_plane_runs_on_them(cluster: Cluster, guard: NodeMaintenance) -> None:
     """All nodes are asked for at once: a hundred hosts cost one request."""
     node(cluster, "worker")
     node(cluster, "control", **{"node-role.kubernetes.io/control-plane": ""})
@@ -61,20 +61,20 @@ def test_nodes_are_members_unless_the_control_plane_runs_on_them(cluster: Cluste
 def test_a_cluster_that_does_not_answer_is_not_known(tmp_path: Path) -> None:
     """Whether that matters is for the host to say."""
     missing = ClusterTarget(kubeconfig=str(tmp_path / "none"))
-    standing = NodeGuard(replace(inventory(), cluster=missing)).membership("worker")
+    standing = NodeMaintenance(replace(inventory(), cluster=missing)).membership("worker")
     assert standing.role is NodeRole.UNKNOWN
     assert "kubeconfig" in standing.why
 
 
 @pytest.fixture(autouse=True)
-def home(cluster: Cluster, guard: NodeGuard) -> None:
+def home(cluster: Cluster, guard: NodeMaintenance) -> None:
     """The stack has been applied once, so that there is a place for its lock."""
-    with contextlib.suppress(AlreadyExists):
+    with contextlib.suppress(AlreadyExistsError):
         name = guard.inventory.cluster.namespace
         cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
 
 
-def test_from_its_first_cordon_to_its_end_nobody_else_writes(cluster: Cluster, guard: NodeGuard) -> None:
+def test_from_its_first_cordon_to_its_end_nobody_else_writes(cluster: Cluster, guard: NodeMaintenance) -> None:
     """Also between two machines: another run would take more nodes away than may be."""
     node(cluster, "away")
     guard.cordon_and_drain("away", Drain(), lambda _: None)
@@ -86,10 +86,10 @@ def test_from_its_first_cordon_to_its_end_nobody_else_writes(cluster: Cluster, g
         pass
 
 
-def first_run(server: Running, namespace: str) -> NodeGuard:
+def first_run(server: Running, namespace: str) -> NodeMaintenance:
     """Return the guard of a stack that nobody has applied yet."""
     target = ClusterTarget(kubeconfig=str(server.server.kubeconfig), namespace=namespace)
-    return NodeGuard(replace(inventory(), cluster=target))
+    return NodeMaintenance(replace(inventory(), cluster=target))
 
 
 def test_two_very_first_runs_do_not_take_nodes_away_at_the_same_time(cluster: Cluster, server: Running) -> None:
@@ -125,7 +125,7 @@ def test_a_very_first_run_that_takes_no_node_away_leaves_no_namespace(
     assert left is None or left["metadata"]["deletionTimestamp"], "controllers take it away, and here are none"
 
 
-def test_while_another_run_writes_no_node_is_cordoned(cluster: Cluster, guard: NodeGuard) -> None:
+def test_while_another_run_writes_no_node_is_cordoned(cluster: Cluster, guard: NodeMaintenance) -> None:
     """A rollout counts on the nodes that it sees."""
     ref = node(cluster, "stays")
     with (
@@ -138,7 +138,7 @@ def test_while_another_run_writes_no_node_is_cordoned(cluster: Cluster, guard: N
 
 
 def test_a_drain_that_fails_gives_the_node_back(
-    cluster: Cluster, guard: NodeGuard, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, guard: NodeMaintenance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With why, and what comes of it."""
     ref = node(cluster, "held")
@@ -155,7 +155,7 @@ def test_a_drain_that_fails_gives_the_node_back(
 
 
 def test_where_the_cluster_is_gone_it_says_that_the_node_stays_cordoned(
-    cluster: Cluster, guard: NodeGuard, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, guard: NodeMaintenance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ref = node(cluster, "lost")
 
@@ -163,14 +163,14 @@ def test_where_the_cluster_is_gone_it_says_that_the_node_stays_cordoned(
         raise Unreachable(Finding(code="GP301", what="the API server does not answer"))
 
     monkeypatch.setattr(drain, "drain", silent)
-    monkeypatch.setattr("gpu_provision.kube.drain.uncordon", silent)
+    monkeypatch.setattr("gpu_provision.nodes.drain.uncordon", silent)
     with pytest.raises(RunFailed, match="its node stays cordoned"):
         guard.cordon_and_drain("lost", Drain(), lambda _: None)
     assert guard.cordoned == {"lost"}
     assert CORDONED in cluster.read(ref)["metadata"]["annotations"]
 
 
-def test_a_node_that_is_not_ready_in_the_new_boot_stays_cordoned(cluster: Cluster, guard: NodeGuard) -> None:
+def test_a_node_that_is_not_ready_in_the_new_boot_stays_cordoned(cluster: Cluster, guard: NodeMaintenance) -> None:
     """A Ready of the boot before is none: a kubelet that is gone does not take it back."""
     ref, said = node(cluster, "late"), list[str]()
     guard.cordon_and_drain("late", Drain(), said.append)
@@ -181,7 +181,7 @@ def test_a_node_that_is_not_ready_in_the_new_boot_stays_cordoned(cluster: Cluste
     assert guard.cordoned == {"late"}
 
 
-def test_whoever_stops_it_has_no_more_drains(cluster: Cluster, guard: NodeGuard) -> None:
+def test_whoever_stops_it_has_no_more_drains(cluster: Cluster, guard: NodeMaintenance) -> None:
     """A node is given back that has pods left; they could be evicted, and are not."""
     ref = node(cluster, "stopped")
     pod = {
@@ -198,7 +198,7 @@ def test_whoever_stops_it_has_no_more_drains(cluster: Cluster, guard: NodeGuard)
     assert "deletionTimestamp" not in cluster.read(ObjectRef("v1", "Pod", "default", "on-stopped"))["metadata"]
 
 
-def test_a_cordon_of_a_rollout_outlives_a_reboot(cluster: Cluster, guard: NodeGuard) -> None:
+def test_a_cordon_of_a_rollout_outlives_a_reboot(cluster: Cluster, guard: NodeMaintenance) -> None:
     """Its node failed to get another driver, say; whoever set it lifts it."""
     ref = node(cluster, "upgraded")
     marks = {"annotations": {states.CORDONED: states.MANAGER}, "labels": {states.STATE: "upgrade-failed"}}

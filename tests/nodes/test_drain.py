@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from gpu_provision.components.labels import CORDONED
-from gpu_provision.kube import drain
 from gpu_provision.kube.client import Cluster
-from gpu_provision.kube.errors import NotFound, Outdated, Protected
-from gpu_provision.kube.nodes import node_facts
+from gpu_provision.kube.errors import ConflictError, EvictionBlockedError, NotFoundError
+from gpu_provision.kube.observe import node_facts
 from gpu_provision.model.cluster import Manifest, NodeFacts, ObjectRef, ref_of
+from gpu_provision.nodes import drain
 
 WHY = "reboot"
 
@@ -37,7 +37,7 @@ def test_our_cordon_says_so_and_is_taken_back(cluster: Cluster) -> None:
     assert drain.cordon(cluster, "plain", WHY)
     found = facts(cluster, "plain")
     assert found.unschedulable
-    assert drain.is_ours(found, WHY)
+    assert drain.is_cordoned_for(found, WHY)
     assert found.annotations[CORDONED].startswith("reboot since 20")
     assert drain.cordon(cluster, "plain", WHY), "whoever finds it again goes on with it"
     drain.uncordon(cluster, "plain", WHY)
@@ -59,7 +59,7 @@ def test_our_cordon_for_another_purpose_is_left_alone_too(cluster: Cluster) -> N
     assert drain.cordon(cluster, "upgraded", "upgrade")
     assert not drain.cordon(cluster, "upgraded", WHY)
     drain.uncordon(cluster, "upgraded", WHY)
-    assert drain.is_ours(facts(cluster, "upgraded"), "upgrade")
+    assert drain.is_cordoned_for(facts(cluster, "upgraded"), "upgrade")
 
 
 def test_a_node_that_somebody_has_uncordoned_meanwhile_is_cordoned_again(cluster: Cluster) -> None:
@@ -87,7 +87,7 @@ def test_a_cordon_in_between_is_seen(cluster: Cluster, monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("do", [drain.cordon, drain.uncordon])
 def test_a_node_that_is_gone_is_not_found(cluster: Cluster, do: Callable[[Cluster, str, str], object]) -> None:
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         do(cluster, "nobody", WHY)
 
 
@@ -136,7 +136,7 @@ def test_a_budget_is_named(cluster: Cluster) -> None:
         },
     )
     before = cluster.requests
-    with pytest.raises(Protected, match="budget") as caught:
+    with pytest.raises(EvictionBlockedError, match="budget") as caught:
         cluster.evict(ref_of(pod), pod["metadata"]["uid"], api_version=POLICY)
     assert "disruption budget tight" in caught.value.findings[0].evidence
     assert cluster.requests == before + 1
@@ -144,11 +144,11 @@ def test_a_budget_is_named(cluster: Cluster) -> None:
 
 def test_another_pod_of_the_same_name_is_not_evicted(cluster: Cluster) -> None:
     pod = running(cluster, "namesake")
-    with pytest.raises(Outdated):
+    with pytest.raises(ConflictError):
         cluster.evict(ref_of(pod), "another", api_version=POLICY)
     assert "deletionTimestamp" not in cluster.read(ref_of(pod))["metadata"]
 
 
 def test_a_pod_that_is_gone_is_not_found(cluster: Cluster) -> None:
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         cluster.evict(ObjectRef("v1", "Pod", "default", "nobody"), "uid", api_version=POLICY)

@@ -14,20 +14,24 @@ from datetime import UTC, datetime
 from typing import Any
 
 from gpu_provision.components.labels import CORDONED
+from gpu_provision.destroy import findings
+from gpu_provision.destroy.discovery import users
+from gpu_provision.diagnostics.pods import node_of
 from gpu_provision.kube.client import Cluster
-from gpu_provision.kube.errors import NotFound, Outdated
+from gpu_provision.kube.errors import ConflictError, NotFoundError
 from gpu_provision.kube.informer import Mirror, Scope
+from gpu_provision.kube.resource_claims import ResourceClaims
 from gpu_provision.model.cluster import Kind, Manifest, NodeFacts, ObjectRef, ref_of
 from gpu_provision.model.findings import Finding, Rejected, RunFailed, Unreachable
 from gpu_provision.model.inventory import Drain
 from gpu_provision.planning.drain import Leaving, in_words, leaving, not_drained, would_lose
+from gpu_provision.rollout.observe import pod_of
 
 _TRIES = 10  # kubelets and controllers write to nodes, too
-
 Change = dict[str, Any]
 
 
-def is_ours(node: NodeFacts, purpose: str) -> bool:
+def is_cordoned_for(node: NodeFacts, purpose: str) -> bool:
     """Whether we cordoned a node for a purpose and have not taken that back."""
     return _marked(node.annotations, purpose)
 
@@ -67,7 +71,7 @@ def _change(cluster: Cluster, name: str, change: Callable[[Manifest], Change | N
     """Write what a node needs, on exactly the version that was looked at. Raises NotFound, Outdated."""
     ref = ObjectRef("v1", "Node", "", name)
     for _ in range(_TRIES):
-        with contextlib.suppress(Outdated):
+        with contextlib.suppress(ConflictError):
             return _try(cluster, ref, change)
     return _try(cluster, ref, change)
 
@@ -82,8 +86,9 @@ def _try(cluster: Cluster, ref: ObjectRef, change: Callable[[Manifest], Change |
 
 
 POD = Kind("v1", "Pod")
-_RETRY_SECONDS = 2.0  # what frees a budget happens on other nodes, which nobody watches
 
+
+_RETRY_SECONDS = 2.0  # what frees a budget happens on other nodes, which nobody watches
 Say = Callable[[str], None]
 
 
@@ -92,7 +97,7 @@ def pods_of(node: str) -> Scope:
     return Scope(POD, field_selector=f"spec.nodeName={node}")
 
 
-def look(cluster: Cluster, node: str, terms: Drain) -> Leaving:
+def preview_drain(cluster: Cluster, node: str, terms: Drain) -> Leaving:
     """Return what a drain of a node would do."""
     return leaving(cluster.list(POD, field_selector=pods_of(node).field_selector).items, terms)
 
@@ -118,7 +123,7 @@ def drain(cluster: Cluster, node: str, terms: Drain, *, say: Say, stopped: Calla
     def late(left: Leaving, refusals: Mapping[str, str], seconds: int) -> tuple[Finding, ...]:
         return (not_drained(node, seconds, left, refusals),)
 
-    emptying = Emptying(cluster, pods_of(node), chosen, late, seconds=terms.timeout_seconds, title="draining", say=say)
+    emptying = Drainer(cluster, pods_of(node), chosen, late, seconds=terms.timeout_seconds, title="draining", say=say)
     emptying.run(stopped)
     return tuple(emptying.evicted.values())
 
@@ -145,7 +150,7 @@ class Evictor:
         self.version = self.version or self.cluster.eviction_version()
         try:
             self.cluster.evict(pod, uid, api_version=self.version)
-        except (NotFound, Outdated):
+        except (NotFoundError, ConflictError):
             raise
         except (Rejected, Unreachable) as error:
             self.refusals[uid] = error.findings[0].evidence or error.findings[0].what
@@ -155,7 +160,7 @@ class Evictor:
 
 
 @dataclass(slots=True)
-class Emptying:
+class Drainer:
     """Evictions until none of some pods is left.
 
     Attributes:
@@ -208,7 +213,7 @@ class Emptying:
         try:
             if evictor.ask(ref_of(pod), uid):
                 self.evicted[uid] = in_words(pod)
-        except (NotFound, Outdated):
+        except (NotFoundError, ConflictError):
             return  # it is gone, and the watch will say so
 
 
@@ -218,3 +223,20 @@ def _awaited(left: Leaving, refusals: Mapping[str, str]) -> str:
     why = refusals.get(first["metadata"]["uid"], "")
     more = f" and {len(left.goes) - 1} more" if len(left.goes) > 1 else ""
     return f"{f'{why}: ' if why else 'waits for '}{in_words(first)}{more}"
+
+
+def gpu_pod_drainer(cluster: Cluster, nodes: frozenset[str], seconds: int, say: Say) -> Drainer:
+    """Return the eviction of everything that uses GPUs on some nodes."""
+    claims = ResourceClaims(cluster)
+
+    def chosen(pods: Iterable[Manifest]) -> Leaving:
+        there = [pod for pod in pods if node_of(pod) in nodes]
+        found = [pod for on_node in users(there, nodes, claims.of(there)).values() for pod in on_node]
+        ending = [pod for pod in found if pod["metadata"].get("deletionTimestamp")]
+        return Leaving(tuple(pod for pod in found if pod not in ending), tuple(ending))
+
+    def late(left: Leaving, refusals: Mapping[str, str], seconds: int) -> tuple[Finding, ...]:
+        return tuple(findings.not_evicted(pod_of(pod, refusals=refusals), seconds) for pod in left.goes)
+
+    title = "evicting pods that use GPUs"
+    return Drainer(cluster, Scope(POD), chosen, late, seconds=seconds, title=title, say=say)

@@ -10,7 +10,7 @@ import pytest
 from gpu_provision.kube.client import Cluster, connect
 from gpu_provision.model.cluster import ObjectRef
 from gpu_provision.model.findings import Finding, RunFailed
-from gpu_provision.reconcile.evict_gpu_pods import evicting
+from gpu_provision.nodes.drain import gpu_pod_drainer
 from tests.sandbox.apiserver.conftest import Running
 
 _NODE = frozenset({"gpu-1"})
@@ -55,7 +55,7 @@ def protect(cluster: Cluster, app: str) -> None:
 
 def failed(cluster: Cluster, say: Callable[[str], None] = lambda _: None) -> tuple[tuple[Finding, ...], list[str]]:
     """Evict what uses GPUs, which does not end in time; return why, and what was evicted."""
-    eviction = evicting(cluster, _NODE, 1, say)
+    eviction = gpu_pod_drainer(cluster, _NODE, 1, say)
     with pytest.raises(RunFailed) as caught:
         eviction.run()
     return caught.value.findings, list(eviction.evicted.values())
