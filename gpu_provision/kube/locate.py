@@ -9,9 +9,9 @@ def located(inventory: Inventory) -> tuple[str, str] | None:
     """Return the same as `locate`, but None for a sandbox that does not run: nothing is started."""
     if not inventory.cluster.sandbox:
         return locate(inventory)
-    from gpu_provision.sandbox import process
+    from gpu_provision.kube import sandbox as door
 
-    sandbox = process.running(inventory.cluster.sandbox)
+    sandbox = door.find_running(inventory.cluster.sandbox)
     return (str(sandbox.kubeconfig), sandbox.context) if sandbox else None
 
 
@@ -23,7 +23,7 @@ def locate(inventory: Inventory) -> tuple[str, str]:
     """
     if not inventory.cluster.sandbox:
         return inventory.cluster.kubeconfig, inventory.cluster.context
-    from gpu_provision.sandbox import process
+    from gpu_provision.kube import sandbox as door
 
-    sandbox = process.up(inventory.cluster.sandbox)
+    sandbox = door.start(inventory.cluster.sandbox)
     return str(sandbox.kubeconfig), sandbox.context

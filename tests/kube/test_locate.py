@@ -9,8 +9,8 @@ import pytest
 
 from gpu_provision.kube.locate import locate
 from gpu_provision.model.inventory import ClusterTarget
-from gpu_provision.sandbox import process
-from gpu_provision.sandbox.process import Sandbox
+from gpu_provision.sandbox import lifecycle
+from gpu_provision.sandbox.state import Sandbox
 from tests.components.builders import inventory
 
 
@@ -25,5 +25,5 @@ def test_a_sandbox_is_started_by_its_name(monkeypatch: pytest.MonkeyPatch) -> No
             name=fleet, directory=Path("/s"), kubeconfig=Path("/s/kubeconfig"), context="sandbox", url="", pid=1
         )
 
-    monkeypatch.setattr(process, "up", up)
+    monkeypatch.setattr(lifecycle, "up", up)
     assert locate(inventory()) == ("/s/kubeconfig", "sandbox")

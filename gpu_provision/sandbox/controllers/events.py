@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 
-from gpu_provision.sandbox.api import Api, ApiError, Object, Resource
-from gpu_provision.sandbox.controllers import objects
-from gpu_provision.sandbox.controllers.resources import EVENTS, KINDS, api_version
+from gpu_provision.sandbox import objects
+from gpu_provision.sandbox.api import EVENTS, Api, ApiError, ApiResource, Object
+from gpu_provision.sandbox.objects import KINDS, api_version
 
 _log = logging.getLogger(__name__)
 _REMEMBERED = 8192
@@ -29,7 +29,7 @@ _Kind = tuple[str, str, str, str]
 _Id = tuple[_Kind, str]
 
 
-class Note(NamedTuple):
+class EventText(NamedTuple):
     """What an event says: a reason in CamelCase and a message for people."""
 
     reason: str
@@ -61,7 +61,7 @@ class Recorder:
         self._pending: dict[_Id, None] = {}
         self._wake = asyncio.Event()
 
-    def record(self, resource: Resource, obj: Object, note: Note, *, component: str) -> None:
+    def record(self, resource: ApiResource, obj: Object, note: EventText, *, component: str) -> None:
         """Write an event about ``obj``, soon."""
         level = "Warning" if note.warning else "Normal"
         kind = (obj["metadata"].get("uid", ""), component, level, note.reason)
@@ -74,7 +74,7 @@ class Recorder:
             _forget_oldest(self._entries)
         entry.count += 1
         entry.body |= {"type": level, "reason": note.reason, "message": text}
-        entry.body |= {"count": entry.count, "lastTimestamp": objects.text(moment)}
+        entry.body |= {"count": entry.count, "lastTimestamp": objects.format_time(moment)}
         self._pending[identity] = None
         self._wake.set()
 
@@ -121,7 +121,7 @@ class Recorder:
         entry.stored = True
 
 
-def _event(resource: Resource, obj: Object, component: str, moment: datetime) -> Object:
+def _event(resource: ApiResource, obj: Object, component: str, moment: datetime) -> Object:
     metadata = obj["metadata"]
     namespace = metadata.get("namespace") or "default"
     return {
@@ -139,7 +139,7 @@ def _event(resource: Resource, obj: Object, component: str, moment: datetime) ->
         "source": {"component": component},
         "reportingComponent": component,
         "reportingInstance": "",
-        "firstTimestamp": objects.text(moment),
+        "firstTimestamp": objects.format_time(moment),
     }
 
 
