@@ -236,6 +236,18 @@ def controller_ref(resource: ApiResource, obj: Object) -> dict[str, Any]:
     }
 
 
+def reference(resource: ApiResource, obj: Object) -> Object:
+    """Return the ObjectReference to an object, as events name what they are about."""
+    return {
+        "apiVersion": api_version(resource),
+        "kind": KINDS.get(resource) or obj.get("kind", ""),
+        "namespace": namespace(obj),
+        "name": name(obj),
+        "uid": uid(obj),
+        "resourceVersion": obj["metadata"].get("resourceVersion", ""),
+    }
+
+
 def condition(obj: Object, kind: str) -> dict[str, Any] | None:
     """Return the condition of this type."""
     conditions = status(obj).get("conditions") or ()

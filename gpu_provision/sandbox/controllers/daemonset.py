@@ -19,7 +19,6 @@ from gpu_provision.sandbox.api import (
 )
 from gpu_provision.sandbox.controllers import daemonset_plan as plan
 from gpu_provision.sandbox.controllers.daemonset_plan import HASH_LABEL, Eligibility
-from gpu_provision.sandbox.controllers.events import EventText
 from gpu_provision.sandbox.controllers.manager import (
     ControllerManager,
     OwnerClaim,
@@ -124,13 +123,13 @@ class DaemonSets(QueueController[Key]):
         try:
             pod = await self.cluster.create(PODS, body, namespace)
         except Exception as error:
-            self.event(DAEMON_SETS, daemon_set, EventText("FailedCreate", f"Error creating: {error}", warning=True))
+            self.event(DAEMON_SETS, daemon_set, "FailedCreate", f"Error creating: {error}", warning=True)
             raise
-        self.event(DAEMON_SETS, daemon_set, EventText("SuccessfulCreate", f"Created pod: {objects.name(pod)}"))
+        self.event(DAEMON_SETS, daemon_set, "SuccessfulCreate", f"Created pod: {objects.name(pod)}")
 
     async def _delete(self, daemon_set: Object, pod: Object) -> None:
         await self.cluster.delete(PODS, pod)
-        self.event(DAEMON_SETS, daemon_set, EventText("SuccessfulDelete", f"Deleted pod: {objects.name(pod)}"))
+        self.event(DAEMON_SETS, daemon_set, "SuccessfulDelete", f"Deleted pod: {objects.name(pod)}")
 
     async def _replace(self, daemon_set: Object, failed: plan.FinishedPod) -> None:
         wait = self._backoff.wait(objects.uid(daemon_set), plan.target_node(failed.pod))
@@ -140,8 +139,8 @@ class DaemonSets(QueueController[Key]):
         pod, node = failed.pod, plan.target_node(failed.pod)
         warning = failed.reason == "FailedDaemonPod"
         what = f"{'failed' if warning else 'succeeded'} daemon pod {objects.namespace(pod)}/{objects.name(pod)}"
-        note = EventText(failed.reason, f"Found {what} on node {node}, will try to kill it", warning=warning)
-        self.event(DAEMON_SETS, daemon_set, note)
+        message = f"Found {what} on node {node}, will try to kill it"
+        self.event(DAEMON_SETS, daemon_set, failed.reason, message, warning=warning)
         await self._delete(daemon_set, pod)
 
     async def _write_status(

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 from gpu_provision.sandbox import objects
 from gpu_provision.sandbox.api import DEFINITIONS, EVENTS, NAMESPACES, ApiError, ApiResource, Object
-from gpu_provision.sandbox.controllers.events import EventText
 from gpu_provision.sandbox.controllers.manager import ControllerManager, QueueController, gather_all
 from gpu_provision.sandbox.informer import Key
 from gpu_provision.sandbox.objects import (
@@ -250,7 +249,7 @@ class GarbageCollector(QueueController[ObjectRef]):
         home = ref.key[0]
         shown = f"{owner['apiVersion']}/{owner['kind']}, namespace: {home}, name: {owner['name']}, uid: {owner['uid']}"
         message = f'ownerRef [{shown}] does not exist in namespace "{home}"'
-        self.event(ref.resource, dependent, EventText("OwnerRefInvalidNamespace", message, warning=True))
+        self.event(ref.resource, dependent, "OwnerRefInvalidNamespace", message, warning=True)
         return _GONE if home else _SOLID
 
     async def _is_gone(self, owner: Mapping[str, Any], dependent: Object) -> bool:

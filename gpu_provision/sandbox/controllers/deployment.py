@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 from gpu_provision.sandbox import objects
 from gpu_provision.sandbox.api import DEPLOYMENTS, PODS, REPLICA_SETS, Object
-from gpu_provision.sandbox.controllers.events import EventText
 from gpu_provision.sandbox.controllers.manager import (
     ControllerManager,
     OwnerClaim,
@@ -356,7 +355,7 @@ class Deployments(QueueController[Key]):
     def _scaled(self, deployment: Object, replica_set: Object, before: int, after: int) -> None:
         direction = "up" if after > before else "down"
         message = f"Scaled {direction} replica set {objects.name(replica_set)} from {before} to {after}"
-        self.event(DEPLOYMENTS, deployment, EventText("ScalingReplicaSet", message))
+        self.event(DEPLOYMENTS, deployment, "ScalingReplicaSet", message)
 
     async def _write_status(self, deployment: Object, new: Object | None, old: Sequence[Object]) -> None:
         moment = objects.now()

@@ -16,7 +16,6 @@ from gpu_provision.sandbox.api import (
     Object,
 )
 from gpu_provision.sandbox.controllers.deployment import replicas
-from gpu_provision.sandbox.controllers.events import EventText
 from gpu_provision.sandbox.controllers.manager import ControllerManager, QueueController, index_owned
 from gpu_provision.sandbox.informer import Key
 from gpu_provision.sandbox.objects import ConditionUpdate
@@ -147,8 +146,7 @@ class DisruptionBudgets(QueueController[Key]):
             expected = 0 if wants_number(budget["spec"]) else expected_pods(pods, self._scales(pods))
         except UncountableError as problem:
             message = f"Failed to calculate the number of expected pods: {problem}"
-            note = EventText("CalculateExpectedPodCountFailed", message, warning=True)
-            self.event(DISRUPTION_BUDGETS, budget, note)
+            self.event(DISRUPTION_BUDGETS, budget, "CalculateExpectedPodCountFailed", message, warning=True)
             return failed_status(budget, str(problem), moment)
         kept = pending_evictions(budget, pods, moment)
         dropped = set(objects.status(budget).get("disruptedPods") or {}) - set(kept)

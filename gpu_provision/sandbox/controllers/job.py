@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 from gpu_provision.sandbox import objects
 from gpu_provision.sandbox.api import JOBS, PODS, Object
-from gpu_provision.sandbox.controllers.events import EventText
 from gpu_provision.sandbox.controllers.manager import ControllerManager, QueueController, enqueue_owners, gather_all
 from gpu_provision.sandbox.informer import Key
 from gpu_provision.sandbox.objects import ConditionUpdate
@@ -273,9 +272,9 @@ class Jobs(QueueController[Key]):
         try:
             pod = await self.cluster.create(PODS, body, objects.namespace(job))
         except Exception as error:
-            self.event(JOBS, job, EventText("FailedCreate", f"Error creating: {error}", warning=True))
+            self.event(JOBS, job, "FailedCreate", f"Error creating: {error}", warning=True)
             raise
-        self.event(JOBS, job, EventText("SuccessfulCreate", f"Created pod: {objects.name(pod)}"))
+        self.event(JOBS, job, "SuccessfulCreate", f"Created pod: {objects.name(pod)}")
 
     async def _dismiss(self, job: Object, pod: Object) -> None:
         self._dismissed.add(objects.uid(pod))
@@ -284,19 +283,17 @@ class Jobs(QueueController[Key]):
         except BaseException:
             self._dismissed.discard(objects.uid(pod))
             raise
-        self.event(JOBS, job, EventText("SuccessfulDelete", f"Deleted pod: {objects.name(pod)}"))
+        self.event(JOBS, job, "SuccessfulDelete", f"Deleted pod: {objects.name(pod)}")
 
     async def _write(self, job: Object, end: JobEnd | None, moment: datetime) -> None:
         wanted = build_status(job, self._tally(job), end, moment)
         await self.cluster.write_status(JOBS, job, wanted)
         written = self._jobs.objects.get(objects.key_of(job))
         if end is not None and written is not None and is_finished(written):
-            note = (
-                EventText("Completed", "Job completed")
-                if end.kind == "Complete"
-                else EventText(end.reason, end.message, warning=True)
-            )
-            self.event(JOBS, job, note)
+            if end.kind == "Complete":
+                self.event(JOBS, job, "Completed", "Job completed")
+            else:
+                self.event(JOBS, job, end.reason, end.message, warning=True)
         pause = seconds_to_deadline(written or job, moment)
         if end is None and pause is not None:
             self.queue.add_after(objects.key_of(job), pause)

@@ -10,7 +10,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from gpu_provision.sandbox import objects
 from gpu_provision.sandbox.api import PODS, Api, ApiError, ApiResource, Object
-from gpu_provision.sandbox.controllers.events import EventText, Recorder
+from gpu_provision.sandbox.events import EventRecorder, EventSource
 from gpu_provision.sandbox.informer import Informer, Key, end_if_cancelled
 from gpu_provision.sandbox.objects import name, namespace, status
 
@@ -195,7 +195,7 @@ class ControllerManager:
     def __init__(self, api: Api) -> None:
         """Prepare; informers start when ``run`` runs, or at once if it does already."""
         self.api = api
-        self.recorder = Recorder(api)
+        self.recorder = EventRecorder(api)
         self._informers: dict[ApiResource, Informer] = {}
         self._running: asyncio.TaskGroup | None = None
         self._tasks: dict[ApiResource, asyncio.Task[None]] = {}
@@ -286,9 +286,10 @@ class QueueController(Generic[K]):
         """Make one key's world right. Errors bring the key back later."""
         raise NotImplementedError
 
-    def event(self, resource: ApiResource, obj: Object, note: EventText) -> None:
+    def event(self, resource: ApiResource, obj: Object, reason: str, message: str, *, warning: bool = False) -> None:
         """Record an event in this controller's name."""
-        self.cluster.recorder.record(resource, obj, note, component=self.component)
+        source = EventSource(component=self.component)
+        self.cluster.recorder.record(objects.reference(resource, obj), reason, message, source=source, warning=warning)
 
     @property
     def component(self) -> str:

@@ -10,7 +10,6 @@ from typing import Any
 
 from gpu_provision.sandbox import objects
 from gpu_provision.sandbox.api import LEASES, NODES, PODS, ApiError, Object
-from gpu_provision.sandbox.controllers.events import EventText
 from gpu_provision.sandbox.controllers.manager import ControllerManager, QueueController, gather_all
 from gpu_provision.sandbox.controllers.node_filters import (
     NO_EXECUTE,
@@ -162,8 +161,7 @@ class NodeLifecycle(QueueController[str]):
         conditions = unknown_conditions(node, objects.now())
         if conditions == objects.status(node).get("conditions"):
             return node
-        note = EventText("NodeNotReady", f"Node {objects.name(node)} status is now: NodeNotReady")
-        self.event(NODES, node, note)
+        self.event(NODES, node, "NodeNotReady", f"Node {objects.name(node)} status is now: NodeNotReady")
         return await self.cluster.patch(NODES, node, {"status": {"conditions": conditions}}, "status")
 
     async def _taint(self, node: Object) -> None:
@@ -305,5 +303,5 @@ class TaintEviction(QueueController[Key]):
             self.queue.add_after(key, left)
             return
         message = f"Marking for deletion Pod {objects.namespace(pod)}/{objects.name(pod)}"
-        self.event(PODS, pod, EventText("TaintManagerEviction", message))
+        self.event(PODS, pod, "TaintManagerEviction", message)
         await self.cluster.delete(PODS, pod)

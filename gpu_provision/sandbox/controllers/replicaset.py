@@ -8,7 +8,6 @@ from datetime import datetime
 from gpu_provision.sandbox import objects
 from gpu_provision.sandbox.api import PODS, REPLICA_SETS, Object
 from gpu_provision.sandbox.controllers.deployment import replicas
-from gpu_provision.sandbox.controllers.events import EventText
 from gpu_provision.sandbox.controllers.manager import (
     ControllerManager,
     OwnerClaim,
@@ -83,14 +82,13 @@ class ReplicaSets(QueueController[Key]):
         try:
             pod = await self.cluster.create(PODS, body, objects.namespace(replica_set))
         except Exception as error:
-            note = EventText("FailedCreate", f"Error creating: {error}", warning=True)
-            self.event(REPLICA_SETS, replica_set, note)
+            self.event(REPLICA_SETS, replica_set, "FailedCreate", f"Error creating: {error}", warning=True)
             raise
-        self.event(REPLICA_SETS, replica_set, EventText("SuccessfulCreate", f"Created pod: {objects.name(pod)}"))
+        self.event(REPLICA_SETS, replica_set, "SuccessfulCreate", f"Created pod: {objects.name(pod)}")
 
     async def _delete(self, replica_set: Object, pod: Object) -> None:
         await self.cluster.delete(PODS, pod)
-        self.event(REPLICA_SETS, replica_set, EventText("SuccessfulDelete", f"Deleted pod: {objects.name(pod)}"))
+        self.event(REPLICA_SETS, replica_set, "SuccessfulDelete", f"Deleted pod: {objects.name(pod)}")
 
     async def _write_status(self, replica_set: Object) -> None:
         owned = self.cluster.informer(PODS).by("controller uid", objects.uid(replica_set))

@@ -9,7 +9,6 @@ from typing import Any
 
 from gpu_provision.sandbox import objects
 from gpu_provision.sandbox.api import NODES, PODS, Object
-from gpu_provision.sandbox.controllers.events import EventText
 from gpu_provision.sandbox.controllers.manager import ControllerManager, QueueController
 from gpu_provision.sandbox.controllers.node_filters import (
     NO_EXECUTE,
@@ -342,10 +341,10 @@ class Scheduler(QueueController[Key]):
             self._ledger.remove(demand.uid)
             raise
         message = f"Successfully assigned {objects.namespace(pod)}/{objects.name(pod)} to {node}"
-        self.event(PODS, pod, EventText("Scheduled", message))
+        self.event(PODS, pod, "Scheduled", message)
 
     async def _explain(self, pod: Object, message: str) -> None:
-        self.event(PODS, pod, EventText("FailedScheduling", message, warning=True))
+        self.event(PODS, pod, "FailedScheduling", message, warning=True)
         conditions = objects.status(pod).get("conditions") or []
         wanted = objects.set_condition(
             conditions, ConditionUpdate("PodScheduled", "False", "Unschedulable", message), objects.now()

@@ -8,16 +8,16 @@ from collections.abc import Collection
 from pathlib import Path
 
 from gpu_provision.sandbox.api import CONFIG_MAPS, PODS, Api, Object
+from gpu_provision.sandbox.events import EventRecorder
 from gpu_provision.sandbox.faults import CONFIG_MAP, NodeFault, NodeFaults, faults_of_config_map
 from gpu_provision.sandbox.fleet import Fleet
 from gpu_provision.sandbox.informer import Informer
-from gpu_provision.sandbox.kubelet.events import EventRecorder
 from gpu_provision.sandbox.kubelet.logs import LogSink
 from gpu_provision.sandbox.kubelet.machine import Machine
 from gpu_provision.sandbox.kubelet.node import Registration, heartbeats
 from gpu_provision.sandbox.kubelet.pod import PodWorker
 from gpu_provision.sandbox.kubelet.runner import Puller
-from gpu_provision.sandbox.kubelet.simulation import Simulation
+from gpu_provision.sandbox.kubelet.simulation import KubeletEvents, Simulation
 
 _log = logging.getLogger(__name__)
 _REBOOT_AGAIN = 60.0
@@ -156,7 +156,7 @@ def build_simulation(  # noqa: PLR0913  everything that differs between the embe
         api=api,
         timings=fleet.timings,
         logs=logs,
-        events=EventRecorder(api, everything=fleet.events == "all"),
+        events=KubeletEvents(EventRecorder(api), everything=fleet.events == "all"),
         machines=machines,
         pods=pods,
         kubelet_address=kubelet_address,

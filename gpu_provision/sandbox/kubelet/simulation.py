@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpu_provision.sandbox.api import NOT_FOUND, Api, ApiError, ApiResource
+from gpu_provision.sandbox.events import EventRecorder, EventSource
 from gpu_provision.sandbox.fleet import Timings
 from gpu_provision.sandbox.informer import Informer
-from gpu_provision.sandbox.kubelet.events import EventRecorder
 from gpu_provision.sandbox.kubelet.logs import LogSink
 from gpu_provision.sandbox.kubelet.machine import Machine
 
@@ -28,6 +28,42 @@ def decode_data(resource: str, obj: Mapping[str, Any]) -> dict[str, str]:
 LONGEST_BACK_OFF = 30
 
 
+class KubeletEvents:
+    """The events that kubelets record about pods and nodes; normal ones only if the fleet wants them."""
+
+    def __init__(self, recorder: EventRecorder, *, everything: bool) -> None:
+        """With ``everything`` off, only warnings are recorded."""
+        self._recorder, self._everything = recorder, everything
+
+    def normal(self, involved: Mapping[str, Any], reason: str, message: str, *, field: str = "") -> None:
+        """Record that something went as it should."""
+        if self._everything:
+            self._record(involved, reason, message, field, warning=False)
+
+    def warning(self, involved: Mapping[str, Any], reason: str, message: str, *, field: str = "") -> None:
+        """Record a problem."""
+        self._record(involved, reason, message, field, warning=True)
+
+    def _record(self, involved: Mapping[str, Any], reason: str, message: str, field: str, *, warning: bool) -> None:
+        spec, metadata = involved.get("spec", {}), involved["metadata"]
+        kind = "Pod" if "containers" in spec else "ConfigMap" if "data" in involved else "Node"
+        reference = {
+            "apiVersion": "v1",
+            "kind": kind,
+            "name": metadata["name"],
+            # A kubelet names its node by name where others use the uid; kubectl describe looks for either.
+            "uid": metadata["name"] if kind == "Node" else metadata.get("uid", ""),
+            **({"namespace": metadata["namespace"]} if metadata.get("namespace") else {}),
+            **({"fieldPath": field} if field else {}),
+        }
+        source = EventSource(component="kubelet", host=str(spec.get("nodeName") or metadata["name"]))
+        self._recorder.record(reference, reason, message, source=source, warning=warning)
+
+    async def run(self) -> None:
+        """Write events until cancelled."""
+        await self._recorder.run()
+
+
 @dataclass(slots=True, kw_only=True)
 class Simulation:
     """The cluster, the machines, and how long things take.
@@ -40,7 +76,7 @@ class Simulation:
     api: Api
     timings: Timings
     logs: LogSink
-    events: EventRecorder
+    events: KubeletEvents
     machines: Mapping[str, Machine]
     pods: Informer
     kubelet_address: str = ""

@@ -17,7 +17,6 @@ from gpu_provision.sandbox.apiserver.registry import Registry
 from gpu_provision.sandbox.apiserver.server import bootstrap
 from gpu_provision.sandbox.apiserver.store import Store
 from gpu_provision.sandbox.controllers import manager
-from gpu_provision.sandbox.controllers.events import EventText
 from gpu_provision.sandbox.controllers.manager import (
     ControllerManager,
     QueueController,
@@ -26,6 +25,7 @@ from gpu_provision.sandbox.controllers.manager import (
     supervise,
 )
 from gpu_provision.sandbox.controllers.node_lifecycle import NodeLifecycle
+from gpu_provision.sandbox.events import EventSource
 
 
 def test_what_fails_is_logged_and_run_again(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
@@ -158,7 +158,8 @@ def test_an_event_that_was_deleted_is_recorded_anew(tmp_path: Path) -> None:
         task = asyncio.create_task(cluster.recorder.run())
 
         async def counted(number: int) -> Any:
-            cluster.recorder.record(CONFIG_MAPS, subject, EventText("Seen", "again"), component="test")
+            about = objects.reference(CONFIG_MAPS, subject)
+            cluster.recorder.record(about, "Seen", "again", source=EventSource(component="test"))
             async with asyncio.timeout(60):
                 while True:
                     events, _ = await api.list(EVENTS, "default")
