@@ -20,6 +20,14 @@ class ApiResource(NamedTuple):
     plural: str
 
 
+class ServedResource(NamedTuple):
+    """A resource that a server has, with the kind of its objects."""
+
+    resource: ApiResource
+    kind: str
+    namespaced: bool
+
+
 class ObjectEvent(NamedTuple):
     """``type`` is ADDED, MODIFIED, DELETED or BOOKMARK."""
 

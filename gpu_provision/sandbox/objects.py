@@ -14,23 +14,6 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from gpu_provision.sandbox.api import (
-    CONFIG_MAPS,
-    CONTROLLER_REVISIONS,
-    DAEMON_SETS,
-    DEFINITIONS,
-    DEPLOYMENTS,
-    DISRUPTION_BUDGETS,
-    ENDPOINT_SLICES,
-    ENDPOINTS,
-    EVENTS,
-    JOBS,
-    LEASES,
-    NAMESPACES,
-    NODES,
-    PODS,
-    REPLICA_SETS,
-    SERVICES,
-    ApiResource,
     Object,
 )
 from gpu_provision.sandbox.informer import Key
@@ -224,28 +207,22 @@ def controller_uid(obj: Object) -> str:
     return owner["uid"] if owner else ""
 
 
-def controller_ref(resource: ApiResource, obj: Object) -> dict[str, Any]:
-    """Return the owner reference that makes ``obj`` the controller of a new object."""
-    return {
-        "apiVersion": api_version(resource),
-        "kind": KINDS[resource],
-        "name": name(obj),
-        "uid": uid(obj),
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }
-
-
-def reference(resource: ApiResource, obj: Object) -> Object:
+def reference(obj: Object) -> Object:
     """Return the ObjectReference to an object, as events name what they are about."""
     return {
-        "apiVersion": api_version(resource),
-        "kind": KINDS.get(resource) or obj.get("kind", ""),
+        "apiVersion": obj["apiVersion"],
+        "kind": obj["kind"],
         "namespace": namespace(obj),
         "name": name(obj),
         "uid": uid(obj),
         "resourceVersion": obj["metadata"].get("resourceVersion", ""),
     }
+
+
+def controller_ref(obj: Object) -> dict[str, Any]:
+    """Return the owner reference that makes ``obj`` the controller of a new object."""
+    named = {"apiVersion": obj["apiVersion"], "kind": obj["kind"], "name": name(obj), "uid": uid(obj)}
+    return {**named, "controller": True, "blockOwnerDeletion": True}
 
 
 def condition(obj: Object, kind: str) -> dict[str, Any] | None:
@@ -322,18 +299,18 @@ def node_of(pod: Object) -> str:
     return pod["spec"].get("nodeName") or ""
 
 
-def pod_from_template(template: Mapping[str, Any], owner: dict[str, Any], prefix: str) -> Object:
-    """Return a new pod of a template, to be named by the server, controlled by ``owner``."""
+def pod_from_template(template: Mapping[str, Any], owner: Object) -> Object:
+    """Return a new pod of a template, controlled by ``owner`` and named after it by the server."""
     metadata = template.get("metadata") or {}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
-            "generateName": prefix,
+            "generateName": f"{name(owner)}-",
             "labels": dict(metadata.get("labels") or {}),
             "annotations": dict(metadata.get("annotations") or {}),
             "finalizers": list(metadata.get("finalizers") or []),
-            "ownerReferences": [owner],
+            "ownerReferences": [controller_ref(owner)],
         },
         "spec": copy.deepcopy(template["spec"]),
     }
@@ -359,92 +336,6 @@ def resolve_percentage(value: int | str | None, total: int, *, up: bool, default
         return int(chosen)
     product = int(chosen[:-1]) * total
     return -(-product // 100) if up else product // 100
-
-
-class BuiltIn(NamedTuple):
-    """A built-in resource with the kind of its objects."""
-
-    resource: ApiResource
-    kind: str
-    namespaced: bool = True
-
-
-_RBAC = "rbac.authorization.k8s.io"
-
-BUILT_IN: tuple[BuiltIn, ...] = (
-    BuiltIn(PODS, "Pod"),
-    BuiltIn(NODES, "Node", namespaced=False),
-    BuiltIn(NAMESPACES, "Namespace", namespaced=False),
-    BuiltIn(SERVICES, "Service"),
-    BuiltIn(ENDPOINTS, "Endpoints"),
-    BuiltIn(EVENTS, "Event"),
-    BuiltIn(CONFIG_MAPS, "ConfigMap"),
-    BuiltIn(ApiResource("", "v1", "secrets"), "Secret"),
-    BuiltIn(ApiResource("", "v1", "serviceaccounts"), "ServiceAccount"),
-    BuiltIn(ApiResource("", "v1", "persistentvolumeclaims"), "PersistentVolumeClaim"),
-    BuiltIn(ApiResource("", "v1", "persistentvolumes"), "PersistentVolume", namespaced=False),
-    BuiltIn(ApiResource("", "v1", "resourcequotas"), "ResourceQuota"),
-    BuiltIn(ApiResource("", "v1", "limitranges"), "LimitRange"),
-    BuiltIn(ApiResource("", "v1", "replicationcontrollers"), "ReplicationController"),
-    BuiltIn(DAEMON_SETS, "DaemonSet"),
-    BuiltIn(DEPLOYMENTS, "Deployment"),
-    BuiltIn(REPLICA_SETS, "ReplicaSet"),
-    BuiltIn(ApiResource("apps", "v1", "statefulsets"), "StatefulSet"),
-    BuiltIn(CONTROLLER_REVISIONS, "ControllerRevision"),
-    BuiltIn(JOBS, "Job"),
-    BuiltIn(ApiResource("batch", "v1", "cronjobs"), "CronJob"),
-    BuiltIn(ApiResource(_RBAC, "v1", "roles"), "Role"),
-    BuiltIn(ApiResource(_RBAC, "v1", "rolebindings"), "RoleBinding"),
-    BuiltIn(ApiResource(_RBAC, "v1", "clusterroles"), "ClusterRole", namespaced=False),
-    BuiltIn(ApiResource(_RBAC, "v1", "clusterrolebindings"), "ClusterRoleBinding", namespaced=False),
-    BuiltIn(ApiResource("node.k8s.io", "v1", "runtimeclasses"), "RuntimeClass", namespaced=False),
-    BuiltIn(ApiResource("scheduling.k8s.io", "v1", "priorityclasses"), "PriorityClass", namespaced=False),
-    BuiltIn(LEASES, "Lease"),
-    BuiltIn(DISRUPTION_BUDGETS, "PodDisruptionBudget"),
-    BuiltIn(DEFINITIONS, "CustomResourceDefinition", namespaced=False),
-    BuiltIn(ENDPOINT_SLICES, "EndpointSlice"),
-    BuiltIn(ApiResource("networking.k8s.io", "v1", "ingresses"), "Ingress"),
-    BuiltIn(ApiResource("networking.k8s.io", "v1", "networkpolicies"), "NetworkPolicy"),
-    BuiltIn(ApiResource("storage.k8s.io", "v1", "storageclasses"), "StorageClass", namespaced=False),
-)
-
-KINDS: Mapping[ApiResource, str] = MappingProxyType({row.resource: row.kind for row in BUILT_IN})
-CLUSTER_SCOPED = frozenset(row.resource for row in BUILT_IN if not row.namespaced)
-
-
-def built_in_resources() -> tuple[ApiResource, ...]:
-    """Return every built-in resource."""
-    return tuple(row.resource for row in BUILT_IN)
-
-
-def api_version(resource: ApiResource) -> str:
-    """Return ``apps/v1`` for the apps group, ``v1`` for the core group."""
-    return f"{resource.group}/{resource.version}" if resource.group else resource.version
-
-
-def resource_of(version: str, kind: str, known: Iterable[ApiResource]) -> ApiResource | None:
-    """Find the resource that serves ``kind`` of apiVersion ``version``; None if no known one does.
-
-    Kinds that are not built in are found by the plural that English gives them.
-    """
-    group = version.partition("/")[0] if "/" in version else ""
-    for row in BUILT_IN:
-        if (row.resource.group, row.kind) == (group, kind):
-            return row.resource
-    plurals = _plurals(kind.lower())
-    return next((one for one in known if one.group == group and one.plural in plurals), None)
-
-
-def _plurals(singular: str) -> set[str]:
-    plurals = {singular, f"{singular}s", f"{singular}es"}
-    return plurals | {f"{singular[:-1]}ies"} if singular.endswith("y") else plurals
-
-
-def defined_resource(definition: Mapping[str, Any]) -> ApiResource | None:
-    """Return the resource that a CustomResourceDefinition stores; None if it stores none."""
-    spec = definition["spec"]
-    stored = [version["name"] for version in spec.get("versions", ()) if version.get("storage")]
-    return ApiResource(spec["group"], stored[0], spec["names"]["plural"]) if stored else None
 
 
 _WAITING_REASONS = {"ErrImagePull": "image can't be pulled", "ImagePullBackOff": "trying and failing to pull image"}

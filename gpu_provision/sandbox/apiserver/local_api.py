@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
-from gpu_provision.sandbox.api import ApiResource, Object, ObjectEvent
+from gpu_provision.sandbox.api import ApiResource, Object, ObjectEvent, ServedResource
 from gpu_provision.sandbox.apiserver.deletion import DeleteOptions
 from gpu_provision.sandbox.apiserver.objects import copied
 from gpu_provision.sandbox.apiserver.patches import merged
@@ -117,12 +117,13 @@ class LocalApi:
         target = self._target(_PODS, namespace, pod, "binding")
         self._registry.change(target, lambda obj: bound(obj, node, target.info), self._options)
 
-    def resources(self) -> tuple[ApiResource, ...]:
+    def resources(self) -> tuple[ServedResource, ...]:
         """Return every resource that holds objects, custom ones included, each in one served version."""
-        chosen: dict[str, ApiResource] = {}
+        chosen: dict[str, ServedResource] = {}
         for info in self._registry.catalog:
             if "list" in info.verbs:
-                chosen.setdefault(info.storage, ApiResource(info.group, info.version, info.plural))
+                resource = ApiResource(info.group, info.version, info.plural)
+                chosen.setdefault(info.storage, ServedResource(resource, info.kind, info.namespaced))
         return tuple(chosen.values())
 
     def append_log(  # noqa: PLR0913 - what identifies a log

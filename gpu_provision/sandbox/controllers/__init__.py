@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from gpu_provision.sandbox.api import NODES, Api, ApiResource
+from gpu_provision.sandbox.api import NODES, Api, ServedResource
 from gpu_provision.sandbox.controllers.daemonset import DaemonSets
 from gpu_provision.sandbox.controllers.deletion import GarbageCollector, Namespaces, OwnershipGraph
 from gpu_provision.sandbox.controllers.deployment import Deployments
@@ -18,16 +18,14 @@ from gpu_provision.sandbox.controllers.node_filters import NodeViews
 from gpu_provision.sandbox.controllers.node_lifecycle import NodeLifecycle, PodCollector, TaintEviction
 from gpu_provision.sandbox.controllers.replicaset import ReplicaSets
 from gpu_provision.sandbox.controllers.scheduler import Scheduler
-from gpu_provision.sandbox.objects import built_in_resources
 
 
-async def run_controllers(api: Api, *, resources: Callable[[], Iterable[ApiResource]] = built_in_resources) -> None:
+async def run_controllers(api: Api, *, resources: Callable[[], Iterable[ServedResource]]) -> None:
     """Run all controllers until cancelled; one that fails is logged and started again.
 
     Args:
         api: The cluster.
-        resources: What garbage collection and namespace deletion reach. The built-in resources and those
-            of CustomResourceDefinitions always belong to it.
+        resources: Returns what the API server has now: garbage collection and namespace deletion reach all of it.
     """
     cluster = ControllerManager(api)
     controllers = _controllers(cluster, OwnershipGraph(cluster, resources))
@@ -37,7 +35,7 @@ async def run_controllers(api: Api, *, resources: Callable[[], Iterable[ApiResou
             group.create_task(supervise(controller.run, f"the {controller.name} controller"))
 
 
-def _controllers(cluster: ControllerManager, universe: OwnershipGraph) -> tuple[QueueController[Any], ...]:
+def _controllers(cluster: ControllerManager, graph: OwnershipGraph) -> tuple[QueueController[Any], ...]:
     views = NodeViews(cluster.informer(NODES))
     return (
         NodeLifecycle(cluster),
@@ -50,6 +48,6 @@ def _controllers(cluster: ControllerManager, universe: OwnershipGraph) -> tuple[
         DisruptionBudgets(cluster),
         TaintEviction(cluster, views),
         PodCollector(cluster),
-        GarbageCollector(cluster, universe),
-        Namespaces(cluster, universe),
+        GarbageCollector(cluster, graph),
+        Namespaces(cluster, graph),
     )

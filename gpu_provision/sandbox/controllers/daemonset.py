@@ -13,8 +13,6 @@ from gpu_provision.sandbox.api import (
     DAEMON_SETS,
     NODES,
     PODS,
-    ApiError,
-    ApiResource,
     Object,
 )
 from gpu_provision.sandbox.controllers import daemonset_plan as plan
@@ -69,12 +67,10 @@ class DaemonSets(QueueController[Key]):
         daemon_set = self._sets.objects.get(key)
         if daemon_set is None or daemon_set["spec"].get("selector") is None:
             return
-        pods = await claim_objects(
-            self.cluster, OwnerClaim(DAEMON_SETS, daemon_set, PODS, daemon_set["spec"]["selector"])
-        )
+        pods = await claim_objects(self.cluster, OwnerClaim(daemon_set, PODS, daemon_set["spec"]["selector"]))
         if objects.is_deleting(daemon_set):
             return
-        history = await load_history(self.cluster, DAEMON_SETS, daemon_set)
+        history = await load_history(self.cluster, daemon_set)
         nodes = self._eligible(key, daemon_set)
         grouped = plan.group_by_node(pods)
         rollout = self._rollout(daemon_set, history.hash)
@@ -85,7 +81,7 @@ class DaemonSets(QueueController[Key]):
         finally:
             await self._write_status(daemon_set, nodes, rollout)
         used = {objects.labels(pod).get(plan.HASH_LABEL, "") for pod in pods}
-        await prune_revisions(self.cluster, daemon_set, history.old, used=used)
+        await prune_revisions(self.cluster, daemon_set, history.old, used)
 
     def _eligible(self, key: Key, daemon_set: Object) -> dict[str, Eligibility]:
         template = daemon_set["spec"]["template"]
@@ -106,30 +102,16 @@ class DaemonSets(QueueController[Key]):
         return plan.group_by_node(self.cluster.informer(PODS).by("controller uid", objects.uid(daemon_set)))
 
     async def _act(self, daemon_set: Object, digest: str, todo: plan.Placement) -> bool:
-        await gather_all([self._delete(daemon_set, pod) for pod in todo.delete])
+        await gather_all([self.delete_pod(daemon_set, pod) for pod in todo.delete])
         await gather_all([self._replace(daemon_set, failed) for failed in todo.finished])
-        owner = objects.controller_ref(DAEMON_SETS, daemon_set)
-        await gather_all([self._create(daemon_set, owner, digest, node) for node in todo.create])
+        bodies = [plan.build_pod(daemon_set, digest, node) for node in todo.create]
+        await gather_all([self.create_pod(daemon_set, body) for body in bodies])
         return bool(todo.delete or todo.finished or todo.create)
 
     async def _update(self, daemon_set: Object, old: Sequence[Object]) -> None:
         strategy = (daemon_set["spec"].get("updateStrategy") or {}).get("type", "RollingUpdate")
         if strategy == "RollingUpdate":
-            await gather_all([self._delete(daemon_set, pod) for pod in old])
-
-    async def _create(self, daemon_set: Object, owner: dict[str, Any], digest: str, node: str) -> None:
-        body = plan.build_pod(daemon_set, owner, digest, node)
-        namespace = objects.namespace(daemon_set)
-        try:
-            pod = await self.cluster.create(PODS, body, namespace)
-        except Exception as error:
-            self.event(DAEMON_SETS, daemon_set, "FailedCreate", f"Error creating: {error}", warning=True)
-            raise
-        self.event(DAEMON_SETS, daemon_set, "SuccessfulCreate", f"Created pod: {objects.name(pod)}")
-
-    async def _delete(self, daemon_set: Object, pod: Object) -> None:
-        await self.cluster.delete(PODS, pod)
-        self.event(DAEMON_SETS, daemon_set, "SuccessfulDelete", f"Deleted pod: {objects.name(pod)}")
+            await gather_all([self.delete_pod(daemon_set, pod) for pod in old])
 
     async def _replace(self, daemon_set: Object, failed: plan.FinishedPod) -> None:
         wait = self._backoff.wait(objects.uid(daemon_set), plan.target_node(failed.pod))
@@ -140,8 +122,8 @@ class DaemonSets(QueueController[Key]):
         warning = failed.reason == "FailedDaemonPod"
         what = f"{'failed' if warning else 'succeeded'} daemon pod {objects.namespace(pod)}/{objects.name(pod)}"
         message = f"Found {what} on node {node}, will try to kill it"
-        self.event(DAEMON_SETS, daemon_set, failed.reason, message, warning=warning)
-        await self._delete(daemon_set, pod)
+        self.event(daemon_set, failed.reason, message, warning=warning)
+        await self.delete_pod(daemon_set, pod)
 
     async def _write_status(
         self, daemon_set: Object, nodes: dict[str, Eligibility], rollout: plan.RollingUpdate
@@ -202,11 +184,8 @@ class _Backoff:
         return 0.0
 
 
-_CONFLICT = 409
-
-
 class RevisionHistory(NamedTuple):
-    """The present revision and the older ones, the oldest first."""
+    """The current ControllerRevision and the older ones, the oldest first."""
 
     current: Object
     old: list[Object]
@@ -217,65 +196,43 @@ class RevisionHistory(NamedTuple):
         return objects.labels(self.current)[HASH_LABEL]
 
 
-def template_patch(owner: Object) -> dict[str, Any]:
-    """Return what a revision stores: a patch that replaces the template."""
-    return {"spec": {"template": {**copy.deepcopy(owner["spec"]["template"]), "$patch": "replace"}}}
-
-
-def build_revision(resource: ApiResource, owner: Object, *, number: int, collisions: int) -> Object:
-    """Return the ControllerRevision of the owner's present template."""
-    digest = objects.stable_hash(owner["spec"]["template"], collisions)
-    template_labels = (owner["spec"]["template"].get("metadata") or {}).get("labels") or {}
+def _build_revision(daemon_set: Object, number: int) -> Object:
+    template = daemon_set["spec"]["template"]
+    digest = objects.stable_hash(template)
     return {
         "apiVersion": "apps/v1",
         "kind": "ControllerRevision",
         "metadata": {
-            "name": f"{objects.name(owner)}-{digest}",
-            "namespace": objects.namespace(owner),
-            "labels": {**template_labels, HASH_LABEL: digest},
-            "annotations": dict(objects.annotations_of(owner)),
-            "ownerReferences": [objects.controller_ref(resource, owner)],
+            "name": f"{objects.name(daemon_set)}-{digest}",
+            "namespace": objects.namespace(daemon_set),
+            "labels": {**((template.get("metadata") or {}).get("labels") or {}), HASH_LABEL: digest},
+            "annotations": dict(objects.annotations_of(daemon_set)),
+            "ownerReferences": [objects.controller_ref(daemon_set)],
         },
-        "data": template_patch(owner),
+        "data": {"spec": {"template": {**copy.deepcopy(template), "$patch": "replace"}}},
         "revision": number,
     }
 
 
-async def load_history(cluster: ControllerManager, resource: ApiResource, owner: Object) -> RevisionHistory:
-    """Return the history with the present template in it, created or renumbered as needed."""
-    claim = OwnerClaim(resource, owner, CONTROLLER_REVISIONS, owner["spec"]["selector"])
+async def load_history(cluster: ControllerManager, daemon_set: Object) -> RevisionHistory:
+    """Return the history with the current template in it, created or renumbered as needed. Raises ApiError."""
+    claim = OwnerClaim(daemon_set, CONTROLLER_REVISIONS, daemon_set["spec"]["selector"])
     known = sorted(await claim_objects(cluster, claim), key=lambda one: int(one["revision"]))
-    wanted = template_patch(owner)
-    equal = [one for one in known if one.get("data") == wanted]
-    old = [one for one in known if one.get("data") != wanted]
-    latest = max((int(one["revision"]) for one in old), default=0)
-    if not equal:
-        return RevisionHistory(await _create_revision(cluster, resource, owner, number=latest + 1), old)
-    current = equal[-1]
-    if int(current["revision"]) <= latest:
-        current = await cluster.patch(CONTROLLER_REVISIONS, current, {"revision": latest + 1})
+    wanted = _build_revision(daemon_set, 0)
+    old = [one for one in known if one.get("data") != wanted["data"]]
+    number = max((int(one["revision"]) for one in old), default=0) + 1
+    current = next((one for one in reversed(known) if one not in old), None)
+    if current is None:
+        body = {**wanted, "revision": number}
+        current = await cluster.create(CONTROLLER_REVISIONS, body, objects.namespace(daemon_set))
+    elif int(current["revision"]) < number:
+        current = await cluster.patch(CONTROLLER_REVISIONS, current, {"revision": number})
     return RevisionHistory(current, old)
 
 
-async def _create_revision(cluster: ControllerManager, resource: ApiResource, owner: Object, *, number: int) -> Object:
-    collisions = int(objects.status(owner).get("collisionCount") or 0)
-    body = build_revision(resource, owner, number=number, collisions=collisions)
-    try:
-        return await cluster.create(CONTROLLER_REVISIONS, body, objects.namespace(owner))
-    except ApiError as refusal:
-        if refusal.code != _CONFLICT:
-            raise
-    present = await cluster.api.get(CONTROLLER_REVISIONS, objects.name(body), objects.namespace(owner))
-    if present.get("data") == body["data"] and objects.controller_uid(present) == objects.uid(owner):
-        return present
-    await cluster.patch(resource, owner, {"status": {"collisionCount": collisions + 1}}, "status")
-    raise ApiError(_CONFLICT, "AlreadyExists", f"the name of revision {objects.name(body)} is taken")
-
-
-async def prune_revisions(cluster: ControllerManager, owner: Object, old: list[Object], *, used: set[str]) -> None:
-    """Delete the oldest revisions beyond the owner's limit that no pod is of. Raises ApiError."""
-    limit = owner["spec"].get("revisionHistoryLimit")
+async def prune_revisions(cluster: ControllerManager, daemon_set: Object, old: list[Object], used: set[str]) -> None:
+    """Delete the oldest revisions beyond the limit that no pod is of. Raises ApiError."""
+    limit = daemon_set["spec"].get("revisionHistoryLimit")
     unused = [one for one in old if objects.labels(one).get(HASH_LABEL) not in used]
-    surplus = len(unused) - (10 if limit is None else int(limit))
-    for revision in unused[: max(surplus, 0)]:
+    for revision in unused[: max(len(unused) - (10 if limit is None else int(limit)), 0)]:
         await cluster.delete(CONTROLLER_REVISIONS, revision)

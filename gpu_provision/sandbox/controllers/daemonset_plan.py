@@ -224,9 +224,9 @@ def _template_generation(daemon_set: Object) -> str:
     return objects.annotations_of(daemon_set).get(_GENERATION_ANNOTATION, "")
 
 
-def build_pod(daemon_set: Object, owner: dict[str, Any], revision: str, node: str) -> Object:
+def build_pod(daemon_set: Object, revision: str, node: str) -> Object:
     """Return the pod that a DaemonSet creates for a node, pinned to it by node affinity."""
-    pod = objects.pod_from_template(daemon_set["spec"]["template"], owner, f"{objects.name(daemon_set)}-")
+    pod = objects.pod_from_template(daemon_set["spec"]["template"], daemon_set)
     pod["metadata"]["labels"][HASH_LABEL] = revision
     generation = _template_generation(daemon_set)
     if generation:

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from gpu_provision.sandbox import objects
-from gpu_provision.sandbox.api import DEFINITIONS, EVENTS, NAMESPACES, ApiError, ApiResource, Object
+from gpu_provision.sandbox.api import (
+    DEFINITIONS,
+    EVENTS,
+    NAMESPACES,
+    NOT_FOUND,
+    ApiError,
+    ApiResource,
+    Object,
+    ServedResource,
+)
 from gpu_provision.sandbox.controllers.manager import ControllerManager, QueueController, gather_all
 from gpu_provision.sandbox.informer import Key
-from gpu_provision.sandbox.objects import (
-    CLUSTER_SCOPED,
-    ConditionUpdate,
-    built_in_resources,
-    defined_resource,
-    resource_of,
-)
+from gpu_provision.sandbox.objects import ConditionUpdate
 
-_UNFOLLOWED = frozenset({"events"})
+_SYNC_PAUSE = 0.02
 
 
 class ObjectRef(NamedTuple):
@@ -28,66 +32,47 @@ class ObjectRef(NamedTuple):
     key: Key
 
 
+Change = Callable[[ObjectRef, Object | None, Object | None], None]
+
+
 class OwnershipGraph:
-    """Follows all resources, custom ones as they are defined.
+    """Follows all served resources but Events, custom ones as they are defined.
 
     Attributes:
+        followed: The resources that are followed, with the kinds of their objects.
         refs: uid -> the object that has it.
         dependents: Owner's uid -> the objects that name it as owner.
     """
 
-    def __init__(self, cluster: ControllerManager, resources: Callable[[], Iterable[ApiResource]]) -> None:
-        """Follow what ``resources`` names, and what CustomResourceDefinitions define."""
-        self._cluster = cluster
-        self._resources = resources
-        self._handlers: list[Callable[[ObjectRef, Object | None, Object | None], None]] = []
-        self._followed: set[ApiResource] = set()
-        self._cluster_scoped: set[ApiResource] = set(CLUSTER_SCOPED)
+    def __init__(self, cluster: ControllerManager, resources: Callable[[], Iterable[ServedResource]]) -> None:
+        """Follow what ``resources`` names, and look again whenever a CustomResourceDefinition changes."""
+        self._cluster, self._resources = cluster, resources
+        self._handlers: list[Change] = []
+        self.followed: dict[ApiResource, ServedResource] = {}
         self.refs: dict[str, ObjectRef] = {}
         self.dependents: dict[str, dict[ObjectRef, None]] = {}
-        self._definitions = cluster.informer(DEFINITIONS)
-        self._definitions.on_event(lambda _type, _obj: self.look())
+        cluster.informer(DEFINITIONS).on_event(lambda _type, _obj: self._refresh())
+        self._refresh()
 
-    def look(self) -> None:
-        """Follow what is new and forget what is served no more."""
-        wanted = self._wanted()
-        for resource in self._followed - wanted:
-            self._leave(resource)
-        for resource in wanted - self._followed:
-            self._followed.add(resource)
+    def _refresh(self) -> None:
+        """Follow what is new and forget what is no longer served."""
+        served = {one.resource: one for one in self._resources() if one.resource != EVENTS}
+        for resource in set(self.followed) - set(served):
+            del self.followed[resource]
+            for obj in tuple(self._cluster.informer(resource).objects.values()):
+                self._changed(ObjectRef(resource, objects.key_of(obj)), obj, None)
+            self._cluster.forget(resource)
+        for resource in set(served) - set(self.followed):
+            self.followed[resource] = served[resource]
             self._cluster.informer(resource).on_change(self._handler(resource))
 
-    def _wanted(self) -> set[ApiResource]:
-        chosen: dict[tuple[str, str], ApiResource] = {}
-        for resource in (*built_in_resources(), *self._resources(), *self._defined()):
-            if resource.plural not in _UNFOLLOWED:
-                chosen.setdefault((resource.group, resource.plural), resource)
-        return set(chosen.values())
-
-    def _defined(self) -> Iterator[ApiResource]:
-        for definition in self._definitions.objects.values():
-            resource = defined_resource(definition)
-            if resource is None or objects.is_deleting(definition):
-                continue
-            if definition["spec"].get("scope") == "Cluster":
-                self._cluster_scoped.add(resource)
-            yield resource
-
-    def _leave(self, resource: ApiResource) -> None:
-        self._followed.discard(resource)
-        for obj in tuple(self._cluster.informer(resource).objects.values()):
-            self._changed(ObjectRef(resource, objects.key_of(obj)), obj, None)
-        self._cluster.forget(resource)
-
-    def on_change(self, handler: Callable[[ObjectRef, Object | None, Object | None], None]) -> None:
+    def on_change(self, handler: Change) -> None:
         """Call ``handler(ref, before, after)`` for each change from now on."""
         self._handlers.append(handler)
 
     def _handler(self, resource: ApiResource) -> Callable[[Object | None, Object | None], None]:
         def changed(old: Object | None, new: Object | None) -> None:
-            present = new if new is not None else old
-            if present is not None:
-                self._changed(ObjectRef(resource, objects.key_of(present)), old, new)
+            self._changed(ObjectRef(resource, objects.key_of(new or old or {})), old, new)
 
         return changed
 
@@ -95,7 +80,10 @@ class OwnershipGraph:
         before = {owner["uid"] for owner in objects.owners(old)} if old else set()
         after = {owner["uid"] for owner in objects.owners(new)} if new else set()
         for uid in before - after:
-            self._drop_dependent(uid, ref)
+            members = self.dependents.get(uid, {})
+            members.pop(ref, None)
+            if not members:
+                self.dependents.pop(uid, None)
         for uid in after - before:
             self.dependents.setdefault(uid, {})[ref] = None
         if new is not None:
@@ -105,36 +93,23 @@ class OwnershipGraph:
         for handler in self._handlers:
             handler(ref, old, new)
 
-    def _drop_dependent(self, uid: str, ref: ObjectRef) -> None:
-        members = self.dependents.get(uid, {})
-        members.pop(ref, None)
-        if not members:
-            self.dependents.pop(uid, None)
-
-    def is_namespaced(self, resource: ApiResource) -> bool:
-        """Whether objects of the resource live in namespaces."""
-        return resource not in self._cluster_scoped
-
-    @property
-    def followed(self) -> list[ApiResource]:
-        """All followed resources."""
-        return sorted(self._followed)
+    def find_resource(self, api_version: str, kind: str) -> ServedResource | None:
+        """Return the resource that holds objects of a kind; None if no served one does."""
+        group = api_version.rpartition("/")[0]
+        return next((one for one in self.followed.values() if (one.resource.group, one.kind) == (group, kind)), None)
 
     def get(self, ref: ObjectRef) -> Object | None:
         """Return the object as it is known."""
         return self._cluster.informer(ref.resource).objects.get(ref.key)
 
     async def synced(self) -> None:
-        """Return once the built-in resources are known."""
-        await self._definitions.synced()
-        self.look()
-        for resource in built_in_resources():
-            if resource in self._followed:
-                await self._cluster.informer(resource).synced()
+        """Return once all served resources are known; one that is removed meanwhile holds up nothing."""
+        await self._cluster.informer(DEFINITIONS).synced()
+        while not all(self._cluster.informer(one).is_synced for one in self.followed):  # noqa: ASYNC110  they may change
+            await asyncio.sleep(_SYNC_PAUSE)
 
 
 FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"
-_NOT_FOUND = 404
 _REMEMBERED = 20_000
 _GONE, _GOING, _SOLID = "gone", "going", "solid"
 
@@ -149,22 +124,22 @@ class GarbageCollector(QueueController[ObjectRef]):
 
     name = "garbage-collector"
 
-    def __init__(self, cluster: ControllerManager, universe: OwnershipGraph) -> None:
+    def __init__(self, cluster: ControllerManager, graph: OwnershipGraph) -> None:
         """Follow everything."""
         super().__init__(cluster)
-        self._universe = universe
+        self._graph = graph
         self._gone: OrderedDict[str, None] = OrderedDict()
-        universe.on_change(self._changed)
+        graph.on_change(self._changed)
 
     async def run(self) -> None:
         """Work until cancelled, once every object is known."""
-        await self._universe.synced()
+        await self._graph.synced()
         await super().run()
 
     def _changed(self, ref: ObjectRef, old: Object | None, new: Object | None) -> None:
         if new is None and old is not None:
             self._remember(objects.uid(old))
-            for dependent in self._universe.dependents.get(objects.uid(old), ()):
+            for dependent in self._graph.dependents.get(objects.uid(old), ()):
                 self.queue.add(dependent)
             self._wake_owners(old)
         elif new is not None and _needs_sync(old, new):
@@ -177,14 +152,14 @@ class GarbageCollector(QueueController[ObjectRef]):
 
     def _wake_owners(self, obj: Object) -> None:
         for owner in objects.owners(obj):
-            ref = self._universe.refs.get(owner["uid"])
-            known = self._universe.get(ref) if ref else None
+            ref = self._graph.refs.get(owner["uid"])
+            known = self._graph.get(ref) if ref else None
             if ref and known and objects.is_deleting(known):
                 self.queue.add(ref)
 
     async def sync(self, key: ObjectRef) -> None:
         """Judge one object as an owner, then as a dependent."""
-        obj = self._universe.get(key)
+        obj = self._graph.get(key)
         if obj is None:
             return
         if objects.is_deleting(obj):
@@ -194,7 +169,7 @@ class GarbageCollector(QueueController[ObjectRef]):
 
     async def _release(self, ref: ObjectRef, owner: Object) -> None:
         uid, finalizers = objects.uid(owner), objects.finalizers(owner)
-        dependents = list(self._universe.dependents.get(uid, ()))
+        dependents = list(self._graph.dependents.get(uid, ()))
         if ORPHAN in finalizers:
             for dependent in dependents:
                 await self._disown(dependent, {uid})
@@ -206,7 +181,7 @@ class GarbageCollector(QueueController[ObjectRef]):
                 self.queue.add(dependent)
 
     def _blocks(self, ref: ObjectRef, uid: str) -> bool:
-        obj = self._universe.get(ref)
+        obj = self._graph.get(ref)
         return obj is not None and any(
             owner["uid"] == uid and owner.get("blockOwnerDeletion") for owner in objects.owners(obj)
         )
@@ -224,7 +199,7 @@ class GarbageCollector(QueueController[ObjectRef]):
                 await self._disown(ref, lost)
             return
         uid = objects.uid(obj)
-        blocked = any(self._blocks(one, uid) for one in self._universe.dependents.get(uid, ()))
+        blocked = any(self._blocks(one, uid) for one in self._graph.dependents.get(uid, ()))
         if _GOING in states.values() and blocked and FOREGROUND not in objects.finalizers(obj):
             finalizers = [*objects.finalizers(obj), FOREGROUND]
             change = {"metadata": {"finalizers": finalizers, "uid": uid, "resourceVersion": _version(obj)}}
@@ -233,8 +208,8 @@ class GarbageCollector(QueueController[ObjectRef]):
 
     async def _state(self, owner: Mapping[str, Any], ref: ObjectRef, dependent: Object) -> str:
         uid = owner["uid"]
-        found = self._universe.refs.get(uid)
-        known = self._universe.get(found) if found else None
+        found = self._graph.refs.get(uid)
+        known = self._graph.get(found) if found else None
         if found is not None and known is not None:
             if found.key[0] not in {"", ref.key[0]}:
                 return self._elsewhere(owner, ref, dependent)
@@ -249,24 +224,24 @@ class GarbageCollector(QueueController[ObjectRef]):
         home = ref.key[0]
         shown = f"{owner['apiVersion']}/{owner['kind']}, namespace: {home}, name: {owner['name']}, uid: {owner['uid']}"
         message = f'ownerRef [{shown}] does not exist in namespace "{home}"'
-        self.event(ref.resource, dependent, "OwnerRefInvalidNamespace", message, warning=True)
+        self.event(dependent, "OwnerRefInvalidNamespace", message, warning=True)
         return _GONE if home else _SOLID
 
     async def _is_gone(self, owner: Mapping[str, Any], dependent: Object) -> bool:
-        resource = resource_of(owner["apiVersion"], owner["kind"], self._universe.followed)
-        if resource is None:
+        found = self._graph.find_resource(owner["apiVersion"], owner["kind"])
+        if found is None:
             return False
-        namespace = objects.namespace(dependent) if self._universe.is_namespaced(resource) else ""
+        namespace = objects.namespace(dependent) if found.namespaced else ""
         try:
-            present = await self.cluster.api.get(resource, owner["name"], namespace)
+            present = await self.cluster.api.get(found.resource, owner["name"], namespace)
         except ApiError as refusal:
-            if refusal.code != _NOT_FOUND:
+            if refusal.code != NOT_FOUND:
                 raise
             return True
         return bool(objects.uid(present) != owner["uid"])
 
     async def _disown(self, ref: ObjectRef, uids: set[str]) -> None:
-        obj = self._universe.get(ref)
+        obj = self._graph.get(ref)
         if obj is None:
             return
         kept = [owner for owner in objects.owners(obj) if owner["uid"] not in uids]
@@ -349,13 +324,13 @@ class Namespaces(QueueController[str]):
     name = "namespace"
     watches = (NAMESPACES,)
 
-    def __init__(self, cluster: ControllerManager, universe: OwnershipGraph) -> None:
+    def __init__(self, cluster: ControllerManager, graph: OwnershipGraph) -> None:
         """Follow namespaces, and objects that vanish from them."""
         super().__init__(cluster)
-        self._universe = universe
+        self._graph = graph
         self._namespaces = cluster.informer(NAMESPACES)
         self._namespaces.on_event(lambda _, obj: self.queue.add(objects.name(obj)))
-        universe.on_change(self._changed)
+        graph.on_change(self._changed)
 
     def _changed(self, ref: ObjectRef, _old: Object | None, new: Object | None) -> None:
         owner = self._namespaces.objects.get(("", ref.key[0])) if new is None else None
@@ -370,8 +345,8 @@ class Namespaces(QueueController[str]):
         finalizers = (namespace.get("spec") or {}).get("finalizers") or []
         if _FINALIZER not in finalizers:
             return
-        await self._universe.synced()
-        workloads_first = sorted(self._universe.followed, key=lambda one: not one.group)
+        await self._graph.synced()
+        workloads_first = sorted(self._graph.followed, key=lambda one: (not one.group, one))
         content = await self._content(key, [*workloads_first, EVENTS])
         for resource, found in content.items():
             await gather_all([self.cluster.delete(resource, obj) for obj in found if not objects.is_deleting(obj)])
@@ -385,7 +360,7 @@ class Namespaces(QueueController[str]):
     async def _content(self, namespace: str, resources: list[ApiResource]) -> Content:
         content: Content = {}
         for resource in resources:
-            if not self._universe.is_namespaced(resource):
+            if resource != EVENTS and not self._graph.followed[resource].namespaced:
                 continue
             try:
                 found, _ = await self.cluster.api.list(resource, namespace)

@@ -262,7 +262,7 @@ class Deployments(QueueController[Key]):
         deployment = self._deployments.objects.get(key)
         if deployment is None:
             return
-        claim = OwnerClaim(DEPLOYMENTS, deployment, REPLICA_SETS, deployment["spec"]["selector"])
+        claim = OwnerClaim(deployment, REPLICA_SETS, deployment["spec"]["selector"])
         new, old = split_replica_sets(deployment, await claim_objects(self.cluster, claim))
         if objects.is_deleting(deployment):
             return
@@ -311,7 +311,7 @@ class Deployments(QueueController[Key]):
                 "name": f"{objects.name(deployment)}-{digest}",
                 "labels": dict(template["metadata"]["labels"]),
                 "annotations": rollout_annotations(deployment, number),
-                "ownerReferences": [objects.controller_ref(DEPLOYMENTS, deployment)],
+                "ownerReferences": [objects.controller_ref(deployment)],
             },
             "spec": {
                 "replicas": count,
@@ -355,7 +355,7 @@ class Deployments(QueueController[Key]):
     def _scaled(self, deployment: Object, replica_set: Object, before: int, after: int) -> None:
         direction = "up" if after > before else "down"
         message = f"Scaled {direction} replica set {objects.name(replica_set)} from {before} to {after}"
-        self.event(DEPLOYMENTS, deployment, "ScalingReplicaSet", message)
+        self.event(deployment, "ScalingReplicaSet", message)
 
     async def _write_status(self, deployment: Object, new: Object | None, old: Sequence[Object]) -> None:
         moment = objects.now()

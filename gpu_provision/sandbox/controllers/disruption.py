@@ -146,7 +146,7 @@ class DisruptionBudgets(QueueController[Key]):
             expected = 0 if wants_number(budget["spec"]) else expected_pods(pods, self._scales(pods))
         except UncountableError as problem:
             message = f"Failed to calculate the number of expected pods: {problem}"
-            self.event(DISRUPTION_BUDGETS, budget, "CalculateExpectedPodCountFailed", message, warning=True)
+            self.event(budget, "CalculateExpectedPodCountFailed", message, warning=True)
             return failed_status(budget, str(problem), moment)
         kept = pending_evictions(budget, pods, moment)
         dropped = set(objects.status(budget).get("disruptedPods") or {}) - set(kept)

@@ -109,7 +109,7 @@ def _slice(service: Object, ports: Ports, pods: Sequence[Object], start: int) ->
                 SERVICE_LABEL: objects.name(service),
                 MANAGER_LABEL: MANAGER,
             },
-            "ownerReferences": [objects.controller_ref(SERVICES, service)],
+            "ownerReferences": [objects.controller_ref(service)],
         },
         "addressType": "IPv4",
         "endpoints": [_endpoint(service, pod) for pod in pods],

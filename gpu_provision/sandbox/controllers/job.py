@@ -178,9 +178,9 @@ def _suspension(job: Object, conditions: list[dict[str, Any]], moment: datetime)
     return conditions
 
 
-def build_pod(job: Object, owner: dict[str, Any]) -> Object:
+def build_pod(job: Object) -> Object:
     """Return the next pod of a Job."""
-    pod = objects.pod_from_template(job["spec"]["template"], owner, f"{objects.name(job)}-")
+    pod = objects.pod_from_template(job["spec"]["template"], job)
     labels = pod["metadata"]["labels"]
     labels |= dict.fromkeys(_LABELS, objects.name(job)) | dict.fromkeys(_UID_LABELS, objects.uid(job))
     return pod
@@ -265,25 +265,15 @@ class Jobs(QueueController[Key]):
         if need.create and need.after > 0:
             self.queue.add_after(objects.key_of(job), need.after)
             return
-        await gather_all([self._create(job) for _ in range(need.create)])
-
-    async def _create(self, job: Object) -> None:
-        body = build_pod(job, objects.controller_ref(JOBS, job))
-        try:
-            pod = await self.cluster.create(PODS, body, objects.namespace(job))
-        except Exception as error:
-            self.event(JOBS, job, "FailedCreate", f"Error creating: {error}", warning=True)
-            raise
-        self.event(JOBS, job, "SuccessfulCreate", f"Created pod: {objects.name(pod)}")
+        await gather_all([self.create_pod(job, build_pod(job)) for _ in range(need.create)])
 
     async def _dismiss(self, job: Object, pod: Object) -> None:
         self._dismissed.add(objects.uid(pod))
         try:
-            await self.cluster.delete(PODS, pod)
+            await self.delete_pod(job, pod)
         except BaseException:
             self._dismissed.discard(objects.uid(pod))
             raise
-        self.event(JOBS, job, "SuccessfulDelete", f"Deleted pod: {objects.name(pod)}")
 
     async def _write(self, job: Object, end: JobEnd | None, moment: datetime) -> None:
         wanted = build_status(job, self._tally(job), end, moment)
@@ -291,9 +281,9 @@ class Jobs(QueueController[Key]):
         written = self._jobs.objects.get(objects.key_of(job))
         if end is not None and written is not None and is_finished(written):
             if end.kind == "Complete":
-                self.event(JOBS, job, "Completed", "Job completed")
+                self.event(job, "Completed", "Job completed")
             else:
-                self.event(JOBS, job, end.reason, end.message, warning=True)
+                self.event(job, end.reason, end.message, warning=True)
         pause = seconds_to_deadline(written or job, moment)
         if end is None and pause is not None:
             self.queue.add_after(objects.key_of(job), pause)

@@ -24,9 +24,8 @@ def index_owned(informer: Informer) -> None:
 
 
 class OwnerClaim(NamedTuple):
-    """Who claims what: ``owner`` (an object of ``resource``) claims objects of ``owned`` by a selector."""
+    """Who claims what: ``owner`` claims objects of ``owned`` by a selector."""
 
-    resource: ApiResource
     owner: Object
     owned: ApiResource
     selector: dict[str, Any]
@@ -55,7 +54,7 @@ def _adoptable(claim: OwnerClaim, obj: Object) -> bool:
 
 
 async def _adopt(cluster: ControllerManager, claim: OwnerClaim, obj: Object) -> Object:
-    reference = objects.controller_ref(claim.resource, claim.owner)
+    reference = objects.controller_ref(claim.owner)
     return await _write_owners(cluster, claim.owned, obj, [*objects.owners(obj), reference])
 
 
@@ -286,10 +285,25 @@ class QueueController(Generic[K]):
         """Make one key's world right. Errors bring the key back later."""
         raise NotImplementedError
 
-    def event(self, resource: ApiResource, obj: Object, reason: str, message: str, *, warning: bool = False) -> None:
+    def event(self, obj: Object, reason: str, message: str, *, warning: bool = False) -> None:
         """Record an event in this controller's name."""
         source = EventSource(component=self.component)
-        self.cluster.recorder.record(objects.reference(resource, obj), reason, message, source=source, warning=warning)
+        self.cluster.recorder.record(objects.reference(obj), reason, message, source=source, warning=warning)
+
+    async def create_pod(self, owner: Object, body: Object) -> Object:
+        """Create a pod of an owner and record that. Raises what the API raises, recorded as well."""
+        try:
+            pod = await self.cluster.create(PODS, body, objects.namespace(owner))
+        except Exception as error:
+            self.event(owner, "FailedCreate", f"Error creating: {error}", warning=True)
+            raise
+        self.event(owner, "SuccessfulCreate", f"Created pod: {name(pod)}")
+        return pod
+
+    async def delete_pod(self, owner: Object, pod: Object) -> None:
+        """Delete a pod of an owner and record that."""
+        await self.cluster.delete(PODS, pod)
+        self.event(owner, "SuccessfulDelete", f"Deleted pod: {name(pod)}")
 
     @property
     def component(self) -> str:

@@ -161,7 +161,7 @@ class NodeLifecycle(QueueController[str]):
         conditions = unknown_conditions(node, objects.now())
         if conditions == objects.status(node).get("conditions"):
             return node
-        self.event(NODES, node, "NodeNotReady", f"Node {objects.name(node)} status is now: NodeNotReady")
+        self.event(node, "NodeNotReady", f"Node {objects.name(node)} status is now: NodeNotReady")
         return await self.cluster.patch(NODES, node, {"status": {"conditions": conditions}}, "status")
 
     async def _taint(self, node: Object) -> None:
@@ -303,5 +303,5 @@ class TaintEviction(QueueController[Key]):
             self.queue.add_after(key, left)
             return
         message = f"Marking for deletion Pod {objects.namespace(pod)}/{objects.name(pod)}"
-        self.event(PODS, pod, "TaintManagerEviction", message)
+        self.event(pod, "TaintManagerEviction", message)
         await self.cluster.delete(PODS, pod)

@@ -62,7 +62,7 @@ class ReplicaSets(QueueController[Key]):
         replica_set = self._sets.objects.get(key)
         if replica_set is None:
             return
-        claim = OwnerClaim(REPLICA_SETS, replica_set, PODS, replica_set["spec"]["selector"])
+        claim = OwnerClaim(replica_set, PODS, replica_set["spec"]["selector"])
         pods = [pod for pod in await claim_objects(self.cluster, claim) if objects.is_active(pod)]
         try:
             if not objects.is_deleting(replica_set):
@@ -72,23 +72,9 @@ class ReplicaSets(QueueController[Key]):
 
     async def _scale(self, replica_set: Object, pods: Sequence[Object]) -> None:
         missing = replicas(replica_set) - len(pods)
-        await gather_all([self._create(replica_set) for _ in range(min(missing, _BURST))])
-        await gather_all([self._delete(replica_set, pod) for pod in choose_surplus(pods, max(-missing, 0))])
-
-    async def _create(self, replica_set: Object) -> None:
-        owner = objects.controller_ref(REPLICA_SETS, replica_set)
-        template = replica_set["spec"]["template"]
-        body = objects.pod_from_template(template, owner, f"{objects.name(replica_set)}-")
-        try:
-            pod = await self.cluster.create(PODS, body, objects.namespace(replica_set))
-        except Exception as error:
-            self.event(REPLICA_SETS, replica_set, "FailedCreate", f"Error creating: {error}", warning=True)
-            raise
-        self.event(REPLICA_SETS, replica_set, "SuccessfulCreate", f"Created pod: {objects.name(pod)}")
-
-    async def _delete(self, replica_set: Object, pod: Object) -> None:
-        await self.cluster.delete(PODS, pod)
-        self.event(REPLICA_SETS, replica_set, "SuccessfulDelete", f"Deleted pod: {objects.name(pod)}")
+        body = objects.pod_from_template(replica_set["spec"]["template"], replica_set)
+        await gather_all([self.create_pod(replica_set, body) for _ in range(min(missing, _BURST))])
+        await gather_all([self.delete_pod(replica_set, pod) for pod in choose_surplus(pods, max(-missing, 0))])
 
     async def _write_status(self, replica_set: Object) -> None:
         owned = self.cluster.informer(PODS).by("controller uid", objects.uid(replica_set))

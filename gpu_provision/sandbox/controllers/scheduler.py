@@ -341,10 +341,10 @@ class Scheduler(QueueController[Key]):
             self._ledger.remove(demand.uid)
             raise
         message = f"Successfully assigned {objects.namespace(pod)}/{objects.name(pod)} to {node}"
-        self.event(PODS, pod, "Scheduled", message)
+        self.event(pod, "Scheduled", message)
 
     async def _explain(self, pod: Object, message: str) -> None:
-        self.event(PODS, pod, "FailedScheduling", message, warning=True)
+        self.event(pod, "FailedScheduling", message, warning=True)
         conditions = objects.status(pod).get("conditions") or []
         wanted = objects.set_condition(
             conditions, ConditionUpdate("PodScheduled", "False", "Unschedulable", message), objects.now()

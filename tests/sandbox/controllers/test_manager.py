@@ -158,7 +158,7 @@ def test_an_event_that_was_deleted_is_recorded_anew(tmp_path: Path) -> None:
         task = asyncio.create_task(cluster.recorder.run())
 
         async def counted(number: int) -> Any:
-            about = objects.reference(CONFIG_MAPS, subject)
+            about = objects.reference(subject)
             cluster.recorder.record(about, "Seen", "again", source=EventSource(component="test"))
             async with asyncio.timeout(60):
                 while True:
