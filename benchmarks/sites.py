@@ -195,7 +195,7 @@ class RealSite(Site):
         """See Site."""
         fleet, log = self.folder / "late.yaml", self.folder / "late.log"
         fleet.write_text(yaml.safe_dump({"nodes": [gpu_nodes("late", count)], "timings": {"speed": SPEED}}))
-        words = [sys.executable, "-m", "gpu_provision.sandbox.nodes", "--kubeconfig", str(self.kubeconfig)]
+        words = [sys.executable, "-m", "gpu_provision.sandbox.attach", "--kubeconfig", str(self.kubeconfig)]
         words += ["--fleet", str(fleet), "--yes", *self.world.node_flags]
         with process(log, words, environment={**os.environ, "PYTHONPATH": str(CHECKOUT)}):
             until(lambda: sum(name.startswith("late-") for name in self.times.copy()) == count)

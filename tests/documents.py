@@ -71,7 +71,7 @@ class Reader:
         }
         if example:
             return
-        start = f"python -m gpu_provision.sandbox --detach --directory {sandboxes}/default --speed {SPEED}"
+        start = f"python -m gpu_provision.sandbox.server --detach --directory {sandboxes}/default --speed {SPEED}"
         self.run(start, "gpu-provision sandbox up")
 
     def run(self, *commands: str) -> str:

@@ -266,9 +266,9 @@ def find_context(inventory: Inventory) -> tuple[str, str] | None:
     """Return the same as `locate`, but None for a sandbox that does not run: nothing is started."""
     if not inventory.cluster.sandbox:
         return resolve_context(inventory)
-    from gpu_provision.sandbox import process
+    from gpu_provision.kube import sandbox as door
 
-    sandbox = process.running(inventory.cluster.sandbox)
+    sandbox = door.find_running(inventory.cluster.sandbox)
     return (str(sandbox.kubeconfig), sandbox.context) if sandbox else None
 
 
@@ -280,7 +280,7 @@ def resolve_context(inventory: Inventory) -> tuple[str, str]:
     """
     if not inventory.cluster.sandbox:
         return inventory.cluster.kubeconfig, inventory.cluster.context
-    from gpu_provision.sandbox import process
+    from gpu_provision.kube import sandbox as door
 
-    sandbox = process.up(inventory.cluster.sandbox)
+    sandbox = door.start(inventory.cluster.sandbox)
     return str(sandbox.kubeconfig), sandbox.context

@@ -1,7 +1,4 @@
-"""Fleet files: the simulated machines of a sandbox, read with every problem at once, each with its line.
-
-How long things take on these machines stands there, too.
-"""
+"""Fleet files: the simulated machines of a sandbox, their GPU models, and how long things take on them."""
 
 from __future__ import annotations
 
@@ -11,15 +8,15 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from gpu_provision.model.findings import Finding, InvalidInventory
-from gpu_provision.sandbox.gpus import GpuModel, models
-from gpu_provision.sandbox.nodes.faults import Fault, parse_faults
+from gpu_provision.sandbox.errors import FleetError, Problem
+from gpu_provision.sandbox.faults import NodeFault, parse_faults
 
 KERNELS = {
     "ubuntu20.04": "5.4.0-196-generic",
@@ -124,7 +121,7 @@ class Fleet:
     name: str
     machines: tuple[MachineSpec, ...]
     timings: Timings = field(default_factory=Timings)
-    faults: tuple[Fault, ...] = ()
+    faults: tuple[NodeFault, ...] = ()
     events: str = "all"
     source: str = ""
 
@@ -132,7 +129,7 @@ class Fleet:
 def load_fleet(fleet: str | Path = "default") -> Fleet:
     """Return the fleet of a file, or a built-in one by name; ``nodes-200`` has 200 GPU nodes, for benchmarks.
 
-    Raises InvalidInventory with all its findings.
+    Raises FleetError with all its problems.
     """
     numbered = re.fullmatch(r"nodes-(\d{1,4})", str(fleet))
     if numbered:
@@ -159,25 +156,23 @@ def fleet_digest(fleet: Fleet) -> str:
     return hashlib.sha256(repr(told).encode()).hexdigest()[:16]
 
 
-def built_in() -> tuple[str, ...]:
+def list_built_in() -> tuple[str, ...]:
     """Return the names of the fleets that come with the sandbox."""
     folder = resources.files(__package__).joinpath("fleets")
     return tuple(sorted(Path(entry.name).stem for entry in folder.iterdir() if entry.name.endswith(".yaml")))
 
 
 def _read(fleet: str | Path) -> tuple[str, str, str]:
-    if str(fleet) in built_in():
+    if str(fleet) in list_built_in():
         file = resources.files(__package__).joinpath("fleets", f"{fleet}.yaml")
         return str(fleet), f"{fleet}.yaml", file.read_text(encoding="utf-8")
     path = Path(fleet)
     try:
         return path.stem, str(path), path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        fix = f"give the path of a fleet file, or one of: {', '.join(built_in())}, nodes-<count>"
+        fix = f"give the path of a fleet file, or one of: {', '.join(list_built_in())}, nodes-<count>"
         what = "the fleet file cannot be read"
-        raise InvalidInventory(
-            Finding(code="GP701", what=what, where=str(path), evidence=str(error), fix=fix)
-        ) from None
+        raise FleetError(Problem(code="GP701", what=what, where=str(path), evidence=str(error), fix=fix)) from None
 
 
 Path_ = tuple[str | int, ...]
@@ -191,7 +186,7 @@ def _parse(text: str, source: str) -> tuple[Any, dict[Path_, int]]:
         mark = getattr(error, "problem_mark", None)
         where = f"{source}:{mark.line + 1}" if mark else source
         what = f"this is not YAML: {getattr(error, 'problem', None) or error}"
-        raise InvalidInventory(Finding(code="GP701", what=what, where=where)) from None
+        raise FleetError(Problem(code="GP701", what=what, where=where)) from None
     return document, dict(_lines(root, ())) if root else {}
 
 
@@ -206,7 +201,6 @@ def _lines(node: yaml.Node, path: Path_) -> Iterator[tuple[Path_, int]]:
 
 
 Check = tuple[Callable[[Any], bool], str]
-
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 
 
@@ -238,6 +232,7 @@ FLEET_KEYS: dict[str, Check] = {
     "faults": _LIST,
     "events": (lambda value: value in {"all", "problems"}, "'all' or 'problems'"),
 }
+
 NODE_KEYS: dict[str, Check] = {
     "name": _TEXT,
     "count": (lambda value: _is_count(value) and 0 < value <= MOST_MACHINES, f"1 to {MOST_MACHINES}"),
@@ -258,10 +253,12 @@ NODE_KEYS: dict[str, Check] = {
     ),
     "host": _MAPPING,
 }
+
 GPU_KEYS: dict[str, Check] = {
     "model": _TEXT,
     "count": (lambda value: _is_count(value) and value > 0, "1 or more"),
 }
+
 TIMING_KEYS: dict[str, Check] = {
     "speed": (lambda value: _is_number(value) and value > 0, "a number above 0"),
     **{f.name: (_is_number, "seconds") for f in fields(Timings) if f.name != "speed"},
@@ -269,12 +266,12 @@ TIMING_KEYS: dict[str, Check] = {
 
 
 def parse_fleet(text: str, *, name: str, source: str) -> Fleet:
-    """Return the fleet that a text describes. Raises InvalidInventory with all its findings."""
+    """Return the fleet that a text describes. Raises FleetError with all its problems."""
     document, lines = _parse(text, source)
     builder = _Builder(source, lines)
     built = builder.fleet(name, document)
-    if builder.findings:
-        raise InvalidInventory(*builder.findings)
+    if builder.problems:
+        raise FleetError(*builder.problems)
     return built
 
 
@@ -283,15 +280,15 @@ class _Builder:
 
     def __init__(self, source: str, lines: Mapping[Path_, int]) -> None:
         self.source, self.lines = source, lines
-        self.findings: list[Finding] = []
+        self.problems: list[Problem] = []
 
     def complain(self, code: str, path: Path_, what: str, *, evidence: str = "", fix: str = "") -> None:
         line = next((self.lines[path[:end]] for end in range(len(path), -1, -1) if path[:end] in self.lines), 1)
         where = f"{self.source}:{line} {'.'.join(map(str, path))}".rstrip()
-        self.findings.append(Finding(code=code, what=what, where=where, evidence=evidence, fix=fix))
+        self.problems.append(Problem(code=code, what=what, where=where, evidence=evidence, fix=fix))
 
     def checked(self, entry: Any, keys: Mapping[str, Check], path: Path_) -> dict[str, Any]:
-        """Return the entry's good keys; the others become findings."""
+        """Return the entry's good keys; the others become problems."""
         if not isinstance(entry, dict):
             self.complain("GP703", path, "this has to be a mapping", evidence=repr(entry)[:80])
             return {}
@@ -313,8 +310,8 @@ class _Builder:
             self.complain("GP703", ("nodes",), "a fleet has at least one node", fix="add nodes: [{name: gpu-1}]")
         machines = [m for i, entry in enumerate(good.get("nodes", [])) for m in self.machines(entry, ("nodes", i))]
         self.refuse_duplicates(machines)
-        faults, findings = parse_faults(good.get("faults", []), f"{self.source} faults")
-        self.findings += findings
+        faults, problems = parse_faults(good.get("faults", []), f"{self.source} faults")
+        self.problems += problems
         return Fleet(
             name=good.get("name", name),
             machines=tuple(machines),
@@ -379,3 +376,57 @@ class _Builder:
         for name, times in Counter(m.name for m in machines).items():
             if times > 1:
                 self.complain("GP705", ("nodes",), f"{times} nodes are called {name}", evidence=name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuModel:
+    """One model of GPU.
+
+    Attributes:
+        name: As ``nvidia-smi -L`` prints it, such as ``Tesla T4``.
+        device: PCI device id, four hexadecimal digits.
+        pci_class: PCI class and subclass: ``0302`` for a 3D controller, ``0300`` for VGA.
+        memory: MiB.
+        compute: CUDA compute capability, such as ``7.5``.
+        family: As GPU Feature Discovery labels it, such as ``turing``.
+        oldest_driver: First driver branch that supports the model.
+        open_modules_only: Whether the proprietary kernel modules refuse it.
+    """
+
+    name: str
+    device: str
+    pci_class: str
+    memory: int
+    compute: str
+    family: str
+    oldest_driver: int
+    open_modules_only: bool = False
+
+    @property
+    def label(self) -> str:
+        """The product as a node label's value: ``NVIDIA-H100-80GB-HBM3``."""
+        return self.name.replace(" ", "-")
+
+
+def _load_model(name: str, facts: dict[str, Any]) -> GpuModel:
+    return GpuModel(
+        name=name,
+        device=facts["device"],
+        pci_class=facts["class"],
+        memory=facts["memory"],
+        compute=facts["compute"],
+        family=facts["family"],
+        oldest_driver=facts["driver"],
+        open_modules_only=facts.get("open_modules_only", False),
+    )
+
+
+@cache
+def models() -> dict[str, GpuModel]:
+    """Return every model under its name and under each of its aliases."""
+    table = yaml.safe_load(resources.files(__package__).joinpath("gpus.yaml").read_text())
+    return {
+        known_as: _load_model(name, facts)
+        for name, facts in table.items()
+        for known_as in (name, *facts.get("aliases", ()))
+    }

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
-from gpu_provision.sandbox.api import Api, ApiError, Object, Resource, WatchEvent
+from gpu_provision.sandbox.api import Api, ApiError, ApiResource, Object, ObjectEvent
 
 Key = tuple[str, str]
 Change = Callable[[Object | None, Object | None], None]
@@ -76,7 +76,7 @@ class Informer:
     def __init__(
         self,
         api: Api,
-        resource: Resource,
+        resource: ApiResource,
         *,
         namespace: str = "",
         label_selector: str = "",
@@ -199,7 +199,7 @@ class Informer:
             if count == 0 and time.monotonic() - started < _SHORT_WATCH:
                 return failures
 
-    def _take(self, event: WatchEvent) -> None:
+    def _take(self, event: ObjectEvent) -> None:
         version = _version(event.object)
         self._version = max(self._version, version)
         if event.type == "BOOKMARK":

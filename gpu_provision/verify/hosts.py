@@ -232,7 +232,7 @@ def _simulated(node: str, fleet: str) -> SandboxBackend:
         raise LeftOut(message)
     try:
         return SandboxBackend(simulated.find(node, fleet))
-    except simulated.NoSuchHost as error:
+    except simulated.HostUnavailableError as error:
         raise _unreachable(node, str(error)) from error
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from gpu_provision.inventory import load
 from gpu_provision.sandbox.fleet import load_fleet
-from gpu_provision.sandbox.hosts import sandbox_directory
+from gpu_provision.sandbox.state import sandbox_directory
 from tests.documents import CHECKOUT, Reader
 
 

@@ -8,7 +8,6 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -31,9 +30,8 @@ from gpu_provision.kube.config import api_client, names, resolve_context
 from gpu_provision.kube.observe import observe_facts
 from gpu_provision.model.findings import ProvisionError, UsageError
 from gpu_provision.model.inventory import ClusterTarget
-from gpu_provision.sandbox import process
-from gpu_provision.sandbox.client import credentials
-from gpu_provision.sandbox.process import Sandbox
+from gpu_provision.sandbox import lifecycle
+from gpu_provision.sandbox.state import Sandbox
 from tests import fuzzing
 from tests.components.builders import inventory
 from tests.kube.conftest import kubeconfig
@@ -357,8 +355,6 @@ def test_a_damaged_kubeconfig_is_an_error_that_quotes_no_secret(
         monkeypatch.setattr(plugins, "_run", lambda *_, **__: (0, answer.encode(errors="replace"), b""))
         path.write_text(text, encoding="utf-8", errors="surrogateescape")
         names(str(path), "")
-        with suppress(ProvisionError):
-            credentials(path)
         error = _refused(path)
         met[error.findings[0].code if error else "accepted"] += 1
         quotes = any(secret in str(error) for secret in SECRETS)
@@ -400,5 +396,5 @@ def test_a_sandbox_is_started_by_its_name(monkeypatch: pytest.MonkeyPatch) -> No
             name=fleet, directory=Path("/s"), kubeconfig=Path("/s/kubeconfig"), context="sandbox", url="", pid=1
         )
 
-    monkeypatch.setattr(process, "up", up)
+    monkeypatch.setattr(lifecycle, "up", up)
     assert resolve_context(inventory()) == ("/s/kubeconfig", "sandbox")

@@ -13,10 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from gpu_provision.sandbox import hosts, isolation
+from gpu_provision.sandbox import hosts
 from gpu_provision.sandbox.fleet import load_fleet
-from gpu_provision.sandbox.host_root import HostSpec, spec_of
-from gpu_provision.sandbox.hosts import SimulatedHost
+from gpu_provision.sandbox.hosts import SimulatedHost, isolation
+from gpu_provision.sandbox.hosts.spec import HostSpec, to_host_spec
+from gpu_provision.sandbox.state import DIRECTORY_VARIABLE, sandbox_directory
 
 T4 = ("1eb8", "0302")
 KERNEL = "5.15.0-122-generic"
@@ -210,11 +211,11 @@ def test_hosts_do_not_see_each_other(host: SimulatedHost, tmp_path: Path) -> Non
 
 def test_default_fleet_becomes_hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Found by name, with the fleet's own kernel and GPUs."""
-    monkeypatch.setenv(hosts.DIRECTORY_VARIABLE, str(tmp_path))
+    monkeypatch.setenv(DIRECTORY_VARIABLE, str(tmp_path))
     host = hosts.find("h100-1")
     assert host.directory == tmp_path / "default/hosts/h100-1"
     assert said(host, "grep -l 0x2330 /sys/bus/pci/devices/*/device | wc -l") == "8"
-    with pytest.raises(hosts.NoSuchHost, match="has no node h100-2; it has control-1"):
+    with pytest.raises(hosts.HostUnavailableError, match="has no node h100-2; it has control-1"):
         hosts.find("h100-2")
 
 
@@ -224,30 +225,30 @@ def test_fleet_says_how_a_host_differs(tmp_path: Path) -> None:
     host = {"nouveau": True, "builtin": ["ipmi_msghandler"], "available": [], "in_use": ["nouveau"]}
     nodes = [{"name": "a", "os": "rhel9.4", "host": host}, {"name": "b", "host": {"reachable": False}}]
     fleet.write_text(json.dumps({"nodes": nodes}))
-    a, b = map(spec_of, load_fleet(fleet).machines)
+    a, b = map(to_host_spec, load_fleet(fleet).machines)
     assert (a.os_id, a.os_version, a.architecture) == ("rhel", "9.4", "x86_64")
     assert (a.builtin, a.available, a.in_use) == (("ipmi_msghandler",), (), ("nouveau",))
     assert "nouveau" in a.modules
-    with pytest.raises(hosts.NoSuchHost, match="unreachable"):
+    with pytest.raises(hosts.HostUnavailableError, match="unreachable"):
         hosts.ensure(b, tmp_path)
 
 
 def test_state_directory_follows_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ours first, then XDG's, then the home directory."""
-    monkeypatch.setenv(hosts.DIRECTORY_VARIABLE, "/a")
-    assert hosts.sandbox_directory("f") == Path("/a/f")
-    monkeypatch.delenv(hosts.DIRECTORY_VARIABLE)
+    monkeypatch.setenv(DIRECTORY_VARIABLE, "/a")
+    assert sandbox_directory("f") == Path("/a/f")
+    monkeypatch.delenv(DIRECTORY_VARIABLE)
     monkeypatch.setenv("XDG_STATE_HOME", "/b")
-    assert hosts.sandbox_directory() == Path("/b/gpu-provision/sandbox/default")
+    assert sandbox_directory() == Path("/b/gpu-provision/sandbox/default")
     monkeypatch.delenv("XDG_STATE_HOME")
     monkeypatch.setenv("HOME", "/c")
-    assert hosts.sandbox_directory() == Path("/c/.local/state/gpu-provision/sandbox/default")
+    assert sandbox_directory() == Path("/c/.local/state/gpu-provision/sandbox/default")
 
 
 def test_state_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     """A file stands where the directory should be."""
     (tmp_path / "hosts").write_text("")
-    with pytest.raises(hosts.NoSuchHost, match="cannot be written"):
+    with pytest.raises(hosts.HostUnavailableError, match="cannot be written"):
         hosts.ensure(HostSpec(name="t4-1"), tmp_path)
 
 
@@ -255,7 +256,7 @@ AS_USER = """
 import pathlib, sys
 sys.path.insert(0, sys.argv[1])
 from gpu_provision.sandbox import hosts
-from gpu_provision.sandbox.host_root import HostSpec
+from gpu_provision.sandbox.hosts.rootfs import HostSpec
 host = hosts.SimulatedHost("", pathlib.Path())
 if not hosts.isolation_problem():
     host = hosts.ensure(HostSpec(name="t4-1"), pathlib.Path(sys.argv[2]))
@@ -269,7 +270,7 @@ def test_ordinary_user_has_the_same_hosts(tmp_path: Path) -> None:
     """Root's privileges are not needed; user namespaces are."""
     python = "/usr/bin/python3"  # the tests' own may be where only root can read, as the checkout
     package = tmp_path / "package"
-    shutil.copytree(Path(hosts.__file__).parents[1], package / "gpu_provision", ignore=shutil.ignore_patterns("*.pyc"))
+    shutil.copytree(Path(hosts.__file__).parents[2], package / "gpu_provision", ignore=shutil.ignore_patterns("*.pyc"))
     tmp_path.chmod(0o777)
     for parent in tmp_path.parents:
         if parent == Path(tempfile.gettempdir()):

@@ -183,7 +183,7 @@ class RealWorld(World):
 
     @contextlib.contextmanager
     def _attached_nodes(self) -> Iterator[None]:
-        command = [sys.executable, "-m", "gpu_provision.sandbox.nodes", "--kubeconfig", str(self.kubeconfig)]
+        command = [sys.executable, "-m", "gpu_provision.sandbox.attach", "--kubeconfig", str(self.kubeconfig)]
         log = self.folder / "nodes.log"
         environment = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
         command += ["--fleet", str(self.fleet), *self.node_flags]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
-from gpu_provision.sandbox.api import Object, Resource, WatchEvent
+from gpu_provision.sandbox.api import ApiResource, Object, ObjectEvent, ServedResource
 from gpu_provision.sandbox.apiserver.deletion import DeleteOptions
 from gpu_provision.sandbox.apiserver.objects import copied
 from gpu_provision.sandbox.apiserver.patches import merged
@@ -17,7 +17,7 @@ from gpu_provision.sandbox.apiserver.status import no_such_path
 from gpu_provision.sandbox.apiserver.targets import Target
 from gpu_provision.sandbox.apiserver.turns import Turns
 
-_PODS = Resource("", "v1", "pods")
+_PODS = ApiResource("", "v1", "pods")
 
 
 class LocalApi:
@@ -34,21 +34,21 @@ class LocalApi:
         """Return the same cluster for another field manager, such as ``kubelet``."""
         return LocalApi(self._registry, manager, self._turns)
 
-    def _info(self, resource: Resource) -> ResourceInfo:
+    def _info(self, resource: ApiResource) -> ResourceInfo:
         info = self._registry.catalog.find(*resource)
         if info is None:
             raise no_such_path()
         return info
 
-    def _target(self, resource: Resource, namespace: str, name: str = "", subresource: str = "") -> Target:
+    def _target(self, resource: ApiResource, namespace: str, name: str = "", subresource: str = "") -> Target:
         return Target(self._info(resource), namespace, name, subresource)
 
-    async def get(self, resource: Resource, name: str, namespace: str = "") -> Object:
+    async def get(self, resource: ApiResource, name: str, namespace: str = "") -> Object:
         """Return one object. Raises ApiError 404."""
         return self._registry.item(self._target(resource, namespace, name)).copy()
 
     async def list(
-        self, resource: Resource, namespace: str = "", label_selector: str = "", field_selector: str = ""
+        self, resource: ApiResource, namespace: str = "", label_selector: str = "", field_selector: str = ""
     ) -> tuple[list[Object], str]:
         """Return the objects and the resourceVersion to watch from."""
         selection = Selection(namespace, label_selector, field_selector)
@@ -57,12 +57,12 @@ class LocalApi:
 
     async def watch(
         self,
-        resource: Resource,
+        resource: ApiResource,
         resource_version: str,
         namespace: str = "",
         label_selector: str = "",
         field_selector: str = "",
-    ) -> AsyncIterator[WatchEvent]:
+    ) -> AsyncIterator[ObjectEvent]:
         """Yield events since ``resource_version`` until cancelled. Raises ApiError 410 if it is too old."""
         info = self._info(resource)
         selection = Selection(namespace, label_selector, field_selector)
@@ -70,17 +70,17 @@ class LocalApi:
         async for events in watch.batches():
             for event in events:
                 if event.item is None:
-                    yield WatchEvent("BOOKMARK", _bookmark(info, event.version))
+                    yield ObjectEvent("BOOKMARK", _bookmark(info, event.version))
                 else:
-                    yield WatchEvent(event.type, event.item.copy())
+                    yield ObjectEvent(event.type, event.item.copy())
 
-    async def create(self, resource: Resource, body: Object, namespace: str = "") -> Object:
+    async def create(self, resource: ApiResource, body: Object, namespace: str = "") -> Object:
         """Create an object; ``metadata.generateName`` works. Raises ApiError 409."""
         await self._turns.take()
         item = self._registry.create(self._target(resource, namespace), copied(body), self._options)
         return item.copy()
 
-    async def update(self, resource: Resource, body: Object, namespace: str = "", subresource: str = "") -> Object:
+    async def update(self, resource: ApiResource, body: Object, namespace: str = "", subresource: str = "") -> Object:
         """Replace an object, checking its resourceVersion. Raises ApiError 409 on conflict."""
         await self._turns.take()
         name = str(body["metadata"]["name"])
@@ -89,7 +89,7 @@ class LocalApi:
 
     async def patch(
         self,
-        resource: Resource,
+        resource: ApiResource,
         name: str,
         body: Mapping[str, Any],
         namespace: str = "",
@@ -104,7 +104,7 @@ class LocalApi:
         return item.copy()
 
     async def delete(
-        self, resource: Resource, name: str, namespace: str = "", grace_seconds: int | None = None
+        self, resource: ApiResource, name: str, namespace: str = "", grace_seconds: int | None = None
     ) -> None:
         """Delete an object; pods with ``grace_seconds=0`` go at once. Raises ApiError 404."""
         await self._turns.take()
@@ -117,12 +117,13 @@ class LocalApi:
         target = self._target(_PODS, namespace, pod, "binding")
         self._registry.change(target, lambda obj: bound(obj, node, target.info), self._options)
 
-    def resources(self) -> tuple[Resource, ...]:
+    def resources(self) -> tuple[ServedResource, ...]:
         """Return every resource that holds objects, custom ones included, each in one served version."""
-        chosen: dict[str, Resource] = {}
+        chosen: dict[str, ServedResource] = {}
         for info in self._registry.catalog:
             if "list" in info.verbs:
-                chosen.setdefault(info.storage, Resource(info.group, info.version, info.plural))
+                resource = ApiResource(info.group, info.version, info.plural)
+                chosen.setdefault(info.storage, ServedResource(resource, info.kind, info.namespaced))
         return tuple(chosen.values())
 
     def append_log(  # noqa: PLR0913 - what identifies a log

@@ -26,7 +26,7 @@ from gpu_provision.sandbox.apiserver.status import (
 )
 from gpu_provision.sandbox.apiserver.store import Item
 from gpu_provision.sandbox.apiserver.targets import Target
-from gpu_provision.sandbox.unstarted import no_log_yet
+from gpu_provision.sandbox.objects import explain_missing_log
 
 
 def bound(pod: Object, node: str, info: ResourceInfo) -> Object:
@@ -228,7 +228,7 @@ def _which_run(registry: Registry, call: Call, pod: Object, container: str) -> i
         return newest - 1
     waiting = at(status, "state", "waiting")
     if waiting is not None and not newest and not status.get("lastState"):
-        raise bad_request(no_log_yet(container, name, waiting.get("reason") or ""))
+        raise bad_request(explain_missing_log(container, name, waiting.get("reason") or ""))
     return (
         newest if waiting is None or not newest else registry.store.logs.last_restart(pod["metadata"]["uid"], container)
     )

@@ -5,10 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from gpu_provision.sandbox.api import ApiError, Object, Resource
-from gpu_provision.sandbox.controllers import objects
-from gpu_provision.sandbox.controllers.cluster import Cluster, Controller
-from gpu_provision.sandbox.controllers.resources import ENDPOINT_SLICES, ENDPOINTS, PODS, SERVICES
+from gpu_provision.sandbox import objects
+from gpu_provision.sandbox.api import (
+    ENDPOINT_SLICES,
+    ENDPOINTS,
+    PODS,
+    SERVICES,
+    ApiError,
+    ApiResource,
+    Object,
+)
+from gpu_provision.sandbox.controllers.manager import ControllerManager, QueueController
 from gpu_provision.sandbox.informer import Key
 
 SERVICE_LABEL = "kubernetes.io/service-name"
@@ -20,13 +27,13 @@ Ports = tuple[tuple[str, str, int | None], ...]
 """(name, protocol, number) of each port of a Service on one pod."""
 
 
-def serving(pods: Iterable[Object]) -> list[Object]:
+def select_endpoints(pods: Iterable[Object]) -> list[Object]:
     """Return the pods that have an address and have not finished, by name."""
     found = [pod for pod in pods if objects.status(pod).get("podIP") and not objects.is_finished(pod)]
     return sorted(found, key=objects.name)
 
 
-def ports_on(service: Object, pod: Object) -> Ports:
+def resolve_ports(service: Object, pod: Object) -> Ports:
     """Resolve the Service's target ports on a pod; a name that the pod lacks leaves its port out."""
     result = []
     for port in service["spec"].get("ports") or ():
@@ -48,7 +55,7 @@ def _named_port(pod: Object, name: str) -> int | None:
 def _groups(service: Object, pods: Sequence[Object]) -> dict[Ports, list[Object]]:
     groups: dict[Ports, list[Object]] = {}
     for pod in pods:
-        groups.setdefault(ports_on(service, pod), []).append(pod)
+        groups.setdefault(resolve_ports(service, pod), []).append(pod)
     return groups
 
 
@@ -80,7 +87,7 @@ def _endpoint(service: Object, pod: Object) -> dict[str, Any]:
     }
 
 
-def slices(service: Object, pods: Sequence[Object]) -> list[Object]:
+def build_slices(service: Object, pods: Sequence[Object]) -> list[Object]:
     """Return the EndpointSlices, a hundred endpoints in each; one without endpoints if there are none."""
     groups = _groups(service, pods) or {(): []}
     return [
@@ -102,7 +109,7 @@ def _slice(service: Object, ports: Ports, pods: Sequence[Object], start: int) ->
                 SERVICE_LABEL: objects.name(service),
                 MANAGER_LABEL: MANAGER,
             },
-            "ownerReferences": [objects.controller_ref(SERVICES, service)],
+            "ownerReferences": [objects.controller_ref(service)],
         },
         "addressType": "IPv4",
         "endpoints": [_endpoint(service, pod) for pod in pods],
@@ -110,7 +117,7 @@ def _slice(service: Object, ports: Ports, pods: Sequence[Object], start: int) ->
     }
 
 
-def endpoints(service: Object, pods: Sequence[Object]) -> Object:
+def build_endpoints(service: Object, pods: Sequence[Object]) -> Object:
     """Return the Endpoints object of a Service."""
     return {
         "apiVersion": "v1",
@@ -155,13 +162,13 @@ def differs(present: Object, wanted: Object, fields: Sequence[str]) -> bool:
 _CONFLICT = 409
 
 
-class EndpointSets(Controller[Key]):
+class EndpointsController(QueueController[Key]):
     """Keeps the addresses behind every Service."""
 
     name = "endpoints"
     watches = (SERVICES, PODS, ENDPOINTS, ENDPOINT_SLICES)
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ControllerManager) -> None:
         """Follow Services, pods, and what this controller writes."""
         super().__init__(cluster)
         self._services, self._pods = cluster.informer(SERVICES), cluster.informer(PODS)
@@ -179,12 +186,12 @@ class EndpointSets(Controller[Key]):
             self.queue.add(key)
 
     def _pod_changed(self, old: Object | None, new: Object | None) -> None:
-        if old is not None and new is not None and _face(old) == _face(new):
+        if old is not None and new is not None and _endpoint_fields(old) == _endpoint_fields(new):
             return
         present = [obj for obj in (old, new) if obj is not None]
         for service in self._services.by("namespace", objects.namespace(present[0])):
             selector = service["spec"].get("selector")
-            if selector and any(objects.equals(selector, objects.labels(obj)) for obj in present):
+            if selector and any(objects.includes_labels(selector, objects.labels(obj)) for obj in present):
                 self.queue.add(objects.key_of(service))
 
     async def sync(self, key: Key) -> None:
@@ -196,9 +203,9 @@ class EndpointSets(Controller[Key]):
             return
         if not service["spec"].get("selector") or service["spec"].get("type") == "ExternalName":
             return
-        pods = serving(self._selected(service))
-        await self._write_slices(service, slices(service, pods))
-        await self._write(ENDPOINTS, endpoints(service, pods), key[0], ["subsets"])
+        pods = select_endpoints(self._selected(service))
+        await self._write_slices(service, build_slices(service, pods))
+        await self._write(ENDPOINTS, build_endpoints(service, pods), key[0], ["subsets"])
 
     async def _forget(self, endpoints: Object) -> None:
         if endpoints["metadata"].get("annotations", {}).get("endpoints.kubernetes.io/managed-by") != "user":
@@ -209,7 +216,7 @@ class EndpointSets(Controller[Key]):
         namespace = objects.namespace(service)
         key, value = next(iter(selector.items()))
         found = self._pods.by("label", (namespace, key, value))
-        return [pod for pod in found if objects.equals(selector, objects.labels(pod))]
+        return [pod for pod in found if objects.includes_labels(selector, objects.labels(pod))]
 
     async def _write_slices(self, service: Object, wanted: list[Object]) -> None:
         key = objects.key_of(service)
@@ -221,7 +228,7 @@ class EndpointSets(Controller[Key]):
         for one in wanted:
             await self._write(ENDPOINT_SLICES, one, key[0], ["endpoints", "ports"])
 
-    async def _write(self, resource: Resource, wanted: Object, namespace: str, fields: list[str]) -> None:
+    async def _write(self, resource: ApiResource, wanted: Object, namespace: str, fields: list[str]) -> None:
         present = self.cluster.informer(resource).objects.get((namespace, objects.name(wanted)))
         if present is None:
             await self._create(resource, wanted, namespace)
@@ -230,7 +237,7 @@ class EndpointSets(Controller[Key]):
             change["metadata"] = {"labels": objects.labels(wanted)}
             await self.cluster.patch(resource, present, change)
 
-    async def _create(self, resource: Resource, wanted: Object, namespace: str) -> None:
+    async def _create(self, resource: ApiResource, wanted: Object, namespace: str) -> None:
         try:
             await self.cluster.create(resource, wanted, namespace)
         except ApiError as refusal:
@@ -248,7 +255,7 @@ def _service_keys(obj: Object) -> list[Key]:
     return [(objects.namespace(obj), service)] if service else []
 
 
-def _face(pod: Object) -> tuple[Any, ...]:
+def _endpoint_fields(pod: Object) -> tuple[Any, ...]:
     """Return what of a pod its Services show."""
     return (
         objects.labels(pod),

@@ -7,30 +7,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpu_provision.sandbox.api import Object
-from gpu_provision.sandbox.controllers import objects
-from gpu_provision.sandbox.controllers.cluster import Cluster, Controller
-from gpu_provision.sandbox.controllers.events import Note
-from gpu_provision.sandbox.controllers.fitting import (
+from gpu_provision.sandbox import objects
+from gpu_provision.sandbox.api import NODES, PODS, Object
+from gpu_provision.sandbox.controllers.manager import ControllerManager, QueueController
+from gpu_provision.sandbox.controllers.node_filters import (
     NO_EXECUTE,
     NO_SCHEDULE,
     UNSCHEDULABLE_TAINT,
     NodeView,
+    NodeViews,
+    find_untolerated,
+    matches_node,
     pinned_nodes,
-    selects,
     tolerates,
-    untolerated,
 )
-from gpu_provision.sandbox.controllers.node_views import NodeViews
-from gpu_provision.sandbox.controllers.objects import (
-    Amounts,
-    Condition,
-    amounts,
-    largest,
-    total,
-)
-from gpu_provision.sandbox.controllers.resources import NODES, PODS
 from gpu_provision.sandbox.informer import Key
+from gpu_provision.sandbox.objects import Amounts, ConditionUpdate, add_amounts, amounts, max_amounts
 
 HOSTNAME = "kubernetes.io/hostname"
 _UNSCHEDULABLE = {"key": UNSCHEDULABLE_TAINT, "effect": NO_SCHEDULE}
@@ -39,7 +31,7 @@ Port = tuple[str, str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Demand:
+class PodDemand:
     """What a pod takes of a node, and which neighbors it refuses."""
 
     uid: str
@@ -50,10 +42,10 @@ class Demand:
     refuses: tuple[Mapping[str, Any], ...]
 
 
-def demand_of(pod: Object) -> Demand:
+def read_demand(pod: Object) -> PodDemand:
     """Read a pod."""
     spec = pod["spec"]
-    return Demand(
+    return PodDemand(
         uid=objects.uid(pod),
         namespace=objects.namespace(pod),
         labels=objects.labels(pod),
@@ -70,11 +62,11 @@ def requests(spec: Mapping[str, Any]) -> Amounts:
     steps: list[Amounts] = []
     for container in spec.get("initContainers") or ():
         own = _container_requests(container)
-        steps.append(total([own, *sidecars]))
+        steps.append(add_amounts([own, *sidecars]))
         if container.get("restartPolicy") == "Always":
             sidecars.append(own)
-    together = largest([total([*running, *sidecars]), *steps])
-    return total([together, amounts(spec.get("overhead")), {"pods": 1}])
+    together = max_amounts([add_amounts([*running, *sidecars]), *steps])
+    return add_amounts([together, amounts(spec.get("overhead")), {"pods": 1}])
 
 
 def _container_requests(container: Mapping[str, Any]) -> Amounts:
@@ -97,17 +89,17 @@ def _refusals(spec: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
     return tuple(term for term in terms if term.get("topologyKey") == HOSTNAME)
 
 
-def refuses(pod: Demand, other: Demand) -> bool:
+def refuses(pod: PodDemand, other: PodDemand) -> bool:
     """Whether ``pod`` may not share a host with ``other``."""
     return any(_refusal_meets(term, pod.namespace, other) for term in pod.refuses)
 
 
-def _refusal_meets(term: Mapping[str, Any], namespace: str, other: Demand) -> bool:
+def _refusal_meets(term: Mapping[str, Any], namespace: str, other: PodDemand) -> bool:
     everywhere = term.get("namespaceSelector") == {}
     namespaces = term.get("namespaces") or ([] if everywhere else [namespace])
     if not everywhere and other.namespace not in namespaces:
         return False
-    return objects.matches(term.get("labelSelector"), other.labels)
+    return objects.matches_selector(term.get("labelSelector"), other.labels)
 
 
 @dataclass(eq=False, slots=True)
@@ -116,7 +108,7 @@ class NodeLoad:
 
     view: NodeView
     allocatable: Amounts = field(init=False)
-    pods: dict[str, Demand] = field(default_factory=dict)
+    pods: dict[str, PodDemand] = field(default_factory=dict)
     used: Counter[str] = field(default_factory=Counter)
     ports: Counter[Port] = field(default_factory=Counter)
 
@@ -129,7 +121,7 @@ class NodeLoad:
         self.view = view
         self.allocatable = amounts(view.allocatable)
 
-    def put(self, pod: Demand) -> None:
+    def put(self, pod: PodDemand) -> None:
         """Count a pod, once."""
         if pod.uid in self.pods:
             self.remove(pod.uid)
@@ -145,7 +137,7 @@ class NodeLoad:
             self.ports.subtract(pod.ports)
 
 
-def obstacles(spec: Mapping[str, Any], pod: Demand, load: NodeLoad) -> list[str]:
+def find_obstacles(spec: Mapping[str, Any], pod: PodDemand, load: NodeLoad) -> list[str]:
     """Return why the pod does not fit on the node, in the scheduler's words; empty if it fits.
 
     As in kube-scheduler, the first check that fails speaks.
@@ -154,15 +146,15 @@ def obstacles(spec: Mapping[str, Any], pod: Demand, load: NodeLoad) -> list[str]
     tolerations: Sequence[Mapping[str, Any]] = spec.get("tolerations") or ()
     if view.unschedulable and not any(tolerates(one, _UNSCHEDULABLE) for one in tolerations):
         return ["node(s) were unschedulable"]
-    taint = untolerated(tolerations, view.taints, (NO_SCHEDULE, NO_EXECUTE))
+    taint = find_untolerated(tolerations, view.taints, (NO_SCHEDULE, NO_EXECUTE))
     if taint is not None:
         return [f"node(s) had untolerated taint {{{taint['key']}: {taint.get('value', '')}}}"]
-    if not selects(spec, view):
+    if not matches_node(spec, view):
         return ["node(s) didn't match Pod's node affinity/selector"]
     return _occupied(pod, load)
 
 
-def _occupied(pod: Demand, load: NodeLoad) -> list[str]:
+def _occupied(pod: PodDemand, load: NodeLoad) -> list[str]:
     if any(_collides(port, load) for port in pod.ports):
         return ["node(s) didn't have free ports for the requested pod ports"]
     scarce = [
@@ -190,7 +182,7 @@ def _collides(port: Port, load: NodeLoad) -> bool:
     )
 
 
-def spare(pod: Demand, load: NodeLoad) -> tuple[float, int, str]:
+def load_key(pod: PodDemand, load: NodeLoad) -> tuple[float, int, str]:
     """Return a key that sorts the least loaded node first."""
     left = [
         (load.allocatable[name] - load.used[name] - pod.requests.get(name, 0)) / load.allocatable[name]
@@ -200,7 +192,7 @@ def spare(pod: Demand, load: NodeLoad) -> tuple[float, int, str]:
     return -sum(left) / max(len(left), 1), len(load.pods), load.view.name
 
 
-def explanation(nodes: int, reasons: Iterable[str]) -> str:
+def explain(nodes: int, reasons: Iterable[str]) -> str:
     """Return the message of a pod that fits nowhere, as in "0/5 nodes are available: 5 Insufficient cpu."."""
     if not nodes:
         return "no nodes available to schedule pods"
@@ -212,20 +204,20 @@ _NAME = "default-scheduler"
 _REFRESH_SECONDS = 1.0
 
 
-class Ledger:
+class NodeLoads:
     """Node name -> load, and where each pod is counted."""
 
     def __init__(self) -> None:
         """Start without nodes."""
         self.loads: dict[str, NodeLoad] = {}
         self._place: dict[str, str] = {}
-        self._waiting: dict[str, dict[str, Demand]] = {}
+        self._waiting: dict[str, dict[str, PodDemand]] = {}
 
     def has(self, uid: str) -> bool:
         """Whether the pod is counted on some node."""
         return uid in self._place
 
-    def place(self, pod: Demand, node: str) -> None:
+    def place(self, pod: PodDemand, node: str) -> None:
         """Count a pod on a node, which may not be known yet."""
         self.remove(pod.uid)
         self._place[pod.uid] = node
@@ -258,18 +250,18 @@ class Ledger:
             load.put(pod)
 
 
-class Scheduler(Controller[Key]):
+class Scheduler(QueueController[Key]):
     """Binds what nobody has bound; what fits nowhere waits until a node changes in its favor."""
 
     name = "scheduler"
     watches = (NODES, PODS)
     workers = 8
 
-    def __init__(self, cluster: Cluster, views: NodeViews) -> None:
+    def __init__(self, cluster: ControllerManager, views: NodeViews) -> None:
         """Follow pods and nodes."""
         super().__init__(cluster)
-        self._ledger = Ledger()
-        self._parked: dict[Key, tuple[Object, Demand]] = {}
+        self._ledger = NodeLoads()
+        self._parked: dict[Key, tuple[Object, PodDemand]] = {}
         self._pods = cluster.informer(PODS)
         views.on_change(self._node_changed)
         self._pods.on_change(self._pod_changed)
@@ -292,7 +284,7 @@ class Scheduler(Controller[Key]):
             return
         self._parked.pop(objects.key_of(new), None)
         if old is None or not objects.node_of(old):
-            self._ledger.place(demand_of(new), objects.node_of(new))
+            self._ledger.place(read_demand(new), objects.node_of(new))
 
     def _node_changed(self, before: NodeView | None, after: NodeView | None) -> None:
         self._ledger.look(before, after)
@@ -307,7 +299,7 @@ class Scheduler(Controller[Key]):
         if load is None:
             return
         for key, (pod, demand) in self._parked.items():
-            if not obstacles(pod["spec"], demand, load):
+            if not find_obstacles(pod["spec"], demand, load):
                 self.queue.add(key)
 
     async def sync(self, key: Key) -> None:
@@ -316,20 +308,20 @@ class Scheduler(Controller[Key]):
         if pod is None or not _is_ours(pod) or self._ledger.has(objects.uid(pod)):
             self._parked.pop(key, None)
             return
-        demand = demand_of(pod)
+        demand = read_demand(pod)
         reasons: list[str] = []
         fitting: list[NodeLoad] = []
         for load in self._candidates(pod, reasons):
-            found = obstacles(pod["spec"], demand, load)
+            found = find_obstacles(pod["spec"], demand, load)
             reasons += found
             if not found:
                 fitting.append(load)
         if fitting:
-            chosen = min(fitting, key=lambda load: spare(demand, load))
+            chosen = min(fitting, key=lambda load: load_key(demand, load))
             await self._bind(pod, demand, chosen.view.name)
             return
         self._parked[key] = (pod, demand)
-        await self._explain(pod, explanation(len(self._ledger.loads), reasons))
+        await self._explain(pod, explain(len(self._ledger.loads), reasons))
 
     def _candidates(self, pod: Object, reasons: list[str]) -> list[NodeLoad]:
         loads = self._ledger.loads
@@ -340,7 +332,7 @@ class Scheduler(Controller[Key]):
         reasons += ["node(s) didn't match Pod's node affinity/selector"] * (len(loads) - len(candidates))
         return candidates
 
-    async def _bind(self, pod: Object, demand: Demand, node: str) -> None:
+    async def _bind(self, pod: Object, demand: PodDemand, node: str) -> None:
         self._parked.pop(objects.key_of(pod), None)
         self._ledger.place(demand, node)
         try:
@@ -349,13 +341,13 @@ class Scheduler(Controller[Key]):
             self._ledger.remove(demand.uid)
             raise
         message = f"Successfully assigned {objects.namespace(pod)}/{objects.name(pod)} to {node}"
-        self.event(PODS, pod, Note("Scheduled", message))
+        self.event(pod, "Scheduled", message)
 
     async def _explain(self, pod: Object, message: str) -> None:
-        self.event(PODS, pod, Note("FailedScheduling", message, warning=True))
+        self.event(pod, "FailedScheduling", message, warning=True)
         conditions = objects.status(pod).get("conditions") or []
-        wanted = objects.with_condition(
-            conditions, Condition("PodScheduled", "False", "Unschedulable", message), objects.now()
+        wanted = objects.set_condition(
+            conditions, ConditionUpdate("PodScheduled", "False", "Unschedulable", message), objects.now()
         )
         await self.cluster.write_status(PODS, pod, {"conditions": wanted})
 

@@ -12,7 +12,7 @@ from gpu_provision.hosts.facts.runtime import Limited, Limits
 from gpu_provision.hosts.runner import teardown
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.sandbox import hosts
-from gpu_provision.sandbox.host_root import HostSpec
+from gpu_provision.sandbox.hosts.spec import HostSpec
 from tests.hosts.changes.test_settings import fresh, only, with_settings
 from tests.hosts.operations.test_teardown import files
 from tests.hosts.test_runner import FIRST

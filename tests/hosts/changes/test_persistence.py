@@ -19,7 +19,7 @@ from gpu_provision.hosts.facts.services import Services, Unit
 from gpu_provision.hosts.runner import prepare, teardown
 from gpu_provision.model.inventory import HostPrerequisites, Inventory, Preflight
 from gpu_provision.sandbox import hosts
-from gpu_provision.sandbox.host_root import HostSpec
+from gpu_provision.sandbox.hosts.spec import HostSpec
 from tests.hosts.changes.test_settings import only
 from tests.hosts.operations.test_teardown import files
 from tests.hosts.test_runner import FIRST, inventory

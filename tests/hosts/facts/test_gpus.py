@@ -7,7 +7,7 @@ import pytest
 from gpu_provision.hosts.facts import gpus as gpu_models
 from gpu_provision.hosts.facts.gpus import model_of
 from gpu_provision.inventory import hardware
-from gpu_provision.sandbox.gpus import models as simulated
+from gpu_provision.sandbox.fleet import models as simulated
 
 TABLE = gpu_models._table()
 DEVICES = sorted(TABLE["devices"])

@@ -13,7 +13,7 @@ import pytest
 from gpu_provision.hosts.facts.host import ALL, HostRecord, command, parse
 from gpu_provision.hosts.facts.kernel import MODULES_FILE, NOUVEAU_FILE, UNKNOWN_USERS, canonical
 from gpu_provision.sandbox import hosts
-from gpu_provision.sandbox.host_root import HostSpec
+from gpu_provision.sandbox.hosts.spec import HostSpec
 from tests import data_file
 
 SYSTEMS = Path(__file__).parent / "systems"

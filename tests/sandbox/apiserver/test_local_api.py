@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from gpu_provision.sandbox.api import Api, ApiError, Resource
+from gpu_provision.sandbox.api import Api, ApiError, ApiResource
 from gpu_provision.sandbox.apiserver.local_api import LocalApi
 from tests.sandbox.apiserver.conftest import POD, Cluster
 
-PODS = Resource("", "v1", "pods")
-CONFIGMAPS = Resource("", "v1", "configmaps")
+PODS = ApiResource("", "v1", "pods")
+CONFIGMAPS = ApiResource("", "v1", "configmaps")
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def test_errors_are_those_of_the_protocol(api: LocalApi) -> None:
     async def scenario() -> list[tuple[int, str]]:
         calls = [
             api.get(PODS, "none", "default"),
-            api.get(Resource("example.org", "v1", "things"), "none"),
+            api.get(ApiResource("example.org", "v1", "things"), "none"),
             api.create(CONFIGMAPS, {"metadata": {"name": "kube-root-ca.crt"}}, "default"),
             api.delete(PODS, "none", "default"),
             api.bind("none", "n1", "default"),
