@@ -6,12 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypedDict
 
-from gpu_provision.api import cluster_phase, codes
+from gpu_provision.api import cluster_phase
 from gpu_provision.api.cluster_phase import Listen, as_a_look, ignore
 from gpu_provision.api.options import Words, components_of
 from gpu_provision.api.results import StackPlan, StackRun
-from gpu_provision.hosts.codes import HOST_FAILED
 from gpu_provision.hosts.result import NO_HOSTS, HostsResult
+from gpu_provision.model import codes
+from gpu_provision.model.codes import HOST_FAILED
 from gpu_provision.model.findings import Finding, RunFailed, UsageError
 from gpu_provision.model.inventory import Inventory, Part
 from gpu_provision.model.plan import Plan

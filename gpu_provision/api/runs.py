@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from gpu_provision.api import codes
 from gpu_provision.api.cluster_phase import ignore
 from gpu_provision.api.destroy import Removal
 from gpu_provision.api.options import nodes_of, with_ignored, with_timeout
@@ -16,6 +15,7 @@ from gpu_provision.api.results import (
     StackRun,
     unless_failed,
 )
+from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding, RunFailed, Severity
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Action, Change, Plan

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from gpu_provision.api import codes
 from gpu_provision.api.cluster_phase import as_a_look, ignore
 from gpu_provision.api.options import nodes_of, with_ignored
 from gpu_provision.api.phases import Work, halves
@@ -15,6 +14,7 @@ from gpu_provision.api.view_results import (
     StackStatus,
     StackVerification,
 )
+from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding, UsageError
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.progress import Event

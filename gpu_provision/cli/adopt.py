@@ -10,10 +10,11 @@ import click
 
 import gpu_provision
 from gpu_provision import files
-from gpu_provision.cli import codes, confirm, options
+from gpu_provision.cli import confirm, options
 from gpu_provision.cli.display import shown_on_stderr
 from gpu_provision.cli.options import loaded
 from gpu_provision.cli.output import Output, write
+from gpu_provision.model import codes
 from gpu_provision.model.findings import ExitCode, Finding, RunFailed, Severity, UsageError
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.output import findings as findings_view

@@ -9,8 +9,8 @@ from collections.abc import Collection, Iterator
 import click
 from click.core import ParameterSource
 
-from gpu_provision.cli import codes
 from gpu_provision.cli.output import Output
+from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding, UsageError, visible
 from gpu_provision.model.inventory import Inventory
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import click
 
 from gpu_provision import files
-from gpu_provision.api.codes import USAGE
-from gpu_provision.cli import codes
 from gpu_provision.cli.output import Output, as_json, write
+from gpu_provision.model import codes
+from gpu_provision.model.codes import USAGE
 from gpu_provision.model.findings import ExitCode, Finding, ProvisionError, left_with, visible
 from gpu_provision.output import findings as findings_view
 from gpu_provision.output.documents import document

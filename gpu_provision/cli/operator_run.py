@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpu_provision.cli import codes, display, options
+from gpu_provision.cli import display, options
 from gpu_provision.cli.output import Output, write
+from gpu_provision.model import codes
 from gpu_provision.model.findings import ExitCode, Finding, UsageError, one_line
 from gpu_provision.model.inventory import Inventory
 

@@ -12,8 +12,9 @@ from typing import Any
 import click
 
 from gpu_provision import files
-from gpu_provision.cli import codes, output
+from gpu_provision.cli import output
 from gpu_provision.cli.errors import Session
+from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding, UsageError
 from gpu_provision.model.inventory import Inventory
 

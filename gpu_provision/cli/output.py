@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TextIO
 
-from gpu_provision.cli import codes
+from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding, ProvisionError
 from gpu_provision.output.text import (
     PLAIN,

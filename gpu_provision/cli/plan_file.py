@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpu_provision import files
-from gpu_provision.api.codes import USAGE
-from gpu_provision.cli import codes
 from gpu_provision.hosts.result import HostsResult
+from gpu_provision.model import codes
+from gpu_provision.model.codes import USAGE
 from gpu_provision.model.findings import Finding, RunFailed, UsageError
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Plan

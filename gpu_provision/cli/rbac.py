@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
-from gpu_provision.api.codes import USAGE
 from gpu_provision.cli import options
 from gpu_provision.cli.options import loaded
 from gpu_provision.cli.output import Output
+from gpu_provision.model.codes import USAGE
 from gpu_provision.model.findings import Finding, UsageError
 from gpu_provision.output.documents import document
 from gpu_provision.planning.rbac import Subject

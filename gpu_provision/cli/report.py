@@ -6,10 +6,11 @@ from typing import Any
 
 import click
 
-from gpu_provision.cli import codes, options
+from gpu_provision.cli import options
 from gpu_provision.cli.account import page_at, put
 from gpu_provision.cli.options import loaded
 from gpu_provision.cli.output import Output
+from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding, RunFailed, UsageError
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.output.documents import document

@@ -131,6 +131,7 @@ _COMMANDS = {
     "apply": Elsewhere("apply", "Make hosts and cluster as declared, and wait until they are."),
     "diff": Elsewhere("history", "Show what changed from one run's inventory to another's."),
     "drift": Elsewhere("drift", "Show what is not as it was applied, and who changed it."),
+    "explain": Elsewhere("validate", "Explain a finding: what a code means, its cause and its remedy."),
     "history": Elsewhere("history", "Show the runs that wrote something, the newest first."),
     "destroy": Elsewhere("destroy", "Take everything of an inventory off cluster and hosts."),
     "operator": Elsewhere("operator", "Have a cluster hold itself to the stacks that it has."),

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpu_provision.cli import codes, options
+from gpu_provision.cli import options
 from gpu_provision.cli.output import Output
 from gpu_provision.cli.root import Commands
+from gpu_provision.model import codes
 from gpu_provision.model.findings import ExitCode, Finding, Unreachable
 from gpu_provision.output.documents import document
 

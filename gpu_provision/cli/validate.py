@@ -1,4 +1,4 @@
-"""validate, render, schema: commands that need neither a cluster nor hosts, and start fast."""
+"""validate, render, schema, explain: commands that need neither a cluster nor hosts, and start fast."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from pathlib import Path
 
 import click
 
-from gpu_provision.cli import codes, options
+from gpu_provision.cli import options
 from gpu_provision.cli.options import chosen, loaded
 from gpu_provision.cli.output import Output
+from gpu_provision.model import codes
 from gpu_provision.model.cluster import Manifest
 from gpu_provision.model.findings import ExitCode, Finding, Findings, UsageError
 from gpu_provision.model.inventory import Inventory
@@ -31,6 +32,21 @@ def schema(*, of_output: bool, of_plan_file: bool, out: Output) -> None:
     published = output_schema() if of_output else plan_schema() if of_plan_file else inventory_schema()
     text = json.dumps(published, indent=2)
     out.result(published, text)
+
+
+@click.command()
+@click.argument("code")
+@options.speaking
+def explain(*, code: str, out: Output) -> None:
+    """Print what the finding CODE means, why it occurs as a rule, and what to do about it."""
+    meanings, code = codes.meanings(), code.upper()
+    if code not in meanings:
+        near = codes.nearest(code, meanings)
+        fix = f"gpu-provision explain {near}" if near else "docs/findings.md lists all codes"
+        raise UsageError(Finding(code=codes.USAGE, where=f"explain {code}", what="no finding has this code", fix=fix))
+    found = meanings[code]
+    text = f"{code}: {found.title}\n  cause: {found.cause}\n  remedy: {found.remedy}"
+    out.result(document("explain", explanation={"code": code, **found._asdict()}), text)
 
 
 @click.command()

@@ -20,10 +20,10 @@ from gpu_provision.connectors.cluster import GROUP
 from gpu_provision.deploys.hosts import guard_of
 from gpu_provision.deploys.interrupts import telling_what_stays
 from gpu_provision.diagnostics.remedies import is_trouble
-from gpu_provision.hosts import codes
 from gpu_provision.hosts.findings import Commands, refuse, report
 from gpu_provision.hosts.session import changed, drivers
 from gpu_provision.inventory import load
+from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding, ProvisionError, Severity, UsageError, one_line
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Action, Change, Plan

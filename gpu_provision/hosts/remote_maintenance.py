@@ -10,7 +10,6 @@ from typing import Any
 
 from gevent.event import AsyncResult
 
-from gpu_provision.hosts.codes import ENDED_EARLY
 from gpu_provision.hosts.maintenance import (
     Farewell,
     Place,
@@ -18,6 +17,7 @@ from gpu_provision.hosts.maintenance import (
     Standing,
 )
 from gpu_provision.hosts.worker_protocol import Plain, finding_of
+from gpu_provision.model.codes import ENDED_EARLY
 from gpu_provision.model.findings import Finding, RunFailed
 from gpu_provision.model.inventory import Drain
 

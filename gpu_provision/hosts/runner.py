@@ -16,11 +16,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gpu_provision.hosts import codes
 from gpu_provision.hosts.maintenance import GuardAtHand
 from gpu_provision.hosts.result import HostOutcome, HostsResult
 from gpu_provision.hosts.worker_protocol import Conversation, finding_of
 from gpu_provision.inventory import groups
+from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding, RunFailed, Severity, UsageError
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.progress import Event, State

@@ -15,11 +15,11 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
-from gpu_provision.hosts import codes
 from gpu_provision.hosts.maintenance import (
     Guard,
     Say,
 )
+from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding, ProvisionError, Severity
 from gpu_provision.model.inventory import Drain
 

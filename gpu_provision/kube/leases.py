@@ -8,9 +8,9 @@ from email.utils import parsedate_to_datetime
 from types import MappingProxyType
 from typing import NamedTuple
 
-from gpu_provision.kube import codes
 from gpu_provision.kube.client import Cluster
 from gpu_provision.kube.fence import MARK
+from gpu_provision.model import codes
 from gpu_provision.model.cluster import Manifest, ObjectRef
 from gpu_provision.model.findings import Finding, Locked
 from gpu_provision.model.inventory import Inventory

@@ -12,7 +12,6 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from gpu_provision.kube import codes
 from gpu_provision.kube.errors import (
     Gone,
     LogUnavailable,
@@ -20,6 +19,7 @@ from gpu_provision.kube.errors import (
     UntrustedCertificate,
     WebhookFailure,
 )
+from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding, ProvisionError, Unreachable, UsageError
 
 RETRIED = (Unreachable, WebhookFailure, LogUnavailable)

@@ -10,11 +10,11 @@ from gpu_provision.inventory.source import Source
 from gpu_provision.inventory.yaml_parser import parse
 from gpu_provision.kube.client import Cluster
 from gpu_provision.kube.errors import FieldConflict
+from gpu_provision.model import codes
 from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import Finding, Refused, RunFailed, Severity
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import FieldChange, ResourceChange
-from gpu_provision.operator import codes
 from gpu_provision.operator.conflicts import against_taking, declarer
 from gpu_provision.operator.spec_diff import (
     other_managers,

@@ -14,9 +14,10 @@ from gpu_provision.kube.client import Cluster
 from gpu_provision.kube.errors import AlreadyExists, NotFound, Outdated
 from gpu_provision.kube.fence import is_dead, named_in, now
 from gpu_provision.kube.informer import Mirror, Scope
+from gpu_provision.model import codes
 from gpu_provision.model.cluster import Manifest, ObjectRef
 from gpu_provision.model.findings import Finding, Locked, ProvisionError
-from gpu_provision.operator import codes, version_skew
+from gpu_provision.operator import version_skew
 from gpu_provision.operator.manifests import NAME, NAMESPACE
 from gpu_provision.operator.stack import lease_of
 from gpu_provision.reconcile.observer import of_one

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from gpu_provision.kube.client import Cluster
 from gpu_provision.kube.informer import Mirror
+from gpu_provision.model import codes
 from gpu_provision.model.cluster import Manifest, ref_of
 from gpu_provision.model.findings import Finding, Refused, RunFailed
 from gpu_provision.model.history import Record
 from gpu_provision.model.progress import Event, NodeState, RunResult, State
-from gpu_provision.operator import codes
 from gpu_provision.operator.client import (
     Resource,
     declare,

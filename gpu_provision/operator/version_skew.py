@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from importlib.metadata import version
 
 from gpu_provision.kube.client import Cluster
+from gpu_provision.model import codes
 from gpu_provision.model.cluster import Manifest, ObjectRef
 from gpu_provision.model.findings import Finding, Refused, Severity
-from gpu_provision.operator import codes
 from gpu_provision.operator.crd import DEFINITION, NAME, definition
 from gpu_provision.operator.stack import GROUP
 from gpu_provision.planning.diff import differences

@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from gpu_provision.hosts import codes
 from gpu_provision.hosts.maintenance import (
     Farewell,
     Place,
@@ -23,6 +22,7 @@ from gpu_provision.kube.locate import locate
 from gpu_provision.kube.lock import WriteLock
 from gpu_provision.kube.nodes import node_facts
 from gpu_provision.kube.observe import NODE
+from gpu_provision.model import codes
 from gpu_provision.model.cluster import ClusterFacts, Manifest, NodeFacts, ObjectRef, ref_of
 from gpu_provision.model.findings import Finding, ProvisionError, RunFailed
 from gpu_provision.model.inventory import Drain, Inventory

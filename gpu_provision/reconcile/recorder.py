@@ -13,11 +13,12 @@ from typing import Self
 
 from gpu_provision.inventory.hiding import hidden
 from gpu_provision.inventory.redaction import without_users
-from gpu_provision.kube import codes, run_records
+from gpu_provision.kube import run_records
 from gpu_provision.kube.client import Cluster, connect
 from gpu_provision.kube.fence import identity
 from gpu_provision.kube.locate import located
 from gpu_provision.kube.lock import WriteLock
+from gpu_provision.model import codes
 from gpu_provision.model.cluster import ObjectRef, ref_of
 from gpu_provision.model.findings import Finding, ProvisionError, Refused, Rejected, Severity, Unreachable
 from gpu_provision.model.history import OF_RESOURCE, Ending, History, Record

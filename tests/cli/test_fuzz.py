@@ -14,11 +14,11 @@ import pytest
 
 from gpu_provision.api.options import components_of, with_ignored
 from gpu_provision.api.phases import Work
-from gpu_provision.cli import codes
 from gpu_provision.cli.options import chosen, loaded
 from gpu_provision.cli.plan_file import promised
 from gpu_provision.components import requirements
 from gpu_provision.inventory import load
+from gpu_provision.model import codes
 from gpu_provision.model.findings import ProvisionError
 from gpu_provision.model.plan import FieldChange, ResourceChange
 from gpu_provision.output import findings, plan_file

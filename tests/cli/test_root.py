@@ -65,6 +65,25 @@ def test_every_command_prints_one_document_that_fits_the_schema(
     jsonschema.validate(document, dict(output_schema()))
 
 
+def test_explain_prints_title_cause_and_remedy(run: Run) -> None:
+    """As text and as a document; a code in small letters is the same code."""
+    text, found = run("explain", "gp501").out, run("explain", "GP501", "--json").document
+    jsonschema.validate(found, dict(output_schema()))
+    assert set(found["explanation"]) == {"code", "title", "cause", "remedy"}
+    assert all(part in text for part in found["explanation"].values())
+
+
+@pytest.mark.parametrize(
+    ("code", "fix"),
+    [("GP50x", "gpu-provision explain GP509"), ("501", "gpu-provision explain GP501"), ("zzz", "docs/findings.md")],
+)
+def test_explain_names_the_nearest_code(run: Run, code: str, fix: str) -> None:
+    """A mistyped code is wrong usage, with one finding."""
+    ran = run("explain", code)
+    assert (ran.code, ran.err.count("GP002")) == (ExitCode.USAGE, 1)
+    assert f"fix: {fix}" in ran.err
+
+
 def test_schema_prints_what_editors_need(run: Run) -> None:
     """One JSON Schema, and one for the output."""
     assert run("schema").document["$schema"].endswith("2020-12/schema")
