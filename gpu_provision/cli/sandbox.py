@@ -9,10 +9,10 @@ import click
 
 from gpu_provision.cli import options
 from gpu_provision.cli.output import Output
-from gpu_provision.cli.root import Commands
+from gpu_provision.cli.root import SuggestingGroup
 from gpu_provision.model import codes
 from gpu_provision.model.findings import ExitCode, Finding, Unreachable
-from gpu_provision.output.documents import document
+from gpu_provision.output.findings import document
 
 if TYPE_CHECKING:
     from gpu_provision.sandbox.process import Sandbox
@@ -26,14 +26,14 @@ _fleet = click.option(
 )
 
 
-@click.group(cls=Commands)
+@click.group(cls=SuggestingGroup)
 def sandbox() -> None:
     """Run a simulated cluster with GPU nodes on this machine."""
 
 
 @sandbox.command()
 @_fleet
-@options.speaking
+@options.output_options
 def up(*, fleet: str, out: Output) -> None:
     """Start it; one that runs already is left running."""
     from gpu_provision.sandbox import process
@@ -45,7 +45,7 @@ def up(*, fleet: str, out: Output) -> None:
 
 @sandbox.command()
 @_fleet
-@options.speaking
+@options.output_options
 def down(*, fleet: str, out: Output) -> None:
     """End it; its state is kept."""
     from gpu_provision.sandbox import process
@@ -57,7 +57,7 @@ def down(*, fleet: str, out: Output) -> None:
 
 @sandbox.command()
 @_fleet
-@options.speaking
+@options.output_options
 def reset(*, fleet: str, out: Output) -> None:
     """End it and forget its state."""
     from gpu_provision.sandbox import process
@@ -68,7 +68,7 @@ def reset(*, fleet: str, out: Output) -> None:
 
 @sandbox.command()
 @_fleet
-@options.speaking
+@options.output_options
 def status(*, fleet: str, out: Output) -> ExitCode:
     """Say whether it runs; exit with 69 if it does not."""
     from gpu_provision.sandbox import process
@@ -82,7 +82,7 @@ def status(*, fleet: str, out: Output) -> ExitCode:
 @sandbox.command()
 @_fleet
 @click.option("--user", metavar="NAME", help="That of another user, who may do what RBAC in the sandbox grants.")
-@options.speaking
+@options.output_options
 def kubeconfig(*, fleet: str, user: str | None, out: Output) -> None:
     """Print the path of its kubeconfig, for KUBECONFIG=$(gpu-provision sandbox kubeconfig)."""
     from gpu_provision.sandbox import process

@@ -28,7 +28,7 @@ from gpu_provision.model.findings import Finding, ProvisionError, Severity, Usag
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Action, Change, Plan
 from gpu_provision.operator.executor import StackDeputy
-from gpu_provision.output import diff, rollout
+from gpu_provision.output import object_text, rollout
 from gpu_provision.output.plan import effects, resource
 from gpu_provision.reconcile.session import Session
 
@@ -118,7 +118,7 @@ def _component_commands(session: Session, component: str) -> list[FunctionComman
 def _show(changes: tuple[Change, ...]) -> None:
     for change in changes:
         in_full = change.action in {Action.CREATE, Action.UPDATE}
-        for line in (*(diff.one(change) if in_full else (str(change.ref),)), *effects(change)):
+        for line in (*(object_text.diff_lines(change) if in_full else (str(change.ref),)), *effects(change)):
             host.log(line)
 
 
