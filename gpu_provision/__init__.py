@@ -18,13 +18,13 @@ from typing import Any
 _NAMES = {
     "adopt.drivers": "Driver",
     "adopt.plan": "Adoption Fate Handled NodeLabels",
-    "api.adopt": "StackAdoption adopt adoption",
     "api.options": "render",
-    "api.records": "StackHistory going_back history rbac unlock",
     "api.results": "Shown StackPlan StackRemoval StackRun",
-    "api.runs": "apply destroy plan revalidate rollback",
-    "api.view_results": "StackDrift StackPreflight StackStatus StackVerification",
-    "api.views": "drift preflight status verify",
+    "api.verbs": "StackHistory apply destroy going_back history plan rbac revalidate rollback unlock",
+    "api.views": (
+        "StackAdoption StackDrift StackPreflight StackStatus StackVerification adopt adoption drift preflight status "
+        "verify"
+    ),
     "hosts.result": "HostOutcome HostsResult",
     "inventory": "check load schema",
     "model.cluster": "Kind ObjectRef",

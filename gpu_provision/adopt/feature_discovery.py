@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 
-from gpu_provision.adopt import codes
 from gpu_provision.diagnostics import pods as pod_view
+from gpu_provision.model import codes
 from gpu_provision.model.cluster import Manifest, ObjectRef
 from gpu_provision.model.findings import Finding
 from gpu_provision.planning.applyset import component_of

@@ -17,9 +17,9 @@ from gpu_provision.model.plan import Change, Plan, RemovalResult
 from gpu_provision.model.progress import Evidence, RunResult
 from gpu_provision.output import destroy as removal_view
 from gpu_provision.output import plan as plan_view
-from gpu_provision.output import run as hosts_view
-from gpu_provision.output import run as run_view
-from gpu_provision.output.documents import document
+from gpu_provision.output import status as hosts_view
+from gpu_provision.output import status as run_view
+from gpu_provision.output.findings import document
 from gpu_provision.output.text import PLAIN, Style, for_terminal
 
 
@@ -130,18 +130,18 @@ class StackRun(Shown):
     @property
     def succeeded(self) -> bool:
         """Whether hosts and cluster are as declared, as far as they took part."""
-        in_cluster = self.cluster is None or run_view.succeeded(self.cluster)
+        in_cluster = self.cluster is None or run_view.has_succeeded(self.cluster)
         return in_cluster and not (self.hosts.failed or _any_error(self.notes))
 
     def text(self, style: Style = PLAIN) -> str:
         """Return what ``gpu-provision apply`` prints on stdout."""
         on_hosts = hosts_view.hosts_text(self.hosts, style)
-        in_cluster = run_view.text(self.cluster, style) if self.cluster else ""
+        in_cluster = run_view.run_text(self.cluster, style) if self.cluster else ""
         return "\n\n".join(filter(None, (on_hosts, in_cluster)))
 
     def document(self) -> dict[str, Any]:
         """Return the document of ``gpu-provision apply --json``."""
-        own = run_view.document(self.cluster or RunResult())
+        own = run_view.run_document(self.cluster or RunResult())
         hosts = hosts_view.hosts_document(self.hosts)
         return document(self.command, self.findings, inventory=self.inventory, hosts=hosts, **own)
 
@@ -202,7 +202,7 @@ class StackRemoval(Shown):
 _Result = TypeVar("_Result", StackRun, StackRemoval)
 
 
-def unless_failed(result: _Result) -> _Result:
+def raise_on_failure(result: _Result) -> _Result:
     """Return a result. Raises RunFailed, which has it, if it has not succeeded."""
     if result.succeeded:
         return result

@@ -10,19 +10,20 @@ import click
 
 import gpu_provision
 from gpu_provision import files
-from gpu_provision.cli import codes, confirm, options
-from gpu_provision.cli.display import shown_on_stderr
-from gpu_provision.cli.options import loaded
+from gpu_provision.cli import confirm, options
+from gpu_provision.cli.display import show_progress
+from gpu_provision.cli.options import load_inventory
 from gpu_provision.cli.output import Output, write
+from gpu_provision.model import codes
 from gpu_provision.model.findings import ExitCode, Finding, RunFailed, Severity, UsageError
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.output import findings as findings_view
-from gpu_provision.output import run as run_view
-from gpu_provision.output.documents import document
+from gpu_provision.output import status as run_view
+from gpu_provision.output.findings import document
 
 if TYPE_CHECKING:
-    from gpu_provision.api.adopt import StackAdoption
     from gpu_provision.api.results import StackRun
+    from gpu_provision.api.views import StackAdoption
 
 
 import os
@@ -30,7 +31,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from gpu_provision.output import yaml_text
+from gpu_provision.output import object_text
 
 if TYPE_CHECKING:
     from gpu_provision.adopt.plan import Adoption
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
 )
 @click.option("--dry-run", is_flag=True, help="Show what would happen, and do not ask.")
 @options.yes
-@options.speaking
+@options.output_options
 def adopt(  # noqa: PLR0913 - one argument per option
     *,
     file: str | None,
@@ -70,13 +71,13 @@ def adopt(  # noqa: PLR0913 - one argument per option
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
     if written:
         return _write_inventory(Path(written), kubeconfig=kubeconfig, context=context, out=out)
-    inventory = loaded(file, kubeconfig=kubeconfig, context=context)
+    inventory = load_inventory(file, kubeconfig=kubeconfig, context=context)
     found = gpu_provision.adoption(inventory)
     if found.is_over or dry_run or _stands_against(found) or not (yes or _can_be_asked(out)):
         return _show(found, out, None)
     if not yes:
         _tell(found, out)
-        if not confirm.given(f"Apply these changes to {confirm.target(found.cluster)}?"):
+        if not confirm.ask(f"Apply these changes to {confirm.describe_target(found.cluster)}?"):
             out.note("Nothing was changed.")
             return ExitCode.FAILED
     out.note(f"What is there now is kept in {keep(found)}")
@@ -93,7 +94,7 @@ def _can_be_asked(out: Output) -> bool:
 
 def _adopted(inventory: Inventory, out: Output) -> StackRun:
     """Return how it ended, also if something failed: what did get done is worth showing."""
-    with shown_on_stderr(out) as listen:
+    with show_progress(out) as listen:
         try:
             return gpu_provision.adopt(inventory, listen=listen)
         except RunFailed as failure:
@@ -109,7 +110,7 @@ def _tell(found: StackAdoption, out: Output) -> None:
 
 def _show(found: StackAdoption, out: Output, run: StackRun | None) -> ExitCode:
     findings = (*found.findings, *(run.findings if run else ()))
-    parts: dict[str, Any] = run_view.document(run.cluster) if run and run.cluster else {}
+    parts: dict[str, Any] = run_view.run_document(run.cluster) if run and run.cluster else {}
     told = {**found.document(), **findings_view.split(findings), **parts}
     out.result(told, run.text(out.style) if run else found.text(out.style))
     if not out.json:
@@ -184,7 +185,7 @@ def keep(found: Adoption) -> Path:
         files.make_state_folder(file.parent)
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with open(descriptor, "w", encoding="utf-8") as stream:  # noqa: PTH123 - a descriptor with its own mode
-            stream.write(yaml_text.stream(_objects(found)))
+            stream.write(object_text.yaml_stream(_objects(found)))
     except OSError as error:
         raise UsageError(
             Finding(

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 import click
 
 from gpu_provision.cli import confirm, options
-from gpu_provision.cli.account import Account, page_at
-from gpu_provision.cli.display import shown_on_stderr
-from gpu_provision.cli.options import loaded
+from gpu_provision.cli.display import show_progress
+from gpu_provision.cli.options import load_inventory
 from gpu_provision.cli.output import Output, write
+from gpu_provision.cli.report import ReportCollector, report_path
 from gpu_provision.model.findings import ExitCode
 from gpu_provision.output import findings as findings_view
 
 if TYPE_CHECKING:
-    from gpu_provision.api.destroy import Removal
+    from gpu_provision.api.jobs import DestroyJob
     from gpu_provision.api.results import StackRemoval
 
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @options.kubeconfig
 @options.context
 @options.hosts_limit
-@options.phases
+@options.phase_options
 @click.option("--dry-run", is_flag=True, help="Show what would go and what would stay, and change nothing.")
 @click.option(
     "--evict", is_flag=True, help="Evict pods that use GPUs, as their budgets allow. Without it they forbid it."
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 )
 @options.yes
 @options.report
-@options.speaking
+@options.output_options
 def destroy(  # noqa: PLR0913 - one argument per option
     *,
     file: str | None,
@@ -64,11 +64,11 @@ def destroy(  # noqa: PLR0913 - one argument per option
     The cluster comes first: access to GPUs, components in reverse order, labels and cordons of nodes, the rest. Then
     hosts: files as they were before. What others made, or have taken over, stays and is told.
     """
-    from gpu_provision.api.destroy import Removal
+    from gpu_provision.api.jobs import DestroyJob
     from gpu_provision.api.options import nodes_of
 
-    inventory = loaded(file, kubeconfig=kubeconfig, context=context)
-    removal = Removal(
+    inventory = load_inventory(file, kubeconfig=kubeconfig, context=context)
+    removal = DestroyJob(
         inventory=inventory,
         limit=nodes_of(inventory, limit),
         hosts=hosts,
@@ -77,25 +77,25 @@ def destroy(  # noqa: PLR0913 - one argument per option
         evict=evict,
         timeout=timeout,
     )
-    page = page_at(report, dry_run=dry_run)
+    page = report_path(report, dry_run=dry_run)
     if dry_run:
         return _shown(_previewed(removal, out), out)
-    if confirm.is_needed(inventory, yes=yes) and not _agreed(removal, out):
+    if confirm.is_required(inventory, yes=yes) and not _agreed(removal, out):
         out.note("Nothing was changed.")
         return ExitCode.FAILED
-    account = Account(inventory=inventory, page=page, command="destroy")
+    account = ReportCollector(inventory=inventory, page=page, command="destroy")
     with account.kept(out):
-        with shown_on_stderr(out) as listen:
+        with show_progress(out) as listen:
             account.run = removal.carry_out(account.heard_by(listen), removed=account.removed)
         return _shown(account.run, out)
 
 
-def _previewed(removal: Removal, out: Output) -> StackRemoval:
-    with shown_on_stderr(out) as listen:
+def _previewed(removal: DestroyJob, out: Output) -> StackRemoval:
+    with show_progress(out) as listen:
         return removal.look(listen)
 
 
-def _agreed(removal: Removal, out: Output) -> bool:
+def _agreed(removal: DestroyJob, out: Output) -> bool:
     """Show what would go and ask; nothing to do needs no answer, and what is refused no question."""
     confirm.require_terminal(out, look="destroy --dry-run")
     found = _previewed(removal, out)
@@ -104,8 +104,8 @@ def _agreed(removal: Removal, out: Output) -> bool:
     if found.is_empty:
         return True
     changed = len(found.hosts.changed)
-    target = confirm.target(found.cluster.cluster if found.cluster else "", changed)
-    return confirm.given(f"Remove all of this from {target}?")
+    target = confirm.describe_target(found.cluster.cluster if found.cluster else "", changed)
+    return confirm.ask(f"Remove all of this from {target}?")
 
 
 def _shown(found: StackRemoval, out: Output) -> ExitCode:

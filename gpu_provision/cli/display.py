@@ -16,9 +16,8 @@ from typing import Protocol, Self, TextIO
 
 from gpu_provision.cli.output import Output
 from gpu_provision.model.progress import Event, State, Transition
-from gpu_provision.output.progress import Progress, fitted, lines
+from gpu_provision.output.progress import NodeTimelines, Progress, Size, fitted, lines, picture
 from gpu_provision.output.text import PLAIN, Style, for_terminal
-from gpu_provision.output.timeline import Lanes, Size, picture
 from gpu_provision.reconcile.timeline import Timeline
 
 _TICK = 0.5  # seconds between looks at the clock
@@ -52,7 +51,7 @@ class Display:
         self._clock = clock
         self._began = clock()
         self._progress = Progress(self._began)
-        self._timeline, self._lanes = Timeline(self._began), Lanes()
+        self._timeline, self._lanes = Timeline(self._began), NodeTimelines()
         self._drawn = 0  # lines that the next look takes away
         self._lock = threading.Lock()
         self._done, self._reports = threading.Event(), ExitStack()
@@ -89,7 +88,7 @@ class Display:
 
     def __enter__(self) -> Self:
         """Start the heartbeat, and show reports of the connection to the API server as events."""
-        self._reports.enter_context(shown_by(self._report))
+        self._reports.enter_context(redirect_reports(self._report))
         self._thread.start()
         return self
 
@@ -140,7 +139,7 @@ class Display:
         self._stream.flush()
 
 
-class Shown(Protocol):
+class RunDisplay(Protocol):
     """Where a command's run is shown."""
 
     def __call__(self, event: Event) -> None:
@@ -160,7 +159,7 @@ class _Quiet:
         pass
 
 
-def shown_on_stderr(out: Output) -> AbstractContextManager[Shown]:
+def show_progress(out: Output) -> AbstractContextManager[RunDisplay]:
     """Return where a command's run is shown: nowhere with ``--quiet``, else a Display."""
     if out.quiet:
         return nullcontext(_Quiet())
@@ -195,7 +194,7 @@ def start(out: Output) -> None:
 
 
 @contextmanager
-def shown_by(show: Callable[[str], None]) -> Iterator[None]:
+def redirect_reports(show: Callable[[str], None]) -> Iterator[None]:
     """Pass reports to ``show``, such as a picture that other lines on the terminal would break."""
     reports = [each for each in _LOGGER.handlers if isinstance(each, _Reports)]
     before = [each.show for each in reports]

@@ -9,11 +9,11 @@ import click
 
 import gpu_provision
 from gpu_provision.cli import apply, confirm, options
-from gpu_provision.cli.account import page_at
-from gpu_provision.cli.options import loaded
+from gpu_provision.cli.options import load_inventory
 from gpu_provision.cli.output import Output, write
-from gpu_provision.cli.root import Commands
-from gpu_provision.kube import codes
+from gpu_provision.cli.report import report_path
+from gpu_provision.cli.root import SuggestingGroup
+from gpu_provision.model import codes
 from gpu_provision.model.findings import ExitCode, Finding, Severity
 from gpu_provision.model.history import Record
 from gpu_provision.model.inventory import Inventory
@@ -21,20 +21,20 @@ from gpu_provision.model.progress import Lock
 from gpu_provision.output import findings as findings_view
 from gpu_provision.output import history as view
 from gpu_provision.output import plan as plan_view
-from gpu_provision.output.documents import document
+from gpu_provision.output.findings import document
 from gpu_provision.output.status import lock_document
 
 
-@click.group(cls=Commands, invoke_without_command=True)
+@click.group(cls=SuggestingGroup, invoke_without_command=True)
 @options.inventory
 @options.kubeconfig
 @options.context
-@options.speaking
+@options.output_options
 def history(*, file: str | None, kubeconfig: str | None, context: str | None, out: Output) -> None:
     """Show the runs that wrote something, the newest first: when, by whom, and how they ended."""
     if click.get_current_context().invoked_subcommand:
         return
-    found = gpu_provision.history(loaded(file, kubeconfig=kubeconfig, context=context))
+    found = gpu_provision.history(load_inventory(file, kubeconfig=kubeconfig, context=context))
     out.result(found.document(), found.text(out.style))
     if not out.json:
         write(sys.stderr, findings_view.text(found.findings, out.error_style))
@@ -46,7 +46,7 @@ def history(*, file: str | None, kubeconfig: str | None, context: str | None, ou
 @options.kubeconfig
 @options.context
 @click.option("--text", "text_only", is_flag=True, help="Its inventory alone, such as for > inventory.yaml.")
-@options.speaking
+@options.output_options
 def show(  # noqa: PLR0913 - one argument per option
     *, number: int, file: str | None, kubeconfig: str | None, context: str | None, text_only: bool, out: Output
 ) -> None:
@@ -68,7 +68,7 @@ def _inventory(file: str | None, kubeconfig: str | None, context: str | None) ->
     """Return the inventory; options may also stand before the subcommand's name."""
     parent = click.get_current_context().parent
     above = parent.params if parent else {}
-    return loaded(
+    return load_inventory(
         file or above.get("file"),
         kubeconfig=kubeconfig or above.get("kubeconfig"),
         context=context or above.get("context"),
@@ -82,7 +82,7 @@ def _inventory(file: str | None, kubeconfig: str | None, context: str | None) ->
 @options.kubeconfig
 @options.context
 @options.detailed_exitcode
-@options.speaking
+@options.output_options
 def diff(  # noqa: PLR0913 - one argument per option
     *,
     number: int,
@@ -100,7 +100,7 @@ def diff(  # noqa: PLR0913 - one argument per option
     from gpu_provision.api.options import meaning as meaning_of
     from gpu_provision.reconcile import history as records
 
-    inventory = loaded(file, kubeconfig=kubeconfig, context=context)
+    inventory = load_inventory(file, kubeconfig=kubeconfig, context=context)
     found = gpu_provision.history(inventory)
     before = records.chosen(found, number)
     after = records.chosen(found, other) if other else inventory
@@ -133,7 +133,7 @@ def _no_meaning(before: Record, after: Record | Inventory) -> Finding:
 @options.kubeconfig
 @options.context
 @options.limit
-@options.phases
+@options.phase_options
 @options.ignore
 @options.ask_sudo_password
 @options.timeout
@@ -141,7 +141,7 @@ def _no_meaning(before: Record, after: Record | Inventory) -> Finding:
 @options.take_over
 @options.report
 @options.yes
-@options.speaking
+@options.output_options
 def rollback(  # noqa: PLR0913 - one argument per option
     *,
     number: int | None,
@@ -165,14 +165,14 @@ def rollback(  # noqa: PLR0913 - one argument per option
     file has them now. The plan is shown, confirmed, applied and validated, and the run is on record. The file is not
     changed: change it as well.
     """
+    from gpu_provision.api.jobs import ApplyJob
     from gpu_provision.api.options import nodes_of, with_ignored, with_timeout
-    from gpu_provision.api.phases import Work
 
-    page_at(report, dry_run=dry_run)  # refused before anything is asked
-    now = loaded(file, kubeconfig=kubeconfig, context=context)
+    report_path(report, dry_run=dry_run)  # refused before anything is asked
+    now = load_inventory(file, kubeconfig=kubeconfig, context=context)
     then, record, findings = gpu_provision.going_back(now, number)
     inventory = with_timeout(with_ignored(then, ignored), timeout)
-    work = Work(
+    work = ApplyJob(
         inventory=inventory,
         limit=nodes_of(inventory, limit),
         hosts=hosts,
@@ -184,8 +184,8 @@ def rollback(  # noqa: PLR0913 - one argument per option
     )
     out.note(f"Back to the versions of run {record.number}, release {then.release}: {record.began} by {record.who}.")
     if dry_run:
-        return apply.shown(work, out)
-    code = apply.carried_out(work, out, yes=yes, report=report)
+        return apply.print_plan(work, out)
+    code = apply.execute(work, out, yes=yes, report=report)
     if replace(then, text=now.text, digest=now.digest) != now:
         out.hint(f"{now.path} still names other versions: gpu-provision diff {record.number} shows them.")
     return code
@@ -197,7 +197,7 @@ def rollback(  # noqa: PLR0913 - one argument per option
 @options.context
 @click.option("--force", is_flag=True, help="Also from a run that lives; it ends, and leaves what it has written.")
 @options.yes
-@options.speaking
+@options.output_options
 def unlock(  # noqa: PLR0913 - one argument per option
     *, file: str | None, kubeconfig: str | None, context: str | None, force: bool, yes: bool, out: Output
 ) -> ExitCode:
@@ -206,14 +206,14 @@ def unlock(  # noqa: PLR0913 - one argument per option
     Says who holds the lock and when it was last renewed, and waits a moment to see whether it still is. A run that
     lives keeps its lock: the exit code is 75 then, unless --force is given. A lock that nobody holds is no error.
     """
-    inventory = loaded(file, kubeconfig=kubeconfig, context=context)
+    inventory = load_inventory(file, kubeconfig=kubeconfig, context=context)
 
     def agreed(held: Lock) -> bool:
-        if not confirm.is_needed(inventory, yes=yes):
+        if not confirm.is_required(inventory, yes=yes):
             return True
         confirm.require_terminal(out, look="status")
         out.note(f"The lock is held by {held}")
-        return confirm.given("Take it away?")
+        return confirm.ask("Take it away?")
 
     held, freed = gpu_provision.unlock(inventory, force=force, agreed=agreed, say=out.note)
     told = document("unlock", inventory=inventory.name, lock=lock_document(held), unlocked=freed)

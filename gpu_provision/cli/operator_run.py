@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpu_provision.cli import codes, display, options
+from gpu_provision.cli import display, options
 from gpu_provision.cli.output import Output, write
+from gpu_provision.model import codes
 from gpu_provision.model.findings import ExitCode, Finding, UsageError, one_line
 from gpu_provision.model.inventory import Inventory
 
@@ -34,7 +35,7 @@ _NAMESPACE = "gpu-operator"
 @click.option(
     "--port", default=8080, show_default=True, metavar="PORT", type=click.IntRange(0, 65535), help="0: any free one."
 )
-@options.speaking
+@options.output_options
 def run(  # noqa: PLR0913 - one argument per option
     *, kubeconfig: str | None, context: str | None, namespace: str, address: str, port: int, out: Output
 ) -> ExitCode:
@@ -58,7 +59,9 @@ def run(  # noqa: PLR0913 - one argument per option
     controller = Controller(connect(kubeconfig or "", context or ""), aim=aim, take=take, namespace=namespace)
     _answer(controller, address, port, take)
     try:
-        with display.shown_by(lambda message: take(StackEvent(reason="Waiting", message=message, is_warning=True))):
+        with display.redirect_reports(
+            lambda message: take(StackEvent(reason="Waiting", message=message, is_warning=True))
+        ):
             controller.run()
     except KeyboardInterrupt:
         controller.stop()

@@ -12,8 +12,9 @@ from typing import Any
 import click
 
 from gpu_provision import files
-from gpu_provision.cli import codes, output
-from gpu_provision.cli.errors import Session
+from gpu_provision.cli import output
+from gpu_provision.cli.output import CliContext
+from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding, UsageError
 from gpu_provision.model.inventory import Inventory
 
@@ -127,7 +128,7 @@ ignore = click.option(
 )
 
 
-def phases(command: Command) -> Command:
+def phase_options(command: Command) -> Command:
     """Add --hosts-only and --cluster-only, and pass them on as ``hosts`` and ``cluster``."""
 
     @click.option("--hosts-only", is_flag=True, help="Leave the cluster alone.")
@@ -142,7 +143,7 @@ def phases(command: Command) -> Command:
     return wrapped
 
 
-def speaking(command: Command) -> Command:
+def output_options(command: Command) -> Command:
     """Add --json, --quiet, --verbose and --no-color, and pass them on as one ``out``."""
 
     @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout; never asks.")
@@ -156,7 +157,7 @@ def speaking(command: Command) -> Command:
             from gpu_provision.cli import display
 
             display.start(out)
-        click.get_current_context().ensure_object(Session).output = out
+        click.get_current_context().ensure_object(CliContext).output = out
         return command(out=out, **rest)
 
     return wrapped
@@ -165,7 +166,7 @@ def speaking(command: Command) -> Command:
 Check = Callable[[click.Context, click.Parameter, str], str]
 
 
-def _like(pattern: str, what: str) -> Check:
+def _matching(pattern: str, what: str) -> Check:
     """Return a click callback that takes an empty default, and what a pattern matches as a whole."""
 
     def check(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
@@ -177,8 +178,8 @@ def _like(pattern: str, what: str) -> Check:
     return check
 
 
-image = _like(r"[A-Za-z0-9][\w.:/@-]*", "name of an image, such as registry.example.com/gpu-provision:0.1.0")
-kubernetes = _like(r"v?1\.\d+([.+-]\S*)?", "version of Kubernetes, such as 1.27")
+image = _matching(r"[A-Za-z0-9][\w.:/@-]*", "name of an image, such as registry.example.com/gpu-provision:0.1.0")
+kubernetes = _matching(r"v?1\.\d+([.+-]\S*)?", "version of Kubernetes, such as 1.27")
 
 
 def stack(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
@@ -196,7 +197,7 @@ VARIABLE = "GPU_PROVISION_INVENTORY"
 DEFAULT = Path("inventories") / "sandbox.yaml"
 
 
-def chosen(option: str | None, environ: Mapping[str, str] = os.environ) -> Path:
+def find_inventory(option: str | None, environ: Mapping[str, str] = os.environ) -> Path:
     """Return the inventory's path: the option, the environment variable, or the sandbox's.
 
     ``prod`` stands for ``inventories/prod.yaml`` where that exists. Raises UsageError if nothing is named.
@@ -244,9 +245,9 @@ def _yaml_beside(path: Path) -> Path:
     )
 
 
-def loaded(option: str | None, *, kubeconfig: str | None = None, context: str | None = None) -> Inventory:
+def load_inventory(option: str | None, *, kubeconfig: str | None = None, context: str | None = None) -> Inventory:
     """Return the inventory, on the cluster that the options name. Raises InvalidInventory."""
     from gpu_provision.inventory import load
     from gpu_provision.inventory.loader import elsewhere
 
-    return elsewhere(load(chosen(option)), kubeconfig=kubeconfig, context=context)
+    return elsewhere(load(find_inventory(option)), kubeconfig=kubeconfig, context=context)

@@ -12,23 +12,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpu_provision import files
-from gpu_provision.api.codes import USAGE
-from gpu_provision.cli import codes
 from gpu_provision.hosts.result import HostsResult
+from gpu_provision.model import codes
+from gpu_provision.model.codes import USAGE
 from gpu_provision.model.findings import Finding, RunFailed, UsageError
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Plan
 from gpu_provision.output import plan_file
-from gpu_provision.output.values import shown
+from gpu_provision.output.object_text import display_value
 
 if TYPE_CHECKING:
-    from gpu_provision.api.phases import Work
+    from gpu_provision.api.jobs import ApplyJob
     from gpu_provision.api.results import StackPlan
 
 _TOLD = 20  # lines of what has moved; a fleet that has moved altogether would be thousands
 
 
-def written(path: Path, work: Work, plan: StackPlan, *, ignored: tuple[str, ...]) -> None:
+def save(path: Path, work: ApplyJob, plan: StackPlan, *, ignored: tuple[str, ...]) -> None:
     """Write a plan to a file that only its owner can read, whole or not at all. Raises UsageError."""
     scope = {
         "hosts": work.hosts,
@@ -37,18 +37,18 @@ def written(path: Path, work: Work, plan: StackPlan, *, ignored: tuple[str, ...]
         "targets": list(work.targets or ()),
         "ignored": list(ignored),
     }
-    origin = plan_file.Origin(
+    origin = plan_file.PlanOrigin(
         tool=version("gpu-provision"),
         made_at=datetime.now(UTC).isoformat(timespec="seconds"),
         cluster_id=work.cluster_id(),
         salt=secrets.token_hex(16),
         scope=scope,
     )
-    document = plan_file.made(work.inventory, plan.cluster, plan.hosts, origin)
-    _save(path, json.dumps(document, indent=2, sort_keys=True) + "\n")
+    document = plan_file.create(work.inventory, plan.cluster, plan.hosts, origin)
+    _write(path, json.dumps(document, indent=2, sort_keys=True) + "\n")
 
 
-def place(file: str) -> Path:
+def check_path(file: str) -> Path:
     """Return where a plan goes. Raises UsageError if it cannot be written there."""
     path = Path(file)
     try:
@@ -58,7 +58,7 @@ def place(file: str) -> Path:
     return path
 
 
-def _save(path: Path, text: str) -> None:
+def _write(path: Path, text: str) -> None:
     try:
         files.put(path, text, private=True)
     except OSError as error:
@@ -76,7 +76,7 @@ def _not_writable(path: Path, error: OSError) -> Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Promise:
+class SavedPlan:
     """A plan that was looked at and agreed to: exactly this is to be done, or nothing."""
 
     path: Path
@@ -92,12 +92,12 @@ class Promise:
         """Findings of preflight that shall not stop the run."""
         return tuple(self.document["scope"]["ignored"])
 
-    def work(self, inventory: Inventory) -> Work:
+    def work(self, inventory: Inventory) -> ApplyJob:
         """Return what takes part."""
-        from gpu_provision.api.phases import Work
+        from gpu_provision.api.jobs import ApplyJob
 
         scope = self.document["scope"]
-        return Work(
+        return ApplyJob(
             inventory=inventory,
             limit=tuple(scope["limit"]),
             targets=tuple(scope["targets"]) or None,
@@ -115,7 +115,7 @@ class Promise:
             what = f"the inventory has changed since the plan was made ({self.document['made_at']})"
             raise RunFailed(self._moved(codes.OTHER_INVENTORY, what, inventory.path))
 
-    def hold_cluster(self, work: Work) -> None:
+    def hold_cluster(self, work: ApplyJob) -> None:
         """Raise RunFailed if the plan was made for another cluster than the one that answers."""
         then, now = self.document["cluster"], work.cluster_id()
         if now != then["id"]:
@@ -125,11 +125,11 @@ class Promise:
 
     def hold_hosts(self, on_hosts: HostsResult | None) -> None:
         """Raise RunFailed if hosts would be changed otherwise than planned."""
-        self._hold("hosts are no longer as they were planned for", plan_file.moved_on_hosts(self.document, on_hosts))
+        self._hold("hosts are no longer as they were planned for", plan_file.host_changes(self.document, on_hosts))
 
     def hold_plan(self, plan: Plan) -> None:
         """Raise RunFailed if the cluster would be changed otherwise than planned."""
-        moved = plan_file.moved_in_cluster(self.document, plan)
+        moved = plan_file.cluster_changes(self.document, plan)
         self._hold("the cluster is no longer as it was planned for; nothing is written there", moved)
 
     def _hold(self, what: str, moved: tuple[str, ...]) -> None:
@@ -142,7 +142,7 @@ class Promise:
         return Finding(code=code, where=str(self.path), what=what, evidence=evidence, fix=fix)
 
 
-def promised(path: Path) -> Promise:
+def load_plan(path: Path) -> SavedPlan:
     """Return the plan of a file. Raises RunFailed if it is none, or damaged, or of another version."""
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
@@ -156,9 +156,9 @@ def promised(path: Path) -> Promise:
             Finding(
                 code=codes.OTHER_FORMAT,
                 where=str(path),
-                what=f"the plan is of version {shown(document.get('version'))} of plan files, and this tool knows "
-                f"{plan_file.VERSION}",
-                evidence=f"made by gpu-provision {shown(document.get('tool', 'of an unknown version'))}",
+                what=f"the plan is of version {display_value(document.get('version'))} of plan files,"
+                f" and this tool knows {plan_file.VERSION}",
+                evidence=f"made by gpu-provision {display_value(document.get('tool', 'of an unknown version'))}",
                 fix="make the plan with the same gpu-provision that applies it",
             )
         )
@@ -167,7 +167,7 @@ def promised(path: Path) -> Promise:
     misfit = plan_file.misfit(document)
     if misfit:
         raise _damaged(path, f"it does not fit the schema of plan files at {misfit}")
-    return Promise(path, document)
+    return SavedPlan(path, document)
 
 
 def _damaged(path: Path, why: str) -> RunFailed:

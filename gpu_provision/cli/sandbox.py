@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpu_provision.cli import codes, options
+from gpu_provision.cli import options
 from gpu_provision.cli.output import Output
-from gpu_provision.cli.root import Commands
+from gpu_provision.cli.root import SuggestingGroup
 from gpu_provision.kube import sandbox as door
+from gpu_provision.model import codes
 from gpu_provision.model.findings import ExitCode, Finding, Unreachable
-from gpu_provision.output.documents import document
+from gpu_provision.output.findings import document
 
 if TYPE_CHECKING:
     from gpu_provision.sandbox.state import Sandbox
@@ -26,14 +27,14 @@ _fleet = click.option(
 )
 
 
-@click.group(cls=Commands)
+@click.group(cls=SuggestingGroup)
 def sandbox() -> None:
     """Run a simulated cluster with GPU nodes on this machine."""
 
 
 @sandbox.command()
 @_fleet
-@options.speaking
+@options.output_options
 def up(*, fleet: str, out: Output) -> None:
     """Start the sandbox, unless it is running."""
     found = door.start(fleet)
@@ -43,7 +44,7 @@ def up(*, fleet: str, out: Output) -> None:
 
 @sandbox.command()
 @_fleet
-@options.speaking
+@options.output_options
 def down(*, fleet: str, out: Output) -> None:
     """Stop the sandbox and keep its state."""
     from gpu_provision.sandbox import lifecycle
@@ -56,7 +57,7 @@ def down(*, fleet: str, out: Output) -> None:
 
 @sandbox.command()
 @_fleet
-@options.speaking
+@options.output_options
 def reset(*, fleet: str, out: Output) -> None:
     """Stop the sandbox and delete its state."""
     from gpu_provision.sandbox import lifecycle
@@ -68,7 +69,7 @@ def reset(*, fleet: str, out: Output) -> None:
 
 @sandbox.command()
 @_fleet
-@options.speaking
+@options.output_options
 def status(*, fleet: str, out: Output) -> ExitCode:
     """Show whether the sandbox runs; exit with 69 if it does not."""
     found = door.find_running(fleet)
@@ -82,7 +83,7 @@ def status(*, fleet: str, out: Output) -> ExitCode:
 @click.option(
     "--user", metavar="NAME", help="Write the kubeconfig of a user who may do what RBAC in the sandbox grants."
 )
-@options.speaking
+@options.output_options
 def kubeconfig(*, fleet: str, user: str | None, out: Output) -> None:
     """Print the path of the kubeconfig, for KUBECONFIG=$(gpu-provision sandbox kubeconfig)."""
     from gpu_provision.sandbox import lifecycle

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import groupby
 from typing import Any
 
-from gpu_provision.components import codes, driver_inputs, labels, operands, pods, scripts
+from gpu_provision.components import driver_inputs, labels, operands, pods, scripts
 from gpu_provision.components.objects import (
     cluster_role,
     config_map,
@@ -14,6 +14,7 @@ from gpu_provision.components.objects import (
     rule,
     service_account,
 )
+from gpu_provision.model import codes
 from gpu_provision.model.cluster import Context, Manifest, Target
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.inventory import Inventory

@@ -6,10 +6,11 @@ the same write (`gpu_provision.planning.node_validation`). A node that has not b
 
 from __future__ import annotations
 
-from gpu_provision.components import codes, device_plugin_validation, labels
+from gpu_provision.components import device_plugin_validation, labels
 from gpu_provision.components.node_labels import able_to_run
 from gpu_provision.components.objects import digest
 from gpu_provision.components.targets import claims, unclaimed
+from gpu_provision.model import codes
 from gpu_provision.model.cluster import Context, Manifest, Target
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.inventory import Inventory

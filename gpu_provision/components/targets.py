@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
-from gpu_provision.components import codes
 from gpu_provision.components.driver_choice import choose
 from gpu_provision.components.labels import DEPLOY_DRIVER, INVENTORY, NFD_OS_ID, NFD_OS_VERSION, PRE_INSTALLED, has_gpu
 from gpu_provision.components.objects import digest
+from gpu_provision.model import codes
 from gpu_provision.model.cluster import Basis, ClusterFacts, Context, DriverChoice, NodeFacts, Target
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.inventory import Inventory, NodePool, OperatingSystem

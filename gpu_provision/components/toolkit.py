@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gpu_provision.components import codes, labels, operands, pods, scripts
+from gpu_provision.components import labels, operands, pods, scripts
 from gpu_provision.components.objects import config_map, role, rule, service_account
 from gpu_provision.components.toolkit_runtimes import (
     CONTAINERD,
@@ -19,6 +19,7 @@ from gpu_provision.components.toolkit_runtimes import (
     main_runtime,
     runtime_of,
 )
+from gpu_provision.model import codes
 from gpu_provision.model.cluster import Context, Manifest, Target
 from gpu_provision.model.findings import Finding
 from gpu_provision.model.inventory import Inventory

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from functools import cache
 
 from gpu_provision.components import COMPONENTS, labels
-from gpu_provision.destroy import codes, findings
+from gpu_provision.destroy import findings
 from gpu_provision.destroy.discovery import Remains
 from gpu_provision.destroy.nodes import OnNode, Stack, labels_of_ours, makers, on_node
+from gpu_provision.model import codes
 from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.plan import Action, Change, FieldChange

@@ -17,8 +17,8 @@ from pyinfra.api.host import Host
 from pyinfra.api.state import State
 from pyinfra.context import ctx_host, ctx_state, host, state
 
-from gpu_provision.hosts import codes
 from gpu_provision.hosts.gpu_host import forget_sections
+from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding, Severity, one_line, visible
 
 Commands = Generator[StringCommand | FunctionCommand, None, None]

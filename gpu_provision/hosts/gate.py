@@ -10,8 +10,8 @@ from pyinfra.api.operation import operation
 from pyinfra.api.state import State
 from pyinfra.context import host, state
 
-from gpu_provision.hosts import codes
 from gpu_provision.hosts.findings import report
+from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding
 
 GROUP = "cluster"

@@ -25,7 +25,6 @@ from pyinfra.context import host, state
 
 from gpu_provision.hosts import reboot_rules
 from gpu_provision.hosts.changes import modules
-from gpu_provision.hosts.codes import REBOOT_NEEDED
 from gpu_provision.hosts.facts.host import HostRecord
 from gpu_provision.hosts.findings import (
     FINDINGS,
@@ -44,9 +43,9 @@ from gpu_provision.hosts.maintenance import (
     Maintenance,
     NodeRole,
 )
+from gpu_provision.model.codes import PODS_WOULD_BE_LOST, REBOOT_NEEDED
 from gpu_provision.model.findings import Finding, ProvisionError, RunFailed
 from gpu_provision.model.inventory import Drain
-from gpu_provision.planning.codes import PODS_WOULD_BE_LOST
 
 _SECTIONS = ("system", "kernel", "modules", "kubernetes")
 _PAUSE_SECONDS = 2

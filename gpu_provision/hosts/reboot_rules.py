@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gpu_provision.hosts import codes
 from gpu_provision.hosts.maintenance import HostMembership, NodeRole
 from gpu_provision.hosts.result import REBOOTED
+from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding
 from gpu_provision.planning.drain import named
 

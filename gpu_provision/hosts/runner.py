@@ -19,11 +19,11 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import IO, Any
 
-from gpu_provision.hosts import codes
 from gpu_provision.hosts.maintenance import LocalMaintenance
 from gpu_provision.hosts.messages import HostEvent, HostPhase, Question, Reply
 from gpu_provision.hosts.result import HostsResult
 from gpu_provision.inventory import groups
+from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding, ProvisionError, RunFailed, UsageError
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.progress import Event, State

@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from gpu_provision.kube.codes import PLUGIN_FAILED
+from gpu_provision.model.codes import PLUGIN_FAILED
 from gpu_provision.model.findings import Finding, ProvisionError
 
 VERSIONS = tuple(f"client.authentication.k8s.io/{version}" for version in ("v1", "v1beta1", "v1alpha1"))

@@ -10,7 +10,6 @@ from datetime import datetime
 from email.utils import parsedate_to_datetime
 from typing import NamedTuple, Self
 
-from gpu_provision.kube import codes
 from gpu_provision.kube.client import Cluster
 from gpu_provision.kube.errors import AlreadyExistsError, ConflictError, NotFoundError
 from gpu_provision.kube.lease import (
@@ -26,6 +25,7 @@ from gpu_provision.kube.lease import (
 )
 from gpu_provision.kube.resources import path_of
 from gpu_provision.kube.transport import no_fence
+from gpu_provision.model import codes
 from gpu_provision.model.cluster import Manifest, ObjectRef
 from gpu_provision.model.findings import Finding, Locked
 from gpu_provision.model.inventory import Inventory

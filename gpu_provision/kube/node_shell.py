@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable, Sequence
 
 from gpu_provision.components import labels
 from gpu_provision.diagnostics.pods import cause, phase
-from gpu_provision.kube import codes
 from gpu_provision.kube.client import Cluster, connect
 from gpu_provision.kube.exec import STDERR, Listen, exec_in_pod
 from gpu_provision.kube.lease import holder_is_dead, process_identity
 from gpu_provision.kube.observe import node_facts
+from gpu_provision.model import codes
 from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import Finding, ProvisionError, Rejected, RunFailed
 from gpu_provision.model.inventory import HelperPod

@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpu_provision.kube import codes
 from gpu_provision.kube.errors import (
     ExpiredError,
     LogUnavailableError,
@@ -23,6 +22,7 @@ from gpu_provision.kube.errors import (
     WebhookError,
     map_api_errors,
 )
+from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding, ProvisionError, Unreachable, UsageError
 
 RETRIED = (Unreachable, WebhookError, LogUnavailableError)

@@ -12,11 +12,11 @@ from gpu_provision.inventory.source import Source
 from gpu_provision.inventory.yaml_parser import parse
 from gpu_provision.kube.client import Cluster
 from gpu_provision.kube.errors import FieldConflictError
+from gpu_provision.model import codes
 from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import Finding, Refused, RunFailed, Severity
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import FieldChange, ResourceChange
-from gpu_provision.operator import codes
 from gpu_provision.operator.conflicts import managed_by, other_managers, warn_on_takeover
 from gpu_provision.operator.crd import Schema, spec_schema
 from gpu_provision.operator.stack import STACK, inventory_of, label_of, local_values, stack_of

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from gpu_provision.components.targets import claims
 from gpu_provision.kube.observe import node_facts
+from gpu_provision.model import codes
 from gpu_provision.model.cluster import ClusterFacts, Manifest, NodeFacts
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.inventory import Inventory
-from gpu_provision.operator import codes
 from gpu_provision.operator.events import EventSink, internal_error_event
 from gpu_provision.operator.stack import FINALIZER, KEEP, ON_DELETE, inventory_of, label_of, namespace_of
 from gpu_provision.operator.status import Reason, StackProblem, internal_error

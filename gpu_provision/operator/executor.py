@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from gpu_provision.kube.client import Cluster
 from gpu_provision.kube.observe import GPU_STACKS
+from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding, UsageError
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.progress import Event, NodeState
 from gpu_provision.model.specs import OperandSpec, Specs
-from gpu_provision.operator import codes
 from gpu_provision.planning.states import Key
 from gpu_provision.reconcile.reading import Reading
 

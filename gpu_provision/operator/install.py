@@ -13,10 +13,11 @@ from gpu_provision.kube.client import Cluster
 from gpu_provision.kube.errors import FieldConflictError
 from gpu_provision.kube.informer import Mirror, Scope
 from gpu_provision.kube.observe import NAMESPACE, POD
+from gpu_provision.model import codes
 from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import Finding, Rejected, RunFailed, Severity
 from gpu_provision.model.inventory import Inventory
-from gpu_provision.operator import codes, crd, manifests
+from gpu_provision.operator import crd, manifests
 from gpu_provision.operator.conflicts import warn_on_destroy
 from gpu_provision.operator.crd import DEFINITION, LABELS, RULES_KEY, definition
 from gpu_provision.operator.manifests import NAME, InstallOptions

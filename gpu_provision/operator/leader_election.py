@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 
 from gpu_provision.kube.informer import Mirror, Scope
 from gpu_provision.kube.lease import LEADER, holder_identity, lease_version
+from gpu_provision.model import codes
 from gpu_provision.model.cluster import Manifest, ObjectRef
 from gpu_provision.model.findings import Finding
-from gpu_provision.operator import codes
 from gpu_provision.operator.manifests import NAME, NAMESPACE
 from gpu_provision.operator.stack import lease_of
 from gpu_provision.reconcile.observer import of_one

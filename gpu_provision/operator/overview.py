@@ -9,9 +9,10 @@ from typing import Any
 
 from gpu_provision.kube.client import Cluster
 from gpu_provision.kube.lease import holder_identity
+from gpu_provision.model import codes
 from gpu_provision.model.cluster import Manifest, ObjectRef
 from gpu_provision.model.findings import Finding, Refused, Severity
-from gpu_provision.operator import codes, crd
+from gpu_provision.operator import crd
 from gpu_provision.operator.leader_election import lease_for
 from gpu_provision.operator.manifests import NAME, NAMESPACE
 from gpu_provision.operator.stack import GROUP, STACK

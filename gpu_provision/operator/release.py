@@ -9,12 +9,12 @@ from dataclasses import replace
 from gpu_provision.kube.client import Cluster
 from gpu_provision.kube.errors import NotFoundError
 from gpu_provision.kube.informer import Mirror
+from gpu_provision.model import codes
 from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import Finding, Locked, RunFailed
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Action, Change, RemovalResult
 from gpu_provision.model.progress import Lock
-from gpu_provision.operator import codes
 from gpu_provision.operator.client import deletion_finding, get_stack
 from gpu_provision.operator.conflicts import warn_on_destroy, warn_on_release
 from gpu_provision.operator.finalizer import remove_finalizer

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 
 from gpu_provision.kube.client import Cluster
 from gpu_provision.kube.informer import Mirror
+from gpu_provision.model import codes
 from gpu_provision.model.cluster import Manifest, ref_of
 from gpu_provision.model.findings import Finding, Refused, RunFailed
 from gpu_provision.model.history import Record
 from gpu_provision.model.progress import Event, NodeState, RunResult, State
-from gpu_provision.operator import codes
 from gpu_provision.operator.client import StackResource, apply_stack, not_reached_finding, raise_on_errors
 from gpu_provision.operator.leader_election import DEFAULT_LEASE, LeaderMonitor, lease_for, no_leader_finding
 from gpu_provision.operator.manifests import of_editor

@@ -18,10 +18,10 @@ from gpu_provision.inventory.schema_check import schema
 from gpu_provision.inventory.scope import ADDRESSES, part_of_cluster
 from gpu_provision.inventory.source import Source, Unreadable
 from gpu_provision.inventory.values import references
+from gpu_provision.model import codes
 from gpu_provision.model.cluster import Kind, Manifest
 from gpu_provision.model.findings import Finding
 from gpu_provision.model.inventory import Inventory
-from gpu_provision.operator import codes
 
 GROUP, VERSION, PLURAL = "gpu-provision.io", "v1alpha1", "gpustacks"
 STACK = Kind(f"{GROUP}/{VERSION}", "GPUStack")

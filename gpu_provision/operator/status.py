@@ -9,8 +9,8 @@ from enum import Enum, StrEnum, auto
 from typing import Any
 
 from gpu_provision.components import labels
-from gpu_provision.kube.codes import LOCKED, OUTRUN, ROLLED_BACK
 from gpu_provision.model.cluster import Manifest, NodeFacts
+from gpu_provision.model.codes import LOCKED, OUTRUN, ROLLED_BACK
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.progress import NodeState, NodeStatus, State
 from gpu_provision.operator.crd import MOST_PROBLEMS

@@ -7,8 +7,8 @@ from typing import Any
 
 from gpu_provision.adopt.plan import Adoption, Fate, Handled
 from gpu_provision.model.cluster import ObjectRef, ref_of
+from gpu_provision.output.object_text import field_document, field_line
 from gpu_provision.output.text import PLAIN, Style
-from gpu_provision.output.values import field_document, field_line
 
 _SIGNS = {Fate.TAKEN: "~", Fate.REPLACED: "±", Fate.REMOVED: "-", Fate.LEFT: "."}
 _MOST_FIELDS = 6

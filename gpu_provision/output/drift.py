@@ -13,15 +13,10 @@ from gpu_provision.model.plan import (
     FieldDrift,
     Origin,
 )
+from gpu_provision.output.object_text import HIDDEN, display_value, field_value, is_secret
 from gpu_provision.output.plan import resource, resource_document
 from gpu_provision.output.status import not_installed
 from gpu_provision.output.text import PLAIN, Style, indented, ranges
-from gpu_provision.output.values import (
-    HIDDEN,
-    field_value,
-    is_secret,
-    shown,
-)
 
 _TITLES = {
     Origin.DRIFT: ("changed since it was applied", "red"),
@@ -97,7 +92,9 @@ def _field(each: Difference, field: FieldDrift) -> str:
     also = f"  ({_COUNTED[field.origin]})" if field.origin is not each.origin else ""
     if is_secret(each.ref.kind, field.path):
         return f"{field.path}: {HIDDEN}{by}{also}"
-    found, declared = (shown(field_value(each.ref.kind, field.path, one)) for one in (field.found, field.declared))
+    found, declared = (
+        display_value(field_value(each.ref.kind, field.path, one)) for one in (field.found, field.declared)
+    )
     return f"{field.path}: {found} instead of {declared}{by}{also}"
 
 

@@ -11,9 +11,9 @@ from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.plan import Action, Change, Departure, Plan, ResourceChange
 from gpu_provision.output import findings as findings_view
 from gpu_provision.output import rollout as rollout_view
-from gpu_provision.output import run as hosts_view
+from gpu_provision.output import status as hosts_view
+from gpu_provision.output.object_text import field_document, field_line, visible_fields
 from gpu_provision.output.text import PLAIN, Style, indented, ranges
-from gpu_provision.output.values import field_document, field_line, visible_fields
 
 SIGNS = {
     Action.CREATE: ("+", "green"),
@@ -57,7 +57,7 @@ def conflicts(findings: Iterable[Finding], style: Style = PLAIN) -> str:
     lines = []
     for finding in findings_view.merged(findings):
         mark = style.paint("red", "!") if finding.severity is Severity.ERROR else style.paint("yellow", "!")
-        lines.append(f"{mark} {findings_view.one(finding, style)}")
+        lines.append(f"{mark} {findings_view.finding_text(finding, style)}")
     return "\n".join(lines)
 
 

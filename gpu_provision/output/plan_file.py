@@ -19,9 +19,9 @@ from gpu_provision.model.cluster import Manifest
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Action, Change, Plan
 from gpu_provision.output import plan as plan_view
-from gpu_provision.output import run as hosts_view
-from gpu_provision.output.documents import output_schema
-from gpu_provision.output.values import redacted, shown
+from gpu_provision.output import status as hosts_view
+from gpu_provision.output.findings import output_schema
+from gpu_provision.output.object_text import display_value, redacted
 
 FORMAT, VERSION = "gpu-provision plan", 1
 
@@ -34,7 +34,7 @@ _ENDS = {"create": "created", "update": "updated", "delete": "deleted", "run": "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Origin:
+class PlanOrigin:
     """Where a plan comes from.
 
     Attributes:
@@ -52,7 +52,7 @@ class Origin:
     scope: Document
 
 
-def made(inventory: Inventory, plan: Plan, on_hosts: HostsResult | None, origin: Origin) -> dict[str, Any]:
+def create(inventory: Inventory, plan: Plan, on_hosts: HostsResult | None, origin: PlanOrigin) -> dict[str, Any]:
     """Return the document of a plan."""
     document = {
         "format": FORMAT,
@@ -125,11 +125,15 @@ def misfit(document: Document) -> str:
     if error is None:
         return ""
     names_key = error.validator in {"required", "additionalProperties"}
-    how = error.message if names_key else f"{shown(error.instance)} is not of {error.validator} {error.validator_value}"
+    how = (
+        error.message
+        if names_key
+        else f"{display_value(error.instance)} is not of {error.validator} {error.validator_value}"
+    )
     return f"{error.json_path}: {how[:_LONGEST]}"
 
 
-def moved_in_cluster(document: Document, plan: Plan) -> tuple[str, ...]:
+def cluster_changes(document: Document, plan: Plan) -> tuple[str, ...]:
     """Return what a plan made now would do otherwise in the cluster, a line for each object, field or node."""
     then, now = document["plan"], _promised(plan, None)["plan"]
     return (
@@ -151,7 +155,7 @@ def _carrier(resource: Document | None) -> str:
     return str(resource["name"]) if resource else "this command alone, without an operator"
 
 
-def moved_on_hosts(document: Document, on_hosts: HostsResult | None) -> tuple[str, ...]:
+def host_changes(document: Document, on_hosts: HostsResult | None) -> tuple[str, ...]:
     """Return what a plan made now would do otherwise on hosts, a line for each host."""
     then = {each["host"]: each for each in document["hosts"]}
     now = {each["host"]: each for each in (hosts_view.hosts_document(on_hosts) if on_hosts else ())}
@@ -205,7 +209,7 @@ def _fields(change: Document) -> dict[str, tuple[Any, Any]]:
 
 
 def _told(values: tuple[Any, Any] | None) -> str:
-    return f"{shown(values[0])} -> {shown(values[1])}" if values else "as it is"
+    return f"{display_value(values[0])} -> {display_value(values[1])}" if values else "as it is"
 
 
 def _moved_rollout(then: Document | None, now: Document | None) -> Iterator[str]:

@@ -7,10 +7,10 @@ from collections.abc import Collection, Iterator
 from gpu_provision import components
 from gpu_provision.components.targets import context
 from gpu_provision.model.cluster import ClusterFacts, Context, Manifest, ref_of
+from gpu_provision.model.codes import TOO_MANY_NODES
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.inventory import ALL, Inventory, Part
 from gpu_provision.planning.applyset import member, parent
-from gpu_provision.planning.codes import TOO_MANY_NODES
 from gpu_provision.planning.scope import left_out, narrowed
 from gpu_provision.planning.states import Desired
 

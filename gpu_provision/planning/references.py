@@ -7,8 +7,8 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
+from gpu_provision.model.codes import ABSENT, NOT_LOOKED_FOR
 from gpu_provision.model.findings import Finding, Severity
-from gpu_provision.planning.codes import ABSENT, NOT_LOOKED_FOR
 from gpu_provision.planning.states import Desired
 
 

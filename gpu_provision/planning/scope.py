@@ -9,9 +9,9 @@ from gpu_provision import components
 from gpu_provision.components import driver, driver_validation, validator
 from gpu_provision.diagnostics.pods import node_of
 from gpu_provision.model.cluster import Context, Manifest
+from gpu_provision.model.codes import PART_ONLY
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.inventory import Inventory, Part
-from gpu_provision.planning.codes import PART_ONLY
 from gpu_provision.planning.states import Desired
 
 # What a component needs besides what has to be ready before it: a driver that is replaced has to prove itself.

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TypeVar
 
-from gpu_provision.adopt import codes, feature_discovery
+from gpu_provision.adopt import feature_discovery
 from gpu_provision.adopt.discovery import (
     DRIVER_APP,
     NODE_FEATURE,
@@ -31,6 +31,7 @@ from gpu_provision.kube.informer import Mirror, Scope
 from gpu_provision.kube.observe import POD
 from gpu_provision.kube.transport import RequestPool
 from gpu_provision.kube.trim import trim
+from gpu_provision.model import codes
 from gpu_provision.model.cluster import Manifest, ObjectRef, Permission, ref_of
 from gpu_provision.model.findings import Finding, RunFailed
 from gpu_provision.reconcile import permissions as needs

@@ -9,9 +9,9 @@ from gpu_provision.inventory.again import again
 from gpu_provision.inventory.hiding import hidden
 from gpu_provision.inventory.sameness import declare_the_same
 from gpu_provision.inventory.source import Unreadable
-from gpu_provision.kube import codes
 from gpu_provision.kube import records as kept
 from gpu_provision.kube.client import Cluster
+from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding, InvalidInventory, RunFailed, Severity, UsageError
 from gpu_provision.model.history import History, Record
 from gpu_provision.model.inventory import Inventory

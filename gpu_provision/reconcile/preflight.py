@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 from gpu_provision.components.driver import image_of
 from gpu_provision.components.targets import context
-from gpu_provision.hosts.checks import codes
 from gpu_provision.hosts.checks.findings import left_to_cluster, overridden
 from gpu_provision.hosts.checks.images import driver_image
 from gpu_provision.hosts.checks.subject import Subject
@@ -18,6 +17,7 @@ from gpu_provision.hosts.runner import judge
 from gpu_provision.images.registry import ask
 from gpu_provision.inventory.resolve import expectation
 from gpu_provision.kube.observe import observe_facts
+from gpu_provision.model import codes
 from gpu_provision.model.cluster import Context, Target
 from gpu_provision.model.expectation import Expectation
 from gpu_provision.model.findings import Finding, Severity

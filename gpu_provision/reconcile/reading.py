@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 from gpu_provision.kube.observe import Listed
 from gpu_provision.model.cluster import Context
+from gpu_provision.model.codes import ABSENT
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.plan import Plan
-from gpu_provision.planning.codes import ABSENT
 from gpu_provision.planning.observed import Observed
 from gpu_provision.planning.states import Desired
 

@@ -13,12 +13,12 @@ from typing import Self
 
 from gpu_provision.inventory.hiding import hidden
 from gpu_provision.inventory.redaction import without_users
-from gpu_provision.kube import codes
 from gpu_provision.kube.client import Cluster, connect
 from gpu_provision.kube.config import find_context
 from gpu_provision.kube.lease import process_identity
 from gpu_provision.kube.lock import WriteLock
 from gpu_provision.kube.records import write_history
+from gpu_provision.model import codes
 from gpu_provision.model.cluster import ObjectRef, ref_of
 from gpu_provision.model.findings import Finding, ProvisionError, Refused, Rejected, Severity, Unreachable
 from gpu_provision.model.history import OF_RESOURCE, Ending, History, Record

@@ -6,9 +6,9 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from gpu_provision.kube.client import Cluster
+from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding, Refused, Severity
 from gpu_provision.model.inventory import Inventory
-from gpu_provision.planning import codes
 from gpu_provision.reconcile.reading import Reading
 
 if TYPE_CHECKING:

@@ -16,10 +16,10 @@ from testinfra.host import Host
 from gpu_provision.inventory.groups import groups
 from gpu_provision.kube.exec import STDERR, STDOUT
 from gpu_provision.kube.node_shell import NodeShell, open_shell
+from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding, ProvisionError, Refused, Unreachable
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.sandbox import hosts as simulated
-from gpu_provision.verify import codes
 
 _ETC = ("/etc", "/run", "/usr/local/lib", "/usr/lib", "/lib")
 _DISPLAY = ("0x0300", "0x0302")  # VGA and 3D controllers: GPUs, not their sound or USB functions
@@ -261,7 +261,7 @@ def _ssh(data: Mapping[str, Any]) -> InventorySsh:
 def _unreachable(host: str, why: str) -> Unreachable:
     return Unreachable(
         Finding(
-            code=codes.NO_SSH,
+            code=codes.NO_LOGIN,
             what=f"cannot be logged in to: {why}",
             where=host,
             fix="see that ssh with the inventory's settings, and sudo where it is on, work without a question",

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import gpu_provision
-from gpu_provision.api import cluster_phase
-from gpu_provision.api.phases import Work
-from gpu_provision.api.view_results import StackStatus
+from gpu_provision.api import jobs
+from gpu_provision.api.jobs import ApplyJob
+from gpu_provision.api.views import StackStatus
 from gpu_provision.cli import root
 from gpu_provision.hosts import runner as hosts_run
 from gpu_provision.hosts.result import HostsResult
@@ -73,11 +73,11 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> Fakes:
         return answer(fakes.plan)
 
     monkeypatch.setattr(hosts_run, "teardown", teardown)
-    monkeypatch.setattr(Work, "_prepare", lambda *_, **__: fakes.hosts or HostsResult())
-    monkeypatch.setattr(cluster_phase, "plan", plan)
-    monkeypatch.setattr(cluster_phase, "apply", apply)
-    monkeypatch.setattr(cluster_phase, "destroy", lambda *_, **__: answer(fakes.removal))
-    monkeypatch.setattr(cluster_phase, "drift", lambda *_, **__: fakes.drift)
+    monkeypatch.setattr(ApplyJob, "_prepare", lambda *_, **__: fakes.hosts or HostsResult())
+    monkeypatch.setattr(jobs, "plan", plan)
+    monkeypatch.setattr(jobs, "apply", apply)
+    monkeypatch.setattr(jobs, "destroy", lambda *_, **__: answer(fakes.removal))
+    monkeypatch.setattr(jobs, "drift", lambda *_, **__: fakes.drift)
     monkeypatch.setattr(Session, "cluster", None)
     monkeypatch.setattr(records, "read", lambda *_: fakes.history)
     monkeypatch.setattr(preflight, "preflight", lambda *_, **__: answer(fakes.judgement))

@@ -82,8 +82,7 @@ from datetime import UTC, datetime
 from gpu_provision.cli import main
 from gpu_provision.reconcile import local_records
 from gpu_provision.hosts.result import NO_HOSTS
-from gpu_provision.api import cluster_phase
-from gpu_provision.api.phases import Work
+from gpu_provision.api import jobs
 from gpu_provision.model.history import Record
 from gpu_provision.model.plan import Plan
 from gpu_provision.model.progress import Event, Evidence, RunResult, State
@@ -101,8 +100,8 @@ def apply(inventory, *, listen, **rest):
     print("waiting", flush=True)
     time.sleep(60)
 
-cluster_phase.apply = apply
-Work._prepare = lambda *_, **__: NO_HOSTS
+jobs.apply = apply
+jobs.ApplyJob._prepare = lambda *_, **__: NO_HOSTS
 main(["apply", "-i", sys.argv[1], "--report", sys.argv[2]])
 """
 

@@ -11,12 +11,12 @@ import yaml
 
 import gpu_provision
 from gpu_provision.adopt.plan import Adoption
-from gpu_provision.api.adopt import StackAdoption
 from gpu_provision.api.results import StackRun
+from gpu_provision.api.views import StackAdoption
 from gpu_provision.inventory import check
 from gpu_provision.kube import client
 from gpu_provision.model.progress import RunResult
-from gpu_provision.output.documents import output_schema
+from gpu_provision.output.findings import output_schema
 from gpu_provision.reconcile import adopt_discovery
 from tests.adopt.builders import adopted, found, policy
 from tests.cli.harness import Run

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from gpu_provision.cli import confirm as confirmation
-from gpu_provision.cli import errors
+from gpu_provision.cli import output
 from gpu_provision.cli.display import Display
 from gpu_provision.cli.operator_run import _text
 from gpu_provision.hosts.result import HostOutcome, HostsResult
@@ -288,7 +288,7 @@ def test_a_question_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
         return True
 
     monkeypatch.setattr(click, "confirm", confirm)
-    assert confirmation.given(f"On {MIXED}?")
+    assert confirmation.ask(f"On {MIXED}?")
     assert asked == [f"On {MIXED_SHOWN}?"]
 
 
@@ -304,6 +304,6 @@ def test_a_line_of_the_operators_log_is_one_line() -> None:
 
 def test_the_log_file_holds_no_escape_sequence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    kept = errors.keep(ValueError("a\x1b[2Jb\ud800"), command="plan")
+    kept = output.log_traceback(ValueError("a\x1b[2Jb\ud800"), command="plan")
     assert kept is not None
     assert r"a\x1b[2Jb\ud800" in kept.read_text(encoding="utf-8")

@@ -20,7 +20,7 @@ from gpu_provision.model.findings import (
 )
 from gpu_provision.model.plan import Difference, Origin
 from gpu_provision.model.progress import Lock
-from gpu_provision.output.documents import output_schema
+from gpu_provision.output.findings import output_schema
 from tests.cli.harness import CHANGE, PROD, SANDBOX, Fakes, Run, plan_of
 
 FINDING = Finding(code="GP301", where="https://x:6443", what="nobody answers", fix="start it")

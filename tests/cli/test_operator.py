@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from gpu_provision.model.findings import Finding, Severity
-from gpu_provision.output.documents import output_schema
+from gpu_provision.output.findings import output_schema
 from tests.cli.harness import PROD, Run
 
 IMAGE = "registry.example.com/gpu-provision:0.1.0"

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gpu_provision.api import cluster_phase
+from gpu_provision.api import jobs
 from gpu_provision.hosts.result import HostOutcome, HostsResult
 from gpu_provision.output.plan_file import seal
 from tests.cli.harness import CHANGE, PROD, SANDBOX, Fakes, Ran, Run, plan_of
@@ -18,7 +18,7 @@ from tests.cli.harness import CHANGE, PROD, SANDBOX, Fakes, Ran, Run, plan_of
 
 @pytest.fixture(autouse=True)
 def _cluster(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster_phase, "cluster_id", lambda _: "uid")
+    monkeypatch.setattr(jobs, "cluster_id", lambda _: "uid")
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def test_another_cluster_another_inventory_and_other_hosts_are_told(
     ran = run("apply", saved)
     assert_refused(ran, fakes, "GP356")
     assert "host t4-1: load y, planned was: load x" in ran.err
-    monkeypatch.setattr(cluster_phase, "cluster_id", lambda _: "other")
+    monkeypatch.setattr(jobs, "cluster_id", lambda _: "other")
     assert_refused(run("apply", saved), fakes, "GP354")
 
 

@@ -12,7 +12,7 @@ import pytest
 from gpu_provision.model.findings import ExitCode, Finding
 from gpu_provision.model.history import Ending, Record
 from gpu_provision.model.progress import RunResult
-from gpu_provision.output.documents import output_schema
+from gpu_provision.output.findings import output_schema
 from gpu_provision.reconcile import local_records
 from tests.cli.harness import SANDBOX, Run
 from tests.output.page.test_render import FAILURE, TIMELINE

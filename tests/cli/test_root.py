@@ -10,11 +10,11 @@ import jsonschema
 import pytest
 import yaml
 
-from gpu_provision.api import cluster_phase
-from gpu_provision.api.cluster_phase import as_a_look
+from gpu_provision.api import jobs
+from gpu_provision.api.jobs import as_a_look
 from gpu_provision.api.options import nodes_of, with_timeout
 from gpu_provision.cli import confirm, root
-from gpu_provision.cli.root import Commands
+from gpu_provision.cli.root import SuggestingGroup
 from gpu_provision.hosts.result import HostOutcome, HostsResult
 from gpu_provision.inventory import load
 from gpu_provision.model.cluster import ObjectRef
@@ -22,7 +22,7 @@ from gpu_provision.model.findings import ExitCode, Finding, UsageError
 from gpu_provision.model.history import Ending, History, Record
 from gpu_provision.model.plan import Action, Change
 from gpu_provision.model.progress import Event, State
-from gpu_provision.output.documents import output_schema
+from gpu_provision.output.findings import output_schema
 from tests.cli.harness import PROD, SANDBOX, Fakes, Run, plan_of
 
 
@@ -63,6 +63,25 @@ def test_every_command_prints_one_document_that_fits_the_schema(
     document = run(*words, "--json").document
     assert document["command"] == " ".join(word for word in words if word.isalpha())
     jsonschema.validate(document, dict(output_schema()))
+
+
+def test_explain_prints_title_cause_and_remedy(run: Run) -> None:
+    """As text and as a document; a code in small letters is the same code."""
+    text, found = run("explain", "gp501").out, run("explain", "GP501", "--json").document
+    jsonschema.validate(found, dict(output_schema()))
+    assert set(found["explanation"]) == {"code", "title", "cause", "remedy"}
+    assert all(part in text for part in found["explanation"].values())
+
+
+@pytest.mark.parametrize(
+    ("code", "fix"),
+    [("GP50x", "gpu-provision explain GP509"), ("501", "gpu-provision explain GP501"), ("zzz", "docs/findings.md")],
+)
+def test_explain_names_the_nearest_code(run: Run, code: str, fix: str) -> None:
+    """A mistyped code is wrong usage, with one finding."""
+    ran = run("explain", code)
+    assert (ran.code, ran.err.count("GP002")) == (ExitCode.USAGE, 1)
+    assert f"fix: {fix}" in ran.err
 
 
 def test_schema_prints_what_editors_need(run: Run) -> None:
@@ -130,7 +149,7 @@ def test_the_next_command_takes_the_same_part(
 ) -> None:
     """Whoever copies it does what was looked at; a plan file knows what takes part, but not which kubeconfig it was."""
     fakes.hosts = None
-    monkeypatch.setattr(cluster_phase, "cluster_id", lambda _: "uid")
+    monkeypatch.setattr(jobs, "cluster_id", lambda _: "uid")
     words = ("-i", str(SANDBOX), "--limit", "t4-*", "--target", "driver", "--cluster-only")
     assert (
         f"Next: gpu-provision apply -i {SANDBOX} --limit 't4-*' --target driver --cluster-only\n"
@@ -317,9 +336,9 @@ def test_the_list_of_commands_names_what_is_there_in_a_line_each(run: Run, words
     """Commands that are imported when they are asked for are where the list says, and their lines fit."""
     group: click.Command | None = root.cli
     for word in words:
-        assert isinstance(group, Commands)
+        assert isinstance(group, SuggestingGroup)
         group = group.get_command(click.Context(group), word)
-    assert isinstance(group, Commands)
+    assert isinstance(group, SuggestingGroup)
     listed = {line.rstrip() for line in run(*words, "--help").out.splitlines()}
     longest = max(map(len, group.list_commands(click.Context(group))))
     for name, command in group.elsewhere.items():
@@ -353,7 +372,7 @@ def test_a_question_names_what_is_changed(
     if "--cluster-only" in words:
         fakes.hosts = None
     monkeypatch.setattr(confirm, "require_terminal", lambda *_, **__: None)
-    monkeypatch.setattr(confirm, "given", lambda text: bool(asked.append(text)) or True)
+    monkeypatch.setattr(confirm, "ask", lambda text: bool(asked.append(text)) or True)
     ran = run(*words, "-i", PROD)
     assert asked == [question]
     assert "Inventory" not in ran.err

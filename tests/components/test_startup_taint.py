@@ -9,10 +9,10 @@ import builders
 import pytest
 
 from gpu_provision.components import desired, problems, startup_taint
-from gpu_provision.components.codes import STAYS_TAINTED
 from gpu_provision.components.labels import DEPLOY_OPERANDS, NOT_VALIDATED, VALIDATED
 from gpu_provision.components.tolerations import STARTUP
 from gpu_provision.model.cluster import ClusterFacts, Manifest
+from gpu_provision.model.codes import STAYS_TAINTED
 from gpu_provision.model.inventory import Gpu, Inventory
 from gpu_provision.model.specs import StartupTaintSpec
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpu_provision.destroy import codes
 from gpu_provision.destroy.findings import foretold
+from gpu_provision.model import codes
 
 LABELS = {"app": "train"}
 

@@ -21,7 +21,7 @@ from gpu_provision.inventory.ssh import ssh_config
 from gpu_provision.inventory.yaml_parser import parse
 from gpu_provision.model.findings import Findings
 from gpu_provision.model.inventory import Inventory
-from gpu_provision.output import yaml_text
+from gpu_provision.output import object_text
 
 COMPLETE = FilePath(__file__).parent / "good/complete.yaml"
 
@@ -179,6 +179,6 @@ def test_a_free_text_stays_one_text_wherever_it_goes(hostile: str) -> None:
     assert before is not None
     assert after is not None
     objects = [manifest for group in render(after).values() for manifest in group]
-    assert list(yaml.safe_load_all(yaml_text.stream(objects))) == objects
+    assert list(yaml.safe_load_all(object_text.yaml_stream(objects))) == objects
     lines, changed = (ssh_config(inventory.nodes).split("\n") for inventory in (before, after))
     assert [line.split()[:1] for line in changed] == [line.split()[:1] for line in lines]

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from gpu_provision.kube.codes import LOCKED, OUTRUN, ROLLED_BACK
 from gpu_provision.model.cluster import NodeFacts
+from gpu_provision.model.codes import LOCKED, OUTRUN, ROLLED_BACK
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.progress import NodeState, State
 from gpu_provision.operator.crd import MOST_PROBLEMS

@@ -6,12 +6,12 @@ from dataclasses import replace
 from types import ModuleType
 
 from gpu_provision.model.plan import Action, Change, FieldChange, Plan
-from gpu_provision.output import diff
-from gpu_provision.output.field_paths import put, steps
+from gpu_provision.output import object_text
+from gpu_provision.output.object_text import path_steps, put_field
 
 
 def _lines(plan: Plan, change: Change) -> list[str]:
-    return diff.text(replace(plan, changes=(change,))).splitlines()
+    return object_text.diff_text(replace(plan, changes=(change,))).splitlines()
 
 
 def test_an_update_shows_the_lines_that_change(samples: ModuleType) -> None:
@@ -45,15 +45,17 @@ def test_a_path_that_leads_nowhere_is_told_as_a_line(samples: ModuleType) -> Non
 
 def test_paths_are_read_as_plans_write_them() -> None:
     """Quoted keys keep their dots; items are found by name, port or position."""
-    assert steps('metadata.labels."a.b/c"') == ("metadata", "labels", "a.b/c")
-    assert steps("spec.ports[9400].port") == ("spec", "ports", "9400", "port")
-    assert put({"ports": [{"port": 1}, {"port": 9400}]}, "ports[9400].port", 5) == {"ports": [{"port": 1}, {"port": 5}]}
-    assert put({"args": ["a", "b"]}, "args[1]", "c") == {"args": ["a", "c"]}
+    assert path_steps('metadata.labels."a.b/c"') == ("metadata", "labels", "a.b/c")
+    assert path_steps("spec.ports[9400].port") == ("spec", "ports", "9400", "port")
+    assert put_field({"ports": [{"port": 1}, {"port": 9400}]}, "ports[9400].port", 5) == {
+        "ports": [{"port": 1}, {"port": 5}]
+    }
+    assert put_field({"args": ["a", "b"]}, "args[1]", "c") == {"args": ["a", "c"]}
 
 
 def test_putting_back_what_was_removed_or_was_not_there() -> None:
     """None removes; a missing item or key is added."""
-    assert put({"a": {"b": 1}}, "a.b", None) == {"a": {}}
-    assert put({"env": []}, "env[X]", {"name": "X"}) == {"env": [{"name": "X"}]}
-    assert put({"env": [{"name": "X"}]}, "env[X]", None) == {"env": []}
-    assert put({}, "a.b", 1) == {"a": {"b": 1}}
+    assert put_field({"a": {"b": 1}}, "a.b", None) == {"a": {}}
+    assert put_field({"env": []}, "env[X]", {"name": "X"}) == {"env": [{"name": "X"}]}
+    assert put_field({"env": [{"name": "X"}]}, "env[X]", None) == {"env": []}
+    assert put_field({}, "a.b", 1) == {"a": {"b": 1}}

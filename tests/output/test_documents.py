@@ -10,12 +10,8 @@ from typing import Any
 import jsonschema
 import pytest
 
-from gpu_provision.output import (
-    plan,
-    run,
-    status,
-)
-from gpu_provision.output.documents import document, output_schema
+from gpu_provision.output import plan, status
+from gpu_provision.output.findings import document, output_schema
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +25,7 @@ def validator() -> jsonschema.Draft202012Validator:
 def test_a_plan_fits(validator: jsonschema.Draft202012Validator, samples: ModuleType) -> None:
     """Plan --json."""
     for made in (samples.PLAN, replace(samples.PLAN, rollout=samples.ROLLOUT)):
-        parts = {"hosts": run.hosts_document(samples.HOSTS), **plan.document(made)}
+        parts = {"hosts": status.hosts_document(samples.HOSTS), **plan.document(made)}
         validator.validate(document("plan", made.findings, **parts))
 
 
@@ -40,7 +36,7 @@ def test_a_status_fits(validator: jsonschema.Draft202012Validator, samples: Modu
 
 def test_a_run_fits(validator: jsonschema.Draft202012Validator, samples: ModuleType) -> None:
     """Apply --json."""
-    parts = {"inventory": "prod", "hosts": [], **run.document(samples.RESULT)}
+    parts = {"inventory": "prod", "hosts": [], **status.run_document(samples.RESULT)}
     validator.validate(document("apply", **parts))
 
 

@@ -23,7 +23,7 @@ from gpu_provision.model.plan import (
     Schedule,
     Wave,
 )
-from gpu_provision.output import plan, run
+from gpu_provision.output import plan, status
 from gpu_provision.output.text import Style, for_terminal
 
 Golden = Callable[[str, str], None]
@@ -187,7 +187,7 @@ def test_hosts_that_would_be_rebooted_are_counted(samples: ModuleType) -> None:
     rebooted = HostsResult(hosts=(HostOutcome(name="t4-1", changes=("rebooted: nouveau is in use", "evicted: a/b")),))
     told = plan.text(samples.EMPTY_PLAN, on_hosts=HostsResult(hosts=(*samples.HOSTS.hosts, *rebooted.hosts)))
     assert "Plan: 4 hosts to change, 1 of them to reboot, 0 to create" in told
-    assert [host["rebooted"] for host in run.hosts_document(rebooted)] == [True]
+    assert [host["rebooted"] for host in status.hosts_document(rebooted)] == [True]
 
 
 def test_the_resource_that_carries_a_plan_out_is_told_with_what_changes_there() -> None:

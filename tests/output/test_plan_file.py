@@ -49,10 +49,10 @@ def plan(*changes: Change, rollout: Schedule | None = None) -> Plan:
 def made(of: Plan, on_hosts: HostsResult | None = None) -> dict[str, Any]:
     """A plan file's document, as it comes back from the file."""
     scope = {"hosts": True, "cluster": True, "limit": [], "targets": [], "ignored": []}
-    origin = plan_file.Origin(
+    origin = plan_file.PlanOrigin(
         tool="1", made_at="2026-11-21T08:00:00+00:00", cluster_id="u", salt="00" * 16, scope=scope
     )
-    document: dict[str, Any] = json.loads(json.dumps(plan_file.made(load(SANDBOX), of, on_hosts, origin)))
+    document: dict[str, Any] = json.loads(json.dumps(plan_file.create(load(SANDBOX), of, on_hosts, origin)))
     jsonschema.validate(document, dict(plan_file.schema()))
     return document
 
@@ -79,7 +79,7 @@ SAME: list[Callable[[Plan], Plan]] = [
 def test_what_changes_by_itself_has_not_moved(later: Callable[[Plan], Plan]) -> None:
     """Readiness, restarts, versions of objects, names of pods, budgets, the time of day."""
     before = plan(UPDATE, rollout=ROLLOUT)
-    assert plan_file.moved_in_cluster(made(before), later(before)) == ()
+    assert plan_file.cluster_changes(made(before), later(before)) == ()
 
 
 MOVED: list[tuple[Plan, str]] = [
@@ -136,20 +136,20 @@ def test_a_stack_that_went_to_or_from_the_operator_has_moved(
 ) -> None:
     """What was agreed to is who carries it out, too."""
     before, after = (replace(plan(UPDATE), resource=each) for each in (then, now))
-    assert plan_file.moved_in_cluster(made(before), after) == (told,)
+    assert plan_file.cluster_changes(made(before), after) == (told,)
 
 
 @pytest.mark.parametrize(("now", "told"), MOVED)
 def test_what_has_moved_is_named(now: Plan, told: str) -> None:
-    assert plan_file.moved_in_cluster(made(plan(UPDATE, rollout=ROLLOUT)), now) == (told,)
+    assert plan_file.cluster_changes(made(plan(UPDATE, rollout=ROLLOUT)), now) == (told,)
 
 
 def test_hosts_that_would_be_changed_otherwise_are_named() -> None:
     document = made(plan(), HOSTS)
-    assert plan_file.moved_on_hosts(document, HOSTS) == ()
+    assert plan_file.host_changes(document, HOSTS) == ()
     quiet = HostsResult(hosts=(replace(HOSTS.hosts[0], changes=()),))
-    assert plan_file.moved_on_hosts(document, quiet) == ("host t4-1: nothing to change, planned was: load x",)
-    assert plan_file.moved_on_hosts(document, None) == ("host t4-1: takes no part, planned was: load x",)
+    assert plan_file.host_changes(document, quiet) == ("host t4-1: nothing to change, planned was: load x",)
+    assert plan_file.host_changes(document, None) == ("host t4-1: takes no part, planned was: load x",)
 
 
 def test_no_secret_is_in_the_file() -> None:

@@ -7,13 +7,7 @@ from dataclasses import replace
 import pytest
 
 from gpu_provision.model.progress import Event, State
-from gpu_provision.output.progress import (
-    HEARTBEAT,
-    Progress,
-    fitted,
-    lines,
-)
-from gpu_provision.output.timeline import is_under_way
+from gpu_provision.output.progress import HEARTBEAT, Progress, fitted, is_under_way, lines
 from gpu_provision.rollout.states import UpgradeState
 
 

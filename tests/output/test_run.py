@@ -8,31 +8,31 @@ from types import ModuleType
 
 from gpu_provision.hosts.result import HostsResult
 from gpu_provision.model.progress import State
-from gpu_provision.output import run
+from gpu_provision.output import status
 
 Golden = Callable[[str, str], None]
 
 
 def test_the_result_reads_as_designed(samples: ModuleType, golden: Golden) -> None:
     """A table, the evidence, one closing sentence."""
-    golden("run", run.text(samples.RESULT))
+    golden("run", status.run_text(samples.RESULT))
 
 
 def test_a_run_with_a_failed_node_did_not_succeed(samples: ModuleType) -> None:
     """Failed and blocked are told, with the node."""
-    assert not run.succeeded(samples.RESULT)
-    assert run.closing(samples.RESULT).startswith("Not as declared: driver, toolkit on t4-2.")
+    assert not status.has_succeeded(samples.RESULT)
+    assert status.closing(samples.RESULT).startswith("Not as declared: driver, toolkit on t4-2.")
 
 
 def test_a_run_that_wrote_nothing_says_no_changes(samples: ModuleType) -> None:
     """The words that people look for in a second run."""
     ready = tuple(replace(each, state=State.READY) for each in samples.RESULT.states)
-    assert "No changes" in run.closing(replace(samples.RESULT, changed=0, states=ready))
+    assert "No changes" in status.closing(replace(samples.RESULT, changed=0, states=ready))
 
 
 def test_equal_hosts_are_one_block(samples: ModuleType) -> None:
     """A fleet of equal machines takes two lines."""
-    assert run.hosts_text(samples.HOSTS).splitlines() == [
+    assert status.hosts_text(samples.HOSTS).splitlines() == [
         "~ gpu-01..03  8 GPUs",
         "    load kernel module ipmi_msghandler",
         "= t4-1  1 GPU",
@@ -44,12 +44,12 @@ def test_equal_hosts_are_one_block(samples: ModuleType) -> None:
 def test_a_driver_of_the_hosts_own_is_named(samples: ModuleType) -> None:
     """A host without one, or that nobody asked, says nothing of it."""
     own, plain = replace(samples.HOSTS.hosts[0], name="own-1", driver="550.90.07"), samples.HOSTS.hosts[0]
-    lines = run.hosts_text(HostsResult(hosts=(own, replace(plain, driver="")))).splitlines()
+    lines = status.hosts_text(HostsResult(hosts=(own, replace(plain, driver="")))).splitlines()
     assert lines[0] == "~ own-1  8 GPUs  host driver 550.90.07"
     assert lines[2] == f"~ {plain.name}  8 GPUs"
 
 
 def test_what_is_only_planned_is_still_to_do(samples: ModuleType) -> None:
     """The words of a change are the same in a plan and in a run."""
-    heads = [line for line in run.hosts_text(samples.HOSTS, done=False).splitlines() if not line.startswith(" ")]
+    heads = [line for line in status.hosts_text(samples.HOSTS, done=False).splitlines() if not line.startswith(" ")]
     assert heads == ["~ gpu-01..03  8 GPUs  to do:", "= t4-1  1 GPU", "! t4-2"]

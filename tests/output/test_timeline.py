@@ -7,8 +7,8 @@ import re
 import pytest
 
 from gpu_provision.model.progress import State, Transition
+from gpu_provision.output.progress import Activity, NodeTimelines, Size, TimelineSpan, picture, timelines_of
 from gpu_provision.output.text import Style, for_terminal
-from gpu_provision.output.timeline import Doing, Lanes, Size, Span, lanes_of, picture
 
 
 def at(seconds: float, component: str, state: State, reason: str = "", *, step: str = "") -> Transition:
@@ -18,7 +18,7 @@ def at(seconds: float, component: str, state: State, reason: str = "", *, step: 
 
 def test_a_node_that_is_brought_up_is_about_the_first_component_that_is_not_ready() -> None:
     """Reasons within one component make no new span; the last one stands."""
-    lane = lanes_of(
+    lane = timelines_of(
         [
             at(0, "driver", State.PROGRESSING, "no pod on this node yet"),
             at(0, "driver_validation", State.PENDING, "waits for driver"),
@@ -29,15 +29,15 @@ def test_a_node_that_is_brought_up_is_about_the_first_component_that_is_not_read
         ]
     ).of["t4-1"]
     assert [span for span in lane.spans(12) if span.end > span.begin] == [
-        Span(0, 5, Doing.COMES_UP, "driver", "ContainerCreating"),
-        Span(5, 9, Doing.VALIDATION, "driver_validation", ""),
-        Span(9, 12, Doing.READY, "driver", ""),
+        TimelineSpan(0, 5, Activity.COMES_UP, "driver", "ContainerCreating"),
+        TimelineSpan(5, 9, Activity.VALIDATION, "driver_validation", ""),
+        TimelineSpan(9, 12, Activity.READY, "driver", ""),
     ]
 
 
 def test_a_replacement_tells_what_the_node_is_about_until_it_is_over() -> None:
     """Whatever the other components do meanwhile."""
-    lane = lanes_of(
+    lane = timelines_of(
         [
             at(0, "toolkit", State.READY),
             at(0, "driver", State.PROGRESSING, "waits for a slot", step="upgrade-required"),
@@ -59,7 +59,7 @@ def test_a_replacement_tells_what_the_node_is_about_until_it_is_over() -> None:
 
 def test_a_failure_is_what_matters_most() -> None:
     """Also that of a replacement, with its component and its reason."""
-    lane = lanes_of(
+    lane = timelines_of(
         [
             at(0, "driver", State.PROGRESSING, step="pod-restart-required"),
             at(5, "driver", State.FAILED, "no PCI bus", step="upgrade-failed"),
@@ -71,32 +71,32 @@ def test_a_failure_is_what_matters_most() -> None:
 
 def test_a_paused_replacement_is_blocked() -> None:
     """It neither goes on nor waits for anything that would come."""
-    lane = lanes_of([at(0, "driver", State.BLOCKED, "the rollout stopped", step="upgrade-required")]).of["t4-1"]
-    assert lane.current.doing is Doing.BLOCKED
+    lane = timelines_of([at(0, "driver", State.BLOCKED, "the rollout stopped", step="upgrade-required")]).of["t4-1"]
+    assert lane.current.doing is Activity.BLOCKED
 
 
 def test_a_node_whose_host_is_ready_waits_for_the_cluster_phase() -> None:
     """What is ready before anything else is known of is not all that there is to do."""
-    lane = lanes_of([at(0, "hosts", State.READY), at(3, "driver", State.PENDING), at(9, "driver", State.READY)])
-    assert [span.doing for span in lane.of["t4-1"].spans(10)] == [Doing.WAITS, Doing.WAITS, Doing.READY]
-    only_hosts = lanes_of([at(0, "hosts", State.PROGRESSING), at(3, "hosts", State.READY)])
-    assert only_hosts.of["t4-1"].current.doing is Doing.READY
+    lane = timelines_of([at(0, "hosts", State.READY), at(3, "driver", State.PENDING), at(9, "driver", State.READY)])
+    assert [span.doing for span in lane.of["t4-1"].spans(10)] == [Activity.WAITS, Activity.WAITS, Activity.READY]
+    only_hosts = timelines_of([at(0, "hosts", State.PROGRESSING), at(3, "hosts", State.READY)])
+    assert only_hosts.of["t4-1"].current.doing is Activity.READY
 
 
 def test_what_is_not_per_node_has_no_lane() -> None:
     """Such as a Deployment."""
-    assert not lanes_of([Transition(at=0, component="nfd", node="", state=State.READY)]).of
+    assert not timelines_of([Transition(at=0, component="nfd", node="", state=State.READY)]).of
 
 
 def test_letters_tell_everything_apart() -> None:
     """Without colors, too."""
-    assert len({doing.letter for doing in Doing}) == len(Doing)
+    assert len({doing.letter for doing in Activity}) == len(Activity)
 
 
 WAITS = "waits for a slot: max_parallel_upgrades is 1"
 
 
-def rollout() -> Lanes:
+def rollout() -> NodeTimelines:
     """Return four nodes in the middle of a rollout, 40 seconds old: done, failed, evicting, waiting."""
 
     def on(node: str, *steps: tuple[float, str, str], state: State = State.PROGRESSING) -> list[Transition]:
@@ -105,7 +105,7 @@ def rollout() -> Lanes:
             for at, step, reason in steps
         ]
 
-    return lanes_of(
+    return timelines_of(
         [
             *on("n1", (0, "cordon-required", ""), (4, "pod-restart-required", "")),
             *on("n1", (10, "upgrade-done", ""), state=State.READY),
@@ -147,4 +147,4 @@ def test_no_line_is_wider_than_the_terminal(columns: int) -> None:
 def test_there_is_no_picture_without_room_or_nodes() -> None:
     """Then the line above says it all."""
     assert picture(rollout(), 40.0, Size(80, 3)) == []
-    assert picture(Lanes(), 40.0, Size(80, 24)) == []
+    assert picture(NodeTimelines(), 40.0, Size(80, 24)) == []

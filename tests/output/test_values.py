@@ -5,13 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpu_provision.model.plan import FieldChange
-from gpu_provision.output.values import (
-    field_document,
-    field_line,
-    is_secret,
-    redacted,
-    shown,
-)
+from gpu_provision.output.object_text import display_value, field_document, field_line, is_secret, redacted
 
 
 @pytest.mark.parametrize(
@@ -28,7 +22,7 @@ from gpu_provision.output.values import (
 )
 def test_a_value_takes_one_short_line(value: object, expected: str) -> None:
     """Long values are cut, scripts are counted."""
-    assert shown(value) == expected
+    assert display_value(value) == expected
 
 
 CONTAINER = "spec.template.spec.containers[x]"

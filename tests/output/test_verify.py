@@ -5,7 +5,7 @@ from __future__ import annotations
 import jsonschema
 
 from gpu_provision.output import verify
-from gpu_provision.output.documents import document, output_schema
+from gpu_provision.output.findings import document, output_schema
 from gpu_provision.output.text import Style
 from gpu_provision.verify.result import Check, Outcome, Verification
 

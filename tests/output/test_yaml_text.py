@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import yaml
 
-from gpu_provision.output import yaml_text
+from gpu_provision.output import object_text
 
 MANIFEST = {
     "data": {"run.sh": "#!/bin/sh\nexit 0\n", "no": "no", "version": "1.0"},
@@ -16,11 +16,11 @@ MANIFEST = {
 
 def test_what_is_written_reads_back_as_the_same_value() -> None:
     """Strings that look like numbers or booleans stay strings."""
-    assert list(yaml.safe_load_all(yaml_text.stream([MANIFEST, MANIFEST]))) == [MANIFEST, MANIFEST]
+    assert list(yaml.safe_load_all(object_text.yaml_stream([MANIFEST, MANIFEST]))) == [MANIFEST, MANIFEST]
 
 
 def test_it_reads_as_people_write_it() -> None:
     """apiVersion, kind and metadata come first; scripts are block text."""
-    text = yaml_text.one(MANIFEST)
+    text = object_text.to_yaml(MANIFEST)
     assert text.startswith("apiVersion: v1\nkind: ConfigMap\nmetadata:\n")
     assert "run.sh: |\n" in text

@@ -17,8 +17,7 @@ from gpu_provision.model.cluster import ClusterFacts, Manifest, ObjectRef, ref_o
 from gpu_provision.model.findings import Finding, ProvisionError, Rejected, Severity, Unreachable
 from gpu_provision.model.history import Ending
 from gpu_provision.model.progress import NodeState, RunResult, State
-from gpu_provision.output.page.recalled import story_of
-from gpu_provision.output.page.story import Outcome
+from gpu_provision.output.history import RunOutcome, report_of_record
 from gpu_provision.planning.history import history_of
 from gpu_provision.planning.observed import Observed
 from gpu_provision.planning.plan import plan
@@ -222,11 +221,11 @@ def test_the_local_record_of_a_run_that_goes_on_has_what_is_known_so_far(server:
         book.keep(time.monotonic() + 3600)
         now = local_records.found(inventory().name)
         assert now
-        assert story_of(now).result.states == reached.states
-        assert story_of(now).outcome is Outcome.RUNNING
-        assert story_of({**now, "holder": "somebody elsewhere"}).outcome is Outcome.INTERRUPTED
+        assert report_of_record(now).result.states == reached.states
+        assert report_of_record(now).outcome is RunOutcome.RUNNING
+        assert report_of_record({**now, "holder": "somebody elsewhere"}).outcome is RunOutcome.INTERRUPTED
         book.end(Ending.SUCCEEDED)
-    assert story_of(local_records.found(inventory().name) or {}).outcome is Outcome.SUCCEEDED
+    assert report_of_record(local_records.found(inventory().name) or {}).outcome is RunOutcome.SUCCEEDED
 
 
 def test_a_reason_is_the_first_failure_and_how_many_there_are() -> None:

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from gpu_provision.destroy import codes
 from gpu_provision.inventory import load
 from gpu_provision.kube import lease
 from gpu_provision.kube.client import connect
 from gpu_provision.kube.transport import Connection
+from gpu_provision.model import codes
 from gpu_provision.reconcile.destroy_discovery import Terms, look
 from gpu_provision.reconcile.destroy_run import Removing
 from tests.scenarios.world import World

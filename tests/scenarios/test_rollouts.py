@@ -15,7 +15,7 @@ from gpu_provision.inventory import load
 from gpu_provision.kube.client import Cluster, connect
 from gpu_provision.model.findings import Finding, ProvisionError, left_with
 from gpu_provision.model.progress import Event, RunResult, State
-from gpu_provision.output.timeline import Doing, lanes_of
+from gpu_provision.output.progress import Activity, timelines_of
 from gpu_provision.planning.upgrades import KEEPS
 from gpu_provision.planning.validation import VALIDATIONS
 from gpu_provision.reconcile.planner import read
@@ -119,10 +119,12 @@ def test_nodes_go_one_after_the_other_and_a_foreign_cordon_stays(stack: World) -
             ("PATCH", "upgrade-done", *cordon),
             ("POST", "device_plugin_validation"),
         ]), node  # fmt: skip
-    lanes = lanes_of(result.timeline).of
+    lanes = timelines_of(result.timeline).of
     for node in GPU_NODES:
-        assert {span.doing for span in lanes[node].spans(result.seconds)} >= {Doing.RESTART, Doing.VALIDATION}, node
-        assert lanes[node].current.doing is Doing.READY, node
+        assert {span.doing for span in lanes[node].spans(result.seconds)} >= {Activity.RESTART, Activity.VALIDATION}, (
+            node
+        )
+        assert lanes[node].current.doing is Activity.READY, node
     ends = [node for node, state in told if state == "ready"]
     assert ends == list(GPU_NODES)
     proofs = [place for place, (_, state) in enumerate(told) if state == "validation-required"]

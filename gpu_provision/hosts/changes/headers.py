@@ -7,10 +7,10 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from gpu_provision.hosts import codes
 from gpu_provision.hosts.facts.backups import HOME
 from gpu_provision.hosts.facts.host import HostRecord
 from gpu_provision.hosts.facts.packages import INSTALLED_FILE
+from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding
 
 LOG = "/run/gpu-provision/headers.log"
@@ -126,7 +126,7 @@ def not_there(changes: HeaderChanges, host: str, kernels: Sequence[str], log: Se
     said = [line.strip() for line in log if line.strip()]
     told = next((line for line in said if line.startswith(("E:", "Error", "No provider"))), "")
     return Finding(
-        code=codes.NO_HEADERS,
+        code=codes.NO_HOST_HEADERS,
         what=f"there are no headers for kernel {', '.join(kernels)}, which the driver is compiled with",
         where=host,
         evidence=re.sub(r"://[^/@\s]+@", "://", told or (said[-1] if said else ""))
@@ -140,7 +140,7 @@ def not_there(changes: HeaderChanges, host: str, kernels: Sequence[str], log: Se
 def no_tool(record: HostRecord, host: str, kernels: Sequence[str]) -> Finding:
     """Return the error about a host on which nobody knows how headers are installed."""
     return Finding(
-        code=codes.NO_HEADERS,
+        code=codes.NO_HOST_HEADERS,
         what=f"headers for kernel {', '.join(kernels)} cannot be installed: the name of their package is not known",
         where=host,
         evidence=f"{record.packages.manager or 'no package manager'}; no apt-get, zypper or dnf that goes with it, or"

@@ -6,10 +6,10 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from gpu_provision.hosts import codes
 from gpu_provision.hosts.facts.backups import HOME
 from gpu_provision.hosts.facts.host import HostRecord
 from gpu_provision.hosts.facts.packages import HELD_FILE, VERSIONLOCK, Package
+from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding
 
 KERNELS = ("linux-image-*", "linux-headers-*", "linux-modules-*", "kernel", "kernel-*")

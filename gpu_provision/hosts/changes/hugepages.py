@@ -6,7 +6,6 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from gpu_provision.hosts import codes
 from gpu_provision.hosts.facts.host import HostRecord
 from gpu_provision.hosts.facts.kernel import FileLines
 from gpu_provision.hosts.facts.storage import (
@@ -17,6 +16,7 @@ from gpu_provision.hosts.facts.storage import (
     UNAWARE,
     kilobytes,
 )
+from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding, Severity
 
 HEADER = "# Written by gpu-provision: huge pages, reserved before anything has taken the memory to pieces."

@@ -10,7 +10,6 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from gpu_provision.hosts import codes
 from gpu_provision.hosts.facts.kernel import FileLines
 from gpu_provision.hosts.facts.runtime import (
     DROP_INS,
@@ -19,6 +18,7 @@ from gpu_provision.hosts.facts.runtime import (
     Limited,
     Limits,
 )
+from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding
 
 HEADER = "# Written by gpu-provision: limits that containers begin with."

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from gpu_provision.hosts import codes
 from gpu_provision.hosts.facts.host import HostRecord
 from gpu_provision.hosts.facts.kernel import FileLines, canonical
+from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding, Severity
 
 MODULES_HEADER = "# Written by gpu-provision: kernel modules that GPU nodes need at boot."

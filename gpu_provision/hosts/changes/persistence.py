@@ -9,11 +9,11 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass
 
-from gpu_provision.hosts import codes
 from gpu_provision.hosts.facts.backups import HOME
 from gpu_provision.hosts.facts.driver import DAEMON, ENABLED_FILE, OWN_UNIT
 from gpu_provision.hosts.facts.host import HostRecord
 from gpu_provision.hosts.facts.kernel import FileLines
+from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding, Severity
 
 PROGRAM = "/usr/bin/nvidia-smi"

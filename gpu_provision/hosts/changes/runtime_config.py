@@ -17,10 +17,10 @@ from pathlib import PurePosixPath
 from typing import Any, assert_never
 
 from gpu_provision.components.toolkit_runtimes import RUNTIMES
-from gpu_provision.hosts import codes
 from gpu_provision.hosts.background_script import Outcome, Result
 from gpu_provision.hosts.facts.host import HostRecord
 from gpu_provision.hosts.facts.runtime import CONTAINERD, ContainerRuntime
+from gpu_provision.model import codes
 from gpu_provision.model.distributions import KUBEADM, OTHER, places_of
 from gpu_provision.model.expectation import Expectation
 from gpu_provision.model.findings import Finding, Severity

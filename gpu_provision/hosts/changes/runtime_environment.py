@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from gpu_provision.hosts import codes
 from gpu_provision.hosts.background_script import Outcome, Result
 from gpu_provision.hosts.facts.host import HostRecord
 from gpu_provision.hosts.facts.proxies import without_credentials
@@ -19,6 +18,7 @@ from gpu_provision.hosts.facts.runtime import (
     ContainerRuntime,
     TrustStore,
 )
+from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding, Severity
 
 _DEFAULT_UNITS = {CONTAINERD: "containerd.service", "cri-o": "crio.service", "docker": "docker.service"}

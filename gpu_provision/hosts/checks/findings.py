@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import replace
 
-from gpu_provision.components.codes import OS_DIFFERS, RUNTIME_WITHOUT_CDI
-from gpu_provision.hosts.checks import codes
+from gpu_provision.model import codes
+from gpu_provision.model.codes import OS_DIFFERS, RUNTIME_WITHOUT_CDI
 from gpu_provision.model.findings import Finding, Severity
 
 
@@ -32,4 +32,4 @@ def left_to_cluster(of_hosts: Iterable[Finding], of_cluster: Iterable[Finding]) 
 
 def unknown_codes(ignored: Iterable[str]) -> tuple[str, ...]:
     """Return those of the codes that no rule tells."""
-    return tuple(code for code in ignored if code not in codes.CODES)
+    return tuple(code for code in ignored if code not in codes.PREFLIGHT)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from gpu_provision.hosts.checks import codes
 from gpu_provision.hosts.checks.subject import Subject
 from gpu_provision.hosts.facts.gpus import PciDevice
 from gpu_provision.inventory import hardware as catalogue
 from gpu_provision.inventory.hardware import Model
+from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding
 
 _OF_VIRTUAL_MACHINES = frozenset({"vfio-pci", "pci-stub", "xen-pciback"})

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpu_provision.hosts.checks import codes
 from gpu_provision.hosts.checks.subject import Subject
 from gpu_provision.inventory import hardware
+from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding
 
 GIB = 1 << 30

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from posixpath import dirname
 
 from gpu_provision.components.toolkit_runtimes import RUNTIMES
-from gpu_provision.hosts.checks import codes
 from gpu_provision.hosts.checks.subject import Subject
 from gpu_provision.hosts.facts.runtime import CONTAINERD, ContainerRuntime
+from gpu_provision.model import codes
 from gpu_provision.model.distributions import Places
 from gpu_provision.model.findings import Finding
 

@@ -9,7 +9,6 @@ from pyinfra.api.command import StringCommand
 from pyinfra.api.operation import operation
 from pyinfra.context import host, state
 
-from gpu_provision.hosts import codes
 from gpu_provision.hosts.background_script import Outcome, Result, followed
 from gpu_provision.hosts.changes import modules
 from gpu_provision.hosts.changes.headers import remove
@@ -30,6 +29,7 @@ from gpu_provision.hosts.gpu_host import GpuToolkitRemains, read_host
 from gpu_provision.hosts.operations import backups
 from gpu_provision.hosts.operations.modules import PATH, rebuild_initramfs
 from gpu_provision.hosts.scripts.runtime import longest_seconds, restart_runtime
+from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding, Severity
 
 SECTIONS = ("system", "kernel", "nouveau", "packages", "holds", "persistence", "runtimes", "kubernetes", "originals")

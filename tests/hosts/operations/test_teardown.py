@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from gpu_provision.hosts import codes
 from gpu_provision.hosts.background_script import Outcome, Result
 from gpu_provision.hosts.facts import backups as fact
 from gpu_provision.hosts.facts.backups import Original
@@ -24,6 +23,7 @@ from gpu_provision.hosts.operations.teardown import (
     runtime_down,
 )
 from gpu_provision.hosts.runner import prepare, teardown
+from gpu_provision.model import codes
 from gpu_provision.model.findings import Severity
 from gpu_provision.sandbox import hosts
 from gpu_provision.sandbox.hosts import SimulatedHost

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from gpu_provision.model.progress import State, Transition
-from gpu_provision.output.page.chart import Chart, chart
-from gpu_provision.output.timeline import Doing, lanes_of
+from gpu_provision.output.html_report import Chart, chart
+from gpu_provision.output.progress import Activity, timelines_of
 
 _BEGINS, _IS_DONE = "pod-restart-required", "upgrade-done"
 
@@ -12,7 +12,7 @@ _BEGINS, _IS_DONE = "pod-restart-required", "upgrade-done"
 def drawn(*changes: tuple[float, str, State, str], seconds: float = 100.0) -> Chart:
     """Return the chart of (seconds, node, state, step)."""
     return chart(
-        lanes_of(
+        timelines_of(
             Transition(at=at, component="driver", node=node, state=state, step=step)
             for at, node, state, step in changes
         ),
@@ -28,9 +28,9 @@ def test_bars_are_in_percent_of_the_run() -> None:
         (50, "n1", State.READY, "upgrade-done"),
     ).rows
     assert [(bar.x, bar.width, bar.doing) for bar in row.bars] == [
-        (0, 20, Doing.WAITS),
-        (20, 30, Doing.RESTART),
-        (50, 50, Doing.READY),
+        (0, 20, Activity.WAITS),
+        (20, 30, Activity.RESTART),
+        (50, 50, Activity.READY),
     ]
     assert row.bars[1].title == "n1\n20.0 to 50.0 s: driver restarts"
     assert row.status == "ready"
@@ -45,7 +45,7 @@ def test_what_is_too_short_to_be_seen_shares_a_bar_and_is_told_there() -> None:
         (501, "n1", State.READY, "upgrade-done"),
         seconds=1000,
     ).rows
-    assert [bar.doing for bar in row.bars] == [Doing.WAITS, Doing.RESTART, Doing.READY]
+    assert [bar.doing for bar in row.bars] == [Activity.WAITS, Activity.RESTART, Activity.READY]
     assert row.bars[1].width == 0.3
     assert "500.0 to 500.2 s: cordon\n500.2 to 501.0 s: driver restarts" in row.bars[1].title
 
@@ -75,5 +75,5 @@ def test_ticks_are_round_and_few() -> None:
 def test_a_failure_at_the_very_end_is_drawn() -> None:
     """It is what the reader looks for."""
     (row,) = drawn((0, "n1", State.PROGRESSING, ""), (100, "n1", State.FAILED, "")).rows
-    assert row.bars[-1].doing is Doing.FAILED
+    assert row.bars[-1].doing is Activity.FAILED
     assert row.bars[-1].x + row.bars[-1].width == 100

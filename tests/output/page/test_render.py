@@ -13,10 +13,10 @@ import pytest
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.plan import Plan
 from gpu_provision.model.progress import Evidence, NodeState, RunResult, State, Transition
-from gpu_provision.output.page import render
-from gpu_provision.output.page.render import page
-from gpu_provision.output.page.story import Outcome, Story
-from gpu_provision.output.timeline import Doing
+from gpu_provision.output import html_report
+from gpu_provision.output.history import RunOutcome, RunReport
+from gpu_provision.output.html_report import page
+from gpu_provision.output.progress import Activity
 from tests.hostile import left_in
 from tests.output.samples import (
     EVIDENCE,
@@ -84,21 +84,21 @@ TIMELINE = (
 FAILURE = Finding(code="GP501", where="node t4-2", what="no driver", evidence="no PCI bus", fix="look at the node")
 
 
-def story(**parts: Any) -> Story:
+def story(**parts: Any) -> RunReport:
     """Return a run that failed on one of two nodes."""
     whole = {
         "command": "apply",
         "inventory": "prod",
         "release": "26.7.0",
         "cluster": "prod-a (v1.34.1)",
-        "outcome": Outcome.FAILED,
+        "outcome": RunOutcome.FAILED,
         "began": datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
         "seconds": 100.0,
         "plan": PLAN,
         "hosts": HOSTS,
         "result": replace(RESULT, timeline=TIMELINE, findings=(FAILURE,)),
     }
-    return Story(**{**whole, **parts})
+    return RunReport(**{**whole, **parts})
 
 
 def test_a_page_tells_what_happened() -> None:
@@ -133,7 +133,7 @@ def test_a_page_asks_nobody_and_runs_nothing() -> None:
     assert "url(" not in html
     assert "@import" not in html
     style = html.partition("<style>")[2].partition("</style>")[0]
-    assert f"style-src 'sha256-{render._hash(style)}'" in html
+    assert f"style-src 'sha256-{html_report._hash(style)}'" in html
     assert "default-src 'none'" in html
 
 
@@ -165,13 +165,13 @@ def test_secrets_stay_out() -> None:
     assert "bmV3LXRva2Vu" not in html
 
 
-@pytest.mark.parametrize("outcome", Outcome)
-def test_a_run_of_which_little_is_known_has_a_page(outcome: Outcome) -> None:
+@pytest.mark.parametrize("outcome", RunOutcome)
+def test_a_run_of_which_little_is_known_has_a_page(outcome: RunOutcome) -> None:
     """It was interrupted, or refused, before anything was read; or there was nothing to do."""
     html = page(story(outcome=outcome, cluster="", plan=None, hosts=None, result=RunResult()))
     text = Page(html).text
     assert "not known" in text
-    assert ("Objects written" in text) == (outcome is Outcome.SUCCEEDED)  # else nobody knows how many
+    assert ("Objects written" in text) == (outcome is RunOutcome.SUCCEEDED)  # else nobody knows how many
     empty = Plan(inventory="prod", release="26.7.0", cluster="prod-a", components=("driver",), changes=())
     assert "Nothing had to change." in Page(page(story(outcome=outcome, plan=empty, result=RunResult()))).text
 
@@ -196,9 +196,9 @@ def test_a_page_of_a_thousand_nodes_is_bounded() -> None:
 
 def test_colors_have_enough_contrast_in_light_and_dark() -> None:
     """Of WCAG AA: 4.5 for text, 3 for what is drawn."""
-    css = render.files("gpu_provision.output.page").joinpath("page.css").read_text(encoding="utf-8")
+    css = html_report.files("gpu_provision.output").joinpath("report.css").read_text(encoding="utf-8")
     light, dark = (dict(re.findall(r"--([a-z_]+): (#\w{6})", part)) for part in css.split("@media (prefers", 1))
-    doings = {"failed" if doing is Doing.FAILED else doing.name.lower() for doing in Doing}
+    doings = {"failed" if doing is Activity.FAILED else doing.name.lower() for doing in Activity}
     for colors in (light, dark):
         assert doings <= colors.keys()
         for ground in ("page", "panel"):
