@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from gpu_provision.inventory.codes import CODES
-from gpu_provision.inventory.groups import groups, hosts_of
-from gpu_provision.inventory.loader import check, examine, load
-from gpu_provision.inventory.schema_check import schema
+from gpu_provision.inventory.json_schema import schema
+from gpu_provision.inventory.loader import check, load, validate
+from gpu_provision.inventory.pyinfra_inventory import groups, hosts_of
 
-__all__ = ["CODES", "check", "examine", "groups", "hosts_of", "load", "schema"]
+__all__ = ["CODES", "check", "groups", "hosts_of", "load", "schema", "validate"]

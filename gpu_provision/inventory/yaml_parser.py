@@ -12,10 +12,17 @@ import yaml
 from yaml.constructor import ConstructorError, SafeConstructor
 from yaml.resolver import Resolver
 
-from gpu_provision.inventory.document import Document, Item, dotted, plain, visible
-from gpu_provision.inventory.problems import Problem
-from gpu_provision.inventory.redaction import HIDDEN, shown
-from gpu_provision.inventory.source import Source, Unreadable
+from gpu_provision.inventory.document import (
+    Document,
+    Problem,
+    Source,
+    SourceError,
+    YamlNode,
+    format_path,
+    plain,
+    visible,
+)
+from gpu_provision.inventory.redaction import HIDDEN, redact
 from gpu_provision.model.findings import Finding
 
 _Event = Any  # yaml.Event, whose marks the stubs call optional although parsing always sets them
@@ -38,12 +45,12 @@ class _Scalars(SafeConstructor, Resolver):
 
 
 def parse(source: Source) -> tuple[Document, list[Problem]]:
-    """Return the document and what is wrong with its YAML. Raises Unreadable if there is no document."""
+    """Return the document and what is wrong with its YAML. Raises SourceError if there is no document."""
     composer = _Composer(source)
     try:
         root = composer.document()
     except yaml.YAMLError as error:
-        raise Unreadable(syntax_finding(source, error)) from error
+        raise SourceError(syntax_finding(source, error)) from error
     return Document(source.name, root, plain(root)), composer.problems
 
 
@@ -54,11 +61,11 @@ class _Composer:
         self.name = source.name
         self.problems: list[Problem] = []
         self._events: Iterator[_Event] = yaml.parse(source.text, Loader=_LOADER)
-        self._anchors: dict[str, Item | None] = {}  # None while the anchored value is not complete
+        self._anchors: dict[str, YamlNode | None] = {}  # None while the anchored value is not complete
         self._scalars: Any = _Scalars()
         self._path: list[str | int] = []  # to the value that is being read
 
-    def document(self) -> Item:
+    def document(self) -> YamlNode:
         """Return the top-level mapping."""
         next(self._events)  # the stream's start
         if isinstance(next(self._events), yaml.StreamEndEvent):
@@ -78,7 +85,7 @@ class _Composer:
             self._stop("GP108", root.line, what, evidence=root.raw[:80], fix=_START)
         return root
 
-    def _item(self, event: _Event, *, depth: int) -> Item:
+    def _item(self, event: _Event, *, depth: int) -> YamlNode:
         line = event.start_mark.line + 1
         if depth > MAX_DEPTH:
             what = f"Values are nested more than {MAX_DEPTH} levels deep."
@@ -96,7 +103,7 @@ class _Composer:
             self._anchors[anchor] = item
         return item
 
-    def _value(self, event: _Event, line: int, depth: int) -> Item:
+    def _value(self, event: _Event, line: int, depth: int) -> YamlNode:
         self._check_tag(event, line)
         if isinstance(event, yaml.MappingStartEvent):
             return self._mapping(event, line, depth)
@@ -104,7 +111,7 @@ class _Composer:
             return self._sequence(event, line, depth)
         return self._scalar(event, line)
 
-    def _alias(self, event: _Event, line: int) -> Item:
+    def _alias(self, event: _Event, line: int) -> YamlNode:
         name = str(event.anchor)
         if name not in self._anchors:
             what = f"*{name} refers to an anchor &{name} that does not exist above it."
@@ -115,9 +122,9 @@ class _Composer:
             self._stop("GP110", line, what, fix="Write the value out.")
         return item
 
-    def _mapping(self, start: _Event, line: int, depth: int) -> Item:
-        item = Item({}, line, start.start_mark.column + 1)
-        merged: list[Item] = []
+    def _mapping(self, start: _Event, line: int, depth: int) -> YamlNode:
+        item = YamlNode({}, line, start.start_mark.column + 1)
+        merged: list[YamlNode] = []
         while not isinstance(event := next(self._events), yaml.MappingEndEvent):
             key_line = event.start_mark.line + 1
             key = self._key(event, key_line, depth)
@@ -137,15 +144,15 @@ class _Composer:
                 item.lines.setdefault(key, base.lines[key])
         return item
 
-    def _sequence(self, start: _Event, line: int, depth: int) -> Item:
-        item = Item([], line, start.start_mark.column + 1)
+    def _sequence(self, start: _Event, line: int, depth: int) -> YamlNode:
+        item = YamlNode([], line, start.start_mark.column + 1)
         while not isinstance(event := next(self._events), yaml.SequenceEndEvent):
             child = self._child(event, len(item.value), depth)
             item.value.append(child)
             item.size += child.size
         return item
 
-    def _child(self, event: _Event, step: str | int, depth: int) -> Item:
+    def _child(self, event: _Event, step: str | int, depth: int) -> YamlNode:
         self._path.append(step)
         item = self._item(event, depth=depth + 1)
         self._path.pop()
@@ -167,7 +174,7 @@ class _Composer:
         self._find("GP127", line, what, evidence=key.raw, fix=f'Quote it: "{key.raw}"')
         return None
 
-    def _merged(self, child: Item, line: int) -> list[Item]:
+    def _merged(self, child: YamlNode, line: int) -> list[YamlNode]:
         bases = child.value if isinstance(child.value, list) else [child]
         if all(isinstance(base.value, dict) for base in bases):
             return list(bases)
@@ -185,14 +192,14 @@ class _Composer:
             short = tag.replace("tag:yaml.org,2002:", "!!")
             self._find("GP111", line, f"The tag {short} is not allowed here.", fix="Remove the tag.")
 
-    def _scalar(self, event: _Event, line: int) -> Item:
+    def _scalar(self, event: _Event, line: int) -> YamlNode:
         is_plain = event.style in (None, "")
         tag = event.tag if event.tag in _CORE_TAGS else None
         implicit = (is_plain and not event.tag, not is_plain)
         tag = tag or self._scalars.resolve(yaml.ScalarNode, event.value, implicit)
         node = yaml.ScalarNode(tag, event.value, event.start_mark, event.end_mark, event.style)
         value = self._constructed(node, line)
-        item = Item(value, line, event.start_mark.column + 1, event.value)
+        item = YamlNode(value, line, event.start_mark.column + 1, event.value)
         if is_plain and type(value) is int and str(value) != event.value:
             self._misread(item)
         return item
@@ -209,8 +216,8 @@ class _Composer:
         is_no_amount = isinstance(value, float) and not math.isfinite(value)  # .inf and .nan
         return node.value if is_no_amount else value
 
-    def _misread(self, item: Item) -> None:
-        if shown(tuple(self._path), item.raw) == HIDDEN:
+    def _misread(self, item: YamlNode) -> None:
+        if redact(tuple(self._path), item.raw) == HIDDEN:
             return  # the schema asks for a text there, and says so without showing it
         what = f"YAML reads {item.raw} as the number {item.value}."
         decimal = item.raw.replace("_", "").lstrip("+0") or "0"
@@ -220,13 +227,13 @@ class _Composer:
         self._find("GP112", item.line, what, evidence=item.raw, fix=fix)
 
     def _find(self, code: str, line: int, what: str, *, evidence: str = "", fix: str = "") -> None:
-        where = f"{self.name}:{line} {dotted(tuple(self._path))}".rstrip()
+        where = f"{self.name}:{line} {format_path(tuple(self._path))}".rstrip()
         finding = partial(Finding, code=code, where=where, what=what, evidence=evidence, fix=fix)
         self.problems.append(Problem(line=line, finding=finding))
 
     def _stop(self, code: str, line: int, what: str, *, evidence: str = "", fix: str = "") -> NoReturn:
         where = f"{self.name}:{line}"
-        raise Unreadable(Finding(code=code, where=where, what=what, evidence=evidence, fix=fix))
+        raise SourceError(Finding(code=code, where=where, what=what, evidence=evidence, fix=fix))
 
 
 _START = "Begin with: name: my-stack, then cluster: {context: my-cluster}."

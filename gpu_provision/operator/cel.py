@@ -14,16 +14,15 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from gpu_provision.inventory.document import Path
-from gpu_provision.inventory.schema_check import schema
-from gpu_provision.inventory.scope import ADDRESSES
+from gpu_provision.inventory.document import KeyPath
+from gpu_provision.inventory.json_schema import ADDRESSES, schema
 from gpu_provision.operator.stack import NAMESPACE_IS_FIXED, PROXY_NEEDS_NONE
 
 _SINCE = 29  # generally available; one version before, a server may have them switched off
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class ValidationRule:
     """One rule.
 
     Attributes:
@@ -34,7 +33,7 @@ class Rule:
         field: What of the value is wrong, as ``.nodes``.
     """
 
-    path: Path
+    path: KeyPath
     holds: str
     message: str
     expression: str = ""
@@ -47,7 +46,7 @@ class Rule:
         return said | ({"fieldPath": self.field} if self.field else {})
 
 
-def rules_of(path: Path) -> list[dict[str, str]]:
+def rules_of(path: KeyPath) -> list[dict[str, str]]:
     """Return the rules for the value at a path of the spec."""
     return [rule.as_written() for rule in RULES if rule.path == path]
 
@@ -68,26 +67,26 @@ def _namespace(whose: str) -> str:
 _KNOWN_POOL = "has(self.pools) && node.pool in self.pools"
 
 RULES = (
-    Rule(
+    ValidationRule(
         path=(),
         holds=f"!has(self.nodes) || self.nodes.all(node, {_KNOWN_POOL})",
         message="There is no pool of the name that a node has.",
         expression=f"'There is no pool ' + self.nodes.map(node, !({_KNOWN_POOL}), node.pool)[0] + '.'",
         field=".nodes",
     ),
-    Rule(
+    ValidationRule(
         path=(),
         holds=f"{_namespace('self')} == {_namespace('oldSelf')}",
         message=NAMESPACE_IS_FIXED,
     ),
-    Rule(
+    ValidationRule(
         path=("rollout", "canary"),
         holds="!has(self.nodes) || self.nodes > 0 || (has(self.node_selector) && self.node_selector.size() > 0)",
         message="A canary of 0 nodes without a node_selector is none, so no node may ever follow it.",
         field=".nodes",
     ),
     *(
-        Rule(
+        ValidationRule(
             path=("proxy",),
             holds=f"!has(self.{key}) || !self.{key}.contains('@')",
             message=PROXY_NEEDS_NONE,

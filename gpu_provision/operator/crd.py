@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpu_provision.inventory.schema_check import schema
+from gpu_provision.inventory.json_schema import schema
 from gpu_provision.model.cluster import Kind, Manifest
 from gpu_provision.model.progress import State
 from gpu_provision.operator.stack import GROUP, PLURAL, STACK, VERSION

@@ -31,7 +31,7 @@ from gpu_provision.hosts.findings import (
 from gpu_provision.hosts.gpu_host import read
 from gpu_provision.hosts.operations.backups import alone, put
 from gpu_provision.hosts.operations.modules import PATH
-from gpu_provision.model.expectation import Expectation
+from gpu_provision.model.hosts import Expectation
 
 
 @operation()
