@@ -8,7 +8,8 @@ import os.path
 import re
 import stat
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,6 @@ from gpu_provision.inventory.suggestions import find_nearest
 from gpu_provision.model.findings import Finding, Severity
 
 _WORD = re.compile(r"[A-Za-z0-9_-]+")
-
 
 KeyPath = tuple[str | int, ...]
 """Keys and list positions from the top level down."""
@@ -29,7 +29,6 @@ class YamlNode:
     Attributes:
         value: A scalar, or a dict or list of items.
         line: Line of the value, from 1.
-        column: Column of the value, from 1.
         raw: The text of a scalar as it stands in the file.
         lines: For a mapping: the line of each key.
         size: Number of values in it, counted as if every alias were written out.
@@ -37,7 +36,6 @@ class YamlNode:
 
     value: Any
     line: int
-    column: int
     raw: str = ""
     lines: dict[str, int] = field(default_factory=dict)
     size: int = 1
@@ -82,6 +80,11 @@ class Document:
     def where(self, path: KeyPath) -> str:
         """Return ``file:line path`` for findings."""
         return f"{self.name}:{self.line(path)} {format_path(path)}".rstrip()
+
+    def problem(self, path: KeyPath, finding: Finding) -> Problem:
+        """Return a problem at a path; its finding says where."""
+        told = partial(replace, finding, where=self.where(path))
+        return Problem(line=self.line(path), severity=finding.severity, finding=told)
 
 
 def format_path(path: KeyPath) -> str:
@@ -162,12 +165,9 @@ def _counted(count: int, following: Problem, name: str) -> Finding:
 LIMIT = 1 << 20
 """Bytes that an inventory may have; one of 1,000 nodes has about a tenth of that."""
 
-
 _BOM = "\ufeff"
 
-
 _CONTROLS = re.compile("[\x00-\x1f\x7f\x85\u2028\u2029]")
-
 
 # What YAML 1.1 lets a stream hold, section 5.1 of its specification.
 _FORBIDDEN = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")

@@ -107,10 +107,8 @@ def _drop(data: Any, path: KeyPath) -> None:
 ADDRESSES = ("http_proxy", "https_proxy")
 """Keys of ``proxy`` that name a proxy."""
 
-
 ANY = "*"
 """In a path: every entry of a list or mapping."""
-
 
 _ELSEWHERE: frozenset[KeyPath] = frozenset(
     {

@@ -19,7 +19,6 @@ from gpu_provision.model.inventory import Connect, Inventory, Node, Ssh
 
 Host = tuple[str, dict[str, Any]]
 
-
 Groups = dict[str, tuple[list[Host], dict[str, Any]]]
 """Group name -> its hosts with their data, and data of the group."""
 
@@ -216,7 +215,6 @@ def _short(path: str) -> str:
 
 SUDO_VARIABLE = "GPU_PROVISION_SUDO_PASSWORD"
 """Environment variable for programs that cannot be asked."""
-
 
 _given: ContextVar[str] = ContextVar("sudo_password", default="")
 

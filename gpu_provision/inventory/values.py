@@ -1,4 +1,8 @@
-"""Values that an inventory takes from elsewhere (files, environment variables), and certificates for hosts."""
+"""Values that an inventory takes from elsewhere: files and variables of this machine, and certificates for hosts.
+
+Values are filled in before the schema is asked, so that what holds for a value holds wherever it stands. The text of
+the inventory, and with it every record, keeps the reference. A Secret of the cluster is left to Kubernetes.
+"""
 
 from __future__ import annotations
 
@@ -8,143 +12,21 @@ import os
 import re
 import stat
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
-from pathlib import Path as FilePath
-from typing import Any, NamedTuple
+from typing import Any
 
 from gpu_provision.inventory.document import Document, KeyPath, Problem, absolute
 from gpu_provision.inventory.redaction import takes_value_from
-from gpu_provision.model.findings import Finding
-
-CERTIFICATES_LIMIT = 1 << 20
-"""Bytes that such a file may have; all certificates that a system trusts by itself are a quarter of that."""
-
-
-KEY, UNUSABLE, EXPIRED = "GP677", "GP678", "GP679"
-
-
-_BLOCK = re.compile(r"^-----BEGIN ([A-Z0-9 ]+)-----\s*$.*?^-----END \1-----\s*$", re.MULTILINE | re.DOTALL)
-
-
-_BEGIN = re.compile(r"^-----BEGIN ([A-Z0-9 ]+)-----", re.MULTILINE)
-
-
-_CERTIFICATE = "CERTIFICATE"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CertificateError:
-    """Something that is wrong with a file.
-
-    Attributes:
-        line: Line of the file; 0 for all of it.
-        is_error: False for what a run survives.
-    """
-
-    line: int = 0
-    code: str
-    what: str
-    evidence: str = ""
-    fix: str
-    is_error: bool = True
-
-
-def read_certificates(path: str) -> tuple[str, ...]:
-    """Return the certificates of a file in PEM, one a text; none of a file that has something wrong with it."""
-    text = _text(Path(path))
-    if isinstance(text, CertificateError) or any(label != _CERTIFICATE for label in _BEGIN.findall(text)):
-        return ()
-    return tuple(f"{found[0].strip()}\n" for found in _BLOCK.finditer(text))
-
-
-def find_certificate_errors(path: str) -> Iterator[CertificateError]:
-    """Yield everything that is wrong with a file."""
-    text = _text(Path(path))
-    if isinstance(text, CertificateError):
-        yield text
-        return
-    beginnings = list(_BEGIN.finditer(text))
-    complete = {found.start(): found[0] for found in _BLOCK.finditer(text)}
-    for found in beginnings:
-        line = text.count("\n", 0, found.start()) + 1
-        yield from _block(found[1], complete.get(found.start(), ""), line)
-    if not beginnings:
-        is_empty = not text.strip()
-        what = "The file is empty." if is_empty else "The file holds no certificate in PEM."
-        convert = "openssl x509 -inform der -in FILE -out FILE.pem makes PEM of a binary certificate."
-        yield CertificateError(code=UNUSABLE, what=what, fix="Copy it anew." if is_empty else convert)
-
-
-def _block(label: str, block: str, line: int) -> Iterator[CertificateError]:
-    seen = f"-----BEGIN {label}-----"
-    if label.endswith("PRIVATE KEY"):
-        what = "A private key stands in a file of certificates, which every host would get."
-        fix = "Take it out; if others may have read the file, make a new key."
-        yield CertificateError(line=line, code=KEY, what=what, evidence=seen, fix=fix)
-    elif label != _CERTIFICATE or not block:
-        what = "This is no certificate." if label != _CERTIFICATE else "The certificate has no end."
-        yield CertificateError(
-            line=line, code=UNUSABLE, what=what, evidence=seen, fix="Leave only whole certificates there."
-        )
-    else:
-        yield from _certificate(block, line)
-
-
-def _certificate(block: str, line: int) -> Iterator[CertificateError]:
-    from cryptography import x509  # noqa: PLC0415  only files that name certificates need it
-
-    try:
-        read = x509.load_pem_x509_certificate(block.encode())
-        subject, until = read.subject.rfc4514_string(), read.not_valid_after_utc
-    except ValueError as error:
-        what, fix = "The certificate cannot be read.", "Copy it anew."
-        yield CertificateError(line=line, code=UNUSABLE, what=what, evidence=str(error).splitlines()[0][:100], fix=fix)
-        return
-    if until < datetime.now(UTC):
-        yield CertificateError(
-            line=line,
-            code=EXPIRED,
-            what="The certificate has expired: what it signed is not trusted.",
-            evidence=f"{subject}, valid until {until:%Y-%m-%d}",
-            fix="Replace it, or take it out.",
-            is_error=False,
-        )
-
-
-def _text(path: Path) -> str | CertificateError:
-    fix, other = "Correct the path; relative ones begin at the inventory.", "Name another one."
-    try:
-        if path.stat().st_size > CERTIFICATES_LIMIT:
-            return CertificateError(
-                code=UNUSABLE, what=f"The file is larger than {CERTIFICATES_LIMIT >> 20} MiB.", fix=other
-            )
-        return path.read_text(encoding="ascii", errors="replace").replace("\r\n", "\n")
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        return CertificateError(
-            code=UNUSABLE, what="The file of certificates cannot be read.", evidence=reason, fix=fix
-        )
-
+from gpu_provision.model.findings import Finding, Severity
 
 LIMIT = 64 << 10
 """Bytes that a value may have; Linux gives a program no longer variable than 128 KiB."""
 
-
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-class ValueProblem(NamedTuple):
-    """Why there is no such value: what is wrong, what was seen, and what mends it."""
-
-    what: str
-    evidence: str
-    fix: str
-
-
-def fill_values(document: Document, base: FilePath, *, is_local: bool) -> tuple[dict[str, Any], list[Problem]]:
+def fill_values(document: Document, base: Path, *, is_local: bool) -> tuple[dict[str, Any], list[Problem]]:
     """Return the data with values in place of references, and a problem for each reference that gives none.
 
     A reference that gives none is left out, so that the other checks go on without it. One file or variable that is
@@ -160,14 +42,9 @@ def fill_values(document: Document, base: FilePath, *, is_local: bool) -> tuple[
     for path, source, name in find_references(document.data):
         found = _read(source, name, base) if is_local else _NOT_LOCAL
         values[path] = found if isinstance(found, str) else None
-        if isinstance(found, ValueProblem):
-            problem = partial(_problem, document.where((*path, source)), found)
-            problems.setdefault((source, name), Problem(line=document.line((*path, source)), finding=problem))
+        if isinstance(found, Finding):
+            problems.setdefault((source, name), document.problem((*path, source), found))
     return (_replaced(document.data, values) if values else document.data), list(problems.values())
-
-
-def _problem(where: str, trouble: ValueProblem) -> Finding:
-    return Finding(code="GP169", where=where, what=trouble.what, evidence=trouble.evidence, fix=trouble.fix)
 
 
 def without_foreign(data: dict[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
@@ -239,52 +116,143 @@ def _replaced(value: Any, values: Mapping[KeyPath, str | None], path: KeyPath = 
     return value
 
 
-_NOT_LOCAL = ValueProblem(
+def _unavailable(what: str, evidence: str, fix: str) -> Finding:
+    return Finding(code="GP169", what=what, evidence=evidence, fix=fix)
+
+
+_NOT_LOCAL = _unavailable(
     what="A stack takes no value from `file` or `env`: those would be the controller's own.",
     evidence="",
     fix="Keep the value in a Secret of the cluster: {secret: {name: ..., key: ...}}",
 )
 
 
-def _read(source: str, name: str, base: FilePath) -> str | ValueProblem:
+def _read(source: str, name: str, base: Path) -> str | Finding:
     found = _of_file(name, base) if source == "file" else _of_environment(name)
-    if isinstance(found, ValueProblem):
+    if isinstance(found, Finding):
         return found
     label = "The file with the value" if source == "file" else "The environment variable"
     try:
         text = found.decode()
     except UnicodeDecodeError:
-        return ValueProblem(f"{label} is not UTF-8 text.", name, "Save it as UTF-8.")
+        return _unavailable(f"{label} is not UTF-8 text.", name, "Save it as UTF-8.")
     if not text:
-        return ValueProblem(f"{label} is empty.", name, "Write the value into it.")
+        return _unavailable(f"{label} is empty.", name, "Write the value into it.")
     if "\0" in text:
-        return ValueProblem(f"{label} holds a NUL character, which no value can.", name, "Write the value as text.")
+        return _unavailable(f"{label} holds a NUL character, which no value can.", name, "Write the value as text.")
     if len(found) > LIMIT:
         what = f"{label} is larger than {LIMIT >> 10} KiB, so it holds no value of a setting."
-        return ValueProblem(what, name, "Name the one that holds the value alone.")
+        return _unavailable(what, name, "Name the one that holds the value alone.")
     return text
 
 
-def _of_environment(name: str) -> bytes | ValueProblem:
+def _of_environment(name: str) -> bytes | Finding:
     text = os.environ.get(name)
     if text is None:
-        return ValueProblem("The environment variable is not set.", name, f"Set it, and run again: export {name}=...")
+        return _unavailable("The environment variable is not set.", name, f"Set it, and run again: export {name}=...")
     return os.fsencode(text)
 
 
-def _of_file(name: str, base: FilePath) -> bytes | ValueProblem:
+def _of_file(name: str, base: Path) -> bytes | Finding:
     """Return the value in a file; what is not a regular file, such as a pipe that gives nothing, is not even opened."""
-    file = FilePath(absolute(name, base))
+    file = Path(absolute(name, base))
     try:
         if not stat.S_ISREG(file.stat().st_mode):
-            return ValueProblem("The file with the value is not a regular file.", name, "Name a regular file.")
+            return _unavailable("The file with the value is not a regular file.", name, "Name a regular file.")
         with file.open("rb") as stream:
             data = stream.read(LIMIT + 3)  # a newline at the end does not count
     except FileNotFoundError:
         fix = f"Make it, or correct the path ({file})."
-        return ValueProblem("The file with the value does not exist on this machine.", name, fix)
+        return _unavailable("The file with the value does not exist on this machine.", name, fix)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         fix = f"Give yourself the right to read it, or correct the path ({file})."
-        return ValueProblem("The file with the value cannot be read.", f"{name}: {reason}", fix)
+        return _unavailable("The file with the value cannot be read.", f"{name}: {reason}", fix)
     return data[:-2] if data.endswith(b"\r\n") else data.removesuffix(b"\n")
+
+
+CERTIFICATES_LIMIT = 1 << 20
+"""Bytes that a file of certificates may have; all that a system trusts by itself are a quarter of that."""
+
+_BLOCK = re.compile(r"^-----BEGIN ([A-Z0-9 ]+)-----\s*$.*?^-----END \1-----\s*$", re.MULTILINE | re.DOTALL)
+_BEGIN = re.compile(r"^-----BEGIN ([A-Z0-9 ]+)-----", re.MULTILINE)
+_CERTIFICATE = "CERTIFICATE"
+
+
+def read_certificates(path: str) -> tuple[str, ...]:
+    """Return the certificates of a file in PEM, one a text; none of a file that has something wrong with it."""
+    text = _text(Path(path), path)
+    if isinstance(text, Finding) or any(label != _CERTIFICATE for label in _BEGIN.findall(text)):
+        return ()
+    return tuple(f"{found[0].strip()}\n" for found in _BLOCK.finditer(text))
+
+
+def find_certificate_errors(path: str, name: str) -> Iterator[Finding]:
+    """Yield everything that is wrong with a file of certificates; shows nothing of a key.
+
+    Args:
+        path: Of the file.
+        name: As the inventory has it.
+    """
+    text = _text(Path(path), name)
+    if isinstance(text, Finding):
+        yield text
+        return
+    beginnings = list(_BEGIN.finditer(text))
+    complete = {found.start(): found[0] for found in _BLOCK.finditer(text)}
+    for found in beginnings:
+        place = f"{name}, line {text.count(chr(10), 0, found.start()) + 1}"
+        yield from _block(found[1], complete.get(found.start(), ""), place)
+    if not text.strip():
+        yield _unusable("The file is empty.", name, "Copy it again.")
+    elif not beginnings:
+        convert = "openssl x509 -inform der -in FILE -out FILE.pem makes PEM of a binary certificate."
+        yield _unusable("The file holds no certificate in PEM.", name, convert)
+
+
+def _unusable(what: str, evidence: str, fix: str) -> Finding:
+    return Finding(code="GP678", what=what, evidence=evidence, fix=fix)
+
+
+def _block(label: str, block: str, place: str) -> Iterator[Finding]:
+    evidence = f"{place}: -----BEGIN {label}-----"
+    if label.endswith("PRIVATE KEY"):
+        what = "A private key stands in a file of certificates, which every host would get."
+        fix = "Take it out; if others may have read the file, make a new key."
+        yield Finding(code="GP677", what=what, evidence=evidence, fix=fix)
+    elif label != _CERTIFICATE or not block:
+        what = "This is no certificate." if label != _CERTIFICATE else "The certificate has no end."
+        yield _unusable(what, evidence, "Leave only whole certificates there.")
+    else:
+        yield from _certificate(block, place)
+
+
+def _certificate(block: str, place: str) -> Iterator[Finding]:
+    from cryptography import x509  # noqa: PLC0415  only files that name certificates need it
+
+    try:
+        read = x509.load_pem_x509_certificate(block.encode())
+        subject, until = read.subject.rfc4514_string(), read.not_valid_after_utc
+    except ValueError as error:
+        evidence = f"{place}: {str(error).splitlines()[0][:100]}"
+        yield _unusable("The certificate cannot be read.", evidence, "Copy it again.")
+        return
+    if until < datetime.now(UTC):
+        yield Finding(
+            code="GP679",
+            what="The certificate has expired: what it signed is not trusted.",
+            evidence=f"{place}: {subject}, valid until {until:%Y-%m-%d}",
+            fix="Replace it, or take it out.",
+            severity=Severity.WARNING,
+        )
+
+
+def _text(path: Path, name: str) -> str | Finding:
+    try:
+        if path.stat().st_size > CERTIFICATES_LIMIT:
+            return _unusable(f"The file is larger than {CERTIFICATES_LIMIT >> 20} MiB.", name, "Name another one.")
+        return path.read_text(encoding="ascii", errors="replace").replace("\r\n", "\n")
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        fix = "Correct the path; relative ones begin at the inventory."
+        return _unusable("The file of certificates cannot be read.", f"{name}: {reason}", fix)

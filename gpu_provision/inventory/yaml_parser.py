@@ -106,9 +106,9 @@ class _Composer:
     def _value(self, event: _Event, line: int, depth: int) -> YamlNode:
         self._check_tag(event, line)
         if isinstance(event, yaml.MappingStartEvent):
-            return self._mapping(event, line, depth)
+            return self._mapping(line, depth)
         if isinstance(event, yaml.SequenceStartEvent):
-            return self._sequence(event, line, depth)
+            return self._sequence(line, depth)
         return self._scalar(event, line)
 
     def _alias(self, event: _Event, line: int) -> YamlNode:
@@ -122,8 +122,8 @@ class _Composer:
             self._stop("GP110", line, what, fix="Write the value out.")
         return item
 
-    def _mapping(self, start: _Event, line: int, depth: int) -> YamlNode:
-        item = YamlNode({}, line, start.start_mark.column + 1)
+    def _mapping(self, line: int, depth: int) -> YamlNode:
+        item = YamlNode({}, line)
         merged: list[YamlNode] = []
         while not isinstance(event := next(self._events), yaml.MappingEndEvent):
             key_line = event.start_mark.line + 1
@@ -144,8 +144,8 @@ class _Composer:
                 item.lines.setdefault(key, base.lines[key])
         return item
 
-    def _sequence(self, start: _Event, line: int, depth: int) -> YamlNode:
-        item = YamlNode([], line, start.start_mark.column + 1)
+    def _sequence(self, line: int, depth: int) -> YamlNode:
+        item = YamlNode([], line)
         while not isinstance(event := next(self._events), yaml.SequenceEndEvent):
             child = self._child(event, len(item.value), depth)
             item.value.append(child)
@@ -199,7 +199,7 @@ class _Composer:
         tag = tag or self._scalars.resolve(yaml.ScalarNode, event.value, implicit)
         node = yaml.ScalarNode(tag, event.value, event.start_mark, event.end_mark, event.style)
         value = self._constructed(node, line)
-        item = YamlNode(value, line, event.start_mark.column + 1, event.value)
+        item = YamlNode(value, line, event.value)
         if is_plain and type(value) is int and str(value) != event.value:
             self._misread(item)
         return item
@@ -248,80 +248,61 @@ def _word(value: Any) -> str:
 
 
 _ENV = re.compile(r"\benv[\"']?\s*:")
-# The scanner's and parser's problems (libyaml's and PyYAML's wording, which differ), as begins of their text.
-_PROBLEMS = (
-    (
-        "mapping values are not allowed",
+_INDENTATION = "Look at the indentation: keys of one mapping begin in the same column."
+_NO_BLOCK = ("The line does not fit the block around it.", _INDENTATION)
+_UNCLOSED = (
+    "A bracket is never closed, or a comma is missing.",
+    "Close it, or write the list as lines that begin with a dash.",
+)
+_PROBLEMS = {
+    "mapping values are not allowed": (
         "A colon stands where none can be.",
         "Put a text that holds ': ' in quotes, and look whether this line, or the one above, is indented rightly.",
     ),
-    (
-        "did not find expected key",
-        "The line does not fit the block around it.",
-        "Look at the indentation: keys of one mapping begin in the same column.",
-    ),
-    (
-        "expected <block end>",
-        "The line does not fit the block around it.",
-        "Look at the indentation: keys of one mapping begin in the same column.",
-    ),
-    (
-        "did not find expected '-' indicator",
+    "did not find expected key": _NO_BLOCK,
+    "expected <block end>": _NO_BLOCK,
+    "did not find expected '-' indicator": (
         "The line does not fit the list around it.",
         "Look at the indentation: the dashes of one list stand in the same column.",
     ),
-    ("could not find expected ':'", "A key has no colon.", "Write a colon and a space behind it."),
-    (
-        "found unexpected end of stream",
+    "could not find expected ':'": ("A key has no colon.", "Write a colon and a space behind it."),
+    "found unexpected end of stream": (
         "A quotation mark is never closed.",
         "Close it; look for where the text should end.",
     ),
-    (
-        "did not find expected ',' or",
-        "A bracket is never closed, or a comma is missing.",
-        "Close it, or write the list as lines that begin with a dash.",
-    ),
-    (
-        "expected ',' or",
-        "A bracket is never closed, or a comma is missing.",
-        "Close it, or write the list as lines that begin with a dash.",
-    ),
-    (
-        "did not find expected node content",
+    "did not find expected ',' or": _UNCLOSED,
+    "expected ',' or": _UNCLOSED,
+    "did not find expected node content": (
         "A value is missing here.",
         "Write the value, or remove the comma or bracket.",
     ),
-    (
-        "found character",
+    "found character": (
         "A character stands where a value should begin.",
         "Put texts that begin with a special character such as @, % or ` in quotes.",
     ),
-    (
-        "found undefined tag handle",
+    "found undefined tag handle": (
         "A tag with an unknown prefix stands here.",
         "Put texts that begin with an exclamation mark in quotes.",
     ),
-    (
-        "found unknown escape character",
+    "found unknown escape character": (
         "A backslash stands in a text in double quotes.",
         "Write it twice, or use single quotes.",
     ),
-    (
-        "block sequence entries are not allowed",
+    "block sequence entries are not allowed": (
         "A list begins where none can be.",
         "Begin the list in a line of its own.",
     ),
-    (
-        "while scanning an alias",
+    "while scanning an alias": (
         "A text begins with an asterisk, which is how YAML marks aliases.",
         "Put it in quotes.",
     ),
-    (
-        "while scanning an anchor",
+    "while scanning an anchor": (
         "A text begins with an ampersand, which is how YAML marks anchors.",
         "Put it in quotes.",
     ),
-)  # fmt: skip  (one problem, its meaning and its remedy: a table)
+}
+"""How a problem of libyaml or PyYAML begins, whose wordings differ -> meaning and remedy."""
+
 _SHOWN_WHERE_IT_BEGINS = (
     "could not find expected ':'",
     "did not find expected ',' or",
@@ -355,10 +336,8 @@ def _explain(error: yaml.YAMLError, line: str) -> tuple[str, str]:
     if "\t" in line[: len(line) - len(line.lstrip())]:
         return "The line is indented with a tab, which YAML forbids.", "Indent with spaces."
     texts = [str(getattr(error, part, None) or "") for part in ("context", "problem")]
-    for begin, what, fix in _PROBLEMS:
-        if any(text.startswith(begin) for text in texts):
-            return what, fix
-    return _OTHERWISE
+    found = (told for begin, told in _PROBLEMS.items() if any(text.startswith(begin) for text in texts))
+    return next(found, _OTHERWISE)
 
 
 def _shown(lines: list[str]) -> str:

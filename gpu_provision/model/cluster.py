@@ -193,24 +193,20 @@ class Permission(NamedTuple):
 
 Labels = Mapping[str, str]
 
-
 Selector = Callable[[Labels], bool]
 
 
 _SETS = re.compile(r"^(?P<key>\S+)\s+(?P<how>in|notin)\s*\((?P<values>[^()]*)\)$")
-
 
 _EQUAL = re.compile(r"^(?P<key>[^\s!=]+)\s*(?P<how>==|=|!=)\s*(?P<value>[^\s!=]*)$")
 
 
 _THERE = re.compile(r"^(?P<not>!?)\s*(?P<key>[^\s!=()]+)$")
 
-
 _KEY = re.compile(r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
 
 _VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
-
 
 _COMMA = re.compile(r",(?![^(]*\))")
 

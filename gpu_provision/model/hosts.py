@@ -35,7 +35,6 @@ class Places:
 
 KUBEADM = "kubeadm"
 
-
 OTHER = "other"
 
 

@@ -48,6 +48,16 @@ class CheckContext:
         """Return the first path that the file has, else the last one."""
         return next((path for path in paths if self.document.item(path)), paths[-1])
 
+    def at(self, path: KeyPath) -> dict[str, Any]:
+        """Return the mapping at a path; an empty one if there is none."""
+        section: Any = self.data
+        for step in path:
+            try:
+                section = section[step]
+            except (KeyError, IndexError):
+                return {}
+        return dict(section)
+
     def is_written(self, path: KeyPath) -> bool:
         """Return whether the value at a path stands in the file, and does not come from elsewhere."""
         item = self.document.item(path)

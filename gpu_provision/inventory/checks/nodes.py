@@ -179,7 +179,7 @@ def _drivers(context: CheckContext) -> Iterator[Problem]:
     paths: list[KeyPath] = [("driver", "version")]
     paths += [("pools", name, "driver", "version") for name in context.pools]
     for path in paths:
-        section = _at(context.data, path[:-1])
+        section = context.at(path[:-1])
         version = section.get("version", "")
         if (
             _branch(version)
@@ -189,12 +189,6 @@ def _drivers(context: CheckContext) -> Iterator[Problem]:
             what = f"No release recommends driver {version}; its image may not exist for your operating systems."
             fix = f"The nearest known one is {_nearest_driver(version)}."
             yield context.warning("GP133", path, what, fix)
-
-
-def _at(data: dict[str, object], path: KeyPath) -> dict[str, str]:
-    for step in path:
-        data = data.get(step, {})  # type: ignore[assignment,arg-type]
-    return data  # type: ignore[return-value]
 
 
 def _nearest_driver(version: str) -> str:
@@ -220,7 +214,7 @@ def _driver_is_known(context: CheckContext, pool: NodePool) -> bool:
 
 def _is_declared(context: CheckContext, pool: str) -> bool:
     paths: tuple[KeyPath, ...] = (("pools", pool, "driver", "version"), ("driver", "version"))
-    return any("version" in _at(context.data, path[:-1]) for path in paths)
+    return any("version" in context.at(path[:-1]) for path in paths)
 
 
 def _driver_for_gpu(context: CheckContext, name: str, pool: NodePool) -> Iterator[Problem]:

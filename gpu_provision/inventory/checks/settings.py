@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from functools import partial
 from pathlib import Path as FilePath
 from typing import Any
 from zoneinfo import ZoneInfoNotFoundError
@@ -15,9 +14,8 @@ from gpu_provision.inventory.json_schema import ADDRESSES, schema
 from gpu_provision.inventory.redaction import has_password, is_shown_variable, looks_secret
 from gpu_provision.inventory.resolve import SPECS, needs_credentials
 from gpu_provision.inventory.suggestions import one_of
-from gpu_provision.inventory.values import CertificateError, find_certificate_errors
+from gpu_provision.inventory.values import find_certificate_errors
 from gpu_provision.model.cluster import BadSelector, parsed
-from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.rollout_policy import zone_of
 
 
@@ -43,46 +41,20 @@ def _prerequisites(context: CheckContext) -> Iterator[KeyPath]:
     yield from (("nodes", position, key) for position, node in enumerate(context.nodes) if key in node)
 
 
-def _at(context: CheckContext, path: KeyPath) -> dict[str, object]:
-    section = context.data
-    for step in path:
-        try:
-            section = section[step]  # type: ignore[index]  # steps of lists are numbers
-        except (KeyError, IndexError):
-            return {}
-    return section
-
-
 def _certificates(context: CheckContext, sections: list[KeyPath], base: FilePath) -> Iterator[Problem]:
     told: set[str] = set()
     for path in sections:
-        files = _at(context, path).get("ca_certificates", ())
-        for position, name in enumerate(files):  # type: ignore[arg-type, var-annotated]  # the schema has a list there
+        files = context.at(path).get("ca_certificates", ())
+        for position, name in enumerate(files):
             if name and name not in told:
                 told.add(name)
                 place = (*path, "ca_certificates", position)
-                for trouble in find_certificate_errors(absolute(name, base)):
-                    yield _problem(context, place, name, trouble)
-
-
-def _problem(context: CheckContext, path: KeyPath, name: str, trouble: CertificateError) -> Problem:
-    """Return the problem at the line that names the file; the line of the file itself is part of the evidence."""
-    place = f"{name}, line {trouble.line}" if trouble.line else name
-    severity = Severity.ERROR if trouble.is_error else Severity.WARNING
-    finding = partial(
-        Finding,
-        code=trouble.code,
-        where=context.document.where(path),
-        what=trouble.what,
-        evidence=f"{place}: {trouble.evidence}" if trouble.evidence else place,
-        fix=trouble.fix,
-        severity=severity,
-    )
-    return Problem(line=context.document.line(path), severity=severity, finding=finding)
+                for finding in find_certificate_errors(absolute(name, base), name):
+                    yield context.document.problem(place, finding)
 
 
 def _proxy(context: CheckContext, path: KeyPath, base: FilePath) -> Iterator[Problem]:
-    section = _at(context, path)
+    section = context.at(path)
     for key in ADDRESSES:
         if has_password(str(section.get(key, ""))) and context.is_written((*path, key)):
             what = "The proxy's password stands in this file in plain text."
@@ -244,10 +216,7 @@ def _secrets(context: CheckContext) -> Iterator[Problem]:
     paths: list[KeyPath] = [(key, "env") for key in SPECS]
     paths += [("pools", name, "driver", "env") for name in context.pools]
     for path in paths:
-        section = context.data
-        for step in path:
-            section = section.get(step, {})  # type: ignore[arg-type]
-        for variable, value in section.items():
+        for variable, value in context.at(path).items():
             here = (*path, variable)
             if not isinstance(value, str):
                 yield from _unknown_setting(context, here)
