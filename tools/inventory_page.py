@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from gpu_provision.inventory.schema_check import resolved, schema
+from gpu_provision.inventory.json_schema import resolved, schema
 
 Part = dict[str, Any]
 

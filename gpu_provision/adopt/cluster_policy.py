@@ -19,7 +19,7 @@ Path = tuple[str, ...]
 Spec = Mapping[str, Any]
 
 
-class Row(NamedTuple):
+class FieldMapping(NamedTuple):
     """A field, the setting that it becomes, and how its value is written there."""
 
     field: str
@@ -27,7 +27,7 @@ class Row(NamedTuple):
     write: Callable[[Any], Any]
 
 
-class Other(NamedTuple):
+class IgnoredField(NamedTuple):
     """A field, or all below it, that no setting takes.
 
     Attributes:
@@ -119,7 +119,7 @@ _WRITERS: Mapping[str, Callable[[Any], Any]] = {
 """Setting -> how a value is written there, if otherwise than in a ClusterPolicy."""
 
 
-def _rows(record: type[Any], field: str, setting: str) -> Iterator[Row]:
+def _rows(record: type[Any], field: str, setting: str) -> Iterator[FieldMapping]:
     """Yield the rows of a section, by the names that its settings have in the reference."""
     kinds = get_type_hints(record)
     for each in settings_of(record):
@@ -129,60 +129,70 @@ def _rows(record: type[Any], field: str, setting: str) -> Iterator[Row]:
         if is_dataclass(kinds[each.name]):
             yield from _rows(kinds[each.name], f"{field}.{reference}", here)
         else:
-            yield Row(f"{field}.{reference}", here, _WRITERS.get(here, lambda value: value))
+            yield FieldMapping(f"{field}.{reference}", here, _WRITERS.get(here, lambda value: value))
 
 
-ROWS: tuple[Row, ...] = tuple(row for name in _SECTIONS for row in _rows(section_type(name), camel_case(name), name))
+ROWS: tuple[FieldMapping, ...] = tuple(
+    row for name in _SECTIONS for row in _rows(section_type(name), camel_case(name), name)
+)
 """Every field that is carried over; images are, too, see `images`."""
 
 _OFF = (False, "", None)
 
-OTHERS: tuple[Other, ...] = (
-    Other("driver.rdma.enabled", _OFF, "GPUDirect RDMA: the driver pod loads nvidia-peermem", is_needed=True),
-    Other("driver.rdma", None),
-    Other("driver.usePrecompiled", _OFF, "precompiled drivers, a DaemonSet per kernel", is_needed=True),
-    Other("driver.useNvidiaDriverCRD", _OFF, "drivers come of NVIDIADriver resources", is_needed=True),
-    Other("driver.virtualTopology.config", _OFF, "a topology of virtual GPUs", is_needed=True),
-    Other(
+OTHERS: tuple[IgnoredField, ...] = (
+    IgnoredField("driver.rdma.enabled", _OFF, "GPUDirect RDMA: the driver pod loads nvidia-peermem", is_needed=True),
+    IgnoredField("driver.rdma", None),
+    IgnoredField("driver.usePrecompiled", _OFF, "precompiled drivers, a DaemonSet per kernel", is_needed=True),
+    IgnoredField("driver.useNvidiaDriverCRD", _OFF, "drivers come of NVIDIADriver resources", is_needed=True),
+    IgnoredField("driver.virtualTopology.config", _OFF, "a topology of virtual GPUs", is_needed=True),
+    IgnoredField(
         "driver.licensingConfig.configMapName", _OFF, "a licence in a ConfigMap; it belongs in a Secret", is_needed=True
     ),
-    Other("driver.licensingConfig", None),
-    Other("driver.secretEnv", _OFF, "variables of the driver out of a Secret", is_needed=True),
-    Other("driver.driverType", ("", "gpu", None), "a driver for virtual GPUs", is_needed=True),
-    Other("driver.livenessProbe", ({}, None), "a probe that the operator itself cannot set"),
-    Other("driver.readinessProbe", ({}, None), "a probe that the operator itself cannot set"),
-    Other("driver.useOpenKernelModules", None),
-    Other("driver.manager.env", ([], None), "settings of the driver manager; ours follow from upgrade_policy"),
-    Other("driver.manager.imagePullPolicy", None),
-    Other("driver.manager.imagePullSecrets", None),
-    Other("gds.enabled", _OFF, "GPUDirect Storage: a container beside the driver", is_needed=True),
-    Other("gds", None),
-    Other("gdrcopy.enabled", _OFF, "GDRCopy: a container beside the driver", is_needed=True),
-    Other("gdrcopy", None),
-    Other("cdi.nriPluginEnabled", _OFF, "GPUs are injected by an NRI plugin", is_needed=True),
-    Other("cdi.default", None),
-    Other("sandboxWorkloads.enabled", _OFF, "virtual machines get GPUs", is_needed=True),
-    Other("sandboxWorkloads", None),
-    Other("hostPaths.rootFS", ("", "/", None), "another root of the hosts", is_needed=True),
-    Other("hostPaths.driverInstallDir", ("", "/run/nvidia/driver", None), "another root of drivers", is_needed=True),
-    Other("hostPaths.kubeletRootDir", ("", "/var/lib/kubelet", None), "another directory of kubelets", is_needed=True),
-    Other("operator.use_ocp_driver_toolkit", _OFF, "drivers are built by OpenShift's Driver Toolkit", is_needed=True),
-    Other("operator", None),
-    Other("validator.plugin.env", ([], None, *_WITH_WORKLOAD), "variables of one validation"),
-    Other("daemonsets.updateStrategy", ("", "RollingUpdate", None), "operands are replaced only when deleted"),
-    Other("daemonsets.podSecurityContext", ({}, None), "a security context of all pods"),
-    Other("devicePlugin.mps.root", ("", "/run/nvidia/mps", None), "another directory of MPS", is_needed=True),
-    Other("devicePlugin.config", None),
-    Other("dcgm.hostPort", None),
-    Other("dcgmExporter.service.internalTrafficPolicy", ("", "Cluster", None), "a Service that stays on its node"),
-    Other("dcgmExporter.serviceMonitor.relabelings", ([], None), "relabelings of metrics"),
-    Other("migManager.enabled", _OFF, "the MIG manager; its DaemonSet stays as it is, and nobody updates it"),
-    Other("migManager", None),
-    Other("nodeStatusExporter.enabled", _OFF, "its DaemonSet stays as it is, and nobody updates it"),
-    Other("nodeStatusExporter", None),
+    IgnoredField("driver.licensingConfig", None),
+    IgnoredField("driver.secretEnv", _OFF, "variables of the driver out of a Secret", is_needed=True),
+    IgnoredField("driver.driverType", ("", "gpu", None), "a driver for virtual GPUs", is_needed=True),
+    IgnoredField("driver.livenessProbe", ({}, None), "a probe that the operator itself cannot set"),
+    IgnoredField("driver.readinessProbe", ({}, None), "a probe that the operator itself cannot set"),
+    IgnoredField("driver.useOpenKernelModules", None),
+    IgnoredField("driver.manager.env", ([], None), "settings of the driver manager; ours follow from upgrade_policy"),
+    IgnoredField("driver.manager.imagePullPolicy", None),
+    IgnoredField("driver.manager.imagePullSecrets", None),
+    IgnoredField("gds.enabled", _OFF, "GPUDirect Storage: a container beside the driver", is_needed=True),
+    IgnoredField("gds", None),
+    IgnoredField("gdrcopy.enabled", _OFF, "GDRCopy: a container beside the driver", is_needed=True),
+    IgnoredField("gdrcopy", None),
+    IgnoredField("cdi.nriPluginEnabled", _OFF, "GPUs are injected by an NRI plugin", is_needed=True),
+    IgnoredField("cdi.default", None),
+    IgnoredField("sandboxWorkloads.enabled", _OFF, "virtual machines get GPUs", is_needed=True),
+    IgnoredField("sandboxWorkloads", None),
+    IgnoredField("hostPaths.rootFS", ("", "/", None), "another root of the hosts", is_needed=True),
+    IgnoredField(
+        "hostPaths.driverInstallDir", ("", "/run/nvidia/driver", None), "another root of drivers", is_needed=True
+    ),
+    IgnoredField(
+        "hostPaths.kubeletRootDir", ("", "/var/lib/kubelet", None), "another directory of kubelets", is_needed=True
+    ),
+    IgnoredField(
+        "operator.use_ocp_driver_toolkit", _OFF, "drivers are built by OpenShift's Driver Toolkit", is_needed=True
+    ),
+    IgnoredField("operator", None),
+    IgnoredField("validator.plugin.env", ([], None, *_WITH_WORKLOAD), "variables of one validation"),
+    IgnoredField("daemonsets.updateStrategy", ("", "RollingUpdate", None), "operands are replaced only when deleted"),
+    IgnoredField("daemonsets.podSecurityContext", ({}, None), "a security context of all pods"),
+    IgnoredField("devicePlugin.mps.root", ("", "/run/nvidia/mps", None), "another directory of MPS", is_needed=True),
+    IgnoredField("devicePlugin.config", None),
+    IgnoredField("dcgm.hostPort", None),
+    IgnoredField(
+        "dcgmExporter.service.internalTrafficPolicy", ("", "Cluster", None), "a Service that stays on its node"
+    ),
+    IgnoredField("dcgmExporter.serviceMonitor.relabelings", ([], None), "relabelings of metrics"),
+    IgnoredField("migManager.enabled", _OFF, "the MIG manager; its DaemonSet stays as it is, and nobody updates it"),
+    IgnoredField("migManager", None),
+    IgnoredField("nodeStatusExporter.enabled", _OFF, "its DaemonSet stays as it is, and nobody updates it"),
+    IgnoredField("nodeStatusExporter", None),
     # These do nothing unless sandboxWorkloads is on; Kata's is not served any more.
     *(
-        Other(name, None)
+        IgnoredField(name, None)
         for name in (
             "vgpuManager",
             "vgpuDeviceManager",
@@ -193,15 +203,15 @@ OTHERS: tuple[Other, ...] = (
             "ccManager",
         )
     ),
-    Other("psp", None),
-    Other("psa", None),
+    IgnoredField("psp", None),
+    IgnoredField("psa", None),
 )
 """Fields that no setting takes; the first that fits counts."""
 
 _NOTHING: tuple[Any, ...] = (None, "", {}, [])
 _IMAGE = ("repository", "image", "version")
 _IMAGES = frozenset(f"{section}.{part}" for section in (*OPERANDS, "driver.manager") for part in _IMAGE)
-_ROWS: Mapping[str, Row] = {row.field: row for row in ROWS}
+_ROWS: Mapping[str, FieldMapping] = {row.field: row for row in ROWS}
 
 
 def settings(spec: Spec) -> dict[str, Any]:

@@ -169,7 +169,7 @@ def _model(node: NodeFacts) -> str:
     """Return the model as inventories know it; what GPU Feature Discovery adds for sharing and MIG is no part of it."""
     product = node.labels.get(labels.GPU_PRODUCT, "")
     bare = re.sub(r"-(SHARED|MIG-.*)$", "", product)
-    known = hardware.find(bare)
+    known = hardware.find_model(bare)
     return known.name if known else bare or "unknown"
 
 

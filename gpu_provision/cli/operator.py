@@ -102,12 +102,12 @@ def stack(*, file: str | None, out: Output) -> None:
 
     What is about hosts and connections is not in it; -v says what was left out.
     """
-    from gpu_provision.inventory.source import read
+    from gpu_provision.inventory.document import read_source
     from gpu_provision.inventory.yaml_parser import parse
     from gpu_provision.operator.stack import local_values, spec_of, stack_of
 
     load_inventory(file)  # what is wrong with it is told as for every other command
-    document_of_file = parse(read(find_inventory(file)))[0]
+    document_of_file = parse(read_source(find_inventory(file)))[0]
     if refused := local_values(document_of_file):
         raise InvalidInventory(*refused)
     made, left = stack_of(document_of_file.data), spec_of(document_of_file.data)[1]

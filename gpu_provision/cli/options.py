@@ -23,9 +23,9 @@ Command = Callable[..., Any]
 
 def _at_home(_context: click.Context, _parameter: click.Parameter, path: str | None) -> str | None:
     """Expand a tilde: no shell does in --kubeconfig=~/config."""
-    from gpu_provision.inventory.source import home
+    from gpu_provision.inventory.document import expand_home
 
-    return str(home(path)) if path else path
+    return str(expand_home(path)) if path else path
 
 
 inventory = click.option(
@@ -105,9 +105,9 @@ detailed_exitcode = click.option(
 
 def _ask(_context: click.Context, _option: click.Parameter, asked: bool) -> None:  # noqa: FBT001 - click calls it so
     if asked:
-        from gpu_provision.inventory import ssh
+        from gpu_provision.inventory import pyinfra_inventory
 
-        ssh.give(click.prompt("Password of sudo on the hosts", hide_input=True, err=True))
+        pyinfra_inventory.set_sudo_password(click.prompt("Password of sudo on the hosts", hide_input=True, err=True))
 
 
 ask_sudo_password = click.option(
@@ -184,7 +184,7 @@ kubernetes = _matching(r"v?1\.\d+([.+-]\S*)?", "version of Kubernetes, such as 1
 
 def stack(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
     """Take the name of a stack: it becomes part of a path at the API server."""
-    from gpu_provision.inventory.schema_check import schema
+    from gpu_provision.inventory.json_schema import schema
 
     rule = schema()["$defs"]["name"]
     if not re.fullmatch(rule["pattern"], value):
@@ -225,9 +225,9 @@ def _expanded(named: str) -> Path:
 
 
 def _home(path: str) -> Path:
-    from gpu_provision.inventory.source import home
+    from gpu_provision.inventory.document import expand_home
 
-    return home(path)
+    return expand_home(path)
 
 
 def _yaml_beside(path: Path) -> Path:
@@ -248,6 +248,6 @@ def _yaml_beside(path: Path) -> Path:
 def load_inventory(option: str | None, *, kubeconfig: str | None = None, context: str | None = None) -> Inventory:
     """Return the inventory, on the cluster that the options name. Raises InvalidInventory."""
     from gpu_provision.inventory import load
-    from gpu_provision.inventory.loader import elsewhere
+    from gpu_provision.inventory.loader import with_cluster
 
-    return elsewhere(load(find_inventory(option)), kubeconfig=kubeconfig, context=context)
+    return with_cluster(load(find_inventory(option)), kubeconfig=kubeconfig, context=context)

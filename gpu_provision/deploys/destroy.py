@@ -26,7 +26,7 @@ def gpu_stack_removed() -> None:
     """Take the stack of the inventory off the cluster host; other hosts have no part in it.
 
     The cluster host's data must hold ``gpu_inventory``, the path of the inventory file, as
-    `gpu_provision.inventory.groups` sets it. Raises DeployError if pyinfra's inventory has no cluster host.
+    `gpu_provision.inventory.pyinfra_inventory` sets it. Raises DeployError if pyinfra's inventory has no cluster host.
     """
     if is_cluster_host("gpu_stack_removed"):
         stack_removed(name="GPU stack removed from the cluster")

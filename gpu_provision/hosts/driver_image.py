@@ -7,7 +7,7 @@ from threading import Lock
 
 from gpu_provision.hosts.facts.host import HostRecord
 from gpu_provision.images.registry import ask
-from gpu_provision.model.expectation import Expectation, ImageAnswer
+from gpu_provision.model.hosts import Expectation, ImageAnswer
 
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 

@@ -15,7 +15,7 @@ from http.client import HTTPException
 from typing import Any
 
 from gpu_provision.images.credentials import Credentials, credentials
-from gpu_provision.model.expectation import ImageAnswer, ImageState
+from gpu_provision.model.hosts import ImageAnswer, ImageState
 
 SECONDS = 15
 """For all requests about one image together."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gpu_provision.inventory.groups import groups, hosts_of
-from gpu_provision.inventory.loader import check, examine, load
-from gpu_provision.inventory.schema_check import schema
+from gpu_provision.inventory.json_schema import schema
+from gpu_provision.inventory.loader import check, load, validate
+from gpu_provision.inventory.pyinfra_inventory import groups, hosts_of
 
-__all__ = ["check", "examine", "groups", "hosts_of", "load", "schema"]
+__all__ = ["check", "groups", "hosts_of", "load", "schema", "validate"]

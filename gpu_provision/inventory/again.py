@@ -19,12 +19,10 @@ from typing import Any
 import yaml
 
 from gpu_provision import releases
-from gpu_provision.inventory.document import Path, dotted
+from gpu_provision.inventory.document import KeyPath, Source, SourceError, format_path
 from gpu_provision.inventory.hiding import replaced, restored
-from gpu_provision.inventory.loader import examined
-from gpu_provision.inventory.schema_check import resolved, schema
-from gpu_provision.inventory.scope import ANY, part_of_cluster
-from gpu_provision.inventory.source import Source, Unreadable
+from gpu_provision.inventory.json_schema import ANY, cluster_part, resolved, schema
+from gpu_provision.inventory.loader import validate_source
 from gpu_provision.inventory.values import without_foreign
 from gpu_provision.inventory.yaml_parser import parse
 from gpu_provision.model.findings import Finding
@@ -32,10 +30,10 @@ from gpu_provision.model.inventory import Inventory
 
 Data = dict[str, Any]
 
-RELEASE: Path = ("release",)
+RELEASE: KeyPath = ("release",)
 _MANAGER = "driver_manager"
 
-VERSIONS: Mapping[Path, str] = MappingProxyType(
+VERSIONS: Mapping[KeyPath, str] = MappingProxyType(
     {
         RELEASE: "release",
         ("nfd", "version"): "nfd",
@@ -88,12 +86,12 @@ def again(text: str, now: Inventory, *, name: str, release: str = "", of_cluster
         of_cluster: Whether the text says nothing of hosts, which are no difference then.
 
     Raises:
-        Unreadable: The text is no inventory.
+        SourceError: The text is no inventory.
     """
     then, current = _data(name, text), _data(now.path, now.text)
     versions = _versions(then, current, release or releases.DEFAULT)
     unknown = {
-        dotted(path): ascii(value)[:_LONGEST]
+        format_path(path): ascii(value)[:_LONGEST]
         for path, value in versions.items()
         if value is not None and not (isinstance(value, str) and value in _known(path, current))
     }
@@ -102,7 +100,7 @@ def again(text: str, now: Inventory, *, name: str, release: str = "", of_cluster
     told = _with_versions(now, current, versions)
     digest = hashlib.sha256(told.encode()).hexdigest()
     source = Source(name=name, path=_path(now), text=told, digest=digest, is_local=bool(now.path))
-    inventory, findings = examined(source)
+    inventory, findings = validate_source(source)
     return Again(
         inventory=replace(inventory, cluster=now.cluster, path=now.path) if inventory else None,
         kept=tuple(_kept(_data(name, restored(text, now.text)), current, of_cluster=of_cluster)),
@@ -119,9 +117,9 @@ def as_then(text: str, now: Inventory, *, name: str) -> Inventory | None:
     try:
         _data(name, text)  # refuses nested aliases, which the next line would write out
         data = without_foreign(_data(name, restored(text, now.text)), _data(now.path, now.text) if now.text else {})
-        told = _dumped({"name": data.get("name", ""), "cluster": {}, **part_of_cluster(data)[0]})
-        return examined(Source(name=name, path=_path(now), text=told, digest="", is_local=bool(now.path)))[0]
-    except Unreadable:
+        told = _dumped({"name": data.get("name", ""), "cluster": {}, **cluster_part(data)[0]})
+        return validate_source(Source(name=name, path=_path(now), text=told, digest="", is_local=bool(now.path)))[0]
+    except SourceError:
         return None
 
 
@@ -138,7 +136,7 @@ def _dumped(data: Data) -> str:
     return str(yaml.dump(data, Dumper=_DUMPER, sort_keys=False, allow_unicode=True))
 
 
-def _versions(then: Data, now: Data, release: str) -> dict[Path, Any]:
+def _versions(then: Data, now: Data, release: str) -> dict[KeyPath, Any]:
     """Return the versions that differ from those of now, by their paths; None for one that is not on record."""
     pools = _mapping(then, "pools").keys() & _mapping(now, "pools").keys()
     found = {path: _at(then, path) for path in _places(pools)}
@@ -148,20 +146,20 @@ def _versions(then: Data, now: Data, release: str) -> dict[Path, Any]:
     return {path: value for path, value in found.items() if value != current[path]}
 
 
-def _places(pools: Collection[str]) -> Iterator[Path]:
+def _places(pools: Collection[str]) -> Iterator[KeyPath]:
     """Yield the paths of all versions in an inventory that has pools of these names."""
     for path in VERSIONS:
         yield from ((path[0], name, *path[2:]) for name in pools) if ANY in path else (path,)
 
 
-def _known(path: Path, now: Data) -> frozenset[Any]:
+def _known(path: KeyPath, now: Data) -> frozenset[Any]:
     """Return the versions that may stand at a path: those of the catalogue, and those that the inventory names."""
     software = VERSIONS[_pattern(path)]
     here = (each for each in _places(_mapping(now, "pools")) if VERSIONS[_pattern(each)] == software)
     return frozenset({*_catalogue(software), *(_at(now, each) for each in here)})
 
 
-def _pattern(path: Path) -> Path:
+def _pattern(path: KeyPath) -> KeyPath:
     return (path[0], ANY, *path[2:]) if path[0] == "pools" else path
 
 
@@ -175,7 +173,7 @@ def _catalogue(software: str) -> Collection[str]:
             return releases.versions(software)
 
 
-def _with_versions(now: Inventory, current: Data, versions: Mapping[Path, Any]) -> str:
+def _with_versions(now: Inventory, current: Data, versions: Mapping[KeyPath, Any]) -> str:
     """Return the inventory's text with other versions, changed in place where the text has one at each path."""
     if not versions:
         return now.text
@@ -186,13 +184,13 @@ def _with_versions(now: Inventory, current: Data, versions: Mapping[Path, Any]) 
     return told if _data(now.path, told) == wanted else _dumped(wanted)  # else: one comes or goes, or is an alias
 
 
-def _at(data: Any, path: Path) -> Any:
+def _at(data: Any, path: KeyPath) -> Any:
     for step in path:
         data = data.get(step) if isinstance(data, Mapping) else None
     return data
 
 
-def _set(data: dict[Any, Any], path: Path, value: Any) -> None:
+def _set(data: dict[Any, Any], path: KeyPath, value: Any) -> None:
     """Set a value; None takes it away, with mappings that it leaves empty: an empty driver is no driver of its own."""
     first, *rest = path
     if rest:
@@ -214,14 +212,14 @@ def _mapping(data: Data, key: str) -> Data:
 
 def _kept(then: Data, now: Data, *, of_cluster: bool) -> Iterator[str]:
     """Yield the paths of settings that are no versions, and that differ."""
-    one, other = (part_of_cluster(each)[0] if of_cluster else deepcopy(each) for each in (then, now))
+    one, other = (cluster_part(each)[0] if of_cluster else deepcopy(each) for each in (then, now))
     for each in (one, other):
         for path in tuple(_places(_mapping(each, "pools"))):
             _set(each, path, None)
     yield from _differing(one, other, schema())
 
 
-def _differing(one: Data, other: Data, part: Data, path: Path = ()) -> Iterator[str]:
+def _differing(one: Data, other: Data, part: Data, path: KeyPath = ()) -> Iterator[str]:
     """Yield the paths of settings that differ. Only the schema's keys are looked at, so no name is of a record."""
     for key, setting in part["properties"].items():
         here, found = (*path, key), resolved(setting)
@@ -229,7 +227,7 @@ def _differing(one: Data, other: Data, part: Data, path: Path = ()) -> Iterator[
         if "properties" in found and isinstance(before, dict) and isinstance(after, dict):
             yield from _differing(before, after, found, here)
         elif _told(before) != _told(after):
-            yield dotted(here)
+            yield format_path(here)
 
 
 def _told(value: Any) -> str:

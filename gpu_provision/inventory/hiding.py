@@ -13,14 +13,8 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from gpu_provision.inventory.document import Path
-from gpu_provision.inventory.redaction import (
-    HIDDEN,
-    is_marked,
-    looks_secret,
-    may_hold_secret,
-    shown,
-)
+from gpu_provision.inventory.document import KeyPath
+from gpu_provision.inventory.redaction import HIDDEN, is_secret, looks_secret, may_hold_secret, redact
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _LINE_END = re.compile(r"\r\n|[\n\r\x85\u2028\u2029]")
@@ -35,7 +29,7 @@ class _Scalar(NamedTuple):
     start: int
     end: int
     value: str
-    path: Path
+    path: KeyPath
 
 
 def hidden(text: str) -> str:
@@ -66,14 +60,14 @@ def restored(text: str, source: str) -> str:
     return _changed(text, ((*span, _quoted(value)) for span, value in spans.items() if value is not None))
 
 
-def replaced(text: str, values: Mapping[Path, str]) -> str:
+def replaced(text: str, values: Mapping[KeyPath, str]) -> str:
     """Return the text with other values where it has one at their paths; all else in it is as it was."""
     spans = {(each.start, each.end): values[each.path] for each in _scalars(text) if each.path in values}
     return _changed(text, ((*span, _quoted(value)) for span, value in spans.items()))
 
 
 def _secrets(scalars: Iterable[_Scalar]) -> frozenset[str]:
-    return frozenset(each.value for each in scalars if is_marked(each.path) and len(each.value) >= _TELLING)
+    return frozenset(each.value for each in scalars if is_secret(each.path) and len(each.value) >= _TELLING)
 
 
 def _shown(each: _Scalar, secrets: frozenset[str]) -> str:
@@ -81,9 +75,9 @@ def _shown(each: _Scalar, secrets: frozenset[str]) -> str:
     parent, last = each.path[-2:] if len(each.path) > 1 else ("", "")
     guessed = {"args": may_hold_secret(each.value), "annotations": looks_secret(str(last))}.get(str(parent))
     if guessed is None:
-        return shown(each.path, each.value)
+        return redact(each.path, each.value)
     is_hidden = each.value and (guessed or any(secret in each.value for secret in secrets))
-    return HIDDEN if is_hidden else shown(each.path, each.value)
+    return HIDDEN if is_hidden else redact(each.path, each.value)
 
 
 def _scalars(text: str) -> Iterator[_Scalar]:
@@ -95,7 +89,7 @@ def _scalars(text: str) -> Iterator[_Scalar]:
     yield from _below(yaml.compose(text, Loader=_LOADER), (), place)
 
 
-def _below(node: Any, path: Path, place: Callable[[Any], int]) -> Iterator[_Scalar]:
+def _below(node: Any, path: KeyPath, place: Callable[[Any], int]) -> Iterator[_Scalar]:
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
             yield from _below(value, (*path, str(key.value)), place)

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from gpu_provision.inventory.document import Document
-from gpu_provision.inventory.source import Source
+from gpu_provision.inventory.document import Document, Source
 from gpu_provision.inventory.yaml_parser import parse
 from gpu_provision.kube.client import Cluster
 from gpu_provision.kube.errors import FieldConflictError

@@ -6,9 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from gpu_provision.inventory.document import Path
-from gpu_provision.inventory.schema_check import resolved, schema
-from gpu_provision.inventory.scope import ADDRESSES, ANY, is_of_cluster
+from gpu_provision.inventory.document import KeyPath
+from gpu_provision.inventory.json_schema import ADDRESSES, ANY, is_about_cluster, resolved, schema
 from gpu_provision.model.cluster import Kind, Manifest
 from gpu_provision.model.progress import State
 from gpu_provision.operator.stack import GROUP, NAMESPACE_IS_FIXED, PLURAL, PROXY_NEEDS_NONE, STACK, VERSION
@@ -28,7 +27,7 @@ class ValidationRule:
         field: What of the value is wrong, as ``.nodes``.
     """
 
-    path: Path
+    path: KeyPath
     holds: str
     message: str
     expression: str = ""
@@ -41,7 +40,7 @@ class ValidationRule:
         return said | ({"fieldPath": self.field} if self.field else {})
 
 
-def rules_of(path: Path) -> list[dict[str, str]]:
+def rules_of(path: KeyPath) -> list[dict[str, str]]:
     """Return the rules for the value at a path of the spec."""
     return [rule.as_written() for rule in RULES if rule.path == path]
 
@@ -293,7 +292,7 @@ _SAME = (
 _UNTYPED: Schema = {"type": None, "x-kubernetes-preserve-unknown-fields": True}
 
 
-_SAID_OTHERWISE: dict[Path, str] = {
+_SAID_OTHERWISE: dict[KeyPath, str] = {
     (): "Which nodes of this cluster have which GPUs, and which software they run: the keys of an inventory.",
     ("cluster",): "Where in the cluster the operands are.",
 }
@@ -314,14 +313,14 @@ def spec_schema(*, rules: bool = False) -> Schema:
     return _ruled(made, ()) if rules else made
 
 
-def _ruled(part: Schema, path: Path) -> Schema:
+def _ruled(part: Schema, path: KeyPath) -> Schema:
     """Return a part of a schema with its rules; none is about an entry of a list or map."""
     properties = {key: _ruled(own, (*path, key)) for key, own in part.get("properties", {}).items()}
     found = rules_of(path)
     return part | ({"properties": properties} if properties else {}) | ({RULES_KEY: found} if found else {})
 
 
-def _translated(part: Schema, path: Path, *, in_entry: bool) -> Schema:
+def _translated(part: Schema, path: KeyPath, *, in_entry: bool) -> Schema:
     """Return a part of the schema in the words of an API server.
 
     Args:
@@ -351,7 +350,7 @@ def _of_several_types(own: Schema) -> Schema:
     return {"type": None, "x-kubernetes-int-or-string": True}
 
 
-def _list_schema(own: Schema, path: Path) -> Schema:
+def _list_schema(own: Schema, path: KeyPath) -> Schema:
     if own.get("type") != "array":
         return {}
     items: Schema = {"items": _translated(own["items"], (*path, ANY), in_entry=True)}
@@ -360,17 +359,17 @@ def _list_schema(own: Schema, path: Path) -> Schema:
     return {**items, "x-kubernetes-list-type": "set"} if own.get("uniqueItems") else items
 
 
-def _map(own: Schema, path: Path) -> Schema:
+def _map(own: Schema, path: KeyPath) -> Schema:
     entries = own.get("additionalProperties")
     if not isinstance(entries, dict):
         return {}
     return {"additionalProperties": _translated(entries, (*path, ANY), in_entry=True)}
 
 
-def _mapping(own: Schema, path: Path, *, in_entry: bool) -> Schema:
+def _mapping(own: Schema, path: KeyPath, *, in_entry: bool) -> Schema:
     if own.get("type") != "object" or "properties" not in own:
         return {}
-    kept = {key: part for key, part in own["properties"].items() if is_of_cluster((*path, key))}
+    kept = {key: part for key, part in own["properties"].items() if is_about_cluster((*path, key))}
     required = [key for key in own.get("required", ()) if key in kept and path]
     properties = {key: _translated(part, (*path, key), in_entry=in_entry) for key, part in kept.items()}
     return {"properties": properties, "required": required or None}

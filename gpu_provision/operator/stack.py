@@ -12,12 +12,10 @@ from typing import Any
 import yaml
 
 from gpu_provision import releases
-from gpu_provision.inventory.document import Document
-from gpu_provision.inventory.loader import examined
-from gpu_provision.inventory.schema_check import schema
-from gpu_provision.inventory.scope import ADDRESSES, part_of_cluster
-from gpu_provision.inventory.source import Source, Unreadable
-from gpu_provision.inventory.values import references
+from gpu_provision.inventory.document import Document, Source, SourceError
+from gpu_provision.inventory.json_schema import ADDRESSES, cluster_part, schema
+from gpu_provision.inventory.loader import validate_source
+from gpu_provision.inventory.values import find_references
 from gpu_provision.model import codes
 from gpu_provision.model.cluster import Kind, Manifest
 from gpu_provision.model.findings import Finding
@@ -58,7 +56,7 @@ def spec_of(data: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
     Args:
         data: The inventory as its file says it.
     """
-    kept, left = part_of_cluster(data)
+    kept, left = cluster_part(data)
     said = {key: value for key, value in kept.items() if key != "cluster" or value}
     return {"release": releases.DEFAULT} | said, left
 
@@ -71,7 +69,7 @@ def stack_of(data: Mapping[str, Any]) -> Manifest:
 
 def local_values(inventory: Document) -> tuple[Finding, ...]:
     """Return a finding for each value of an inventory that its stack cannot have: it is one of this machine."""
-    part, _ = part_of_cluster(inventory.data)
+    part, _ = cluster_part(inventory.data)
     return tuple(
         Finding(
             code=codes.NOT_FOR_RESOURCE,
@@ -80,7 +78,7 @@ def local_values(inventory: Document) -> tuple[Finding, ...]:
             evidence=name,
             fix=f"Keep it in a Secret of the cluster: {path[-1]}: {{secret: {{name: ..., key: ...}}}}",
         )
-        for path, source, name in references(part)
+        for path, source, name in find_references(part)
     )
 
 
@@ -140,7 +138,7 @@ def inventory_of(stack: Manifest) -> tuple[Inventory | None, tuple[Finding, ...]
     name = stack["metadata"]["name"]
     if problem := _with_credentials(stack):
         return None, (problem,)
-    spec, _ = part_of_cluster(stack.get("spec") or {})
+    spec, _ = cluster_part(stack.get("spec") or {})
     data = {"name": name, "cluster": spec.pop("cluster", {}), **spec}
     text = yaml.dump(data, Dumper=_DUMPER, sort_keys=False, allow_unicode=True)
     label = label_of(name)
@@ -148,8 +146,8 @@ def inventory_of(stack: Manifest) -> tuple[Inventory | None, tuple[Finding, ...]
         name=label, path=Path("/", name), text=text, digest=hashlib.sha256(text.encode()).hexdigest(), is_local=False
     )
     try:
-        inventory, findings = examined(source)
-    except Unreadable as error:
+        inventory, findings = validate_source(source)
+    except SourceError as error:
         return None, (_placed(error.finding, label),)
     found = tuple(_placed(finding, label) for finding in findings.all)
     return (replace(inventory, path="", warnings=()) if inventory else None), found  # the controller reports them

@@ -15,12 +15,12 @@ from gpu_provision.hosts.facts.kernel import Kernel
 from gpu_provision.hosts.result import HostOutcome, HostsResult
 from gpu_provision.hosts.runner import judge
 from gpu_provision.images.registry import ask
-from gpu_provision.inventory.resolve import expectation
+from gpu_provision.inventory.resolve import expected_of
 from gpu_provision.kube.observe import observe_facts
 from gpu_provision.model import codes
 from gpu_provision.model.cluster import Context, Target
-from gpu_provision.model.expectation import Expectation
 from gpu_provision.model.findings import Finding, Severity
+from gpu_provision.model.hosts import Expectation
 from gpu_provision.model.inventory import Inventory, Node
 from gpu_provision.model.progress import Event
 from gpu_provision.planning.prepare import findings
@@ -100,4 +100,4 @@ def _images(inventory: Inventory, known: Context, read: set[str]) -> Iterator[Fi
 
 def _expected(inventory: Inventory, target: Target, node: Node | None) -> Expectation:
     """Return what is expected of a node, also of one that only a pool's node_selector names."""
-    return expectation(inventory, node or Node(name=target.name, pool=target.pool.name))
+    return expected_of(inventory, node or Node(name=target.name, pool=target.pool.name))

@@ -13,7 +13,7 @@ from testinfra.backend.base import BaseBackend, CommandResult
 from testinfra.backend.ssh import SshBackend
 from testinfra.host import Host
 
-from gpu_provision.inventory.groups import groups
+from gpu_provision.inventory.pyinfra_inventory import groups
 from gpu_provision.kube.exec import STDERR, STDOUT
 from gpu_provision.kube.node_shell import NodeShell, open_shell
 from gpu_provision.model import codes

@@ -195,7 +195,7 @@ def test_password_of_sudo_is_asked_for_once_and_not_shown(
     """On stderr, so that JSON stays JSON."""
     given: list[str] = []
     monkeypatch.setattr("click.termui.hidden_prompt_func", lambda _: "geheim")
-    monkeypatch.setattr("gpu_provision.inventory.ssh.give", given.append)
+    monkeypatch.setattr("gpu_provision.inventory.pyinfra_inventory.set_sudo_password", given.append)
     fakes.hosts = _hosts(HostOutcome(name="t4-1"))
     ran = run("apply", "-i", SANDBOX, "--hosts-only", "-K", "--json")
     assert given == ["geheim"]

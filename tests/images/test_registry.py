@@ -12,7 +12,7 @@ import pytest
 
 from gpu_provision.images import registry as client
 from gpu_provision.images.registry import ask
-from gpu_provision.model.expectation import ImageState
+from gpu_provision.model.hosts import ImageState
 from tests.images.conftest import TOKEN, Registry, log_in
 
 TAG = "580.95.05-ubuntu22.04"

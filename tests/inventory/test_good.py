@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from gpu_provision.inventory import check, groups, load, schema
+from gpu_provision.inventory.document import Source, read_source
+from gpu_provision.inventory.json_schema import resolved
 from gpu_provision.inventory.resolve import SPECS, resolve
-from gpu_provision.inventory.schema_check import resolved
-from gpu_provision.inventory.source import Source, read
 from gpu_provision.inventory.yaml_parser import parse
 from gpu_provision.model.inventory import Connect, Gpu, HelperPod, Node, OperatingSystem, Reboot, Ssh
 from gpu_provision.model.specs import Image, SecretKey, StartupProbe
@@ -44,7 +44,8 @@ def test_the_complete_inventory_uses_every_key() -> None:
     stack of the cluster takes none.
     """
     used = [
-        _used(schema(), parse(read(GOOD / file))[0].data, "") for file in ("complete.yaml", "values/elsewhere.yaml")
+        _used(schema(), parse(read_source(GOOD / file))[0].data, "")
+        for file in ("complete.yaml", "values/elsewhere.yaml")
     ]
     unused = set(_known(schema(), "")) - {key for keys in used for key in keys}
     assert unused - {".".join(path) for path, _ in PLAIN} == {"cluster.sandbox"}

@@ -12,8 +12,8 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from gpu_provision.inventory import schema
+from gpu_provision.inventory.json_schema import resolved
 from gpu_provision.inventory.redaction import is_shown_variable
-from gpu_provision.inventory.schema_check import resolved
 from gpu_provision.inventory.schema_source import inventory_schema
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpu_provision.inventory import check, load, source
+from gpu_provision.inventory import check, document, load
 from gpu_provision.model.findings import ExitCode, Finding, InvalidInventory
 
 
@@ -106,7 +106,7 @@ def test_fifty_megabytes_are_not_read(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_reading_ends_at_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """A file of /proc has no size before it is read."""
-    monkeypatch.setattr(source, "LIMIT", 100)
+    monkeypatch.setattr(document, "LIMIT", 100)
     finding = only_finding("/proc/self/status")
     assert (finding.code, finding.evidence) == ("GP103", "101 bytes")
 

@@ -11,7 +11,7 @@ import paramiko
 import pytest
 
 from gpu_provision.inventory import groups
-from gpu_provision.inventory.ssh import ssh_config
+from gpu_provision.inventory.pyinfra_inventory import ssh_config
 from gpu_provision.model.findings import ProvisionError
 from gpu_provision.model.inventory import Node, Ssh
 

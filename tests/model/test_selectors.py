@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gpu_provision.model.selectors import BadSelector, of_object, parsed
+from gpu_provision.model.cluster import BadSelector, of_object, parsed
 
 TRAINING = {"app": "training", "tier": "batch"}
 HOSTILE = ("a=$(id)", "-a", "a in (b,-c)", "a notin (../..)", "!$(id)", f"a={'b' * 64}", f"{'a' * 64}=b")

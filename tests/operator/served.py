@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from gpu_provision.inventory.source import read
+from gpu_provision.inventory.document import read_source
 from gpu_provision.inventory.yaml_parser import parse
 from gpu_provision.model.cluster import Manifest
 from gpu_provision.operator.crd import spec_schema
@@ -17,7 +17,7 @@ SANDBOX = Path(__file__).parents[2] / "inventories" / "sandbox.yaml"
 
 def data_of(file: Path) -> dict[str, Any]:
     """Return what a file says."""
-    return parse(read(file))[0].data
+    return parse(read_source(file))[0].data
 
 
 def stored(file: Path) -> Manifest:

@@ -10,7 +10,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from gpu_provision.inventory.source import Unreadable, read
+from gpu_provision.inventory.document import SourceError, read_source
 from gpu_provision.inventory.yaml_parser import parse
 from gpu_provision.operator.crd import RULES, Schema, are_known, spec_schema
 from gpu_provision.operator.stack import HOME, inventory_of, namespace_changed, stack_of
@@ -46,8 +46,8 @@ def test_no_rule_refuses_what_the_loader_takes(file: Path) -> None:
 def test_a_rule_refuses_only_what_the_loader_refuses_and_says_the_same(file: Path) -> None:
     """Whatever else is wrong with it."""
     try:
-        stack = as_stored(stack_of({**parse(read(file))[0].data, "name": "prod"}))
-    except Unreadable:
+        stack = as_stored(stack_of({**parse(read_source(file))[0].data, "name": "prod"}))
+    except SourceError:
         return
     if IN_SHAPE.is_valid(stack["spec"]):  # a server looks at the schema first
         assert set(cel.refusals(stack["spec"])) <= findings(stack)

@@ -21,9 +21,8 @@ from gpu_provision.hosts.background_script import Outcome, Result
 from gpu_provision.hosts.facts.host import HostRecord
 from gpu_provision.hosts.facts.runtime import CONTAINERD, ContainerRuntime
 from gpu_provision.model import codes
-from gpu_provision.model.distributions import KUBEADM, OTHER, places_of
-from gpu_provision.model.expectation import Expectation
 from gpu_provision.model.findings import Finding, Severity
+from gpu_provision.model.hosts import KUBEADM, OTHER, Expectation, places_of
 
 _FIRST_WITH_DROP_IN = (1, 18)
 _FIRST_WITH_IMPORTS = 2

@@ -61,7 +61,7 @@ def undeclared(subject: Subject) -> Iterator[Finding]:
 
 def model(subject: Subject) -> Iterator[Finding]:
     """Yield models that are certainly others than the declared one."""
-    declared = catalogue.find(subject.expected.gpu_model) if subject.expected.gpu_count else None
+    declared = catalogue.find_model(subject.expected.gpu_model) if subject.expected.gpu_count else None
     if declared is None:
         return
     others = [gpu for gpu in subject.host.pci.gpus if gpu.model.models and not _may_be(gpu, declared)]

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from gpu_provision.hosts.checks.subject import Subject
 from gpu_provision.inventory import hardware
 from gpu_provision.model import codes
-from gpu_provision.model.expectation import ImageAnswer, ImageState
 from gpu_provision.model.findings import Finding
+from gpu_provision.model.hosts import ImageAnswer, ImageState
 from gpu_provision.model.inventory import OperatingSystem
 
 _NVIDIAS = "/nvidia/driver"

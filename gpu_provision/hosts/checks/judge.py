@@ -32,8 +32,8 @@ from gpu_provision.hosts.checks.machine import clock, disk, node_name, other_sys
 from gpu_provision.hosts.checks.runtime import cgroup_drivers, old, paths, schema, without_cri
 from gpu_provision.hosts.checks.subject import Rule, Subject
 from gpu_provision.hosts.facts.host import HostRecord
-from gpu_provision.model.expectation import Expectation
 from gpu_provision.model.findings import Finding
+from gpu_provision.model.hosts import Expectation
 
 RULES: tuple[Rule, ...] = (
     node_name,

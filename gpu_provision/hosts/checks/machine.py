@@ -37,7 +37,7 @@ def node_name(subject: Subject) -> Iterator[Finding]:
 
 def other_system(subject: Subject) -> Iterator[Finding]:
     """Yield another operating system than declared."""
-    declared, seen = hardware.parse(subject.expected.os), subject.host.system.name
+    declared, seen = hardware.parse_system(subject.expected.os), subject.host.system.name
     if declared and seen and declared.tag != seen.tag:
         yield subject.warning(
             codes.OTHER_SYSTEM,

@@ -10,8 +10,8 @@ from gpu_provision.components.toolkit_runtimes import RUNTIMES
 from gpu_provision.hosts.checks.subject import Subject
 from gpu_provision.hosts.facts.runtime import CONTAINERD, ContainerRuntime
 from gpu_provision.model import codes
-from gpu_provision.model.distributions import Places
 from gpu_provision.model.findings import Finding
+from gpu_provision.model.hosts import Places
 
 _CONTAINERD_2 = 2
 _SCHEMA_OF_2 = 3

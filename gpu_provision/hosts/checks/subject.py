@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from gpu_provision.hosts.facts.host import HostRecord
-from gpu_provision.model.expectation import Expectation, ImageAnswer
 from gpu_provision.model.findings import Finding, Severity
+from gpu_provision.model.hosts import Expectation, ImageAnswer
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,13 +6,7 @@ import re
 from dataclasses import dataclass
 
 from gpu_provision.hosts.facts.section import Said, Section
-from gpu_provision.model.distributions import (
-    DISTRIBUTIONS,
-    KUBEADM,
-    OTHER,
-    Places,
-    places_of,
-)
+from gpu_provision.model.hosts import DISTRIBUTIONS, KUBEADM, OTHER, Places, places_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from gpu_provision.hosts.facts.section import Said, Section, number
-from gpu_provision.model.distributions import DISTRIBUTIONS
+from gpu_provision.model.hosts import DISTRIBUTIONS
 
 CONTAINERD = "containerd"
 CRIO = "cri-o"

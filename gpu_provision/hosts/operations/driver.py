@@ -25,7 +25,7 @@ from gpu_provision.hosts.findings import Commands, add_finding, fail, record_cha
 from gpu_provision.hosts.gpu_host import read_host
 from gpu_provision.hosts.operations.backups import alone, put
 from gpu_provision.hosts.operations.modules import PATH
-from gpu_provision.model.expectation import Expectation
+from gpu_provision.model.hosts import Expectation
 
 
 @operation()

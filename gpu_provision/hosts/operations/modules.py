@@ -29,8 +29,8 @@ from gpu_provision.hosts.facts.system import LINKS_SCRIPT
 from gpu_provision.hosts.findings import Commands, add_finding, fail, record_changes, show_diff
 from gpu_provision.hosts.gpu_host import RECORD, forget_sections, read_host
 from gpu_provision.hosts.operations.backups import alone, put
-from gpu_provision.model.expectation import Expectation
 from gpu_provision.model.findings import Severity
+from gpu_provision.model.hosts import Expectation
 
 PATH = "PATH=$PATH:/usr/sbin:/sbin"
 """Before a command of root's: an ordinary user's may lack them, and sudo may keep it."""
@@ -42,7 +42,7 @@ def preflight(expected: Mapping[str, Any]) -> Commands:
 
     Args:
         expected: What the inventory expects of this machine: the fields of
-            gpu_provision.model.expectation.Expectation, as ``host.data.gpu_expected`` has them.
+            gpu_provision.model.hosts.Expectation, as ``host.data.gpu_expected`` has them.
     """
     wanted = Expectation.of(expected)
     if state.is_executing:  # somebody may have thought about the plan for a while

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpu_provision.inventory.source import read
+from gpu_provision.inventory.document import read_source
 from gpu_provision.inventory.yaml_parser import parse
 from gpu_provision.kube.client import connect
 from gpu_provision.operator.crd import NAME, RULES_KEY, definition
@@ -81,7 +81,7 @@ def test_a_refusal_tells_no_secret(server: Server, prod: str) -> None:
 @pytest.mark.parametrize("file", INVENTORIES, ids=lambda file: file.stem)
 def test_no_rule_refuses_the_stack_of_an_inventory(server: Server, prod: str, file: Path) -> None:
     """Neither as a new one, nor as a change."""
-    sent = {**stack_of(parse(read(file))[0].data), "metadata": {"name": "prod"}}
+    sent = {**stack_of(parse(read_source(file))[0].data), "metadata": {"name": "prod"}}
     assert applied(server, prod, sent).code == 201
     labelled = {**sent, "spec": {**sent["spec"], "history": {"keep": 7}}}
     assert applied(server, prod, labelled).code == 200

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gpu_provision import render
-from gpu_provision.inventory.source import read
+from gpu_provision.inventory.document import read_source
 from gpu_provision.inventory.yaml_parser import parse
 from gpu_provision.operator.crd import NAME, definition, spec_schema
 from gpu_provision.operator.stack import FINALIZER, STACK, inventory_of, stack_of
@@ -97,7 +97,7 @@ def test_stacks_are_found_by_their_short_name(server: Server, stacks: str) -> No
 
 @pytest.mark.parametrize("file", sorted(GOOD.glob("*.yaml")), ids=lambda file: file.stem)
 def test_the_stack_of_every_inventory_is_stored_and_means_the_same(server: Server, stacks: str, file: Path) -> None:
-    sent = stack_of(parse(read(file))[0].data)
+    sent = stack_of(parse(read_source(file))[0].data)
     path = f"{stacks}/{sent['metadata']['name']}"
     answer = server.ask("PATCH", f"{path}?fieldManager=me&fieldValidation=Strict", sent, "application/apply-patch+yaml")
     assert answer.code == 201, answer
@@ -159,7 +159,7 @@ def texts(part: Object, value: Any, path: tuple[str | int, ...] = ()) -> Iterato
 
 def test_a_text_of_a_stack_that_ends_in_a_newline_is_refused(server: Server, stacks: str) -> None:
     """In RE2 a dollar sign is the end of the text; Python's is also before a final newline."""
-    sent = stack_of(parse(read(GOOD / "complete.yaml"))[0].data)
+    sent = stack_of(parse(read_source(GOOD / "complete.yaml"))[0].data)
     places = list(texts(spec_schema(), sent["spec"]))
     for *parent, last in places:
         wrong = copy.deepcopy(sent)

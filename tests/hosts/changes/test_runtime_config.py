@@ -18,8 +18,8 @@ from gpu_provision.hosts.changes.runtime_config import (
 from gpu_provision.hosts.facts.host import HostRecord
 from gpu_provision.hosts.facts.kubernetes import Kubernetes
 from gpu_provision.hosts.facts.runtime import CRIO, ContainerRuntime
-from gpu_provision.model.expectation import Expectation
 from gpu_provision.model.findings import Severity
+from gpu_provision.model.hosts import Expectation
 
 PATTERN = "/etc/containerd/conf.d/*.toml"
 CONTAINERD = ContainerRuntime(

@@ -39,7 +39,7 @@ def test_simulated_gpus_are_known(name: str) -> None:
     gpu = simulated()[name]
     model = model_of(gpu.device)
     assert model.models
-    assert hardware.find(gpu.name) in model.models or gpu.name.startswith(("Tesla V100", "NVIDIA H100 PCIe"))
+    assert hardware.find_model(gpu.name) in model.models or gpu.name.startswith(("Tesla V100", "NVIDIA H100 PCIe"))
     assert (model.open_modules == "only") is gpu.open_modules_only
 
 

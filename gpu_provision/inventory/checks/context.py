@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from gpu_provision.inventory.document import Document, Path, visible
-from gpu_provision.inventory.problems import Problem
-from gpu_provision.inventory.redaction import shown
+from gpu_provision.inventory.document import Document, KeyPath, Problem, visible
+from gpu_provision.inventory.redaction import redact
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.inventory import Inventory
 
@@ -18,7 +17,7 @@ Fix = str | Callable[[], str]
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class CheckContext:
     """An inventory under examination.
 
     Attributes:
@@ -45,34 +44,44 @@ class Subject:
         nodes: list[dict[str, Any]] = self.data.get("nodes", [])
         return nodes
 
-    def declared(self, *paths: Path) -> Path:
+    def declared(self, *paths: KeyPath) -> KeyPath:
         """Return the first path that the file has, else the last one."""
         return next((path for path in paths if self.document.item(path)), paths[-1])
 
-    def is_written(self, path: Path) -> bool:
+    def at(self, path: KeyPath) -> dict[str, Any]:
+        """Return the mapping at a path; an empty one if there is none."""
+        section: Any = self.data
+        for step in path:
+            try:
+                section = section[step]
+            except (KeyError, IndexError):
+                return {}
+        return dict(section)
+
+    def is_written(self, path: KeyPath) -> bool:
         """Return whether the value at a path stands in the file, and does not come from elsewhere."""
         item = self.document.item(path)
         return item is not None and not isinstance(item.value, dict)
 
-    def error(self, code: str, path: Path, what: str, fix: Fix) -> Problem:
+    def error(self, code: str, path: KeyPath, what: str, fix: Fix) -> Problem:
         """Return a problem that stops a run; its evidence is the value at the path."""
         return self._problem(Severity.ERROR, code, path, what, fix)
 
-    def warning(self, code: str, path: Path, what: str, fix: Fix) -> Problem:
+    def warning(self, code: str, path: KeyPath, what: str, fix: Fix) -> Problem:
         """Return a problem that a run survives; its evidence is the value at the path."""
         return self._problem(Severity.WARNING, code, path, what, fix)
 
-    def _problem(self, severity: Severity, code: str, path: Path, what: str, fix: Fix) -> Problem:
+    def _problem(self, severity: Severity, code: str, path: KeyPath, what: str, fix: Fix) -> Problem:
         finding = partial(self._finding, severity, code, path, what, fix)
         return Problem(line=self.document.line(path), severity=severity, finding=finding)
 
-    def _finding(self, severity: Severity, code: str, path: Path, what: str, fix: Fix) -> Finding:
+    def _finding(self, severity: Severity, code: str, path: KeyPath, what: str, fix: Fix) -> Finding:
         item = self.document.item(path)
         return Finding(
             code=code,
             where=self.document.where(path),
             what=what,
-            evidence=visible(shown(path, item.raw))[:100] if item else "",
+            evidence=visible(redact(path, item.raw))[:100] if item else "",
             fix=fix if isinstance(fix, str) else fix(),
             severity=severity,
         )

@@ -1,20 +1,24 @@
-"""The inventory as pyinfra sees it: hosts, their data and their groups. Does not import pyinfra."""
+"""The inventory as pyinfra sees it: hosts, their data and groups, SSH settings and sudo's password."""
 
 from __future__ import annotations
 
+import hashlib
+import os
 import sys
+from collections.abc import Iterable
+from contextvars import ContextVar
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, assert_never
 
-from gpu_provision.inventory import ssh as sudo
+from gpu_provision import files
 from gpu_provision.inventory.loader import load
-from gpu_provision.inventory.resolve import expectation
-from gpu_provision.inventory.ssh import write_ssh_config
-from gpu_provision.model.findings import ProvisionError
+from gpu_provision.inventory.resolve import expected_of
+from gpu_provision.model.findings import Finding, ProvisionError
 from gpu_provision.model.inventory import Connect, Inventory, Node, Ssh
 
 Host = tuple[str, dict[str, Any]]
+
 Groups = dict[str, tuple[list[Host], dict[str, Any]]]
 """Group name -> its hosts with their data, and data of the group."""
 
@@ -55,11 +59,11 @@ def groups(inventory: Inventory | str | Path) -> Groups:
         members: list[Host] = [(_name(inventory, node), {}) for node in reachable if node.pool == pool]
         result[f"pool_{pool}"] = (members, {})
     shared = {"gpu_inventory": inventory.path}
-    result["cluster"] = ([(f"@cluster/{context(inventory)}", shared)], {})
+    result["cluster"] = ([(f"@cluster/{context_name(inventory)}", shared)], {})
     return result
 
 
-def context(inventory: Inventory) -> str:
+def context_name(inventory: Inventory) -> str:
     """Return the name of the cluster's context: that of the sandbox, the declared one, or ``current``."""
     sandbox = inventory.cluster.sandbox
     if not sandbox:
@@ -78,7 +82,7 @@ def _data(inventory: Inventory, node: Node, ssh_config: str) -> dict[str, Any]:
     data: dict[str, Any] = {
         "gpu_inventory": inventory.path,
         "gpu_node": node.name,
-        "gpu_expected": _plain(asdict(expectation(inventory, node))),
+        "gpu_expected": _plain(asdict(expected_of(inventory, node))),
         "host_prerequisites": _plain(asdict(inventory.prerequisites_of(node))),
     }
     return data | _connection(inventory, node, ssh_config)
@@ -129,9 +133,107 @@ def _ssh(node: Node, ssh_config: str) -> dict[str, Any]:
 
 def _sudo() -> dict[str, Any]:
     """Return pyinfra's arguments for sudo. It keeps the password out of what it logs."""
-    given = sudo.password()
+    given = sudo_password()
     return {"_sudo": True} | ({"_sudo_password": given} if given else {})
 
 
 def _plain(data: dict[str, Any]) -> dict[str, Any]:
     return {key: list(value) if isinstance(value, tuple) else value for key, value in data.items()}
+
+
+_SSH_HEAD = "# Written by gpu-provision from {path}; it is written anew whenever that file is read.\n"
+
+
+def write_ssh_config(inventory: Inventory, nodes: Iterable[Node]) -> str:
+    """Write the SSH configuration of the nodes behind a bastion; return its path, or "" if there are none.
+
+    The file is readable by its owner only, and replaced as a whole, so that runs at the same time do no harm.
+    Raises ProvisionError if it cannot be written.
+    """
+    behind = [node for node in nodes if node.ssh.bastion]
+    if not behind:
+        return ""
+    file = files.state_folder() / "ssh" / f"{inventory.name}-{_short(inventory.path)}.config"
+    text = _SSH_HEAD.format(path=inventory.path) + ssh_config(behind)
+    try:
+        if not (file.exists() and file.read_text(encoding="utf-8") == text):
+            files.make_state_folder(file.parent)
+            files.put(file, text, private=True)
+    except OSError as error:
+        raise ProvisionError(_unwritable(file, error)) from error
+    return str(file)
+
+
+def _unwritable(file: Path, error: OSError) -> Finding:
+    what = "The SSH configuration for the nodes behind a bastion cannot be written."
+    fix = "Set XDG_STATE_HOME to a directory that you may write to."
+    return Finding(code="GP165", where=str(file), what=what, evidence=error.strerror or str(error), fix=fix)
+
+
+def ssh_config(nodes: Iterable[Node]) -> str:
+    """Return the text of an SSH configuration with one entry per node and per bastion.
+
+    The first value of an option counts, so the user's own settings stand before our fallback for host keys.
+    """
+    nodes = list(nodes)
+    bastions = {_host_of(node.ssh.bastion): node for node in nodes}
+    entries = [*map(_node_entry, nodes), *map(_bastion_entry, bastions.values())]
+    # As pyinfra does for hosts. For bastions it would ask, and a run has nobody to answer.
+    fallbacks = [_entry(host, {"StrictHostKeyChecking": "accept-new"}) for host in bastions]
+    return "\n".join([*filter(None, entries), "Host *", "  Include ~/.ssh/config", *fallbacks, ""])
+
+
+def _node_entry(node: Node) -> str:
+    options = {
+        "HostName": node.address or node.name,
+        "Port": str(node.ssh.port or ""),
+        "ProxyJump": node.ssh.bastion,
+    }
+    return _entry(node.name, options)
+
+
+def _bastion_entry(node: Node) -> str:
+    options = {
+        "IdentityFile": node.ssh.key,
+        "UserKnownHostsFile": node.ssh.known_hosts_file,
+    }
+    return _entry(_host_of(node.ssh.bastion), options)
+
+
+def _entry(host: str, options: dict[str, str]) -> str:
+    lines = [f"  {key} {value}" for key, value in options.items() if value]
+    return "\n".join([f"Host {host}", *lines]) if lines else ""
+
+
+def _host_of(bastion: str) -> str:
+    return bastion.rpartition("@")[2].partition(":")[0]
+
+
+def _short(path: str) -> str:
+    return hashlib.sha256(path.encode()).hexdigest()[:8]
+
+
+SUDO_VARIABLE = "GPU_PROVISION_SUDO_PASSWORD"
+"""Environment variable for programs that cannot be asked."""
+
+_given: ContextVar[str] = ContextVar("sudo_password", default="")
+
+
+class Password(str):
+    """A password that does not show itself where values are printed to look at them, as pyinfra --debug does."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        """Return stars."""
+        return "'***'"
+
+
+def set_sudo_password(password: str) -> None:
+    """Use a password for the rest of this program; it comes before that of the environment."""
+    _given.set(password)
+
+
+def sudo_password() -> Password:
+    """Return the password; empty if sudo is not to be given one."""
+    return Password(_given.get() or os.environ.get(SUDO_VARIABLE, ""))

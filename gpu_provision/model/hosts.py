@@ -1,15 +1,11 @@
-"""Where each Kubernetes distribution keeps the files that GPU software has to find.
-
-Sources: k0s' documentation (https://docs.k0sproject.io/stable/runtime/) and the toolkit's settings for it
-(https://github.com/NVIDIA/nvidia-container-toolkit/pull/1029); k3s' documentation (https://docs.k3s.io/advanced,
-configuring containerd), and RKE2's, which is alike; MicroK8s' documentation
-(https://microk8s.io/docs/configuring-services).
-"""
+"""What is expected of a host, and where each Kubernetes distribution keeps its files."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +34,9 @@ class Places:
 
 
 KUBEADM = "kubeadm"
+
 OTHER = "other"
+
 
 _SYSTEM = Places(
     containerd_config="/etc/containerd/config.toml",
@@ -48,6 +46,7 @@ _SYSTEM = Places(
     images="/var/lib/containerd",
     marks=("/etc/kubernetes/kubelet.conf", "/var/lib/kubelet/kubeadm-flags.env"),
 )
+
 
 DISTRIBUTIONS: Mapping[str, Places] = {
     "k3s": Places(
@@ -96,3 +95,85 @@ DISTRIBUTIONS: Mapping[str, Places] = {
 def places_of(distribution: str) -> Places:
     """Return where a distribution keeps its files; those of a system's own containerd for any other."""
     return DISTRIBUTIONS.get(distribution, _SYSTEM)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expectation:
+    """One node as its inventory declares it, in plain values.
+
+    Attributes:
+        node: Its name in Kubernetes.
+        pool: Name of its pool.
+        os: Declared operating system as in ``ubuntu22.04``; empty for whatever it is.
+        gpu_model: Declared model; empty for a node without a GPU.
+        gpu_count: Declared number of GPUs; 0 for a node without.
+        driver_container: Whether the driver comes as a container; if not, it belongs to the host.
+        driver_auto: Whether it is the container only on a host without a usable driver of its own.
+        driver_image: Driver image without the tag; empty if the driver belongs to the host.
+        driver_version: Version, or a digest that begins with ``sha256:``.
+        kernel_module_type: ``auto``, ``open`` or ``proprietary``.
+        driver_has_proxy: Whether the driver container is told of a proxy, or gets its packages from an own repository.
+        toolkit: Whether the container toolkit is installed by us.
+        toolkit_version: Version of its image, or a digest.
+        toolkit_dir: Directory that it is installed in; empty if it is not by us.
+        toolkit_drop_in: Drop-in file that the toolkit is told to write for the runtime; empty for its default.
+        toolkit_config: Runtime's configuration that the toolkit is told to change; empty for its default.
+        toolkit_socket: Likewise, its socket.
+        cdi: Whether GPUs reach containers through CDI.
+        blacklist_nouveau: Whether the host phase keeps nouveau away.
+        hold_packages: Whether the host phase holds kernel and driver packages.
+        kernel_modules: Modules that the host phase loads.
+        ask_registry: Whether the registry may be asked for the driver image.
+        ignore: Codes of findings that do not stop a run.
+    """
+
+    node: str
+    pool: str
+    os: str = ""
+    gpu_model: str = ""
+    gpu_count: int = 0
+    driver_container: bool = True
+    driver_auto: bool = False
+    driver_image: str = ""
+    driver_version: str = ""
+    kernel_module_type: str = "auto"
+    driver_has_proxy: bool = False
+    toolkit: bool = True
+    toolkit_version: str = ""
+    toolkit_dir: str = ""
+    toolkit_drop_in: str = ""
+    toolkit_config: str = ""
+    toolkit_socket: str = ""
+    cdi: bool = True
+    blacklist_nouveau: bool = True
+    hold_packages: bool = False
+    kernel_modules: tuple[str, ...] = ()
+    ask_registry: bool = False
+    ignore: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> Expectation:
+        """Return the expectation that was written out as plain values, as for pyinfra's host data."""
+        values: dict[str, Any] = {
+            key: tuple(value) if isinstance(value, list) else value for key, value in data.items()
+        }
+        return cls(**values)
+
+
+class ImageState(StrEnum):
+    """What a registry says about an image."""
+
+    PRESENT = "present"
+    ABSENT = "absent"
+    OTHER_ARCHITECTURE = "other-architecture"  # it is there, but not for this kind of processor
+    REFUSED = "refused"  # the registry does not say: credentials are missing or not enough
+    UNREACHABLE = "unreachable"
+
+
+@dataclass(frozen=True, slots=True)
+class ImageAnswer:
+    """A registry's answer: the image asked for, its state, and the registry's own words."""
+
+    reference: str
+    state: ImageState
+    evidence: str = ""
