@@ -52,7 +52,7 @@ def loaded(shell: Shell) -> set[str]:
 
 
 def test_a_driver_of_the_machine_below_is_not_the_hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever has an NVIDIA driver on the own machine has a sandbox, too. Any file stands in for the driver's."""
+    """A machine with an NVIDIA driver of its own can run a sandbox, too. Any file stands in for the driver's."""
     monkeypatch.setattr(isolation, "DRIVER_FILES", ("lib/os-releas*",))
     isolation._driver_files.cache_clear()
     covered = hosts.ensure(HostSpec(name="t4-1"), tmp_path)
@@ -98,7 +98,7 @@ def test_machine_specific_parts_of_usr_are_hidden(host: SimulatedHost, shell: Sh
 
 
 def test_gpus_are_on_the_pci_bus(shell: Shell) -> None:
-    """One device of NVIDIA's, beside a bridge of somebody else's."""
+    """One device of NVIDIA's, and a bridge of another vendor."""
     assert shell("cat /sys/bus/pci/devices/*/vendor") == "0x8086\n0x10de"
     assert shell("cat /sys/bus/pci/devices/0000:10:00.0/class") == "0x030200"
 
@@ -167,7 +167,7 @@ def test_reboot_forgets_modules_and_loads_those_of_the_boot(host: SimulatedHost,
     assert shell("cat /proc/sys/kernel/random/boot_id") != boot_id
 
 
-def test_nouveau_comes_back_until_the_initramfs_knows_the_blacklist(host: SimulatedHost, shell: Shell) -> None:
+def test_nouveau_returns_until_the_initramfs_is_updated(host: SimulatedHost, shell: Shell) -> None:
     """The mistake that people make most."""
     shell("echo blacklist nouveau > /etc/modprobe.d/no-nouveau.conf")
     hosts.reboot(host)
@@ -289,7 +289,7 @@ def test_hosts_are_light_to_import() -> None:
 
 
 def test_a_new_host_is_in_the_boot_that_its_node_is_in(tmp_path: Path) -> None:
-    """Whoever uses a host for the first time has not rebooted its node by that."""
+    """The first use of a host does not reboot its node."""
     memory = tmp_path / "machines/t4-1.jsonl"
     memory.parent.mkdir()
     memory.write_text('{"boot_id": "before"}\n{"boot_id": "as of the node"}\n')

@@ -16,8 +16,7 @@ from gpu_provision.sandbox.api import (
 )
 from gpu_provision.sandbox.controllers.deployment import replicas
 from gpu_provision.sandbox.controllers.manager import ControllerManager, QueueController, index_owned
-from gpu_provision.sandbox.informer import Key
-from gpu_provision.sandbox.objects import ConditionUpdate
+from gpu_provision.sandbox.objects import ConditionUpdate, Key
 
 _EVICTION_SECONDS = 120.0
 

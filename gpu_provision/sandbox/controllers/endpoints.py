@@ -17,7 +17,7 @@ from gpu_provision.sandbox.api import (
     Object,
 )
 from gpu_provision.sandbox.controllers.manager import ControllerManager, QueueController
-from gpu_provision.sandbox.informer import Key
+from gpu_provision.sandbox.objects import Key
 
 SERVICE_LABEL = "kubernetes.io/service-name"
 MANAGER_LABEL = "endpointslice.kubernetes.io/managed-by"

@@ -123,7 +123,7 @@ class Kubelets:
 
 
 def _used_hosts(hosts: Collection[Path]) -> list[Path]:
-    """Return those of many hosts that somebody has used."""
+    """Return those of many hosts that have a state."""
     homes = {host.parent for host in hosts}
     return [host for home in homes if home.is_dir() for host in home.iterdir() if host in hosts]
 

@@ -24,7 +24,7 @@ from gpu_provision.sandbox.kubelet.runner import PodContext, Puller, Runner
 from gpu_provision.sandbox.kubelet.simulation import Simulation
 
 _log = logging.getLogger(__name__)
-_QUICK_TRIES = 2  # whoever waits for a ConfigMap or a directory is seldom far behind
+_QUICK_TRIES = 2  # a ConfigMap or a directory that a pod waits for is seldom far behind
 _LOST = 255  # what a kubelet reports for a container that vanished
 _ENDED = {"Succeeded", "Failed"}
 
@@ -250,7 +250,7 @@ class StatusManager:
             self._task = asyncio.create_task(self._write_all())
 
     def observe(self, pod: Object) -> None:
-        """Correct a pod whose conditions somebody else changed, as happens to pods of a node that was late."""
+        """Correct a pod whose conditions another client changed, as happens to pods of a node that was late."""
         if not self._written or int(pod["metadata"].get("resourceVersion", 0)) <= self._version:
             return
         if _own_conditions(pod.get("status") or {}) != _own_conditions(self._written):

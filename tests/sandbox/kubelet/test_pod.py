@@ -154,7 +154,7 @@ def test_a_deadline_ends_a_pod(simulate: Simulate) -> None:
     simulate(scenario)
 
 
-def test_a_missing_reference_in_the_environment_is_a_config_error(simulate: Simulate) -> None:
+def test_a_missing_environment_reference_is_a_config_error(simulate: Simulate) -> None:
     """The container waits with CreateContainerConfigError until the ConfigMap exists."""
 
     async def scenario(lab: Any) -> None:

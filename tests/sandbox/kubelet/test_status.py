@@ -81,7 +81,7 @@ def test_a_completed_pod_is_not_ready_but_initialized() -> None:
     assert conditions(status)["Initialized"] == ("True", "PodCompleted")
 
 
-def test_a_condition_keeps_its_time_until_it_changes_and_others_are_left_alone() -> None:
+def test_conditions_keep_their_transition_time() -> None:
     """The time lastTransitionTime is that of the last change; foreign conditions stay."""
     first = status_of(pod(0, 1), [], [record("c0", "ready")])
     for condition in first["conditions"]:

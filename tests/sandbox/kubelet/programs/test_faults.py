@@ -9,7 +9,7 @@ Simulate = Callable[..., None]
 Object = dict[str, Any]
 
 
-def test_a_driver_that_does_not_build_crashes_until_the_fault_is_gone(simulate: Simulate) -> None:
+def test_a_driver_build_fails_until_the_fault_is_gone(simulate: Simulate) -> None:
     """The build's own error is in the log, the pod is in CrashLoopBackOff, and nothing after it starts."""
 
     async def scenario(lab: Any) -> None:
@@ -146,7 +146,7 @@ def test_a_node_that_is_not_ready(simulate: Simulate) -> None:
     simulate(scenario)
 
 
-def test_a_reboot_loses_what_reboots_lose_and_the_operands_bring_it_back(simulate: Simulate) -> None:
+def test_a_reboot_resets_the_node_and_operands_return(simulate: Simulate) -> None:
     """Another boot ID, no modules, no files in /run; every container starts again, once."""
 
     async def scenario(lab: Any) -> None:

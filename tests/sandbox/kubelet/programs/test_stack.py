@@ -228,7 +228,7 @@ def test_a_restart_of_the_sandbox_changes_nothing(simulate: Simulate) -> None:
 
 
 def test_pods_on_a_machine_that_forgot_everything_start_again(simulate: Simulate, tmp_path: Path) -> None:
-    """They claim a driver that is not loaded any more: as after a reboot, each container runs anew, in its order."""
+    """They claim a driver that is not loaded any more: as after a reboot, each container runs again, in its order."""
 
     async def first(lab: Any) -> None:
         await everything(lab)
