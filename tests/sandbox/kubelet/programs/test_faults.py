@@ -26,19 +26,6 @@ def test_a_driver_build_fails_until_the_fault_is_gone(simulate: Simulate) -> Non
     simulate(scenario)
 
 
-def test_a_fault_for_another_kernel_does_not_strike(simulate: Simulate) -> None:
-    """``kernel`` and ``node`` narrow a fault."""
-
-    async def scenario(lab: Any) -> None:
-        await lab.faults(
-            {"fault": "driver-build-fails", "kernel": "6.8"}, {"fault": "driver-build-fails", "node": "gpu-2"}
-        )
-        await lab.stack()
-        await lab.ready("nvidia-driver-daemonset")
-
-    simulate(scenario)
-
-
 def test_an_image_that_cannot_be_pulled(simulate: Simulate) -> None:
     """ErrImagePull, then ImagePullBackOff, with the registry's words; it is pulled once the fault is gone."""
 
@@ -74,18 +61,6 @@ def test_missing_gpus_are_missing_everywhere(simulate: Simulate, make_fleet: Any
 async def labelled(lab: Any, count: str) -> bool:
     """Tell whether the node's label says how many GPUs it has."""
     return (await lab.node())["metadata"]["labels"].get("nvidia.com/gpu.count") == count
-
-
-def test_a_plugin_that_sees_fewer(simulate: Simulate, make_fleet: Any) -> None:
-    """The node offers fewer GPUs than PCI and GFD count."""
-
-    async def scenario(lab: Any) -> None:
-        await lab.faults({"fault": "plugin-sees-fewer", "count": 1})
-        await lab.stack()
-        await lab.allocatable(7)
-        await lab.until(lambda: labelled(lab, "8"))
-
-    simulate(scenario, make_fleet(model="H100", gpus=8))
 
 
 def test_vectoradd_that_fails_holds_the_validator_back(simulate: Simulate) -> None:

@@ -162,22 +162,6 @@ def test_a_missing_entrypoint_cannot_be_started(simulate: Simulate, operands: An
     simulate(scenario)
 
 
-def test_a_missing_config_map_holds_the_pod_back(simulate: Simulate, operands: Any) -> None:
-    """The pod stays in ContainerCreating with FailedMount, and goes on when the ConfigMap is there."""
-
-    async def scenario(lab: Any) -> None:
-        manifests = operands()
-        late = next(m for m in manifests if m["metadata"]["name"] == "nvidia-driver-startup-probe")
-        manifests.remove(late)
-        await lab.stack(*manifests)
-        await lab.event("FailedMount", 'configmap "nvidia-driver-startup-probe" not found')
-        assert (await lab.pod(DRIVER))["status"]["phase"] == "Pending"
-        await lab.create(late)
-        await lab.ready(DRIVER)
-
-    simulate(scenario)
-
-
 def test_the_runtime_class_needs_the_toolkit(simulate: Simulate) -> None:
     """Without the toolkit, the container runtime does not know the handler."""
 
