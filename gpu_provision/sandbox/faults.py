@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,14 +34,10 @@ class NodeFault:
     """One fault; ``settings`` holds what its kind takes."""
 
     kind: str
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
-    def __hash__(self) -> int:
-        """Equal faults have equal kinds; settings may hold lists."""
-        return hash(self.kind)
-
-    def strikes(self, node: str) -> bool:
-        """Tell whether the fault is meant for this node."""
+    def applies_to(self, node: str) -> bool:
+        """Return whether the fault is meant for this node."""
         return str(self.settings.get("node", node)) == node
 
     def get(self, key: str, default: Any = None) -> Any:
@@ -49,39 +45,20 @@ class NodeFault:
         return self.settings.get(key, default)
 
 
+@dataclass(frozen=True, slots=True)
 class NodeFaults:
-    """The faults in force at one moment."""
+    """The faults in force at one moment, in the order in which they were declared."""
 
-    def __init__(self, faults: Iterable[NodeFault] = ()) -> None:
-        """Keep them in the order they were declared."""
-        self._faults = tuple(faults)
-
-    def __eq__(self, other: object) -> bool:
-        """Tell whether the same faults are in force."""
-        return isinstance(other, NodeFaults) and self._faults == other._faults
-
-    def __hash__(self) -> int:
-        """Faults are compared, not looked up."""
-        return len(self._faults)
-
-    def __iter__(self) -> Iterator[NodeFault]:
-        """Yield the faults in order."""
-        return iter(self._faults)
+    all: tuple[NodeFault, ...] = ()
 
     def of(self, kind: str, node: str) -> NodeFault | None:
         """Return the first fault of this kind for this node."""
-        return next((fault for fault in self._faults if fault.kind == kind and fault.strikes(node)), None)
+        return self.on_image(kind, node, "")
 
     def on_image(self, kind: str, node: str, image: str) -> NodeFault | None:
-        """Return the first fault of this kind whose ``image`` is part of the image's name."""
-        return next(
-            (
-                fault
-                for fault in self._faults
-                if fault.kind == kind and fault.strikes(node) and str(fault.get("image", "")) in image
-            ),
-            None,
-        )
+        """Return the first fault of this kind for this node whose ``image``, if any, is part of the image's name."""
+        found = (fault for fault in self.all if fault.kind == kind and fault.applies_to(node))
+        return next((fault for fault in found if str(fault.get("image", "")) in image), None)
 
 
 def parse_faults(entries: Any, where: str) -> tuple[tuple[NodeFault, ...], tuple[Problem, ...]]:
@@ -89,43 +66,30 @@ def parse_faults(entries: Any, where: str) -> tuple[tuple[NodeFault, ...], tuple
     if not isinstance(entries, list):
         what = "faults are a list of mappings with a key 'fault'"
         return (), (Problem(code="GP703", what=what, where=where, evidence=repr(entries)[:80]),)
-    faults: list[NodeFault] = []
-    problems: list[Problem] = []
-    for index, entry in enumerate(entries):
-        problem = _check_fault(entry, f"{where}[{index}]")
-        if problem:
-            problems.append(problem)
-        else:
-            faults.append(NodeFault(entry["fault"], {k: v for k, v in entry.items() if k != "fault"}))
-    return tuple(faults), tuple(problems)
+    found = [_parse_fault(entry, f"{where}[{index}]") for index, entry in enumerate(entries)]
+    faults = tuple(one for one in found if isinstance(one, NodeFault))
+    return faults, tuple(one for one in found if isinstance(one, Problem))
 
 
-def _check_fault(entry: Any, where: str) -> Problem | None:
+def _parse_fault(entry: Any, where: str) -> NodeFault | Problem:
     if not isinstance(entry, dict) or not isinstance(entry.get("fault"), str):
         what = "a fault is a mapping with a key 'fault'"
         return Problem(code="GP703", what=what, where=where, evidence=repr(entry)[:80])
-    kind = entry["fault"]
+    settings = dict(entry)
+    kind = settings.pop("fault")
     if kind not in KINDS:
         near = difflib.get_close_matches(kind, KINDS, 1)
         fix = f"write {near[0]}" if near else f"one of: {', '.join(sorted(KINDS))}"
         return Problem(code="GP706", what="there is no such fault", where=where, evidence=kind, fix=fix)
-    unknown = sorted(set(entry) - KINDS[kind] - {"fault"})
+    unknown = min(set(settings) - KINDS[kind], default="")
     if unknown:
-        fix = f"{kind} takes: {', '.join(sorted(KINDS[kind]))}"
-        return Problem(
-            code="GP702",
-            what=f"{kind} has no setting {unknown[0]!r}",
-            where=where,
-            evidence=unknown[0],
-            fix=fix,
-        )
-    return None
+        what, fix = f"{kind} has no setting {unknown!r}", f"{kind} takes: {', '.join(sorted(KINDS[kind]))}"
+        return Problem(code="GP702", what=what, where=where, evidence=unknown, fix=fix)
+    return NodeFault(kind, settings)
 
 
-def faults_of_config_map(
-    config_map: Mapping[str, Any] | None,
-) -> tuple[tuple[NodeFault, ...], tuple[Problem, ...]]:
-    """Return the faults that a ConfigMap declares under the key ``nodes``."""
+def read_config_map(config_map: Mapping[str, Any] | None) -> tuple[tuple[NodeFault, ...], tuple[Problem, ...]]:
+    """Return the faults that a ConfigMap declares under the key ``nodes``, and its problems."""
     text = ((config_map or {}).get("data") or {}).get(CONFIG_MAP_KEY, "")
     where = f"ConfigMap {'/'.join(CONFIG_MAP)} {CONFIG_MAP_KEY}"
     try:

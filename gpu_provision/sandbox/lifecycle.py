@@ -119,7 +119,7 @@ def _name(fleet: str | Path) -> str:
 
 @contextmanager
 def _exclusive(home: Path) -> Iterator[None]:
-    """Let nobody else start or end the same sandbox meanwhile."""
+    """Keep other processes from starting or ending the same sandbox meanwhile."""
     try:
         home.parent.mkdir(parents=True, exist_ok=True)
         lock = (home.parent / f".{home.name}.lock").open("w", encoding="utf-8")
@@ -127,7 +127,7 @@ def _exclusive(home: Path) -> Iterator[None]:
         raise _unusable(home, error) from error
     with lock:
         if not wait_until(lambda: try_lock(lock.fileno()), START_SECONDS):
-            what = f"somebody else has been starting or ending this sandbox for {START_SECONDS:.0f} s"
+            what = f"another process has been starting or ending this sandbox for {START_SECONDS:.0f} s"
             raise SandboxError(Problem(code="GP710", what=what, where=str(home)))
         yield
 
@@ -253,14 +253,14 @@ def _tail(log: Path) -> str:
 def _start_failed(home: Path) -> Problem:
     log = home / LOG_FILE
     what = "the sandbox ended while it started"
-    fix = "read its log; 'gpu-provision sandbox reset' begins anew with an empty cluster"
+    fix = "read its log; 'gpu-provision sandbox reset' starts over with an empty cluster"
     return Problem(code="GP711", what=what, where=str(log), evidence=_tail(log), fix=fix)
 
 
 def _not_ready(home: Path) -> Problem:
     log = home / LOG_FILE
     what = f"the sandbox was not ready after {START_SECONDS:.0f} s"
-    fix = "try again, or begin anew with: gpu-provision sandbox reset"
+    fix = "try again, or start over with: gpu-provision sandbox reset"
     return Problem(code="GP710", what=what, where=str(log), evidence=_tail(log), fix=fix)
 
 

@@ -13,11 +13,16 @@ from math import ceil
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from gpu_provision.sandbox.api import (
-    Object,
-)
-from gpu_provision.sandbox.informer import Key
-from gpu_provision.sandbox.informer import key_of as _key_of
+from gpu_provision.sandbox.api import Object
+
+Key = tuple[str, str]
+
+
+def key_of(obj: Object) -> Key:
+    """Return (namespace, name); the namespace of objects of cluster scope is empty."""
+    metadata = obj["metadata"]
+    return metadata.get("namespace") or "", metadata["name"]
+
 
 Amounts = dict[str, int]
 """Resource name -> amount: cpu in thousandths of a core, all else in whole units."""
@@ -139,11 +144,6 @@ def seconds_since(written: str | None, moment: datetime) -> float:
 
 _SAFE_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 _HASH_LENGTH = 10
-
-
-def key_of(obj: Object) -> Key:
-    """Return (namespace, name); the namespace of objects of cluster scope is empty."""
-    return _key_of(obj)
 
 
 def name(obj: Object) -> str:

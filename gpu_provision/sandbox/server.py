@@ -36,7 +36,7 @@ from gpu_provision.sandbox.state import (
 _log = logging.getLogger(__name__)
 ALREADY_RUNNING = 3
 _LONGEST_LOG = 5_000_000
-_LOOKERS_SECONDS = 0.5  # whoever asks whether a sandbox runs holds the lock for a moment
+_LOOKERS_SECONDS = 0.5  # a process that asks whether a sandbox runs holds the lock for a moment
 
 
 async def run_sandbox(directory: Path, fleet: Fleet, *, port: int = 0) -> None:
@@ -173,7 +173,7 @@ def _serve(directory: Path, fleet: Fleet, port: int) -> int:
     try:
         asyncio.run(run_sandbox(directory, fleet, port=port))
     except Exception:
-        # Told while the lock is held: whoever waits for the sandbox's end reads the log then.
+        # Logged while the lock is held: a process that waits for the sandbox's end reads the log then.
         logging.getLogger("gpu_provision.sandbox").exception("the sandbox ended")
         return 1
     return 0

@@ -58,7 +58,7 @@ class Sandbox:
 
 
 def try_lock(file: int) -> bool:
-    """Take the lock on an open file; False if somebody else has it."""
+    """Take the lock on an open file; False if another process has it."""
     # Not a blocking lock: under gevent that would stop every other greenlet as well.
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

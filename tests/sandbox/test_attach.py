@@ -114,7 +114,7 @@ async def asked(port: int, path: str, context: ssl.SSLContext | None = None) -> 
         return answer.status, await answer.text()
 
 
-def test_the_kubelet_endpoint_serves_logs_as_an_api_server_asks_for_them() -> None:
+def test_the_kubelet_endpoint_serves_logs() -> None:
     """Whole, the last lines, with times, of the life before, and followed until the container ends."""
     logs = KeptLogs()
     here = LogKey("n", "p", "uid", "c", 1)

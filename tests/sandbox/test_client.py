@@ -81,19 +81,6 @@ def test_changes_are_watched(tmp_path: Path) -> None:
     on_server(tmp_path, scenario)
 
 
-def test_pods_are_bound(tmp_path: Path) -> None:
-    """As the scheduler does it."""
-
-    async def scenario(api: HttpApi) -> None:
-        pod = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
-        await api.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}})
-        await api.create(PODS, {"apiVersion": "v1", "kind": "Pod", **pod}, "default")
-        await api.bind("p", "n", "default")
-        assert (await api.get(PODS, "p", "default"))["spec"]["nodeName"] == "n"
-
-    on_server(tmp_path, scenario)
-
-
 def test_a_server_that_is_not_there_is_a_connection_error() -> None:
     """So that callers can wait for it to come back."""
 

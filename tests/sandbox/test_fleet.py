@@ -56,7 +56,7 @@ def test_the_digest_changes_with_what_the_file_says(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_not_there_is_one_finding() -> None:
-    """A missing file is told with the names of the built-in fleets."""
+    """The problem names the built-in fleets."""
     with pytest.raises(FleetError) as refused:
         load_fleet("nowhere.yaml")
     assert [(f.code, f.where) for f in refused.value.problems] == [("GP701", "nowhere.yaml")]

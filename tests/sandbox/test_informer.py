@@ -86,7 +86,7 @@ def test_listed_and_watched_objects_are_known_and_indexed() -> None:
     assert api.asked == ["5"]
 
 
-def test_an_expired_watch_leads_to_a_new_list_whose_differences_are_told() -> None:
+def test_an_expired_watch_leads_to_a_new_list() -> None:
     """What vanished meanwhile is DELETED, what changed is MODIFIED, what is equal is not told again."""
     api = ScriptedApi(
         [([pod("a", 1), pod("b", 2), pod("c", 3)], "5"), ([pod("b", 2), pod("c", 8), pod("d", 9)], "9")],
@@ -114,7 +114,7 @@ def test_a_watch_that_ends_goes_on_from_the_last_version() -> None:
     assert api.asked == ["5", "8"]
 
 
-def test_an_object_of_the_same_name_and_another_uid_is_another_object() -> None:
+def test_another_uid_is_another_object() -> None:
     """Its predecessor is DELETED first, also if a relist skipped that."""
     api = ScriptedApi(
         [([pod("a", 1, uid="old")], "5"), ([pod("a", 8, uid="new")], "9")],
@@ -143,7 +143,7 @@ def test_a_handler_that_raises_does_not_blind_the_others(caplog: pytest.LogCaptu
     assert "a handler failed" in caplog.text
 
 
-def test_own_writes_are_seen_at_once_and_older_events_do_not_undo_them() -> None:
+def test_own_writes_are_observed_at_once() -> None:
     """``observe`` runs ahead of the watch; an answer that the watch has overtaken is dropped."""
     api = ScriptedApi([([pod("a", 1)], "5")], [])
     informer = follow(api, lambda informer, _: informer.is_synced)
@@ -167,7 +167,7 @@ def test_own_deletions_are_shown_until_the_watch_says_more() -> None:
     assert "deletionTimestamp" not in informer.objects["n", "a"]["metadata"]
 
 
-def test_cancellation_ends_an_informer_even_if_the_transport_swallows_it() -> None:
+def test_cancellation_ends_an_informer() -> None:
     """As asyncio.wait_for may before Python 3.12."""
 
     class Swallowing(ScriptedApi):

@@ -79,7 +79,7 @@ def test_another_user_may_do_what_rbac_grants(home: Path) -> None:
 
 
 def test_two_that_start_it_at_once_get_the_same(home: Path) -> None:
-    """Whoever comes second waits for the first."""
+    """The second one waits for the first."""
     found: list[Sandbox] = []
     threads = [threading.Thread(target=lambda: found.append(lifecycle.up(directory=home))) for _ in range(3)]
     for thread in threads:
@@ -90,7 +90,7 @@ def test_two_that_start_it_at_once_get_the_same(home: Path) -> None:
 
 
 def test_a_killed_sandbox_starts_again_with_its_state(home: Path) -> None:
-    """What kill -9 leaves behind, a stale record, deceives nobody."""
+    """The stale record that kill -9 leaves behind counts for nothing."""
     first = lifecycle.up(directory=home)
     make(first.kubeconfig, **NAMESPACE, metadata={"name": "kept"})
     os.kill(first.pid, signal.SIGKILL)
@@ -164,7 +164,7 @@ def test_a_directory_that_cannot_be_made_is_one_finding(tmp_path: Path) -> None:
 
 
 def test_a_fleet_file_of_ones_own(tmp_path: Path) -> None:
-    """Its nodes are simulated; a change of the file is told until the sandbox starts anew."""
+    """Its nodes are simulated; a change of the file is reported until the sandbox restarts."""
     fleet, home = tmp_path / "mine.yaml", tmp_path / "mine"
     fleet.write_text("nodes: [{name: one}, {name: two}]")
     try:

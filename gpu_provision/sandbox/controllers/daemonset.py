@@ -26,7 +26,7 @@ from gpu_provision.sandbox.controllers.manager import (
     gather_all,
 )
 from gpu_provision.sandbox.controllers.node_filters import NodeView, NodeViews
-from gpu_provision.sandbox.informer import Key
+from gpu_provision.sandbox.objects import Key
 
 _FIRST_BACKOFF, _LONGEST_BACKOFF = 1.0, 900.0
 

@@ -19,8 +19,7 @@ from gpu_provision.sandbox.api import (
     ServedResource,
 )
 from gpu_provision.sandbox.controllers.manager import ControllerManager, QueueController, gather_all
-from gpu_provision.sandbox.informer import Key
-from gpu_provision.sandbox.objects import ConditionUpdate
+from gpu_provision.sandbox.objects import ConditionUpdate, Key
 
 _SYNC_PAUSE = 0.02
 

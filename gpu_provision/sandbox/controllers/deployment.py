@@ -16,8 +16,7 @@ from gpu_provision.sandbox.controllers.manager import (
     claim_objects,
     enqueue_owners,
 )
-from gpu_provision.sandbox.informer import Key
-from gpu_provision.sandbox.objects import ConditionUpdate
+from gpu_provision.sandbox.objects import ConditionUpdate, Key
 
 HASH_LABEL = "pod-template-hash"
 REVISION = "deployment.kubernetes.io/revision"

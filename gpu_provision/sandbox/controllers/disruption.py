@@ -12,34 +12,17 @@ from gpu_provision.sandbox.api import (
     DISRUPTION_BUDGETS,
     PODS,
     REPLICA_SETS,
-    ApiResource,
     Object,
 )
 from gpu_provision.sandbox.controllers.deployment import replicas
 from gpu_provision.sandbox.controllers.manager import ControllerManager, QueueController, index_owned
-from gpu_provision.sandbox.informer import Key
-from gpu_provision.sandbox.objects import ConditionUpdate
+from gpu_provision.sandbox.objects import ConditionUpdate, Key
 
 _EVICTION_SECONDS = 120.0
-_SCALED: Mapping[str, ApiResource] = {"ReplicaSet": REPLICA_SETS}
 
 
 class UncountableError(Exception):
     """How many pods there should be cannot be told: a pod has a controller without replicas, such as a DaemonSet."""
-
-
-def expected_pods(pods: Sequence[Object], scales: Mapping[str, int]) -> int:
-    """Return how many pods there should be: the replicas of their controllers; pods without one do not count.
-
-    ``scales`` has the replicas under the uid of each controller, those of a Deployment under its ReplicaSets'.
-    Raises Uncountable.
-    """
-    owners = {objects.controller_uid(pod): objects.name(pod) for pod in pods if objects.controller_uid(pod)}
-    for uid, pod in owners.items():
-        if uid not in scales:
-            message = f'found no controllers for pod "{pod}"'
-            raise UncountableError(message)
-    return sum(scales[uid] for uid in owners)
 
 
 def pending_evictions(budget: Object, pods: Sequence[Object], moment: datetime) -> dict[str, str]:
@@ -108,7 +91,7 @@ class DisruptionBudgets(QueueController[Key]):
         index_owned(self._pods)
         self._budgets.on_event(lambda _, obj: self.queue.add(objects.key_of(obj)))
         self._pods.on_change(self._pod_changed)
-        for resource in (DEPLOYMENTS, *_SCALED.values()):
+        for resource in (DEPLOYMENTS, REPLICA_SETS):
             informer = cluster.informer(resource)
             informer.index("uid", lambda obj: [objects.uid(obj)])
             informer.on_change(self._owner_changed)
@@ -143,7 +126,7 @@ class DisruptionBudgets(QueueController[Key]):
 
     def _status(self, budget: Object, pods: Sequence[Object], moment: datetime) -> dict[str, Any]:
         try:
-            expected = 0 if wants_number(budget["spec"]) else expected_pods(pods, self._scales(pods))
+            expected = 0 if wants_number(budget["spec"]) else self._expected_pods(pods)
         except UncountableError as problem:
             message = f"Failed to calculate the number of expected pods: {problem}"
             self.event(budget, "CalculateExpectedPodCountFailed", message, warning=True)
@@ -153,21 +136,20 @@ class DisruptionBudgets(QueueController[Key]):
         forgotten = {"disruptedPods": dict.fromkeys(dropped)} if dropped else {}
         return build_status(budget, pods, expected, moment) | forgotten
 
-    def _scales(self, pods: Sequence[Object]) -> dict[str, int]:
-        owners = {owner["uid"]: owner["kind"] for pod in pods if (owner := objects.controller_of(pod))}
-        scales = {}
-        for uid, kind in owners.items():
-            for found in self.cluster.informer(_SCALED[kind]).by("uid", uid) if kind in _SCALED else ():
-                scales[uid] = found
-        return self._without_twins(scales)
+    def _expected_pods(self, pods: Sequence[Object]) -> int:
+        """Return the replicas of the pods' controllers, a Deployment once; pods without one do not count.
 
-    def _without_twins(self, scales: Mapping[str, Object]) -> dict[str, int]:
-        """Count a Deployment once, however many ReplicaSets it has at the moment."""
-        counted: set[str] = set()
-        result = {}
-        for uid, found in scales.items():
-            deployments = self.cluster.informer(DEPLOYMENTS).by("uid", objects.controller_uid(found))
-            whole = next(iter(deployments), found)
-            result[uid] = 0 if objects.uid(whole) in counted else replicas(whole)
-            counted.add(objects.uid(whole))
-        return result
+        Raises UncountableError.
+        """
+        wholes: dict[str, int] = {}
+        for pod in pods:
+            owner = objects.controller_uid(pod)
+            found = self.cluster.informer(REPLICA_SETS).by("uid", owner)
+            if owner and not found:
+                message = f'found no controllers for pod "{objects.name(pod)}"'
+                raise UncountableError(message)
+            for replica_set in found:
+                deployments = self.cluster.informer(DEPLOYMENTS).by("uid", objects.controller_uid(replica_set))
+                whole = next(iter(deployments), replica_set)
+                wholes[objects.uid(whole)] = replicas(whole)
+        return sum(wholes.values())

@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 from gpu_provision.sandbox import objects
 from gpu_provision.sandbox.api import JOBS, PODS, Object
 from gpu_provision.sandbox.controllers.manager import ControllerManager, QueueController, enqueue_owners, gather_all
-from gpu_provision.sandbox.informer import Key
-from gpu_provision.sandbox.objects import ConditionUpdate
+from gpu_provision.sandbox.objects import ConditionUpdate, Key
 
 _BACKOFF_LIMIT = 6
 _LONGEST_BACKOFF = 600.0

@@ -11,8 +11,8 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from gpu_provision.sandbox import objects
 from gpu_provision.sandbox.api import PODS, Api, ApiError, ApiResource, Object
 from gpu_provision.sandbox.events import EventRecorder, EventSource
-from gpu_provision.sandbox.informer import Informer, Key, end_if_cancelled
-from gpu_provision.sandbox.objects import name, namespace, status
+from gpu_provision.sandbox.informer import Informer, end_if_cancelled
+from gpu_provision.sandbox.objects import Key, name, namespace, status
 
 OWNED, ORPHANS = "controller uid", "orphans of namespace"
 
@@ -78,7 +78,7 @@ async def _write_owners(
 def enqueue_owners(
     cluster: ControllerManager, resource: ApiResource, owned: ApiResource, add: Callable[[Key], None]
 ) -> None:
-    """Have the owner worked on when an owned object changes, and whoever may adopt an orphan."""
+    """Enqueue the owner when an owned object changes, and every owner that may adopt an orphan."""
     owners, informer = cluster.informer(resource), cluster.informer(owned)
     index_owned(informer)
     owners.index("uid", lambda obj: [objects.uid(obj)])
@@ -357,7 +357,7 @@ async def gather_bounded(works: Iterable[Awaitable[Any]]) -> list[BaseException]
     all_works = list(works)
     try:
         results = await asyncio.gather(*map(one, all_works), return_exceptions=True)
-    finally:  # cancelled before it began, a coroutine would complain that nobody awaited it
+    finally:  # a coroutine that is cancelled before it began would warn that it was never awaited
         for work in filter(asyncio.iscoroutine, all_works):
             work.close()
     return [result for result in results if isinstance(result, BaseException)]

@@ -18,7 +18,7 @@ UNSCHEDULABLE_TAINT = "node.kubernetes.io/unschedulable"
 
 @dataclass(frozen=True, eq=False, slots=True)
 class NodeView:
-    """What placement reads of a node; made anew only when that changes, so identity tells sameness."""
+    """What placement reads of a node; replaced only when that changes, so identity means equality."""
 
     name: str
     labels: Mapping[str, str]

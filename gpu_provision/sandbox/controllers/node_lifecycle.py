@@ -19,8 +19,7 @@ from gpu_provision.sandbox.controllers.node_filters import (
     NodeViews,
     tolerates,
 )
-from gpu_provision.sandbox.informer import Key
-from gpu_provision.sandbox.objects import ConditionUpdate
+from gpu_provision.sandbox.objects import ConditionUpdate, Key
 
 NOT_READY = "node.kubernetes.io/not-ready"
 UNREACHABLE = "node.kubernetes.io/unreachable"

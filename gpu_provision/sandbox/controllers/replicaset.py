@@ -16,7 +16,7 @@ from gpu_provision.sandbox.controllers.manager import (
     enqueue_owners,
     gather_all,
 )
-from gpu_provision.sandbox.informer import Key
+from gpu_provision.sandbox.objects import Key
 
 _BURST = 500
 

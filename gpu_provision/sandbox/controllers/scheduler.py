@@ -21,8 +21,7 @@ from gpu_provision.sandbox.controllers.node_filters import (
     pinned_nodes,
     tolerates,
 )
-from gpu_provision.sandbox.informer import Key
-from gpu_provision.sandbox.objects import Amounts, ConditionUpdate, add_amounts, amounts, max_amounts
+from gpu_provision.sandbox.objects import Amounts, ConditionUpdate, Key, add_amounts, amounts, max_amounts
 
 HOSTNAME = "kubernetes.io/hostname"
 _UNSCHEDULABLE = {"key": UNSCHEDULABLE_TAINT, "effect": NO_SCHEDULE}
@@ -251,7 +250,7 @@ class NodeLoads:
 
 
 class Scheduler(QueueController[Key]):
-    """Binds what nobody has bound; what fits nowhere waits until a node changes in its favor."""
+    """Binds unbound pods; a pod that fits nowhere waits until a node changes in its favor."""
 
     name = "scheduler"
     watches = (NODES, PODS)

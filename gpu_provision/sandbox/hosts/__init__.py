@@ -82,7 +82,7 @@ def _create(spec: HostSpec, directory: Path, *, boot_id: str) -> None:
         run(SimulatedHost(spec.name, fresh), "; ".join(steps)).check_returncode()
         try:
             fresh.rename(directory)
-        except OSError:  # somebody else was first; one state is as good as the other
+        except OSError:  # another process was first; one state is as good as the other
             if not directory.exists():
                 raise
 
@@ -126,7 +126,7 @@ def run(host: SimulatedHost, command: str, stdin: bytes = b"") -> subprocess.Com
 
 
 def reboot(host: SimulatedHost) -> None:
-    """Start the host anew: nothing is loaded but what loads at boot."""
+    """Reboot the host: nothing is loaded but what loads at boot."""
     run(host, "reboot").check_returncode()
 
 

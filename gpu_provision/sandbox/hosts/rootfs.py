@@ -34,11 +34,11 @@ DIRECTORIES = (
 )
 
 _ETC: Mapping[str, str] = {
-    "passwd": "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n",
+    "passwd": "root:x:0:0:root:/root:/bin/sh\n",
     "group": "root:x:0:\nnogroup:x:65534:\n",
     "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
     "modules": "# Names of kernel modules to load at boot time, one per line.\n",
-    "modprobe.d/blacklist.conf": "# Not wanted unless somebody asks for them.\nblacklist evbug\n",
+    "modprobe.d/blacklist.conf": "# Loaded on request only.\nblacklist evbug\n",
 }
 
 
@@ -114,7 +114,7 @@ def _kernel(spec: HostSpec) -> dict[str, str]:
 
 
 def _pci(spec: HostSpec) -> dict[str, str]:
-    """Return the PCI devices: a bridge that is nobody's GPU, and the GPUs."""
+    """Return the PCI devices: a bridge, which is no GPU, and the GPUs."""
     bridge = ("0000:00:00.0", "8086", "1237", "0600")
     gpus = [(f"0000:{0x10 + slot:02x}:00.0", "10de", *gpu) for slot, gpu in enumerate(spec.gpus)]
     return {path: content for device in (bridge, *gpus) for path, content in _pci_device(*device)}

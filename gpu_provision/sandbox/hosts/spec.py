@@ -40,7 +40,7 @@ class HostSpec:
         secure_boot: Whether its firmware says that Secure Boot is on.
         headers: Whether the archives still have the headers of its kernel.
         disk_free: KiB that are free on its disk.
-        reachable: Whether anybody can connect to it.
+        reachable: Whether it can be connected to.
     """
 
     name: str
@@ -68,7 +68,7 @@ def to_host_spec(machine: MachineSpec) -> HostSpec:
     Its keys: ``nouveau`` (true: loaded), ``modules`` (loaded besides the usual), ``builtin`` and ``available``
     (what the kernel has instead of the usual), ``in_use``, ``driver`` (version of one on the host),
     ``secure_boot``, ``headers`` (false: the archives have none of its kernel), ``disk_free`` (KiB), ``reachable``
-    (false: nobody can connect).
+    (false: connections time out).
     """
     host = machine.host
     nouveau = ("nouveau",) if host.get("nouveau") else ()

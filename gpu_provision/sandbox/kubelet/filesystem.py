@@ -30,7 +30,7 @@ class HostFiles:
         return self._root
 
     def boot_id(self) -> str:
-        """Return the boot that it is in; empty while nobody used that host."""
+        """Return the boot that it is in; empty while that host has no state."""
         try:
             return (self._root / _BOOT_ID).read_text(encoding="ascii").strip() if self._root else ""
         except OSError:
@@ -42,7 +42,7 @@ class HostFiles:
             (self._root / _BOOT_ID).write_text(f"{boot_id}\n", encoding="ascii")
 
     def modules(self) -> list[str] | None:
-        """Return the lines of its /proc/modules; None while nobody used that host."""
+        """Return the lines of its /proc/modules; None while that host has no state."""
         try:
             return (self._root / _MODULES).read_text(encoding="utf-8").splitlines() if self._root else None
         except OSError:
@@ -62,7 +62,7 @@ class HostFiles:
         return True
 
     def own_driver(self) -> str | None:
-        """Return the version of the driver that is installed on it, empty for none; None while nobody used it."""
+        """Return the version of the driver that is installed on it, empty for none; None while it has no state."""
         if self._root is None or self.modules() is None:
             return None
         try:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from gpu_provision.sandbox.api import CONFIG_MAPS, PODS, Api, Object
 from gpu_provision.sandbox.events import EventRecorder
-from gpu_provision.sandbox.faults import CONFIG_MAP, NodeFault, NodeFaults, faults_of_config_map
+from gpu_provision.sandbox.faults import CONFIG_MAP, NodeFault, NodeFaults, read_config_map
 from gpu_provision.sandbox.fleet import Fleet
 from gpu_provision.sandbox.informer import Informer
 from gpu_provision.sandbox.kubelet.logs import LogSink
@@ -30,7 +30,7 @@ class Kubelets:
     def __init__(self, simulation: Simulation) -> None:
         """Follow the pods of ``simulation``."""
         self._simulation = simulation
-        self._puller = Puller(simulation)
+        self._puller = Puller()
         self._workers: dict[str, PodWorker] = {}
         self._faults = NodeFaults()
         self._reboots: dict[tuple[str, NodeFault], asyncio.Task[None]] = {}
@@ -66,7 +66,8 @@ class Kubelets:
             worker.strike()
 
     def _schedule_reboots(self, machine: Machine) -> None:
-        wanted = {(machine.name, f) for f in self._faults if f.kind == "node-reboots" and f.strikes(machine.name)}
+        reboots = (fault for fault in self._faults.all if fault.kind == "node-reboots")
+        wanted = {(machine.name, fault) for fault in reboots if fault.applies_to(machine.name)}
         for key in [key for key in self._reboots if key[0] == machine.name and key not in wanted]:
             self._reboots.pop(key).cancel()
             machine.forget_fault(key[1])
@@ -122,7 +123,7 @@ class Kubelets:
 
 
 def _used_hosts(hosts: Collection[Path]) -> list[Path]:
-    """Return those of many hosts that somebody has used."""
+    """Return those of many hosts that have a state."""
     homes = {host.parent for host in hosts}
     return [host for home in homes if home.is_dir() for host in home.iterdir() if host in hosts]
 
@@ -172,7 +173,7 @@ async def run_nodes(simulation: Simulation, fleet: Fleet, *, registered: asyncio
     )
 
     def faults_changed(_: Object | None, config_map: Object | None) -> None:
-        declared, findings = faults_of_config_map(config_map)
+        declared, findings = read_config_map(config_map)
         for finding in findings:
             _log.warning("%s", finding)
             simulation.events.warning(config_map or {}, "InvalidFault", str(finding))

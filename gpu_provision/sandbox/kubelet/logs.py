@@ -196,7 +196,7 @@ async def kubelet_server(
 ) -> AsyncIterator[int]:
     """Serve on a free port while the context lasts; the port is its value.
 
-    Without a certificate it shows a new one that nobody can verify; most API servers do not try.
+    Without a certificate it shows a new one that no client can verify; most API servers do not try.
     """
     endpoint = _Endpoint(logs, status_of)
     app = web.Application()

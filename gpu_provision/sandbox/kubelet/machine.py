@@ -49,7 +49,7 @@ class MachineState:
 
     Attributes:
         files: Text of every file of the host that matters, by absolute path.
-        directories: Directories below /run that somebody made.
+        directories: Directories that were made below /run.
         modules: Loaded kernel modules.
         driver: Version of the loaded driver; empty for none.
         driver_digest: Configuration digest that the driver was installed with.

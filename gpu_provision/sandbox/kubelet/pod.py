@@ -20,22 +20,21 @@ from gpu_provision.sandbox.kubelet.pod_status import (
     rejected_status,
     remembered_record,
 )
-from gpu_provision.sandbox.kubelet.runner import Puller, Runner
+from gpu_provision.sandbox.kubelet.runner import PodContext, Puller, Runner
 from gpu_provision.sandbox.kubelet.simulation import Simulation
 
 _log = logging.getLogger(__name__)
-_QUICK_TRIES = 2  # whoever waits for a ConfigMap or a directory is seldom far behind
+_QUICK_TRIES = 2  # a ConfigMap or a directory that a pod waits for is seldom far behind
 _LOST = 255  # what a kubelet reports for a container that vanished
 _ENDED = {"Succeeded", "Failed"}
 
 
-class PodWorker:
+class PodWorker(PodContext):
     """Runs one pod: one task for its life, one for its end."""
 
     def __init__(self, simulation: Simulation, machine: Machine, pod: Object, puller: Puller) -> None:
         """Take over a pod that is bound to the machine."""
-        self.simulation, self.machine, self.pod, self._puller = simulation, machine, pod, puller
-        self.uid = pod["metadata"]["uid"]
+        super().__init__(simulation, machine, pod)
         self._records_from_status()
         self._reporter = StatusManager(self)
         self._runner = Runner(self, puller, self._reporter.changed)
@@ -136,7 +135,7 @@ class PodWorker:
         problem = "" if self.adopted else check_admission(self.pod, self.machine, self.simulation.pods)
         if problem:
             reason, _, message = problem.partition(": ")
-            self.simulation.events.warning(self.pod, reason, message)
+            self.warn(reason, message)
             await self._reporter.replace(rejected_status(reason, message))
             return
         contents = await self._mounted()
@@ -154,7 +153,7 @@ class PodWorker:
             try:
                 return await read_volumes(self.pod, self.machine, self.simulation)
             except MountError as problem:
-                self.simulation.events.warning(self.pod, "FailedMount", str(problem))
+                self.warn("FailedMount", str(problem))
                 await self.simulation.back_off(min(tries, _QUICK_TRIES), self.machine)
                 tries += 1
 
@@ -204,7 +203,7 @@ class PodWorker:
     def _tell_killing(self) -> None:
         for record in (*self.inits, *self.mains):
             if record.running:
-                self.simulation.events.normal(self.pod, "Killing", f"Stopping container {record.name}")
+                self.note("Killing", f"Stopping container {record.name}")
 
     async def _delete(self) -> None:
         metadata = self.pod["metadata"]
@@ -251,7 +250,7 @@ class StatusManager:
             self._task = asyncio.create_task(self._write_all())
 
     def observe(self, pod: Object) -> None:
-        """Correct a pod whose conditions somebody else changed, as happens to pods of a node that was late."""
+        """Correct a pod whose conditions another client changed, as happens to pods of a node that was late."""
         if not self._written or int(pod["metadata"].get("resourceVersion", 0)) <= self._version:
             return
         if _own_conditions(pod.get("status") or {}) != _own_conditions(self._written):

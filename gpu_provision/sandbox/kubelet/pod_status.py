@@ -65,7 +65,7 @@ class ContainerRecord:
         self.last_state, self.restarts = self.state, self.restarts + 1
 
     def begin_again(self) -> None:
-        """Note that the container, if it ever ran, has to run anew because its machine was away."""
+        """Note that the container, if it ever ran, has to run again because its machine was away."""
         if self.running or self.exit_code is not None:
             self.restart()
         self.wait("PodInitializing")

@@ -61,7 +61,7 @@ def test_with_on_delete_a_new_template_restarts_nothing(cluster: Cluster) -> Non
     assert names(cluster.pods()) == names(before)
 
 
-def test_with_on_delete_a_deleted_pod_returns_with_the_new_template(cluster: Cluster) -> None:
+def test_on_delete_recreates_a_pod_with_the_new_template(cluster: Cluster) -> None:
     cluster.create("DaemonSet", "agent", spec=workload("agent", updateStrategy=ON_DELETE))
     before = cluster.await_pods(3)
     cluster.patch("DaemonSet", "agent", image_change(NEW))

@@ -58,7 +58,7 @@ def test_replicas_that_are_not_ready_are_unavailable(cluster: Cluster) -> None:
     )
 
 
-def test_its_replica_set_has_the_hash_in_name_labels_and_selector(cluster: Cluster) -> None:
+def test_its_replica_set_carries_the_template_hash(cluster: Cluster) -> None:
     made = cluster.create("Deployment", "web", spec=workload("web", replicas=1))
     await_available(cluster, 1)
     (one,) = cluster.every("ReplicaSet")

@@ -53,7 +53,7 @@ def test_what_fails_is_logged_and_run_again(monkeypatch: pytest.MonkeyPatch, cap
     assert caplog.text.count("the thing failed; it is started again") == 2
 
 
-def test_a_cancelled_supervisor_ends_although_what_it_runs_fails_meanwhile() -> None:
+def test_a_cancelled_supervisor_ends() -> None:
     """A TaskGroup reports the failure instead of the cancellation."""
 
     async def fails_when_cancelled() -> None:
@@ -99,7 +99,7 @@ def test_one_key_that_fails_does_not_stop_the_others() -> None:
     assert "good" in tried
 
 
-def test_many_works_run_thirty_two_at_a_time_and_the_first_error_is_raised_last() -> None:
+def test_gather_all_runs_32_at_a_time_and_raises_last() -> None:
     """None is left behind."""
     running, most, done = [0], [0], [0]
 
@@ -181,7 +181,7 @@ def test_an_event_that_was_deleted_is_recorded_anew(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("error")
-def test_works_that_are_cancelled_before_they_began_leave_no_complaint() -> None:
+def test_cancelled_works_leave_no_warning() -> None:
     """A sandbox is ended in the middle of making a hundred pods."""
     begun = []
 
@@ -262,7 +262,7 @@ def test_a_key_is_handed_out_once_however_often_it_was_added() -> None:
     play(story)
 
 
-def test_a_key_that_is_added_during_its_work_comes_again_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_added_during_its_work_comes_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Once, and never to two workers at the same time."""
     monkeypatch.setattr(manager, "_REST_FACTOR", 0.0)
 

@@ -62,7 +62,7 @@ def test_a_reboot_keeps_disks_and_loses_memory() -> None:
     assert (state.modules, state.driver, state.images, state.devices, state.granted) == ([], "", {"a": "b"}, 0, {})
 
 
-def test_a_container_that_runs_sees_the_hosts_files_whatever_else_happens_there() -> None:
+def test_a_running_container_sees_the_hosts_files() -> None:
     """A driver that is unloaded takes its own files; what others write afterwards is seen by those who wait for it."""
     machine = Machine(SPEC)
     mounted = machine.state.files
@@ -126,7 +126,7 @@ def test_the_hosts_own_driver_is_what_the_simulated_host_shows(tmp_path: Path) -
     assert "/usr/bin/nvidia-smi" not in machine.state.files
 
 
-def test_the_simulated_host_sees_a_driver_that_a_container_has_loaded(tmp_path: Path) -> None:
+def test_the_host_sees_the_driver_of_a_container(tmp_path: Path) -> None:
     """As on a real one: a version below /sys, and files below /run/nvidia/driver; neither outlives the driver."""
     root = tmp_path / "hosts" / "gpu-1"
     (root / "proc").mkdir(parents=True)
@@ -155,4 +155,4 @@ def test_a_machine_and_its_simulated_host_are_in_the_same_boot(tmp_path: Path) -
     told.unlink()
     machine.reboot()
     assert machine.state.boot_id != "of the host"
-    assert not told.exists(), "nobody uses the host"
+    assert not told.exists(), "the host has no state"

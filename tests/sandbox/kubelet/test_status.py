@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gpu_provision.sandbox.kubelet.pod_status import ContainerRecord, pod_phase, pod_status, qos_class
+from gpu_provision.sandbox.kubelet.pod_status import ContainerRecord, pod_phase, pod_status
 
 
 def record(name: str, state: str | int) -> ContainerRecord:
@@ -74,14 +74,7 @@ def test_conditions_name_the_containers_that_hold_the_pod_back() -> None:
     assert ready["message"] == "containers with unready status: [c0]"
 
 
-def test_a_completed_pod_is_not_ready_but_initialized() -> None:
-    """With the reason PodCompleted."""
-    status = status_of(pod(0, 1, "Never"), [], [record("c0", 0)])
-    assert conditions(status)["Ready"] == ("False", "PodCompleted")
-    assert conditions(status)["Initialized"] == ("True", "PodCompleted")
-
-
-def test_a_condition_keeps_its_time_until_it_changes_and_others_are_left_alone() -> None:
+def test_conditions_keep_their_transition_time() -> None:
     """The time lastTransitionTime is that of the last change; foreign conditions stay."""
     first = status_of(pod(0, 1), [], [record("c0", "ready")])
     for condition in first["conditions"]:
@@ -93,17 +86,3 @@ def test_a_condition_keeps_its_time_until_it_changes_and_others_are_left_alone()
     assert times["Initialized"] == "2020-01-01T00:00:00Z"
     assert times["Ready"] != "2020-01-01T00:00:00Z"
     assert foreign in second["conditions"]
-
-
-@pytest.mark.parametrize(
-    ("resources", "expected"),
-    [
-        ({}, "BestEffort"),
-        ({"requests": {"cpu": "1"}}, "Burstable"),
-        ({"limits": {"cpu": "1", "memory": "1Gi"}}, "Guaranteed"),
-        ({"limits": {"nvidia.com/gpu": "1"}}, "BestEffort"),
-    ],
-)
-def test_quality_of_service(resources: dict[str, Any], expected: str) -> None:
-    """By CPU and memory alone."""
-    assert qos_class({"spec": {"containers": [{"name": "c", "resources": resources}]}}) == expected

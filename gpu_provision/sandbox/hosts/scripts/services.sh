@@ -20,7 +20,7 @@ known() {  # known UNIT: sets $active, $enabled, and $command
 
 save() { mkdir -p "$units" && echo "$active $enabled $command" >"$units/$1"; }
 
-restarted() {  # a kubelet that starts anew is another process
+restarted() {  # a kubelet that restarts is another process
   stat=/proc/977/stat
   [ "$1" != kubelet.service ] || [ ! -e "$stat" ] || {
     start=$(cut -d' ' -f22 "$stat")

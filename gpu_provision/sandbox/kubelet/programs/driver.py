@@ -305,7 +305,7 @@ def _serve(container: Container, version: str, digest: str) -> None:
 
 
 def _stop_driver(container: Container) -> None:
-    """Unload the driver unless somebody uses it, as the container's own signal handler does."""
+    """Unload the driver unless it is in use, as the container's own signal handler does."""
     machine = container.machine
     if machine.state.owners.get(OWNER) != container.key:
         return

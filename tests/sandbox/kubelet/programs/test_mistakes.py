@@ -107,7 +107,7 @@ def test_a_mistake_is_told_by_the_container_that_suffers(  # noqa: PLR0913, PLR0
 
 
 def told_of_k3s(manifests: list[Object]) -> None:
-    """The toolkit is told where k3s keeps its configuration, and not of its socket."""
+    """The toolkit learns where k3s keeps its configuration, and nothing of its socket."""
     volumes = pod_of(manifests, TOOLKIT)["volumes"]
     config = next(volume for volume in volumes if volume.get("hostPath", {}).get("path") == "/etc/containerd")
     config["hostPath"]["path"] = "/var/lib/rancher/k3s/agent/etc/containerd"
@@ -123,7 +123,7 @@ def told_of_k3s(manifests: list[Object]) -> None:
 def test_a_distributions_own_containerd_is_elsewhere(
     simulate: Simulate, operands: Any, make_fleet: Any, spoil: Callable[[list[Object]], None], said: str
 ) -> None:
-    """On k3s the usual configuration and socket belong to nobody."""
+    """On k3s the usual configuration and socket are not used."""
 
     async def scenario(lab: Any) -> None:
         manifests = operands()
@@ -158,22 +158,6 @@ def test_a_missing_entrypoint_cannot_be_started(simulate: Simulate, operands: An
         ended = pod["status"]["containerStatuses"][0]["lastState"]["terminated"]
         assert (ended["exitCode"], ended["reason"]) == (128, "StartError")
         assert 'exec: "/bin/entrypoint.sh"' in ended["message"]
-
-    simulate(scenario)
-
-
-def test_a_missing_config_map_holds_the_pod_back(simulate: Simulate, operands: Any) -> None:
-    """The pod stays in ContainerCreating with FailedMount, and goes on when the ConfigMap is there."""
-
-    async def scenario(lab: Any) -> None:
-        manifests = operands()
-        late = next(m for m in manifests if m["metadata"]["name"] == "nvidia-driver-startup-probe")
-        manifests.remove(late)
-        await lab.stack(*manifests)
-        await lab.event("FailedMount", 'configmap "nvidia-driver-startup-probe" not found')
-        assert (await lab.pod(DRIVER))["status"]["phase"] == "Pending"
-        await lab.create(late)
-        await lab.ready(DRIVER)
 
     simulate(scenario)
 

@@ -47,51 +47,6 @@ def workload(**spec: Any) -> Object:
 ONE_GPU = {"resources": {"limits": {"nvidia.com/gpu": "1"}}}
 
 
-def test_an_empty_node_becomes_a_validated_gpu_node(simulate: Simulate) -> None:
-    """Driver, toolkit, validator, plugin, GFD and exporter get ready, in the order of the validation files."""
-
-    async def scenario(lab: Any) -> None:
-        await everything(lab)
-        await lab.allocatable(1)
-        files = {path.removeprefix(f"{VALIDATIONS}/") for path in lab.machine.state.files if VALIDATIONS in path}
-        assert files == {".driver-ctr-ready", "driver-ready", "toolkit-ready", "cuda-ready", "plugin-ready"}
-        assert (lab.machine.state.driver, lab.machine.state.modules) == (
-            "580.95.05",
-            ["nvidia", "nvidia_uvm", "nvidia_modeset"],
-        )
-
-    simulate(scenario)
-
-
-def test_features_become_labels(simulate: Simulate, make_fleet: Any) -> None:
-    """The master turns what NFD's worker and GFD found into node labels, within the worker's configuration."""
-
-    async def scenario(lab: Any) -> None:
-        await everything(lab)
-
-        async def labelled() -> Object | None:
-            labels = (await lab.node())["metadata"]["labels"]
-            return labels if "nvidia.com/gpu.product" in labels else None
-
-        labels = await lab.until(labelled)
-        wanted = {
-            "feature.node.kubernetes.io/pci-10de.present": "true",
-            "feature.node.kubernetes.io/system-os_release.ID": "ubuntu",
-            "feature.node.kubernetes.io/system-os_release.VERSION_ID": "22.04",
-            "feature.node.kubernetes.io/kernel-version.full": "5.15.0-122-generic",
-            "nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3",
-            "nvidia.com/gpu.count": "8",
-            "nvidia.com/gpu.memory": "81559",
-            "nvidia.com/gpu.compute.major": "9",
-            "nvidia.com/cuda.driver-version.full": "580.95.05",
-        }
-        assert {key: labels.get(key) for key in wanted} == wanted
-        # the network card's class 0200 is not among the worker's deviceClassWhitelist
-        assert "feature.node.kubernetes.io/pci-8086.present" not in labels
-
-    simulate(scenario, make_fleet(model="H100", gpus=8))
-
-
 @pytest.mark.parametrize(
     ("pod", "phase", "last"),
     [
@@ -228,7 +183,7 @@ def test_a_restart_of_the_sandbox_changes_nothing(simulate: Simulate) -> None:
 
 
 def test_pods_on_a_machine_that_forgot_everything_start_again(simulate: Simulate, tmp_path: Path) -> None:
-    """They claim a driver that is not loaded any more: as after a reboot, each container runs anew, in its order."""
+    """They claim a driver that is not loaded any more: as after a reboot, each container runs again, in its order."""
 
     async def first(lab: Any) -> None:
         await everything(lab)
