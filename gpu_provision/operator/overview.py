@@ -15,6 +15,7 @@ from gpu_provision.operator import codes, crd
 from gpu_provision.operator.leader_election import lease_for
 from gpu_provision.operator.manifests import NAME, NAMESPACE
 from gpu_provision.operator.stack import GROUP, STACK
+from gpu_provision.operator.status import first_of
 from gpu_provision.planning.diff import differences
 
 
@@ -156,12 +157,11 @@ def _of_definition(live: Manifest) -> Iterator[Finding]:
     found = min((differences(crd.definition(rules=rules), live) for rules in (True, False)), key=len)
     if not found:
         return
-    more = f" and {len(found) - _MOST_NAMED} more" if len(found) > _MOST_NAMED else ""
     yield Finding(
         code=codes.OTHER_VERSION,
         where=f"CustomResourceDefinition {crd.NAME}",
         what="the definition of stacks is not that of this version of gpu-provision",
-        evidence=", ".join(each.path for each in found[:_MOST_NAMED]) + more,
+        evidence=first_of([each.path for each in found], _MOST_NAMED),
         consequence="keys that it does not know are dropped from stacks",
         fix="gpu-provision operator install brings it to this version",
         severity=Severity.WARNING,

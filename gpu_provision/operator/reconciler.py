@@ -27,6 +27,7 @@ from gpu_provision.operator.status import (
     StackPhase,
     StackProblem,
     evaluate_status,
+    first_of,
     problem_of,
     since,
     was_rolled_back,
@@ -302,9 +303,7 @@ def _watching(session: Session) -> tuple[Mirror, Resident]:
 
 def _first(needs: Collection[str]) -> str:
     """Say what there is to do, in a line."""
-    named = sorted(needs)[:_MOST_NAMED]
-    more = f" and {len(needs) - len(named)} more" if len(needs) > len(named) else ""
-    return f"to do: {', '.join(named)}{more}"
+    return f"to do: {first_of(sorted(needs), _MOST_NAMED)}"
 
 
 def _result(session: Session) -> StackProblem | None:

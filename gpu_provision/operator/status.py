@@ -92,6 +92,12 @@ def _first_cause(row: Mapping[str, str]) -> tuple[str, str]:
     return component, reason
 
 
+def first_of(names: Sequence[str], most: int) -> str:
+    """Return so many names at most, and how many are left out."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
 _MESSAGE = 1024  # characters: what the API server takes is 32 KiB, what a reader takes is less
 
 
