@@ -39,7 +39,7 @@ class StackResource:
 
     Attributes:
         live: As it was looked at.
-        wanted: What the inventory makes of it; None if it says the same already, or if nobody can tell.
+        wanted: What the inventory makes of it; None if it declares the same already, or if that is unknown.
         fields: What that changes.
         findings: What is against it, and what a reader should know.
     """
@@ -71,7 +71,7 @@ def compare_stack(cluster: Cluster, inventory: Inventory, *, force: bool) -> Sta
     A resource that is to change costs one request more: the server's own dry run.
 
     Args:
-        force: Whether fields are taken over from whoever else has set them.
+        force: Whether fields are taken over from other managers.
 
     Raises:
         Unreachable, Refused, Rejected: As the API server answers.
@@ -104,7 +104,7 @@ def _compared(cluster: Cluster, live: Manifest, wanted: Manifest, *, force: bool
     except FieldConflictError as conflict:
         told = tuple(replace(each, where=_label(live), fix=_fix_of_conflict(live)) for each in conflict.findings)
         return StackResource(live=live, wanted=wanted, fields=differences(wanted, live), findings=told)
-    except Refused:  # whoever may only look gets a plan all the same
+    except Refused:  # a user who may only read gets a plan all the same
         return StackResource(live=live, wanted=wanted, fields=differences(wanted, live))
     left = () if specs_equivalent(after, wanted) or inventory_of(wanted)[0] is None else omitted_fields(after, wanted)
     fields = (*changes_between(live, after), *(replace(each, new=None) for each in left))
@@ -190,7 +190,7 @@ def not_reached_finding(label: str, told: str) -> Finding:
 
 
 def deletion_finding(live: Manifest) -> Finding:
-    """Return what is to be said of a resource that is being deleted."""
+    """Return the finding about a resource that is being deleted."""
     return Finding(
         code=codes.IN_BETWEEN,
         where=_label(live),
@@ -215,7 +215,7 @@ def _fix_of_conflict(live: Manifest) -> str:
 
 
 def _left(live: Manifest, left: tuple[FieldChange, ...]) -> Finding:
-    managers = ", ".join(other_managers(live)) or "somebody"
+    managers = ", ".join(other_managers(live)) or "another manager"
     return Finding(
         code=_CONFLICT,
         where=_label(live),

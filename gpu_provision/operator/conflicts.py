@@ -144,7 +144,7 @@ _MARKS = (
 
 
 def managed_by(stack: Manifest) -> str:
-    """Return who else declares a stack's resource, as people call it; empty for nobody that is known."""
+    """Return which other tool declares a stack's resource; empty for none that is known."""
     found = (_manager_named(stack, mark) for mark in _MARKS)
     return next(filter(None, found), _manager(stack))
 
@@ -157,7 +157,7 @@ def _manager_named(stack: Manifest, mark: _Mark) -> str:
 
 
 def _manager(stack: Manifest) -> str:
-    """Return the field manager of the spec that is neither us nor somebody at a keyboard."""
+    """Return the field manager of the spec that is neither gpu-provision nor kubectl."""
     found = (name for name in other_managers(stack) if not name.startswith(_BY_HAND))
     return next((f"the field manager {name}" for name in found), "")
 

@@ -26,7 +26,7 @@ class OperatorExecutor:
     """See `gpu_provision.reconcile.run_thread.Deputy`.
 
     Attributes:
-        force: Whether fields of the resource are taken over from whoever else has set them.
+        force: Whether fields of the resource are taken over from other managers.
     """
 
     force: bool = False

@@ -91,7 +91,7 @@ class RemoteRun:
         """Change the resource if need be, and wait until the controller is done with it.
 
         Raises:
-            RunFailed: No controller works, or somebody else changes the resource.
+            RunFailed: No controller leads, or the resource is changed in between.
             Refused: Permissions are missing; nothing was written.
             Unreachable: The API server was silent for too long.
         """
@@ -160,7 +160,7 @@ class RemoteRun:
             if stack is not None:
                 told = evaluate_status(stack)
                 self._show(found, _failed(found.states, stack) if told.phase is StackPhase.FAILED else {})
-                if self._is_over(told, found, now):
+                if self._is_superseded(told, found, now):
                     return found.seen, self._told(told, found)
             self._require_leader(mirror)
             mirror.wait(min(resident.next_deadline(now), _LOOK_SECONDS))
@@ -172,7 +172,7 @@ class RemoteRun:
             raise RunFailed(_in_between(self._resource.name, "it was deleted"))
         generation = int(stack["metadata"]["generation"])
         if generation > self._generation:
-            raise RunFailed(_in_between(self._resource.name, "somebody else has changed it"))
+            raise RunFailed(_in_between(self._resource.name, "it was changed in between"))
         return stack if generation == self._generation else None
 
     def _show(self, found: Standpoint, failed: Mapping[Key, NodeState]) -> None:
@@ -180,7 +180,7 @@ class RemoteRun:
         self._announcer.show(states)
         self._on_states(states)
 
-    def _is_over(self, told: StackEvaluation, found: Standpoint, now: float) -> bool:
+    def _is_superseded(self, told: StackEvaluation, found: Standpoint, now: float) -> bool:
         if self._cancelled or told.phase is StackPhase.FAILED:
             return True
         if told.phase is not StackPhase.READY:

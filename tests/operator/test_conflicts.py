@@ -28,8 +28,8 @@ def ignore(_: StackEvent) -> None:
 
 def told(*stacks: dict[str, Any]) -> dict[str, str]:
     found = OverlapChecker(ignore).look(stacks, [])
-    assert {halt.reason for halt in found.values()} <= {Reason.OVERLAP}
-    return {name: halt.message for name, halt in found.items()}
+    assert {problem.reason for problem in found.values()} <= {Reason.OVERLAP}
+    return {name: problem.message for name, problem in found.items()}
 
 
 def test_namespace_has_one_stack() -> None:
@@ -90,7 +90,10 @@ def test_error_about_one_stack_halts_it_alone(monkeypatch: pytest.MonkeyPatch) -
     stacks = [a_stack("broken", 0, "n1"), a_stack("old", 1, "n1"), a_stack("young", 2, "n1")]
     first, second = looking.look(stacks, []), looking.look(stacks, [])
     assert first == second
-    assert {name: halt.reason for name, halt in first.items()} == {"broken": Reason.MISTAKE, "young": Reason.OVERLAP}
+    assert {name: problem.reason for name, problem in first.items()} == {
+        "broken": Reason.MISTAKE,
+        "young": Reason.OVERLAP,
+    }
     assert "KeyError: 'not thought of'" in first["broken"].message
     (note,) = notes
     assert (note.stack, note.is_warning, "in fail_for_one" in note.message) == ("broken", True, True)
