@@ -205,7 +205,7 @@ class Cluster(Connection):
         Args:
             manifest: With a resourceVersion, nothing is written over what was not looked at; with a generation beside
                 it, an object whose status alone has changed meanwhile counts as looked at.
-            take_back: Force the apply. Only for fields of our own objects that somebody edited by hand; give the
+            take_back: Force the apply. Only for fields of the stack's objects that were edited by hand; give the
                 manifest a resourceVersion then.
 
         Raises:
@@ -250,7 +250,7 @@ class Cluster(Connection):
         return send(body=body)
 
     def _with_another_status(self, ref: ObjectRef, body: Manifest) -> Manifest | None:
-        """Return what is to be written for the object's present version; None if more than its status has changed."""
+        """Return the body for the object's present version; None if more than its status has changed."""
         looked_at = body.get("metadata", {})
         live = self.get(ref) if "generation" in looked_at else None
         if live is None or live["metadata"].get("generation") != looked_at["generation"]:
@@ -316,7 +316,7 @@ class Cluster(Connection):
         self._delete(ref, uid, "Background")
 
     def orphan(self, ref: ObjectRef, *, uid: str) -> None:
-        """Delete an object alone; what it owns stays, and belongs to nobody. It is gone only a while after this."""
+        """Delete an object alone; what it owns stays, without an owner. It is gone only a while after this."""
         self._delete(ref, uid, "Orphan")
 
     def _delete(self, ref: ObjectRef, uid: str, policy: str) -> None:

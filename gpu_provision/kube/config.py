@@ -54,7 +54,7 @@ def api_client(kubeconfig: str = "", context: str = "") -> Any:
 
     settings = client.Configuration()
     settings.keep_alive = True  # a connection that died silently is noticed within minutes
-    settings.retries = False  # whoever asks owns the retries
+    settings.retries = False  # the caller owns the retries
     settings.connection_pool_maxsize = _CONNECTIONS
     if not kubeconfig and not context and not default_files() and _TOKEN.exists():
         files: list[MemoryFile] = []

@@ -23,7 +23,7 @@ class AlreadyExistsError(Rejected):
 
 
 class ConflictError(Rejected):
-    """Somebody changed or replaced the object in between."""
+    """The object was changed or replaced in between."""
 
 
 class ExpiredError(Rejected):
@@ -151,7 +151,7 @@ def _not_now(error: Any, place: RequestContext, status: dict[str, Any]) -> Provi
             _finding("GP305", "several disruption budgets forbid it", place, message, _ONE_BUDGET)
         )
     if _NOT_OF_THE_SCHEMA in message:
-        return Rejected(_finding("GP305", "the API server does not know all that is to be applied", place, message))
+        return Rejected(_finding("GP305", "the API server does not know all fields of the object", place, message))
     if _TOO_LARGE_VERSION in message:
         return ExpiredError(_finding("GP305", "the API server has no such resource version", place, message))
     return _of_another_program(place, message) or _unavailable(error, place, message)
@@ -221,7 +221,7 @@ _ONE_BUDGET = "delete all but one of the PodDisruptionBudgets that select the po
 _TOO_LARGE_VERSION = "Too large resource version"  # 504 of a server that was restored from a backup
 _NOT_OF_THE_SCHEMA = "failed to create typed patch object"  # an apply of a field that there is not; no use to wait
 _KUBELET = "see that the API server reaches port 10250 of the node, and trusts the certificate of its kubelet"
-_CA = "compare certificate-authority-data of the kubeconfig with the cluster's, or fetch the kubeconfig anew"
+_CA = "compare certificate-authority-data of the kubeconfig with the cluster's, or fetch the kubeconfig again"
 _LOGIN = "log in again, or name another context in cluster.context (kubectl config get-contexts)"
 _RIGHTS = "give the user of this kubeconfig the right, or use an administrator's (kubectl auth can-i --list)"
 

@@ -76,7 +76,7 @@ class _Watched:
     is_over: bool = False
 
     def hold(self, listing: ObjectList) -> None:
-        """Take all objects anew; any of them may have changed."""
+        """Replace all objects; any of them may have changed."""
         self.objects = {ref_of(item): item for item in listing.items}
         self.version = listing.resource_version
         self.total += 1

@@ -138,7 +138,7 @@ def _wait(cluster: Cluster, ref: ObjectRef, node: str, settings: HelperPod) -> N
     while True:
         pod = cluster.get(ref)
         if pod is None:
-            raise _does_not_start(node, settings, "somebody has deleted it")
+            raise _does_not_start(node, settings, "it was deleted")
         if phase(pod) == "Running":
             return
         if phase(pod) in _OVER or _is_hopeless(pod) or time.monotonic() > give_up:
@@ -196,7 +196,7 @@ _STOP_SECONDS = 30.0
 
 
 def open_shell(kubeconfig: str, context: str, node: str, settings: HelperPod) -> NodeShell:
-    """Return the open shell of a node; whoever has it closes it.
+    """Return the open shell of a node; the caller closes it.
 
     Raises:
         ProvisionError: There is no way to run commands on the node.
@@ -217,7 +217,7 @@ class NodeShell:
         self._pod: ObjectRef | None = None
 
     def open(self) -> None:
-        """Start a helper pod, in place of an earlier one of ours, and see that commands run in it.
+        """Start a helper pod in place of an earlier one, and check that commands run in it.
 
         Raises:
             ProvisionError: There is no way to run commands on the node.
@@ -249,7 +249,7 @@ class NodeShell:
 
         Raises:
             TimeoutError: It took longer than so many seconds, and was ended, with all that it had started.
-            ProvisionError: It could not be started, or nobody knows how it ended.
+            ProvisionError: It could not be started, or its end is unknown.
         """
         begin = _WITHOUT_STDIN if stdin is None else _WITH_STDIN.format(size=len(stdin))
         return self._shell(f"{begin}{command}", [] if stdin is None else [[stdin]], listen, timeout)
@@ -298,7 +298,7 @@ class NodeShell:
     def _execute(self, words: Sequence[str], stdin: Turns, listen: Listen, timeout: float | None) -> int:
         """Run a command in the helper pod; in a new one if it has ended, at its age or with its node."""
         if self._pod is None:
-            raise _no_shell(self._node, "nobody has connected to it", "connect first")
+            raise _no_shell(self._node, "the shell is not open", "open it first")
         try:
             return exec_in_pod(self._cluster, self._pod, words, stdin=stdin, listen=listen, timeout=timeout)
         except Rejected:

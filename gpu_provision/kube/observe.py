@@ -275,10 +275,10 @@ def _secret(inventory: Inventory, name: str) -> ObjectRef:
 
 
 def _digest(secret: Manifest) -> str:
-    """Return a digest of a Secret's content that tells nobody what it is.
+    """Return a digest of a Secret's content that does not reveal it.
 
-    The key is the Secret's uid, which only those can read who may read its content: whoever sees the digest, which
-    ends up in a DaemonSet, cannot try values out. A Secret that is deleted and made anew is another one.
+    The key is the Secret's uid, which only those can read who may read its content: a reader of the digest, which
+    ends up in a DaemonSet, cannot try values out. A Secret that is deleted and created again is another one.
     """
     content = json.dumps(secret.get("data") or {}, sort_keys=True).encode()
     return hmac.new(secret["metadata"]["uid"].encode(), content, hashlib.sha256).hexdigest()[:32]

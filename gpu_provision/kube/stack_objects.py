@@ -57,7 +57,7 @@ def list_api_resources(cluster: Cluster) -> list[ApiResource]:
     """Return everything namespaced that a server can list, each in the version that it prefers.
 
     Raises:
-        Unreachable: A server behind an aggregated API does not answer: then nobody knows what a namespace holds.
+        Unreachable: A server behind an aggregated API does not answer: then what a namespace holds is unknown.
     """
     groups = cluster.ask("/apis").get("groups", ())
     versions = ["v1", *(group["preferredVersion"]["groupVersion"] for group in groups)]
@@ -195,7 +195,7 @@ def read_stack_objects(
 
 
 def _abandoned_helpers(pods: Iterable[Manifest], inventory: Inventory) -> Iterator[Manifest]:
-    """Yield helper pods on hosts of ours without SSH whose clients are gone; those of living ones end with these."""
+    """Yield helper pods on the stack's hosts without SSH whose clients are dead; the others end with their clients."""
     nodes = {node.name for node in inventory.hosts_without_ssh}
     for pod in pods:
         is_helper = labels.HELPER in (pod["metadata"].get("labels") or {})

@@ -41,7 +41,7 @@ Done = Callable[[Rejected], Answer | None]
 
 
 def no_fence(_path: str) -> None:
-    """Let every write pass: the fence of a cluster that nobody has locked."""
+    """Let every write pass: the fence of a cluster without a lock."""
 
 
 class Connection:
@@ -227,7 +227,7 @@ class Connection:
 
 
 SETTLING_SECONDS = 10.0
-"""For how long after a silence a refusal may pass: an API server that starts knows nobody's rights for a moment."""
+"""For how long after a silence a refusal may pass: an API server that starts does not know its roles for a moment."""
 
 
 class ApiHealth:

@@ -67,7 +67,7 @@ class WatchStream:
     def close(self) -> None:
         """End the stream; the iterating thread stops with an Unreachable or at its end.
 
-        Only the socket is shut down: closing the response would wait for the lock of whoever reads it.
+        Only the socket is shut down: closing the response would wait for the lock of its reader.
         """
         with contextlib.suppress(OSError, RuntimeError, ValueError):
             self._response.shutdown()

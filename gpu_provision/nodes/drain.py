@@ -37,7 +37,7 @@ def is_cordoned_for(node: NodeFacts, purpose: str) -> bool:
 
 
 def cordon(cluster: Cluster, name: str, purpose: str) -> bool:
-    """Keep new pods off a node, and note that it was us; False if somebody else did, which stays as it is."""
+    """Keep new pods off a node, and note that; False if it was cordoned by another tool, which stays as it is."""
 
     def change(node: Manifest) -> Change | None:
         if node["spec"].get("unschedulable"):
@@ -88,7 +88,7 @@ def _try(cluster: Cluster, ref: ObjectRef, change: Callable[[Manifest], Change |
 POD = Kind("v1", "Pod")
 
 
-_RETRY_SECONDS = 2.0  # what frees a budget happens on other nodes, which nobody watches
+_RETRY_SECONDS = 2.0  # what frees a budget happens on other nodes, which are not watched
 Say = Callable[[str], None]
 
 

@@ -125,13 +125,13 @@ class NodeMaintenance:
         self._uncordon(node)
 
     def stop(self) -> None:
-        """End whatever waits, for somebody wants the end; drains that go on are taken back."""
+        """End all waiting; drains that are under way are taken back."""
         self._stopped.set()
         if self._cluster is not None:
             self._cluster.hurry()
 
     def close(self) -> None:
-        """Give the lock back; whoever goes on afterwards takes it anew."""
+        """Give the lock back; a run that follows takes it again."""
         with self._locking:
             lock, self._lock = self._lock, None
             if lock is None:

@@ -18,8 +18,14 @@ from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import FieldChange, ResourceChange
 from gpu_provision.operator.conflicts import managed_by, other_managers, warn_on_takeover
 from gpu_provision.operator.crd import Schema, spec_schema
-from gpu_provision.operator.stack import STACK, inventory_of, label_of, local_values, stack_of
-from gpu_provision.operator.stack import rollback_annotation as mark_back_to
+from gpu_provision.operator.stack import (
+    STACK,
+    inventory_of,
+    label_of,
+    local_values,
+    rollback_annotation,
+    stack_of,
+)
 from gpu_provision.operator.status import StackPhase, evaluate_status
 from gpu_provision.planning.diff import FIELD_MANAGER, changes_between, differences
 
@@ -32,7 +38,7 @@ class StackResource:
 
     Attributes:
         live: As it was looked at.
-        wanted: What the inventory makes of it; None if it says the same already, or if nobody can tell.
+        wanted: What the inventory makes of it; None if it declares the same already, or if that is unknown.
         fields: What that changes.
         findings: What is against it, and what a reader should know.
     """
@@ -64,7 +70,7 @@ def compare_stack(cluster: Cluster, inventory: Inventory, *, force: bool) -> Sta
     A resource that is to change costs one request more: the server's own dry run.
 
     Args:
-        force: Whether fields are taken over from whoever else has set them.
+        force: Whether fields are taken over from other managers.
 
     Raises:
         Unreachable, Refused, Rejected: As the API server answers.
@@ -93,11 +99,11 @@ def _document(inventory: Inventory) -> Document:
 
 def _compared(cluster: Cluster, live: Manifest, wanted: Manifest, *, force: bool) -> StackResource:
     try:
-        after = _applied(cluster, _seen(wanted, live), dry_run=True, force=force)
+        after = _apply(cluster, wanted, live, force=force, dry_run=True)
     except FieldConflictError as conflict:
         told = tuple(replace(each, where=_label(live), fix=_fix_of_conflict(live)) for each in conflict.findings)
         return StackResource(live=live, wanted=wanted, fields=differences(wanted, live), findings=told)
-    except Refused:  # whoever may only look gets a plan all the same
+    except Refused:  # a user who may only read gets a plan all the same
         return StackResource(live=live, wanted=wanted, fields=differences(wanted, live))
     left = () if specs_equivalent(after, wanted) or inventory_of(wanted)[0] is None else omitted_fields(after, wanted)
     fields = (*changes_between(live, after), *(replace(each, new=None) for each in left))
@@ -111,53 +117,51 @@ def _of_spec(fields: tuple[FieldChange, ...]) -> tuple[FieldChange, ...]:
 
 
 def apply_stack(cluster: Cluster, resource: StackResource, *, force: bool, back_to: int = 0) -> Manifest:
-    """Make a resource say what is wanted, if it does not; return it as it is then.
+    """Make a resource declare what is desired, if it does not; return it as it is then.
 
     Args:
         back_to: Number of the run that declared this before, for the controller's record; 0 if it is no rollback.
 
     Raises:
-        FieldConflict: Somebody else has set fields, in between.
-        Outdated: Somebody has changed it in between.
+        FieldConflictError: Another manager has set fields, in between.
+        ConflictError: The resource has changed in between.
         Refused, Rejected, Unreachable: As the API server answers.
     """
-    if resource.wanted is None:
-        return resource.live
-    live = resource.live
-    if force and (gone := removal_patch(live["spec"], resource.wanted["spec"])):
+    wanted, live = resource.wanted, resource.live
+    if wanted is None:
+        return live
+    if force and (gone := removal_patch(live["spec"], wanted["spec"])):
         live = cluster.merge(ref_of(live), {"metadata": _version(live), "spec": gone})
-    after = _written(cluster, resource.wanted, live, force=force, back_to=back_to, later=1)
-    if back_to and after["metadata"]["generation"] == live["metadata"]["generation"]:  # nothing was left to change
-        after = _written(cluster, resource.wanted, after, force=force, back_to=back_to, later=0)
+    generation = int(live["metadata"]["generation"])
+    after = _apply(cluster, wanted, live, force=force, notes=rollback_annotation(back_to, generation + 1))
+    if back_to and after["metadata"]["generation"] == generation:  # nothing was left to change
+        after = _apply(cluster, wanted, after, force=force, notes=rollback_annotation(back_to, generation))
     return after
 
 
-def _written(  # noqa: PLR0913 - the same twice
-    cluster: Cluster, wanted: Manifest, live: Manifest, *, force: bool, back_to: int, later: int
+def _apply(  # noqa: PLR0913 - what, on what, and how
+    cluster: Cluster,
+    wanted: Manifest,
+    live: Manifest,
+    *,
+    force: bool,
+    dry_run: bool = False,
+    notes: Mapping[str, str] | None = None,
 ) -> Manifest:
-    """Apply a resource, marked as what an earlier run declared; ``later`` by so many generations than it is."""
-    marks = mark_back_to(back_to, int(live["metadata"]["generation"]) + later)
-    metadata = wanted["metadata"] | ({"annotations": marks} if marks else {})
-    return _applied(cluster, _seen({**wanted, "metadata": metadata}, live), dry_run=False, force=force)
-
-
-def _seen(wanted: Manifest, live: Manifest) -> Manifest:
-    """Return what is wanted of exactly the object that was looked at."""
-    return {**wanted, "metadata": {**wanted["metadata"], **_version(live)}}
+    """Apply a resource to exactly the object that was looked at, with annotations."""
+    annotations = {"annotations": dict(notes)} if notes else {}
+    manifest = {**wanted, "metadata": {**wanted["metadata"], **_version(live), **annotations}}
+    try:
+        return cluster.apply(manifest, dry_run=dry_run, take_back=force).object
+    except FieldConflictError as conflict:
+        if conflict.managers <= {FIELD_MANAGER}:  # taken over from others, with another verb than apply
+            return cluster.apply(manifest, dry_run=dry_run, take_back=True).object
+        raise
 
 
 def _version(live: Manifest) -> Manifest:
     """Return what a write carries that is about what was looked at, whatever its status says by then."""
     return {key: live["metadata"][key] for key in ("resourceVersion", "generation") if key in live["metadata"]}
-
-
-def _applied(cluster: Cluster, wanted: Manifest, *, dry_run: bool, force: bool) -> Manifest:
-    try:
-        return cluster.apply(wanted, dry_run=dry_run, take_back=force).object
-    except FieldConflictError as conflict:
-        if conflict.managers <= {FIELD_MANAGER}:  # taken over from others, with another verb than apply
-            return cluster.apply(wanted, dry_run=dry_run, take_back=True).object
-        raise
 
 
 def _label(live: Manifest) -> str:
@@ -185,7 +189,7 @@ def not_reached_finding(label: str, told: str) -> Finding:
 
 
 def deletion_finding(live: Manifest) -> Finding:
-    """Return what is to be said of a resource that is being deleted."""
+    """Return the finding about a resource that is being deleted."""
     return Finding(
         code=codes.IN_BETWEEN,
         where=_label(live),
@@ -210,7 +214,7 @@ def _fix_of_conflict(live: Manifest) -> str:
 
 
 def _left(live: Manifest, left: tuple[FieldChange, ...]) -> Finding:
-    managers = ", ".join(other_managers(live)) or "somebody"
+    managers = ", ".join(other_managers(live)) or "another manager"
     return Finding(
         code=_CONFLICT,
         where=_label(live),

@@ -40,12 +40,12 @@ _ASK_AGAIN_SECONDS = 60.0
 
 
 class StackWorker:
-    """Carries out the last wish for one stack."""
+    """Carries out the last request for one stack, in a thread of its own."""
 
     def __init__(
         self,
         cluster: Cluster,
-        wish: ReconcileRequest,
+        request: ReconcileRequest,
         *,
         aim: Aim,
         take: EventSink,
@@ -54,22 +54,22 @@ class StackWorker:
         """Prepare; `start` begins.
 
         Args:
-            take: Called from the keeper's thread.
+            take: Called from the worker's thread.
             leadership: What the right to write to the stack rests on besides its lock.
         """
-        self._cluster, self._wish, self._aim, self._take, self._leadership = cluster, wish, aim, take, leadership
-        self._reporter = StatusWriter(cluster, wish.stack, take)
+        self._cluster, self._request, self._aim, self._take, self._leadership = cluster, request, aim, take, leadership
+        self._reporter = StatusWriter(cluster, request.stack, take)
         self._backoff = Backoff()
         self._news = threading.Condition()
-        self._upkeep: StackReconciler | None = None
+        self._reconciler: StackReconciler | None = None
         self._rolled_back: Mapping[int, StackProblem] = {}  # by generation: what failed is not tried again
         self._stopped = False
-        self._thread = threading.Thread(target=self._keep, name=f"stack {wish.name}", daemon=True)
+        self._thread = threading.Thread(target=self._work, name=f"stack {request.name}", daemon=True)
 
     @property
     def name(self) -> str:
         """Of the stack."""
-        return self._wish.name
+        return self._request.name
 
     @property
     def figures(self) -> StackMetrics:
@@ -78,24 +78,24 @@ class StackWorker:
 
     @property
     def is_alive(self) -> bool:
-        """Whether its thread goes on; it ends by itself only by a mistake of ours."""
+        """Whether its thread goes on; it ends by itself only by a bug."""
         return self._thread.is_alive()
 
     @property
     def watch_problem(self) -> str:
         """Why what is known of the stack may be out of date; empty if all is well."""
-        return upkeep.watch_problem if (upkeep := self._upkeep) else ""
+        return reconciler.watch_problem if (reconciler := self._reconciler) else ""
 
     def start(self) -> None:
         """Begin."""
         self._thread.start()
 
-    def take(self, wish: ReconcileRequest) -> None:
+    def take(self, request: ReconcileRequest) -> None:
         """Ask for something else from now on; a run for what was asked before ends after its current step."""
         with self._news:
-            if wish.asks_the_same_as(self._wish):
+            if request.is_equivalent(self._request):
                 return
-            self._wish = wish
+            self._request = request
         self._wake()
 
     def stop(self) -> None:
@@ -110,97 +110,100 @@ class StackWorker:
     def _wake(self) -> None:
         with self._news:
             self._news.notify_all()
-        if upkeep := self._upkeep:
-            upkeep.wake()
+        if reconciler := self._reconciler:
+            reconciler.wake()
 
-    def _keep(self) -> None:
+    def _work(self) -> None:
         while not self._stopped:
-            wish = self._wish
+            request = self._request
             try:
-                self._fulfil(wish)
+                self._reconcile(request)
             except ProvisionError as error:
                 self._backoff.failed(time.monotonic())
-                self._halted(wish, since(self._rolled_back.get(wish.generation), problem_of(error.findings)))
-            except Exception as error:  # noqa: BLE001 - a mistake of ours about one stack is none about the others
+                self._report_problem(
+                    request, since(self._rolled_back.get(request.generation), problem_of(error.findings))
+                )
+            except Exception as error:  # noqa: BLE001 - a bug about one stack must not stop the others
                 self._backoff.failed(time.monotonic())
-                self._take(internal_error_event(error, wish.name))
-                self._halted(wish, internal_error(error))
+                self._take(internal_error_event(error, request.name))
+                self._report_problem(request, internal_error(error))
 
-    def _fulfil(self, wish: ReconcileRequest) -> None:
-        if wish.is_to_go:
-            self._part_with(wish)
+    def _reconcile(self, request: ReconcileRequest) -> None:
+        if request.is_deleting:
+            self._delete(request)
             return
-        if wish.hindrance:
-            self._halted(wish, wish.hindrance)
+        if request.blocked:
+            self._report_problem(request, request.blocked)
             return
-        inventory, findings = inventory_of(wish.stack)
-        problem = namespace_changed(wish.stack, inventory) if inventory else None
-        halt = problem_of([*findings, *filter(None, [problem])], Reason.INVALID)
-        if halt or inventory is None:
-            self._halted(wish, halt)
+        inventory, findings = inventory_of(request.stack)
+        moved = namespace_changed(request.stack, inventory) if inventory else None
+        problem = problem_of([*findings, *filter(None, [moved])], Reason.INVALID)
+        if problem or inventory is None:
+            self._report_problem(request, problem)
             return
-        lease = self._leadership.name if self._leadership else DEFAULT_LEASE_NAME
-        add_finalizer(
-            self._cluster, ref_of(wish.stack), inventory.cluster.namespace, "" if lease == DEFAULT_LEASE_NAME else lease
-        )
-        upkeep = StackReconciler(
-            wish,
+        lease = self._leadership.name if self._leadership else ""
+        other_lease = lease if lease != DEFAULT_LEASE_NAME else ""
+        add_finalizer(self._cluster, ref_of(request.stack), inventory.cluster.namespace, other_lease)
+        reconciler = StackReconciler(
+            request,
             self._aim(inventory),
             self._reporter,
             self._take,
-            is_over=lambda: self._is_over(wish),
+            is_superseded=lambda: self._is_superseded(request),
             leadership=self._leadership,
-            rolled_back=self._rolled_back.get(wish.generation),
+            rolled_back=self._rolled_back.get(request.generation),
         )
-        self._look_after(upkeep)
+        self._run(reconciler)
         self._rolled_back = {}
         self._backoff.succeeded()
 
-    def _look_after(self, upkeep: StackReconciler) -> None:
-        self._upkeep = upkeep
+    def _run(self, reconciler: StackReconciler) -> None:
+        self._reconciler = reconciler
         try:
-            upkeep.go_on()
+            reconciler.run()
         finally:
-            self._upkeep = None
-            self._rolled_back = {upkeep.wish.generation: upkeep.rolled_back} if upkeep.rolled_back else {}
+            self._reconciler = None
+            self._rolled_back = (
+                {reconciler.request.generation: reconciler.rolled_back} if reconciler.rolled_back else {}
+            )
 
-    def _part_with(self, wish: ReconcileRequest) -> None:
+    def _delete(self, request: ReconcileRequest) -> None:
         """Let the object go: at once if what it has installed is to stay, else only when nothing of that is left."""
-        if wish.is_to_be_released or self._is_removed(wish):
-            remove_finalizer(self._cluster, ref_of(wish.stack))
-            self._rest(wish, _ASK_AGAIN_SECONDS)
+        if request.is_released or self._is_removed(request):
+            remove_finalizer(self._cluster, ref_of(request.stack))
+            self._pause(request, _ASK_AGAIN_SECONDS)
 
-    def _is_removed(self, wish: ReconcileRequest) -> bool:
+    def _is_removed(self, request: ReconcileRequest) -> bool:
         """Take the stack off the cluster; say whether the audit finds nothing left."""
-        inventory = self._aim(_at_home(inventory_of(wish.stack)[0] or _bare(wish.stack), wish.stack))
+        inventory = self._aim(_at_home(inventory_of(request.stack)[0] or _bare(request.stack), request.stack))
         cluster = Session(inventory, leadership=self._leadership).cluster  # a connection of its own: the lock fences it
         terms = Terms()
         looked = look(cluster, inventory, terms)
-        removing = Removing(cluster, inventory, looked, terms, lambda event: self._say(wish, event))
-        self._reporter.report(wish.standing(is_working=True), time.monotonic())
-        if halt := problem_of(removing.execute().findings, Reason.REMOVING):
+        removing = Removing(cluster, inventory, looked, terms, lambda event: self._say(request, event))
+        self._reporter.report(request.observation(is_working=True), time.monotonic())
+        if problem := problem_of(removing.execute().findings, Reason.REMOVING):
             self._backoff.failed(time.monotonic())
-            self._halted(wish, halt)
+            self._report_problem(request, problem)
             return False
         return True
 
-    def _say(self, wish: ReconcileRequest, event: Event) -> None:
-        self._take(StackEvent(reason="Removing", message=event.message, stack=wish.name))
+    def _say(self, request: ReconcileRequest, event: Event) -> None:
+        self._take(StackEvent(reason="Removing", message=event.message, stack=request.name))
 
-    def _halted(self, wish: ReconcileRequest, halt: StackProblem | None) -> None:
+    def _report_problem(self, request: ReconcileRequest, problem: StackProblem | None) -> None:
         """Say why nothing is done, and wait until something else is asked, or until it is time to try again."""
-        while (wait := self._reporter.report(wish.standing(halt=halt), time.monotonic())) < float("inf"):
-            self._rest(wish, wait)
-            if self._is_over(wish):
+        while (wait := self._reporter.report(request.observation(problem=problem), time.monotonic())) < float("inf"):
+            self._pause(request, wait)
+            if self._is_superseded(request):
                 return
-        self._rest(wish, self._backoff.left(time.monotonic()) or None)
+        self._pause(request, self._backoff.left(time.monotonic()) or None)
 
-    def _rest(self, wish: ReconcileRequest, seconds: float | None) -> None:
+    def _pause(self, request: ReconcileRequest, seconds: float | None) -> None:
         with self._news:
-            self._news.wait_for(lambda: self._is_over(wish), seconds)
+            self._news.wait_for(lambda: self._is_superseded(request), seconds)
 
-    def _is_over(self, wish: ReconcileRequest) -> bool:
-        return self._stopped or wish is not self._wish
+    def _is_superseded(self, request: ReconcileRequest) -> bool:
+        return self._stopped or request is not self._request
 
 
 def _at_home(inventory: Inventory, stack: Manifest) -> Inventory:
@@ -210,7 +213,7 @@ def _at_home(inventory: Inventory, stack: Manifest) -> Inventory:
 
 
 def _bare(stack: Manifest) -> Inventory:
-    """Return what it takes to remove a stack whose declaration nobody can use any more."""
+    """Return what it takes to remove a stack whose spec is invalid by now."""
     spec = stack.get("spec")
     cluster = spec.get("cluster") if isinstance(spec, dict) else None
     home = {"cluster": cluster} if isinstance(cluster, dict) else {}
@@ -233,24 +236,24 @@ class Controller:
         """Prepare; nothing is asked. ``take`` is called from several threads."""
         self._cluster, self._aim, self._take = cluster, aim, take
         self._lease = ObjectRef("coordination.k8s.io/v1", "Lease", namespace, NAME)
-        self._keepers: dict[str, StackWorker] = {}
-        self._hindrances = OverlapChecker(take)
+        self._workers: dict[str, StackWorker] = {}
+        self._overlaps = OverlapChecker(take)
         self._stopping = threading.Event()
         self._mirror: Mirror | None = None
         self._is_leader = False
-        self._turned_at = time.monotonic()
+        self._active_at = time.monotonic()
 
     def look(self) -> ControllerMetrics:
         """Return the figures of this moment; from any thread."""
-        keepers = list(self._keepers.values())
-        figures = {keeper.name: keeper.figures for keeper in keepers}
+        workers = list(self._workers.values())
+        figures = {worker.name: worker.figures for worker in workers}
         return ControllerMetrics(self._is_leader, self._cluster.requests, self._cluster.retries, figures)
 
     def why_dead(self) -> str:
         """Say why this process is of no use any more; empty if it is."""
-        if dead := [keeper.name for keeper in list(self._keepers.values()) if not keeper.is_alive]:
-            return f"nobody looks after {', '.join(dead)} any more"
-        silent = time.monotonic() - self._turned_at
+        if dead := [worker.name for worker in list(self._workers.values()) if not worker.is_alive]:
+            return f"the worker of {', '.join(dead)} has ended"
+        silent = time.monotonic() - self._active_at
         return f"the controller has been silent for {silent:.0f} s" if silent > _DEAD_SECONDS else ""
 
     def why_unready(self) -> str:
@@ -258,7 +261,7 @@ class Controller:
         if silent := self._cluster.silence.seconds:
             return f"the API server has not answered for {silent:.0f} s"
         own = mirror.problem if (mirror := self._mirror) else ""
-        return next(filter(None, [own, *(keeper.watch_problem for keeper in list(self._keepers.values()))]), "")
+        return next(filter(None, [own, *(worker.watch_problem for worker in list(self._workers.values()))]), "")
 
     def stop(self) -> None:
         """End after the current steps, with lease and locks given back; from any thread."""
@@ -270,7 +273,7 @@ class Controller:
     def run(self) -> None:
         """Wait for the leadership, lead, and begin again if it is lost, until `stop` is called."""
         while not self._stopping.is_set():
-            self._turned_at = time.monotonic()
+            self._active_at = time.monotonic()
             try:
                 self._serve()
             except ProvisionError as error:
@@ -281,7 +284,7 @@ class Controller:
         elector, scope = LeaderElector(self._cluster, self._lease, version_annotation()), of_one(self._lease)
         with self._following(scope) as mirror:
             while not self._stopping.is_set():
-                self._turned_at = time.monotonic()
+                self._active_at = time.monotonic()
                 left = elector.acquire(next(iter(mirror.of(scope).values()), None))
                 if not left:
                     break
@@ -305,47 +308,47 @@ class Controller:
         try:
             with self._following(_STACKS) as mirror:
                 while not self._stopping.is_set():
-                    self._turned_at = time.monotonic()
+                    self._active_at = time.monotonic()
                     if elector.lost:
                         message = f"{elector.identity} leads no more: {elector.name} was not renewed in time"
                         self._take(StackEvent(reason="Following", message=message, is_warning=True))
                         return
                     if dead := self.why_dead():
-                        raise RuntimeError(dead)  # a mistake of ours: whoever started this process starts it anew
+                        raise RuntimeError(dead)  # a bug: the process ends, and is started again
                     self._attend(mirror, elector)
-                    spent = time.monotonic() - self._turned_at
+                    spent = time.monotonic() - self._active_at
                     mirror.wait(_RENEW_SECONDS)
                     self._stopping.wait(min(spent, _RENEW_SECONDS))  # many events, one look
         finally:
             self._is_leader = False
-            self._dismiss(list(self._keepers))
+            self._dismiss(list(self._workers))
             elector.release()
 
     def _attend(self, mirror: Mirror, elector: LeaderElector) -> None:
         """Have a keeper for every stack, told what the stack is now."""
         stacks = {str(stack["metadata"]["uid"]): stack for stack in mirror.of(_STACKS).values()}
-        self._dismiss([uid for uid in self._keepers if uid not in stacks])
-        hindrances = self._judged(stacks.values(), mirror)
+        self._dismiss([uid for uid in self._workers if uid not in stacks])
+        overlaps = self._judged(stacks.values(), mirror)
         for uid, stack in stacks.items():
-            wish = ReconcileRequest(stack, hindrances.get(stack["metadata"]["name"]))
-            if uid in self._keepers:
-                self._keepers[uid].take(wish)
+            request = ReconcileRequest(stack, overlaps.get(stack["metadata"]["name"]))
+            if uid in self._workers:
+                self._workers[uid].take(request)
             else:
-                keeper = StackWorker(self._cluster, wish, aim=self._aim, take=self._take, leadership=elector)
-                self._keepers[uid] = keeper
-                keeper.start()
+                worker = StackWorker(self._cluster, request, aim=self._aim, take=self._take, leadership=elector)
+                self._workers[uid] = worker
+                worker.start()
 
     def _judged(self, stacks: Collection[Manifest], mirror: Mirror) -> Mapping[str, StackProblem]:
         if len(stacks) < 2:  # noqa: PLR2004 - it takes two
             return {}
         mirror.follow(_NODES)
-        return self._hindrances.look(stacks, mirror.of(_NODES).values())
+        return self._overlaps.look(stacks, mirror.of(_NODES).values())
 
     def _dismiss(self, uids: Iterable[str]) -> None:
         """Have keepers end; what they write meanwhile needs the leadership."""
         until = time.monotonic() + _STEP_SECONDS
-        going = [self._keepers.pop(uid) for uid in uids]
-        for keeper in going:
-            keeper.stop()
-        for keeper in going:
-            keeper.join(max(0.0, until - time.monotonic()))
+        going = [self._workers.pop(uid) for uid in uids]
+        for worker in going:
+            worker.stop()
+        for worker in going:
+            worker.join(max(0.0, until - time.monotonic()))

@@ -23,7 +23,7 @@ class ValidationRule:
         path: Of the value that it is about, in the spec.
         holds: CEL; ``self`` is the value, ``oldSelf`` what it was before, if it is named.
         message: What the finding of the loader says.
-        expression: CEL that makes the message with the value that is wrong; where it fails, the other one is told.
+        expression: CEL that makes the message with the wrong value; where it fails, ``message`` is used.
         field: What of the value is wrong, as ``.nodes``.
     """
 
@@ -181,7 +181,7 @@ def _status() -> Schema:
         "How the stack stands; written by the controller alone.",
         observedGeneration=_number("Generation of the spec that this status is about.", format="int64"),
         release=_text("Release that the stack is at, or on its way to."),
-        conditions=_list("What is to be known at a glance.", _condition(), key="type"),
+        conditions=_list("The state at a glance.", _condition(), key="type"),
         components=_list("The components, in the order of their dependencies.", _component(), key="name"),
         nodes=_nodes(),
         rollout=_rollout(),
@@ -241,7 +241,7 @@ def _rollout() -> Schema:
         underWay=_number("Nodes on which it is being replaced."),
         waiting=_number("Nodes whose turn has not come."),
         failed=_number("Nodes on which it failed."),
-        summary=_text("Done of all, such as 3/8; empty while no driver is to be replaced."),
+        summary=_text("Done of all, such as 3/8; empty while no driver has to be replaced."),
     )
 
 
@@ -300,7 +300,7 @@ _SAID_OTHERWISE: dict[KeyPath, str] = {
 
 
 _KEYED_LISTS = {("nodes",): "name"}
-"""Lists whose items are told apart by a key, so that two writers can each have items of their own."""
+"""Lists whose items have a key, so that two writers can each have items of their own."""
 
 
 def spec_schema(*, rules: bool = False) -> Schema:

@@ -103,7 +103,7 @@ class StatusWriter:
         """Start from what is there."""
         self._written = self.stack.get("status") or {}
 
-    def report(self, standing: StackObservation, now: float) -> float:
+    def report(self, observation: StackObservation, now: float) -> float:
         """Write the status if it is another one; return in how many seconds to ask again, infinity for no need to.
 
         Args:
@@ -111,7 +111,7 @@ class StatusWriter:
         """
         if now < self._not_before:
             return self._not_before - now
-        status = status_of(standing, self._written, _timestamp())
+        status = status_of(observation, self._written, _timestamp())
         if status == self._written:
             return float("inf")
         self._not_before = now + _PAUSE_SECONDS

@@ -26,7 +26,7 @@ class OperatorExecutor:
     """See `gpu_provision.reconcile.run_thread.Deputy`.
 
     Attributes:
-        force: Whether fields of the resource are taken over from whoever else has set them.
+        force: Whether fields of the resource are taken over from other managers.
     """
 
     force: bool = False
@@ -54,14 +54,21 @@ class OperatorExecutor:
         back_to: int,
     ) -> RemoteRun:
         """Return the run that the controller does. Raises UsageError for what its resource cannot say."""
-        from gpu_provision.operator.remote_run import RemoteRun, RemoteRunOptions
+        from gpu_provision.operator.remote_run import RemoteRun
 
         if self._resource is None:
             raise AssertionError  # the plan of a reading that was reviewed names it
         if problem := _unsayable(reading, self._resource):
             raise UsageError(problem)
-        terms = RemoteRunOptions(force=self.force, back_to=back_to)
-        return RemoteRun(cluster, reading, self._resource, terms, listen=listen, on_states=on_states)
+        return RemoteRun(
+            cluster,
+            reading,
+            self._resource,
+            force=self.force,
+            back_to=back_to,
+            listen=listen,
+            on_states=on_states,
+        )
 
 
 def _unsayable(reading: Reading, resource: StackResource) -> Finding | None:

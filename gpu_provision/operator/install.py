@@ -28,7 +28,7 @@ from gpu_provision.reconcile.observer import of_one
 _UNKNOWN_KEY = "GP120"
 _HOW_TO_TAKE_OVER = (
     "bring what is applied there to this version (gpu-provision operator render); "
-    "or gpu-provision operator install --take-over, if nobody else is to apply it any more"
+    "or gpu-provision operator install --take-over, if no other tool applies it any more"
 )
 
 
@@ -53,7 +53,7 @@ def _losses(stacks: Iterable[Manifest]) -> Iterator[Finding]:
 
 
 def check_conflicts(cluster: Cluster, wanted: Iterable[Manifest], manager: str) -> None:
-    """Raise RunFailed if somebody else has set fields otherwise; equal ones are nobody's alone.
+    """Raise RunFailed if another manager has set fields otherwise; equal fields have several owners.
 
     Args:
         manager: Field manager that would apply what is wanted.
@@ -73,7 +73,7 @@ def _conflicts(cluster: Cluster, wanted: Iterable[Manifest], manager: str) -> It
             yield Finding(
                 code=codes.OTHERS_FIELDS,
                 where=str(ref),
-                what=f"applied by {', '.join(sorted(conflict.managers))}, otherwise than it is to be installed",
+                what=f"applied by {', '.join(sorted(conflict.managers))}, otherwise than this version installs it",
                 evidence=conflict.findings[0].what.partition(": ")[2],
                 fix=_HOW_TO_TAKE_OVER,
             )
@@ -285,7 +285,7 @@ def _refusal(names: Sequence[str]) -> Finding:
     return Finding(
         code=codes.STACKS_EXIST,
         where=", ".join(map(label_of, names)),
-        what="there are stacks, and without the operator nobody takes them off the cluster",
+        what="there are stacks, and only the operator takes them off the cluster",
         fix="--with-stacks removes them first, with everything that they have installed; "
         "gpu-provision operator release NAME lets one go, and leaves what it has installed",
     )

@@ -18,7 +18,7 @@ from gpu_provision.operator.stack import lease_of
 from gpu_provision.reconcile.observer import of_one
 
 DEFAULT_LEASE = NAMESPACE, NAME
-"""Namespace and name of the lease by which controllers agree on who leads, unless they are told another namespace."""
+"""Namespace and name of the lease by which controllers agree on the leader, unless another namespace is configured."""
 
 DEFAULT_LEASE_NAME = "/".join(DEFAULT_LEASE)
 """The same, as a stack would name it."""

@@ -16,6 +16,7 @@ from gpu_provision.operator import crd
 from gpu_provision.operator.leader_election import lease_for
 from gpu_provision.operator.manifests import NAME, NAMESPACE
 from gpu_provision.operator.stack import GROUP, STACK
+from gpu_provision.operator.status import first_of
 from gpu_provision.planning.diff import differences
 
 
@@ -56,7 +57,7 @@ class Overview:
 
     @property
     def is_well(self) -> bool:
-        """Whether somebody leads, and every stack is as declared."""
+        """Whether a controller leads, and every stack is as declared."""
         return bool(self.leader) and all(row.is_ready and row.is_current for row in self.stacks)
 
 
@@ -75,7 +76,7 @@ def read_overview(cluster: Cluster) -> Overview:
 
 
 def _lease(cluster: Cluster, stacks: Iterable[Manifest]) -> tuple[ObjectRef, Manifest]:
-    """Return the lease that somebody holds of those that stacks name, the usual one if there is none."""
+    """Return the lease that has a holder of those that stacks name, else the default one."""
     refs = sorted({lease_for(stack) for stack in stacks}) or [lease_for(None)]
     found = [(ref, cluster.get(ref) or {}) for ref in refs]
     return next((each for each in found if holder_identity(each[1])), found[0])
@@ -98,7 +99,7 @@ def _row(stack: Manifest) -> StackRow:
         nodes=nodes.get("summary", ""),
         gpus=nodes.get("gpus", 0),
         rollout=rollout.get("summary", ""),
-        message=ready.get("message", "nobody has looked after it yet"),
+        message=ready.get("message", "no controller has reconciled it yet"),
     )
 
 
@@ -115,7 +116,7 @@ def version_annotation() -> dict[str, str]:
 
 
 def version_of(lease: Manifest) -> str:
-    """Return the version of whoever leads by a lease; empty if it does not say, or nobody does."""
+    """Return the version of the leader; empty if the lease does not say it, or has no holder."""
     is_led = (lease.get("spec") or {}).get("holderIdentity")
     annotations = (lease.get("metadata") or {}).get("annotations") or {}
     return str(annotations.get(VERSION) or "") if is_led else ""
@@ -133,7 +134,7 @@ def skew_findings(cluster: Cluster, controller: str, lease: str) -> tuple[Findin
     """
     try:
         live = cluster.get(ObjectRef(*crd.DEFINITION, "", crd.NAME))
-    except Refused:  # whoever may read stacks need not be allowed to read their definition
+    except Refused:  # a role that may read stacks need not allow to read their definition
         live = None
     return (*_of_controller(controller, lease), *(_of_definition(live) if live else ()))
 
@@ -157,12 +158,11 @@ def _of_definition(live: Manifest) -> Iterator[Finding]:
     found = min((differences(crd.definition(rules=rules), live) for rules in (True, False)), key=len)
     if not found:
         return
-    more = f" and {len(found) - _MOST_NAMED} more" if len(found) > _MOST_NAMED else ""
     yield Finding(
         code=codes.OTHER_VERSION,
         where=f"CustomResourceDefinition {crd.NAME}",
         what="the definition of stacks is not that of this version of gpu-provision",
-        evidence=", ".join(each.path for each in found[:_MOST_NAMED]) + more,
+        evidence=first_of([each.path for each in found], _MOST_NAMED),
         consequence="keys that it does not know are dropped from stacks",
         fix="gpu-provision operator install brings it to this version",
         severity=Severity.WARNING,

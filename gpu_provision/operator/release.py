@@ -49,7 +49,7 @@ def release(cluster: Cluster, name: str, *, seconds: float, say: Callable[[str],
     live = cluster.get(ref)
     if live is None:
         return False
-    if live["metadata"].get("deletionTimestamp") and not ReconcileRequest(live).is_to_be_released:
+    if live["metadata"].get("deletionTimestamp") and not ReconcileRequest(live).is_released:
         raise RunFailed(deletion_finding(live))
     try:
         cluster.merge(ref, {"metadata": {"uid": live["metadata"]["uid"], "annotations": {ON_DELETE: KEEP}}})
@@ -125,7 +125,7 @@ def _in_the_way(stack: Manifest, fix: str) -> Finding:
 def refuse_controllers_lock(cluster: Cluster, inventory: Inventory, lock: Lock) -> None:
     """Raise Locked if a lock is the controller's, which would take it again at once."""
     stack = get_stack(cluster, inventory)
-    lease = cluster.get(lease_for(stack)) if stack else None  # without an operator nobody has the right to ask for it
+    lease = cluster.get(lease_for(stack)) if stack else None  # without an operator there is no role that allows it
     holder = ((lease or {}).get("spec") or {}).get("holderIdentity")
     if stack is not None and holder == lock.holder:
         fix = f"change the resource, which ends its run; or gpu-provision operator release {inventory.name}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from gpu_provision.kube.client import Cluster
 from gpu_provision.kube.informer import Mirror
@@ -35,19 +35,6 @@ _LOOK_SECONDS = 2.0  # the lease is renewed as often
 _REPAIR_SECONDS = 30.0  # for a controller that calls ready what we would change
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RemoteRunOptions:
-    """How a resource is changed.
-
-    Attributes:
-        force: Whether fields are taken over from whoever else has set them.
-        back_to: Number of the run that declared this before; 0 if it is no rollback.
-    """
-
-    force: bool = False
-    back_to: int = 0
-
-
 class RemoteRun:
     """One change of a stack's resource, seen through. Make it, `execute` it once."""
 
@@ -56,13 +43,21 @@ class RemoteRun:
         cluster: Cluster,
         reading: Reading,
         resource: StackResource,
-        terms: RemoteRunOptions,
         *,
+        force: bool,
+        back_to: int,
         listen: Callable[[Event], None],
         on_states: Callable[[Mapping[Key, NodeState]], None],
     ) -> None:
-        """Prepare; nothing is written. Callbacks are called from the executing thread."""
-        self._cluster, self._reading, self._resource, self._terms = cluster, reading, resource, terms
+        """Prepare; nothing is written.
+
+        Args:
+            force: Whether fields are taken over from other managers.
+            back_to: Number of the run that declared this before; 0 if it is no rollback.
+            listen: Like ``on_states``, called from the executing thread.
+        """
+        self._cluster, self._reading, self._resource = cluster, reading, resource
+        self._force, self._back_to = force, back_to
         self._on_states, self._leader = on_states, LeaderMonitor(lease_for(resource.live))
         self._began, self._before = time.monotonic(), cluster.requests
         self._announcer = Announcer(listen, self._began)
@@ -96,7 +91,7 @@ class RemoteRun:
         """Change the resource if need be, and wait until the controller is done with it.
 
         Raises:
-            RunFailed: No controller works, or somebody else changes the resource.
+            RunFailed: No controller leads, or the resource is changed in between.
             Refused: Permissions are missing; nothing was written.
             Unreachable: The API server was silent for too long.
         """
@@ -141,17 +136,18 @@ class RemoteRun:
         )
 
     def _await_controller(self, mirror: Mirror) -> None:
-        while not (self._observe_leader(mirror).renewal_seen or self._cancelled):
-            if self._leader.is_missing():
-                raise RunFailed(no_leader_finding(self._resource.name, self._leader, is_written=False))
+        self._require_leader(mirror)
+        while not (self._leader.renewal_seen or self._cancelled):
             mirror.wait(_LOOK_SECONDS)
+            self._require_leader(mirror)
 
-    def _observe_leader(self, mirror: Mirror) -> LeaderMonitor:
+    def _require_leader(self, mirror: Mirror) -> None:
         self._leader.observe(mirror)
-        return self._leader
+        if self._leader.is_missing() and not mirror.silence:
+            raise RunFailed(no_leader_finding(self._resource.name, self._leader, is_written=self.is_following))
 
     def _declare(self) -> None:
-        stack = apply_stack(self._cluster, self._resource, force=self._terms.force, back_to=self._terms.back_to)
+        stack = apply_stack(self._cluster, self._resource, force=self._force, back_to=self._back_to)
         self._generation = int(stack["metadata"]["generation"])
         said = "is changed" if self._resource.wanted else "says so already"
         self._announcer.say(f"{self._resource.name} {said}; {self._leader.holder} carries it out")
@@ -164,11 +160,9 @@ class RemoteRun:
             if stack is not None:
                 told = evaluate_status(stack)
                 self._show(found, _failed(found.states, stack) if told.phase is StackPhase.FAILED else {})
-                if self._is_over(told, found, now):
+                if self._is_superseded(told, found, now):
                     return found.seen, self._told(told, found)
-            self._observe_leader(mirror)
-            if self._leader.is_missing() and not mirror.silence:
-                raise RunFailed(no_leader_finding(self._resource.name, self._leader, is_written=True))
+            self._require_leader(mirror)
             mirror.wait(min(resident.next_deadline(now), _LOOK_SECONDS))
 
     def _stack_of(self, mirror: Mirror) -> Manifest | None:
@@ -178,7 +172,7 @@ class RemoteRun:
             raise RunFailed(_in_between(self._resource.name, "it was deleted"))
         generation = int(stack["metadata"]["generation"])
         if generation > self._generation:
-            raise RunFailed(_in_between(self._resource.name, "somebody else has changed it"))
+            raise RunFailed(_in_between(self._resource.name, "it was changed in between"))
         return stack if generation == self._generation else None
 
     def _show(self, found: Standpoint, failed: Mapping[Key, NodeState]) -> None:
@@ -186,7 +180,7 @@ class RemoteRun:
         self._announcer.show(states)
         self._on_states(states)
 
-    def _is_over(self, told: StackEvaluation, found: Standpoint, now: float) -> bool:
+    def _is_superseded(self, told: StackEvaluation, found: Standpoint, now: float) -> bool:
         if self._cancelled or told.phase is StackPhase.FAILED:
             return True
         if told.phase is not StackPhase.READY:

@@ -33,7 +33,7 @@ LED_BY = f"{GROUP}/lease"
 """Annotation: by which lease those controllers agree that look after the stack, if it is another one than usual."""
 
 ON_DELETE, KEEP = f"{GROUP}/on-delete", "keep"
-"""Annotation of a stack that is to be deleted while all that it has installed stays."""
+"""Annotation of a stack whose deletion leaves all that it has installed."""
 
 BACK_TO = f"{GROUP}/back-to"
 """Annotation of a stack that says what an earlier run declared: number of that run, and generation that says so."""
@@ -123,7 +123,7 @@ def namespace_changed(stack: Manifest, inventory: Inventory) -> Finding | None:
         where=f"{label_of(inventory.name)} spec.cluster.namespace",
         what=NAMESPACE_IS_FIXED,
         evidence=f"it is in {home}, and declares {wanted}",
-        fix=f"Set it back to {home}; or delete the stack, and make it anew.",
+        fix=f"Set it back to {home}; or delete the stack, and create it again.",
     )
 
 
@@ -154,7 +154,7 @@ def inventory_of(stack: Manifest) -> tuple[Inventory | None, tuple[Finding, ...]
 
 
 def _with_credentials(stack: Manifest) -> Finding | None:
-    """Return what is to be said of a proxy that needs credentials: to leave it out in silence would help nobody."""
+    """Return the finding about a proxy that needs credentials: leaving it out in silence would be no help."""
     proxy = (stack.get("spec") or {}).get("proxy")
     known = proxy if isinstance(proxy, Mapping) else {}
     key = next((key for key in ADDRESSES if "@" in str(known.get(key, ""))), None)
@@ -172,7 +172,7 @@ PROXY_NEEDS_NONE = "A stack has no proxy that needs credentials: who may read st
 
 
 def _placed(finding: Finding, label: str) -> Finding:
-    """Return a finding that says where in the stack; its lines are those of a text that nobody has seen."""
+    """Return a finding that says where in the stack; its lines are those of a generated text."""
     found = _PLACE.match(finding.where.removeprefix(label))
     path = found["path"] if found else ""
     field = "metadata.name" if path == "name" else f"spec.{path}" if path else ""

@@ -92,6 +92,12 @@ def _first_cause(row: Mapping[str, str]) -> tuple[str, str]:
     return component, reason
 
 
+def first_of(names: Sequence[str], most: int) -> str:
+    """Return so many names at most, and how many are left out."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
 _MESSAGE = 1024  # characters: what the API server takes is 32 KiB, what a reader takes is less
 
 
@@ -158,23 +164,23 @@ class StackObservation:
     states: Mapping[Key, NodeState] | None = None
     is_working: bool = False
     hold_up: str = ""
-    halt: StackProblem | None = None
+    problem: StackProblem | None = None
 
 
-def status_of(standing: StackObservation, before: Mapping[str, Any], now: str) -> dict[str, Any]:
+def status_of(observation: StackObservation, before: Mapping[str, Any], now: str) -> dict[str, Any]:
     """Return the status of a stack.
 
     Args:
         before: The status as it is: a condition that is as it was keeps its time.
         now: RFC 3339.
     """
-    conditions = _conditions(standing)
+    conditions = _conditions(observation)
     status: dict[str, Any] = {
-        "observedGeneration": standing.generation,
-        "release": standing.release,
-        "conditions": _timed(conditions, before.get("conditions") or (), now, standing.generation),
+        "observedGeneration": observation.generation,
+        "release": observation.release,
+        "conditions": _timed(conditions, before.get("conditions") or (), now, observation.generation),
     }
-    found: dict[str, Any] = _without_empty_texts(status | _rows(standing))
+    found: dict[str, Any] = _without_empty_texts(status | _rows(observation))
     return found
 
 
@@ -203,11 +209,11 @@ _TELLING = {ROLLED_BACK: Reason.ROLLED_BACK, LOCKED: Reason.OTHER_RUN, OUTRUN: R
 """Codes of findings that are a reason of their own."""
 
 
-def since(rolled_back: StackProblem | None, halt: StackProblem | None) -> StackProblem | None:
-    """Return what is to be told of a stack that was rolled back, and of what has failed since then."""
-    if rolled_back is None or halt is None:
-        return rolled_back or halt
-    return StackProblem(rolled_back.reason, f"{rolled_back.message}{_SINCE}{halt.message}")
+def since(rolled_back: StackProblem | None, problem: StackProblem | None) -> StackProblem | None:
+    """Return the problem of a stack that was rolled back, with what has failed since then."""
+    if rolled_back is None or problem is None:
+        return rolled_back or problem
+    return StackProblem(rolled_back.reason, f"{rolled_back.message}{_SINCE}{problem.message}")
 
 
 def was_rolled_back(stack: Mapping[str, Any]) -> StackProblem | None:
@@ -234,26 +240,26 @@ def _told(sentences: Iterable[str]) -> str:
     return truncate("; ".join(sentences), _MESSAGE)
 
 
-def _conditions(standing: StackObservation) -> tuple[Condition, ...]:
-    trouble = standing.halt or _trouble(standing)
-    awaited = standing.hold_up or _awaited((standing.states or {}).values())
-    return _ready(standing, trouble, awaited), _progressing(standing, awaited), _degraded(trouble)
+def _conditions(observation: StackObservation) -> tuple[Condition, ...]:
+    trouble = observation.problem or _trouble(observation)
+    awaited = observation.hold_up or _awaited((observation.states or {}).values())
+    return _ready(observation, trouble, awaited), _progressing(observation, awaited), _degraded(trouble)
 
 
-def _ready(standing: StackObservation, trouble: StackProblem | None, awaited: str) -> Condition:
+def _ready(observation: StackObservation, trouble: StackProblem | None, awaited: str) -> Condition:
     if trouble:
         return Condition("Ready", status=False, reason=trouble.reason, message=trouble.message)
-    if standing.is_working or awaited or standing.seen is None:
+    if observation.is_working or awaited or observation.seen is None:
         return Condition("Ready", status=False, reason=Reason.WORKING, message=awaited or "a run is about to begin")
     message = "every component is as declared on every GPU node, and proven"
     return Condition("Ready", status=True, reason=Reason.READY, message=message)
 
 
-def _progressing(standing: StackObservation, awaited: str) -> Condition:
-    if standing.is_working:
+def _progressing(observation: StackObservation, awaited: str) -> Condition:
+    if observation.is_working:
         message = awaited or "a run is about to begin"
         return Condition("Progressing", status=True, reason=Reason.WORKING, message=message)
-    return Condition("Progressing", status=False, reason=Reason.IDLE, message=awaited or "nothing is to be done")
+    return Condition("Progressing", status=False, reason=Reason.IDLE, message=awaited or "there is nothing to do")
 
 
 def _degraded(trouble: StackProblem | None) -> Condition:
@@ -262,17 +268,17 @@ def _degraded(trouble: StackProblem | None) -> Condition:
     return Condition("Degraded", status=False, reason=Reason.WELL, message="nothing has failed")
 
 
-def _trouble(standing: StackObservation) -> StackProblem | None:
-    if standing.seen is None:
+def _trouble(observation: StackObservation) -> StackProblem | None:
+    if observation.seen is None:
         return None
-    failed = [state for state in (standing.states or {}).values() if state.state is State.FAILED]
+    failed = [state for state in (observation.states or {}).values() if state.state is State.FAILED]
     if failed:
         return StackProblem(Reason.FAILED, _told(map(_state, failed)))
-    return None if standing.is_working else _nowhere(standing.seen)
+    return None if observation.is_working else _nowhere(observation.seen)
 
 
 def _nowhere(seen: Situation) -> StackProblem | None:
-    """A stack that has no node to look after is not ready: somebody expects GPUs."""
+    """A stack without a node is not ready: its users expect GPUs."""
     targets = seen.context.targets
     if not targets:
         return StackProblem(Reason.NO_GPU_NODES, "no node of the cluster is one of this stack's GPU nodes")
@@ -318,10 +324,10 @@ def _condition(condition: Condition, before: Mapping[str, Any], now: str, genera
     }
 
 
-def _rows(standing: StackObservation) -> dict[str, Any]:
-    if standing.seen is None:
+def _rows(observation: StackObservation) -> dict[str, Any]:
+    if observation.seen is None:
         return {}
-    seen, states = standing.seen, standing.states or {}
+    seen, states = observation.seen, observation.states or {}
     targets = {target.name for target in seen.context.targets}
     nodes = [row for row in node_rows(seen, states) if row.node in targets]
     return {

@@ -47,7 +47,7 @@ class StackMetrics:
             self.succeeded_at = time.time()
 
     def take_needs(self, number: int, now: float) -> None:
-        """Note how much is to be done, at a time of a monotonic clock."""
+        """Record the number of pending changes, at a time of a monotonic clock."""
         if number and not self.needs:
             self._since = now
         self.needs = number

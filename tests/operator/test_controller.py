@@ -15,7 +15,7 @@ from gpu_provision.kube.client import Cluster, connect
 from gpu_provision.kube.informer import Mirror
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.operator import conflicts
-from gpu_provision.operator import controller as keeper
+from gpu_provision.operator import controller as worker
 from gpu_provision.operator.controller import Controller
 from gpu_provision.operator.crd import definition
 from gpu_provision.operator.events import StackEvent
@@ -53,7 +53,7 @@ def test_a_stack_whose_loading_fails_does_not_end_the_controller(
     def fail_for_one(stack: dict[str, Any]) -> Any:
         return {}["not thought of"] if stack["metadata"]["name"] == "broken" else real_inventory_of(stack)
 
-    for module in (conflicts, keeper):
+    for module in (conflicts, worker):
         monkeypatch.setattr(module, "inventory_of", fail_for_one)
     running = Running(tmp_path, [])
     kubeconfig, notes = str(running.server.kubeconfig), list[StackEvent]()

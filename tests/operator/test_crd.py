@@ -65,7 +65,7 @@ def test_all_that_a_status_says_has_a_place(failed: bool) -> None:  # noqa: FBT0
 
 def test_a_status_without_a_look_has_its_place_too() -> None:
     """A stack that cannot be used has conditions alone."""
-    status = status_of(StackObservation(generation=1, halt=StackProblem(Reason.INVALID, "GP130")), {}, NOW)
+    status = status_of(StackObservation(generation=1, problem=StackProblem(Reason.INVALID, "GP130")), {}, NOW)
     assert pruned(status, schema_of("status")) == status
 
 

@@ -59,7 +59,7 @@ def read(stack: dict[str, Any]) -> None:
         namespace_changed(stack, inventory)
     rollback_run(stack), namespace_of(stack), lease_of(stack)
     wish = ReconcileRequest(stack)
-    wish.standing()
+    wish.observation()
     assert wish.asks_the_same_as(wish)
     OverlapChecker(lambda _: None).look(
         [stack, {**STACKS[0], "metadata": stack["metadata"] | {"name": "other", "uid": "v"}}], []

@@ -56,8 +56,8 @@ class Kept:
         def aim(inventory: Inventory) -> Inventory:
             return replace(inventory, cluster=replace(inventory.cluster, kubeconfig=kubeconfig))
 
-        self.keeper = StackWorker(cluster, ReconcileRequest(live), aim=aim, take=self.notes.append)
-        self.keeper.start()
+        self.worker = StackWorker(cluster, ReconcileRequest(live), aim=aim, take=self.notes.append)
+        self.worker.start()
 
     def condition(self) -> dict[str, str]:
         """Return the condition Degraded; an empty one if there is none yet."""
@@ -94,8 +94,8 @@ def kept(cluster: Cluster, kubeconfig: str) -> Iterator[Callable[..., Kept]]:
 
     yield make
     for each in made:
-        each.keeper.stop()
-        each.keeper.join(DEADLINE)
+        each.worker.stop()
+        each.worker.join(DEADLINE)
 
 
 def test_each_finding_of_a_declaration_is_in_its_condition(kept: Callable[..., Kept]) -> None:
@@ -148,5 +148,5 @@ def test_a_mistake_of_ours_about_one_stack_is_told_and_ends_nothing(
     monkeypatch.setattr(module, "inventory_of", broken)
     found = kept("unlucky")
     assert "ValueError: not thought of" in found.until("InternalError")
-    assert found.keeper.is_alive
+    assert found.worker.is_alive
     assert any("in broken" in note.message and note.is_warning for note in found.notes)

@@ -30,10 +30,10 @@ class Kept:
         self.figures = SimpleNamespace(take_needs=lambda *_: None)
         clock = SimpleNamespace(monotonic=lambda: self.now, thread_time=lambda: 0.0, sleep=lambda _: None)
         monkeypatch.setattr(reconciler, "time", clock)
-        monkeypatch.setattr(StackReconciler, "_begin", self.begin)
-        wish = ReconcileRequest({"metadata": {"name": "main", "generation": 1}, "spec": {}})
+        monkeypatch.setattr(StackReconciler, "_start_run", self.begin)
+        request = ReconcileRequest({"metadata": {"name": "main", "generation": 1}, "spec": {}})
         this = cast("Any", self)
-        self.upkeep = StackReconciler(wish, this, this, self.notes.append, is_over=lambda: False)
+        self.reconciler = StackReconciler(request, this, this, self.notes.append, is_superseded=lambda: False)
 
     def begin(self, *_: object) -> None:
         """Count a run."""
@@ -48,9 +48,9 @@ class Kept:
         """Return that nothing has a time."""
         return float("inf")
 
-    def report(self, standing: StackObservation, _now: float) -> float:
+    def report(self, observation: StackObservation, _now: float) -> float:
         """Take a status."""
-        self.told.append(standing)
+        self.told.append(observation)
         return float("inf")
 
     def wait(self, seconds: float) -> None:
@@ -61,7 +61,7 @@ class Kept:
     def turn(self, times: int = 1) -> None:
         """Look so often."""
         for _ in range(times):
-            self.upkeep._turn(cast("Any", self), cast("Any", self))
+            self.reconciler._tick(cast("Any", self), cast("Any", self))
 
 
 @pytest.fixture
@@ -94,9 +94,9 @@ def test_a_status_is_written_after_the_first_write_of_a_run(kept: Kept, monkeypa
     """To say where a fleet stands takes a processor as long as to put an object right."""
 
     def begin(*_: object) -> None:
-        kept.upkeep._session = cast("Any", SimpleNamespace(is_running=True, is_following=False))
+        kept.reconciler._session = cast("Any", SimpleNamespace(is_running=True, is_following=False))
 
-    monkeypatch.setattr(StackReconciler, "_begin", begin)
+    monkeypatch.setattr(StackReconciler, "_start_run", begin)
     for told in (1, 1, 2):  # before the run, as it begins, and afterwards
         kept.turn()
         assert len(kept.told) == told
@@ -113,5 +113,5 @@ def test_a_record_that_gives_an_unknown_version_holds_a_stack_to_nothing(
 
     monkeypatch.setattr(reconciler, "in_force", unknown)
     monkeypatch.setattr(reconciler, "Session", lambda _: SimpleNamespace(cluster=None))
-    assert kept.upkeep._in_force() is None
+    assert kept.reconciler._in_force() is None
     assert [(note.is_warning, note.message) for note in kept.notes] == [(True, "GP338: not known")]

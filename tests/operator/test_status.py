@@ -31,8 +31,8 @@ NOW, LATER = "2026-11-22T09:00:00Z", "2026-11-22T10:00:00Z"
 def status(stack: Stack, before: dict[str, Any] | None = None, now: str = NOW, **changes: Any) -> dict[str, Any]:
     seen = stack.situation
     known: dict[Key, NodeState] = states(seen) | changes.pop("states", {})
-    standing = StackObservation(generation=3, release="26.7.0", seen=seen, states=known, **changes)
-    return status_of(standing, before or {}, now)
+    observation = StackObservation(generation=3, release="26.7.0", seen=seen, states=known, **changes)
+    return status_of(observation, before or {}, now)
 
 
 def condition(found: dict[str, Any], kind: str) -> tuple[str, str]:
@@ -85,7 +85,7 @@ def test_a_node_that_fails_is_named_with_its_component_and_cause() -> None:
 
 
 def test_why_nothing_is_done_outweighs_what_is_seen() -> None:
-    found = status(Stack(), halt=StackProblem(Reason.OVERLAP, "stack a owns t4-1"))
+    found = status(Stack(), problem=StackProblem(Reason.OVERLAP, "stack a owns t4-1"))
     assert condition(found, "Ready") == ("False", Reason.OVERLAP)
     assert condition(found, "Degraded") == ("True", Reason.OVERLAP)
 
@@ -140,7 +140,7 @@ def test_a_rollout_tells_how_far_it_is_and_nothing_when_it_is_over() -> None:
 
 
 @pytest.mark.parametrize(
-    ("findings", "halt"),
+    ("findings", "problem"),
     [
         ((), None),
         ((Finding(code="GP1", what="beware", severity=Severity.WARNING),), None),
@@ -151,8 +151,8 @@ def test_a_rollout_tells_how_far_it_is_and_nothing_when_it_is_over() -> None:
         ((Finding(code=ROLLED_BACK, what="back"),), StackProblem(Reason.ROLLED_BACK, f"{ROLLED_BACK} back")),
     ],
 )
-def test_findings_come_to_one_sentence_of_errors(findings: tuple[Finding, ...], halt: StackProblem | None) -> None:
-    assert problem_of(findings) == halt
+def test_findings_come_to_one_sentence_of_errors(findings: tuple[Finding, ...], problem: StackProblem | None) -> None:
+    assert problem_of(findings) == problem
 
 
 def test_a_message_is_bounded() -> None:
@@ -173,9 +173,9 @@ def test_each_finding_is_told_with_what_mends_it_as_long_as_there_is_room() -> N
 
 def test_what_was_rolled_back_stays_so_until_something_else_is_declared() -> None:
     """Also for a controller that has just begun."""
-    halt = StackProblem(Reason.ROLLED_BACK, "GP337 back")
-    stack = {"metadata": {"generation": 3}, "status": status(Stack(), halt=halt)}
-    assert was_rolled_back(stack) == halt
+    problem = StackProblem(Reason.ROLLED_BACK, "GP337 back")
+    stack = {"metadata": {"generation": 3}, "status": status(Stack(), problem=problem)}
+    assert was_rolled_back(stack) == problem
     assert was_rolled_back({**stack, "metadata": {"generation": 4}}) is None
     assert was_rolled_back({"metadata": {"generation": 3}, "status": status(Stack())}) is None
     assert was_rolled_back({"metadata": {"generation": 3}}) is None
@@ -183,12 +183,12 @@ def test_what_was_rolled_back_stays_so_until_something_else_is_declared() -> Non
 
 def test_what_failed_since_a_rollback_is_told_and_does_not_add_up() -> None:
     """However often a controller begins anew."""
-    halt, failed_since = StackProblem(Reason.ROLLED_BACK, "GP337 back"), StackProblem(Reason.HALTED, "GP301 silence")
-    told = since(halt, failed_since)
+    problem, failed_since = StackProblem(Reason.ROLLED_BACK, "GP337 back"), StackProblem(Reason.HALTED, "GP301 silence")
+    told = since(problem, failed_since)
     assert told == StackProblem(Reason.ROLLED_BACK, "GP337 back; since then: GP301 silence")
-    assert was_rolled_back({"metadata": {"generation": 3}, "status": status(Stack(), halt=told)}) == halt
+    assert was_rolled_back({"metadata": {"generation": 3}, "status": status(Stack(), problem=told)}) == problem
     assert since(None, failed_since) == failed_since
-    assert since(halt, None) == halt
+    assert since(problem, None) == problem
 
 
 def test_a_status_names_so_many_nodes_and_counts_the_others() -> None:
@@ -207,9 +207,9 @@ def test_a_status_names_so_many_nodes_and_counts_the_others() -> None:
     assert found["nodes"]["summary"] == f"0/{len(names)}"
 
 
-def of(generation: int = 3, **standing: Any) -> dict[str, Any]:
+def of(generation: int = 3, **observation: Any) -> dict[str, Any]:
     """A stack with the status that a controller writes."""
-    return {"metadata": {"name": "prod", "generation": generation}, "status": status(Stack(), **standing)}
+    return {"metadata": {"name": "prod", "generation": generation}, "status": status(Stack(), **observation)}
 
 
 HALT = StackProblem(Reason.INVALID, "no such release")
@@ -223,10 +223,10 @@ HALT = StackProblem(Reason.INVALID, "no such release")
         (of(is_working=True), StackPhase.WORKING),
         (of(states=failed(), is_working=True), StackPhase.WORKING),
         (of(states=failed()), StackPhase.FAILED),
-        (of(halt=HALT), StackPhase.FAILED),
+        (of(problem=HALT), StackPhase.FAILED),
         ({"metadata": {"generation": 1}}, StackPhase.UNSEEN),
     ],
-    ids=["ready", "older", "working", "trying-again", "failed", "halted", "new"],
+    ids=["ready", "older", "working", "trying-again", "failed", "problem", "new"],
 )
 def test_a_status_comes_to_a_verdict(stack: dict[str, Any], phase: StackPhase) -> None:
     """A run that is under way may mend what has failed before."""
@@ -235,7 +235,7 @@ def test_a_status_comes_to_a_verdict(stack: dict[str, Any], phase: StackPhase) -
 
 def test_a_failure_has_the_reason_and_the_message_of_its_condition() -> None:
     """The controller's own words."""
-    assert evaluate_status(of(halt=HALT)).told == "InvalidSpec: no such release"
+    assert evaluate_status(of(problem=HALT)).told == "InvalidSpec: no such release"
 
 
 def test_nodes_that_failed_are_found_with_component_and_cause() -> None:
