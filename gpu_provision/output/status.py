@@ -20,7 +20,7 @@ from gpu_provision.model.progress import (
     State,
     Status,
 )
-from gpu_provision.output.text import PLAIN, Style, indented, ranges, table
+from gpu_provision.output.text import PLAIN, Style, indented, ranges
 
 _RUN_HEADERS = ("COMPONENT", "READY", "STATE", "NODES AND REASONS")
 
@@ -62,7 +62,7 @@ def _written(result: RunResult) -> str:
 
 def _run_table(states: Iterable[NodeState], style: Style) -> str:
     rows = component_rows(states, style)
-    return table(_RUN_HEADERS, rows, style) if rows else ""
+    return _table(_RUN_HEADERS, rows, style) if rows else ""
 
 
 def component_rows(states: Iterable[NodeState], style: Style = PLAIN) -> list[tuple[str, str, str, str]]:
@@ -196,6 +196,12 @@ _BACK_OFF = re.compile(r": back-off \S+ restarting failed container=\S+ pod=\S+\
 _NOTHING = "-"
 
 
+def _table(headers: Sequence[str], rows: Iterable[Sequence[str]], style: Style) -> str:
+    from gpu_provision.output.screen import table
+
+    return table(headers, rows, style)
+
+
 def text(status: Status, style: Style = PLAIN) -> str:
     """Return the heading, both tables, and the evidence."""
     parts = [
@@ -228,7 +234,7 @@ def components(rows: Iterable[ComponentStatus], style: Style = PLAIN) -> str:
         (row.component, _versions(row), row.desired, row.ready, style.state(row.state), _short(row.reason))
         for row in rows
     ]
-    return table(_COMPONENT_HEADERS, [tuple(map(str, row)) for row in cells], style) if cells else ""
+    return _table(_COMPONENT_HEADERS, [tuple(map(str, row)) for row in cells], style) if cells else ""
 
 
 def _versions(row: ComponentStatus) -> str:
@@ -247,7 +253,7 @@ def nodes(rows: Iterable[NodeStatus], style: Style = PLAIN) -> str:
         return ""
     are_cordoned = any(row.cordoned for row in found)
     headers = (*_NODE_HEADERS, *(("CORDONED BY",) if are_cordoned else ()), "REASON")
-    return table(headers, [_node(row, style, with_cordon=are_cordoned) for row in found], style)
+    return _table(headers, [_node(row, style, with_cordon=are_cordoned) for row in found], style)
 
 
 def has_gpu(row: NodeStatus) -> bool:
