@@ -263,7 +263,7 @@ def status(
 ) -> ExitCode:
     """Show every component and node as it stands, and what the validations printed."""
     found = gpu_provision.status(load_inventory(file, kubeconfig=kubeconfig, context=context))
-    out.result(found.document(), found.text(out.style))
+    out.result(found.document(), found.text(out.style, verbose=bool(out.verbose)))
     return ExitCode.DIFFERENCES if detailed_exitcode and not found.is_ready else ExitCode.OK
 
 

@@ -148,7 +148,7 @@ def output_options(command: Command) -> Command:
 
     @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout; never asks.")
     @click.option("-q", "--quiet", is_flag=True, help="No progress and no hints.")
-    @click.option("-v", "--verbose", count=True, help="Timestamps; a traceback for internal errors.")
+    @click.option("-v", "--verbose", count=True, help="More: timestamps, what validations printed, tracebacks.")
     @click.option("--no-color", is_flag=True, help="No colors; NO_COLOR and TERM=dumb do the same.")
     @functools.wraps(command)
     def wrapped(*, as_json: bool, quiet: bool, verbose: int, no_color: bool, **rest: Any) -> Any:

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Sequence
 from typing import TextIO
 
 from rich.console import Console, Group
+from rich.padding import Padding
+from rich.segment import Segment
 from rich.style import Style as RichStyle
 from rich.table import Table
 from rich.text import Text
@@ -21,6 +23,7 @@ from gpu_provision.output.text import Style, natural, painted_parts
 
 _ENDLESS = 100_000  # columns, where no terminal limits a line
 _GAP = (0, 2, 0, 0)  # right of a cell
+_LEAST = 40  # columns that the last one needs, if it has so much to say
 _ACTIVITY_COLORS = {
     Activity.WAITS: "dim",
     Activity.READY: "green",
@@ -58,21 +61,38 @@ def rich_text(painted: str) -> Text:
 
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[str]], style: Style) -> str:
-    """Return rows as columns under headers, painted; the last column wraps where the terminal ends."""
+    """Return rows as columns under headers, painted.
+
+    Where a terminal is too narrow the last column wraps; what has no room even so stands below its row.
+    """
+    cells = [[rich_text(cell.replace("\n", r"\n")) for cell in row] for row in rows]
+    widths = [max(len(header), *(row[place].cell_len for row in cells)) for place, header in enumerate(headers)]
+    widths[-1] = min(widths[-1], _LEAST)
+    columns = style.columns or _ENDLESS
+    kept = next((some for some in range(len(headers), 0, -1) if sum(widths[:some]) + 2 * (some - 1) <= columns), 1)
     grid = Table(box=None, pad_edge=False, padding=_GAP, header_style="bold")
-    for header in headers:
+    for header in headers[:kept]:
         grid.add_column(header, no_wrap=header is not headers[-1], overflow="fold")
-    for row in rows:
-        grid.add_row(*(rich_text(cell.replace("\n", r"\n")) for cell in row))
-    drawn = console(io.StringIO(), color=True, columns=style.columns or _ENDLESS).render_lines(grid, pad=False)
-    return "\n".join(_line(((part.text, part.style) for part in line), style) for line in drawn)
+    for row in cells:
+        grid.add_row(*row[:kept])
+    drawn = console(io.StringIO(), color=True, columns=columns)
+    first, *lines = (_line(line, style) for line in drawn.render_lines(grid, pad=False))
+    if kept == len(headers):
+        return "\n".join([first, *lines])
+    for row, line in zip(cells, lines, strict=True):
+        first += f"\n{line}"
+        for header, cell in zip(headers[kept:], row[kept:], strict=True):
+            if cell.plain not in {"", "-"}:
+                below = Padding(Text.assemble(f"{header.lower()}: ", cell), (0, 0, 0, 4))
+                first += "".join(f"\n{_line(part, style)}" for part in drawn.render_lines(below, pad=False))
+    return first
 
 
-def _line(parts: Iterable[tuple[str, RichStyle | None]], style: Style) -> str:
+def _line(parts: Iterable[Segment], style: Style) -> str:
     painted = ""
-    for text, look in parts:
-        word = text.rstrip()
-        painted += f"{style.paint(_color(look), word)}{text[len(word) :]}"
+    for part in parts:
+        word = part.text.rstrip()
+        painted += f"{style.paint(_color(part.style), word)}{part.text[len(word) :]}"
     return painted.rstrip()
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from gpu_provision.model.findings import visible
 from gpu_provision.model.progress import Outside, State
 
+Item = TypeVar("Item")
+Key = TypeVar("Key", bound=Hashable)
 COLORS = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 # Random, so that no text from elsewhere can hold a color of the tool's own: what it holds becomes visible.
 _KEY = int.from_bytes(os.urandom(8), "big")
@@ -90,6 +92,19 @@ def wants_color(environ: Mapping[str, str], *, terminal: bool, refused: bool = F
     if environ.get("FORCE_COLOR", "0") not in {"", "0"}:
         return True
     return terminal and environ.get("TERM", "") not in {"", "dumb"}
+
+
+def counted(number: int, noun: str) -> str:
+    """Return ``1 node`` or ``2 nodes``."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
+    """Return items by what ``key`` says of them, in their order."""
+    groups: dict[Key, list[Item]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
+    return groups
 
 
 def indented(text: str, spaces: int = 2) -> str:

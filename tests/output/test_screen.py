@@ -93,11 +93,23 @@ def test_a_table_keeps_its_lines_where_no_terminal_ends() -> None:
 
 def test_a_table_wraps_its_last_column_at_the_terminal() -> None:
     """Colors of cells stay, those of the header are bold."""
-    style = Style(enabled=True, columns=40)
-    rows = [("driver", style.paint("red", "failed"), "x " * 20)]
+    style = Style(enabled=True, columns=60)
+    rows = [("driver", style.paint("red", "failed"), "word " * 12)]
     text = for_terminal(table(HEADERS, rows, style))
-    assert text.splitlines()[0] == "\x1b[1mCOMPONENT\x1b[0m  \x1b[1mSTATE\x1b[0m   \x1b[1mREASON\x1b[0m"
-    assert text.splitlines()[1:] == [
-        "driver     \x1b[31mfailed\x1b[0m  x x x x x x x x x x x",
-        "                   x x x x x x x x x",
+    assert text.splitlines() == [
+        "\x1b[1mCOMPONENT\x1b[0m  \x1b[1mSTATE\x1b[0m   \x1b[1mREASON\x1b[0m",
+        "driver     \x1b[31mfailed\x1b[0m  word word word word word word word word",
+        "                   word word word word",
+    ]
+
+
+def test_a_table_puts_below_the_row_what_has_no_room() -> None:
+    """Whole, with its header; an empty cell takes no line."""
+    rows = [("driver", "failed", "word " * 12), ("toolkit", "ready", "")]
+    assert table(HEADERS, rows, Style(columns=40)).splitlines() == [
+        "COMPONENT  STATE",
+        "driver     failed",
+        "    reason: word word word word word",
+        "    word word word word word word word",
+        "toolkit    ready",
     ]
