@@ -248,7 +248,7 @@ def _confirmed(work: ApplyJob, out: Output) -> bool:
     if found.is_empty:
         return True
     changed = len(found.hosts.changed)
-    target = confirm.describe_target(found.cluster.cluster if work.cluster else "", changed)
+    target = confirm.describe_target(work.inventory, found.cluster.cluster if work.cluster else "", changed)
     return confirm.ask(f"Apply these changes to {target}?")
 
 
