@@ -134,9 +134,9 @@ class StackStatus(Status, Shown):
         """Whether every component and every GPU node is ready."""
         return status_view.is_ready(self)
 
-    def text(self, style: Style = PLAIN) -> str:
-        """Return what ``gpu-provision status`` prints on stdout."""
-        return status_view.text(self, style)
+    def text(self, style: Style = PLAIN, *, verbose: bool = False) -> str:
+        """Return what ``gpu-provision status`` prints on stdout; with ``-v`` if ``verbose``."""
+        return status_view.text(self, style, verbose=verbose)
 
     def document(self) -> dict[str, Any]:
         """Return the document of ``gpu-provision status --json``."""

@@ -77,7 +77,7 @@ def adopt(  # noqa: PLR0913 - one argument per option
         return _show(found, out, None)
     if not yes:
         _tell(found, out)
-        if not confirm.ask(f"Apply these changes to {confirm.describe_target(found.cluster)}?"):
+        if not confirm.ask(f"Apply these changes to {confirm.describe_target(inventory, found.cluster)}?"):
             out.note("Nothing was changed.")
             return ExitCode.FAILED
     out.note(f"What is there now is kept in {keep(found)}")

@@ -248,7 +248,7 @@ def _confirmed(work: ApplyJob, out: Output) -> bool:
     if found.is_empty:
         return True
     changed = len(found.hosts.changed)
-    target = confirm.describe_target(found.cluster.cluster if work.cluster else "", changed)
+    target = confirm.describe_target(work.inventory, found.cluster.cluster if work.cluster else "", changed)
     return confirm.ask(f"Apply these changes to {target}?")
 
 
@@ -263,7 +263,7 @@ def status(
 ) -> ExitCode:
     """Show every component and node as it stands, and what the validations printed."""
     found = gpu_provision.status(load_inventory(file, kubeconfig=kubeconfig, context=context))
-    out.result(found.document(), found.text(out.style))
+    out.result(found.document(), found.text(out.style, verbose=bool(out.verbose)))
     return ExitCode.DIFFERENCES if detailed_exitcode and not found.is_ready else ExitCode.OK
 
 

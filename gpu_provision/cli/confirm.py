@@ -13,6 +13,7 @@ from gpu_provision.cli.output import Output
 from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding, UsageError, visible
 from gpu_provision.model.inventory import Inventory
+from gpu_provision.output.text import counted
 
 
 def is_required(inventory: Inventory, *, yes: bool) -> bool:
@@ -32,10 +33,11 @@ def require_terminal(out: Output, *, look: str) -> None:
         )
 
 
-def describe_target(cluster: str, hosts: int = 0) -> str:
-    """Return what a question is about: the cluster, if any takes part, and how many hosts."""
-    on_hosts = f"{hosts} host{'' if hosts == 1 else 's'}" if hosts else ""
-    return " and ".join(filter(None, (f"cluster {cluster}" if cluster else "", on_hosts)))
+def describe_target(inventory: Inventory, cluster: str, hosts: int = 0) -> str:
+    """Return what a question is about: the cluster with its context, if it takes part, and how many hosts."""
+    context = f"context {inventory.cluster.context}" if inventory.cluster.context else "the current context"
+    target = f"cluster {cluster}, {context}" if cluster else ""
+    return " and ".join(filter(None, (target, counted(hosts, "host") if hosts else "")))
 
 
 def ask(question: str) -> bool:

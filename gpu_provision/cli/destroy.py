@@ -104,7 +104,7 @@ def _agreed(removal: DestroyJob, out: Output) -> bool:
     if found.is_empty:
         return True
     changed = len(found.hosts.changed)
-    target = confirm.describe_target(found.cluster.cluster if found.cluster else "", changed)
+    target = confirm.describe_target(removal.inventory, found.cluster.cluster if found.cluster else "", changed)
     return confirm.ask(f"Remove all of this from {target}?")
 
 

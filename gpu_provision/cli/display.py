@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
 import sys
 import threading
 import time
@@ -12,17 +11,18 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import Protocol, Self, TextIO
+from typing import TYPE_CHECKING, Protocol, Self, TextIO
 
 from gpu_provision.cli.output import Output
 from gpu_provision.model.progress import Event, State, Transition
-from gpu_provision.output.progress import NodeTimelines, Progress, Size, fitted, lines, picture
+from gpu_provision.output.progress import NodeTimelines, Progress, lines
 from gpu_provision.output.text import PLAIN, Style, for_terminal
 from gpu_provision.reconcile.timeline import Timeline
 
+if TYPE_CHECKING:
+    from rich.live import Live
+
 _TICK = 0.5  # seconds between looks at the clock
-_NO_WRAP, _WRAP = "\x1b[?7l", "\x1b[?7h"
-_LINES_LEFT = 3  # above the picture, for what stays
 _LASTING = frozenset({State.FAILED, State.BLOCKED})  # stays on a terminal; all else is rewritten
 
 
@@ -47,30 +47,26 @@ class Display:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Begin to count from now; nothing is written before the first event."""
-        self._stream, self._style, self._live, self._timestamps = stream, style, live, timestamps
-        self._clock = clock
+        self._stream, self._style, self._timestamps, self._clock = stream, style, timestamps, clock
         self._began = clock()
         self._progress = Progress(self._began)
-        self._timeline, self._lanes = Timeline(self._began), NodeTimelines()
-        self._drawn = 0  # lines that the next look takes away
+        self._timeline, self._nodes = Timeline(self._began), NodeTimelines()
         self._lock = threading.Lock()
         self._done, self._reports = threading.Event(), ExitStack()
         self._thread = threading.Thread(target=self._keep_ticking, name="heartbeat", daemon=True)
+        self._live = _live(stream, color=style.enabled) if live else None
 
     def __call__(self, event: Event) -> None:
         """Take an event in; it is shown with the next tick, together with what happens at the same time."""
         with self._lock:
             self._progress.observe(event)
             if (transition := self._timeline.observe(event, self._clock())) is not None:
-                self._lanes.add(transition)
+                self._nodes.add(transition)
 
     def say(self, text: str) -> None:
         """Write a text that stays, above the picture on a terminal."""
         with self._lock:
-            if self._live:
-                self._write(self._erased())
-                self._drawn = 0
-            self._write(for_terminal(f"{text}\n"))
+            self._write(text)
 
     @property
     def timeline(self) -> tuple[Transition, ...]:
@@ -81,10 +77,24 @@ class Display:
         """Show what is new, and that the run goes on: the heartbeat in logs, the running seconds on a terminal."""
         with self._lock:
             if self._live:
-                self._rewrite()
+                self._draw(self._live)
             else:
-                self._say(*self._progress.news(self._clock(), self._style))
-                self._say(self._progress.heartbeat(self._clock()))
+                stamp = f"{datetime.now(UTC):%H:%M:%S}Z " if self._timestamps else ""
+                news = [*self._progress.news(self._clock(), self._style), self._progress.heartbeat(self._clock())]
+                self._write("\n".join(f"{stamp}{line}" for line in news if line))
+
+    def _draw(self, live: Live) -> None:
+        """Draw the picture again; of what happened, failures stay above it."""
+        from gpu_provision.output.screen import picture
+
+        lasting = [event for event in self._progress.unsaid if event.state in _LASTING]
+        self._progress.unsaid.clear()
+        self._write("\n".join(lines(lasting, self._style)))
+        now, size = self._clock(), live.console.size
+        drawn = picture(self._nodes, now - self._began, size.width, size.height, self._progress.current(now))
+        if drawn is not None:
+            live.start()
+            live.update(drawn, refresh=True)
 
     def __enter__(self) -> Self:
         """Start the heartbeat, and show reports of the connection to the API server as events."""
@@ -104,39 +114,30 @@ class Display:
         self._thread.join()
         self.tick()
         if self._live:
-            self._write("\n" if error and self._drawn else self._erased())
+            self._live.transient = error is None
+            self._live.stop()
 
     def _keep_ticking(self) -> None:
         while not self._done.wait(_TICK):
             self.tick()
 
-    def _say(self, *texts: str) -> None:
-        stamp = f"{datetime.now(UTC):%H:%M:%S}Z " if self._timestamps else ""
-        self._write(for_terminal("".join(f"{stamp}{text}\n" for text in texts if text)))
-
-    def _rewrite(self) -> None:
-        lasting = [event for event in self._progress.unsaid if event.state in _LASTING]
-        self._progress.unsaid.clear()
-        drawn = self._picture()
-        stays = "".join(f"{line}\n" for line in lines(lasting, self._style))
-        self._write("".join([self._erased(), for_terminal(stays), _NO_WRAP, for_terminal("\n".join(drawn)), _WRAP]))
-        self._drawn = len(drawn)
-
-    def _picture(self) -> list[str]:
-        now, size = self._clock(), shutil.get_terminal_size()
-        if not (current := self._progress.current(now)):
-            return []
-        room = Size(size.columns, size.lines - _LINES_LEFT)
-        return [fitted(current, size.columns), *picture(self._lanes, now - self._began, room, self._style)]
-
-    def _erased(self) -> str:
-        """Return what takes away the lines that were drawn last, and puts the cursor where they began."""
-        up = f"\x1b[{self._drawn - 1}A" if self._drawn > 1 else ""
-        return f"\r{up}\x1b[J"
-
     def _write(self, text: str) -> None:
-        self._stream.write(text)
-        self._stream.flush()
+        if self._live and text:
+            from gpu_provision.output.screen import rich_text
+
+            self._live.console.print(rich_text(text), soft_wrap=True)
+        elif text:
+            self._stream.write(for_terminal(f"{text}\n"))
+            self._stream.flush()
+
+
+def _live(stream: TextIO, *, color: bool) -> Live:
+    from rich.live import Live
+
+    from gpu_provision.output.screen import console
+
+    drawn = console(stream, color=color, terminal=True)
+    return Live(console=drawn, auto_refresh=False, transient=True, redirect_stdout=False, redirect_stderr=False)
 
 
 class RunDisplay(Protocol):

@@ -21,8 +21,7 @@ from gpu_provision.model.progress import Lock
 from gpu_provision.output import findings as findings_view
 from gpu_provision.output import history as view
 from gpu_provision.output import plan as plan_view
-from gpu_provision.output.findings import document
-from gpu_provision.output.status import lock_document
+from gpu_provision.output.findings import document, plain
 
 
 @click.group(cls=SuggestingGroup, invoke_without_command=True)
@@ -216,7 +215,7 @@ def unlock(  # noqa: PLR0913 - one argument per option
         return confirm.ask("Take it away?")
 
     held, freed = gpu_provision.unlock(inventory, force=force, agreed=agreed, say=out.note)
-    told = document("unlock", inventory=inventory.name, lock=lock_document(held), unlocked=freed)
+    told = document("unlock", inventory=inventory.name, lock=plain(held), unlocked=freed)
     out.result(told, _told(held, freed=freed))
     return ExitCode.FAILED if held and not freed else ExitCode.OK
 

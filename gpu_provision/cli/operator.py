@@ -18,7 +18,7 @@ from gpu_provision.model.findings import ExitCode, Finding, InvalidInventory
 from gpu_provision.output import findings as findings_view
 from gpu_provision.output import object_text
 from gpu_provision.output.findings import document
-from gpu_provision.output.text import Style, table
+from gpu_provision.output.text import Style
 
 if TYPE_CHECKING:
     from gpu_provision.kube.client import Cluster
@@ -311,6 +311,8 @@ def status(*, kubeconfig: str | None, context: str | None, detailed_exitcode: bo
 
 
 def _status_text(found: Overview, style: Style) -> str:
+    from gpu_provision.output.screen import table
+
     controllers = f"Controllers in the cluster: {found.controllers}" if found.controllers else ""
     told = f"Leader: {found.leader}, gpu-provision {found.version}" if found.version else f"Leader: {found.leader}"
     leader = told if found.leader else "Nobody leads: no controller runs, or none can lead."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import re
@@ -10,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from gpu_provision import files
 from gpu_provision.cli import output
 from gpu_provision.cli.output import CliContext
 from gpu_provision.model import codes
-from gpu_provision.model.findings import Finding, UsageError
+from gpu_provision.model.findings import Finding, ProvisionError, UsageError
 from gpu_provision.model.inventory import Inventory
 
 Command = Callable[..., Any]
@@ -28,11 +30,38 @@ def _at_home(_context: click.Context, _parameter: click.Parameter, path: str | N
     return str(expand_home(path)) if path else path
 
 
+def _inventories(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    names = (path.stem for path in sorted(DEFAULT.parent.glob("*.yaml")))
+    return [*(CompletionItem(name) for name in names if name.startswith(incomplete)), CompletionItem("", type="file")]
+
+
+def _hosts(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    before, comma, last = incomplete.rpartition(",")
+    with contextlib.suppress(ProvisionError):
+        found = load_inventory(context.params.get("file"))
+        words = (*(node.name for node in found.nodes), "gpu", "nodes", *(f"pool_{pool}" for pool in found.pools))
+        return [f"{before}{comma}{word}" for word in words if word.startswith(last)]
+    return []
+
+
+def _components(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    with contextlib.suppress(ProvisionError):
+        from gpu_provision.components import requirements
+
+        names = requirements(load_inventory(context.params.get("file")))
+        return [name for name in names if name.startswith(incomplete.replace("-", "_"))]
+    return []
+
+
+VARIABLE = "GPU_PROVISION_INVENTORY"
+DEFAULT = Path("inventories") / "sandbox.yaml"
+
 inventory = click.option(
     "-i",
     "--inventory",
     "file",
     metavar="FILE",
+    shell_complete=_inventories,
     help="The inventory. Default: $GPU_PROVISION_INVENTORY, else inventories/sandbox.yaml if it exists.",
 )
 kubeconfig = click.option(
@@ -66,12 +95,20 @@ def context(command: Command) -> Command:
 limit = click.option(
     "--limit",
     metavar="HOST[,HOST...]",
+    shell_complete=_hosts,
     help="Only these nodes: names, patterns such as 'gpu-0*', groups, or @FILE with one a line."
     " In the cluster: their labels, drivers and validations; what serves all nodes is as declared.",
+)
+look_limit = click.option(
+    "--limit",
+    metavar="HOST[,HOST...]",
+    shell_complete=_hosts,
+    help="Only these nodes: names, patterns, groups, or @FILE.",
 )
 hosts_limit = click.option(
     "--limit",
     metavar="HOST[,HOST...]",
+    shell_complete=_hosts,
     help="Only these hosts: names, patterns, groups, or @FILE. The cluster is left out.",
 )
 target = click.option(
@@ -79,6 +116,7 @@ target = click.option(
     "targets",
     metavar="COMPONENT",
     multiple=True,
+    shell_complete=_components,
     help="Only this component of the cluster, and what it requires; may be repeated.",
 )
 timeout = click.option(
@@ -148,7 +186,7 @@ def output_options(command: Command) -> Command:
 
     @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout; never asks.")
     @click.option("-q", "--quiet", is_flag=True, help="No progress and no hints.")
-    @click.option("-v", "--verbose", count=True, help="Timestamps; a traceback for internal errors.")
+    @click.option("-v", "--verbose", count=True, help="More: timestamps, what validations printed, tracebacks.")
     @click.option("--no-color", is_flag=True, help="No colors; NO_COLOR and TERM=dumb do the same.")
     @functools.wraps(command)
     def wrapped(*, as_json: bool, quiet: bool, verbose: int, no_color: bool, **rest: Any) -> Any:
@@ -191,10 +229,6 @@ def stack(_context: click.Context, _parameter: click.Parameter, value: str) -> s
         message = f"{value!r} is no name of a stack. {rule['patternErrorMessage']}."
         raise click.BadParameter(message)
     return value
-
-
-VARIABLE = "GPU_PROVISION_INVENTORY"
-DEFAULT = Path("inventories") / "sandbox.yaml"
 
 
 def find_inventory(option: str | None, environ: Mapping[str, str] = os.environ) -> Path:

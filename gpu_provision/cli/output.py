@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 import traceback
 from collections.abc import Mapping
@@ -69,7 +70,9 @@ def make(*, as_json: bool, quiet: bool, verbose: int, no_color: bool) -> Output:
     """Return the output that the options and the terminal ask for."""
 
     def style(stream: TextIO) -> Style:
-        return Style(enabled=wants_color(os.environ, terminal=stream.isatty(), refused=no_color))
+        is_bounded = stream.isatty() or "COLUMNS" in os.environ  # a log keeps its lines whole
+        columns = shutil.get_terminal_size((0, 0)).columns if is_bounded else 0
+        return Style(enabled=wants_color(os.environ, terminal=stream.isatty(), refused=no_color), columns=columns)
 
     return Output(json=as_json, quiet=quiet, verbose=verbose, style=style(sys.stdout), error_style=style(sys.stderr))
 

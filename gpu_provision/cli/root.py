@@ -16,6 +16,7 @@ from types import FrameType
 from typing import Any, NoReturn
 
 import click
+from click.shell_completion import CompletionItem
 
 from gpu_provision.cli import output
 from gpu_provision.cli.output import BrokenOutputError, CliContext
@@ -73,9 +74,15 @@ class SuggestingGroup(click.Group):
         command = self.get_command(ctx, name)
         return command.get_short_help_str(limit) if command else ""
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete commands, and import none of them for it."""
+        names = (name for name in self.list_commands(ctx) if name.startswith(incomplete))
+        found = [CompletionItem(name, help=self._summary(ctx, name, 80)) for name in names]
+        return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Answer a bare group with its help, as a usage error."""
-        if not args and not self.invoke_without_command:
+        if not (args or self.invoke_without_command or ctx.resilient_parsing):
             click.echo(ctx.get_help(), err=True)
             ctx.exit(ExitCode.USAGE)
         return super().parse_args(ctx, args)
@@ -128,6 +135,7 @@ def _print_version(context: click.Context, _parameter: click.Parameter, wanted: 
 _COMMANDS = {
     "adopt": LazyCommand("adopt", "Take a cluster over from the GPU Operator and its chart."),
     "apply": LazyCommand("apply", "Make hosts and cluster as declared, and wait until they are."),
+    "completion": LazyCommand("validate", "Print a script that completes commands, options and values."),
     "diff": LazyCommand("history", "Show what changed from one run's inventory to another's."),
     "drift": LazyCommand("views", "Show what is not as it was applied, and who changed it."),
     "explain": LazyCommand("validate", "Explain a finding: what a code means, its cause and its remedy."),
@@ -152,25 +160,19 @@ _COMMANDS = {
 @click.group(
     cls=SuggestingGroup, elsewhere=_COMMANDS, epilog=_epilog(), context_settings={"help_option_names": ["-h", "--help"]}
 )
-@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Show it.")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_version,
+    help="Show the version and exit.",
+)
 def cli() -> None:
     """Provision NVIDIA GPU nodes for Kubernetes from one inventory file.
 
-    \b
-    gpu-provision sandbox up      a cluster to try it on, without a GPU
-    gpu-provision preflight       what would go wrong
-    gpu-provision plan            what would change
-    gpu-provision apply           make it true
-    gpu-provision status          what is there
-    gpu-provision drift           what somebody has changed since
-    gpu-provision verify          whether it holds, by tests that look for themselves
-    gpu-provision unlock          let the next run write after one that died
-    gpu-provision history         what was applied when, and by whom
-    gpu-provision report          a page about a run that is over
-    gpu-provision rollback        back to what was there before
-    gpu-provision destroy         take all of it away again
-    gpu-provision operator        have the cluster hold itself to it
-    """  # noqa: D301 - \b is click's mark for text that keeps its lines
+    To try it without a GPU: gpu-provision sandbox up, then plan, apply and status.
+    """
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:

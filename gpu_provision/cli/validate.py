@@ -1,4 +1,4 @@
-"""``gpu-provision rbac``: the rights that an account needs."""
+"""validate, render, schema, rbac, explain, completion: commands that need neither a cluster nor hosts."""
 
 from __future__ import annotations
 
@@ -115,7 +115,26 @@ def schema(*, of_output: bool, of_plan_file: bool, out: Output) -> None:
 
 
 @click.command()
-@click.argument("code")
+@click.argument("shell", type=click.Choice(["bash", "zsh"]))
+def completion(*, shell: str) -> None:
+    """Print a script for SHELL that completes commands, options and values such as components and hosts.
+
+    \b
+    source <(gpu-provision completion bash)       now; in ~/.bashrc for every shell
+    """  # noqa: D301 - \b is click's mark for text that keeps its lines
+    from click.shell_completion import get_completion_class
+
+    root, made = click.get_current_context().find_root(), get_completion_class(shell)
+    if made is not None:
+        click.echo(made(root.command, {}, "gpu-provision", "_GPU_PROVISION_COMPLETE").source())
+
+
+def _codes(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    return [code for code in codes.meanings() if code.startswith(incomplete.upper())]
+
+
+@click.command()
+@click.argument("code", shell_complete=_codes)
 @options.output_options
 def explain(*, code: str, out: Output) -> None:
     """Print what the finding CODE means, why it occurs as a rule, and what to do about it."""

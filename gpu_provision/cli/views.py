@@ -62,7 +62,7 @@ def _exit(findings: tuple[Finding, ...], *, differs: bool) -> ExitCode:
 @options.inventory
 @options.kubeconfig
 @options.context
-@click.option("--limit", metavar="HOST[,HOST...]", help="Only these hosts: names, patterns, groups, or @FILE.")
+@options.look_limit
 @options.ignore
 @options.ask_sudo_password
 @click.option("--offline", is_flag=True, help="Ask no registry for images.")
@@ -94,7 +94,7 @@ def preflight(  # noqa: PLR0913 - one argument per option
 @options.inventory
 @options.kubeconfig
 @options.context
-@click.option("--limit", metavar="HOST[,HOST...]", help="Only these nodes: names, patterns, groups, or @FILE.")
+@options.look_limit
 @options.phase_options
 @click.option("--junit", metavar="FILE", default="", help="Write JUnit XML there, too.")
 @options.output_options

@@ -1,33 +1,24 @@
-"""The JSON documents of ``--json``: one per command, described by output.schema.json."""
+"""Findings, and a judgement of hosts, as text; and the JSON documents of ``--json``: one per command.
+
+output.schema.json beside this module describes the documents.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpu_provision.model.findings import Finding, Severity
-from gpu_provision.output.text import PLAIN, Style, ranges
+from gpu_provision.output.text import PLAIN, Style, counted, ranges
 
 if TYPE_CHECKING:
     from gpu_provision.reconcile.preflight import Judgement
 
 VERSION = 1
-
-
-def document(command: str, findings: Iterable[Finding] = (), **parts: Any) -> dict[str, Any]:
-    """Return the document of a command: what all have in common, and its own parts."""
-    return {"schema": VERSION, "command": command, **split(findings), **parts}
-
-
-def output_schema() -> Mapping[str, Any]:
-    """Return the JSON Schema (draft 2020-12) that every document fits."""
-    schema: Mapping[str, Any] = json.loads(Path(__file__).with_name("output.schema.json").read_text(encoding="utf-8"))
-    return schema
-
-
 _COLORS = {Severity.ERROR: "red", Severity.WARNING: "yellow"}
 
 
@@ -48,47 +39,45 @@ def merged(findings: Iterable[Finding]) -> Iterator[Finding]:
 
 def finding_text(finding: Finding, style: Style = PLAIN) -> str:
     """Return one finding as a few lines."""
-    head, *rest = str(finding).splitlines()
-    mark = style.paint(_COLORS[finding.severity], f"{finding.severity.value}:")
-    return "\n".join([f"{mark} {head}", *rest])
+    return f"{style.paint(_COLORS[finding.severity], f'{finding.severity.value}:')} {finding}"
 
 
-def finding_document(finding: Finding) -> dict[str, Any]:
-    """Return one finding as a JSON-able dict."""
-    return {
-        "code": finding.code,
-        "severity": finding.severity.value,
-        "where": finding.where,
-        "what": finding.what,
-        "evidence": finding.evidence,
-        "consequence": finding.consequence,
-        "fix": finding.fix,
-    }
+def plain(value: Any) -> Any:
+    """Return a value as JSON has it: dataclasses as dicts, sequences as lists, enumerations as their values."""
+    if isinstance(value, Enum):
+        return value.value
+    if is_dataclass(value):
+        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, Mapping):
+        return {key: plain(item) for key, item in value.items()}
+    return [plain(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def split(findings: Iterable[Finding]) -> dict[str, Any]:
     """Return the two lists that every document has: ``errors`` and ``warnings``."""
     found = list(findings)
     return {
-        "errors": [finding_document(finding) for finding in found if finding.severity is Severity.ERROR],
-        "warnings": [finding_document(finding) for finding in found if finding.severity is Severity.WARNING],
+        "errors": [plain(finding) for finding in found if finding.severity is Severity.ERROR],
+        "warnings": [plain(finding) for finding in found if finding.severity is Severity.WARNING],
     }
+
+
+def document(command: str, findings: Iterable[Finding] = (), **parts: Any) -> dict[str, Any]:
+    """Return the document of a command: what all have in common, and its own parts."""
+    return {"schema": VERSION, "command": command, **split(findings), **parts}
+
+
+def output_schema() -> Mapping[str, Any]:
+    """Return the JSON Schema (draft 2020-12) that every document fits."""
+    schema: Mapping[str, Any] = json.loads(Path(__file__).with_name("output.schema.json").read_text(encoding="utf-8"))
+    return schema
 
 
 def preflight_text(found: Judgement, style: Style = PLAIN) -> str:
     """Return every finding, equal ones of several hosts together, and one closing sentence."""
     blocks = [finding_text(finding, style) for finding in merged(found.findings)]
-    return "\n\n".join([*blocks, _closing(found)])
-
-
-def _closing(found: Judgement) -> str:
     errors = sum(finding.severity is Severity.ERROR for finding in found.findings)
-    warnings = len(found.findings) - errors
+    counts = f"{counted(errors, 'error')}, {counted(len(found.findings) - errors, 'warning')}"
     read = sum(host.gpus is not None for host in found.hosts.hosts)
-    counted = f"{_number(errors, 'error')}, {_number(warnings, 'warning')}"
-    verdict = counted if found.findings else "nothing to say against a run"
-    return f"{_number(read, 'host')} read, nothing changed: {verdict}"
-
-
-def _number(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"
+    verdict = counts if found.findings else "nothing to say against a run"
+    return "\n\n".join([*blocks, f"{counted(read, 'host')} read, nothing changed: {verdict}"])

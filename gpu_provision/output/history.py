@@ -17,7 +17,7 @@ from gpu_provision.model.history import Ending, History, Record
 from gpu_provision.model.plan import Action, Change, Plan
 from gpu_provision.model.progress import Evidence, NodeState, RunResult, State, Transition
 from gpu_provision.output import plan as plan_view
-from gpu_provision.output.text import PLAIN, Style, indented, table
+from gpu_provision.output.text import PLAIN, Style, indented
 from gpu_provision.reconcile.local_records import transition_of
 
 _HEADERS = ("RUN", "BEGAN", "ENDED", "RESULT", "RELEASE", "WRITTEN", "BY", "WHAT")
@@ -38,6 +38,8 @@ def text(history: History, style: Style = PLAIN) -> str:
     """Return a table of runs, the newest first."""
     if not history.records:
         return "No run on record: none has written anything yet."
+    from gpu_provision.output.screen import table
+
     return table(_HEADERS, [_row(record, style) for record in reversed(history.records)], style)
 
 

@@ -5,17 +5,14 @@ Pure: the time comes in as an argument, text comes out.
 
 from __future__ import annotations
 
-import textwrap
-from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import NamedTuple
 
 from gpu_provision.diagnostics.remedies import is_trouble
 from gpu_provision.model.findings import one_line
 from gpu_provision.model.progress import Event, State, Transition
-from gpu_provision.output.text import PLAIN, Style, natural, ranges
+from gpu_provision.output.text import PLAIN, Style, ranges
 from gpu_provision.rollout.states import UpgradeState
 
 HEARTBEAT = 30.0  # seconds without a word after which a waiting run says what it waits for
@@ -148,11 +145,6 @@ def duration(seconds: float) -> str:
         return f"{whole} s"
     minutes = whole // 60
     return f"{minutes} min {whole % 60:02} s" if minutes < 2 * 60 else f"{minutes // 60} h {minutes % 60:02} min"
-
-
-def fitted(text: str, columns: int) -> str:
-    """Return a text cut to a terminal's width."""
-    return text if len(text) < columns else f"{text[: max(columns - 4, 0)]}..."
 
 
 class Activity(Enum):
@@ -323,134 +315,3 @@ def is_under_way(step: str) -> bool:
 def reason_beside(step: str, reason: str) -> str:
     """Return a reason, unless it only says the step again."""
     return "" if step and reason == f"is in {step}" else reason
-
-
-_COLORS = {
-    Activity.WAITS: "dim",
-    Activity.READY: "green",
-    Activity.BLOCKED: "yellow",
-    Activity.FAILED: "red",
-    Activity.EVICTION: "yellow",
-    Activity.DRAIN: "yellow",
-}
-
-
-_RANKS = {Activity.FAILED: 1, Activity.BLOCKED: 2, Activity.WAITS: 3, Activity.READY: 4}  # whatever goes on comes first
-
-
-_LONGEST_NAME, _LONGEST_BAR, _SHORTEST_BAR = 24, 40, 12
-
-
-_LEGEND_LINES = 2
-
-
-_FIXED_LINES = _LEGEND_LINES + 1  # and how many more nodes there are
-
-
-_MOST_ROWS = 24
-
-
-_BOUND = "\xa0"  # where no line ends
-
-
-class Size(NamedTuple):
-    """Of the terminal, in characters, as far as the picture may use it."""
-
-    columns: int
-    lines: int
-
-
-def picture(lanes: NodeTimelines, now: float, size: Size, style: Style = PLAIN) -> list[str]:
-    """Return the picture's lines, none wider or more than fit; empty if there are no nodes or there is no room.
-
-    Nodes that something is being done to come first, then failed ones, then those that wait.
-    """
-    room = min(size.lines - _FIXED_LINES, _MOST_ROWS)
-    ranked = sorted(lanes.of.values(), key=lambda lane: (_rank(lane), natural(lane.node)))
-    if room < 1 or not ranked:
-        return []
-    shown, rest = ranked[:room], ranked[room:]
-    widths = _widths(shown, size.columns)
-    time = _Time(min(lane.spans(now)[0].begin for lane in ranked), now)
-    rows = [_row(lane, time, widths, style) for lane in shown]
-    doings = {span.doing for lane in shown for span in lane.spans(now)} if widths.bar else set()
-    return [*rows, *_more(rest, size.columns, style), *_legend(doings, size.columns, style)]
-
-
-def _rank(lane: NodeTimeline) -> int:
-    return _RANKS.get(lane.current.doing, 0)
-
-
-class _Time(NamedTuple):
-    """What the bars show, in seconds: from the first thing that is known until now."""
-
-    begin: float
-    now: float
-
-
-class _Widths(NamedTuple):
-    name: int
-    bar: int
-    text: int
-
-
-def _widths(lanes: Iterable[NodeTimeline], columns: int) -> _Widths:
-    """Share a line: the text has the most to say, so a narrow terminal loses the bar first."""
-    name = min(max(len(lane.node) for lane in lanes), _LONGEST_NAME, max(columns // 3, 4))
-    left = columns - 1 - name - 2
-    bar = min(left // 3, _LONGEST_BAR)
-    return _Widths(name, bar, left - bar - 2) if bar >= _SHORTEST_BAR else _Widths(name, 0, left)
-
-
-def _row(lane: NodeTimeline, time: _Time, widths: _Widths, style: Style) -> str:
-    name = truncate(lane.node, widths.name).ljust(widths.name)
-    cells = [name, _bar(lane.spans(time.now), time, widths.bar, style)] if widths.bar else [name]
-    return "  ".join([*cells, _told(lane.current, time.now, widths.text, style)]).rstrip()
-
-
-def _bar(spans: Sequence[TimelineSpan], time: _Time, width: int, style: Style) -> str:
-    """Return spans as one letter per cell of time: that of what began last in it."""
-    letters: list[Activity | None] = [None] * width
-    for span in spans:
-        first, last = _cell(span.begin, time, width), _cell(span.end, time, width)
-        letters[first : last + 1] = [span.doing] * (last + 1 - first)
-    return "".join(_painted(doing, style) for doing in letters)
-
-
-def _cell(at: float, time: _Time, width: int) -> int:
-    seconds = time.now - time.begin
-    return min(int((at - time.begin) / seconds * width), width - 1) if seconds > 0 else 0
-
-
-def _painted(doing: Activity | None, style: Style) -> str:
-    return " " if doing is None else style.paint(_COLORS.get(doing, "cyan"), doing.letter)
-
-
-def _told(span: TimelineSpan, now: float, width: int, style: Style) -> str:
-    since = "" if span.doing in AT_REST else f" {max(now - span.begin, 0):.0f} s"
-    head, _, reason = span.text.partition(": ")
-    text = truncate(f"{head}{since}{': ' if reason else ''}{reason}", width)
-    painted = style.paint(_COLORS.get(span.doing, "cyan"), text[: len(head)])
-    return f"{painted}{text[len(head) :]}"
-
-
-def _more(rest: Sequence[NodeTimeline], columns: int, style: Style) -> list[str]:
-    if not rest:
-        return []
-    counts = Counter(lane.current.doing for lane in rest)
-    told = ", ".join(f"{number} {doing.word}" for doing, number in counts.items())
-    return [style.dim(truncate(f"and {len(rest)} more: {told}", columns - 1))]
-
-
-def _legend(doings: Collection[Activity], columns: int, style: Style) -> list[str]:
-    told = ", ".join(
-        f"{doing.letter}{_BOUND}{doing.word.replace(' ', _BOUND)}" for doing in Activity if doing in doings
-    )
-    lines = textwrap.wrap(told, columns - 1, max_lines=_LEGEND_LINES, placeholder="...")
-    return [style.dim(line.replace(_BOUND, " ")) for line in lines]
-
-
-def truncate(text: str, width: int) -> str:
-    """Return a text on one line that is no longer than ``width``; what is missing is marked."""
-    flat = " ".join(text.split())
-    return flat if len(flat) <= width else f"{flat[: max(width - 3, 0)]}..."[: max(width, 0)]

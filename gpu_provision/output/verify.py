@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from gpu_provision.output.text import PLAIN, Style, indented, ranges, table
+from gpu_provision.output.text import PLAIN, Style, indented, ranges
 from gpu_provision.verify.result import Check, Outcome, Verification
 
 _HEADERS = ("NODE", "PASSED", "FAILED", "SKIPPED")
@@ -17,6 +17,8 @@ _CLUSTER = "(cluster)"
 
 def text(found: Verification, style: Style = PLAIN) -> str:
     """Return a row per node, what did not pass with its reason, and one closing sentence."""
+    from gpu_provision.output.screen import table
+
     nodes = dict.fromkeys(check.node for check in found.checks)
     rows = [_row(node, found, style) for node in nodes]
     told = [_told(group, style) for group in _groups(found.of(*_BAD, Outcome.SKIPPED))]

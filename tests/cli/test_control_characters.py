@@ -252,7 +252,7 @@ def test_progress_is_shown(text: str, shown: str, live: bool) -> None:  # noqa: 
     display(Event(component="driver", node=text, state=State.FAILED, message=text))
     display(Event(component="toolkit", node=text, state=State.PROGRESSING, message=text))
     display.tick()
-    told = re.sub(r"\r|\x1b\[\d*[AJ]|\x1b\[\?7[hl]", "", stream.getvalue()) if live else stream.getvalue()
+    told = re.sub(r"\r|\x1b\[[?\d]*[AKhl]", "", stream.getvalue()) if live else stream.getvalue()
     assert left_in(told) == set()
     assert shown in told or live
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from gpu_provision.cli.options import find_inventory
 from gpu_provision.model.findings import ExitCode
-from tests.cli.harness import Run
+from tests.cli.harness import REPOSITORY, Run
 
 
 def test_a_tilde_is_the_users_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -33,3 +36,35 @@ def test_a_bare_name_is_a_file_of_inventories(monkeypatch: pytest.MonkeyPatch, t
     (tmp_path / "inventories").mkdir()
     (tmp_path / "inventories" / "mine.yaml").touch()
     assert find_inventory("mine") == Path("inventories/mine.yaml")
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("pl", {"plan"}),
+        ("history s", {"show"}),
+        ("plan --off", {"--offline"}),
+        ("plan -i p", {"prod"}),
+        ("plan --target driver_", {"driver_validation"}),
+        ("plan --limit t4-1,h100", {"t4-1,h100-1"}),
+        ("explain gp50", {f"GP50{last}" for last in (0, 1, 2, 3, 4, 5, 6, 8, 9)}),
+        ("plan -i missing --target d", set()),
+    ],
+)
+def test_a_shell_completes_commands_options_and_values(words: str, expected: set[str]) -> None:
+    """By the script of ``gpu-provision completion``, which asks the command itself."""
+    environment = {
+        **os.environ,
+        "_GPU_PROVISION_COMPLETE": "bash_complete",
+        "COMP_WORDS": f"gpu-provision {words}",
+        "COMP_CWORD": str(len(words.split())),
+    }
+    program = "from gpu_provision.cli import main; main([])"
+    command = [sys.executable, "-c", program]
+    ran = subprocess.run(command, env=environment, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    assert {line.removeprefix("plain,") for line in ran.stdout.splitlines()} - {"file,", ""} == expected
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh"])
+def test_completion_prints_a_script_for_the_shell(run: Run, shell: str) -> None:
+    assert "_GPU_PROVISION_COMPLETE" in run("completion", shell).out

@@ -357,9 +357,9 @@ def test_a_run_that_asks_nobody_says_what_it_changes(run: Run, fakes: Fakes) -> 
 @pytest.mark.parametrize(
     ("words", "question"),
     [
-        (["apply"], "Apply these changes to cluster sandbox and 1 host?"),
+        (["apply"], "Apply these changes to cluster sandbox, context gpu-prod and 1 host?"),
         (["apply", "--hosts-only"], "Apply these changes to 1 host?"),
-        (["apply", "--cluster-only"], "Apply these changes to cluster sandbox?"),
+        (["apply", "--cluster-only"], "Apply these changes to cluster sandbox, context gpu-prod?"),
         (["destroy", "--hosts-only"], "Remove all of this from 1 host?"),
     ],
 )

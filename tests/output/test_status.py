@@ -6,8 +6,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from types import ModuleType
 
+import pytest
+
 from gpu_provision.model.progress import Outside, State
 from gpu_provision.output import status
+from gpu_provision.output.text import Style
 
 Golden = Callable[[str, str], None]
 
@@ -15,6 +18,21 @@ Golden = Callable[[str, str], None]
 def test_the_tables_read_as_designed(samples: ModuleType, golden: Golden) -> None:
     """Components, nodes, evidence."""
     golden("status", status.text(samples.STATUS))
+    golden("status-verbose", status.text(samples.STATUS, verbose=True))
+
+
+@pytest.mark.parametrize("columns", [80, 160])
+def test_the_tables_fit_the_terminal(samples: ModuleType, golden: Golden, columns: int) -> None:
+    """Also where pools differ, a node is cordoned, and a reason is long."""
+    driver, *others = samples.STATUS.components
+    versions = {"t4": "595.91.07", "h100": "580.126.20"}
+    first, second = samples.STATUS.nodes
+    reason = "driver: CrashLoopBackOff: modprobe: ERROR: could not insert 'nvidia': Key was rejected by service"
+    node = replace(first, state=State.FAILED, reason=reason, cordoned=True, cordoned_by="kubectl since 08:00:00Z")
+    found = replace(samples.STATUS, components=(replace(driver, versions=versions), *others), nodes=(node, second))
+    text = status.text(found, Style(columns=columns))
+    golden(f"status-{columns}", text)
+    assert max(map(len, text.splitlines())) <= columns
 
 
 def test_the_stack_is_ready_when_every_component_and_gpu_node_is(samples: ModuleType) -> None:
@@ -28,11 +46,11 @@ def test_the_stack_is_ready_when_every_component_and_gpu_node_is(samples: Module
     assert not status.is_ready(samples.STATUS)
 
 
-def test_an_unknown_number_is_a_dash(samples: ModuleType) -> None:
-    """Nobody registered nvidia.com/gpu is not the same as none allocatable."""
+def test_an_unknown_number_is_no_zero(samples: ModuleType) -> None:
+    """That the device plugin registered nothing is not the same as none allocatable."""
     row = replace(samples.STATUS.nodes[0], allocatable=0, gpus=None)
     cells = status.nodes([row]).splitlines()[1].split()
-    assert cells[5:8] == ["-", "580.95.05", "0"]
+    assert cells[3:5] == ["0/?", "580.95.05"]
 
 
 def test_equal_logs_are_shown_once_with_all_their_nodes(samples: ModuleType) -> None:

@@ -111,7 +111,7 @@ def test_a_look_needs_no_right_to_write(robot: Robot) -> None:
     reader = Robot(robot.world, "reader")
     reader.is_given_its_rights("--read-only")
     assert "as declared" in reader.does("plan", "--cluster-only", check=True).out
-    assert "Test PASSED" in reader.does("status", check=True).out
+    assert "Test PASSED" in reader.does("status", "-v", check=True).out
     reader.applies()
 
 
