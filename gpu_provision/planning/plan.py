@@ -61,25 +61,18 @@ def plan(context: Context, desired: Desired, observed: Observed, findings: tuple
     return plan_of(seen, states(seen), findings)
 
 
-def plan_of(
-    seen: Situation, known: Mapping[Key, NodeState], findings: tuple[Finding, ...] = (), part: Situation | None = None
-) -> Plan:
-    """Return the plan of a situation.
-
-    Args:
-        known: Where everything stands in it, or in the part.
-        part: What of it is about some nodes, where all others are finished: ready, with nothing left to do.
-    """
-    inventory, some = seen.context.inventory, part or seen
-    objects, nodes = tuple(_object_changes(seen)), tuple(_node_changes(some, known))
+def plan_of(seen: Situation, known: Mapping[Key, NodeState], findings: tuple[Finding, ...] = ()) -> Plan:
+    """Return the plan of a situation. ``known``: where everything stands in it."""
+    inventory = seen.context.inventory
+    objects, nodes = tuple(_object_changes(seen)), tuple(_node_changes(seen, known))
     moving = {change.ref.name for change in nodes if change.nodes}
-    validations = tuple(_validation_changes(some, known, moving))
+    validations = tuple(_validation_changes(seen, known, moving))
     changes = (
         *objects,
-        *pod_changes(some),
+        *pod_changes(seen),
         *nodes,
         *validations,
-        *_waits(some, known, frozenset(change.component for change in objects)),
+        *_waits(seen, known, frozenset(change.component for change in objects)),
         *deletions(seen),
         *emptied(seen, moving),
         *superseded_pods(seen, {key_of_pod(change) for change in validations}),
@@ -89,7 +82,7 @@ def plan_of(
         release=inventory.release,
         cluster=seen.observed.cluster,
         components=tuple(seen.desired),
-        changes=in_order((*changes, *withdrawn(changes, some)), tuple(seen.desired)),
+        changes=in_order((*changes, *withdrawn(changes, seen)), tuple(seen.desired)),
         findings=findings,
     )
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from gpu_provision.components import labels, node_labels
@@ -79,11 +78,7 @@ class Situation:
 
 
 def situation(
-    context: Context,
-    desired: Desired,
-    observed: Observed,
-    pods: Mapping[Key, tuple[Manifest, ...]] | None = None,
-    parts: Mapping[str, PerNode] | None = None,
+    context: Context, desired: Desired, observed: Observed, parts: Mapping[str, PerNode] | None = None
 ) -> Situation:
     """Index an observation for reading states off it.
 
@@ -91,11 +86,10 @@ def situation(
         context: What manifests were made from.
         desired: Those manifests.
         observed: What was seen.
-        pods: Those observed, if they are by their key already.
         parts: Of ``desired``, if that is known already.
     """
     wanted = {item["metadata"]["name"]: item["metadata"]["labels"] for item in desired.get("node_labels", ())}
-    by_key = _by_key(observed.pods.values()) if pods is None else pods
+    by_key = _by_key(observed.pods.values())
     known = per_node(desired) if parts is None else parts
     if stay := staying(context.targets, desired, by_key):
         desired = without_regrouping(desired, stay)
@@ -107,10 +101,10 @@ def situation(
 
 
 def _by_key(pods: Iterable[Manifest]) -> dict[Key, tuple[Manifest, ...]]:
-    found: dict[Key, tuple[Manifest, ...]] = {}
+    found: dict[Key, list[Manifest]] = {}
     for pod in pods:
-        found[key_of(pod)] = (*found.get(key_of(pod), ()), pod)
-    return found
+        found.setdefault(key_of(pod), []).append(pod)
+    return {key: tuple(each) for key, each in found.items()}
 
 
 def key_of(pod: Manifest) -> Key:
@@ -118,26 +112,35 @@ def key_of(pod: Manifest) -> Key:
     return component_of(pod), pod_view.node_of(pod)
 
 
-def states(
-    seen: Situation, known: Mapping[str, Mapping[str, NodeState]] = MappingProxyType({})
-) -> dict[Key, NodeState]:
+def states(seen: Situation, on_nodes: Mapping[str, Mapping[str, NodeState]] | None = None) -> dict[Key, NodeState]:
     """Return the state of every component as a whole (node ``""``) and on every node that it concerns.
 
     Args:
-        known: Node -> component -> its state there, where no pod of it has changed, nor the node.
+        on_nodes: Node -> component -> its state there, if that is known already; see `states_of`.
     """
-    on_nodes = {target.name: states_of(target, seen, known.get(target.name, {})) for target in seen.context.targets}
-    return joined(seen, on_nodes) | states_of_leaving(seen)
-
-
-def joined(seen: Situation, on_nodes: Mapping[str, Mapping[str, NodeState]]) -> dict[Key, NodeState]:
-    """Return all states in dependency order. ``on_nodes``: node -> component -> its state there; see `states_of`."""
+    if on_nodes is None:
+        on_nodes = {target.name: states_of(target, seen) for target in seen.context.targets}
     found: dict[Key, NodeState] = {}
     for component in seen.desired:
         found[component, ""] = shared_state(component, seen)
         for node, standing in on_nodes.items():
             if component in standing:
                 found[component, node] = standing[component]
+    return found | states_of_leaving(seen)
+
+
+def what_states_are_read_off(seen: Situation) -> dict[str, tuple[object, ...]]:
+    """Return for each target all of a situation that `states_of` reads: while it is equal, so are the states."""
+    observed, components, runs_in = seen.observed, tuple(seen.desired), tuple(RUNS_IN)
+    shared = (components, [part.daemonsets for part in seen.parts.values()], tuple(seen.parts), seen.context.part)
+    single = [part.single for part in seen.parts.values() if part.single]
+    found: dict[str, tuple[object, ...]] = {}
+    for target in seen.context.targets:
+        node = target.name
+        pods = [seen.pods.get((component, node)) for component in components]
+        own = [each.get(node) for each in single]
+        passed = [observed.passed.get((component, node)) for component in runs_in]
+        found[node] = (target, pods, own, seen.node_labels.get(node), passed, observed.void, shared)
     return found
 
 
@@ -163,10 +166,8 @@ def _on_nodes(manifests: Sequence[Manifest]) -> PerNode:
     return PerNode(daemonsets, {node_named(item): item for item in manifests if item["kind"] in {"Node", "Pod"}})
 
 
-def states_of(
-    target: Target, seen: Situation, known: Mapping[str, NodeState] = MappingProxyType({})
-) -> dict[str, NodeState]:
-    """Return where each component stands on one node; ``known``: see `states`."""
+def states_of(target: Target, seen: Situation) -> dict[str, NodeState]:
+    """Return where each component stands on one node."""
     parts = seen.parts
     if target.facts is None:
         first = next((name for name in ("nfd", "node_labels") if name in parts), "")
@@ -175,7 +176,7 @@ def states_of(
         return {component: _state(component, target, state, NO_NODE) for component, state in broken.items()}
     found: dict[str, NodeState] = {}
     for component in seen.desired:
-        if state := known.get(component) or _state_of(component, target, seen, found):
+        if state := _state_of(component, target, seen, found):
             found[component] = state
     driver = found.get(DRIVER)
     return {component: put_off(state, driver) for component, state in found.items()} if is_kept(driver) else found

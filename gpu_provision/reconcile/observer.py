@@ -5,10 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import NamedTuple
 
-from gpu_provision.diagnostics.pods import node_of
 from gpu_provision.kube import leases, validation_records
 from gpu_provision.kube.client import Cluster
 from gpu_provision.kube.informer import Mirror, Scope
@@ -21,27 +19,31 @@ from gpu_provision.kube.observe import (
 )
 from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, ref_of
 from gpu_provision.model.inventory import Inventory
-from gpu_provision.model.progress import NodeState
+from gpu_provision.model.progress import NodeState, State
 from gpu_provision.planning.applyset import PART_OF, applyset_id
 from gpu_provision.planning.diff import edited_by_hand
 from gpu_provision.planning.plan import deletions, object_change
-from gpu_provision.planning.pod_metadata import Marks, marks_of, pod_changes
+from gpu_provision.planning.pod_metadata import pod_changes
 from gpu_provision.planning.states import Key, Situation
 from gpu_provision.planning.upgrades import at_rest, to_roll_out
 from gpu_provision.reconcile import apply, situation
 from gpu_provision.reconcile.actions import next_steps
-from gpu_provision.reconcile.planner import Unfinished, planned
+from gpu_provision.reconcile.planner import planned
 from gpu_provision.reconcile.reading import Reading
-from gpu_provision.reconcile.situation import View
-from gpu_provision.reconcile.states import Standing, settler_of
+from gpu_provision.reconcile.situation import SituationBuilder
+from gpu_provision.reconcile.states import settler_of
 
 
 class Live(NamedTuple):
-    """Live copies of what a run follows, and what was worked out of them; for a thread of its own."""
+    """Live copies of what a run follows, and what was worked out of them; for a thread of its own.
+
+    Attributes:
+        ready: What was ready when it was looked at last.
+    """
 
     mirror: Mirror
-    view: View
-    standing: Standing
+    situations: SituationBuilder
+    ready: Mapping[Key, NodeState]
 
 
 CONFIG_MAP, SECRET = Kind("v1", "ConfigMap"), Kind("v1", "Secret")
@@ -85,58 +87,32 @@ class Resident:
         self._mirror, self._members = mirror, _members(reading)
         self._record, self._inputs = of_one(validation_records.record_ref(inventory)), _inputs(inventory)
         self._inventory, self._resources = inventory, reading.context.facts.resources
-        self._view, self._standing, self._settler = situation.View(reading), Standing(), settler_of(reading)
+        self._situations, self._settler = SituationBuilder(reading), settler_of(reading)
         self._read_with: _Inputs = reading.context.facts.config_maps, reading.context.facts.secrets
-        self._changed: frozenset[str] | None = None  # since the last `look`
-        self._states: dict[Key, NodeState] = {}
-        self._steps: dict[str, list[str]] = {}  # by node
-        self._marks: list[tuple[str, Manifest, Marks]] = []
+        self._ready: dict[Key, NodeState] = {}
         self._held: dict[ObjectRef, Manifest] = {}
         self._began = time.monotonic()
 
     def look(self, now: float) -> Standpoint:
         """Return where everything stands. ``now`` is of a monotonic clock, for what has its time."""
-        seen, names = self._see(), self._changed
-        self._changed = frozenset()
-        if names is None:
-            settled: Mapping[Key, NodeState] = self._settler.settle(self._standing.all, now)
-        else:
-            settled, names = self._settler.settle_some(self._standing.of(names, seen), names, now)
-        self._take(settled, seen, names)
+        seen, raw = self._see()
+        states = {key: at_rest(state) for key, state in self._settler.settle(raw, now).items()}
         different = frozenset(_different(seen))
         edited = self._edited(different, seen)
         objects = different | {change.ref for change in deletions(seen)}
-        steps = frozenset(chain.from_iterable(self._steps.values()))
-        return Standpoint(seen, self._states, _named(objects), _named(edited), steps)
+        return Standpoint(seen, states, _named(objects), _named(edited), frozenset(_steps(seen, raw, states)))
 
-    def _see(self) -> Situation:
+    def _see(self) -> tuple[Situation, dict[Key, NodeState]]:
         record = next(iter(self._mirror.of(self._record).values()), {})
-        look = self._view.look(self._mirror, self._live(), validation_records.entries(record.get("data") or {}))
-        _, names = self._standing.take(look)
-        self._changed = None if names is None or self._changed is None else self._changed | names
-        return look.seen
-
-    def _take(self, settled: Mapping[Key, NodeState], seen: Situation, names: frozenset[str] | None) -> None:
-        """Note where nodes stand, and what a run would do there."""
-        new = {key: at_rest(state) for key, state in settled.items()}
-        if names is None:
-            self._states = new
-        else:
-            self._states.update(new)
-        if (marks := list(marks_of(seen))) != self._marks:
-            self._marks, names = marks, None  # which the pods of all nodes are to have
-        if names is None:
-            self._steps = {}
-        for name in names or ():
-            self._steps.pop(name, None)
-        part = seen if names is None else self._view.part(names)
-        raw = self._standing.all if names is None else self._standing.of(names, seen)
-        for node, step in _steps(part, raw, self._states):
-            self._steps.setdefault(node, []).append(step)
+        passed = validation_records.entries(record.get("data") or {})
+        seen = self._situations.build(self._mirror, self._live(), passed)
+        raw = self._situations.states(seen)
+        self._ready = {key: state for key, state in raw.items() if state.state is State.READY}
+        return seen, raw
 
     def live(self, reading: Reading) -> Live:
         """Return what a run of a reading goes on from."""
-        return Live(self._mirror.shared(), self._view.copy(reading), self._standing.copy())
+        return Live(self._mirror.shared(), self._situations.copy(reading), self._ready)
 
     def read(self, cluster: Cluster) -> Reading:
         """Return what is wanted and seen now, and the plan: one request, and one more for each object that differs.
@@ -144,20 +120,11 @@ class Resident:
         Raises:
             Unreachable, Refused, Rejected: As the API server answers.
         """
-        inventory = self._inventory
-        lease = leases.read(cluster, inventory)  # first: what somebody has written since then counts as theirs
-        seen = self._see()
+        lease = leases.read(cluster, self._inventory)  # first: what somebody has written since then counts as theirs
+        seen, raw = self._see()
         namespaces = seen.observed.namespaces | {ref.namespace for ref in seen.observed.members}
         observed = replace(seen.observed, namespaces=namespaces, lock=lease.lock, lock_version=lease.version)
-        seen, known = replace(seen, observed=observed), self._standing.all
-        return planned(cluster, self._view.desired, seen, known, unfinished=self._unfinished(seen))
-
-    def _unfinished(self, seen: Situation) -> Unfinished | None:
-        """Return what a plan has to look at: to plan for a whole fleet takes longer than to put an object right."""
-        if self._changed is None:
-            return None
-        names = sorted(self._changed.union(self._steps, self._standing.unfinished))
-        return self._view.part(names), self._standing.of(names, seen)
+        return planned(cluster, self._situations.desired, replace(seen, observed=observed), raw)
 
     def _edited(self, different: frozenset[ObjectRef], seen: Situation) -> frozenset[ObjectRef]:
         """Return what has been as it is declared now, and is not because of somebody whose edits are undone."""
@@ -247,10 +214,8 @@ def _named(refs: Iterable[ObjectRef]) -> frozenset[str]:
     return frozenset(map(str, refs))
 
 
-def _steps(seen: Situation, raw: Mapping[Key, NodeState], states: Mapping[Key, NodeState]) -> Iterator[tuple[str, str]]:
-    """Yield what a run would do on nodes, with the node."""
-    for step in next_steps(seen, states):
-        yield step.key[1], f"{type(step).__name__} {step.ref}"
-    yield from ((node, f"driver of {node}") for node in to_roll_out(raw))
-    for change in pod_changes(seen):
-        yield node_of(seen.observed.pods[change.ref]), f"metadata of {change.ref}"
+def _steps(seen: Situation, raw: Mapping[Key, NodeState], states: Mapping[Key, NodeState]) -> Iterator[str]:
+    """Yield what a run would do on nodes."""
+    yield from (f"{type(step).__name__} {step.ref}" for step in next_steps(seen, states))
+    yield from (f"driver of {node}" for node in to_roll_out(raw))
+    yield from (f"metadata of {change.ref}" for change in pod_changes(seen))

@@ -32,9 +32,6 @@ from gpu_provision.reconcile.reading import Reading
 
 _NOT_READ: Mapping[str, str] = MappingProxyType({})
 
-Unfinished = tuple[Situation, Mapping[Key, NodeState]]
-"""The nodes of a situation on which something is not ready or to be done, and where everything stands there."""
-
 
 def read(
     cluster: Cluster,
@@ -71,29 +68,21 @@ def read(
     return replace(planned(cluster, desired, seen, states(seen), revalidate=revalidate), listed=listed)
 
 
-def planned(  # noqa: PLR0913 - what is known
-    cluster: Cluster,
-    desired: Desired,
-    seen: Situation,
-    known: Mapping[Key, NodeState],
-    *,
-    unfinished: Unfinished | None = None,
-    revalidate: bool = False,
+def planned(
+    cluster: Cluster, desired: Desired, seen: Situation, known: Mapping[Key, NodeState], *, revalidate: bool = False
 ) -> Reading:
     """Plan for what is known already; of that, nothing is read again.
 
     Args:
         desired: In the end; the situation has what is desired for now.
         known: Where everything stands in it.
-        unfinished: What of it a plan has to look at, if that is known; nodes that are finished are left out.
         revalidate: As for `read`.
     """
-    part, on_nodes = unfinished or (seen, known)
-    draft = plan_of(seen, on_nodes, findings(seen.context), part)
-    draft = replace(draft, findings=(*draft.findings, *_absent(cluster, desired, seen, draft, on_nodes)))
+    draft = plan_of(seen, known, findings(seen.context))
+    draft = replace(draft, findings=(*draft.findings, *_absent(cluster, desired, seen, draft, known)))
     answered, refused = confirmed(cluster, draft, seen)
     reading = Reading(seen.context, desired, seen.observed, answered, revalidate, refused)
-    if not _rollout_is_due(reading, on_nodes):
+    if not _rollout_is_due(reading, known):
         return reading
     from gpu_provision.reconcile.preview import with_rollout
 

@@ -18,8 +18,7 @@ class Announcer:
     """Tells of states that differ from those before.
 
     Attributes:
-        states: As they were shown last; another mapping once states come or go.
-        unsettled: Those of them that are not settled.
+        states: As they were shown last.
     """
 
     def __init__(
@@ -34,12 +33,16 @@ class Announcer:
         """
         self._listen, self._timeline = listen, Timeline(began)
         self._known, self.states = known, dict[Key, NodeState]()
-        self.unsettled: set[Key] = set()
 
     @property
     def timeline(self) -> tuple[Transition, ...]:
         """How everything came to stand where it does."""
         return tuple(self._timeline.transitions)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether everything that was shown is settled."""
+        return all(state.state in SETTLED for state in self.states.values())
 
     def say(self, message: str) -> None:
         """Tell something that is about no component."""
@@ -57,15 +60,6 @@ class Announcer:
             if before != state:
                 self._tell(state)
         self._known = self.states = dict(states)
-        self.unsettled = {key for key, state in states.items() if state.state not in SETTLED}
-
-    def show_some(self, states: Mapping[Key, NodeState]) -> None:
-        """Take where some of what was shown stands now, and tell what is new."""
-        for key, state in states.items():
-            if self.states[key] != state:
-                self._tell(state)
-            self.states[key] = state
-            (self.unsettled.discard if state.state in SETTLED else self.unsettled.add)(key)
 
     def _tell(self, state: NodeState) -> None:
         event = Event(

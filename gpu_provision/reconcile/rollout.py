@@ -6,13 +6,11 @@ import hashlib
 import time
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
-from itertools import chain
 from typing import Any, assert_never
 
 from gpu_provision.components import labels, node_labels
 from gpu_provision.components.labels import INVENTORY
 from gpu_provision.components.node_labels import leaving
-from gpu_provision.diagnostics.pods import node_of
 from gpu_provision.kube.client import Cluster
 from gpu_provision.kube.drain import Evictor
 from gpu_provision.kube.informer import Mirror, Scope
@@ -33,22 +31,15 @@ from gpu_provision.reconcile.actions import (
     RemovePod,
     Step,
 )
+from gpu_provision.reconcile.memo import Memo
 from gpu_provision.reconcile.reading import Reading
-from gpu_provision.reconcile.rollout_states import (
-    Sight,
-    Turns,
-    of_driver,
-    of_leaving,
-    proofs,
-    word,
-)
-from gpu_provision.reconcile.situation import Groups, Look
+from gpu_provision.reconcile.rollout_states import of_driver, of_leaving, proofs
 from gpu_provision.rollout import states
 from gpu_provision.rollout import states as upgrade
 from gpu_provision.rollout.actions import Cordon, Evict, Move, Restart, RollBack, TakeOff, Validate
 from gpu_provision.rollout.budgets import SHARED, domain_of, evicts, policy_of
-from gpu_provision.rollout.observe import Declared, Seen
-from gpu_provision.rollout.snapshot import Node, Proof, Snapshot, Stack
+from gpu_provision.rollout.observe import Declared, Seen, observe
+from gpu_provision.rollout.snapshot import Node, Snapshot, Stack
 from gpu_provision.rollout.state_machine import (
     Decision,
     Phase,
@@ -166,15 +157,8 @@ class Rollout:
         self._evictor = Evictor(cluster)
         self._claims = ResourceClaims(cluster)
         self._budgets_seen = ""
-        self._ours, self._theirs = Groups(node_of), Groups(node_of)
-        self._machines = Groups(_name)
-        self._sight, self._turns = Sight(self._machines, (self._ours, self._theirs)), Turns()
-        self._proofs: dict[str, Proof] = {}
+        self._read = Memo[str, Node]()
         self._nodes: dict[str, Node] = {}
-        self._untimed = frozenset[Key]()
-        self._own: tuple[object, frozenset[str], dict[str, Declared]] = (None, frozenset(), {})
-        self._without: dict[str, Declared] = {}
-        self._declared: dict[str, Declared] = {}
         self.previous = ""
         self.snapshot: Snapshot | None = None
         self.decision = Decision(phase=Phase.DONE)
@@ -184,45 +168,31 @@ class Rollout:
         return self.snapshot is not None or calls_for_rollout(raw)
 
     def look(
-        self,
-        look: Look,
-        mirror: Mirror,
-        raw: Mapping[Key, NodeState],
-        names: Collection[str] | None,
-        *,
-        writing: Mapping[str, Move],
-    ) -> frozenset[str]:
-        """Decide, and return the nodes that have changed or wait for something else than before.
+        self, seen: Situation, mirror: Mirror, raw: Mapping[Key, NodeState], *, writing: Mapping[str, Move]
+    ) -> None:
+        """Decide.
 
         Args:
-            look: The run's.
-            raw: States of nodes that have changed, or all.
-            names: Those nodes; None for all.
+            raw: Where everything stands in the situation.
             writing: Node -> the move that is being written to it.
         """
-        kept = {} if names is None else {name: proof for name, proof in self._proofs.items() if name not in names}
-        self._proofs = kept | proofs(raw)
         is_first = self.snapshot is None
         if is_first:
             mirror.follow(self._others)
             self._follow_budgets(mirror)
-        snapshot = self._observed(look.seen, look.seen if names is None else look.part, mirror)
-        chances = again(snapshot) if is_first else ()  # a new run is another chance for whatever failed
-        before, self.decision = self.decision, self._decided(snapshot, chances, writing)
-        nodes, self._nodes = self._nodes, {node.name: node for node in snapshot.nodes}
-        self.snapshot, changed = snapshot, rollout_states.replaced(nodes, self._nodes)
-        keys, waiting = ((DRIVER, name) for name in changed), filter(None, map(self._nodes.get, changed))
-        self._untimed = self._untimed.difference(keys) | rollout_states.untimed(waiting)
-        return rollout_states.differing(changed, self._nodes, before, self.decision)
+        self.snapshot = self._observed(seen, mirror, raw)
+        self._nodes = {node.name: node for node in self.snapshot.nodes}
+        chances = again(self.snapshot) if is_first else ()  # a new run is another chance for whatever failed
+        self.decision = self._decided(self.snapshot, chances, writing)
 
     def stop(self) -> None:
         """Leave all nodes as they are."""
-        self.snapshot, self._nodes, self._untimed = None, {}, frozenset()
+        self.snapshot, self._nodes = None, {}
 
     def _decided(self, snapshot: Snapshot, chances: tuple[Move, ...], writing: Mapping[str, Move]) -> Decision:
         if chances:
             return Decision(phase=Phase.ROLLING, actions=chances)
-        decided = decide(snapshot, self._policy, writing, self._turns)
+        decided = decide(snapshot, self._policy, writing)
         return replace(decided, actions=tuple(lengthened(decided.actions, snapshot, self._policy)))
 
     def _follow_budgets(self, mirror: Mirror) -> None:
@@ -232,39 +202,21 @@ class Rollout:
             self._evictor.version = self._budgets.kind.api_version
             mirror.follow(self._budgets)
 
-    def _observed(self, seen: Situation, part: Situation, mirror: Mirror) -> Snapshot:
-        moved = self._machines.take(mirror.since(NODE, self._machines.upto))
-        moved |= self._ours.take(mirror.since(POD, self._ours.upto))
-        moved |= self._theirs.take(mirror.since(self._others, self._theirs.upto))
-        budgets = mirror.of(self._budgets).values() if self._budgets else ()
+    def _observed(self, seen: Situation, mirror: Mirror, raw: Mapping[Key, NodeState]) -> Snapshot:
+        budgets = tuple(mirror.of(self._budgets).values()) if self._budgets else ()
         versions = sorted(item["metadata"]["resourceVersion"] for item in budgets)
         self._budgets_seen = hashlib.sha256(" ".join(versions).encode()).hexdigest()
+        others = mirror.of(self._others).values()
         live = Seen(
-            nodes=self._machines.objects.values(),
-            pods=chain(self._ours.objects.values(), self._theirs.objects.values()),
+            nodes=mirror.of(NODE).values(),
+            pods=(*mirror.of(POD).values(), *others),
             budgets=budgets,
-            claims=self._claims.of(self._theirs.objects.values()),
+            claims=self._claims.of(others),
             refusals=self._evictor.refusals,
-            proofs=self._proofs,
+            proofs=proofs(raw),
         )
-        return self._sight.observe(self._wanted(seen, part), live, moved, now=time.time(), previous=self.previous)
-
-    def _wanted(self, seen: Situation, part: Situation) -> Mapping[str, Declared]:
-        """Return the driver that every node is to have, which changes with manifests and observed generations.
-
-        A node that left the inventory is to have none.
-
-        Args:
-            part: Of the nodes that have changed.
-        """
-        (desired, known, own), unobserved = self._own, unobserved_groups(seen)
-        if not own or desired is not seen.desired.get(DRIVER) or known != unobserved:
-            own = declared_of(seen)
-        without = without_driver(seen) if self._without or without_driver(part) else {}
-        if own is not self._own[2] or without != self._without:
-            self._declared = own | without
-        self._own, self._without = (seen.desired.get(DRIVER), unobserved, own), without
-        return self._declared
+        declared = declared_of(seen) | without_driver(seen)
+        return observe(declared, live, now=time.time(), previous=self.previous, each=self._read.of)
 
     @property
     def goes_back(self) -> bool:
@@ -273,32 +225,29 @@ class Rollout:
 
     def of_drivers(self, raw: Mapping[Key, NodeState]) -> dict[Key, NodeState]:
         """Return the states of those drivers that the rollout looks after; see `rollout_states.of_driver`."""
-        drivers = ((key, state) for key, state in raw.items() if key[0] == DRIVER and key[1] in self._nodes)
-        return {key: of_driver(self._nodes[key[1]], word(self.decision, key[1]), state) for key, state in drivers}
+        keys = ((DRIVER, node) for node in self._nodes)
+        return {key: of_driver(self._nodes[key[1]], self.decision, raw[key]) for key in keys if key in raw}
 
     def of_leaving(self, settled: Mapping[Key, NodeState]) -> dict[Key, NodeState]:
         """Return the states of nodes that leave, but for those of which the API server has refused something."""
-        leaving = ((state, self._nodes.get(key[1])) for key, state in settled.items() if state.state is State.LEAVING)
+        leaving = ((node, settled.get(_key(node))) for node in self._nodes.values() if node.is_leaving)
         return {
-            _key(node): of_leaving(
-                node, word(self.decision, node.name), state, self._policy.domains[node.domain].policy
-            )
-            for state, node in leaving
-            if node is not None and node.is_leaving
+            _key(node): of_leaving(node, self.decision, state, self._policy.domains[node.domain].policy)
+            for node, state in leaving
+            if state is not None and state.state is State.LEAVING
         }
 
     def until_proven(self, settled: Mapping[Key, NodeState]) -> dict[Key, NodeState]:
         """See `rollout_states.until_proven`."""
         return rollout_states.until_proven(self.snapshot, self.decision, settled) if self.snapshot else {}
 
-    def steps_of_nodes(self, settled: Mapping[Key, NodeState]) -> dict[str, str]:
-        """Return how far nodes with a driver are, as their label says or is about to."""
-        names = (name for component, name in settled if component == DRIVER and name in self._nodes)
-        return {name: self._nodes[name].labels.get(upgrade.STATE, "") for name in names}
+    def steps_of_nodes(self) -> dict[str, str]:
+        """Return how far nodes are, as their label says or is about to."""
+        return {name: node.labels.get(upgrade.STATE, "") for name, node in self._nodes.items()}
 
     def untimed(self) -> frozenset[Key]:
         """See `rollout_states.untimed`."""
-        return self._untimed
+        return rollout_states.untimed(self._nodes.values())
 
     def steps(self, seen: Situation, rejected: Collection[Key]) -> Iterator[Step]:
         """Yield what is to be done now; nothing on a node of which the API server has refused something for good."""
@@ -331,10 +280,6 @@ class Rollout:
     def evict(self, step: EvictPod) -> None:
         """Ask for an eviction; a refusal is what the node then waits for. Raises NotFound, Outdated: it is gone."""
         self._evictor.ask(step.ref, step.evict.uid)
-
-
-def _name(node: Manifest) -> str:
-    return str(node["metadata"]["name"])
 
 
 def _key(node: Node) -> Key:

@@ -38,6 +38,7 @@ from gpu_provision.reconcile.actions import (
     StartPod,
     Step,
 )
+from gpu_provision.reconcile.memo import Memo
 from gpu_provision.reconcile.reading import Reading
 from gpu_provision.reconcile.rollout import Rollout
 from gpu_provision.rollout.actions import Move
@@ -63,25 +64,16 @@ class Crashes:
     """Reads logs through steps, so that nothing waits for them.
 
     What a pod said stands until its log has been read after the next restart.
-
-    Attributes:
-        nodes: Where containers have ended by themselves; empty for a pod of a Deployment.
     """
 
     cluster: Cluster
-    nodes: set[str] = field(default_factory=set)
     _asked: dict[str, dict[str, int]] = field(default_factory=dict)  # component -> uid -> restarts
     _said: dict[str, Said] = field(default_factory=dict)  # by uid of the pod; written by threads of steps
     _alike: dict[tuple[str, str], Said] = field(default_factory=dict)  # by component and how its container ended
 
     def unread(self, states: Mapping[Key, NodeState], seen: Situation) -> Iterator[ReadLog]:
-        """Yield a step for each container that has ended by itself since its log was asked for.
-
-        Args:
-            states: Those that have changed, or all.
-        """
+        """Yield a step for each container that has ended by itself since its log was asked for."""
         for key, pod, crash in _crashing(states, seen):
-            self.nodes.add(key[1])
             asked, uid = self._asked.setdefault(key[0], {}), pod["metadata"]["uid"]
             if asked.get(uid, -1) < crash.restarts and (uid in asked or len(asked) < MOST_LOGS):
                 asked[uid] = crash.restarts
@@ -159,27 +151,24 @@ class Validations:
         self._targets = frozenset(target.name for target in (*known.targets, *known.others))
         self.passed: dict[Key, str] = dict(reading.observed.passed)
         self.evidence: dict[Key, Evidence] = {}
+        self._verdicts = Memo[str, Verdict | None]()
         self._taken: dict[str, Verdict] = {}
         self._is_first = True
         self._repeats = reading.revalidate
         self._recorded: dict[Key, str] | None = None if reading.revalidate else dict(self.passed)
 
     def take(self, seen: Situation) -> None:
-        """Take what vectorAdds have shown since the last look; what they had shown before the run is no evidence.
-
-        Args:
-            seen: All nodes at first, then those that have changed.
-        """
+        """Take what vectorAdds have shown since the last look; what they had shown before the run is no evidence."""
         is_old, self._is_first = self._is_first, False
-        for (component, node), pods in seen.pods.items():
-            for pod in pods if component in _RUN_BY and node else ():
-                self._take((_RUN_BY[component], node), pod, seen, is_old=is_old)
+        ran = [(_RUN_BY[name], node, pods) for (name, node), pods in seen.pods.items() if name in _RUN_BY and node]
+        by_uid = {pod["metadata"]["uid"]: ((name, node), pod) for name, node, pods in ran for pod in pods}
+        found = self._verdicts.of(by_uid, lambda uid: verdict_of(by_uid[uid][1]))
+        for uid, verdict in found.items():
+            if verdict and uid not in seen.observed.void and self._taken.get(uid) != verdict:
+                self._taken[uid] = verdict
+                self._take(*by_uid[uid], verdict, is_old=is_old)
 
-    def _take(self, key: Key, pod: Manifest, seen: Situation, *, is_old: bool) -> None:
-        uid, verdict = pod["metadata"]["uid"], verdict_of(pod)
-        if verdict is None or uid in seen.observed.void or self._taken.get(uid) == verdict:
-            return
-        self._taken[uid] = verdict
+    def _take(self, key: Key, pod: Manifest, verdict: Verdict, *, is_old: bool) -> None:
         if verdict.passed and key[0] == device_plugin_validation.NAME:
             self.passed[key] = str(verdict)
         if not is_old:
@@ -284,13 +273,11 @@ class Steps:
         """Let time pass, at most until a step ends: what follows it is to be done at once."""
         self._has_ended.wait(seconds)
 
-    def collect(self) -> list[Step]:
-        """Forget the steps that have ended, and return them. Raises what a step could not go on from."""
+    def collect(self) -> None:
+        """Forget the steps that have ended. Raises what a step could not go on from."""
         self._has_ended.clear()
-        ended = [name for name, future in self._running.items() if future.done()]
-        for name in ended:
+        for name in [name for name, future in self._running.items() if future.done()]:
             self._running.pop(name).result()
-        return [step for step in ended if isinstance(step, Step)]
 
     def _submit(self, name: object, work: Callable[[], None]) -> None:
         self._running[name] = self._pool.submit(work)

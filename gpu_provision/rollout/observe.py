@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -191,29 +191,48 @@ class Seen:
 
     nodes: Iterable[Manifest]
     pods: Iterable[Manifest]
-    budgets: Iterable[Manifest] = ()
-    claims: Iterable[Manifest] | None = ()
+    budgets: Sequence[Manifest] = ()
+    claims: Sequence[Manifest] | None = ()
     refusals: Mapping[str, str] = field(default_factory=dict)
     proofs: Mapping[str, Proof] = field(default_factory=dict)
 
 
-def observe(declared: Mapping[str, Declared], seen: Seen, *, now: float, previous: str = "") -> Snapshot:
-    """Return the fleet as it is: the nodes that are declared and exist, in the order of the inventory."""
-    budgets, claims = budgets_of(seen.budgets), claims_of(seen.claims)
-    pods = _by_node(seen.pods)
-    known = {node["metadata"]["name"]: node for node in seen.nodes}
-    target = fleet_digest(declared)
-    nodes = tuple(
-        node_from(known[name], wish, pods.get(name, ()), budgets, claims, seen.refusals, seen.proofs)
-        for name, wish in sorted(declared.items(), key=lambda item: item[1].position)
-        if name in known
-    )
-    return Snapshot(now=now, target=target, previous=previous, nodes=nodes, is_rolling_back=previous == target)
+_Each = Callable[[Mapping[str, object], Callable[[str], Node]], Mapping[str, Node]]
+
+
+def _each(inputs: Mapping[str, object], read: Callable[[str], Node]) -> Mapping[str, Node]:
+    return {name: read(name) for name in inputs}
+
+
+def observe(
+    declared: Mapping[str, Declared], seen: Seen, *, now: float, previous: str = "", each: _Each = _each
+) -> Snapshot:
+    """Return the fleet as it is: the nodes that are declared and exist, in the order of the inventory.
+
+    Args:
+        each: Reads nodes, given by their names; node -> all that it is read off.
+    """
+    budgets, claims, answers = budgets_of(seen.budgets), claims_of(seen.claims), seen.refusals
+    nodes, pods = {node["metadata"]["name"]: node for node in seen.nodes}, _by_node(seen.pods)
+
+    def inputs_of(name: str) -> tuple[object, ...]:
+        there = pods.get(name, ())
+        refused = [answers.get(pod["metadata"]["uid"]) for pod in there] if answers else ()
+        return nodes[name], declared[name], there, refused, seen.proofs.get(name), seen.budgets, seen.claims
+
+    def read(name: str) -> Node:
+        return node_from(nodes[name], declared[name], pods.get(name, ()), budgets, claims, answers, seen.proofs)
+
+    order = sorted((name for name in declared if name in nodes), key=lambda name: declared[name].position)
+    found, target = each({name: inputs_of(name) for name in order}, read), fleet_digest(declared)
+    nodes_in_order = tuple(found.values())
+    return Snapshot(now=now, target=target, previous=previous, nodes=nodes_in_order, is_rolling_back=previous == target)
 
 
 def fleet_digest(declared: Mapping[str, Declared]) -> str:
     """Return a name for the wanted drivers of all nodes together."""
-    text = "\n".join(sorted({installation(wish.template) for wish in declared.values() if wish.template}))
+    templates = {id(wish.template): wish.template for wish in declared.values() if wish.template}
+    text = "\n".join(sorted(set(map(installation, templates.values()))))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

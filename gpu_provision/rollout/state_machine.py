@@ -11,7 +11,7 @@ from enum import StrEnum
 from itertools import chain
 from math import inf
 from types import MappingProxyType
-from typing import Protocol, assert_never
+from typing import assert_never
 
 from gpu_provision.model.specs import OnFailure
 from gpu_provision.rollout import (
@@ -176,13 +176,6 @@ _BOOKS = frozenset({UpgradeState.UPGRADE_REQUIRED, UpgradeState.FAILED})
 """Where a node goes when who waits, or who failed, is written down."""
 
 
-class AsksNode(Protocol):
-    """Says what a node does next, as `rollout.turns.turn`."""
-
-    def __call__(self, node: Node, domain: Domain, now: float, *, is_soaking: bool = False) -> Turn:
-        """Return what a node does next."""
-
-
 class Phase(StrEnum):
     """Where the fleet stands as a whole. Each says when it is told."""
 
@@ -215,9 +208,7 @@ class Decision:
     queue: tuple[Node, ...] = ()
 
 
-def decide(
-    snapshot: Snapshot, policy: Policy, writing: Mapping[str, Move] = _NOTHING, turn: AsksNode = turn
-) -> Decision:
+def decide(snapshot: Snapshot, policy: Policy, writing: Mapping[str, Move] = _NOTHING) -> Decision:
     """Return what to do next. The same snapshot has the same answer, whoever asks, and however often.
 
     Args:
@@ -225,7 +216,6 @@ def decide(
         policy: What the inventory says about it.
         writing: Node -> the move that is on its way to the API server, of which nobody knows yet how it will end. Such
             a node does nothing else meanwhile, and the others go on.
-        turn: Answers as `rollout.turns.turn` does.
     """
     snapshot = _taken(snapshot, writing)
     soaking = canary.soaking(snapshot, policy.fleet.canary)

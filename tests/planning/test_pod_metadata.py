@@ -148,7 +148,7 @@ def test_a_controller_has_a_reason_for_a_run() -> None:
     (change,) = found(made)
     for each, expected in ((made, {f"metadata of {change.ref}"}), (stack(), set())):
         known = states(each.situation)
-        assert {step for _, step in observer._steps(each.situation, known, known)} == expected
+        assert {*observer._steps(each.situation, known, known)} == expected
 
 
 def test_a_plan_lists_each_pod_after_its_daemon_set() -> None:

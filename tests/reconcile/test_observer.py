@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from gpu_provision.kube.client import Applied, Cluster
-from gpu_provision.kube.informer import Mirror, News, Scope
+from gpu_provision.kube.informer import Mirror, Scope
 from gpu_provision.kube.observe import SERVICE_MONITORS, config_maps_of, secrets_of
 from gpu_provision.model.cluster import ClusterFacts, Kind, Manifest, ObjectRef, ref_of
 from gpu_provision.model.progress import State
@@ -39,10 +39,6 @@ class Showing(Mirror):
     def __init__(self, objects: dict[ObjectRef, Manifest]) -> None:
         """Show these; they may be changed."""
         self.objects = objects
-
-    def since(self, what: Kind | Scope, seen: int) -> News:
-        """Return everything."""
-        return News(seen, self.of(what), is_whole=True)
 
     def of(self, what: Kind | Scope) -> dict[ObjectRef, Manifest]:
         """Return those of a kind, or of one name."""
@@ -165,25 +161,19 @@ def test_the_plan_of_a_run_is_that_of_a_reading_of_its_own() -> None:
     assert reading.plan.components == anew.components
 
 
-def test_a_run_goes_on_from_what_is_known_and_takes_nothing_with_it() -> None:
-    """A fleet is not judged anew for one node; and who looks on meanwhile does so in another thread."""
+def test_a_run_starts_from_what_is_known_and_keeps_it_apart() -> None:
+    """What was ready is not told again; and who looks on meanwhile does so in another thread."""
     world = World()
     seen = world.resident.look(0.0).seen
-    known = states(seen)
-    nodes = seen.observed.facts.nodes
-    reading = world.resident.read(cast("Cluster", Asked()))
-    live = world.resident.live(reading)
-    assert live.standing.ready == {key: state for key, state in known.items() if state.state is State.READY}
-    assert live.standing.ready
+    live = world.resident.live(world.resident.read(cast("Cluster", Asked())))
+    assert live.ready == {key: state for key, state in states(seen).items() if state.state is State.READY}
+    assert live.ready
     node = node_object("late")
     world.objects[ref_of(node)] = node
-    among = live.view.look(live.mirror, dict(world.objects), {})
-    assert among.seen.observed.facts.nodes != nodes
-    live.standing.take(among)
-    assert live.standing.all == states(among.seen)
+    among = live.situations.build(live.mirror, dict(world.objects), {})
+    assert among.observed.facts.nodes != seen.observed.facts.nodes
     del world.objects[ref_of(node)]
     assert world.resident.look(0.0).seen == seen
-    assert world.resident.live(reading).view.look(live.mirror, dict(world.objects), {}).seen.desired is seen.desired
 
 
 def config_map(**data: str) -> Manifest:

@@ -16,7 +16,6 @@ from gpu_provision.reconcile.rollout_states import (
     proofs,
     until_proven,
     untimed,
-    word,
 )
 from gpu_provision.rollout.snapshot import NOTHING, DriverPod, Node, Pod, Proof, Snapshot, Stack, Use, Wanted
 from gpu_provision.rollout.state_machine import Decision, Phase
@@ -36,7 +35,7 @@ def fleet(label: str, driver: DriverPod | None = OLD) -> Snapshot:
 def state(seen: Snapshot, phase: Phase, raw: tuple[State, str] = (State.PROGRESSING, OUTDATED), **told: Any) -> Any:
     """Return state and reason of the driver on the only node."""
     given = NodeState(component="driver", node="n1", state=raw[0], reason=raw[1])
-    found = of_driver(seen.nodes[0], word(Decision(phase=phase, **told), "n1"), given)
+    found = of_driver(seen.nodes[0], Decision(phase=phase, **told), given)
     assert found.step == seen.nodes[0].labels[STATE]
     return found.state, found.reason
 
@@ -152,5 +151,5 @@ def test_a_node_that_leaves_stands_where_its_rollout_stands(  # noqa: PLR0913, P
     node = Node(name="n1", domain="d", wanted=NOTHING, labels=labels, pods=pods, stack=Stack.LABELLED)
     raw = NodeState(component="node_labels", node="n1", state=State.LEAVING)
     policy = UpgradePolicy(auto_upgrade=auto_upgrade)
-    found = of_leaving(node, word(Decision(phase=phase, **told), "n1"), raw, policy)
+    found = of_leaving(node, Decision(phase=phase, **told), raw, policy)
     assert (found.state, found.reason) == expected

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import random
-from dataclasses import replace
-
 import pytest
 
 from gpu_provision.model.progress import NodeState, State
@@ -179,79 +176,3 @@ def test_what_was_refused_on_a_node_without_a_state_is_a_failure() -> None:
     clock = settler()
     clock.rejected["node_labels", "cpu-1"] = "Node cpu-1: denied"
     assert clock.settle(raw(driver=READY), 0)["node_labels", "cpu-1"].state is State.FAILED
-
-
-COMPONENTS = ("driver", "toolkit", "plugin")
-FATES = (
-    READY,
-    BUILDING,
-    (State.PENDING, "not yet"),
-    (State.FAILED, "broken"),
-    (State.PROGRESSING, BUSY),
-    (State.READY, f"{KEEPS}: it is closed"),
-)
-
-
-@pytest.mark.parametrize("seed", range(6))
-def test_settling_what_has_changed_comes_to_the_same_as_settling_everything(seed: int) -> None:
-    """States, refusals, clocks that somebody else keeps, components as a whole, nodes that come and go."""
-    fate = random.Random(seed)  # noqa: S311 - no secrets here
-    found, keys = {}, [(component, node) for component in COMPONENTS for node in ("", "a", "b", "c")]
-    on_odd = {"odd": (), **{name: ("odd", *required) for name, required in REQUIRES.items()}}
-    sparing, thorough = settler(), replace(settler(), requires=on_odd)
-    for now in range(0, 4000, 5):
-        key = fate.choice(keys)
-        state, reason = fate.choice(FATES)
-        found[key] = NodeState(component=key[0], node=key[1], state=state, reason=reason)
-        if fate.random() < 0.1:
-            found.pop(fate.choice(keys), None)
-        if fate.random() < 0.1:
-            sparing.rejected[fate.choice(keys)] = "denied"
-        if fate.random() < 0.2:
-            sparing.rejected.clear()
-        thorough.rejected = dict(sparing.rejected)
-        untimed = fate.sample(keys, 2) if fate.random() < 0.3 else ()
-        raw = {each: found[each] for each in keys if each in found}
-        odd = {
-            ("odd", ""): NodeState(component="odd", node="", state=State.READY, reason=f"{now}")
-        }  # concerns all nodes
-        expected = thorough.settle(raw | odd, now, untimed=untimed)
-        settled = sparing.settle(raw, now, untimed=untimed)
-        assert settled == {each: expected[each] for each in expected if each not in odd}
-        assert [each for each in settled if each in raw] == list(raw), "in dependency order"
-        assert sparing.next_deadline(now) == thorough.next_deadline(now)
-
-
-def test_a_node_that_joins_leaves_those_that_are_there_as_they_were() -> None:
-    """A thousand may join within a minute."""
-    clock, joined = settler(), NodeState(component="driver", node="b", state=State.PENDING)
-    before = clock.settle(raw(driver=READY, toolkit=(State.FAILED, "broken"), plugin=BUILDING), 0)
-    after = clock.settle(
-        raw(driver=READY, toolkit=(State.FAILED, "broken"), plugin=BUILDING) | {("driver", "b"): joined}, 1
-    )
-    assert after["driver", "b"] == joined
-    assert after["plugin", "a"] is before["plugin", "a"]
-
-
-def test_a_node_of_which_nothing_has_changed_is_not_settled_anew() -> None:
-    """The very same value comes back."""
-    clock, beside = settler(), NodeState(component="driver", node="b", state=State.PENDING)
-    waiting = raw(driver=BUILDING, toolkit=BUILDING)
-    settled = clock.settle(waiting, 0, untimed={("driver", "a")})["toolkit", "a"]
-    again = clock.settle({**waiting, ("driver", "b"): beside}, 1, untimed={("driver", "a")})
-    assert again["toolkit", "a"] == settled
-    once_more = clock.settle({**waiting, ("driver", "b"): replace(beside)}, 2, untimed={("driver", "a")})
-    assert once_more["toolkit", "a"] is again["toolkit", "a"]
-
-
-def test_what_changes_as_a_whole_concerns_the_nodes_that_differ() -> None:
-    """A DaemonSet is gone, its pods are still there: the fleet is not evaluated again for that."""
-    clock, known = settler(), raw(driver=READY, toolkit=READY, plugin=BUILDING)
-    clock.settle(known, 0)
-    gone = {name: replace(known[name, ""], state=State.PENDING, reason="missing") for name in REQUIRES}
-    settled, names = clock.settle_some({("driver", ""): gone["driver"]}, (), 1)
-    assert names == frozenset()
-    assert settled.keys() == {(name, "") for name in REQUIRES}
-    settled, names = clock.settle_some({("plugin", ""): gone["plugin"]}, (), 1)
-    assert names == {"a"}
-    assert settled["plugin", "a"].reason == "waits for plugin"
