@@ -17,7 +17,7 @@ from gpu_provision.model.inventory import Inventory, Part
 from gpu_provision.model.plan import Plan
 from gpu_provision.model.progress import RunResult
 from gpu_provision.output.text import ranges
-from gpu_provision.planning.scope import part_of
+from gpu_provision.planning.prepare import part_of
 
 if TYPE_CHECKING:
     from gpu_provision.api.view_results import StackDrift

@@ -22,7 +22,7 @@ from gpu_provision.model.progress import Event, RunResult
 from gpu_provision.output import destroy as removal_view
 from gpu_provision.output.page.story import Outcome, Story, last_states
 from gpu_provision.output.text import ranges
-from gpu_provision.reconcile.timeline import Timeline
+from gpu_provision.reconcile.progress import Timeline
 
 if TYPE_CHECKING:
     from gpu_provision.api.results import StackRemoval, StackRun

@@ -19,7 +19,7 @@ from gpu_provision.model.progress import Event, State, Transition
 from gpu_provision.output.progress import Progress, fitted, lines
 from gpu_provision.output.text import PLAIN, Style, for_terminal
 from gpu_provision.output.timeline import Lanes, Size, picture
-from gpu_provision.reconcile.timeline import Timeline
+from gpu_provision.reconcile.progress import Timeline
 
 _TICK = 0.5  # seconds between looks at the clock
 _NO_WRAP, _WRAP = "\x1b[?7l", "\x1b[?7h"

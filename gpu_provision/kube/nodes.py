@@ -8,7 +8,7 @@ from typing import Any
 from gpu_provision.components.labels import NOT_VALIDATED
 from gpu_provision.model.cluster import Manifest, NodeFacts
 from gpu_provision.model.inventory import OperatingSystem
-from gpu_provision.rollout.cordons import writer_of
+from gpu_provision.rollout.states import writer_of
 
 _OS_ID, _OS_VERSION = (
     "feature.node.kubernetes.io/system-os_release.ID",

@@ -31,7 +31,7 @@ from gpu_provision.planning.applyset import (
     group_kind,
     kinds_of,
 )
-from gpu_provision.planning.observed import Observed
+from gpu_provision.planning.observed import ObservedState
 
 NODE, POD, NAMESPACE = Kind("v1", "Node"), Kind("v1", "Pod"), Kind("v1", "Namespace")
 SERVICE_MONITORS = "servicemonitors.monitoring.coreos.com"
@@ -186,7 +186,7 @@ def observe(  # noqa: PLR0913, PLR0917 - what a reading is about
     wanted: Iterable[ObjectRef],
     parent: ObjectRef,
     listed: Listed | None = None,
-) -> Observed:
+) -> ObservedState:
     """Read everything that planning compares with.
 
     Args:
@@ -209,7 +209,7 @@ def observe(  # noqa: PLR0913, PLR0917 - what a reading is about
     members += [item for item in namespaces if _is_marked(item, mark)]
     if home.parent:
         members.append({"apiVersion": parent.api_version, "kind": parent.kind, **home.parent})
-    return Observed(
+    return ObservedState(
         cluster=f"{cluster.name} ({facts.version})",
         facts=facts,
         members={ref_of(item): item for item in members},

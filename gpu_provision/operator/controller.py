@@ -35,7 +35,7 @@ from gpu_provision.operator.status import (
 from gpu_provision.operator.telemetry import Snapshot, StackFigures
 from gpu_provision.reconcile.destroy_discovery import Terms, look
 from gpu_provision.reconcile.destroy_run import Removing
-from gpu_provision.reconcile.observer import of_one
+from gpu_provision.reconcile.observer import scope_of_object
 from gpu_provision.reconcile.session import Session
 
 Aim = Callable[[Inventory], Inventory]
@@ -273,7 +273,7 @@ class Controller:
 
     def _serve(self) -> None:
         leadership = Leadership(self._cluster, self._lease, identity())
-        with self._following(of_one(self._lease)) as mirror:
+        with self._following(scope_of_object(self._lease)) as mirror:
             while not self._stopping.is_set() and not leadership.wait(mirror):
                 self._turned_at = time.monotonic()
         if not self._stopping.is_set():

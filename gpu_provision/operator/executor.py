@@ -14,7 +14,7 @@ from gpu_provision.model.progress import Event, NodeState
 from gpu_provision.model.specs import OperandSpec, Specs
 from gpu_provision.operator import codes
 from gpu_provision.planning.states import Key
-from gpu_provision.reconcile.reading import Reading
+from gpu_provision.reconcile.plan import ClusterPlan
 
 if TYPE_CHECKING:
     from gpu_provision.operator.client import Resource
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class StackDeputy:
-    """See `gpu_provision.reconcile.run_thread.Deputy`.
+    """See `gpu_provision.reconcile.run_thread.Executor`.
 
     Attributes:
         force: Whether fields of the resource are taken over from whoever else has set them.
@@ -32,7 +32,7 @@ class StackDeputy:
     force: bool = False
     _resource: Resource | None = None
 
-    def reviewed(self, cluster: Cluster, reading: Reading) -> Reading:
+    def reviewed(self, cluster: Cluster, reading: ClusterPlan) -> ClusterPlan:
         """Return a reading whose plan names the stack's resource, if there is one, and says what is against it."""
         if GPU_STACKS not in reading.context.facts.resources:
             return reading
@@ -47,7 +47,7 @@ class StackDeputy:
     def conduct(
         self,
         cluster: Cluster,
-        reading: Reading,
+        reading: ClusterPlan,
         *,
         listen: Callable[[Event], None],
         on_states: Callable[[Mapping[Key, NodeState]], None],
@@ -64,7 +64,7 @@ class StackDeputy:
         return Following(cluster, reading, self._resource, terms, listen=listen, on_states=on_states)
 
 
-def _unsayable(reading: Reading, resource: Resource) -> Finding | None:
+def _unsayable(reading: ClusterPlan, resource: Resource) -> Finding | None:
     """Return what was asked for that a resource cannot say."""
     from gpu_provision.operator.stack import inventory_of
 

@@ -19,7 +19,7 @@ from gpu_provision.model.findings import Finding, Locked, ProvisionError
 from gpu_provision.operator import codes, version_skew
 from gpu_provision.operator.manifests import NAME, NAMESPACE
 from gpu_provision.operator.stack import lease_of
-from gpu_provision.reconcile.observer import of_one
+from gpu_provision.reconcile.observer import scope_of_object
 
 LEASE_SECONDS, RENEW_SECONDS = 6, 2
 FRESH_SECONDS = 2 * RENEW_SECONDS
@@ -61,7 +61,7 @@ class Leadership:
         Args:
             mirror: Follows the lease. A holder that it has not heard of for `LEASE_SECONDS` is gone.
         """
-        live = next(iter(mirror.of(of_one(self.ref)).values()), None)
+        live = next(iter(mirror.of(scope_of_object(self.ref)).values()), None)
         left = self._left(live)
         if left > 0:
             mirror.wait(left)
@@ -207,7 +207,7 @@ class Pulse:
     @property
     def scope(self) -> Scope:
         """What a mirror is to follow."""
-        return of_one(self.lease)
+        return scope_of_object(self.lease)
 
     def look(self, mirror: Mirror) -> None:
         """Take the lease as it is; the mirror follows `scope`."""

@@ -33,7 +33,7 @@ from gpu_provision.operator.status import (
     was_rolled_back,
 )
 from gpu_provision.reconcile.history import in_force
-from gpu_provision.reconcile.observer import Resident, Standpoint, followed
+from gpu_provision.reconcile.observer import Observation, StackObserver, watched_scopes
 from gpu_provision.reconcile.session import Session
 
 _M_ARENA_MAX = -8  # of glibc's mallopt
@@ -162,7 +162,7 @@ class Upkeep:
             finally:
                 self._break_off()
 
-    def _turn(self, resident: Resident, mirror: Mirror) -> None:
+    def _turn(self, resident: StackObserver, mirror: Mirror) -> None:
         now, used = time.monotonic(), time.thread_time()
         found = resident.look(now)
         spent = time.thread_time() - used
@@ -203,7 +203,7 @@ class Upkeep:
             self.take(Note(reason="Waiting", message=message, stack=self.wish.name, is_warning=True))
         return message
 
-    def _standing(self, found: Standpoint) -> Standing:
+    def _standing(self, found: Observation) -> Standing:
         is_well = not found.needs and all(state.state is not State.FAILED for state in found.states.values())
         if is_well:
             self._halt = None  # what stood in the way has gone by itself
@@ -214,7 +214,7 @@ class Upkeep:
             seen=found.seen, states=found.states, is_working=is_working, hold_up=self._hold_up, halt=halt
         )
 
-    def _begin(self, resident: Resident, found: Standpoint, now: float) -> None:
+    def _begin(self, resident: StackObserver, found: Observation, now: float) -> None:
         session = Session(self._held or self.inventory, resident=resident, back_to=self._back_to, mandate=self.mandate)
         session.listen(self._tell)
         self._agenda.begins(now)
@@ -229,7 +229,7 @@ class Upkeep:
             self._halt = halt_of(error.findings)
         self._agenda.ran(found.needs, now, is_well=self._halt is None)
 
-    def _end(self, found: Standpoint, now: float) -> None:
+    def _end(self, found: Observation, now: float) -> None:
         """Take the result of a run that has ended."""
         if self._session is None or self._session.is_running:
             return
@@ -286,11 +286,11 @@ class Upkeep:
             _result(self._session)
 
 
-def _watching(session: Session) -> tuple[Mirror, Resident]:
+def _watching(session: Session) -> tuple[Mirror, StackObserver]:
     """Return the live copies of a stack from a reading on, and their reader; the plan of the reading is dropped."""
     reading = session.reading()
-    mirror = Mirror(session.cluster, followed(reading), keep=slim, listed=reading.listed)
-    return mirror, Resident(reading, mirror)
+    mirror = Mirror(session.cluster, watched_scopes(reading), keep=slim, listed=reading.listed)
+    return mirror, StackObserver(reading, mirror)
 
 
 def _first(needs: Collection[str]) -> str:

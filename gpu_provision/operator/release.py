@@ -22,7 +22,7 @@ from gpu_provision.operator.finalizer import let_go
 from gpu_provision.operator.leader_election import Pulse, lease_for
 from gpu_provision.operator.queue import Wish
 from gpu_provision.operator.stack import KEEP, ON_DELETE, STACK, label_of
-from gpu_provision.reconcile.observer import of_one
+from gpu_provision.reconcile.observer import scope_of_object
 
 __all__ = ["against_adoption", "before_release", "foretold", "of", "release", "unless_controllers", "warned"]
 
@@ -60,7 +60,7 @@ def before_release(cluster: Cluster, name: str) -> tuple[Finding, ...]:
 
 
 def _await_end(cluster: Cluster, stack: Manifest, until: float, say: Callable[[str], None]) -> None:
-    scope, pulse, is_told = of_one(ref_of(stack)), Pulse(lease_for(stack)), False
+    scope, pulse, is_told = scope_of_object(ref_of(stack)), Pulse(lease_for(stack)), False
     with Mirror(cluster, (scope, pulse.scope)) as mirror:
         while any(each["metadata"]["uid"] == stack["metadata"]["uid"] for each in mirror.of(scope).values()):
             pulse.look(mirror)

@@ -34,19 +34,13 @@ from gpu_provision.operator.status import (
     failures,
     verdict,
 )
-from gpu_provision.planning.states import Key, Situation
+from gpu_provision.planning.states import ClusterState, Key
 from gpu_provision.reconcile import history, missing_permissions
-from gpu_provision.reconcile.observer import (
-    Resident,
-    Standpoint,
-    followed,
-    of_one,
-)
-from gpu_provision.reconcile.progress import Announcer
-from gpu_provision.reconcile.reading import Reading
+from gpu_provision.reconcile.observer import Observation, StackObserver, scope_of_object, watched_scopes
+from gpu_provision.reconcile.plan import ClusterPlan
+from gpu_provision.reconcile.progress import ProgressReporter, with_steps
 from gpu_provision.reconcile.run import Outcome
 from gpu_provision.reconcile.status import evidence
-from gpu_provision.reconcile.timeline import with_steps
 
 if TYPE_CHECKING:
     from gpu_provision.operator.client import Resource
@@ -74,7 +68,7 @@ class Following:
     def __init__(  # noqa: PLR0913 - what a run is made from, and the two that are the controller's
         self,
         cluster: Cluster,
-        reading: Reading,
+        reading: ClusterPlan,
         resource: Resource,
         terms: Terms,
         *,
@@ -85,8 +79,8 @@ class Following:
         self._cluster, self._reading, self._resource, self._terms = cluster, reading, resource, terms
         self._on_states, self._pulse = on_states, Pulse(lease_for(resource.live))
         self._began, self._before = time.monotonic(), cluster.requests
-        self._announcer = Announcer(listen, self._began)
-        self._stack, self._generation = of_one(ref_of(resource.live)), 0
+        self._announcer = ProgressReporter(listen, self._began)
+        self._stack, self._generation = scope_of_object(ref_of(resource.live)), 0
         self._mirror: Mirror | None = None
         self._cancelled = False
         self._wanting_since = float("inf")
@@ -123,7 +117,7 @@ class Following:
         unless_refused(self._resource)
         self._require_rights()
         last = self._last_run()
-        scopes = (*followed(self._reading), self._stack, self._pulse.scope)
+        scopes = (*watched_scopes(self._reading), self._stack, self._pulse.scope)
         with Mirror(self._cluster, scopes) as mirror:
             self._mirror = mirror
             self._await_controller(mirror)
@@ -147,7 +141,7 @@ class Following:
     def _last_run(self) -> Record | None:
         return history.read(self._cluster, self._reading.context.inventory).last
 
-    def _result(self, seen: Situation, record: Record | None) -> RunResult:
+    def _result(self, seen: ClusterState, record: Record | None) -> RunResult:
         return RunResult(
             changed=int(self._resource.wanted is not None),
             requests=self._cluster.requests - self._before,
@@ -174,8 +168,8 @@ class Following:
         said = "is changed" if self._resource.wanted else "says so already"
         self._announcer.say(f"{self._resource.name} {said}; {self._pulse.holder} carries it out")
 
-    def _follow(self, mirror: Mirror) -> tuple[Situation, tuple[Finding, ...]]:
-        resident = Resident(self._reading, mirror)
+    def _follow(self, mirror: Mirror) -> tuple[ClusterState, tuple[Finding, ...]]:
+        resident = StackObserver(self._reading, mirror)
         while True:
             now = time.monotonic()
             found, stack = resident.look(now), self._stack_of(mirror)
@@ -199,12 +193,12 @@ class Following:
             raise RunFailed(_in_between(self._resource.name, "somebody else has changed it"))
         return stack if generation == self._generation else None
 
-    def _show(self, found: Standpoint, failed: Mapping[Key, NodeState]) -> None:
+    def _show(self, found: Observation, failed: Mapping[Key, NodeState]) -> None:
         states = with_steps({**found.states, **failed}, found.seen)
         self._announcer.show(states)
         self._on_states(states)
 
-    def _is_over(self, told: Verdict, found: Standpoint, now: float) -> bool:
+    def _is_over(self, told: Verdict, found: Observation, now: float) -> bool:
         if self._cancelled or told.phase is Phase.FAILED:
             return True
         if told.phase is not Phase.READY:
@@ -213,7 +207,7 @@ class Following:
         self._wanting_since = min(self._wanting_since, now)
         return not found.needs or now - self._wanting_since > _REPAIR_SECONDS
 
-    def _told(self, told: Verdict, found: Standpoint) -> tuple[Finding, ...]:
+    def _told(self, told: Verdict, found: Observation) -> tuple[Finding, ...]:
         """Return what the states alone do not tell."""
         if self._cancelled:
             return ()

@@ -15,7 +15,7 @@ from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.progress import NodeState, NodeStatus, State
 from gpu_provision.operator.crd import MOST_PROBLEMS
 from gpu_provision.operator.events import as_many_as_fit, cut
-from gpu_provision.planning.states import Key, Situation
+from gpu_provision.planning.states import ClusterState, Key
 from gpu_provision.reconcile.status import component_rows, node_rows
 from gpu_provision.rollout import states as upgrade
 
@@ -134,7 +134,7 @@ class Standing:
 
     generation: int
     release: str = ""
-    seen: Situation | None = None
+    seen: ClusterState | None = None
     states: Mapping[Key, NodeState] | None = None
     is_working: bool = False
     hold_up: str = ""
@@ -251,7 +251,7 @@ def _trouble(standing: Standing) -> Halt | None:
     return None if standing.is_working else _nowhere(standing.seen)
 
 
-def _nowhere(seen: Situation) -> Halt | None:
+def _nowhere(seen: ClusterState) -> Halt | None:
     """A stack that has no node to look after is not ready: somebody expects GPUs."""
     targets = seen.context.targets
     if not targets:

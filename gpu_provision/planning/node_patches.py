@@ -10,7 +10,7 @@ from gpu_provision.model.cluster import Manifest, NodeFacts
 from gpu_provision.model.inventory import Inventory
 
 
-class NodeWrite(NamedTuple):
+class NodePatch(NamedTuple):
     """Labels that are to change, None removes one; ``frees`` says that the startup taint goes with the same write."""
 
     labels: dict[str, str | None]
@@ -22,10 +22,10 @@ class NodeWrite(NamedTuple):
         return not (self.labels or self.frees)
 
 
-def node_write(manifest: Manifest, node: NodeFacts, inventory: Inventory) -> NodeWrite:
+def node_patch(manifest: Manifest, node: NodeFacts, inventory: Inventory) -> NodePatch:
     """Return what makes a node as a partial Node of an inventory's components says."""
     frees = has_startup_taint(node) and _frees(manifest["metadata"].get("labels", {}), inventory)
-    return NodeWrite(label_changes(manifest, node), frees)
+    return NodePatch(label_changes(manifest, node), frees)
 
 
 def label_changes(manifest: Manifest, node: NodeFacts) -> dict[str, str | None]:

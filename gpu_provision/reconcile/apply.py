@@ -17,7 +17,7 @@ from gpu_provision.model.findings import Rejected
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Action, Change
 from gpu_provision.planning.states import Desired, Key
-from gpu_provision.reconcile.reading import Reading
+from gpu_provision.reconcile.plan import ClusterPlan
 from gpu_provision.reconcile.situation import WATCHED
 
 DEFINITION = ObjectRef("apiextensions.k8s.io/v1", "CustomResourceDefinition", "", SERVICE_MONITORS)
@@ -62,7 +62,7 @@ _RANKS: Mapping[str, int] = {
 _OTHER_RANK = 2
 
 
-class Objects:
+class Applier:
     """Applies and prunes, and remembers the outcome.
 
     Attributes:
@@ -71,7 +71,7 @@ class Objects:
         written: Every object written, in order.
     """
 
-    def __init__(self, cluster: Cluster, reading: Reading) -> None:
+    def __init__(self, cluster: Cluster, reading: ClusterPlan) -> None:
         """Start from what was read; nothing is written."""
         self._cluster = cluster
         self._applied = _manifests(reading.desired)

@@ -26,7 +26,7 @@ from gpu_provision.kube.observe import NODE
 from gpu_provision.model.cluster import ClusterFacts, Manifest, NodeFacts, ObjectRef, ref_of
 from gpu_provision.model.findings import Finding, ProvisionError, RunFailed
 from gpu_provision.model.inventory import Drain, Inventory
-from gpu_provision.planning.drain import in_words, would_lose
+from gpu_provision.planning.drain import data_loss_finding, describe_pod
 from gpu_provision.planning.prepare import prepare
 
 PURPOSE = "reboot"
@@ -76,9 +76,9 @@ class NodeGuard:
     def farewell(self, node: str, drain: Drain) -> Farewell:
         """Return what `leave` would do; changes nothing."""
         left = evictions.look(self._connected(), node, drain)
-        refusal = would_lose(node, left)
+        refusal = data_loss_finding(node, left)
         return Farewell(
-            pods=tuple(in_words(pod) for pod in left.evict),
+            pods=tuple(describe_pod(pod) for pod in left.evict),
             refusal=replace(refusal, consequence=_NOT_REBOOTED) if refusal else None,
         )
 

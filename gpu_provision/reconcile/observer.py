@@ -21,20 +21,19 @@ from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, ref_of
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.progress import NodeState, State
 from gpu_provision.planning.applyset import PART_OF, applyset_id
-from gpu_provision.planning.diff import edited_by_hand
+from gpu_provision.planning.diff import manual_editors
 from gpu_provision.planning.plan import deletions, object_change
 from gpu_provision.planning.pod_metadata import pod_changes
-from gpu_provision.planning.states import Key, Situation
+from gpu_provision.planning.states import ClusterState, Key
 from gpu_provision.planning.upgrades import at_rest, to_roll_out
 from gpu_provision.reconcile import apply, situation
-from gpu_provision.reconcile.actions import next_steps
-from gpu_provision.reconcile.planner import planned
-from gpu_provision.reconcile.reading import Reading
+from gpu_provision.reconcile.actions import next_actions
+from gpu_provision.reconcile.plan import ClusterPlan, build_plan
 from gpu_provision.reconcile.situation import SituationBuilder
-from gpu_provision.reconcile.states import settler_of
+from gpu_provision.reconcile.states import deadlines_of
 
 
-class Live(NamedTuple):
+class LiveState(NamedTuple):
     """Live copies of what a run follows, and what was worked out of them; for a thread of its own.
 
     Attributes:
@@ -55,7 +54,7 @@ _Inputs = tuple[Mapping[str, Mapping[str, str]], Mapping[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Standpoint:
+class Observation:
     """One look at a stack.
 
     Attributes:
@@ -66,7 +65,7 @@ class Standpoint:
             can be done about is not among them.
     """
 
-    seen: Situation
+    seen: ClusterState
     states: Mapping[Key, NodeState]
     objects: frozenset[str]
     edited: frozenset[str]
@@ -78,31 +77,31 @@ class Standpoint:
         return self.objects | self.steps
 
 
-class Resident:
+class StackObserver:
     """Looks at one stack; asks nothing."""
 
-    def __init__(self, reading: Reading, mirror: Mirror) -> None:
+    def __init__(self, reading: ClusterPlan, mirror: Mirror) -> None:
         """Start from what was read; the mirror follows `followed` of it."""
         inventory = reading.context.inventory
         self._mirror, self._members = mirror, _members(reading)
-        self._record, self._inputs = of_one(validation_records.record_ref(inventory)), _inputs(inventory)
+        self._record, self._inputs = scope_of_object(validation_records.record_ref(inventory)), _inputs(inventory)
         self._inventory, self._resources = inventory, reading.context.facts.resources
-        self._situations, self._settler = SituationBuilder(reading), settler_of(reading)
+        self._situations, self._settler = SituationBuilder(reading), deadlines_of(reading)
         self._read_with: _Inputs = reading.context.facts.config_maps, reading.context.facts.secrets
         self._ready: dict[Key, NodeState] = {}
         self._held: dict[ObjectRef, Manifest] = {}
         self._began = time.monotonic()
 
-    def look(self, now: float) -> Standpoint:
+    def look(self, now: float) -> Observation:
         """Return where everything stands. ``now`` is of a monotonic clock, for what has its time."""
         seen, raw = self._see()
         states = {key: at_rest(state) for key, state in self._settler.settle(raw, now).items()}
         different = frozenset(_different(seen))
         edited = self._edited(different, seen)
         objects = different | {change.ref for change in deletions(seen)}
-        return Standpoint(seen, states, _named(objects), _named(edited), frozenset(_steps(seen, raw, states)))
+        return Observation(seen, states, _named(objects), _named(edited), frozenset(_steps(seen, raw, states)))
 
-    def _see(self) -> tuple[Situation, dict[Key, NodeState]]:
+    def _see(self) -> tuple[ClusterState, dict[Key, NodeState]]:
         record = next(iter(self._mirror.of(self._record).values()), {})
         passed = validation_records.entries(record.get("data") or {})
         seen = self._situations.build(self._mirror, self._live(), passed)
@@ -110,11 +109,11 @@ class Resident:
         self._ready = {key: state for key, state in raw.items() if state.state is State.READY}
         return seen, raw
 
-    def live(self, reading: Reading) -> Live:
+    def live(self, reading: ClusterPlan) -> LiveState:
         """Return what a run of a reading goes on from."""
-        return Live(self._mirror.shared(), self._situations.copy(reading), self._ready)
+        return LiveState(self._mirror.shared(), self._situations.copy(reading), self._ready)
 
-    def read(self, cluster: Cluster) -> Reading:
+    def read(self, cluster: Cluster) -> ClusterPlan:
         """Return what is wanted and seen now, and the plan: one request, and one more for each object that differs.
 
         Raises:
@@ -124,15 +123,15 @@ class Resident:
         seen, raw = self._see()
         namespaces = seen.observed.namespaces | {ref.namespace for ref in seen.observed.members}
         observed = replace(seen.observed, namespaces=namespaces, lock=lease.lock, lock_version=lease.version)
-        return planned(cluster, self._situations.desired, replace(seen, observed=observed), raw)
+        return build_plan(cluster, self._situations.desired, replace(seen, observed=observed), raw)
 
-    def _edited(self, different: frozenset[ObjectRef], seen: Situation) -> frozenset[ObjectRef]:
+    def _edited(self, different: frozenset[ObjectRef], seen: ClusterState) -> frozenset[ObjectRef]:
         """Return what has been as it is declared now, and is not because of somebody whose edits are undone."""
         wanted = {ref_of(manifest): manifest for _, manifest in _wanted(seen)}
         once_held = {ref for ref in different if self._held.get(ref) == wanted[ref]}
         self._held = {ref: wanted[ref] for ref in (wanted.keys() - different) | once_held}
         live = seen.observed.members
-        return frozenset(ref for ref in once_held if ref not in live or edited_by_hand(live[ref]))
+        return frozenset(ref for ref in once_held if ref not in live or manual_editors(live[ref]))
 
     def is_outdated(self) -> bool:
         """Whether what the inventory refers to, such as a ConfigMap, or what is served is not as it was read."""
@@ -146,7 +145,7 @@ class Resident:
     def _outdated_in(self, now: float) -> float:
         """Return in how many seconds the reading is to be made again for ServiceMonitors; infinity if it is right."""
         inventory = self._inventory
-        live = self._mirror.of(of_one(apply.DEFINITION)).values() if apply.are_wanted(inventory) else None
+        live = self._mirror.of(scope_of_object(apply.DEFINITION)).values() if apply.are_wanted(inventory) else None
         if live is None or apply.are_served(live) == (SERVICE_MONITORS in self._resources):
             return float("inf")
         return self._began + _SERVED_SECONDS - now
@@ -160,26 +159,26 @@ class Resident:
         return config_maps, secrets_of(item for item in live if item["kind"] == SECRET.kind)
 
 
-def followed(reading: Reading) -> tuple[Scope, ...]:
+def watched_scopes(reading: ClusterPlan) -> tuple[Scope, ...]:
     """Return what a resident looks at: all that a run follows, the stack's objects, its record, and its inputs."""
     inventory = reading.context.inventory
     scopes = (
         *situation.scopes(inventory),
         *_members(reading),
-        of_one(validation_records.record_ref(inventory)),
+        scope_of_object(validation_records.record_ref(inventory)),
         *_inputs(inventory),
     )
-    definitions = (of_one(apply.DEFINITION),) if apply.are_wanted(inventory) else ()
+    definitions = (scope_of_object(apply.DEFINITION),) if apply.are_wanted(inventory) else ()
     return tuple(dict.fromkeys((*scopes, *definitions)))
 
 
-def of_one(ref: ObjectRef) -> Scope:
+def scope_of_object(ref: ObjectRef) -> Scope:
     """Return the scope of one object."""
     place = f",metadata.namespace={ref.namespace}" if ref.namespace else ""
     return Scope(ref.type, field_selector=f"metadata.name={ref.name}{place}")
 
 
-def _members(reading: Reading) -> tuple[Scope, ...]:
+def _members(reading: ClusterPlan) -> tuple[Scope, ...]:
     inventory = reading.context.inventory
     selector = f"{PART_OF}={applyset_id(inventory.name, inventory.cluster.namespace)}"
     wanted = {
@@ -187,7 +186,7 @@ def _members(reading: Reading) -> tuple[Scope, ...]:
     }
     kinds = wanted | {ref.type for ref in reading.observed.members}
     parent = ref_of(reading.desired["prerequisites"][-1])
-    return (*(Scope(kind, selector) for kind in sorted(kinds)), of_one(parent))
+    return (*(Scope(kind, selector) for kind in sorted(kinds)), scope_of_object(parent))
 
 
 def _inputs(inventory: Inventory) -> tuple[Scope, ...]:
@@ -196,16 +195,16 @@ def _inputs(inventory: Inventory) -> tuple[Scope, ...]:
     refs = (
         ObjectRef(kind.api_version, kind.kind, home, name) for kind, names in named.items() for name in sorted(names)
     )
-    return tuple(map(of_one, refs))
+    return tuple(map(scope_of_object, refs))
 
 
-def _wanted(seen: Situation) -> Iterator[tuple[str, Manifest]]:
+def _wanted(seen: ClusterState) -> Iterator[tuple[str, Manifest]]:
     """Yield the manifests of the stack's own objects, with their components."""
     for component, manifests in seen.desired.items():
         yield from ((component, manifest) for manifest in manifests if manifest["kind"] not in _PER_NODE)
 
 
-def _different(seen: Situation) -> Iterator[ObjectRef]:
+def _different(seen: ClusterState) -> Iterator[ObjectRef]:
     for component, manifest in _wanted(seen):
         yield from (change.ref for change in object_change(component, manifest, seen))
 
@@ -214,8 +213,8 @@ def _named(refs: Iterable[ObjectRef]) -> frozenset[str]:
     return frozenset(map(str, refs))
 
 
-def _steps(seen: Situation, raw: Mapping[Key, NodeState], states: Mapping[Key, NodeState]) -> Iterator[str]:
+def _steps(seen: ClusterState, raw: Mapping[Key, NodeState], states: Mapping[Key, NodeState]) -> Iterator[str]:
     """Yield what a run would do on nodes."""
-    yield from (f"{type(step).__name__} {step.ref}" for step in next_steps(seen, states))
+    yield from (f"{type(step).__name__} {step.ref}" for step in next_actions(seen, states))
     yield from (f"driver of {node}" for node in to_roll_out(raw))
     yield from (f"metadata of {change.ref}" for change in pod_changes(seen))

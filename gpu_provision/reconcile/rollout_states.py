@@ -11,18 +11,18 @@ from gpu_provision.model.specs import UpgradePolicy
 from gpu_provision.planning.states import TO_BE_LABELLED, Key
 from gpu_provision.planning.upgrades import AT_WORK, DRIVER, KEEPS, STAYS, is_kept
 from gpu_provision.planning.validation import FAILED_WITH
-from gpu_provision.rollout import needs
+from gpu_provision.rollout import predicates
 from gpu_provision.rollout import states as upgrade
-from gpu_provision.rollout.leaving import is_free
-from gpu_provision.rollout.snapshot import Node, Proof, Snapshot
-from gpu_provision.rollout.state_machine import Decision, Phase
+from gpu_provision.rollout.predicates import is_free
+from gpu_provision.rollout.snapshot import FleetNode, Snapshot, ValidationResult
+from gpu_provision.rollout.state_machine import Decision, RolloutPhase
 from gpu_provision.rollout.states import EARLY, LATE, UpgradeState
 
 _VALIDATION = "driver_validation"
 _REST = frozenset({UpgradeState.UNKNOWN, UpgradeState.DONE})
 
 
-def of_driver(node: Node, decision: Decision, raw: NodeState) -> NodeState:
+def of_driver(node: FleetNode, decision: Decision, raw: NodeState) -> NodeState:
     """Return the state of a driver that the rollout looks after, and how far it is.
 
     A driver that has yet to prove itself is ready here, since its proof requires that; see `until_proven`.
@@ -30,28 +30,29 @@ def of_driver(node: Node, decision: Decision, raw: NodeState) -> NodeState:
     return replace(_state(node, decision, raw), step=node.labels.get(upgrade.STATE, ""))
 
 
-def of_leaving(node: Node, decision: Decision, raw: NodeState, policy: UpgradePolicy) -> NodeState:
+def of_leaving(node: FleetNode, decision: Decision, raw: NodeState, policy: UpgradePolicy) -> NodeState:
     """Return the state of a node that leaves: with its labels to be written once nothing on it would suffer."""
     step, wait = node.labels.get(upgrade.STATE, ""), decision.waits.get(node.name, "")
     if node.state is UpgradeState.FAILED and node.name in decision.failures:
         return replace(raw, state=State.FAILED, reason=f"{STAYS}: {decision.failures[node.name]}", step=step)
     if node.state in EARLY | LATE | {UpgradeState.FAILED}:
         return _progressing(raw, node, decision, step=step)
-    if is_free(node) and not needs.is_marked(node):
+    if is_free(node) and not predicates.is_marked(node):
         return replace(raw, state=State.PROGRESSING, reason=TO_BE_LABELLED)
-    if not policy.auto_upgrade or node.labels.get(upgrade.SKIP) == "true" or decision.phase is Phase.CLOSED:
+    if not policy.auto_upgrade or node.labels.get(upgrade.SKIP) == "true" or decision.phase is RolloutPhase.CLOSED:
         return replace(raw, state=State.READY, reason=f"{STAYS}: {wait}")
-    if decision.phase in {Phase.PAUSED, Phase.HELD}:
+    if decision.phase in {RolloutPhase.PAUSED, RolloutPhase.HELD}:
         return replace(raw, state=State.BLOCKED, reason=f"{STAYS}: {wait}")
     return replace(raw, state=State.PROGRESSING, reason=f"waits: {wait}" if wait else "is about to leave")
 
 
-def proofs(raw: Mapping[Key, NodeState]) -> dict[str, Proof]:
+def proofs(raw: Mapping[Key, NodeState]) -> dict[str, ValidationResult]:
     """Return what validation says of the driver that each node has now; nothing where it has not ended."""
     found = ((node, state) for (component, node), state in raw.items() if component == _VALIDATION and node)
     ended = ((node, state) for node, state in found if _has_passed(state) or state.state is State.FAILED)
     return {
-        node: Proof(passed=_has_passed(state), reason=state.reason.removeprefix(FAILED_WITH)) for node, state in ended
+        node: ValidationResult(passed=_has_passed(state), reason=state.reason.removeprefix(FAILED_WITH))
+        for node, state in ended
     }
 
 
@@ -69,13 +70,13 @@ def until_proven(snapshot: Snapshot, decision: Decision, settled: Mapping[Key, N
     }
 
 
-def untimed(nodes: Iterable[Node]) -> frozenset[Key]:
+def untimed(nodes: Iterable[FleetNode]) -> frozenset[Key]:
     """Return the drivers whose time the rollout keeps, or that wait for their turn."""
     ours = EARLY | LATE | {UpgradeState.UPGRADE_REQUIRED}
-    return frozenset((DRIVER, node.name) for node in nodes if node.state in ours or needs.why(node))
+    return frozenset((DRIVER, node.name) for node in nodes if node.state in ours or predicates.why(node))
 
 
-def _state(node: Node, decision: Decision, raw: NodeState) -> NodeState:
+def _state(node: FleetNode, decision: Decision, raw: NodeState) -> NodeState:
     if node.state is UpgradeState.FAILED:
         return _failed(node, decision, raw)
     if node.state is UpgradeState.UPGRADE_REQUIRED:
@@ -89,40 +90,40 @@ def _state(node: Node, decision: Decision, raw: NodeState) -> NodeState:
     return replace(raw, state=State.BLOCKED, reason=f"{KEEPS}: {decision.waits.get(node.name, '')}")
 
 
-def _failed(node: Node, decision: Decision, raw: NodeState) -> NodeState:
+def _failed(node: FleetNode, decision: Decision, raw: NodeState) -> NodeState:
     if node.name not in decision.failures:
         return replace(raw, state=State.PROGRESSING, reason="its upgrade failed, and is tried once more")
     return replace(raw, state=State.FAILED, reason=decision.failures[node.name])
 
 
-def _waiting(node: Node, decision: Decision, raw: NodeState) -> NodeState:
+def _waiting(node: FleetNode, decision: Decision, raw: NodeState) -> NodeState:
     """Return the state of a node that has not started: will it, in this run, and if not, is that as it should be?"""
     is_between = node.driver is None or node.driver.is_terminating
     wait = decision.waits.get(node.name, "")
-    if is_kept(raw) or (is_between and decision.phase is not Phase.ROLLING):
+    if is_kept(raw) or (is_between and decision.phase is not RolloutPhase.ROLLING):
         return raw
     match decision.phase:
-        case Phase.CLOSED:
+        case RolloutPhase.CLOSED:
             return replace(raw, state=State.READY, reason=f"{KEEPS}: {wait}")
-        case Phase.PAUSED | Phase.HELD:
+        case RolloutPhase.PAUSED | RolloutPhase.HELD:
             return replace(raw, state=State.BLOCKED, reason=f"{KEEPS}: {wait}")
-        case Phase.ROLLING | Phase.SOAKING | Phase.FAILED | Phase.DONE:
+        case RolloutPhase.ROLLING | RolloutPhase.SOAKING | RolloutPhase.FAILED | RolloutPhase.DONE:
             return replace(raw, state=State.PROGRESSING, reason=f"waits: {wait}" if wait else "is about to start")
         case _:
             assert_never(decision.phase)
 
 
-def _progressing(state: NodeState, node: Node, decision: Decision, *, step: str = "") -> NodeState:
+def _progressing(state: NodeState, node: FleetNode, decision: Decision, *, step: str = "") -> NodeState:
     reason = decision.waits.get(node.name) or f"is in {node.state.value}"
     return replace(state, state=State.PROGRESSING, reason=reason, step=step)
 
 
-def _serves(node: Node) -> bool:
+def _serves(node: FleetNode) -> bool:
     """Whether what needs the driver on a node can go on."""
-    return node.state in LATE and needs.is_current(node) and node.driver is not None and node.driver.is_ready
+    return node.state in LATE and predicates.is_current(node) and node.driver is not None and node.driver.is_ready
 
 
-def _rests(node: Node, raw: NodeState) -> bool:
+def _rests(node: FleetNode, raw: NodeState) -> bool:
     """Whether a node is over with it although the watch may not have shown our last write yet."""
-    ready = node.driver is not None and node.driver.is_ready and needs.is_current(node)
+    ready = node.driver is not None and node.driver.is_ready and predicates.is_current(node)
     return ready and raw.reason.startswith(AT_WORK)

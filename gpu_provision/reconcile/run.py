@@ -19,23 +19,22 @@ from gpu_provision.model.plan import Action, Change, Plan
 from gpu_provision.model.progress import Event, NodeState, RunResult, State
 from gpu_provision.planning.applyset import component_of
 from gpu_provision.planning.plan import deletions
-from gpu_provision.planning.states import Key, Situation
+from gpu_provision.planning.states import ClusterState, Key
 from gpu_provision.planning.upgrades import DRIVER, FOLLOWS_NODES, without_needless_validations
 from gpu_provision.planning.validation import RUNS_IN, verdict_of
-from gpu_provision.reconcile.actions import Step, next_steps
-from gpu_provision.reconcile.apply import Objects
+from gpu_provision.reconcile.actions import Step, next_actions
+from gpu_provision.reconcile.apply import Applier
 from gpu_provision.reconcile.history import WayBack, way_back
-from gpu_provision.reconcile.observer import Live
-from gpu_provision.reconcile.progress import Announcer
-from gpu_provision.reconcile.reading import Reading
+from gpu_provision.reconcile.observer import LiveState
+from gpu_provision.reconcile.plan import ClusterPlan
+from gpu_provision.reconcile.progress import ProgressReporter, with_steps
 from gpu_provision.reconcile.recorder import Book, reason_of, task_of
-from gpu_provision.reconcile.rollout import Rollout
+from gpu_provision.reconcile.rollout import RolloutController
 from gpu_provision.reconcile.situation import SituationBuilder, scopes
-from gpu_provision.reconcile.states import settler_of
-from gpu_provision.reconcile.steps import SEEN_SECONDS, Crashes, Said, Steps, Validations
-from gpu_provision.reconcile.timeline import with_steps
-from gpu_provision.rollout.cordons import left_behind
-from gpu_provision.rollout.state_machine import Phase
+from gpu_provision.reconcile.states import deadlines_of
+from gpu_provision.reconcile.steps import SEEN_SECONDS, Crashes, CrashLog, StepExecutor, Validations
+from gpu_provision.rollout.state_machine import RolloutPhase
+from gpu_provision.rollout.states import nodes_left_behind
 
 Listen = Callable[[Event], None]
 OnStates = Callable[[Mapping[Key, NodeState]], None]
@@ -61,13 +60,13 @@ class Outcome:
     """
 
     result: RunResult
-    seen: Situation
+    seen: ClusterState
     plan: Plan
     record: Record
     unrecorded: Finding | None = None
     back: WayBack | None = None
     told: tuple[Finding, ...] = ()
-    said: Mapping[Key, Said] = field(default_factory=dict)
+    said: Mapping[Key, CrashLog] = field(default_factory=dict)
 
 
 class Run:
@@ -76,12 +75,12 @@ class Run:
     def __init__(  # noqa: PLR0913 - what a run is given
         self,
         cluster: Cluster,
-        reading: Reading,
+        reading: ClusterPlan,
         *,
         listen: Listen,
         on_states: OnStates = lambda _: None,
         back_to: int = 0,
-        live: Live | None = None,
+        live: LiveState | None = None,
     ) -> None:
         """Prepare; nothing is written. Both callbacks are called from the executing thread only.
 
@@ -91,13 +90,13 @@ class Run:
         """
         self._cluster, self._reading = cluster, reading
         self._on_states = on_states
-        self._settler, self._live = settler_of(reading), live
+        self._settler, self._live = deadlines_of(reading), live
         self._situations = live.situations if live else SituationBuilder(_to_be_repeated(reading))
-        self._objects = Objects(cluster, reading)
+        self._objects = Applier(cluster, reading)
         self._validations = Validations(cluster, reading)
-        self._rollout = Rollout(cluster, reading.context.inventory)
+        self._rollout = RolloutController(cluster, reading.context.inventory)
         self._crashes = Crashes(cluster)
-        self._steps = Steps(
+        self._steps = StepExecutor(
             cluster,
             self._rollout,
             self._crashes,
@@ -110,7 +109,7 @@ class Run:
         self._cancelled, self._removed = False, 0
         self._rolls_out = False
         self._began, self._before = time.monotonic(), cluster.requests
-        self._announcer = Announcer(listen, self._began, known=live.ready if live else {})
+        self._announcer = ProgressReporter(listen, self._began, known=live.ready if live else {})
 
     @property
     def _states(self) -> Mapping[Key, NodeState]:
@@ -129,7 +128,7 @@ class Run:
     def left_behind(self) -> tuple[Finding, ...]:
         """Return warnings about nodes that stay cordoned or halfway, as last seen or written; sends no request."""
         nodes = self._mirror.of(NODE).values() if self._mirror else ()
-        return left_behind(map(node_facts, nodes), self._reading.context.inventory.name)
+        return nodes_left_behind(map(node_facts, nodes), self._reading.context.inventory.name)
 
     def cancel(self) -> None:
         """End the run after the current step, with the lock given back; may be called from any thread."""
@@ -181,7 +180,7 @@ class Run:
             record=self._book.record,
             unrecorded=self._book.problem,
             back=back,
-            told=barred if self._rollout.decision.phase in {Phase.PAUSED, Phase.FAILED} else (),
+            told=barred if self._rollout.decision.phase in {RolloutPhase.PAUSED, RolloutPhase.FAILED} else (),
             said=self._crashes.said_of(self._states, seen),
         )
 
@@ -230,7 +229,7 @@ class Run:
     def _say(self, message: str) -> None:
         self._announcer.say(message)
 
-    def _follow(self, mirror: Mirror, lock: WriteLock) -> Situation:
+    def _follow(self, mirror: Mirror, lock: WriteLock) -> ClusterState:
         with self._steps:
             while True:
                 self._steps.collect()
@@ -259,7 +258,7 @@ class Run:
     def _is_over(self, steps: Collection[Step]) -> bool:
         return not (steps or self._steps.is_busy) and self._announcer.is_settled
 
-    def _look(self, mirror: Mirror, now: float) -> tuple[Situation, list[Step]]:
+    def _look(self, mirror: Mirror, now: float) -> tuple[ClusterState, list[Step]]:
         seen = self._situations.build(mirror, self._objects.members, self._validations.passed)
         self._objects.follow(seen.desired, seen.observed.members)
         self._settler.rejected |= self._objects.rejected
@@ -271,9 +270,9 @@ class Run:
         shown = with_steps({**settled, **rollout.until_proven(settled)}, seen, rollout.steps_of_nodes())
         self._announcer.show(shown)
         self._on_states(self._announcer.states)
-        return seen, [*rollout.steps(seen, self._settler.rejected), *next_steps(seen, self._states), *logs]
+        return seen, [*rollout.steps(seen, self._settler.rejected), *next_actions(seen, self._states), *logs]
 
-    def _with_rollout(self, seen: Situation, mirror: Mirror, raw: dict[Key, NodeState]) -> Mapping[Key, NodeState]:
+    def _with_rollout(self, seen: ClusterState, mirror: Mirror, raw: dict[Key, NodeState]) -> Mapping[Key, NodeState]:
         """Return the states with what a rollout says of drivers, if there is one."""
         before, self._rolls_out = self._rolls_out, self._rollout.is_needed(raw) and not self._is_rejected
         if self._rolls_out:
@@ -293,7 +292,7 @@ def _creates_namespace(change: Change, name: str) -> bool:
     return change.action is Action.CREATE and change.ref.kind == "Namespace" and change.ref.name == name
 
 
-def _to_be_repeated(reading: Reading) -> Reading:
+def _to_be_repeated(reading: ClusterPlan) -> ClusterPlan:
     """Return a reading in which vectorAdds do not count that run again: they failed before, or the user asked so."""
     void = reading.observed.void | {
         pod["metadata"]["uid"]

@@ -1,9 +1,10 @@
-"""From live objects to a situation and its states, again and again."""
+"""From live objects to the state of the cluster and its components, again and again."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import replace
+from typing import Generic, TypeVar
 
 from gpu_provision.components.labels import DEPLOY_DRIVER, PRE_INSTALLED, VALIDATED
 from gpu_provision.kube.informer import Mirror, Scope
@@ -13,21 +14,66 @@ from gpu_provision.model.cluster import ClusterFacts, Context, Kind, Manifest, N
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.progress import NodeState
 from gpu_provision.planning.applyset import PART_OF, STACK, applyset_id
-from gpu_provision.planning.observed import Observed
+from gpu_provision.planning.observed import NodeObjects, ObservedState
 from gpu_provision.planning.prepare import prepare
 from gpu_provision.planning.states import (
+    ClusterState,
     Desired,
     Key,
-    PerNode,
-    Situation,
+    cluster_state,
+    inputs_of_states,
     per_node,
-    situation,
     states,
     states_of,
-    what_states_are_read_off,
 )
-from gpu_provision.reconcile.memo import Memo
-from gpu_provision.reconcile.reading import Reading
+from gpu_provision.reconcile.plan import ClusterPlan
+
+Name = TypeVar("Name", bound=Hashable)
+
+
+Value = TypeVar("Value")
+
+
+class Memo(Generic[Name, Value]):
+    """The results of one function by key, such as the name of a node.
+
+    A watch replaces objects and never changes them. So most inputs are the very same objects as before, which costs
+    nothing to see. Equal results are one object as well, so that a memo of what follows sees it as fast.
+    """
+
+    def __init__(self) -> None:
+        """Begin with nothing."""
+        self._known: dict[Name, tuple[object, Value]] = {}
+
+    def copy(self) -> Memo[Name, Value]:
+        """Return a memo for another thread that starts with the same results."""
+        other = Memo[Name, Value]()
+        other._known = self._known
+        return other
+
+    def of(self, inputs: Mapping[Name, object], work: Callable[[Name], Value]) -> dict[Name, Value]:
+        """Return the result for each key; results of other keys are forgotten.
+
+        Args:
+            inputs: Key -> all that ``work`` reads to answer for it.
+            work: The function.
+        """
+        before = self._known
+        self._known = {key: _kept(before.get(key), given, key, work) for key, given in inputs.items()}
+        return {key: value for key, (_, value) in self._known.items()}
+
+
+def _kept(
+    known: tuple[object, Value] | None, given: object, key: Name, work: Callable[[Name], Value]
+) -> tuple[object, Value]:
+    if known is None:
+        return given, work(key)
+    before, value = known
+    if before is given or before == given:
+        return known
+    found = work(key)
+    return given, value if found == value else found
+
 
 WATCHED = (
     Kind("apps/v1", "DaemonSet"),
@@ -36,12 +82,18 @@ WATCHED = (
 )
 """Kinds whose objects a run follows."""
 
+
 # Labels that GPU Feature Discovery, a rollout or validations keep current; no manifest depends on them.
 _KEPT_CURRENT = ("cuda.", "gfd.", "gpu.", "gpu-driver-upgrade", "mig.")
+
+
 _IRRELEVANT = (*(f"nvidia.com/{label}" for label in _KEPT_CURRENT), VALIDATED)
+
+
 _RELEVANT = ("nvidia.com/gpu.deploy.", "nvidia.com/gpu.present")
 
-_Prepared = tuple[Context, Desired, Mapping[str, PerNode]]
+
+_Prepared = tuple[Context, Desired, Mapping[str, NodeObjects]]
 
 
 def scopes(inventory: Inventory) -> tuple[Scope, ...]:
@@ -58,7 +110,7 @@ class SituationBuilder:
         desired: What is desired in the end, as of the last situation, which has what is desired for now.
     """
 
-    def __init__(self, reading: Reading) -> None:
+    def __init__(self, reading: ClusterPlan) -> None:
         """Start from what was read."""
         self._inventory, self._part, self._read = (
             reading.context.inventory,
@@ -75,14 +127,14 @@ class SituationBuilder:
         self._nodes: Mapping[str, NodeFacts] = {}
         self.desired: Desired = reading.desired
 
-    def copy(self, reading: Reading) -> SituationBuilder:
+    def copy(self, reading: ClusterPlan) -> SituationBuilder:
         """Return a builder for the run of a reading that was made of what this one sees."""
         other = SituationBuilder(reading)
         memos = {name: value.copy() for name, value in vars(self).items() if isinstance(value, Memo)}
         vars(other).update(memos, _host_drivers=dict(self._host_drivers), _nodes=self._nodes)
         return other
 
-    def build(self, mirror: Mirror, members: Mapping[ObjectRef, Manifest], passed: Mapping[Key, str]) -> Situation:
+    def build(self, mirror: Mirror, members: Mapping[ObjectRef, Manifest], passed: Mapping[Key, str]) -> ClusterState:
         """Return the situation as it is now.
 
         Args:
@@ -103,12 +155,12 @@ class SituationBuilder:
         observed = replace(
             self._read, facts=facts, members=_live(mirror, members), pods=mirror.of(POD), passed=dict(passed)
         )
-        return situation(context, self.desired, observed, parts)
+        return cluster_state(context, self.desired, observed, parts)
 
-    def states(self, seen: Situation) -> dict[Key, NodeState]:
+    def states(self, seen: ClusterState) -> dict[Key, NodeState]:
         """Return where every component stands in a situation; see `planning.states.states`."""
         targets = {target.name: target for target in seen.context.targets}
-        inputs = what_states_are_read_off(seen)
+        inputs = inputs_of_states(seen)
         return states(seen, self._states.of(inputs, lambda name: states_of(targets[name], seen)))
 
     def _prepare(self, facts: ClusterFacts) -> _Prepared:
@@ -130,7 +182,7 @@ class SituationBuilder:
                 del self._host_drivers[name]
 
 
-def _not_followed(reading: Reading) -> Observed:
+def _not_followed(reading: ClusterPlan) -> ObservedState:
     """Return what was observed and is not followed; a builder has its own copies of the rest, which stay current."""
     facts = replace(reading.context.facts, nodes=())
     return replace(reading.observed, facts=facts, members={}, pods={}, passed={}, names={})

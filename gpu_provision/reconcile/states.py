@@ -9,9 +9,9 @@ from gpu_provision import components
 from gpu_provision.model.progress import NodeState, State
 from gpu_provision.planning.states import Key
 from gpu_provision.planning.upgrades import is_kept
-from gpu_provision.reconcile.reading import Reading
+from gpu_provision.reconcile.plan import ClusterPlan
 
-SETTLED = frozenset({State.READY, State.FAILED, State.BLOCKED, State.LEAVING})
+TERMINAL_STATES = frozenset({State.READY, State.FAILED, State.BLOCKED, State.LEAVING})
 _BROKEN = frozenset({State.FAILED, State.BLOCKED})
 
 
@@ -59,7 +59,7 @@ class _Clock:
 
 
 @dataclass(slots=True)
-class Settler:
+class DeadlineTracker:
     """Remembers when each clock started.
 
     Attributes:
@@ -96,7 +96,7 @@ class Settler:
         self, key: Key, state: NodeState, known: Mapping[Key, NodeState], now: float, *, is_timed: bool
     ) -> NodeState:
         clock = self._clocks.get(key)
-        is_settled = state.state in SETTLED
+        is_settled = state.state in TERMINAL_STATES
         waiting = None if is_settled else _waiting(state, self._required(key, known))
         if is_timed and not is_settled and waiting is None:
             return self._timed(key, state, now)
@@ -157,10 +157,10 @@ def _rejected_elsewhere(settled: Mapping[Key, NodeState], rejected: Mapping[Key,
     }
 
 
-def settler_of(reading: Reading) -> Settler:
+def deadlines_of(reading: ClusterPlan) -> DeadlineTracker:
     """Return a settler with the requirements and deadlines of a reading's components."""
     inventory = reading.context.inventory
-    return Settler(
+    return DeadlineTracker(
         requires=components.requirements(inventory),
         timeouts={
             component.name: getattr(component.spec(inventory), "timeout", _DEFAULT_SECONDS)

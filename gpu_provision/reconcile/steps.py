@@ -22,26 +22,18 @@ from gpu_provision.model.cluster import Manifest, ref_of
 from gpu_provision.model.findings import ProvisionError, Rejected
 from gpu_provision.model.progress import Evidence, NodeState, State
 from gpu_provision.planning.plan import superseded
-from gpu_provision.planning.states import Key, Situation
+from gpu_provision.planning.states import ClusterState, Key
 from gpu_provision.planning.validation import (
     RUNS_IN,
     VALIDATIONS,
     Verdict,
     verdict_of,
 )
-from gpu_provision.reconcile.actions import (
-    EvictPod,
-    LabelNode,
-    MoveNode,
-    ReadLog,
-    RemovePod,
-    StartPod,
-    Step,
-)
-from gpu_provision.reconcile.memo import Memo
-from gpu_provision.reconcile.reading import Reading
-from gpu_provision.reconcile.rollout import Rollout
-from gpu_provision.rollout.actions import Move
+from gpu_provision.reconcile.actions import EvictPod, PatchNode, ReadLog, RemovePod, StartPod, Step, TransitionNode
+from gpu_provision.reconcile.plan import ClusterPlan
+from gpu_provision.reconcile.rollout import RolloutController
+from gpu_provision.reconcile.situation import Memo
+from gpu_provision.rollout.actions import StateTransition
 from gpu_provision.rollout.steps import NOT_READY
 
 LOG_LINES = 30
@@ -51,7 +43,7 @@ MOST_LOGS = 20
 _CONCERNED = frozenset({State.PROGRESSING, State.FAILED})
 
 
-class Said(NamedTuple):
+class CrashLog(NamedTuple):
     """The last lines of a container that ended by itself, and the name of its pod."""
 
     pod: str
@@ -68,10 +60,10 @@ class Crashes:
 
     cluster: Cluster
     _asked: dict[str, dict[str, int]] = field(default_factory=dict)  # component -> uid -> restarts
-    _said: dict[str, Said] = field(default_factory=dict)  # by uid of the pod; written by threads of steps
-    _alike: dict[tuple[str, str], Said] = field(default_factory=dict)  # by component and how its container ended
+    _said: dict[str, CrashLog] = field(default_factory=dict)  # by uid of the pod; written by threads of steps
+    _alike: dict[tuple[str, str], CrashLog] = field(default_factory=dict)  # by component and how its container ended
 
-    def unread(self, states: Mapping[Key, NodeState], seen: Situation) -> Iterator[ReadLog]:
+    def unread(self, states: Mapping[Key, NodeState], seen: ClusterState) -> Iterator[ReadLog]:
         """Yield a step for each container that has ended by itself since its log was asked for."""
         for key, pod, crash in _crashing(states, seen):
             asked, uid = self._asked.setdefault(key[0], {}), pod["metadata"]["uid"]
@@ -87,18 +79,18 @@ class Crashes:
         except ProvisionError:
             return
         if any(map(str.strip, lines)):
-            self._said[step.uid] = self._alike[step.key[0], str(crash)] = Said(step.ref.name, crash, lines)
+            self._said[step.uid] = self._alike[step.key[0], str(crash)] = CrashLog(step.ref.name, crash, lines)
 
-    def told(self, states: Mapping[Key, NodeState], seen: Situation) -> Mapping[Key, NodeState]:
+    def told(self, states: Mapping[Key, NodeState], seen: ClusterState) -> Mapping[Key, NodeState]:
         """Return the states with what crashed containers said in place of how often they were started again."""
         known = {key: _with(states[key], pod, said) for key, pod, said in self._known(states, seen)}
         return {**states, **known} if known else states
 
-    def said_of(self, states: Mapping[Key, NodeState], seen: Situation) -> dict[Key, Said]:
+    def said_of(self, states: Mapping[Key, NodeState], seen: ClusterState) -> dict[Key, CrashLog]:
         """Return what the pods that states are about have said."""
         return {key: said for key, _, said in self._known(states, seen)}
 
-    def _known(self, states: Mapping[Key, NodeState], seen: Situation) -> Iterator[tuple[Key, Manifest, Said]]:
+    def _known(self, states: Mapping[Key, NodeState], seen: ClusterState) -> Iterator[tuple[Key, Manifest, CrashLog]]:
         for key, pod, crash in _crashing(states, seen) if self._said else ():
             uid, alike = pod["metadata"]["uid"], self._alike.get((key[0], str(crash)))
             said = self._said.get(uid) if uid in self._asked.get(key[0], {}) else alike
@@ -106,7 +98,7 @@ class Crashes:
                 yield key, pod, said
 
 
-def pods_of(state: NodeState, seen: Situation) -> Iterator[Manifest]:
+def pods_of(state: NodeState, seen: ClusterState) -> Iterator[Manifest]:
     """Yield the pods that a state is about: a component's on a node, or those of its Deployments, wherever they are."""
     if state.node:
         yield from seen.pods.get((state.component, state.node), ())
@@ -115,7 +107,7 @@ def pods_of(state: NodeState, seen: Situation) -> Iterator[Manifest]:
         yield from (pod for pod in pods if component == state.component and pod_view.is_of_deployment(pod))
 
 
-def _crashing(states: Mapping[Key, NodeState], seen: Situation) -> Iterator[tuple[Key, Manifest, Crash]]:
+def _crashing(states: Mapping[Key, NodeState], seen: ClusterState) -> Iterator[tuple[Key, Manifest, Crash]]:
     """Yield the states that are about a pod with a container that ended by itself, with the first such pod."""
     for key, state in states.items():
         found = pods_of(state, seen) if state.state in _CONCERNED else ()
@@ -124,7 +116,7 @@ def _crashing(states: Mapping[Key, NodeState], seen: Situation) -> Iterator[tupl
             yield key, *crashed
 
 
-def _with(state: NodeState, pod: Manifest, said: Said) -> NodeState:
+def _with(state: NodeState, pod: Manifest, said: CrashLog) -> NodeState:
     """Return a state that says what its pod said. One that is about something else, such as a turn, stays."""
     words, cause = in_words(str(said.crash), said.lines), pod_view.cause(pod)
     if cause in state.reason:
@@ -144,7 +136,7 @@ class Validations:
         evidence: (component, node) -> what its vectorAdd printed in this run.
     """
 
-    def __init__(self, cluster: Cluster, reading: Reading) -> None:
+    def __init__(self, cluster: Cluster, reading: ClusterPlan) -> None:
         """Start from the record as it was read."""
         self._cluster, self._inventory = cluster, reading.context.inventory
         known = reading.context
@@ -157,7 +149,7 @@ class Validations:
         self._repeats = reading.revalidate
         self._recorded: dict[Key, str] | None = None if reading.revalidate else dict(self.passed)
 
-    def take(self, seen: Situation) -> None:
+    def take(self, seen: ClusterState) -> None:
         """Take what vectorAdds have shown since the last look; what they had shown before the run is no evidence."""
         is_old, self._is_first = self._is_first, False
         ran = [(_RUN_BY[name], node, pods) for (name, node), pods in seen.pods.items() if name in _RUN_BY and node]
@@ -188,7 +180,7 @@ class Validations:
             validation_records.write(self._cluster, self._inventory, self._of_targets(self.passed))
             self._recorded = dict(self.passed)
 
-    def remove_succeeded(self, seen: Situation) -> bool:
+    def remove_succeeded(self, seen: ClusterState) -> bool:
         """Delete all pods that have succeeded in one request; return whether there were any.
 
         Pods of the first validation are of an earlier version, whose validator has left some of its own.
@@ -212,7 +204,7 @@ SEEN_SECONDS = 5.0
 _PARALLEL = 16
 
 
-class Steps:
+class StepExecutor:
     """Carries steps out in threads of its own; leaving the context waits for them.
 
     Attributes:
@@ -222,7 +214,7 @@ class Steps:
     def __init__(  # noqa: PLR0913 - what steps need, and whom they tell
         self,
         cluster: Cluster,
-        rollout: Rollout,
+        rollout: RolloutController,
         crashes: Crashes,
         *,
         rejected: dict[Key, str],
@@ -258,9 +250,9 @@ class Steps:
         return bool(self._running)
 
     @property
-    def moving(self) -> dict[str, Move]:
+    def moving(self) -> dict[str, StateTransition]:
         """Return the nodes that are being moved in a rollout, with the move."""
-        return {step.move.node: step.move for step in self._running if isinstance(step, MoveNode)}
+        return {step.move.node: step.move for step in self._running if isinstance(step, TransitionNode)}
 
     def start(self, step: Step, now: float) -> None:
         """Start a step, unless it runs or its effect may just not have been seen yet."""
@@ -298,13 +290,13 @@ class Steps:
 
     def _do(self, step: Step) -> None:
         match step:
-            case LabelNode():
+            case PatchNode():
                 self._on_written(self._cluster.merge(step.ref, step.patch()))
             case StartPod():
                 self._start(step)
             case RemovePod():
                 self._cluster.delete(step.ref, uid=step.uid)
-            case MoveNode():
+            case TransitionNode():
                 self._on_written(self._rollout.move(step))
             case EvictPod():
                 self._rollout.evict(step)

@@ -15,9 +15,9 @@ from gpu_provision.kube import trim as reading
 from gpu_provision.kube.nodes import node_facts
 from gpu_provision.kube.trim import is_same
 from gpu_provision.model.cluster import Kind, Manifest
-from gpu_provision.planning.states import situation, states
-from gpu_provision.rollout.observe import Declared, Seen, observe
-from gpu_provision.rollout.snapshot import Snapshot, Use
+from gpu_provision.planning.states import cluster_state, states
+from gpu_provision.rollout.observe import ClusterObjects, DesiredDriver, observe
+from gpu_provision.rollout.snapshot import GpuUse, Snapshot
 from tests.planning.builders import Stack, outdated, terminating
 
 CORDON = {"manager": "kubectl-cordon", "time": "2026-11-21T08:00:00Z", "fieldsV1": {"f:spec": {"f:unschedulable": {}}}}
@@ -110,7 +110,7 @@ def test_a_rollout_sees_the_same_fleet(mine: Manifest) -> None:
     live, work = node(unschedulable=True), pod("train", labels={"app": "train"}, phase="Running")
     seen, kept = snapshot(live, mine, work), snapshot(*map(slim, (live, mine, work)))
     assert kept == seen
-    assert [each.use for each in kept.nodes[0].pods] == [Use.HOST_PATH]
+    assert [each.use for each in kept.nodes[0].pods] == [GpuUse.HOST_PATH]
     assert kept.nodes[0].cordoned_by == "kubectl-cordon"
     assert kept.nodes[0].driver is not None
     assert kept.nodes[0].driver.digest == "abc"
@@ -118,8 +118,8 @@ def test_a_rollout_sees_the_same_fleet(mine: Manifest) -> None:
 
 def snapshot(live: Manifest, *pods: Manifest) -> Snapshot:
     """Return the fleet of one node as a rollout sees it."""
-    declared = {"gpu-1": Declared(domain="d", position=0, template={"spec": {"containers": []}})}
-    return observe(declared, Seen(nodes=[live], pods=pods), now=1.0)
+    declared = {"gpu-1": DesiredDriver(domain="d", position=0, template={"spec": {"containers": []}})}
+    return observe(declared, ClusterObjects(nodes=[live], pods=pods), now=1.0)
 
 
 def test_a_stack_stands_where_it_stands() -> None:
@@ -130,7 +130,7 @@ def test_a_stack_stands_where_it_stands() -> None:
     before = states(stack.situation)
     observed = stack.observed
     kept = {ref: slim(each) for ref, each in observed.pods.items()}
-    assert states(situation(stack.context, stack.desired, replace(observed, pods=kept))) == before
+    assert states(cluster_state(stack.context, stack.desired, replace(observed, pods=kept))) == before
 
 
 def test_images_books_and_heartbeats_are_not_kept() -> None:

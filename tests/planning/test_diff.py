@@ -8,7 +8,7 @@ import pytest
 
 from gpu_provision.model.cluster import Manifest
 from gpu_provision.model.plan import Action, FieldChange
-from gpu_provision.planning.diff import between, changes_between, differences, shows
+from gpu_provision.planning.diff import changes_between, diff_manifests, differences, shows
 
 
 def daemonset(image: str = "plugin:v1", **container: Any) -> dict[str, Any]:
@@ -157,11 +157,11 @@ def test_objects_come_change_and_go_and_validations_run() -> None:
         "a": [_item("ConfigMap", "same", data={"k": "v"}), _item("ConfigMap", "new")],
         "b": [_item("Pod", "new")],
     }
-    found = [(each.component, each.action, each.ref.name) for each in between(before, after)]
+    found = [(each.component, each.action, each.ref.name) for each in diff_manifests(before, after)]
     assert found == [
         ("a", Action.UPDATE, "same"),
         ("a", Action.CREATE, "new"),
         ("b", Action.RUN, "new"),
         ("a", Action.DELETE, "gone"),
     ]
-    assert between(after, after) == ()
+    assert diff_manifests(after, after) == ()

@@ -12,7 +12,7 @@ from gpu_provision.model.cluster import ClusterFacts, Manifest, ObjectRef, ref_o
 from gpu_provision.model.findings import Severity
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Action, Plan
-from gpu_provision.planning.observed import Observed
+from gpu_provision.planning.observed import ObservedState
 from gpu_provision.planning.plan import plan
 from gpu_provision.planning.prepare import findings, prepare
 from tests.components.builders import fleet, inventory, with_spec
@@ -29,7 +29,7 @@ def test_a_cluster_as_declared_has_an_empty_plan() -> None:
 
 def test_an_empty_cluster_gets_everything_in_dependency_order() -> None:
     context, desired = prepare(inventory(), ClusterFacts())
-    made = plan(context, desired, Observed(cluster="offline", facts=ClusterFacts()))
+    made = plan(context, desired, ObservedState(cluster="offline", facts=ClusterFacts()))
     order = [change.component for change in made.changes]
     assert order == sorted(order, key=list(desired).index)
     assert {change.action for change in made.changes} == {Action.CREATE, Action.UPDATE, Action.RUN}
@@ -238,5 +238,5 @@ def test_a_node_that_goes_over_to_another_driver_is_told_in_words() -> None:
 
 def _driver_words(facts: ClusterFacts, wanted: Inventory) -> dict[str, tuple[str, ...]]:
     context, desired = prepare(wanted, facts)
-    changes = plan(context, desired, Observed(cluster="c", facts=facts)).of("node_labels")
+    changes = plan(context, desired, ObservedState(cluster="c", facts=facts)).of("node_labels")
     return {change.ref.name: change.effects for change in changes if change.effects}

@@ -12,7 +12,7 @@ from gpu_provision.components import labels
 from gpu_provision.model.cluster import Manifest, ref_of
 from gpu_provision.model.plan import Action, Change, Origin
 from gpu_provision.planning.diff import FIELD_MANAGER
-from gpu_provision.planning.drift import Known, drift
+from gpu_provision.planning.drift import KnownState, find_drift
 from gpu_provision.planning.plan import plan
 from gpu_provision.planning.pod_metadata import as_applied, pod_changes
 from gpu_provision.planning.states import states
@@ -130,8 +130,8 @@ def test_drift_of_a_pod_is_told_from_an_edited_inventory(live: dict[str, str], o
     made = with_pod(stack(before={"tier": "a"}), labels=live)
     (change,) = found(made)
     applied = with_pod_labels(made.daemonset("driver", NODE), live if origin is Origin.PENDING else {})
-    known = Known(live=made.pods, applied={change.ref: as_applied(applied)})
-    (difference,) = drift([change], known)
+    known = KnownState(live=made.pods, applied={change.ref: as_applied(applied)})
+    (difference,) = find_drift([change], known)
     assert difference.origin is origin
 
 

@@ -5,16 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpu_provision.model.cluster import Permission
-from gpu_provision.planning.rbac import (
-    Rule,
-    Subject,
-    grants,
-    permissions_of,
-    roles,
-    rules_of,
-    told,
-    without,
-)
+from gpu_provision.planning.rbac import Rule, Subject, grants, permissions_of, roles, rules_of, told, without
 
 LIST_PODS = Permission("list", "", "pods")
 

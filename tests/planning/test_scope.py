@@ -7,8 +7,7 @@ from gpu_provision.model.cluster import Manifest
 from gpu_provision.model.inventory import ALL, Part
 from gpu_provision.model.plan import Action
 from gpu_provision.planning.plan import plan
-from gpu_provision.planning.prepare import findings, prepare
-from gpu_provision.planning.scope import part_of
+from gpu_provision.planning.prepare import findings, part_of, prepare
 from tests.components.builders import fleet, inventory, with_spec
 from tests.planning.builders import Stack
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpu_provision.reconcile.memo import Memo
+from gpu_provision.reconcile.situation import Memo
 
 
 def test_only_what_has_changed_is_worked_out() -> None:

@@ -17,14 +17,8 @@ from gpu_provision.planning.plan import plan
 from gpu_provision.planning.states import states
 from gpu_provision.reconcile import observer
 from gpu_provision.reconcile.apply import DEFINITION
-from gpu_provision.reconcile.observer import (
-    CONFIG_MAP,
-    SECRET,
-    Resident,
-    followed,
-    of_one,
-)
-from gpu_provision.reconcile.reading import Reading
+from gpu_provision.reconcile.observer import CONFIG_MAP, SECRET, StackObserver, scope_of_object, watched_scopes
+from gpu_provision.reconcile.plan import ClusterPlan
 from tests.components.builders import nfd_labels, with_spec
 from tests.planning.builders import Stack
 
@@ -66,7 +60,9 @@ class World:
         stack = Stack(chosen, ClusterFacts(version="v1.34.0", **facts))
         draft = plan(stack.context, stack.desired, stack.observed)
         self.objects = dict(stack.members)
-        self.resident = Resident(Reading(stack.context, stack.desired, stack.observed, draft), Showing(self.objects))
+        self.resident = StackObserver(
+            ClusterPlan(stack.context, stack.desired, stack.observed, draft), Showing(self.objects)
+        )
         self.ref = next(ref for ref in self.objects if ref.kind == "DaemonSet")
 
     def edit(self, by: list[dict[str, Any]]) -> None:
@@ -241,12 +237,12 @@ def test_a_prometheus_operator_that_comes_or_goes_has_the_stack_read_again(
 
 
 def test_where_no_such_object_is_wanted_nobody_looks() -> None:
-    scopes = {of_one(DEFINITION)}
+    scopes = {scope_of_object(DEFINITION)}
     for on in (True, False):
         stack = Stack(with_spec("dcgm_exporter", service_monitor=ServiceMonitorSpec(enabled=on)))
         draft = plan(stack.context, stack.desired, stack.observed)
-        reading = Reading(stack.context, stack.desired, stack.observed, draft)
-        assert (scopes <= {*followed(reading)}) is on
+        reading = ClusterPlan(stack.context, stack.desired, stack.observed, draft)
+        assert (scopes <= {*watched_scopes(reading)}) is on
 
 
 def test_a_label_of_an_input_is_no_other_declaration() -> None:

@@ -20,11 +20,11 @@ from gpu_provision.model.progress import NodeState, RunResult, State
 from gpu_provision.output.page.recalled import story_of
 from gpu_provision.output.page.story import Outcome
 from gpu_provision.planning.history import history_of
-from gpu_provision.planning.observed import Observed
+from gpu_provision.planning.observed import ObservedState
 from gpu_provision.planning.plan import plan
 from gpu_provision.planning.prepare import prepare
 from gpu_provision.reconcile import local_records, recorder
-from gpu_provision.reconcile.reading import Reading
+from gpu_provision.reconcile.plan import ClusterPlan
 from gpu_provision.reconcile.recorder import Book, reason_of, task_of
 from tests.components.builders import inventory
 
@@ -72,12 +72,12 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> _Server:
     return _Server()
 
 
-def _reading(*, kept: int = 3, is_new: bool = False) -> Reading:
+def _reading(*, kept: int = 3, is_new: bool = False) -> ClusterPlan:
     stack = inventory(kept_runs=kept)
     context, desired = prepare(stack, ClusterFacts())
     parent = ref_of(desired["prerequisites"][-1])
-    observed = Observed(cluster="c", facts=ClusterFacts(), members={} if is_new else {parent: {}})
-    return Reading(context, desired, observed, plan(context, desired, observed, ()))
+    observed = ObservedState(cluster="c", facts=ClusterFacts(), members={} if is_new else {parent: {}})
+    return ClusterPlan(context, desired, observed, plan(context, desired, observed, ()))
 
 
 def _book(server: _Server, *, kept: int = 3, is_new: bool = False, said: list[str] | None = None) -> Book:

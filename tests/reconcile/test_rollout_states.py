@@ -17,8 +17,19 @@ from gpu_provision.reconcile.rollout_states import (
     until_proven,
     untimed,
 )
-from gpu_provision.rollout.snapshot import NOTHING, DriverPod, Node, Pod, Proof, Snapshot, Stack, Use, Wanted
-from gpu_provision.rollout.state_machine import Decision, Phase
+from gpu_provision.rollout.snapshot import (
+    NOTHING,
+    DesiredContent,
+    DriverPod,
+    FleetNode,
+    GpuUse,
+    Pod,
+    Snapshot,
+    StackPresence,
+    ValidationResult,
+)
+from gpu_provision.rollout.state_machine import Decision
+from gpu_provision.rollout.state_machine import RolloutPhase as Phase
 from gpu_provision.rollout.states import SKIP, STATE
 
 KEY = ("driver", "n1")
@@ -28,7 +39,7 @@ STARTING = DriverPod(uid="2", digest="new", is_ready=False)
 
 
 def fleet(label: str, driver: DriverPod | None = OLD) -> Snapshot:
-    node = Node(name="n1", domain="d", wanted=Wanted("new"), labels={STATE: label}, driver=driver)
+    node = FleetNode(name="n1", domain="d", wanted=DesiredContent("new"), labels={STATE: label}, driver=driver)
     return Snapshot(now=0, target="t", nodes=(node,))
 
 
@@ -80,15 +91,15 @@ def test_a_node_that_is_over_with_it_does_not_wait_for_the_watch_to_show_that() 
 @pytest.mark.parametrize(
     ("component", "found", "proof"),
     [
-        ("driver_validation", (State.READY, ""), Proof(passed=True)),
-        ("driver_validation", (State.FAILED, "exit 1"), Proof(passed=False, reason="exit 1")),
+        ("driver_validation", (State.READY, ""), ValidationResult(passed=True)),
+        ("driver_validation", (State.FAILED, "exit 1"), ValidationResult(passed=False, reason="exit 1")),
         ("driver_validation", (State.READY, f"not validated: the driver {KEEPS}"), None),
         ("driver_validation", (State.PENDING, "has not run since the node booted"), None),
         ("device_plugin_validation", (State.READY, ""), None),
     ],
 )
 def test_the_validation_of_a_driver_is_its_proof_once_it_has_ended(
-    component: str, found: tuple[State, str], proof: Proof | None
+    component: str, found: tuple[State, str], proof: ValidationResult | None
 ) -> None:
     raw = {(component, "n1"): NodeState(component=component, node="n1", state=found[0], reason=found[1])}
     assert proofs(raw).get("n1") == proof
@@ -117,7 +128,7 @@ def test_the_rollout_keeps_the_time_of_what_it_replaces(label: str, driver: Driv
     assert (KEY in untimed(fleet(label, driver).nodes)) is expected
 
 
-TRAIN = Pod(namespace="default", name="train", uid="3", use=Use.REQUEST)
+TRAIN = Pod(namespace="default", name="train", uid="3", use=GpuUse.REQUEST)
 FAILURES = {"failures": {"n1": "not gone"}}
 
 
@@ -136,7 +147,14 @@ FAILURES = {"failures": {"n1": "not gone"}}
         ({SKIP: "true"}, (TRAIN,), Phase.HELD, WAITS, True, (State.READY, f"{STAYS}: why not")),
         ({STATE: "pod-deletion-required"}, (TRAIN,), Phase.ROLLING, WAITS, True, (State.PROGRESSING, "why not")),
         ({STATE: "pod-restart-required"}, (), Phase.ROLLING, WAITS, True, (State.PROGRESSING, "why not")),
-        ({STATE: "upgrade-failed"}, (TRAIN,), Phase.FAILED, FAILURES, True, (State.FAILED, f"{STAYS}: not gone")),
+        (
+            {STATE: "upgrade-failed"},
+            (TRAIN,),
+            Phase.FAILED,
+            FAILURES,
+            True,
+            (State.FAILED, f"{STAYS}: not gone"),
+        ),
     ],
 )
 def test_a_node_that_leaves_stands_where_its_rollout_stands(  # noqa: PLR0913, PLR0917 - a table
@@ -148,7 +166,7 @@ def test_a_node_that_leaves_stands_where_its_rollout_stands(  # noqa: PLR0913, P
     expected: tuple[State, str],
 ) -> None:
     """Its labels are to be written only while no pod would lose a GPU, and after the marks of its rollout."""
-    node = Node(name="n1", domain="d", wanted=NOTHING, labels=labels, pods=pods, stack=Stack.LABELLED)
+    node = FleetNode(name="n1", domain="d", wanted=NOTHING, labels=labels, pods=pods, stack=StackPresence.LABELLED)
     raw = NodeState(component="node_labels", node="n1", state=State.LEAVING)
     policy = UpgradePolicy(auto_upgrade=auto_upgrade)
     found = of_leaving(node, Decision(phase=phase, **told), raw, policy)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gpu_provision.model.findings import Finding, Locked, ProvisionError, RunFailed, left_with
-from gpu_provision.reconcile.run_thread import Background
+from gpu_provision.reconcile.run_thread import RunThread
 
 STAYS = Finding(code="GP517", what="t4-1 stays cordoned")
 GOES_ON = "the controller goes on with gpustack/main"
@@ -38,7 +38,7 @@ class _Run:
 def _interrupted(make: Callable[..., Any]) -> BaseException:
     """Return what comes out of a run that is interrupted while somebody waits for it."""
     nothing: Any = None
-    run = Background(nothing, nothing, nothing, 0, make=make)
+    run = RunThread(nothing, nothing, nothing, 0, make=make)
     run.start()
 
     def interrupt(_: str) -> None:
@@ -77,7 +77,7 @@ def test_a_run_that_ends_early_says_what_stays_half_done(kind: type[ProvisionErr
     """But for one whose lock was taken: the run that has it goes on."""
     nothing: Any = None
     why = Finding(code="GP1", what="the API server is gone")
-    run = Background(nothing, nothing, nothing, 0, make=lambda *_, **__: _Broken(kind(why)))
+    run = RunThread(nothing, nothing, nothing, 0, make=lambda *_, **__: _Broken(kind(why)))
     run.start()
     with pytest.raises(kind) as caught:
         run.join()

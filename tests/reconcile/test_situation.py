@@ -13,11 +13,11 @@ from gpu_provision.components.labels import DEPLOY_DRIVER, HOST_DRIVER, VALIDATE
 from gpu_provision.kube.informer import Mirror, Scope
 from gpu_provision.kube.observe import NODE, POD
 from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, ref_of
-from gpu_provision.planning.observed import Observed
+from gpu_provision.planning.observed import ObservedState
 from gpu_provision.planning.plan import plan
 from gpu_provision.planning.prepare import prepare
 from gpu_provision.planning.states import Desired, states
-from gpu_provision.reconcile.reading import Reading
+from gpu_provision.reconcile.plan import ClusterPlan
 from gpu_provision.reconcile.situation import WATCHED, SituationBuilder
 from gpu_provision.rollout.states import STATE
 from tests.components.builders import fleet, inventory, nfd_labels, with_spec
@@ -48,8 +48,8 @@ def builder(host_driver: str) -> SituationBuilder:
     """Return the view of a run with ``driver.enabled: auto`` that has read the host."""
     facts = replace(fleet(), host_drivers={"t4-1": host_driver})
     context, desired = prepare(with_spec("driver", prefer_host=True), facts)
-    observed = Observed(cluster="c", facts=facts)
-    return SituationBuilder(Reading(context, desired, observed, plan(context, desired, observed)))
+    observed = ObservedState(cluster="c", facts=facts)
+    return SituationBuilder(ClusterPlan(context, desired, observed, plan(context, desired, observed)))
 
 
 def test_the_driver_managers_word_is_believed_when_it_comes_after_our_reading() -> None:
@@ -92,9 +92,11 @@ def test_a_look_does_not_go_by_a_list_that_was_read_before_the_run() -> None:
     """A run creates objects that the list lacks, and has to undo edits of them."""
     context, desired = prepare(inventory(), fleet())
     service = ObjectRef("v1", "Service", "ns", "of-the-stack")
-    read = Observed(cluster="c", facts=fleet(), namespaces=frozenset({"ns"}), names={(service.type, "ns"): frozenset()})
+    read = ObservedState(
+        cluster="c", facts=fleet(), namespaces=frozenset({"ns"}), names={(service.type, "ns"): frozenset()}
+    )
     assert read.lacks(service)
-    looking = SituationBuilder(Reading(context, desired, read, plan(context, desired, read)))
+    looking = SituationBuilder(ClusterPlan(context, desired, read, plan(context, desired, read)))
     mirror = Showing()
     mirror.node = {"metadata": {"name": "t4-1", "uid": "u", "resourceVersion": "1", "labels": nfd_labels()}}
     assert not looking.build(mirror, {}, {}).observed.lacks(service)
@@ -145,7 +147,9 @@ def test_what_is_kept_between_looks_changes_no_answer(seed: int) -> None:
     """A situation and its states are those that are worked out from nothing."""
     fleet = Fleet(seed)
     stack = fleet.stack
-    reading = Reading(stack.context, stack.desired, stack.observed, plan(stack.context, stack.desired, stack.observed))
+    reading = ClusterPlan(
+        stack.context, stack.desired, stack.observed, plan(stack.context, stack.desired, stack.observed)
+    )
     looking = SituationBuilder(reading)
     others = {ref: each for ref, each in stack.members.items() if ref.type not in WATCHED}
     for _ in range(60):

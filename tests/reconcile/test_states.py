@@ -7,18 +7,13 @@ import pytest
 from gpu_provision.model.progress import NodeState, State
 from gpu_provision.planning.states import Key
 from gpu_provision.planning.upgrades import KEEPS
-from gpu_provision.reconcile.states import (
-    BUSY,
-    NOT_VALIDATED,
-    STEADY_SECONDS,
-    Settler,
-)
+from gpu_provision.reconcile.states import BUSY, NOT_VALIDATED, STEADY_SECONDS, DeadlineTracker
 
 REQUIRES = {"driver": (), "toolkit": ("driver",), "plugin": ("toolkit",)}
 
 
-def settler() -> Settler:
-    return Settler(requires=REQUIRES, timeouts={"driver": 60, "toolkit": 10})
+def settler() -> DeadlineTracker:
+    return DeadlineTracker(requires=REQUIRES, timeouts={"driver": 60, "toolkit": 10})
 
 
 def raw(**found: tuple[State, str]) -> dict[Key, NodeState]:

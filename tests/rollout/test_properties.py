@@ -14,9 +14,9 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as some
 
 from gpu_provision.rollout import budgets
-from gpu_provision.rollout.budgets import Barrier, Gate
-from gpu_provision.rollout.preview import schedule
-from gpu_provision.rollout.snapshot import Node, Policy, Snapshot
+from gpu_provision.rollout.budgets import Admission, HoldReason
+from gpu_provision.rollout.preview import plan_waves
+from gpu_provision.rollout.snapshot import FleetNode, Policy, Snapshot
 from gpu_provision.rollout.states import UpgradeState
 from tests.rollout.fleets import Mishap, befall, canaries, machines, mishaps, policies
 from tests.rollout.rules import Rules, judge_the_end
@@ -180,7 +180,7 @@ def test_a_plan_has_the_order_of_the_rollout_that_follows(fleet: list[Machine], 
         machine.work = []
     world = World(fleet, policy)
     rules = Rules(world)
-    planned = [outlook.node for wave in schedule(world.snapshot(), policy).waves for outlook in wave.nodes]
+    planned = [outlook.node for wave in plan_waves(world.snapshot(), policy).waves for outlook in wave.nodes]
     world.run()
     assert rules.started == planned
 
@@ -190,18 +190,18 @@ def test_a_plan_has_the_order_of_the_rollout_that_follows(fleet: list[Machine], 
 def test_rounds_are_slots_handed_out_again_and_again(fleet: list[Machine], policy: Policy) -> None:
     """The plan counts on from round to round what the machine would count anew at every look."""
     seen = World(fleet, policy).snapshot()
-    assert list(budgets.rounds(seen, policy, seen.nodes, upgraded)) == list(asked_again(seen, policy))
+    assert list(budgets.plan_rounds(seen, policy, seen.nodes, upgraded)) == list(asked_again(seen, policy))
 
 
-def asked_again(seen: Snapshot, policy: Policy) -> Iterator[tuple[Node, ...]]:
+def asked_again(seen: Snapshot, policy: Policy) -> Iterator[tuple[FleetNode, ...]]:
     """Yield the rounds as the machine grants them one by one."""
     left = seen.nodes
-    while started := budgets.granted(seen, policy, left, Gate(Barrier.NOTHING, open_to=left)).nodes:
+    while started := budgets.hand_out_slots(seen, policy, left, Admission(HoldReason.NOTHING, open_to=left)).nodes:
         yield started
         left = tuple(node for node in left if node not in started)
         seen = replace(seen, nodes=tuple(upgraded(node) if node in started else node for node in seen.nodes))
 
 
-def upgraded(node: Node) -> Node:
+def upgraded(node: FleetNode) -> FleetNode:
     """Return a node after its upgrade, with its own cordon and nobody else's."""
     return replace(node, is_cordoned=node.cordoned_by == "kubectl-cordon")

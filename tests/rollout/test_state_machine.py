@@ -19,10 +19,10 @@ from gpu_provision.model.specs import (
     UpgradePolicy,
     WaitForCompletion,
 )
-from gpu_provision.rollout import needs, states
-from gpu_provision.rollout.actions import Evict, Move
-from gpu_provision.rollout.snapshot import Domain, Policy, Use
-from gpu_provision.rollout.state_machine import Phase, again
+from gpu_provision.rollout import predicates, states
+from gpu_provision.rollout.actions import Evict, StateTransition
+from gpu_provision.rollout.snapshot import BudgetDomain, GpuUse, Policy
+from gpu_provision.rollout.state_machine import RolloutPhase, retry_failed
 from gpu_provision.rollout.states import UpgradeState
 from tests.rollout.rules import Rules, judge_the_end
 from tests.rollout.world import BEGINNING, Machine, Trouble, Work, World
@@ -32,7 +32,7 @@ NO_LIMIT = UpgradePolicy(max_parallel_upgrades=0, max_unavailable="100%")
 
 
 def world(*machines: Machine, policy: UpgradePolicy = ONE, fleet: RolloutPolicy | None = None) -> World:
-    domain = Domain(policy=policy, restart_seconds=60, validation_seconds=60)
+    domain = BudgetDomain(policy=policy, restart_seconds=60, validation_seconds=60)
     found = World(machines, Policy(fleet=fleet or RolloutPolicy(), domains={"shared": domain}))
     Rules(found)
     return found
@@ -40,7 +40,9 @@ def world(*machines: Machine, policy: UpgradePolicy = ONE, fleet: RolloutPolicy 
 
 def way(found: World, node: str = "node-1") -> list[str]:
     """Return the states that a node went through."""
-    moves = (action for decision in found.decisions for action in decision.actions if isinstance(action, Move))
+    moves = (
+        action for decision in found.decisions for action in decision.actions if isinstance(action, StateTransition)
+    )
     return [action.to.value for action in moves if action.node == node]
 
 
@@ -68,7 +70,7 @@ def test_a_node_goes_the_way_of_the_reference() -> None:
         "uncordon-required",
         "upgrade-done",
     ]
-    assert found.decisions[-1].phase is Phase.DONE
+    assert found.decisions[-1].phase is RolloutPhase.DONE
     assert node.driver is not None
     assert node.driver.digest == found.content
     assert node.annotations.keys() == {states.ENABLED, states.SINCE}
@@ -85,7 +87,7 @@ def test_a_node_that_is_left_out_is_not_touched() -> None:
     assert states.STATE not in fresh.labels
     assert failed.labels == {states.STATE: "upgrade-failed"}
     assert found.decisions[-1].waits == {"node-1": "is left out", "node-2": "is left out"}
-    assert not again(found.snapshot())
+    assert not retry_failed(found.snapshot())
 
 
 def test_a_node_that_is_left_out_counts_all_the_same() -> None:
@@ -93,7 +95,7 @@ def test_a_node_that_is_left_out_counts_all_the_same() -> None:
     busy = Machine(name="node-1", left_out="is left out", labels={states.STATE: "pod-restart-required"})
     found = ended(world(busy, Machine(name="node-2"), policy=ONE))
     assert not found.restarts
-    assert found.decisions[-1].phase is Phase.HELD
+    assert found.decisions[-1].phase is RolloutPhase.HELD
     assert "max_parallel_upgrades" in found.decisions[-1].waits["node-2"]
 
 
@@ -134,7 +136,7 @@ class TestPods:
         work = Work(name="web", blocked_until=BEGINNING + 100)
         found = ended(world(Machine(name="node-1", work=[work])))
         assert work.gone == BEGINNING + 100 + 3
-        assert found.decisions[-1].phase is Phase.DONE
+        assert found.decisions[-1].phase is RolloutPhase.DONE
 
     def test_an_eviction_that_is_refused_for_too_long_fails_with_the_answer(self) -> None:
         """The reference says so in the operator's log alone."""
@@ -158,7 +160,7 @@ class TestPods:
         node, other = Machine(name="node-1", work=[work, Work(name="web")]), Machine(name="node-2")
         found = ended(world(node, other))
         assert words in found.decisions[-1].waits["node-1"]
-        assert found.decisions[-1].phase is Phase.HELD
+        assert found.decisions[-1].phase is RolloutPhase.HELD
         assert not node.cordoned_by
         assert node.work[1].gone == math.inf
         assert other.state is UpgradeState.DONE, "it stops no other node"
@@ -172,16 +174,16 @@ class TestPods:
 
     def test_pods_that_use_gpus_without_a_request_are_evicted_too(self) -> None:
         """They hold the driver as well; the reference does not see them, and the unloading fails."""
-        uses = (Use.RUNTIME_CLASS, Use.HOST_PATH, Use.ENVIRONMENT, Use.CLAIM)
+        uses = (GpuUse.RUNTIME_CLASS, GpuUse.HOST_PATH, GpuUse.ENVIRONMENT, GpuUse.CLAIM)
         works = [Work(name=f"work-{number}", use=use) for number, use in enumerate(uses)]
-        idle = Work(name="web", use=Use.NONE)
+        idle = Work(name="web", use=GpuUse.NONE)
         ended(world(Machine(name="node-1", work=[*works, idle])))
         assert all(work.gone < math.inf for work in works)
         assert idle.gone == math.inf
 
     def test_a_monitor_on_every_node_stops_nothing_and_is_named_when_the_driver_does_not_come(self) -> None:
         """It cannot be evicted for good, and may be harmless."""
-        monitor = Work(name="netdata", use=Use.RUNTIME_CLASS, is_daemon=True, owner="DaemonSet netdata")
+        monitor = Work(name="netdata", use=GpuUse.RUNTIME_CLASS, is_daemon=True, owner="DaemonSet netdata")
         node = Machine(name="node-1", work=[monitor], trouble=Trouble.CRASHES)
         ended(world(node))
         assert "restarted 11 times" in reason(node)
@@ -191,7 +193,7 @@ class TestPods:
         """Its toleration of cordons brought it; whoever reads the failure has to know whom to stop."""
         node = Machine(name="node-1", trouble=Trouble.CRASHES)
         upgrade = world(node)
-        while not needs.is_current(upgrade.snapshot().nodes[0]):
+        while not predicates.is_current(upgrade.snapshot().nodes[0]):
             upgrade.step()
         node.work.append(Work(name="sticky", owner="ReplicaSet sticky"))
         ended(upgrade)
@@ -202,8 +204,8 @@ class TestPods:
         drain = UpgradeDrain(enable=True, force=True)
         works = [
             Work(name="bare", owner=""),
-            Work(name="web", use=Use.NONE),
-            Work(name="kept", use=Use.NONE, labels={states.DRAIN_SKIP: "true"}),
+            Work(name="web", use=GpuUse.NONE),
+            Work(name="kept", use=GpuUse.NONE, labels={states.DRAIN_SKIP: "true"}),
         ]
         found = ended(world(Machine(name="node-1", work=works), policy=replace(ONE, drain=drain)))
         assert "drain-required" in way(found)
@@ -293,7 +295,7 @@ class TestCordons:
         found = world(node, other, policy=NO_LIMIT)
         while node.state is not UpgradeState.POD_DELETION_REQUIRED:
             found.step()
-        off = Domain(policy=replace(NO_LIMIT, auto_upgrade=False), restart_seconds=60)
+        off = BudgetDomain(policy=replace(NO_LIMIT, auto_upgrade=False), restart_seconds=60)
         found.policy = Policy(fleet=found.policy.fleet, domains={"shared": off})
         ended(found)
         assert (node.labels, node.annotations, node.cordoned_by) == ({}, {}, "")
@@ -343,7 +345,7 @@ class TestFailures:
         found = ended(world(node, other, policy=replace(ONE, max_unavailable=2)))
         assert reason(node) == words
         assert node.cordoned_by == "gpu-provision"
-        assert found.decisions[-1].phase is Phase.PAUSED
+        assert found.decisions[-1].phase is RolloutPhase.PAUSED
         assert found.decisions[-1].waits == {"node-2": "the rollout stopped: node-1 failed"}
         assert found.restarts == ["node-1"]
 
@@ -355,7 +357,7 @@ class TestFailures:
         found = ended(world(*nodes, policy=policy))
         assert [node.state for node in nodes[:2]] == [UpgradeState.DONE, UpgradeState.FAILED]
         assert {node.state for node in nodes[2:]} == {UpgradeState.UPGRADE_REQUIRED}
-        assert found.decisions[-1].phase is Phase.PAUSED
+        assert found.decisions[-1].phase is RolloutPhase.PAUSED
 
     def test_a_driver_that_becomes_ready_after_all_has_to_prove_itself(self) -> None:
         """The reference gives the node back without a look."""
@@ -383,7 +385,7 @@ class TestFailures:
         found = ended(world(node))
         assert node.driver
         node.trouble, node.proofs[node.driver.uid] = Trouble.NONE, found.now
-        assert ended(found).decisions[-1].phase is Phase.DONE
+        assert ended(found).decisions[-1].phase is RolloutPhase.DONE
         assert found.restarts == ["node-1"]
 
     def test_a_new_run_tries_again(self) -> None:
@@ -391,7 +393,7 @@ class TestFailures:
         node = Machine(name="node-1", trouble=Trouble.DISPROVEN)
         found = ended(world(node))
         node.trouble, node.driver = Trouble.NONE, found._new_driver("550", found.now - 100)
-        (move,) = again(found.snapshot())
+        (move,) = retry_failed(found.snapshot())
         found.apply(move)
         ended(found)
         assert node.state is UpgradeState.DONE
@@ -428,7 +430,7 @@ class TestFailures:
         nodes = [Machine(name="node-1", trouble=Trouble.DISPROVEN), Machine(name="node-2")]
         found = world(*nodes, fleet=RolloutPolicy(on_failure=OnFailure.ROLLBACK))
         found.previous = ""
-        assert ended(found).decisions[-1].phase is Phase.PAUSED
+        assert ended(found).decisions[-1].phase is RolloutPhase.PAUSED
 
     def test_a_node_that_failed_although_it_was_asked_for_stays_failed(self) -> None:
         """Its driver is as wanted and ready all the time: that is no reason to begin again, and again."""
@@ -460,7 +462,7 @@ class TestCanaries:
         nodes = [Machine(name=f"node-{number}") for number in range(1, 4)]
         fleet = RolloutPolicy(canary=Canary(nodes=1, soak_seconds=600))
         found = world(*nodes, policy=NO_LIMIT, fleet=fleet)
-        while Phase.SOAKING not in {decision.phase for decision in found.decisions}:
+        while RolloutPhase.SOAKING not in {decision.phase for decision in found.decisions}:
             found.step()
         assert found.restarts == ["node-1"]
         assert nodes[0].annotations[states.CANARY] == "fleet-560"
@@ -496,7 +498,7 @@ class TestCanaries:
         assert reason(canary) == "did not stay well as a canary: the node is NotReady"
         assert found.restarts == ["node-1"]
         canary.is_ready = True
-        assert ended(found).decisions[-1].phase is Phase.DONE
+        assert ended(found).decisions[-1].phase is RolloutPhase.DONE
         assert found.restarts == ["node-1", "node-2"]
 
     def test_after_a_failed_canary_not_even_another_canary_starts(self) -> None:
@@ -505,7 +507,7 @@ class TestCanaries:
         fleet = RolloutPolicy(canary=Canary(nodes=3), stop_after_failures=99)
         found = ended(world(*nodes, policy=replace(ONE, max_unavailable="100%"), fleet=fleet))
         assert found.restarts == ["node-1"]
-        assert found.decisions[-1].phase is Phase.PAUSED
+        assert found.decisions[-1].phase is RolloutPhase.PAUSED
 
     def test_a_canary_that_falls_ill_later_holds_up_whoever_has_not_started(self) -> None:
         """They go on when it is well again."""
@@ -513,9 +515,9 @@ class TestCanaries:
         nodes[0].trouble = Trouble.LATE
         found = ended(world(*nodes, fleet=RolloutPolicy(canary=Canary(soak_seconds=30))))
         assert found.decisions[-1].waits["node-20"] == "canaries are not well: node-1"
-        assert found.decisions[-1].phase is Phase.HELD
+        assert found.decisions[-1].phase is RolloutPhase.HELD
         nodes[0].trouble = Trouble.NONE
-        assert ended(found).decisions[-1].phase is Phase.DONE
+        assert ended(found).decisions[-1].phase is RolloutPhase.DONE
 
     def test_a_selector_chooses_among_those_that_need_the_upgrade(self) -> None:
         """And where it chooses none of them, the first node goes first."""
@@ -535,7 +537,7 @@ class TestStarts:
         window = MaintenanceWindow(start="12:00", minutes=1)
         found = world(*nodes, fleet=RolloutPolicy(maintenance_window=window))
         found.run()
-        closed = next(decision for decision in found.decisions if decision.phase is Phase.CLOSED)
+        closed = next(decision for decision in found.decisions if decision.phase is RolloutPhase.CLOSED)
         assert closed.waits["node-1"] == "the maintenance window is closed"
         assert closed.until == BEGINNING + 4 * 3600
         assert found.now > BEGINNING + 28 * 3600, "eight nodes take two windows"

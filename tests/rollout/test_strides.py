@@ -8,19 +8,19 @@ from dataclasses import replace
 import pytest
 
 from gpu_provision.model.specs import UpgradePolicy, WaitForCompletion
-from gpu_provision.rollout.actions import Action, Cordon, Move
+from gpu_provision.rollout.actions import Action, Cordon, StateTransition
 from gpu_provision.rollout.snapshot import Snapshot
 from tests.rollout.rules import judge_the_end
 from tests.rollout.test_state_machine import ONE, world
 from tests.rollout.world import BEGINNING, Machine, Trouble, Work, World
 
 
-def writes(found: World) -> list[Move]:
+def writes(found: World) -> list[StateTransition]:
     """Run a rollout to its end, and return what was written to nodes."""
-    moves: list[Move] = []
+    moves: list[StateTransition] = []
 
     def note(_: Snapshot, actions: tuple[Action, ...]) -> None:
-        moves.extend(action for action in actions if isinstance(action, Move))
+        moves.extend(action for action in actions if isinstance(action, StateTransition))
 
     found.makes_strides = True
     found.judges.append(note)
