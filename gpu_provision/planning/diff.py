@@ -264,7 +264,7 @@ Manifests = Mapping[str, Sequence[Manifest]]
 def diff_manifests(before: Manifests, after: Manifests) -> tuple[Change, ...]:
     """Return what changes from one set to the other: objects in the order of the new one, then those that go.
 
-    Pods are validations, one for each content: new ones run, and nobody deletes old ones.
+    Pods are validations, one for each content: new ones run, and old ones stay.
     """
     old, new = _by_ref(before), _by_ref(after)
     gone = (

@@ -28,7 +28,7 @@ class DrainPlan:
 
     Attributes:
         evict: To be evicted.
-        ending: On their way out already, whoever sent them.
+        ending: On their way out already.
         kept: Neither, since something would be lost with them: the pod, and what.
     """
 

@@ -37,7 +37,7 @@ def find_drift(changes: Iterable[Change], known: KnownState) -> tuple[Difference
     """Return every change of a plan with its origin.
 
     With a record of what was applied, drift is what differs from that. Without one the field managers tell: a field
-    that is ours has the value that we applied; one that somebody else owns has not. A field or an object that is not
+    that is ours has the value that we applied; one that another manager owns has not. A field or an object that is not
     there has no manager, and may be either; of a pod template the digest tells.
     """
     found = tuple(_difference(change, known) for change in changes)

@@ -18,7 +18,7 @@ class NodePatch(NamedTuple):
 
     @property
     def is_empty(self) -> bool:
-        """Whether the node is as it is to be."""
+        """Whether the node is as desired."""
         return not (self.labels or self.frees)
 
 
@@ -37,8 +37,8 @@ def label_changes(manifest: Manifest, node: NodeFacts) -> dict[str, str | None]:
 def _frees(wanted: Mapping[str, str | None], inventory: Inventory) -> bool:
     """Whether these labels end the startup taint: one that says what was validated does.
 
-    Where nobody will say that, since the inventory turns it off or has the node no more, the taint goes with the other
-    labels: nobody else would ever take it off.
+    Where that label never comes, since the inventory turns it off or has the node no more, the taint goes with the
+    other labels: no other program would ever take it off.
     """
     mark = wanted.get(labels.INVENTORY, "")
     is_off = bool(mark) and not inventory.specs.startup_taint.enabled

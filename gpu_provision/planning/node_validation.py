@@ -26,7 +26,7 @@ from gpu_provision.planning.validation import (
 
 NAME = startup_taint.NAME
 
-TO_BE_TOLD = "its label is to be written"
+TO_BE_TOLD = "its label is not written yet"
 """Reason of the state of a node that is validated, and does not say so yet."""
 
 Desired = Mapping[str, Sequence[Manifest]]

@@ -22,7 +22,7 @@ class ObservedState:
         pods: Pods of our components, by reference; validation pods included.
         passed: Validations on record: (component, node) -> the verdict, see `gpu_provision.planning.validation`.
         void: Uids of pods whose vectorAdd does not count, since it is to run again.
-        lock: Who writes right now; None if nobody does.
+        lock: Who writes right now; None if no run does.
         lock_version: Version of the lock's object; it changes with everybody who takes, renews or gives it back.
     """
 

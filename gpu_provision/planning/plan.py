@@ -123,7 +123,7 @@ def object_change(component: str, manifest: Manifest, seen: ClusterState) -> Ite
 
 
 class Effects(NamedTuple):
-    """What a change does to running pods: the nodes where some restart, and what else is to be said."""
+    """What a change does to running pods: the nodes where some restart, and what else a reader should know."""
 
     nodes: tuple[str, ...] = ()
     effects: tuple[str, ...] = ()

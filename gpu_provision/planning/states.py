@@ -45,7 +45,7 @@ Desired = Mapping[str, Sequence[Manifest]]
 Key = tuple[str, str]
 """Component and node; the node is empty for what is not per node."""
 
-TO_BE_LABELLED = "labels are to be written"
+TO_BE_LABELLED = "labels are not written yet"
 """Reason of the state of a node that NFD has labelled and we have not."""
 
 LEFT = "no longer in the inventory"

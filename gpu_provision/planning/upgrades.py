@@ -84,7 +84,7 @@ def _at_work(target: Target, *, is_kept: bool) -> str:
         return found.value
     if not target.pool.driver.upgrade_policy.auto_upgrade:
         marked = upgrade.STATE in labels or any(key in notes for key in upgrade.ALL_ANNOTATIONS)
-        return "what it wrote on the node is to be taken back" if marked else ""
+        return "what it wrote on the node is not taken back yet" if marked else ""
     asked = notes.get(upgrade.REQUESTED) == "true" or upgrade.SAFE_LOAD in notes or upgrade.CORDONED in notes
     return "it asks for one" if asked and not is_kept else ""
 

@@ -45,7 +45,7 @@ def _has_version(definition: Manifest) -> bool:
 
 
 _PARALLEL = 16
-_REPAIRS = 3  # times that one run makes an object anew that somebody deletes meanwhile
+_REPAIRS = 3  # times that one run creates an object again that is deleted meanwhile
 _PER_NODE = frozenset({"Node", "Pod"})
 
 # Objects of one rank are applied at the same time, after those of lower ranks.
@@ -106,7 +106,7 @@ class Applier:
             one.result()
 
     def follow(self, desired: Desired, live: Collection[ObjectRef]) -> None:
-        """Apply what became wanted, or other than before, since facts about nodes came in; and what somebody deleted.
+        """Apply what became wanted or changed since facts about nodes came in, and what was deleted.
 
         Args:
             live: What exists now.
@@ -130,7 +130,7 @@ class Applier:
         return written is None or (ref in live and _generation(live[ref]) >= _generation(written))
 
     def _is_lost(self, ref: ObjectRef, live: Collection[ObjectRef]) -> bool:
-        """Whether an object that was there is gone; whoever deletes it again and again wins in the end."""
+        """Whether an object that was there is gone; one that is deleted again and again stays away in the end."""
         return ref in self.members and ref not in live and self._repaired[ref] < _REPAIRS
 
     def _apply(self, change: Change) -> None:
@@ -155,7 +155,7 @@ class Applier:
 
     def _delete(self, change: Change) -> None:
         uid = self.members.pop(change.ref, {}).get("metadata", {}).get("uid", "")
-        with contextlib.suppress(Outdated):  # somebody made it anew: the next plan looks at that one
+        with contextlib.suppress(Outdated):  # it was created again: the next plan looks at that one
             self._cluster.delete(change.ref, uid=uid)
         self.written.append(change.ref)
 

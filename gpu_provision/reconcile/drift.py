@@ -91,7 +91,7 @@ _WRITTEN = frozenset({Action.CREATE, Action.UPDATE})
 
 
 def _is_to_be_told(finding: Finding, reading: ClusterPlan) -> bool:
-    """Advice on the inventory is for whoever plans; a conflict is among the differences."""
+    """Leave out advice on the inventory, which is for plans; a conflict is among the differences."""
     if finding.code == _CONFLICT:
         return finding.where not in {str(ref) for ref in reading.observed.members}
     return finding.severity is Severity.ERROR or finding.code == _NOT_TRIED

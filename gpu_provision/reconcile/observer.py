@@ -60,7 +60,7 @@ class Observation:
     Attributes:
         states: Where each component stands, as a whole and on each node.
         objects: Names of objects that are not as declared.
-        edited: Those of them that were, and that somebody has edited by hand or deleted since.
+        edited: Those of them that were, and that were edited by hand or deleted since.
         steps: Names of what else a run would do: labels of a node, a validation, a driver to be replaced. What nothing
             can be done about is not among them.
     """
@@ -119,14 +119,14 @@ class StackObserver:
         Raises:
             Unreachable, Refused, Rejected: As the API server answers.
         """
-        lease = leases.read(cluster, self._inventory)  # first: what somebody has written since then counts as theirs
+        lease = leases.read(cluster, self._inventory)  # first: what others have written since then counts as theirs
         seen, raw = self._see()
         namespaces = seen.observed.namespaces | {ref.namespace for ref in seen.observed.members}
         observed = replace(seen.observed, namespaces=namespaces, lock=lease.lock, lock_version=lease.version)
         return build_plan(cluster, self._situations.desired, replace(seen, observed=observed), raw)
 
     def _edited(self, different: frozenset[ObjectRef], seen: ClusterState) -> frozenset[ObjectRef]:
-        """Return what has been as it is declared now, and is not because of somebody whose edits are undone."""
+        """Return what was as declared, and is not because of an edit that a run undoes."""
         wanted = {ref_of(manifest): manifest for _, manifest in _wanted(seen)}
         once_held = {ref for ref in different if self._held.get(ref) == wanted[ref]}
         self._held = {ref: wanted[ref] for ref in (wanted.keys() - different) | once_held}
@@ -143,7 +143,7 @@ class StackObserver:
         return min(self._settler.next_deadline(now), left if left > 0 else float("inf"))
 
     def _outdated_in(self, now: float) -> float:
-        """Return in how many seconds the reading is to be made again for ServiceMonitors; infinity if it is right."""
+        """Return in how many seconds to read again because of ServiceMonitors; infinity if there is no need."""
         inventory = self._inventory
         live = self._mirror.of(scope_of_object(apply.DEFINITION)).values() if apply.are_wanted(inventory) else None
         if live is None or apply.are_served(live) == (SERVICE_MONITORS in self._resources):

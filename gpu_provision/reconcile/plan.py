@@ -119,7 +119,7 @@ def _tried(
 
 
 def _tolerated(refusal: Refused) -> Refused:
-    """Whoever may not write may plan; whom the server does not know may nothing."""
+    """Tolerate that a user may not write, who may plan; a user whom the server does not know may nothing."""
     if refusal.findings[0].code != _FORBIDDEN:
         raise refusal
     return refusal
@@ -205,8 +205,8 @@ def read_and_plan(
 
     A cluster that is as declared costs a fixed number of requests; objects that differ cost one more each: the
     server's own dry run, which has the last word on what an apply would change. Objects of a stack that is new cost
-    nothing if nothing has their names. Drivers that are to be replaced cost a
-    fixed number more.
+    nothing if nothing has their names. Drivers that a run replaces cost a fixed number
+    more.
 
     Args:
         revalidate: Forget which validations have passed, so that they run again.

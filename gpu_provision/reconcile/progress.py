@@ -79,7 +79,7 @@ _MOST_REASONS = 10_000  # from here on a new reason alone is not worth its memor
 
 @dataclass(slots=True)
 class Timeline:
-    """Writes events down. ``began`` is on the clock that `observe` is told the time of."""
+    """Writes events down. ``began`` is on the clock of `observe`."""
 
     began: float
     transitions: list[Transition] = field(default_factory=list)

@@ -87,7 +87,7 @@ def _seen(cluster: Cluster, inventory: Inventory) -> ClusterObjects:
 def _not_read(refusal: Refused) -> Finding:
     return Finding(
         code="GP320",
-        what="drivers are to be replaced, and how could not be looked at: that needs rights to read",
+        what="a run would replace drivers, and how could not be looked at: that needs rights to read",
         evidence=refusal.findings[0].evidence,
         consequence="the plan does not say in which order, nor which pods are evicted",
         fix="gpu-provision rbac --read-only prints the rights that a plan needs",
@@ -307,7 +307,7 @@ class RolloutController:
         return rollout_states.untimed(self._nodes.values())
 
     def steps(self, seen: ClusterState, rejected: Collection[Key]) -> Iterator[Step]:
-        """Yield what is to be done now; nothing on a node of which the API server has refused something for good."""
+        """Yield the steps to take now; none on a node of which the API server has refused something for good."""
         for action in self.decision.actions if self.snapshot else ():
             if isinstance(action, RollBack) or (key := _key(self._nodes[action.node])) in rejected:
                 continue

@@ -48,7 +48,7 @@ _PAUSES_OF_ROLLOUT, _MAX_PAUSE_SECONDS_OF_ROLLOUT = 4.0, 0.25
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a run ended: the result, and the situation at its end for whoever explains failures.
+    """How a run ended: the result, and the state of the cluster at its end, by which failures are explained.
 
     Attributes:
         plan: What was to be changed.
@@ -86,7 +86,7 @@ class Run:
 
         Args:
             back_to: Number of the run whose versions this one brings back; 0 if it is no rollback.
-            live: What somebody has who follows `scopes` already, and goes on to; without, the run does so by itself.
+            live: Copies of a caller that follows `scopes` already; without them the run follows these itself.
         """
         self._cluster, self._reading = cluster, reading
         self._on_states = on_states
@@ -188,7 +188,7 @@ class Run:
         return Mirror(self._cluster, what, keep=slim, listed=self._reading.listed)
 
     def _await_what_was_written(self, mirror: Mirror) -> None:
-        """Copies that were there before may lack it for a moment, which would look as if somebody had deleted it."""
+        """Wait for live copies to show it: until then it would look deleted."""
         give_up = time.monotonic() + SEEN_SECONDS
         while not self._objects.are_shown(mirror) and time.monotonic() < give_up and not self._cancelled:
             mirror.wait(SEEN_SECONDS)

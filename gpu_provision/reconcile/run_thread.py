@@ -60,7 +60,7 @@ class RunFactory(Protocol):
 
 
 class Executor(Protocol):
-    """Somebody who looks after stacks in the cluster, if somebody is there."""
+    """A controller in the cluster that looks after stacks, if there is one."""
 
     def reviewed(self, cluster: Cluster, reading: ClusterPlan) -> ClusterPlan:
         """Return a reading whose plan says by what resource it is carried out, if that is so, and what is against it.
@@ -111,7 +111,7 @@ class RunThread:
         except ProvisionError as error:
             error.findings = (*error.findings, *self._run.left_behind())
             self._error = error
-        except BaseException as error:  # noqa: BLE001 (handed to whoever waits)
+        except BaseException as error:  # noqa: BLE001 (handed to the caller that waits)
             self._error = error
         with self._changed:
             self._changed.notify_all()
@@ -155,7 +155,7 @@ class RunThread:
 
     @property
     def is_following(self) -> bool:
-        """See `Run.is_following`; a way back is not: whoever ended it would leave the nodes between two drivers."""
+        """See `Run.is_following`; False for a rollback: to end it would leave nodes between two drivers."""
         return self._run is self._declared and self._run.is_following
 
     def cancel(self) -> None:

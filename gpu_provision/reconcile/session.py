@@ -36,7 +36,7 @@ class Session:
         recorded: Number of the run that changed hosts alone; 0 if there was none.
         part: What to look after.
         resident: Who follows the stack already; what it knows is not read.
-        deputy: Who carries runs out if somebody in the cluster looks after the stack; None to do so in any case.
+        deputy: Carries runs out if a controller looks after the stack; None to carry them out here in any case.
         mandate: What the right to write rests on besides the stack's lock; None for nothing.
     """
 

@@ -189,7 +189,7 @@ def _not_followed(reading: ClusterPlan) -> ObservedState:
 
 
 def _live(mirror: Mirror, members: Mapping[ObjectRef, Manifest]) -> dict[ObjectRef, Manifest]:
-    """Objects that are followed are as the mirror shows them, so that one that somebody deletes is missed."""
+    """Return live objects; those that are followed as the mirror shows them, so that a deleted one is missed."""
     others = {ref: live for ref, live in members.items() if ref.type not in WATCHED}
     return others | {ref: live for kind in WATCHED for ref, live in mirror.of(kind).items()}
 

@@ -24,7 +24,7 @@ NOT_VALIDATED = "not validated yet: all GPUs of the node are in use"
 _BUSY_SECONDS = 30
 
 STEADY_SECONDS = 30.0
-"""For how long something has to be ready before it gets all its time anew: in a crash loop it is so for moments."""
+"""For how long something has to be ready before its deadline starts over: in a crash loop it is ready for moments."""
 
 
 @dataclass(slots=True)
@@ -80,7 +80,7 @@ class DeadlineTracker:
         """Return the states with waiting, blocking and deadlines applied. ``raw`` is in dependency order.
 
         Args:
-            untimed: What somebody else keeps the time of, or what waits for its turn.
+            untimed: What has its time kept elsewhere, or waits for its turn.
         """
         rejected, settled = dict(self.rejected), dict[Key, NodeState]()  # a copy: steps add to it from their threads
         self._due = []

@@ -262,7 +262,7 @@ class StepExecutor:
         self._submit(step, partial(self._perform, step))
 
     def rest(self, seconds: float) -> None:
-        """Let time pass, at most until a step ends: what follows it is to be done at once."""
+        """Let time pass, at most until a step ends: what follows it comes at once."""
         self._has_ended.wait(seconds)
 
     def collect(self) -> None:
@@ -284,7 +284,7 @@ class StepExecutor:
         try:
             self._do(step)
         except (AlreadyExists, NotFound, Outdated):
-            return  # somebody was faster, or the object is gone: the next look tells
+            return  # another client was faster, or the object is gone: the next look shows it
         except Rejected as error:
             self._rejected[step.key] = f"{step.ref}: {error.findings[0].evidence or error}"
 

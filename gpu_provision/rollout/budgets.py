@@ -296,7 +296,7 @@ class CanaryStage:
     """Who may start as far as canaries are concerned.
 
     Attributes:
-        waits: Why nobody else may start; empty once everybody may.
+        waits: Why no other node may start; empty once all may.
         until: When waiting ends by itself, in unix seconds.
         canaries: The candidates that may start now, as canaries.
         failed: The canaries that failed.
@@ -326,7 +326,7 @@ def stage_of_canaries(snapshot: Snapshot, canary: Canary | None, candidates: Seq
         return _OPEN_TO_ALL
     if failed := tuple(node.name for node in chosen if node.state is UpgradeState.FAILED):
         return CanaryStage(waits=f"canary {', '.join(failed)} failed", failed=failed)
-    again = tuple(node for node in candidates if node in chosen)  # the fleet went back meanwhile: they go first anew
+    again = tuple(node for node in candidates if node in chosen)  # the fleet went back meanwhile: they go first again
     eligible = _eligible(canary, [node for node in candidates if node not in again], is_first=not chosen)
     left = (canary.nodes or len(eligible) + len(chosen)) - len(chosen)
     first = eligible[: max(left, 0)]

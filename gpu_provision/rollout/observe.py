@@ -53,7 +53,7 @@ def pod_of(
     Args:
         manifest: The Pod.
         budgets: See `budgets_of`.
-        claims: Namespace and name of every ResourceClaim that holds GPUs, None if nobody could tell; see `claims_of`.
+        claims: Namespace and name of every ResourceClaim that holds GPUs, None if unknown; see `claims_of`.
         refusals: Uid -> what the API server last answered to its eviction.
     """
     metadata = manifest["metadata"]
@@ -194,7 +194,7 @@ class ClusterObjects:
         nodes: Nodes of the cluster; those that are not declared are left alone.
         pods: Pods of all namespaces.
         budgets: PodDisruptionBudgets.
-        claims: ResourceClaims; None if pods have some, and nobody could look at them.
+        claims: ResourceClaims; None if pods have some, and they could not be read.
         refusals: Uid of a pod -> what the API server last answered to its eviction.
         proofs: Node -> what validation says of the driver that is there now.
     """

@@ -1,4 +1,4 @@
-"""What can be read off one node: whether its driver is to be replaced or proven, and which pods are in the way."""
+"""What can be read off one node: whether its driver has to be replaced or proven, and which pods are in the way."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def has_crashed(node: FleetNode) -> bool:
 
 
 def is_forced(node: FleetNode) -> bool:
-    """Whether a pod that is as wanted is to be replaced all the same."""
+    """Whether a pod that is as wanted has to be replaced all the same."""
     if node.says(states.REQUESTED):
         return True
     began_with = node.annotations.get(states.BEGAN_WITH)
@@ -33,7 +33,7 @@ def is_forced(node: FleetNode) -> bool:
 
 
 def must_restart(node: FleetNode) -> bool:
-    """Whether the driver pod of a node that has been emptied is to be deleted."""
+    """Whether the driver pod of a node that has been emptied has to be deleted."""
     return not is_current(node) or is_forced(node)
 
 
@@ -46,7 +46,7 @@ def why(node: FleetNode) -> str:
     if not is_current(node):
         return f"driver {node.wanted.version} is wanted" if node.wanted.version else "other content is wanted"
     if is_forced(node):
-        return "the driver pod has crashed" if has_crashed(node) else "somebody asked for it"
+        return "the driver pod has crashed" if has_crashed(node) else "a restart was asked for"
     if node.annotations.get(states.SAFE_LOAD):
         return "the driver waits for an empty node before it loads"
     return "the driver cannot be installed while pods use the one that is loaded" if node.driver.is_held_up else ""
@@ -86,7 +86,7 @@ def is_marked(node: FleetNode) -> bool:
 
 
 def owns_cordon(node: FleetNode) -> bool:
-    """Whether a node's cordon is ours to lift: it is marked so, and nobody else has set it since."""
+    """Whether a node's cordon is ours to lift: it is marked so, and no other manager has set it since."""
     return node.is_cordoned and states.is_of_rollout(node.annotations, node.cordoned_by)
 
 
@@ -112,7 +112,7 @@ def gpu_pods(node: FleetNode) -> tuple[Pod, ...]:
     """Return the pods that have to be gone before the driver is replaced.
 
     A DaemonSet's pod that merely may use GPUs, such as a monitor with the runtime class, is no holder: evicting it is
-    of no use, and keeping every driver because of it would be worse. Nor is one whose claim nobody could look at: it
+    of no use, and keeping every driver because of it would be worse. Nor is one whose claim could not be read: it
     may be to a network card.
     """
     alive = (pod for pod in node.pods if not pod.is_over and pod.use not in _UNKNOWN)

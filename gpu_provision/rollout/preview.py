@@ -130,11 +130,11 @@ def _wave(seen: Snapshot, policy: Policy, started: tuple[StateTransition, ...], 
     nodes = {node.name: node for node in seen.nodes}
     starting = [nodes[move.node] for move in started]
     marked = any(dict(move.annotations).get(states.CANARY) for move in started)
-    anew = any(node.annotations.get(states.CANARY) == seen.target for node in starting)  # they have their mark already
+    again = any(node.annotations.get(states.CANARY) == seen.target for node in starting)  # they have their mark already
     return Wave(
         nodes=_outlooks(starting, policy),
         not_before=not_before,
-        is_canary=policy.fleet.canary is not None and (marked or anew),
+        is_canary=policy.fleet.canary is not None and (marked or again),
     )
 
 
@@ -166,7 +166,7 @@ def _outlook(node: FleetNode, policy: Policy, narrow: frozenset[tuple[str, str]]
         waits_for=tuple(_leaving(pod, certain=False) for pod in jobs),
         evicts=tuple(_evictions(node, rules, jobs, narrow)),
         stays=tuple(_leaving(pod) for pod in predicates.possible_gpu_pods(node)),
-        cordoned_by=(node.cordoned_by or "somebody") if keeps_cordon else "",
+        cordoned_by=(node.cordoned_by or "another client") if keeps_cordon else "",
     )
 
 

@@ -20,7 +20,7 @@ class GpuUse(StrEnum):
     RUNTIME_CLASS = "runs with the NVIDIA runtime class"
     HOST_PATH = "mounts NVIDIA devices of the host"
     ENVIRONMENT = "sets NVIDIA_VISIBLE_DEVICES"
-    SOME_CLAIM = "holds a ResourceClaim, of which nobody could tell whether it is to GPUs"
+    SOME_CLAIM = "holds a ResourceClaim, and whether it is to GPUs is not known"
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +182,7 @@ class FleetNode:
         return self.annotations.get(annotation) == "true"
 
     def since(self) -> float | None:
-        """When it entered its state, in unix seconds; None if nobody wrote that down."""
+        """When it entered its state, in unix seconds; None if that is not written down."""
         try:
             return float(self.annotations[states.SINCE])
         except (KeyError, ValueError):

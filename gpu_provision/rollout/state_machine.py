@@ -146,7 +146,7 @@ def _kept(node: FleetNode) -> NodeDecision:
 
 
 def _repaired(node: FleetNode, now: float) -> NodeDecision | None:
-    """Put right what somebody else has changed under us; the clock of the state goes on."""
+    """Put right what another client has changed meanwhile; the clock of the state goes on."""
     state, since = node.state, node.since()
     if predicates.inherits_cordon(node):
         mark = {states.CORDONED: node.cordoned_by or states.MANAGER}
@@ -154,7 +154,7 @@ def _repaired(node: FleetNode, now: float) -> NodeDecision | None:
     if state in EARLY | LATE and since is None:
         return do(move(node, state, now, reason="goes on from here"))
     if state in _STAYS_CORDONED and not node.is_cordoned:
-        return do(cordoned(node, state, since or now, "somebody lifted the cordon"))
+        return do(cordoned(node, state, since or now, "the cordon was lifted meanwhile"))
     if state not in EARLY | LATE and states.CORDONED in node.annotations and not predicates.owns_cordon(node):
         return do(write_marks(node, state, {states.CORDONED: None}, reason="the cordon is not ours any more"))
     return None
@@ -166,13 +166,13 @@ _BOOKS = frozenset({UpgradeState.UPGRADE_REQUIRED, UpgradeState.FAILED})
 
 
 class RolloutPhase(StrEnum):
-    """Where the fleet stands as a whole. Each says when it is told."""
+    """Where the fleet stands as a whole. Each says when it holds."""
 
     ROLLING = "rolling"  # nodes are under way, or there is something to do
     SOAKING = "soaking"  # nodes wait for canaries to stay well for a while
     CLOSED = "closed"  # nodes wait for the maintenance window
     PAUSED = "paused"  # nodes wait, since too many have failed
-    HELD = "held"  # nodes wait for what only somebody else can change
+    HELD = "held"  # nodes wait for what only a person can change
     FAILED = "failed"  # no node waits, and some have failed
     DONE = "done"  # every node is as wanted
 
@@ -198,12 +198,12 @@ class Decision:
 
 
 def decide(snapshot: Snapshot, policy: Policy, writing: Mapping[str, StateTransition] = _NOTHING) -> Decision:
-    """Return what to do next. The same snapshot has the same answer, whoever asks, and however often.
+    """Return what to do next. The same snapshot always has the same answer.
 
     Args:
         snapshot: The fleet.
         policy: What the inventory says about it.
-        writing: Node -> the move that is on its way to the API server, of which nobody knows yet how it will end. Such
+        writing: Node -> the move that is on its way to the API server, whose result is not known yet. Such
             a node does nothing else meanwhile, and the others go on.
     """
     snapshot = _taken(snapshot, writing)
@@ -254,7 +254,7 @@ def _taken(snapshot: Snapshot, writing: Mapping[str, StateTransition]) -> Snapsh
 
 
 def _opens_books(moves: Iterable[StateTransition]) -> bool:
-    """Whether a node joins those that wait, or fails, in this very moment: then nobody starts before that is written.
+    """Whether a node joins those that wait, or fails, in this very moment: then no node starts before that is written.
 
     Otherwise who goes first, and whether anybody still may, would depend on which of several writes came first.
     """

@@ -19,16 +19,16 @@ from gpu_provision.model.findings import Finding, Severity
 class UpgradeState(StrEnum):
     """Value of the label ``STATE``. Each says when it is set."""
 
-    UNKNOWN = ""  # never looked at, or somebody removed the label to have it looked at anew
+    UNKNOWN = ""  # never looked at, or the label was removed to have it looked at again
     DONE = "upgrade-done"  # the driver is as wanted, and proven to work if we replaced it
-    UPGRADE_REQUIRED = "upgrade-required"  # the driver is to be replaced; waits for a slot
-    CORDON_REQUIRED = "cordon-required"  # has a slot, is to be cordoned
+    UPGRADE_REQUIRED = "upgrade-required"  # the driver has to be replaced; waits for a slot
+    CORDON_REQUIRED = "cordon-required"  # has a slot, comes next: the cordon
     WAIT_FOR_JOBS_REQUIRED = "wait-for-jobs-required"  # cordoned; jobs may end by themselves
     POD_DELETION_REQUIRED = "pod-deletion-required"  # pods that use GPUs are being evicted
     DRAIN_REQUIRED = "drain-required"  # that was not enough; all pods are being evicted
     POD_RESTART_REQUIRED = "pod-restart-required"  # empty of GPU work; the driver pod is being replaced
     VALIDATION_REQUIRED = "validation-required"  # the new driver is ready and has to prove itself
-    UNCORDON_REQUIRED = "uncordon-required"  # proven; is to be given back
+    UNCORDON_REQUIRED = "uncordon-required"  # proven; comes next: the uncordon
     FAILED = "upgrade-failed"  # stays as it is, with the reason on the node, until something changes
     NODE_MAINTENANCE_REQUIRED = "node-maintenance-required"  # a maintenance operator is at work
     POST_MAINTENANCE_REQUIRED = "post-maintenance-required"  # likewise
@@ -55,7 +55,7 @@ LATE = frozenset({UpgradeState.POD_RESTART_REQUIRED, UpgradeState.VALIDATION_REQ
 ELSEWHERE = frozenset(
     {UpgradeState.NODE_MAINTENANCE_REQUIRED, UpgradeState.POST_MAINTENANCE_REQUIRED, UpgradeState.FOREIGN}
 )
-"""In the hands of somebody else; never touched."""
+"""In the hands of another program; never touched."""
 
 
 UPGRADING = EARLY | LATE
@@ -146,7 +146,7 @@ _NAMED = {state.value: state for state in UpgradeState if state is not UpgradeSt
 
 
 def state_named(label: str) -> UpgradeState:
-    """Return the state that a label's value names; FOREIGN for a value that nobody here has written."""
+    """Return the state that a label's value names; FOREIGN for a value that this tool does not write."""
     return _NAMED.get(label, UpgradeState.FOREIGN)
 
 

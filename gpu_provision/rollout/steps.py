@@ -103,7 +103,7 @@ def _not_comparable(node: FleetNode) -> str:
 
 
 def _resumed(node: FleetNode, now: float) -> NodeDecision:
-    """Go on with a node whose label somebody removed in the middle of its upgrade."""
+    """Go on with a node whose label was removed in the middle of its upgrade."""
     if reason := predicates.why(node):
         return do(required_by(node, now, reason))
     return to(node, UpgradeState.POD_RESTART_REQUIRED, now, "the label went, the cordon stayed")
@@ -139,7 +139,7 @@ def held(node: FleetNode, domain: BudgetDomain) -> str:
 
 
 def _adopted(node: FleetNode, now: float, driver: str) -> StateTransition:
-    """Take over a label that somebody else wrote. On a node whose driver is as wanted it can only mean: once more."""
+    """Take over a label that this tool did not write. Where the driver is as wanted it can only mean: once more."""
     by_hand = states.TARGET not in node.annotations and not predicates.why(node)
     forced = "true" if by_hand or predicates.is_forced(node) else None
     also = {states.BEGAN_WITH: node.annotations.get(states.BEGAN_WITH) or driver, states.FORCED: forced}
@@ -147,14 +147,14 @@ def _adopted(node: FleetNode, now: float, driver: str) -> StateTransition:
 
 
 def _not_required(node: FleetNode, now: float) -> NodeDecision:
-    """Somebody restarted the driver, or the wanted content has changed back."""
+    """Handle a driver that was restarted meanwhile, or wanted content that has changed back."""
     if predicates.owns_cordon(node):
         return to(node, UpgradeState.POD_RESTART_REQUIRED, now, "the driver is as wanted already")
     if predicates.is_untouched(node) or predicates.is_proven(node):
         return to(node, UpgradeState.DONE, now, "the driver is as wanted already")
     if trouble := predicates.disproof(node):
         return fail(node, now, trouble)
-    return NodeDecision(validation(node), "the driver was started by somebody else and has to prove itself")
+    return NodeDecision(validation(node), "the driver was restarted by another client and has to prove itself")
 
 
 def started(node: FleetNode, now: float, canary: str | None) -> StateTransition:
@@ -169,13 +169,13 @@ def started(node: FleetNode, now: float, canary: str | None) -> StateTransition:
 
 
 def cordon(node: FleetNode, now: float) -> NodeDecision:
-    """Cordon the node, or remember that somebody else already has."""
+    """Cordon the node, or remember that it was cordoned before."""
     if found := _nothing_left_to_do(node, now):
         return found
     following = UpgradeState.WAIT_FOR_JOBS_REQUIRED
     if not node.is_cordoned or predicates.owns_cordon(node):
         return do(cordoned(node, following, now, "cordoned"))
-    whose = node.cordoned_by or "somebody"
+    whose = node.cordoned_by or "another client"
     also = {states.WAS_CORDONED: "true", states.CORDONED_BY: whose, states.CORDONED: None}
     return do(move(node, following, now, reason=f"was cordoned by {whose} and stays so", also=also))
 
@@ -228,7 +228,7 @@ def _nothing_left_to_do(node: FleetNode, now: float) -> NodeDecision | None:
         return None
     if predicates.is_untouched(node) and node.driver.is_ready:
         return to(node, UpgradeState.UNCORDON_REQUIRED, now, "the driver is as wanted again")
-    return to(node, UpgradeState.POD_RESTART_REQUIRED, now, "somebody has restarted the driver")
+    return to(node, UpgradeState.POD_RESTART_REQUIRED, now, "the driver was restarted meanwhile")
 
 
 def _trouble(leaving: tuple[Pod, ...], rules: PodDeletion | UpgradeDrain, key: str, *, is_over: bool) -> str:

@@ -77,7 +77,7 @@ def test_what_a_rollout_wrote_on_the_node_goes_with_it() -> None:
     assert {f'metadata.labels."{upgrade.STATE}"', f'metadata.annotations."{upgrade.SINCE}"'} <= paths
 
 
-def test_a_node_that_keeps_the_stack_is_told_once_with_the_reason() -> None:
+def test_a_node_that_keeps_the_stack_has_a_line_with_the_reason() -> None:
     """No write is planned for it, and a plan that has nothing else is not empty: the apply fails, and says why."""
     drawn = planned(without("t4-1"), Schedule(skipped=(("t4-1", "default/bare has no controller"),)))
     change = of_node(drawn)

@@ -91,7 +91,7 @@ def test_a_refusal_names_every_pod_with_what_would_be_lost() -> None:
     assert data_loss_finding("gpu-1", plan_drain([pod()], Drain())) is None
 
 
-def test_what_did_not_leave_in_time_is_named_with_the_budget_that_held_it() -> None:
+def test_pods_that_stay_too_long_are_named_with_their_budget() -> None:
     going = pod("going", metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"})
     finding = not_drained_finding(
         "gpu-1", 300, plan_drain([pod("held"), going], Drain()), {"uid-held": "budget web needs 2"}

@@ -1,4 +1,4 @@
-"""Drift is told from a changed inventory: by a record of what was applied, else by the field managers."""
+"""How drift differs from a changed inventory: by a record of what was applied, else by the field managers."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_field_that_is_ours_is_as_it_was_applied() -> None:
     assert FIELD_MANAGER == "gpu-provision"
 
 
-def test_a_field_of_somebody_else_is_drift_and_names_them() -> None:
+def test_a_field_of_another_client_is_drift_and_names_them() -> None:
     live = owned(workload("a"), gpu_provision=("name",), kubectl_edit=("image",))
     difference = found(workload("b"), live)
     (field,) = difference.fields
@@ -74,7 +74,7 @@ def test_a_field_that_is_gone_has_no_owner_and_may_be_either() -> None:
 
 
 @pytest.mark.parametrize(("applied", "origin"), [("same", Origin.DRIFT), ("other", Origin.PENDING)])
-def test_what_a_pod_template_lacks_is_told_by_its_digest(applied: str, origin: Origin) -> None:
+def test_what_a_pod_template_lacks_is_reported_by_its_digest(applied: str, origin: Origin) -> None:
     """The digest is of the content that was applied."""
     declared = marked(workload("a", arguments=("-v",)), "same")
     live = owned(marked(workload("a"), applied), gpu_provision=("image", "name"))
@@ -103,13 +103,13 @@ def test_the_most_alarming_field_speaks_for_the_object() -> None:
     [("a", "a", Origin.PENDING), ("b", "a", Origin.DRIFT), ("c", "a", Origin.DRIFT)],
 )
 def test_with_a_record_the_values_tell(applied: str, live: str, origin: Origin) -> None:
-    """Whoever owns the field: another tool may have applied the same value."""
+    """Any owner counts: another tool may have applied the same value."""
     books = owned(workload(live), gpu_provision=("image",))
     assert found(workload("b"), books, workload(applied)).origin is origin
 
 
 def test_with_a_record_labels_that_were_never_there_are_pending() -> None:
-    """A node's label of None means that it is to be absent."""
+    """A node's label of None means that it has to be absent."""
     node: dict[str, Any] = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "t4-1"}}
     applied = {**node, "metadata": {"name": "t4-1", "labels": {"a": None, "b": "1"}}}
     live = {**node, "metadata": {"name": "t4-1", "labels": {"b": "2"}}}
@@ -119,7 +119,7 @@ def test_with_a_record_labels_that_were_never_there_are_pending() -> None:
 
 
 @pytest.mark.parametrize("key", ["team", "example.com/team"])
-def test_a_label_of_a_pool_that_somebody_changed_is_drift(key: str) -> None:
+def test_a_label_of_a_pool_that_was_changed_is_drift(key: str) -> None:
     """Whatever its key: the plan and the record have one path for it."""
     chosen = inventory()
     pools = {name: replace(pool, labels={key: "ml"}) for name, pool in chosen.pools.items()}
@@ -163,7 +163,7 @@ def test_whole_objects(action: Action, known: KnownState, origin: Origin) -> Non
     assert [each.origin for each in find_drift([change(action)], known)] == [origin]
 
 
-def test_without_a_record_a_validation_belongs_to_what_is_pending() -> None:
+def test_without_a_record_a_validation_is_pending() -> None:
     alone = find_drift([change(Action.RUN)], KnownState(live=LIVE))
     beside = find_drift([change(Action.DELETE, "y"), change(Action.RUN)], KnownState(live=LIVE))
     assert [each.origin for each in alone] == [Origin.NOT_READY]

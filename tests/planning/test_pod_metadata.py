@@ -125,7 +125,7 @@ def test_pods_of_another_installation_are_no_exception() -> None:
 @pytest.mark.parametrize(
     ("live", "origin"), [({"team": "hand"}, Origin.DRIFT), ({"team": "ai", "tier": "a"}, Origin.PENDING)]
 )
-def test_drift_of_a_pod_is_told_from_an_edited_inventory(live: dict[str, str], origin: Origin) -> None:
+def test_drift_of_a_pod_is_reported_from_an_edited_inventory(live: dict[str, str], origin: Origin) -> None:
     """By what its DaemonSet gave it when it was applied last."""
     made = with_pod(stack(before={"tier": "a"}), labels=live)
     (change,) = found(made)

@@ -72,9 +72,7 @@ def known(length: int, count: int) -> Context:
 
 
 @pytest.mark.parametrize(("length", "fits", "is_too_many"), LIMITS, ids=["short", "of a cloud", "as long as may be"])
-def test_a_stack_whose_record_would_be_refused_is_told_so_before_the_first_write(
-    length: int, fits: int, is_too_many: int
-) -> None:
+def test_a_record_that_would_not_fit_is_found_by_the_plan(length: int, fits: int, is_too_many: int) -> None:
     assert not [*too_many_nodes(known(length, fits))]
     (found,) = too_many_nodes(known(length, is_too_many))
     room = int(found.evidence.split()[-2])

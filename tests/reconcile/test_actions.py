@@ -39,7 +39,7 @@ def test_nothing_is_done_to_a_cluster_as_declared() -> None:
     assert steps(Stack()) == []
 
 
-def test_nodes_are_labelled_once_node_feature_discovery_has_spoken() -> None:
+def test_nodes_are_labelled_after_node_feature_discovery() -> None:
     stack = Stack(facts=with_node(fleet(), "t4-2", labels={}))
     found = [step for step in steps(stack) if isinstance(step, PatchNode)]
     assert [step.ref.name for step in found] == ["h100-1", "t4-1"]
@@ -102,7 +102,7 @@ def test_a_validation_that_began_before_the_driver_makes_room(phase: str) -> Non
     assert isinstance(step, StartPod)
 
 
-def test_the_validator_is_deleted_where_another_vector_add_is_due() -> None:
+def test_the_validator_pod_is_deleted_for_another_vector_add() -> None:
     """Its DaemonSet makes another pod; one that is replaced anyway, or has yet to run, is left alone."""
     stack = Stack()
     pod = stack.pod("validator", "t4-1")
@@ -124,7 +124,7 @@ def test_a_validation_that_is_to_be_repeated_is_removed() -> None:
     assert [(type(step), step.ref) for step in found] == [(RemovePod, ref_of(validator)), (RemovePod, ref_of(pod))]
 
 
-def test_a_validation_that_is_put_off_leaves_the_one_before_it_alone() -> None:
+def test_a_postponed_validation_leaves_the_earlier_pod() -> None:
     """The driver keeps its content, so none runs in its place, and the plan says nothing of it."""
     stack = Stack()
     pod = validation_pod(forgotten(stack), "Succeeded")
@@ -145,7 +145,7 @@ def test_a_validation_waits_until_its_requirements_are_ready() -> None:
     assert list(next_actions(seen, waiting)) == []
 
 
-def test_a_failed_validation_stays_and_one_of_an_earlier_run_goes() -> None:
+def test_a_failed_validation_pod_goes_in_the_next_run() -> None:
     """So that its log can be read until the next run."""
     stack = Stack()
     pod = validation_pod(forgotten(stack), "Failed")
@@ -158,7 +158,7 @@ def test_a_failed_validation_stays_and_one_of_an_earlier_run_goes() -> None:
 
 
 @pytest.mark.parametrize("on_record", [False, True])
-def test_a_validation_that_its_node_turned_away_is_removed_to_be_repeated(*, on_record: bool) -> None:
+def test_a_rejected_validation_pod_is_removed_and_repeated(*, on_record: bool) -> None:
     """A device plugin that restarts in the wrong moment is no failed vectorAdd, nor a reason to trust an old one."""
     stack = Stack()
     known = dict(stack.passed)
@@ -199,7 +199,7 @@ def tainted(stack: Stack, node: str = "t4-1", **fields: Any) -> ClusterFacts:
     return with_node(stack.context.facts, node, taints=_TAINTS, revision="7", **fields)
 
 
-def test_a_validated_node_loses_its_taint_with_the_write_of_its_label() -> None:
+def test_a_validated_node_loses_its_taint_with_its_label() -> None:
     """Of exactly the node that was looked at: other taints are not ours to lose."""
     chosen = asking()
     stack = Stack(chosen, labelled(chosen=chosen))
@@ -232,7 +232,7 @@ def test_what_the_settler_holds_back_is_not_written() -> None:
     assert list(next_actions(seen, failed)) == []
 
 
-def test_where_it_is_off_a_taint_goes_before_node_feature_discovery_has_spoken() -> None:
+def test_where_it_is_off_a_taint_goes_at_once() -> None:
     """Its worker does not tolerate the taint then, so it never would."""
     chosen = asking(enabled=False)
     stack = Stack(chosen, tainted(Stack(chosen), labels={}))

@@ -73,7 +73,7 @@ def test_what_has_been_applied_needs_no_change(cluster: Cluster) -> None:
     assert writes(read_and_plan(cluster, STACK)) == []
 
 
-def test_a_reading_of_what_is_as_declared_writes_nothing_not_even_dry(cluster: Cluster, server: Running) -> None:
+def test_a_plan_without_changes_sends_no_dry_run(cluster: Cluster, server: Running) -> None:
     log = server.server.request_log
     before = log.read_text().count("PATCH")
     read_and_plan(cluster, STACK)
@@ -105,7 +105,7 @@ def test_a_field_of_a_controller_is_a_conflict_and_no_change(cluster: Cluster, s
     edit(server, live, "autoscaler", replicas=1)
 
 
-def test_an_object_that_somebody_deleted_is_created(cluster: Cluster) -> None:
+def test_an_object_that_was_deleted_is_created(cluster: Cluster) -> None:
     live = deployment(cluster)
     cluster.delete(ref_of(live))
     (change,) = writes(read_and_plan(cluster, STACK))
@@ -123,7 +123,7 @@ def test_what_is_to_be_repeated_leaves_the_record_at_once(cluster: Cluster) -> N
     assert validation_records.read(cluster, STACK) == {}
 
 
-def test_objects_of_another_stack_are_refused_and_what_one_that_is_gone_has_left_is_taken(
+def test_objects_of_another_stack_are_refused(
     start: Callable[..., Running],
 ) -> None:
     """A removal leaves definitions, of which others may have objects: the next stack may have another name."""
@@ -210,12 +210,12 @@ def test_what_was_written_is_shown_once_the_copy_is_no_older() -> None:
     written.apply([replace(daemonset, manifest=now), role])
     assert not written.are_shown(Showing())
     assert not written.are_shown(Showing({**manifest, "metadata": {**manifest["metadata"], "generation": 1}}))
-    assert written.are_shown(Showing(now)), "nobody follows roles"
+    assert written.are_shown(Showing(now)), "roles are not followed"
     written.prune([change(Action.DELETE, "apps/v1", "DaemonSet")])
     assert written.are_shown(Showing())
 
 
-def test_a_role_is_there_before_its_binding_and_both_before_what_uses_them() -> None:
+def test_roles_come_before_bindings_and_bindings_before_pods() -> None:
     """The server compares what a binding grants with what its writer holds, so it wants to see the role."""
     fake = Fake()
     kinds = (

@@ -99,7 +99,7 @@ def test_what_is_ready_or_blocked_is_not_asked() -> None:
     assert logs.asked == []
 
 
-def test_a_fleet_that_crashes_is_told_by_its_first_pods() -> None:
+def test_a_fleet_that_crashes_is_reported_by_its_first_pods() -> None:
     """A thousand logs say what twenty say."""
     names = [f"n{number}" for number in range(MOST_LOGS + 5)]
     logs = Logs(*BUILD)

@@ -96,7 +96,7 @@ def test_events_that_may_not_be_read_cost_only_the_evidence() -> None:
     assert finding(forbidden).what == "gfd failed on t4-1: Pending (not ready after 9 s)"
 
 
-def test_a_deployment_is_explained_by_its_own_pod_whatever_node_that_is_on() -> None:
+def test_a_deployment_is_explained_by_its_own_pod() -> None:
     """Pods of the component's daemon set, and of other components, say nothing about it."""
     metadata = POD["metadata"]
     own = POD | {"metadata": metadata | {"ownerReferences": [{"kind": "ReplicaSet", "name": "gfd-1"}]}}
@@ -109,7 +109,7 @@ def test_a_deployment_is_explained_by_its_own_pod_whatever_node_that_is_on() -> 
 
 
 @pytest.mark.parametrize(("key", "told"), [("gpu-provision.io/not-validated", ["GP511"]), ("team", [])])
-def test_nodes_that_keep_their_startup_taint_are_told(key: str, told: list[str]) -> None:
+def test_nodes_that_keep_their_startup_taint_are_reported(key: str, told: list[str]) -> None:
     node = NodeFacts(name="t4-1", taints=({"key": key, "effect": "NoSchedule"},))
     seen = SimpleNamespace(context=context(node))
     state = NodeState(component="startup_taint", node="t4-1", state=State.READY, reason="not validated yet")
@@ -119,7 +119,7 @@ def test_nodes_that_keep_their_startup_taint_are_told(key: str, told: list[str])
     assert all("kubectl taint node t4-1 gpu-provision.io/not-validated-" in finding.fix for finding in found)
 
 
-def test_nodes_that_a_failed_rollout_leaves_cordoned_are_told() -> None:
+def test_nodes_left_cordoned_by_a_rollout_are_reported() -> None:
     marks = {INVENTORY: "prod", states.STATE: "upgrade-failed"}
     node = NodeFacts(
         name="t4-1", labels=marks, annotations={states.CORDONED: states.MANAGER}, unschedulable=True, ready=True

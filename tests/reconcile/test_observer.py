@@ -1,4 +1,4 @@
-"""A stack between two runs: what somebody edited, and what its declaration refers to."""
+"""A stack between two runs: what was edited, and what its declaration refers to."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class World:
 
     @property
     def edited(self) -> frozenset[str]:
-        """What somebody has edited."""
+        """What was edited."""
         return self.resident.look(0.0).edited
 
 
@@ -120,7 +120,7 @@ class Asked:
     """A cluster that is asked for a plan."""
 
     def __init__(self) -> None:
-        """Nobody has the lock."""
+        """The lock is free."""
         self.questions: list[str] = []
 
     def get(self, ref: ObjectRef) -> Manifest | None:
@@ -152,9 +152,9 @@ def test_the_plan_of_a_run_is_that_of_a_reading_of_its_own() -> None:
     world = World()
     world.edit(BY_HAND)
     reading = world.resident.read(cast("Cluster", Asked()))
-    anew = plan(reading.context, reading.desired, reading.observed)
-    assert reading.plan.changes == anew.changes
-    assert reading.plan.components == anew.components
+    fresh = plan(reading.context, reading.desired, reading.observed)
+    assert reading.plan.changes == fresh.changes
+    assert reading.plan.components == fresh.components
 
 
 def test_a_run_starts_from_what_is_known_and_keeps_it_apart() -> None:
@@ -177,7 +177,7 @@ def config_map(**data: str) -> Manifest:
     return {"apiVersion": CONFIG_MAP.api_version, "kind": CONFIG_MAP.kind, "metadata": metadata, "data": data}
 
 
-def test_an_input_that_somebody_edits_between_the_reading_and_the_first_look_is_seen() -> None:
+def test_an_input_edited_before_the_first_look_is_seen() -> None:
     """The reading remembers what it has read; a copy that is made later does not."""
     before, after = config_map(any="v1"), config_map(any="v2")
     world = World(config_maps=config_maps_of([before]))
@@ -222,7 +222,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
         (monitors("v1alpha1"), (), 30.0),
     ],
 )
-def test_a_prometheus_operator_that_comes_or_goes_has_the_stack_read_again(
+def test_a_prometheus_operator_that_comes_or_goes_is_seen(
     clock: list[float], definition: Manifest | None, known: tuple[str, ...], seconds: float
 ) -> None:
     """What an API server has just begun to serve it may not name yet, so once every two seconds at most."""
@@ -236,7 +236,7 @@ def test_a_prometheus_operator_that_comes_or_goes_has_the_stack_read_again(
     assert world.resident.next_deadline(clock[0]) >= 2.0
 
 
-def test_where_no_such_object_is_wanted_nobody_looks() -> None:
+def test_where_no_such_object_is_wanted_it_is_not_followed() -> None:
     scopes = {scope_of_object(DEFINITION)}
     for on in (True, False):
         stack = Stack(with_spec("dcgm_exporter", service_monitor=ServiceMonitorSpec(enabled=on)))
@@ -253,7 +253,7 @@ def test_a_label_of_an_input_is_no_other_declaration() -> None:
 
 
 @pytest.mark.parametrize("data", [{"gridd.conf": "YQ=="}, {}])
-def test_digests_of_secrets_tell_contents_apart_and_say_nothing_of_them(data: dict[str, str]) -> None:
+def test_digests_of_secrets_do_not_reveal_them(data: dict[str, str]) -> None:
     metadata = {"name": LICENCE, "namespace": "gpu-operator-resources", "uid": "u"}
     secret = {"apiVersion": SECRET.api_version, "kind": SECRET.kind, "metadata": metadata}
     one, other = secrets_of([{**secret, "data": data}]), secrets_of([{**secret, "data": {"gridd.conf": "Yg=="}}])

@@ -45,7 +45,7 @@ def state(node: str, found: State, reason: str = "") -> NodeState:
 READY = {("driver", node): state(node, State.READY) for node in ("a", "b")}
 
 
-def test_what_is_new_is_told_once() -> None:
+def test_what_is_new_is_reported_once() -> None:
     told: list[Event] = []
     announcer = ProgressReporter(told.append, 0.0)
     announcer.show(READY)
@@ -53,7 +53,7 @@ def test_what_is_new_is_told_once() -> None:
     assert [(event.node, event.state) for event in told] == [("a", State.READY), ("b", State.READY)]
 
 
-def test_what_was_ready_before_a_run_is_not_told_when_a_node_joins() -> None:
+def test_what_was_ready_before_a_run_is_not_reported() -> None:
     """A thousand nodes of which nothing has changed would else be told each time, component by component."""
     told: list[Event] = []
     announcer = ProgressReporter(told.append, 0.0, known=READY)

@@ -25,8 +25,8 @@ from tests.planning.builders import Stack
         (Cordon.LIFT, {"spec": {"unschedulable": None}}),
     ],
 )
-def test_a_move_is_one_patch_on_exactly_the_node_that_was_looked_at(cordon: Cordon, spec: dict[str, Any]) -> None:
-    """State, memory and cordon can never part; whoever wrote in between makes the server refuse."""
+def test_a_transition_is_one_patch_of_the_observed_node(cordon: Cordon, spec: dict[str, Any]) -> None:
+    """State, memory and cordon never part; a write in between makes the server refuse."""
     memory = ((states.REASON, "no"), (states.SINCE, None))
     move = StateTransition(node="n1", revision="7", to=UpgradeState.FAILED, cordon=cordon, annotations=memory)
     assert patch_of(move) == {

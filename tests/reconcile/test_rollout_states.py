@@ -67,23 +67,23 @@ WAITS = {"waits": {"n1": "why not"}}
         ("pod-restart-required", STARTING, Phase.ROLLING, (State.PROGRESSING, "why not")),
         ("validation-required", NEW, Phase.ROLLING, (State.READY, "")),
         ("upgrade-done", OLD, Phase.ROLLING, (State.PROGRESSING, OUTDATED)),
-        ("somebody's own word", OLD, Phase.HELD, (State.BLOCKED, f"{KEEPS}: why not")),
+        ("a value of another tool", OLD, Phase.HELD, (State.BLOCKED, f"{KEEPS}: why not")),
     ],
 )
 def test_a_driver_stands_where_its_node_and_the_fleet_stand(
     label: str, driver: DriverPod | None, phase: Phase, expected: tuple[State, str]
 ) -> None:
-    """What only a user's wish holds back is no failure; what somebody has to help with is one."""
+    """What only a user's wish holds back is no failure; what needs a person is one."""
     assert state(fleet(label, driver), phase, **WAITS) == expected
 
 
-def test_a_failure_is_told_with_its_reason_once_it_is_final() -> None:
+def test_a_failure_is_reported_with_its_reason_once_it_is_final() -> None:
     """A new run tries once more, and does not fail before it has."""
     assert state(fleet("upgrade-failed"), Phase.PAUSED, failures={"n1": "no"}) == (State.FAILED, "no")
     assert state(fleet("upgrade-failed"), Phase.ROLLING)[0] is State.PROGRESSING
 
 
-def test_a_node_that_is_over_with_it_does_not_wait_for_the_watch_to_show_that() -> None:
+def test_a_finished_node_does_not_wait_for_its_watch() -> None:
     stale = (State.PROGRESSING, f"{AT_WORK}: uncordon-required")
     assert state(fleet("upgrade-done", NEW), Phase.DONE, stale) == (State.READY, "")
 
@@ -98,7 +98,7 @@ def test_a_node_that_is_over_with_it_does_not_wait_for_the_watch_to_show_that() 
         ("device_plugin_validation", (State.READY, ""), None),
     ],
 )
-def test_the_validation_of_a_driver_is_its_proof_once_it_has_ended(
+def test_the_validation_of_a_driver_is_its_proof(
     component: str, found: tuple[State, str], proof: ValidationResult | None
 ) -> None:
     raw = {(component, "n1"): NodeState(component=component, node="n1", state=found[0], reason=found[1])}
@@ -165,7 +165,7 @@ def test_a_node_that_leaves_stands_where_its_rollout_stands(  # noqa: PLR0913, P
     auto_upgrade: bool,  # noqa: FBT001 - a column
     expected: tuple[State, str],
 ) -> None:
-    """Its labels are to be written only while no pod would lose a GPU, and after the marks of its rollout."""
+    """Its labels are not written yet only while no pod would lose a GPU, and after the marks of its rollout."""
     node = FleetNode(name="n1", domain="d", wanted=NOTHING, labels=labels, pods=pods, stack=StackPresence.LABELLED)
     raw = NodeState(component="node_labels", node="n1", state=State.LEAVING)
     policy = UpgradePolicy(auto_upgrade=auto_upgrade)

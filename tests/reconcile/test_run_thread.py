@@ -36,7 +36,7 @@ class _Run:
 
 
 def _interrupted(make: Callable[..., Any]) -> BaseException:
-    """Return what comes out of a run that is interrupted while somebody waits for it."""
+    """Return what comes out of a run that is interrupted while a caller waits for it."""
     nothing: Any = None
     run = RunThread(nothing, nothing, nothing, 0, make=make)
     run.start()
@@ -51,12 +51,12 @@ def _interrupted(make: Callable[..., Any]) -> BaseException:
 
 
 @pytest.mark.parametrize(("going_on", "notes"), [(GOES_ON, [GOES_ON]), ("", [])])
-def test_who_interrupts_a_run_is_told_what_goes_on_without_it(going_on: str, notes: list[str]) -> None:
-    """A controller is not interrupted by whoever follows what it does."""
+def test_an_interrupt_says_what_goes_on_without_the_run(going_on: str, notes: list[str]) -> None:
+    """A controller is not interrupted by a command that follows it."""
     assert getattr(_interrupted(lambda *_, **__: _Run(going_on)), "__notes__", []) == notes
 
 
-def test_who_interrupts_a_run_is_told_what_stays_half_done() -> None:
+def test_an_interrupt_says_what_stays_half_done() -> None:
     assert left_with(_interrupted(lambda *_, **__: _Run(""))) == (STAYS,)
 
 

@@ -52,7 +52,7 @@ def builder(host_driver: str) -> SituationBuilder:
     return SituationBuilder(ClusterPlan(context, desired, observed, plan(context, desired, observed)))
 
 
-def test_the_driver_managers_word_is_believed_when_it_comes_after_our_reading() -> None:
+def test_a_later_word_of_the_driver_manager_is_believed() -> None:
     """A driver where we did not look: to contradict would be a quarrel without an end."""
     looking = builder("")
     assert seen(looking, 1, driver="true")[DEPLOY_DRIVER] == "true"
@@ -62,7 +62,7 @@ def test_the_driver_managers_word_is_believed_when_it_comes_after_our_reading() 
 
 
 def test_an_old_word_of_the_driver_managers_is_taken_back() -> None:
-    """It was there before we looked, and nobody else ever removes it."""
+    """It was there before the tool looked, and no other program removes it."""
     looking = builder("")
     assert seen(looking, 1, driver="pre-installed")[DEPLOY_DRIVER] == "true"
     assert seen(looking, 2, driver="true")["gpu-provision.io/driver"] == "ubuntu22.04"
@@ -77,7 +77,7 @@ def test_what_was_read_counts_for_the_whole_run() -> None:
 
 @pytest.mark.parametrize("key", [STATE, VALIDATED])
 def test_labels_of_a_rollout_make_no_manifest_again(key: str) -> None:
-    """A thousand nodes go through ten states of a rollout each, and are told to be validated."""
+    """A thousand nodes go through ten states of a rollout each, and get the label of their validation."""
     looking, mirror = builder(""), Showing()
 
     def desired(version: int, value: str) -> Desired:
@@ -88,7 +88,7 @@ def test_labels_of_a_rollout_make_no_manifest_again(key: str) -> None:
     assert desired(1, "upgrade-required") is desired(2, "cordon-required")
 
 
-def test_a_look_does_not_go_by_a_list_that_was_read_before_the_run() -> None:
+def test_a_look_ignores_lists_of_before_the_run() -> None:
     """A run creates objects that the list lacks, and has to undo edits of them."""
     context, desired = prepare(inventory(), fleet())
     service = ObjectRef("v1", "Service", "ns", "of-the-stack")
@@ -153,10 +153,10 @@ def test_what_is_kept_between_looks_changes_no_answer(seed: int) -> None:
     looking = SituationBuilder(reading)
     others = {ref: each for ref, each in stack.members.items() if ref.type not in WATCHED}
     for _ in range(60):
-        found, anew = (each.build(fleet, others, stack.passed) for each in (looking, SituationBuilder(reading)))
-        assert found == anew
-        assert looking.states(found) == states(anew)
-        assert list(looking.states(found)) == list(states(anew))
+        found, fresh = (each.build(fleet, others, stack.passed) for each in (looking, SituationBuilder(reading)))
+        assert found == fresh
+        assert looking.states(found) == states(fresh)
+        assert list(looking.states(found)) == list(states(fresh))
         fleet.change()
 
 

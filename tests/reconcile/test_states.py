@@ -55,7 +55,7 @@ def test_a_failure_blocks_what_requires_it_and_nothing_else() -> None:
     assert settled["plugin", "a"].state is State.BLOCKED
 
 
-def test_whoever_is_ready_for_moments_gets_no_time_by_that() -> None:
+def test_being_ready_for_moments_grants_no_time() -> None:
     """In a crash loop a container is ready at every start; the run would never end."""
     clock, crashed = settler(), (State.PROGRESSING, "CrashLoopBackOff")
     for start in range(0, 9, 3):
@@ -67,7 +67,7 @@ def test_whoever_is_ready_for_moments_gets_no_time_by_that() -> None:
     assert clock.settle(raw(driver=READY, toolkit=crashed), 10.6)["toolkit", "a"].state is State.FAILED
 
 
-def test_whoever_was_ready_for_a_while_gets_all_its_time() -> None:
+def test_being_ready_for_a_while_grants_all_its_time() -> None:
     """A pod that is replaced an hour later is not a crash loop."""
     clock, starting = settler(), (State.PROGRESSING, "starts")
     clock.settle(raw(driver=READY, toolkit=starting), 0)
@@ -100,7 +100,7 @@ def test_a_refused_object_fails_its_component_for_good() -> None:
     assert settled["toolkit", "a"].state is State.BLOCKED
 
 
-def test_what_somebody_else_keeps_the_time_of_has_no_deadline() -> None:
+def test_what_another_client_keeps_the_time_of_has_no_deadline() -> None:
     """A driver whose turn comes later; its own time begins when it does."""
     clock, untimed = settler(), {("driver", "a")}
     clock.settle(raw(driver=BUILDING), 0)
@@ -110,7 +110,7 @@ def test_what_somebody_else_keeps_the_time_of_has_no_deadline() -> None:
 
 @pytest.mark.parametrize("state", [State.READY, State.BLOCKED])
 def test_a_driver_that_keeps_its_previous_content_blocks_nothing(state: State) -> None:
-    """It works; whether that is as it should be is told of the driver alone."""
+    """It works; only the driver's own state says whether that is right."""
     settled = settler().settle(raw(driver=(state, f"{KEEPS}: the rollout stopped"), toolkit=BUILDING), 0)
     assert settled["driver", "a"].state is state
     assert settled["toolkit", "a"].state is State.PROGRESSING
@@ -131,7 +131,7 @@ def test_what_is_ready_is_no_longer_timed() -> None:
 
 
 def test_a_validation_that_finds_all_gpus_in_use_fails_no_run() -> None:
-    """The GPUs work for somebody; the validation waits for a free one."""
+    """The GPUs are in use; the validation waits for a free one."""
     clock = settler()
     waiting = (State.PROGRESSING, f"Unschedulable: 0/5 nodes are available: 1 {BUSY}")
     clock.settle(raw(driver=READY, toolkit=waiting), 0)
@@ -140,7 +140,7 @@ def test_a_validation_that_finds_all_gpus_in_use_fails_no_run() -> None:
     assert (settled.state, settled.reason) == (State.READY, NOT_VALIDATED)
 
 
-def test_what_rests_on_a_validation_that_is_put_off_is_put_off_as_well() -> None:
+def test_dependents_of_a_postponed_validation_are_postponed() -> None:
     """At once, and without an end: a node in use is not told to be validated, and fails nothing."""
     waiting = (State.PENDING, f"1 {BUSY}")
     settled = settler().settle(raw(driver=READY, toolkit=(State.READY, NOT_VALIDATED), plugin=waiting), 0)
@@ -148,7 +148,7 @@ def test_what_rests_on_a_validation_that_is_put_off_is_put_off_as_well() -> None
 
 
 def test_a_clock_pauses_while_a_requirement_is_away() -> None:
-    """A driver that somebody restarts in the middle does not use up the toolkit's time, nor grant it more."""
+    """A driver that restarts in the middle does not use up the toolkit's time, nor grant it more."""
     clock, starting = settler(), (State.PROGRESSING, "Init:0/1")
     clock.settle(raw(driver=READY, toolkit=starting), 0)
     clock.settle(raw(driver=BUILDING, toolkit=starting), 6)
@@ -157,7 +157,7 @@ def test_a_clock_pauses_while_a_requirement_is_away() -> None:
     assert clock.settle(raw(driver=READY, toolkit=starting), 55)["toolkit", "a"].state is State.FAILED
 
 
-def test_a_clock_that_stands_wakes_nobody() -> None:
+def test_a_clock_that_stands_wakes_no_run() -> None:
     """Else the run would look ten times a second until its end."""
     clock, starting = settler(), (State.PROGRESSING, "Init:0/1")
     clock.settle(raw(driver=READY, toolkit=starting), 0)

@@ -29,7 +29,7 @@ def finding(evidence: str) -> Finding:
 def steps(
     delete: Callable[..., None], rejected: dict[Key, str] | None = None, on_end: Callable[[], None] = lambda: None
 ) -> StepExecutor:
-    """Return steps on a cluster that deletes as told, where nothing is to be written down."""
+    """Return steps on a cluster that deletes as told, where nothing is recorded."""
     cluster: Any = SimpleNamespace(delete=delete)
     rollout: Any = None
     told = {} if rejected is None else rejected
@@ -79,7 +79,7 @@ def test_a_node_that_was_labelled_is_shown_to_the_next_look() -> None:
     assert shown == [node]
 
 
-def test_a_step_is_not_started_again_before_its_effect_could_be_seen() -> None:
+def test_a_step_is_not_repeated_before_its_effect_can_be_seen() -> None:
     asked, ended = list[str](), threading.Semaphore(0)
     made = steps(lambda *_, **__: asked.append("once more"), on_end=ended.release)
     with made:
@@ -92,7 +92,7 @@ def test_a_step_is_not_started_again_before_its_effect_could_be_seen() -> None:
     assert asked == ["once more"] * 2
 
 
-def test_a_step_that_runs_is_not_started_beside_itself_and_is_waited_for() -> None:
+def test_a_step_that_runs_is_not_started_twice() -> None:
     go, asked = threading.Event(), list[bool]()
     made = steps(lambda *_, **__: asked.append(go.wait(120)))
     with made:
@@ -105,7 +105,7 @@ def test_a_step_that_runs_is_not_started_beside_itself_and_is_waited_for() -> No
 
 
 @pytest.mark.parametrize("kind", [NotFound, Outdated])
-def test_somebody_who_was_faster_fails_nothing(kind: type[Exception]) -> None:
+def test_another_client_that_was_faster_fails_nothing(kind: type[Exception]) -> None:
     rejected: dict[Key, str] = {}
     made = steps(raising(kind(finding("gone"))), rejected)
     with made:
@@ -115,7 +115,7 @@ def test_somebody_who_was_faster_fails_nothing(kind: type[Exception]) -> None:
     assert not made.written
 
 
-def test_what_the_server_rejects_is_told_for_the_component_on_its_node() -> None:
+def test_a_rejection_is_reported_for_component_and_node() -> None:
     rejected: dict[Key, str] = {}
     made = steps(raising(Rejected(finding("quota exceeded"))), rejected)
     with made:

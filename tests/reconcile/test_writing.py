@@ -26,7 +26,7 @@ def cluster(apply: Any) -> Cluster:
     return cast("Cluster", SimpleNamespace(apply=apply, hurry=lambda: None))
 
 
-def test_an_error_of_one_write_is_told_when_the_others_have_ended() -> None:
+def test_an_error_of_one_write_is_raised_after_the_others() -> None:
     written: list[str] = []
 
     def apply(manifest: Manifest, **_: Any) -> Applied:

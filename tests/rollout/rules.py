@@ -142,7 +142,7 @@ class Rules:
         }
         others = [name for name in fresh if marked[name] != seen.target and nodes[name] not in chosen]
         if others:
-            assert chosen, "nobody starts before a canary"
+            assert chosen, "no node starts before a canary"
             ends = [float(node.annotations[states.SINCE]) + canary.soak_seconds for node in chosen]
             assert all(node.state is UpgradeState.DONE for node in chosen), f"{others} start before canaries are done"
             assert all(seen.now >= end for end in ends), f"{others} start before canaries have soaked"
@@ -187,7 +187,7 @@ class Rules:
             is_over = action.to is UpgradeState.UNKNOWN
             given_up = not self.world.policy.domains[node.domain].policy.auto_upgrade
             assert not is_over or no_stack or given_up or node.state not in ACTIVE, "given back with the stack on it"
-            assert action.to not in {UpgradeState.VALIDATION_REQUIRED, UpgradeState.DONE}, "nothing is to be proven"
+            assert action.to not in {UpgradeState.VALIDATION_REQUIRED, UpgradeState.DONE}, "nothing has to be proven"
         elif node.state is UpgradeState.FAILED:
             allowed = {UpgradeState.FAILED, UpgradeState.VALIDATION_REQUIRED, UpgradeState.UPGRADE_REQUIRED}
             given_up = not self.world.policy.domains[node.domain].policy.auto_upgrade
@@ -201,7 +201,7 @@ class Rules:
             assert untouched or self.world.is_proven(machine), "a driver that has proven nothing"
             assert untouched or self.world.offers_gpus(machine), "given back before pods can have its GPUs"
         if action.cordon is Cordon.LIFT:
-            assert not machine.is_foreign, "that cordon is somebody else's"
+            assert not machine.is_foreign, "that cordon is another client's"
 
 
 def is_away(node: FleetNode) -> bool:
@@ -218,7 +218,7 @@ def failed_now(node: FleetNode) -> bool:
 def uses_gpu(pod: Pod) -> bool:
     """Whether a pod is sure to lose something with the driver, or can be evicted in time.
 
-    One with a claim that nobody could look at stays: it may be to a network card.
+    One with a claim that could not be read stays: it may be to a network card.
     """
     hint = pod.use not in {GpuUse.REQUEST, GpuUse.CLAIM}
     return pod.use not in {GpuUse.NONE, GpuUse.SOME_CLAIM} and not pod.is_over and not (pod.is_daemon and hint)
@@ -243,7 +243,7 @@ def judge_the_end(world: World, decision: Decision) -> None:
 def _judge_one(world: World, machine: Machine, policy: UpgradePolicy, decision: Decision) -> None:
     waits = decision.waits.get(machine.name, "")
     if machine.is_foreign:
-        assert machine.cordoned_by, "somebody wants it cordoned"
+        assert machine.cordoned_by, "another client wants it cordoned"
     if machine.is_forgotten:
         assert not {states.STATE, *states.ALL_ANNOTATIONS} & {*machine.labels, *machine.annotations}, "marks stayed"
         assert machine.is_foreign or not machine.cordoned_by, "our cordon stayed"

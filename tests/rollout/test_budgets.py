@@ -51,8 +51,8 @@ def test_slots_of_a_healthy_fleet_are_those_of_the_reference(
     assert len(first_starts(world(count, parallel=parallel, away=away))) == slots
 
 
-def test_a_node_that_somebody_cordoned_uses_up_the_limit_but_may_be_upgraded_itself() -> None:
-    """With 4 nodes and 25 % the reference starts nothing either, but tells nobody why."""
+def test_a_cordoned_node_uses_up_the_limit_but_may_start() -> None:
+    """With 4 nodes and 25 % the reference starts nothing either, without a reason."""
     cordoned = Machine(name="node-3", cordoned_by="kubectl-cordon", is_foreign=True)
     found = world(4, node_3=cordoned)
     assert first_starts(found) == ["node-3"]
@@ -94,7 +94,7 @@ def test_numbers_in_names_count_as_numbers() -> None:
     assert ordered == ["h100-1", "rack2-node9", "rack2-node10", "rack10-node1", "t4-9", "t4-10"]
 
 
-def test_the_other_orders_begin_with_something_else_and_end_with_the_name() -> None:
+def test_the_other_orders_end_with_the_name() -> None:
     """Equals would otherwise come in any order."""
     job = Pod(namespace="default", name="train", uid="u", use=GpuUse.REQUEST)
     nodes = [node("b", 0, job), node("c", 2), node("a", 1)]
@@ -119,7 +119,7 @@ nodes:
 """
 
 
-def test_a_pool_has_its_own_limits_exactly_if_it_declares_a_policy(tmp_path: Path) -> None:
+def test_a_pool_has_own_limits_if_it_declares_a_policy(tmp_path: Path) -> None:
     """Another driver alone is no reason; a policy of its own starts from the inventory's."""
     file = tmp_path / "stack.yaml"
     file.write_text(TEXT)
@@ -137,7 +137,7 @@ def test_a_pool_has_its_own_limits_exactly_if_it_declares_a_policy(tmp_path: Pat
     assert (shared.restart_seconds, slow.restart_seconds) == (900, 1800)
 
 
-def test_a_policy_alone_does_not_part_a_pool_from_the_daemonset_of_the_others(tmp_path: Path) -> None:
+def test_a_policy_alone_makes_no_other_daemonset(tmp_path: Path) -> None:
     """Otherwise declaring one would replace its drivers."""
     file = tmp_path / "stack.yaml"
     file.write_text(TEXT.replace("timeout: 1800, ", ""))

@@ -63,7 +63,7 @@ def test_the_last_writer_of_the_cordon_is_the_one_that_counts() -> None:
         pytest.param(node(annotations=REBOOT), "gpu-provision: reboot since 2026-11-21T08:00:00Z", id="for a reboot"),
     ],
 )
-def test_a_cordon_is_told_with_whose_it_is(seen: NodeFacts, told: str) -> None:
+def test_a_cordon_is_reported_with_whose_it_is(seen: NodeFacts, told: str) -> None:
     assert cordoned_by(seen) == told
 
 
@@ -112,7 +112,7 @@ def test_a_cordon_is_told_with_whose_it_is(seen: NodeFacts, told: str) -> None:
         ),
     ],
 )
-def test_what_stays_is_told_with_what_the_next_run_does(seen: NodeFacts, what: str, next_run: str) -> None:
+def test_what_stays_is_reported_with_what_the_next_run_does(seen: NodeFacts, what: str, next_run: str) -> None:
     (found,) = nodes_left_behind([seen], "prod")
     assert found.what == what
     assert next_run in found.consequence

@@ -198,7 +198,7 @@ def test_the_plan_has_nodes_that_leave_in_their_waves() -> None:
     assert not planned.skipped
 
 
-def test_a_node_that_comes_back_with_its_own_driver_is_given_back() -> None:
+def test_a_node_back_with_its_own_driver_is_given_back() -> None:
     """No driver of the stack comes to it that could prove itself: what the rollout wrote goes, and its cordon."""
     marks = {states.CORDONED: states.MANAGER, states.TARGET: NOTHING.digest}
     labels = {states.STATE: "pod-deletion-required"}
@@ -210,7 +210,7 @@ def test_a_node_that_comes_back_with_its_own_driver_is_given_back() -> None:
 
 
 def test_a_node_that_goes_at_once_counts_nowhere() -> None:
-    """Somebody has cordoned it, and it is about to be no part of the fleet: no upgrade waits for that."""
+    """It is cordoned, and about to be no part of the fleet: no upgrade waits for that."""
     idle = leaving()
     idle.cordoned_by, idle.is_foreign = "kubectl-cordon", True
     found = world(idle, Machine(name="node-2"), fleet=RolloutPolicy(max_unavailable=1))

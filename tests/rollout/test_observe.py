@@ -56,7 +56,7 @@ def seen_node(*pods: dict[str, Any], of: dict[str, Any] | None = None) -> FleetN
     return found
 
 
-def test_nodes_come_in_the_order_of_the_inventory_and_strangers_are_left_out() -> None:
+def test_nodes_come_in_the_order_of_the_inventory() -> None:
     """A node that is declared and does not exist is no node."""
     declared = {
         name: DesiredDriver(domain="d", position=place, template=template("new")) for place, name in enumerate("cba")
@@ -68,7 +68,7 @@ def test_nodes_come_in_the_order_of_the_inventory_and_strangers_are_left_out() -
     assert snapshot.is_rolling_back, "what is wanted is what was there before"
 
 
-def test_the_driver_is_compared_by_what_its_installation_depends_on() -> None:
+def test_the_driver_is_compared_by_its_installation() -> None:
     """The rest of the pod template may differ without a restart."""
     found = seen_node(ours("driver", digest="old"))
     assert found.wanted == DesiredContent("new", "560")
@@ -145,7 +145,7 @@ def test_restarts_are_those_of_containers_that_are_not_ready() -> None:
 
 
 @pytest.mark.parametrize(("resource", "held_up"), [("nvidia.com/gpu", True), ("cpu", False)])
-def test_a_driver_is_held_up_by_gpu_pods_once_its_manager_has_given_up(resource: str, *, held_up: bool) -> None:
+def test_gpu_pods_hold_a_driver_up_once_its_manager_gave_up(resource: str, *, held_up: bool) -> None:
     """Such a driver pod was deleted by hand or by a reboot; the reference never empties its node."""
     status = {
         "phase": "Pending",
@@ -210,7 +210,7 @@ def test_a_pod_that_uses_gpus_is_recognized(found: dict[str, Any], use: GpuUse) 
     assert use_of(found, {("default", "mine")}) is use
 
 
-def test_a_claim_that_nobody_could_look_at_is_a_doubt() -> None:
+def test_a_claim_that_could_not_be_read_is_a_doubt() -> None:
     """Surer signs count before it; a pod without a claim leaves none."""
     claiming = {"resourceClaims": [{"name": "gpu", "resourceClaimName": "mine"}]}
     assert use_of(pod(**claiming), None) is GpuUse.SOME_CLAIM
@@ -248,7 +248,7 @@ def test_the_controller_of_a_pod_says_who_starts_it_again() -> None:
     assert (bare.owner, bare.is_daemon) == ("", False)
 
 
-def test_state_data_and_refusals_are_told() -> None:
+def test_state_data_and_refusals_are_reported() -> None:
     """A pod that is over holds nothing."""
     found = pod_of(
         pod(metadata={"deletionTimestamp": "2026-11-21T08:00:00Z"}, volumes=[{"name": "d", "emptyDir": {}}]),
@@ -258,8 +258,8 @@ def test_state_data_and_refusals_are_told() -> None:
     assert pod_of(pod(status={"phase": "Succeeded"})).is_over
 
 
-def test_budgets_cover_the_pods_of_their_namespace_that_they_select() -> None:
-    """A budget without status allows nothing: nobody has counted yet."""
+def test_budgets_cover_selected_pods_of_their_namespace() -> None:
+    """A budget without status allows nothing: its pods are not counted yet."""
 
     def budget(name: str, namespace: str, selector: Any, **status: Any) -> dict[str, Any]:
         return {

@@ -74,7 +74,7 @@ def test_canaries_soak_times_and_windows_are_in_it() -> None:
     ]
 
 
-def test_a_canary_that_goes_first_anew_is_called_one() -> None:
+def test_a_canary_that_goes_first_again_is_called_one() -> None:
     """Its mark is of the first try of the same content."""
     again = Machine(name="node-2", annotations={states.CANARY: "fleet-560"})
     told_of = told(Machine(name="node-1"), again, fleet=RolloutPolicy(canary=Canary()))
@@ -106,7 +106,7 @@ def test_a_driver_that_waits_for_an_empty_node_is_planned_once() -> None:
     assert told(safe) == ["driver 560 is wanted: node-1", "wave 1: node-1"]
 
 
-def test_nodes_that_an_earlier_run_left_come_first_and_failed_ones_are_tried_again() -> None:
+def test_nodes_of_an_earlier_run_come_first() -> None:
     """As a run does it."""
     nodes = [Machine(name="node-1", trouble=Trouble.DISPROVEN), Machine(name="node-2")]
     chosen = Policy(
@@ -125,7 +125,7 @@ def test_nodes_that_an_earlier_run_left_come_first_and_failed_ones_are_tried_aga
     ]
 
 
-def test_a_driver_that_crashed_is_replaced_in_the_next_run_as_planned() -> None:
+def test_a_crashed_driver_is_replaced_as_planned() -> None:
     """It gets another pod, whose restarts count from zero."""
     chosen = Policy(
         fleet=RolloutPolicy(), domains={"shared": BudgetDomain(policy=UpgradePolicy(max_unavailable="100%"))}
@@ -144,7 +144,7 @@ def test_a_driver_that_crashed_is_replaced_in_the_next_run_as_planned() -> None:
     assert node.labels[states.STATE] == "upgrade-done"
 
 
-def test_a_drain_that_may_follow_is_told_apart_from_what_is_sure() -> None:
+def test_a_drain_that_may_follow_is_not_certain() -> None:
     """Pods without GPUs go only if evicting those with GPUs is not enough; exempt pods stay."""
     work = [Work(name="web"), Work(name="cpu", use=GpuUse.NONE)]
     policy = UpgradePolicy(max_unavailable="100%", drain=UpgradeDrain(enable=True))
@@ -156,7 +156,7 @@ def test_a_drain_that_may_follow_is_told_apart_from_what_is_sure() -> None:
     assert "shy" not in "".join(told(exempt, policy=policy))
 
 
-def test_with_auto_upgrade_off_nobody_starts_and_it_says_so() -> None:
+def test_with_auto_upgrade_off_no_node_starts_and_it_says_so() -> None:
     """Otherwise the plan would promise what a run does not do."""
     assert told(Machine(name="node-1"), policy=UpgradePolicy(auto_upgrade=False)) == [
         "skipped: node-1: driver 560 is wanted, but auto_upgrade is off"
@@ -175,7 +175,7 @@ def test_nodes_that_are_only_written_to_are_named() -> None:
     assert told(marked, policy=off) == ["driver stays, state of upgrades is written: node-1"]
 
 
-def test_a_budget_that_lets_fewer_go_than_a_wave_asks_for_is_told() -> None:
+def test_a_budget_that_slows_a_wave_is_named() -> None:
     """The pods of a wave go one after the other then; one node at a time is no trouble."""
     work = {"name": "web", "blocked_until": 0.0}  # one disruption is allowed
     machines = [Machine(name=f"node-{number}", work=[Work(**work)]) for number in (1, 2)]
@@ -185,7 +185,7 @@ def test_a_budget_that_lets_fewer_go_than_a_wave_asks_for_is_told() -> None:
     assert at_once in told(*machines, policy=one_by_one)
 
 
-def test_a_pod_that_tolerates_cordons_may_come_back_and_is_told() -> None:
+def test_a_pod_that_tolerates_cordons_is_reported() -> None:
     """The scheduler puts its successor on the same node, where the driver cannot be unloaded then."""
     sticky = Work(name="sticky", tolerates_cordons=True)
     assert told(Machine(name="node-1", work=[sticky]))[2:] == [

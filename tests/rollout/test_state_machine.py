@@ -1,4 +1,4 @@
-"""A rollout node by node, in named situations; test_properties.py looks for the ones that nobody thought of."""
+"""A rollout node by node, in named situations; test_properties.py looks for the ones that were not thought of."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ class TestPods:
         assert work.gone == BEGINNING + 100 + 3
         assert found.decisions[-1].phase is RolloutPhase.DONE
 
-    def test_an_eviction_that_is_refused_for_too_long_fails_with_the_answer(self) -> None:
+    def test_an_eviction_refused_for_too_long_fails(self) -> None:
         """The reference says so in the operator's log alone."""
         node = Machine(name="node-1", work=[Work(name="web", blocked_until=math.inf)])
         found = ended(world(node))
@@ -181,7 +181,7 @@ class TestPods:
         assert all(work.gone < math.inf for work in works)
         assert idle.gone == math.inf
 
-    def test_a_monitor_on_every_node_stops_nothing_and_is_named_when_the_driver_does_not_come(self) -> None:
+    def test_a_monitor_is_named_when_the_driver_does_not_come(self) -> None:
         """It cannot be evicted for good, and may be harmless."""
         monitor = Work(name="netdata", use=GpuUse.RUNTIME_CLASS, is_daemon=True, owner="DaemonSet netdata")
         node = Machine(name="node-1", work=[monitor], trouble=Trouble.CRASHES)
@@ -189,8 +189,8 @@ class TestPods:
         assert "restarted 11 times" in reason(node)
         assert "default/netdata (DaemonSet netdata) runs with the NVIDIA runtime class" in reason(node)
 
-    def test_a_pod_that_came_back_is_named_when_the_driver_does_not_come(self) -> None:
-        """Its toleration of cordons brought it; whoever reads the failure has to know whom to stop."""
+    def test_a_pod_that_came_back_is_named_on_failure(self) -> None:
+        """Its toleration of cordons brought it; the failure has to name it."""
         node = Machine(name="node-1", trouble=Trouble.CRASHES)
         upgrade = world(node)
         while not predicates.is_current(upgrade.snapshot().nodes[0]):
@@ -211,7 +211,7 @@ class TestPods:
         assert "drain-required" in way(found)
         assert [work.gone < math.inf for work in works] == [True, True, False]
 
-    def test_gpu_work_that_slips_in_before_the_restart_is_evicted_first(self) -> None:
+    def test_gpu_work_that_comes_before_the_restart_is_evicted(self) -> None:
         """A pod with nodeName takes no notice of a cordon."""
         node = Machine(name="node-1")
         found = world(node)
@@ -224,9 +224,9 @@ class TestPods:
 
 
 class TestCordons:
-    """A cordon is lifted by whoever set it."""
+    """A cordon is lifted by its owner."""
 
-    def test_a_node_that_was_cordoned_before_stays_so_and_it_is_known_by_whom(self) -> None:
+    def test_a_node_that_was_cordoned_before_stays_cordoned(self) -> None:
         """The annotation is the reference's; the name is ours."""
         node = Machine(name="node-1", cordoned_by="kubectl-cordon", is_foreign=True)
         found = world(node)
@@ -238,7 +238,7 @@ class TestCordons:
         assert node.state is UpgradeState.DONE
         assert node.cordoned_by == "kubectl-cordon"
 
-    def test_a_cordon_that_somebody_lifts_on_the_way_is_set_again_and_then_ours(self) -> None:
+    def test_a_cordon_that_is_lifted_on_the_way_is_set_again(self) -> None:
         """GPU work must not come back before the driver has."""
         node = Machine(name="node-1", cordoned_by="kubectl-cordon", is_foreign=True)
         found = world(node)
@@ -250,7 +250,7 @@ class TestCordons:
         ended(found)
         assert not node.cordoned_by
 
-    def test_a_cordon_that_changed_hands_between_two_looks_is_not_ours(self) -> None:
+    def test_a_cordon_that_changed_hands_is_not_lifted(self) -> None:
         """The field manager tells; the mark alone does not."""
         node = Machine(name="node-1")
         found = world(node)
@@ -261,7 +261,7 @@ class TestCordons:
         assert node.state is UpgradeState.DONE
         assert node.cordoned_by == "kubectl-cordon"
 
-    def test_a_cordon_is_told_apart_also_where_nobody_keeps_books(self) -> None:
+    def test_a_cordon_is_reported_apart_also_without_managed_fields(self) -> None:
         """Managed fields may have been stripped; what was there before is remembered on the node itself."""
         node = Machine(name="node-1", cordoned_by="kubectl-cordon", is_foreign=True)
         found = world(node)
@@ -281,7 +281,7 @@ class TestCordons:
         assert node.cordoned_by == "gpu-provision"
         assert node.annotations[labels.CORDONED] == marks[labels.CORDONED]
 
-    def test_an_upgrade_that_the_reference_began_is_finished_and_its_cordon_lifted(self) -> None:
+    def test_an_upgrade_that_the_reference_began_is_finished(self) -> None:
         """It leaves no mark of its own on cordons; that the state is past the cordon is mark enough."""
         node = Machine(name="node-1", cordoned_by="gpu-operator", labels={states.STATE: "pod-restart-required"})
         ended(world(node))
@@ -359,7 +359,7 @@ class TestFailures:
         assert {node.state for node in nodes[2:]} == {UpgradeState.UPGRADE_REQUIRED}
         assert found.decisions[-1].phase is RolloutPhase.PAUSED
 
-    def test_a_driver_that_becomes_ready_after_all_has_to_prove_itself(self) -> None:
+    def test_a_driver_that_is_ready_late_has_to_prove_itself(self) -> None:
         """The reference gives the node back without a look."""
         node = Machine(name="node-1", trouble=Trouble.HANGS)
         found = ended(world(node))
@@ -389,7 +389,7 @@ class TestFailures:
         assert found.restarts == ["node-1"]
 
     def test_a_new_run_tries_again(self) -> None:
-        """Whoever has removed the cause runs the command once more."""
+        """Once the cause is gone the command runs once more."""
         node = Machine(name="node-1", trouble=Trouble.DISPROVEN)
         found = ended(world(node))
         node.trouble, node.driver = Trouble.NONE, found._new_driver("550", found.now - 100)
@@ -432,7 +432,7 @@ class TestFailures:
         found.previous = ""
         assert ended(found).decisions[-1].phase is RolloutPhase.PAUSED
 
-    def test_a_node_that_failed_although_it_was_asked_for_stays_failed(self) -> None:
+    def test_a_failed_node_with_a_request_stays_failed(self) -> None:
         """Its driver is as wanted and ready all the time: that is no reason to begin again, and again."""
         node = Machine(name="node-1", work=[Work(name="web", blocked_until=math.inf)])
         found = world(node, policy=replace(ONE, pod_deletion=PodDeletion(timeout_seconds=10)))
@@ -441,7 +441,7 @@ class TestFailures:
         ended(found)
         assert way(found).count("upgrade-failed") == 1
 
-    def test_a_change_of_mind_lets_go_of_nodes_that_are_not_touched_yet(self) -> None:
+    def test_a_change_of_mind_releases_untouched_nodes(self) -> None:
         """Their drivers have nothing to prove."""
         node = Machine(name="node-1", work=[Work(name="web", blocked_until=math.inf)])
         found = world(node)
@@ -471,7 +471,7 @@ class TestCanaries:
         assert found.restarts == ["node-1", "node-2", "node-3"]
         assert found.now >= BEGINNING + 600
 
-    def test_a_canary_that_went_back_goes_first_anew(self) -> None:
+    def test_a_canary_that_went_back_goes_first_again(self) -> None:
         """After a rollback the same content is tried again: the mark of the first try stands on the node."""
         nodes = [Machine(name=f"node-{number}") for number in range(1, 4)]
         nodes[1].annotations[states.CANARY] = "fleet-560"
@@ -509,7 +509,7 @@ class TestCanaries:
         assert found.restarts == ["node-1"]
         assert found.decisions[-1].phase is RolloutPhase.PAUSED
 
-    def test_a_canary_that_falls_ill_later_holds_up_whoever_has_not_started(self) -> None:
+    def test_a_canary_that_falls_ill_holds_the_others_up(self) -> None:
         """They go on when it is well again."""
         nodes = [Machine(name=f"node-{number}") for number in range(1, 21)]
         nodes[0].trouble = Trouble.LATE
@@ -531,7 +531,7 @@ class TestCanaries:
 class TestStarts:
     """When a node may start at all."""
 
-    def test_nodes_start_while_the_window_is_open_and_are_finished_after_it(self) -> None:
+    def test_nodes_start_in_the_window_and_finish_after_it(self) -> None:
         """BEGINNING is 8:00 UTC; nine seconds a node."""
         nodes = [Machine(name=f"node-{number}") for number in range(1, 9)]
         window = MaintenanceWindow(start="12:00", minutes=1)
@@ -542,7 +542,7 @@ class TestStarts:
         assert closed.until == BEGINNING + 4 * 3600
         assert found.now > BEGINNING + 28 * 3600, "eight nodes take two windows"
 
-    def test_node_2_comes_before_node_10_and_idle_nodes_first_if_declared(self) -> None:
+    def test_nodes_start_in_the_declared_order(self) -> None:
         """The order is the user's."""
         names = ("node-10", "node-9", "node-1")
         by_name = ended(world(*(Machine(name=name) for name in (*names, "gpu-500"))))
@@ -553,7 +553,7 @@ class TestStarts:
         idle_first = ended(world(*busy, fleet=RolloutPolicy(order=Order.IDLE_FIRST)))
         assert idle_first.restarts == ["node-9", "node-10", "node-1"]
 
-    def test_a_node_that_is_asked_for_is_upgraded_although_it_is_as_wanted(self) -> None:
+    def test_a_requested_node_is_upgraded_although_as_wanted(self) -> None:
         """Once; by annotation, or by writing the label. The reference forgets the wish if there is no slot."""
         asked = Machine(name="node-1", annotations={states.REQUESTED: "true"})
         labelled = Machine(name="node-2", labels={states.STATE: "upgrade-required"})

@@ -54,7 +54,7 @@ class Trouble(StrEnum):
 
 @dataclass(kw_only=True)
 class Work:
-    """A pod of somebody's."""
+    """A pod of a user."""
 
     name: str
     use: GpuUse = GpuUse.REQUEST
@@ -99,7 +99,7 @@ class Machine:
     work: list[Work] = field(default_factory=list)
     proofs: dict[str, float] = field(default_factory=dict)  # uid of a driver -> when its validation ends
     revision: int = 1
-    is_foreign: bool = False  # somebody wants it cordoned
+    is_foreign: bool = False  # another client wants it cordoned
     left_out: str = ""  # of this run
     is_template_observed: bool = True
     leaves: bool = False  # the inventory
@@ -287,7 +287,7 @@ class World:
         if action.cordon is Cordon.SET and not machine.cordoned_by:
             machine.cordoned_by = "gpu-provision"
         if action.cordon is Cordon.LIFT:
-            assert not machine.is_foreign, f"{machine.name} was cordoned by somebody else"
+            assert not machine.is_foreign, f"{machine.name} was cordoned by another client"
             machine.cordoned_by = ""
         assert before != (machine.labels, machine.annotations, machine.cordoned_by), f"a write of nothing: {action}"
         machine.revision += 1
