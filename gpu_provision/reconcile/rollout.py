@@ -36,7 +36,7 @@ from gpu_provision.rollout import predicates, states
 from gpu_provision.rollout import states as upgrade
 from gpu_provision.rollout.actions import Cordon, Evict, Restart, RollBack, StateTransition, TakeOff, Validate
 from gpu_provision.rollout.budgets import SHARED, domain_of, evicts, policy_of
-from gpu_provision.rollout.observe import ClusterObjects, DesiredDriver, observe
+from gpu_provision.rollout.observe import COMPONENTS_READ, ClusterObjects, DesiredDriver, observe
 from gpu_provision.rollout.preview import plan_waves
 from gpu_provision.rollout.snapshot import FleetNode, Snapshot, StackPresence
 from gpu_provision.rollout.state_machine import Decision, RolloutPhase, coalesce, decide, retry_failed
@@ -264,9 +264,10 @@ class RolloutController:
         versions = sorted(item["metadata"]["resourceVersion"] for item in budgets)
         self._budgets_seen = hashlib.sha256(" ".join(versions).encode()).hexdigest()
         others = mirror.of(self._others).values()
+        own = (pod for (component, _), pods in seen.pods.items() if component in COMPONENTS_READ for pod in pods)
         live = ClusterObjects(
             nodes=mirror.of(NODE).values(),
-            pods=(*mirror.of(POD).values(), *others),
+            pods=(*own, *others),
             budgets=budgets,
             claims=self._claims.of(others),
             refusals=self._evictor.refusals,

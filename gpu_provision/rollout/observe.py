@@ -157,6 +157,9 @@ def claims_of(manifests: Iterable[Manifest] | None) -> frozenset[tuple[str, str]
 _MANAGER = "k8s-driver-manager"
 _DRIVER = "driver"
 _DEVICE_PLUGIN = "device_plugin"
+COMPONENTS_READ = frozenset({_DRIVER, _DEVICE_PLUGIN})
+"""Components of the stack whose pods a snapshot is read off."""
+
 _DEVICE_PLUGIN_OPERAND = labels.deploy("device-plugin")
 _RESOURCES = "nvidia.com/"
 
