@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from gpu_provision.adopt import codes
+from gpu_provision.model import codes
 from gpu_provision.adopt.cluster_policy import Note, notes
 from gpu_provision.adopt.discovery import Found
 from gpu_provision.adopt.drivers import Driver

@@ -45,11 +45,11 @@ def plan_offline(inventory: Inventory, part: Part) -> Plan:
 
 def plan(inventory: Inventory, *, on_hosts: HostsResult, part: Part, take_over: bool) -> Plan:
     """Return what a run would change in the cluster. Raises Unreachable, Refused."""
-    from gpu_provision.operator.executor import StackDeputy
+    from gpu_provision.operator.executor import OperatorExecutor
     from gpu_provision.reconcile.session import Session
     from gpu_provision.reconcile.tool_version import told
 
-    session = Session(inventory, host_drivers=on_hosts.drivers, part=part, deputy=StackDeputy(force=take_over))
+    session = Session(inventory, host_drivers=on_hosts.drivers, part=part, deputy=OperatorExecutor(force=take_over))
     found = session.reading().plan
     return replace(found, findings=(*found.findings, *told(session.cluster, session.reading())))
 
@@ -66,7 +66,7 @@ def apply(  # noqa: PLR0913 - all by name
     listen: Listen,
 ) -> RunResult:
     """Make the cluster as declared and prove it. Raises what `gpu_provision.apply` raises."""
-    from gpu_provision.operator.executor import StackDeputy
+    from gpu_provision.operator.executor import OperatorExecutor
     from gpu_provision.reconcile.session import Session
 
     began = time.monotonic()
@@ -76,7 +76,7 @@ def apply(  # noqa: PLR0913 - all by name
         host_drivers=on_hosts.drivers,
         back_to=back_to,
         part=part,
-        deputy=None if revalidate else StackDeputy(force=take_over),
+        deputy=None if revalidate else OperatorExecutor(force=take_over),
     )
     session.listen(listen)
     reading = session.reading()
@@ -97,11 +97,11 @@ def apply(  # noqa: PLR0913 - all by name
 
 def drift(inventory: Inventory, *, on_hosts: HostsResult) -> Drift:
     """Return what in the cluster is not as declared, and why. Raises Unreachable, Refused."""
-    from gpu_provision.operator.executor import StackDeputy
+    from gpu_provision.operator.executor import OperatorExecutor
     from gpu_provision.reconcile.drift import read
     from gpu_provision.reconcile.session import Session
 
-    return read(Session(inventory, host_drivers=on_hosts.drivers, deputy=StackDeputy()))
+    return read(Session(inventory, host_drivers=on_hosts.drivers, deputy=OperatorExecutor()))
 
 
 def destroy(  # noqa: PLR0913 - all by name

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from gpu_provision.destroy import codes
+from gpu_provision.model import codes
 from gpu_provision.destroy.nodes import OnNode
 from gpu_provision.diagnostics import pods as pod_view
 from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gpu_provision.hosts import codes
+from gpu_provision.model import codes
 from gpu_provision.hosts.maintenance import Place, Standing
 from gpu_provision.hosts.result import REBOOTED
 from gpu_provision.model.findings import Finding

@@ -15,7 +15,7 @@ from typing import Any
 
 from gpu_provision.components.labels import CORDONED
 from gpu_provision.kube.client import Cluster
-from gpu_provision.kube.errors import NotFound, Outdated
+from gpu_provision.kube.errors import NotFoundError, ConflictError
 from gpu_provision.kube.informer import Mirror, Scope
 from gpu_provision.model.cluster import Kind, Manifest, NodeFacts, ObjectRef, ref_of
 from gpu_provision.model.findings import Finding, Rejected, RunFailed, Unreachable
@@ -64,10 +64,10 @@ def _marked(annotations: Mapping[str, str] | None, purpose: str) -> bool:
 
 
 def _change(cluster: Cluster, name: str, change: Callable[[Manifest], Change | None]) -> Manifest:
-    """Write what a node needs, on exactly the version that was looked at. Raises NotFound, Outdated."""
+    """Write what a node needs, on exactly the version that was looked at. Raises NotFoundError, ConflictError."""
     ref = ObjectRef("v1", "Node", "", name)
     for _ in range(_TRIES):
-        with contextlib.suppress(Outdated):
+        with contextlib.suppress(ConflictError):
             return _try(cluster, ref, change)
     return _try(cluster, ref, change)
 
@@ -118,7 +118,7 @@ def drain(cluster: Cluster, node: str, terms: Drain, *, say: Say, stopped: Calla
     def late(left: DrainPlan, refusals: Mapping[str, str], seconds: int) -> tuple[Finding, ...]:
         return (not_drained_finding(node, seconds, left, refusals),)
 
-    emptying = Emptying(cluster, pods_of(node), chosen, late, seconds=terms.timeout_seconds, title="draining", say=say)
+    emptying = Drainer(cluster, pods_of(node), chosen, late, seconds=terms.timeout_seconds, title="draining", say=say)
     emptying.run(stopped)
     return tuple(emptying.evicted.values())
 
@@ -140,12 +140,12 @@ class Evictor:
         """Ask once; return whether the API server lets the pod go.
 
         Raises:
-            NotFound, Outdated: It is gone.
+            NotFoundError, ConflictError: It is gone.
         """
         self.version = self.version or self.cluster.eviction_version()
         try:
             self.cluster.evict(pod, uid, api_version=self.version)
-        except (NotFound, Outdated):
+        except (NotFoundError, ConflictError):
             raise
         except (Rejected, Unreachable) as error:
             self.refusals[uid] = error.findings[0].evidence or error.findings[0].what
@@ -155,7 +155,7 @@ class Evictor:
 
 
 @dataclass(slots=True)
-class Emptying:
+class Drainer:
     """Evictions until none of some pods is left.
 
     Attributes:
@@ -208,7 +208,7 @@ class Emptying:
         try:
             if evictor.ask(ref_of(pod), uid):
                 self.evicted[uid] = describe_pod(pod)
-        except (NotFound, Outdated):
+        except (NotFoundError, ConflictError):
             return  # it is gone, and the watch will say so
 
 

@@ -15,12 +15,12 @@ from typing import NamedTuple
 
 from gpu_provision.kube import leases, validation_records
 from gpu_provision.kube.client import Cluster, Listing
-from gpu_provision.kube.errors import NotFound
+from gpu_provision.kube.errors import NotFoundError
 from gpu_provision.kube.leases import Lease
 from gpu_provision.kube.nodes import node_facts
 from gpu_provision.kube.resources import KINDS, path_to
 from gpu_provision.kube.transport import RequestPool
-from gpu_provision.kube.trim import slim
+from gpu_provision.kube.trim import trim
 from gpu_provision.model.cluster import ClusterFacts, Kind, Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import Refused
 from gpu_provision.model.inventory import Inventory
@@ -72,7 +72,7 @@ def observe_facts(cluster: Cluster, inventory: Inventory, listed: Listed | None 
     settings = cluster._client.client.configuration  # noqa: SLF001 - of the same package
     with RequestPool(cluster, _PARALLEL) as pool:
         version = pool.submit(cluster.version)
-        listing = pool.submit(cluster.list, NODE, keep=slim)
+        listing = pool.submit(cluster.list, NODE, keep=trim)
         served = pool.submit(_resources, cluster)
         told, nodes = version.result(), listing.result()
         found = tuple(node_facts(node) for node in nodes.items)
@@ -236,7 +236,7 @@ _NO_HOME = _Home(None, Listing([], _FROM_NOW), {}, Lease(None, ""))
 
 def _home(cluster: Cluster, inventory: Inventory, parent: ObjectRef, pool: RequestPool) -> _Home:
     top = pool.submit(cluster.get, parent)
-    pods = pool.submit(cluster.list, POD, label_selector=f"{STACK}={inventory.name}", keep=slim)
+    pods = pool.submit(cluster.list, POD, label_selector=f"{STACK}={inventory.name}", keep=trim)
     record = pool.submit(validation_records.read, cluster, inventory)
     lease = pool.submit(leases.read, cluster, inventory)
     return _Home(top.result(), pods.result(), record.result(), lease.result())
@@ -260,7 +260,7 @@ def _look(cluster: Cluster, kind: Kind, mark: str, *, refs: Iterable[ObjectRef],
     for place in sorted(places & {"", *existing}):
         try:
             answer = cluster.ask(path_to(kind, place))
-        except NotFound:
+        except NotFoundError:
             continue
         items = answer.get("items") or ()
         if any(_is_marked(item, mark) for item in items):

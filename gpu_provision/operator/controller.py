@@ -12,7 +12,7 @@ from gpu_provision.kube.client import Cluster
 from gpu_provision.kube.fence import Mandate, identity
 from gpu_provision.kube.informer import Mirror, Scope
 from gpu_provision.kube.observe import NODE
-from gpu_provision.kube.trim import slim
+from gpu_provision.kube.trim import trim
 from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import ProvisionError
 from gpu_provision.model.inventory import Inventory
@@ -23,10 +23,10 @@ from gpu_provision.operator.finalizer import Reporter, hold, let_go
 from gpu_provision.operator.leader_election import RENEW_SECONDS, USUAL, Leadership
 from gpu_provision.operator.manifests import NAME, NAMESPACE
 from gpu_provision.operator.queue import Backoff, Wish
-from gpu_provision.operator.reconciler import Upkeep
+from gpu_provision.operator.reconciler import StackReconciler
 from gpu_provision.operator.stack import STACK, home_of, inventory_of, moved
 from gpu_provision.operator.status import (
-    Halt,
+    StackProblem,
     Reason,
     halt_of,
     mistake,
@@ -44,7 +44,7 @@ Aim = Callable[[Inventory], Inventory]
 _ASK_AGAIN_SECONDS = 60.0
 
 
-class Keeper:
+class StackWorker:
     """Carries out the last wish for one stack."""
 
     def __init__(self, cluster: Cluster, wish: Wish, *, aim: Aim, take: Take, mandate: Mandate | None = None) -> None:
@@ -58,8 +58,8 @@ class Keeper:
         self._reporter = Reporter(cluster, wish.stack, take)
         self._backoff = Backoff()
         self._news = threading.Condition()
-        self._upkeep: Upkeep | None = None
-        self._rolled_back: Mapping[int, Halt] = {}  # by generation: what failed is not tried again
+        self._upkeep: StackReconciler | None = None
+        self._rolled_back: Mapping[int, StackProblem] = {}  # by generation: what failed is not tried again
         self._stopped = False
         self._thread = threading.Thread(target=self._keep, name=f"stack {wish.name}", daemon=True)
 
@@ -138,7 +138,7 @@ class Keeper:
             return
         lease = self._mandate.name if self._mandate else USUAL
         hold(self._cluster, ref_of(wish.stack), inventory.cluster.namespace, "" if lease == USUAL else lease)
-        upkeep = Upkeep(
+        upkeep = StackReconciler(
             wish,
             self._aim(inventory),
             self._reporter,
@@ -151,7 +151,7 @@ class Keeper:
         self._rolled_back = {}
         self._backoff.succeeded()
 
-    def _look_after(self, upkeep: Upkeep) -> None:
+    def _look_after(self, upkeep: StackReconciler) -> None:
         self._upkeep = upkeep
         try:
             upkeep.go_on()
@@ -182,7 +182,7 @@ class Keeper:
     def _say(self, wish: Wish, event: Event) -> None:
         self._take(Note(reason="Removing", message=event.message, stack=wish.name))
 
-    def _halted(self, wish: Wish, halt: Halt | None) -> None:
+    def _halted(self, wish: Wish, halt: StackProblem | None) -> None:
         """Say why nothing is done, and wait until something else is asked, or until it is time to try again."""
         while (wait := self._reporter.report(wish.standing(halt=halt), time.monotonic())) < float("inf"):
             self._rest(wish, wait)
@@ -227,7 +227,7 @@ class Controller:
         """Prepare; nothing is asked. ``take`` is called from several threads."""
         self._cluster, self._aim, self._take = cluster, aim, take
         self._lease = ObjectRef("coordination.k8s.io/v1", "Lease", namespace, NAME)
-        self._keepers: dict[str, Keeper] = {}
+        self._keepers: dict[str, StackWorker] = {}
         self._hindrances = Hindrances(take)
         self._stopping = threading.Event()
         self._mirror: Mirror | None = None
@@ -281,7 +281,7 @@ class Controller:
 
     @contextlib.contextmanager
     def _following(self, *scopes: Scope) -> Iterator[Mirror]:
-        with Mirror(self._cluster, scopes, keep=slim) as mirror:
+        with Mirror(self._cluster, scopes, keep=trim) as mirror:
             self._mirror = mirror
             try:
                 yield mirror
@@ -297,7 +297,7 @@ class Controller:
                     self._turned_at = time.monotonic()
                     if leadership.renew_in() == 0.0 and not leadership.renew():
                         message = f"{leadership.identity} leads no more: {leadership.name} was not renewed in time"
-                        self._take(Note(reason="Following", message=message, is_warning=True))
+                        self._take(Note(reason="RemoteRun", message=message, is_warning=True))
                         return
                     if dead := self.why_dead():
                         raise RuntimeError(dead)  # a mistake of ours: whoever started this process starts it anew
@@ -320,11 +320,11 @@ class Controller:
             if uid in self._keepers:
                 self._keepers[uid].take(wish)
             else:
-                keeper = Keeper(self._cluster, wish, aim=self._aim, take=self._take, mandate=leadership)
+                keeper = StackWorker(self._cluster, wish, aim=self._aim, take=self._take, mandate=leadership)
                 self._keepers[uid] = keeper
                 keeper.start()
 
-    def _judged(self, stacks: Collection[Manifest], mirror: Mirror) -> Mapping[str, Halt]:
+    def _judged(self, stacks: Collection[Manifest], mirror: Mirror) -> Mapping[str, StackProblem]:
         if len(stacks) < 2:  # noqa: PLR2004 - it takes two
             return {}
         mirror.follow(_NODES)

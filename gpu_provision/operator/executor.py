@@ -12,17 +12,17 @@ from gpu_provision.model.findings import Finding, UsageError
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.progress import Event, NodeState
 from gpu_provision.model.specs import OperandSpec, Specs
-from gpu_provision.operator import codes
+from gpu_provision.model import codes
 from gpu_provision.planning.states import Key
 from gpu_provision.reconcile.plan import ClusterPlan
 
 if TYPE_CHECKING:
     from gpu_provision.operator.client import Resource
-    from gpu_provision.operator.remote_run import Following
+    from gpu_provision.operator.remote_run import RemoteRun
 
 
 @dataclass(slots=True)
-class StackDeputy:
+class OperatorExecutor:
     """See `gpu_provision.reconcile.run_thread.Executor`.
 
     Attributes:
@@ -52,16 +52,16 @@ class StackDeputy:
         listen: Callable[[Event], None],
         on_states: Callable[[Mapping[Key, NodeState]], None],
         back_to: int,
-    ) -> Following:
+    ) -> RemoteRun:
         """Return the run that the controller does. Raises UsageError for what its resource cannot say."""
-        from gpu_provision.operator.remote_run import Following, Terms
+        from gpu_provision.operator.remote_run import RemoteRun, Terms
 
         if self._resource is None:
             raise AssertionError  # the plan of a reading that was reviewed names it
         if problem := _unsayable(reading, self._resource):
             raise UsageError(problem)
         terms = Terms(force=self.force, back_to=back_to)
-        return Following(cluster, reading, self._resource, terms, listen=listen, on_states=on_states)
+        return RemoteRun(cluster, reading, self._resource, terms, listen=listen, on_states=on_states)
 
 
 def _unsayable(reading: ClusterPlan, resource: Resource) -> Finding | None:

@@ -10,13 +10,13 @@ from itertools import chain
 
 from gpu_provision.kube import stack_objects
 from gpu_provision.kube.client import Cluster
-from gpu_provision.kube.errors import FieldConflict
+from gpu_provision.kube.errors import FieldConflictError
 from gpu_provision.kube.informer import Mirror, Scope
 from gpu_provision.kube.observe import NAMESPACE, POD
 from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import Finding, Rejected, RunFailed, Severity
 from gpu_provision.model.inventory import Inventory
-from gpu_provision.operator import codes, crd, manifests
+from gpu_provision.model import codes, crd, manifests
 from gpu_provision.operator.conflicts import against_removal
 from gpu_provision.operator.crd import DEFINITION, LABELS, definition
 from gpu_provision.operator.manifests import NAME, Shape
@@ -69,7 +69,7 @@ def _conflicts(cluster: Cluster, wanted: Iterable[Manifest], manager: str) -> It
             continue
         try:
             cluster.apply(item, dry_run=True, manager=manager)
-        except FieldConflict as conflict:
+        except FieldConflictError as conflict:
             yield Finding(
                 code=codes.OTHERS_FIELDS,
                 where=str(ref),

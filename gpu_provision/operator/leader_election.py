@@ -11,12 +11,12 @@ from typing import Any
 
 from gpu_provision.kube import leases
 from gpu_provision.kube.client import Cluster
-from gpu_provision.kube.errors import AlreadyExists, NotFound, Outdated
+from gpu_provision.kube.errors import AlreadyExistsError, NotFoundError, ConflictError
 from gpu_provision.kube.fence import is_dead, named_in, now
 from gpu_provision.kube.informer import Mirror, Scope
 from gpu_provision.model.cluster import Manifest, ObjectRef
 from gpu_provision.model.findings import Finding, Locked, ProvisionError
-from gpu_provision.operator import codes, version_skew
+from gpu_provision.model import codes, version_skew
 from gpu_provision.operator.manifests import NAME, NAMESPACE
 from gpu_provision.operator.stack import lease_of
 from gpu_provision.reconcile.observer import scope_of_object
@@ -84,7 +84,7 @@ class Leadership:
         began = now()
         try:
             self._lease = self.cluster.replace(self._held(live)) if live else self.cluster.create(self._held({}))
-        except (AlreadyExists, NotFound, Outdated):
+        except (AlreadyExistsError, NotFoundError, ConflictError):
             return False  # somebody was faster
         self._note_renewal(began)
         return True
@@ -105,7 +105,7 @@ class Leadership:
         began = now()
         try:
             self._lease = self.cluster.replace(self._held(self._lease))
-        except (Outdated, NotFound):
+        except (ConflictError, NotFoundError):
             self._end()
         except ProvisionError:
             self._due = now() + _AGAIN_SECONDS
@@ -189,7 +189,7 @@ _NO_HOLDER_SECONDS = 3.0  # a controller that ends in order is followed at once
 
 
 @dataclass(slots=True)
-class Pulse:
+class LeaderMonitor:
     """The beats of whoever leads.
 
     Attributes:
@@ -238,7 +238,7 @@ def lease_for(stack: Manifest | None) -> ObjectRef:
     return ObjectRef("coordination.k8s.io/v1", "Lease", *(lease_of(stack) or USUAL).split("/", 1))
 
 
-def nobody(label: str, pulse: Pulse, *, is_written: bool) -> Finding:
+def nobody(label: str, pulse: LeaderMonitor, *, is_written: bool) -> Finding:
     """Return the finding that no controller carries out what a stack declares."""
     name = label.partition("/")[2]
     later = "the resource is changed, and a controller that comes later carries it out"

@@ -14,16 +14,16 @@ from dataclasses import dataclass, field
 
 from gpu_provision.kube.fence import Mandate
 from gpu_provision.kube.informer import Mirror
-from gpu_provision.kube.trim import slim
+from gpu_provision.kube.trim import trim
 from gpu_provision.model.findings import InvalidInventory, ProvisionError, RunFailed
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.progress import Event, State
 from gpu_provision.operator.events import Note, Take
 from gpu_provision.operator.finalizer import Reporter
-from gpu_provision.operator.queue import SETTLE_SECONDS, Agenda, Wish
+from gpu_provision.operator.queue import SETTLE_SECONDS, ReconcileScheduler, Wish
 from gpu_provision.operator.stack import back_to_of
 from gpu_provision.operator.status import (
-    Halt,
+    StackProblem,
     Phase,
     Reason,
     Standing,
@@ -73,7 +73,7 @@ _OTHER_RUN = "a run waits: somebody else's writes to this stack, such as gpu-pro
 
 
 @dataclass(slots=True)
-class Upkeep:
+class StackReconciler:
     """One stack as one wish has it, over any number of runs.
 
     Attributes:
@@ -88,17 +88,17 @@ class Upkeep:
     take: Take
     is_over: Callable[[], bool]
     mandate: Mandate | None = None
-    rolled_back: Halt | None = None
-    _agenda: Agenda = field(default_factory=Agenda)
+    rolled_back: StackProblem | None = None
+    _agenda: ReconcileScheduler = field(default_factory=ReconcileScheduler)
     _mirror: Mirror | None = None
     _session: Session | None = None
-    _halt: Halt | None = None
+    _halt: StackProblem | None = None
     _is_cut_short: bool = False
     _hold_up: str = ""
     _back_to: int = 0
     _gives_way_until: float = float("-inf")
     _held: Inventory | None = None
-    _held_under: Halt | None = None
+    _held_under: StackProblem | None = None
 
     def __post_init__(self) -> None:
         """Go on where another controller was."""
@@ -151,7 +151,7 @@ class Upkeep:
     def _hold_to(self, inventory: Inventory | None) -> None:
         """Look after the stack until `go_on` is over, or until it was rolled back."""
         self._held, self._held_under = inventory, self.rolled_back
-        self._halt, self._agenda = None, Agenda()
+        self._halt, self._agenda = None, ReconcileScheduler()
         mirror, resident = _watching(Session(inventory or self.inventory))
         with mirror:
             self._mirror = mirror
@@ -247,13 +247,13 @@ class Upkeep:
         self.reporter.figures.take_run(now, is_well=self._halt is None)
         self._agenda.ran(found.needs, now, is_well=self._halt is None)
 
-    def _give_way(self, halt: Halt, now: float) -> None:
+    def _give_way(self, halt: StackProblem, now: float) -> None:
         """Leave the stack to a run of somebody else's, such as a validation: that is no failure of ours."""
         self.take(Note(reason=halt.reason, message=halt.message, stack=self.wish.name))
         self._gives_way_until = now + OTHER_RUN_SECONDS
         self._agenda.was_cut_short()
 
-    def _take_halt(self, halt: Halt | None) -> None:
+    def _take_halt(self, halt: StackProblem | None) -> None:
         if halt and halt.reason is Reason.ROLLED_BACK:
             self.rolled_back = halt
         self._halt = halt
@@ -267,7 +267,7 @@ class Upkeep:
             self._is_cut_short = True
             self._session.cancel()
 
-    def _note_end(self, halt: Halt | None) -> None:
+    def _note_end(self, halt: StackProblem | None) -> None:
         declared = f", with the versions of run {self._back_to}" if self.rolled_back else ""
         message = halt.message if halt else f"the stack is as declared{declared}"
         reason = halt.reason if halt else "RunSucceeded"
@@ -289,7 +289,7 @@ class Upkeep:
 def _watching(session: Session) -> tuple[Mirror, StackObserver]:
     """Return the live copies of a stack from a reading on, and their reader; the plan of the reading is dropped."""
     reading = session.reading()
-    mirror = Mirror(session.cluster, watched_scopes(reading), keep=slim, listed=reading.listed)
+    mirror = Mirror(session.cluster, watched_scopes(reading), keep=trim, listed=reading.listed)
     return mirror, StackObserver(reading, mirror)
 
 
@@ -300,7 +300,7 @@ def _first(needs: Collection[str]) -> str:
     return f"to do: {', '.join(named)}{more}"
 
 
-def _result(session: Session) -> Halt | None:
+def _result(session: Session) -> StackProblem | None:
     """Wait for the end of a run, and return why it did not end as declared."""
     try:
         return halt_of(session.explain())

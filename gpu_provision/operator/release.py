@@ -7,19 +7,19 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from gpu_provision.kube.client import Cluster
-from gpu_provision.kube.errors import NotFound
+from gpu_provision.kube.errors import NotFoundError
 from gpu_provision.kube.informer import Mirror
 from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import Finding, Locked, RunFailed
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Action, Change, RemovalResult
 from gpu_provision.model.progress import Lock
-from gpu_provision.operator import codes
+from gpu_provision.model import codes
 from gpu_provision.operator.client import found as of
 from gpu_provision.operator.client import going
 from gpu_provision.operator.conflicts import against_release, against_removal
 from gpu_provision.operator.finalizer import let_go
-from gpu_provision.operator.leader_election import Pulse, lease_for
+from gpu_provision.operator.leader_election import LeaderMonitor, lease_for
 from gpu_provision.operator.queue import Wish
 from gpu_provision.operator.stack import KEEP, ON_DELETE, STACK, label_of
 from gpu_provision.reconcile.observer import scope_of_object
@@ -46,7 +46,7 @@ def release(cluster: Cluster, name: str, *, seconds: float, say: Callable[[str],
         raise RunFailed(going(live))
     try:
         cluster.merge(ref, {"metadata": {"uid": live["metadata"]["uid"], "annotations": {ON_DELETE: KEEP}}})
-    except NotFound:
+    except NotFoundError:
         return True
     cluster.delete(ref, uid=live["metadata"]["uid"])
     _await_end(cluster, live, time.monotonic() + seconds, say)
@@ -60,7 +60,7 @@ def before_release(cluster: Cluster, name: str) -> tuple[Finding, ...]:
 
 
 def _await_end(cluster: Cluster, stack: Manifest, until: float, say: Callable[[str], None]) -> None:
-    scope, pulse, is_told = scope_of_object(ref_of(stack)), Pulse(lease_for(stack)), False
+    scope, pulse, is_told = scope_of_object(ref_of(stack)), LeaderMonitor(lease_for(stack)), False
     with Mirror(cluster, (scope, pulse.scope)) as mirror:
         while any(each["metadata"]["uid"] == stack["metadata"]["uid"] for each in mirror.of(scope).values()):
             pulse.look(mirror)
@@ -74,7 +74,7 @@ def _await_end(cluster: Cluster, stack: Manifest, until: float, say: Callable[[s
             mirror.wait(_LOOK_SECONDS)
 
 
-def _not_let_go(stack: Manifest, pulse: Pulse) -> Finding:
+def _not_let_go(stack: Manifest, pulse: LeaderMonitor) -> Finding:
     return Finding(
         code=codes.NOT_IN_TIME,
         where=_mark(stack),

@@ -13,7 +13,7 @@ from gpu_provision.model.cluster import Manifest, ref_of
 from gpu_provision.model.findings import Finding, Refused, RunFailed
 from gpu_provision.model.history import Record
 from gpu_provision.model.progress import Event, NodeState, RunResult, State
-from gpu_provision.operator import codes
+from gpu_provision.model import codes
 from gpu_provision.operator.client import (
     Resource,
     declare,
@@ -22,7 +22,7 @@ from gpu_provision.operator.client import (
 )
 from gpu_provision.operator.leader_election import (
     HOME,
-    Pulse,
+    LeaderMonitor,
     lease_for,
     nobody,
 )
@@ -62,7 +62,7 @@ class Terms:
     back_to: int = 0
 
 
-class Following:
+class RemoteRun:
     """One change of a stack's resource, seen through. Make it, `execute` it once."""
 
     def __init__(  # noqa: PLR0913 - what a run is made from, and the two that are the controller's
@@ -77,7 +77,7 @@ class Following:
     ) -> None:
         """Prepare; nothing is written. Callbacks are called from the executing thread."""
         self._cluster, self._reading, self._resource, self._terms = cluster, reading, resource, terms
-        self._on_states, self._pulse = on_states, Pulse(lease_for(resource.live))
+        self._on_states, self._pulse = on_states, LeaderMonitor(lease_for(resource.live))
         self._began, self._before = time.monotonic(), cluster.requests
         self._announcer = ProgressReporter(listen, self._began)
         self._stack, self._generation = scope_of_object(ref_of(resource.live)), 0
@@ -158,7 +158,7 @@ class Following:
                 raise RunFailed(nobody(self._resource.name, self._pulse, is_written=False))
             mirror.wait(_LOOK_SECONDS)
 
-    def _look_at_pulse(self, mirror: Mirror) -> Pulse:
+    def _look_at_pulse(self, mirror: Mirror) -> LeaderMonitor:
         self._pulse.look(mirror)
         return self._pulse
 

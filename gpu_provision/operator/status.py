@@ -9,7 +9,7 @@ from enum import Enum, StrEnum, auto
 from typing import Any
 
 from gpu_provision.components import labels
-from gpu_provision.kube.codes import LOCKED, OUTRUN, ROLLED_BACK
+from gpu_provision.model.codes import LOCKED, OUTRUN, ROLLED_BACK
 from gpu_provision.model.cluster import Manifest, NodeFacts
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.progress import NodeState, NodeStatus, State
@@ -101,7 +101,7 @@ class Reason(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Halt:
+class StackProblem:
     """Why a stack is not worked on, or not with success."""
 
     reason: Reason
@@ -138,7 +138,7 @@ class Standing:
     states: Mapping[Key, NodeState] | None = None
     is_working: bool = False
     hold_up: str = ""
-    halt: Halt | None = None
+    halt: StackProblem | None = None
 
 
 def status_of(standing: Standing, before: Mapping[str, Any], now: str) -> dict[str, Any]:
@@ -165,32 +165,32 @@ def _without_empty_texts(value: Any) -> Any:
     return [_without_empty_texts(item) for item in value] if isinstance(value, list) else value
 
 
-def mistake(error: Exception) -> Halt:
+def mistake(error: Exception) -> StackProblem:
     """Return what a mistake in gpu-provision comes to; its traceback is for the log."""
     first_line = f"{type(error).__name__}: {error}".splitlines()[0]
-    return Halt(Reason.MISTAKE, f"a mistake in gpu-provision itself: {first_line}")
+    return StackProblem(Reason.MISTAKE, f"a mistake in gpu-provision itself: {first_line}")
 
 
-def halt_of(findings: Sequence[Finding], reason: Reason = Reason.HALTED) -> Halt | None:
+def halt_of(findings: Sequence[Finding], reason: Reason = Reason.HALTED) -> StackProblem | None:
     """Return what findings come to; None if there is no error among them."""
     errors = [finding for finding in findings if finding.severity is Severity.ERROR]
     codes = {finding.code for finding in errors}
     found = next((_TELLING[code] for code in _TELLING if code in codes), reason)
-    return Halt(found, as_many_as_fit([*map(_sentence, errors)], _FINDINGS)) if errors else None
+    return StackProblem(found, as_many_as_fit([*map(_sentence, errors)], _FINDINGS)) if errors else None
 
 
 _TELLING = {ROLLED_BACK: Reason.ROLLED_BACK, LOCKED: Reason.OTHER_RUN, OUTRUN: Reason.OTHER_RUN}
 """Codes of findings that are a reason of their own."""
 
 
-def since(rolled_back: Halt | None, halt: Halt | None) -> Halt | None:
+def since(rolled_back: StackProblem | None, halt: StackProblem | None) -> StackProblem | None:
     """Return what is to be told of a stack that was rolled back, and of what has failed since then."""
     if rolled_back is None or halt is None:
         return rolled_back or halt
-    return Halt(rolled_back.reason, f"{rolled_back.message}{_SINCE}{halt.message}")
+    return StackProblem(rolled_back.reason, f"{rolled_back.message}{_SINCE}{halt.message}")
 
 
-def was_rolled_back(stack: Mapping[str, Any]) -> Halt | None:
+def was_rolled_back(stack: Mapping[str, Any]) -> StackProblem | None:
     """Return what the status of a stack says if what it declares now has failed, and its policy was to go back.
 
     What has failed since then is left out.
@@ -200,7 +200,7 @@ def was_rolled_back(stack: Mapping[str, Any]) -> Halt | None:
         return None
     found = (each for each in status.get("conditions") or () if each["type"] == "Degraded")
     reasons = (each for each in found if each["reason"] == Reason.ROLLED_BACK)
-    return next((Halt(Reason.ROLLED_BACK, each["message"].partition(_SINCE)[0]) for each in reasons), None)
+    return next((StackProblem(Reason.ROLLED_BACK, each["message"].partition(_SINCE)[0]) for each in reasons), None)
 
 
 def _sentence(finding: Finding) -> str:
@@ -220,7 +220,7 @@ def _conditions(standing: Standing) -> tuple[Condition, ...]:
     return _ready(standing, trouble, awaited), _progressing(standing, awaited), _degraded(trouble)
 
 
-def _ready(standing: Standing, trouble: Halt | None, awaited: str) -> Condition:
+def _ready(standing: Standing, trouble: StackProblem | None, awaited: str) -> Condition:
     if trouble:
         return Condition("Ready", status=False, reason=trouble.reason, message=trouble.message)
     if standing.is_working or awaited or standing.seen is None:
@@ -236,29 +236,29 @@ def _progressing(standing: Standing, awaited: str) -> Condition:
     return Condition("Progressing", status=False, reason=Reason.IDLE, message=awaited or "nothing is to be done")
 
 
-def _degraded(trouble: Halt | None) -> Condition:
+def _degraded(trouble: StackProblem | None) -> Condition:
     if trouble:
         return Condition("Degraded", status=True, reason=trouble.reason, message=trouble.message)
     return Condition("Degraded", status=False, reason=Reason.WELL, message="nothing has failed")
 
 
-def _trouble(standing: Standing) -> Halt | None:
+def _trouble(standing: Standing) -> StackProblem | None:
     if standing.seen is None:
         return None
     failed = [state for state in (standing.states or {}).values() if state.state is State.FAILED]
     if failed:
-        return Halt(Reason.FAILED, _told(map(_state, failed)))
+        return StackProblem(Reason.FAILED, _told(map(_state, failed)))
     return None if standing.is_working else _nowhere(standing.seen)
 
 
-def _nowhere(seen: ClusterState) -> Halt | None:
+def _nowhere(seen: ClusterState) -> StackProblem | None:
     """A stack that has no node to look after is not ready: somebody expects GPUs."""
     targets = seen.context.targets
     if not targets:
-        return Halt(Reason.NO_GPU_NODES, "no node of the cluster is one of this stack's GPU nodes")
+        return StackProblem(Reason.NO_GPU_NODES, "no node of the cluster is one of this stack's GPU nodes")
     silent = [target.name for target in targets if target.facts and not labels.nfd_has_spoken(target.facts.labels)]
     if len(silent) == len(targets):
-        return Halt(Reason.NO_FEATURES, _told([f"Node Feature Discovery has labelled none of: {', '.join(silent)}"]))
+        return StackProblem(Reason.NO_FEATURES, _told([f"Node Feature Discovery has labelled none of: {', '.join(silent)}"]))
     return None
 
 

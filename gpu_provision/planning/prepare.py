@@ -15,7 +15,7 @@ from gpu_provision.model.cluster import ClusterFacts, Context, Manifest, ObjectR
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.inventory import ALL, Inventory, Part
 from gpu_provision.planning.applyset import member, parent
-from gpu_provision.planning.codes import ABSENT, NOT_LOOKED_FOR, PART_ONLY, TOO_MANY_NODES
+from gpu_provision.model.codes import ABSENT, NOT_LOOKED_FOR, PART_ONLY, TOO_MANY_NODES
 from gpu_provision.planning.states import Desired
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 
 from gpu_provision.components import dcgm_exporter
 from gpu_provision.kube.client import Cluster
-from gpu_provision.kube.errors import NotFound, Outdated
+from gpu_provision.kube.errors import NotFoundError, ConflictError
 from gpu_provision.kube.informer import Mirror
 from gpu_provision.kube.observe import SERVICE_MONITORS
 from gpu_provision.kube.transport import RequestPool
@@ -145,7 +145,7 @@ class Applier:
         if manifest is None:
             return
         if ref.kind == "Pod":
-            with contextlib.suppress(NotFound, Outdated):  # gone: the next plan looks at the one in its place
+            with contextlib.suppress(NotFoundError, ConflictError):  # gone: the next plan looks at the one in its place
                 self._cluster.merge(ref, {"metadata": manifest["metadata"]})
                 self.written.append(ref)
             return
@@ -155,7 +155,7 @@ class Applier:
 
     def _delete(self, change: Change) -> None:
         uid = self.members.pop(change.ref, {}).get("metadata", {}).get("uid", "")
-        with contextlib.suppress(Outdated):  # it was created again: the next plan looks at that one
+        with contextlib.suppress(ConflictError):  # it was created again: the next plan looks at that one
             self._cluster.delete(change.ref, uid=uid)
         self.written.append(change.ref)
 

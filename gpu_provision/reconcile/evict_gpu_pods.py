@@ -8,7 +8,7 @@ from gpu_provision.destroy import findings
 from gpu_provision.destroy.discovery import users
 from gpu_provision.diagnostics.pods import node_of
 from gpu_provision.kube.client import Cluster
-from gpu_provision.kube.drain import POD, Emptying, Say
+from gpu_provision.kube.drain import POD, Drainer, Say
 from gpu_provision.kube.informer import Scope
 from gpu_provision.kube.resource_claims import ResourceClaims
 from gpu_provision.model.cluster import Manifest
@@ -17,7 +17,7 @@ from gpu_provision.planning.drain import DrainPlan
 from gpu_provision.rollout.observe import pod_of
 
 
-def evicting(cluster: Cluster, nodes: frozenset[str], seconds: int, say: Say) -> Emptying:
+def evicting(cluster: Cluster, nodes: frozenset[str], seconds: int, say: Say) -> Drainer:
     """Return the eviction of everything that uses GPUs on some nodes."""
     claims = ResourceClaims(cluster)
 
@@ -31,4 +31,4 @@ def evicting(cluster: Cluster, nodes: frozenset[str], seconds: int, say: Say) ->
         return tuple(findings.not_evicted(pod_of(pod, refusals=refusals), seconds) for pod in left.goes)
 
     title = "evicting pods that use GPUs"
-    return Emptying(cluster, Scope(POD), chosen, late, seconds=seconds, title=title, say=say)
+    return Drainer(cluster, Scope(POD), chosen, late, seconds=seconds, title=title, say=say)

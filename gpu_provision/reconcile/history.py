@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from gpu_provision.inventory.again import again
 from gpu_provision.inventory.hiding import hidden
 from gpu_provision.inventory.sameness import declare_the_same
-from gpu_provision.inventory.source import Unreadable
-from gpu_provision.kube import codes
+from gpu_provision.inventory.source import SourceError
+from gpu_provision.model import codes
 from gpu_provision.kube import run_records as kept
 from gpu_provision.kube.client import Cluster
 from gpu_provision.model.findings import Finding, InvalidInventory, RunFailed, Severity, UsageError
@@ -99,7 +99,7 @@ def inventory_of(record: Record, now: Inventory) -> tuple[Inventory, tuple[Findi
         raise RunFailed(_made_in_python(name))
     try:
         found = again(text, now, name=name, release=record.release, of_cluster=record.is_of_resource)
-    except Unreadable as error:
+    except SourceError as error:
         what = "the inventory of this run is not valid for this version of the tool"
         raise InvalidInventory(error.finding, _not_usable(record, what)) from error
     if found.unknown:

@@ -8,9 +8,9 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from gpu_provision.hosts import codes
+from gpu_provision.model import codes
 from gpu_provision.hosts.maintenance import (
-    Farewell,
+    DrainPreview,
     Place,
     Say,
     Standing,
@@ -36,7 +36,7 @@ _NOT_REBOOTED = "its machine is not rebooted"
 
 
 @dataclass(slots=True)
-class NodeGuard:
+class NodeMaintenance:
     """The guard of one run: see gpu_provision.hosts.maintenance.Guard.
 
     From its first cordon to `close` it has the lock of its stack: two runs together would take more nodes away than
@@ -73,11 +73,11 @@ class NodeGuard:
         place = Place.CONTROL_PLANE if any(role in nodes[node].labels for role in _ROLES) else Place.MEMBER
         return Standing(place=place, left_cordoned=cordon.is_ours(nodes[node], PURPOSE))
 
-    def farewell(self, node: str, drain: Drain) -> Farewell:
+    def farewell(self, node: str, drain: Drain) -> DrainPreview:
         """Return what `leave` would do; changes nothing."""
         left = evictions.look(self._connected(), node, drain)
         refusal = data_loss_finding(node, left)
-        return Farewell(
+        return DrainPreview(
             pods=tuple(describe_pod(pod) for pod in left.evict),
             refusal=replace(refusal, consequence=_NOT_REBOOTED) if refusal else None,
         )

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from gpu_provision.diagnostics.pods import node_of
 from gpu_provision.kube.client import Cluster
-from gpu_provision.kube.errors import FieldConflict, NotFound
+from gpu_provision.kube.errors import FieldConflictError, NotFoundError
 from gpu_provision.kube.observe import (
     Listed,
     absent,
@@ -24,7 +24,7 @@ from gpu_provision.model.inventory import ALL, Inventory, Part
 from gpu_provision.model.plan import Action, Change, Plan
 from gpu_provision.model.progress import NodeState
 from gpu_provision.planning.applyset import PART_OF, SET_ID, component_of
-from gpu_provision.planning.codes import ABSENT
+from gpu_provision.model.codes import ABSENT
 from gpu_provision.planning.diff import changes_between, manual_editors
 from gpu_provision.planning.observed import ObservedState
 from gpu_provision.planning.plan import effects, plan_of
@@ -99,9 +99,9 @@ def _dry_run(cluster: Cluster, change: Change, observed: ObservedState) -> Chang
         return _tried(cluster, change, change.manifest, observed)
     except Refused as error:
         return _tolerated(error)
-    except NotFound:
+    except NotFoundError:
         return None
-    except FieldConflict as error:
+    except FieldConflictError as error:
         return _drift(cluster, change, observed, error)
     except Rejected as error:
         return replace(error.findings[0], where=str(change.ref))
@@ -165,7 +165,7 @@ def _as_seen(change: Change, before: Manifest, after: Manifest) -> Change:
     return replace(change, action=Action.UPDATE, fields=changes_between(before, _of_kind(after, before)))
 
 
-def _drift(cluster: Cluster, change: Change, observed: ObservedState, error: FieldConflict) -> Change | Finding:
+def _drift(cluster: Cluster, change: Change, observed: ObservedState, error: FieldConflictError) -> Change | Finding:
     """A hand edit of our own object is drift, and is undone; a field of any other manager is a conflict."""
     live = observed.members.get(change.ref)
     known = live is not None and bool(error.managers) and error.managers <= manual_editors(live)

@@ -13,7 +13,7 @@ from typing import Self
 
 from gpu_provision.inventory.hiding import hidden
 from gpu_provision.inventory.redaction import without_users
-from gpu_provision.kube import codes, run_records
+from gpu_provision.model import codes, run_records
 from gpu_provision.kube.client import Cluster, connect
 from gpu_provision.kube.fence import identity
 from gpu_provision.kube.locate import located

@@ -17,7 +17,7 @@ from gpu_provision.kube.informer import Mirror, Scope
 from gpu_provision.kube.observe import NODE, POD
 from gpu_provision.kube.resource_claims import ResourceClaims
 from gpu_provision.kube.transport import RequestPool
-from gpu_provision.kube.trim import slim
+from gpu_provision.kube.trim import trim
 from gpu_provision.model.cluster import Kind, Manifest, NodeFacts, ObjectRef, ref_of
 from gpu_provision.model.findings import Finding, Refused, Severity
 from gpu_provision.model.inventory import Inventory
@@ -78,7 +78,7 @@ def with_rollout(
 
 def _seen(cluster: Cluster, inventory: Inventory) -> ClusterObjects:
     with RequestPool(cluster) as pool:
-        found = [pool.submit(cluster.list, kind, keep=slim) for kind in (NODE, POD)]
+        found = [pool.submit(cluster.list, kind, keep=trim) for kind in (NODE, POD)]
         budgets = cluster.list(budgets_of(cluster)).items if evicts(inventory) else ()
         nodes, pods = (each.result().items for each in found)
     return ClusterObjects(nodes=nodes, pods=pods, budgets=budgets, claims=ResourceClaims(cluster).of(pods))
@@ -332,11 +332,11 @@ class RolloutController:
         return max(0.05, self.decision.until - time.time())
 
     def move(self, step: TransitionNode) -> Manifest:
-        """Write state, memory and cordon of a node, and return it. Raises Outdated if another client wrote to it."""
+        """Write state, memory and cordon of a node, and return it. Raises ConflictError if another client wrote to it."""
         return self._cluster.merge(step.ref, patch_of(step.move))
 
     def evict(self, step: EvictPod) -> None:
-        """Ask for an eviction; a refusal is what the node then waits for. Raises NotFound, Outdated: it is gone."""
+        """Ask for an eviction; a refusal is what the node then waits for. Raises NotFoundError, ConflictError: it is gone."""
         self._evictor.ask(step.ref, step.evict.uid)
 
 

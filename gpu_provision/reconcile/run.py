@@ -11,7 +11,7 @@ from gpu_provision.kube.informer import Mirror, Scope
 from gpu_provision.kube.lock import WriteLock
 from gpu_provision.kube.nodes import node_facts
 from gpu_provision.kube.observe import NODE
-from gpu_provision.kube.trim import slim
+from gpu_provision.kube.trim import trim
 from gpu_provision.model.cluster import Manifest
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.history import Ending, Record
@@ -185,7 +185,7 @@ class Run:
         )
 
     def _following(self, what: Sequence[Scope]) -> Mirror:
-        return Mirror(self._cluster, what, keep=slim, listed=self._reading.listed)
+        return Mirror(self._cluster, what, keep=trim, listed=self._reading.listed)
 
     def _await_what_was_written(self, mirror: Mirror) -> None:
         """Wait for live copies to show it: until then it would look deleted."""

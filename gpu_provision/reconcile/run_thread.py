@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Protocol
 
-from gpu_provision.kube import codes
+from gpu_provision.model import codes
 from gpu_provision.kube.client import Cluster
 from gpu_provision.model.findings import Finding, Locked, ProvisionError, leave_with
 from gpu_provision.model.history import Ending

@@ -16,7 +16,7 @@ from gpu_provision.diagnostics.failures import in_words
 from gpu_provision.diagnostics.pods import Crash
 from gpu_provision.kube import validation_records
 from gpu_provision.kube.client import Cluster
-from gpu_provision.kube.errors import AlreadyExists, NotFound, Outdated
+from gpu_provision.kube.errors import AlreadyExistsError, NotFoundError, ConflictError
 from gpu_provision.kube.observe import POD
 from gpu_provision.model.cluster import Manifest, ref_of
 from gpu_provision.model.findings import ProvisionError, Rejected
@@ -283,7 +283,7 @@ class StepExecutor:
     def _perform(self, step: Step) -> None:
         try:
             self._do(step)
-        except (AlreadyExists, NotFound, Outdated):
+        except (AlreadyExistsError, NotFoundError, ConflictError):
             return  # another client was faster, or the object is gone: the next look shows it
         except Rejected as error:
             self._rejected[step.key] = f"{step.ref}: {error.findings[0].evidence or error}"
@@ -309,7 +309,7 @@ class StepExecutor:
         """Create a pod. One that exists is what the next look has to see: its watch is behind."""
         try:
             self._on_written(self._cluster.create(step.manifest))
-        except AlreadyExists:
+        except AlreadyExistsError:
             if pod := self._cluster.get(step.ref):
                 self._on_written(pod)
             raise

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from gpu_provision.kube.client import Cluster
 from gpu_provision.model.findings import Finding, Refused, Severity
 from gpu_provision.model.inventory import Inventory
-from gpu_provision.planning import codes
+from gpu_provision.model import codes
 from gpu_provision.reconcile.plan import ClusterPlan
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import Any
 from gpu_provision.components.labels import COMPONENT, STACK
 from gpu_provision.components.targets import claims
 from gpu_provision.kube.config import api_client
-from gpu_provision.kube.errors import NotFound
+from gpu_provision.kube.errors import NotFoundError
 from gpu_provision.kube.get import get
 from gpu_provision.kube.locate import locate
 from gpu_provision.kube.nodes import node_facts
@@ -93,7 +93,7 @@ def _record(inventory: Inventory, cluster: GpuCluster) -> Mapping[tuple[str, str
     path = f"/api/v1/namespaces/{cluster.namespace}/configmaps/{inventory.name}-validations"
     try:
         return entries(cluster.get(path).get("data") or {})
-    except NotFound:
+    except NotFoundError:
         return {}
 
 
@@ -126,7 +126,7 @@ class GpuCluster:
         return list(self.get("/api/v1/nodes")["items"])
 
     def node(self, name: str) -> Manifest:
-        """Return one node. Raises NotFound."""
+        """Return one node. Raises NotFoundError."""
         return dict(self.get(f"/api/v1/nodes/{name}"))
 
     def daemonsets(self, *, labels: Mapping[str, str]) -> list[Manifest]:

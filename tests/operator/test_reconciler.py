@@ -11,7 +11,7 @@ from gpu_provision.model.findings import Finding, RunFailed
 from gpu_provision.operator import reconciler
 from gpu_provision.operator.events import Note
 from gpu_provision.operator.queue import SETTLE_SECONDS, Wish
-from gpu_provision.operator.reconciler import Upkeep
+from gpu_provision.operator.reconciler import StackReconciler
 from gpu_provision.operator.status import Standing
 from gpu_provision.reconcile.observer import Observation
 
@@ -30,10 +30,10 @@ class Kept:
         self.figures = SimpleNamespace(take_needs=lambda *_: None)
         clock = SimpleNamespace(monotonic=lambda: self.now, thread_time=lambda: 0.0, sleep=lambda _: None)
         monkeypatch.setattr(reconciler, "time", clock)
-        monkeypatch.setattr(Upkeep, "_begin", self.begin)
+        monkeypatch.setattr(StackReconciler, "_begin", self.begin)
         wish = Wish({"metadata": {"name": "main", "generation": 1}, "spec": {}})
         this = cast("Any", self)
-        self.upkeep = Upkeep(wish, this, this, self.notes.append, is_over=lambda: False)
+        self.upkeep = StackReconciler(wish, this, this, self.notes.append, is_over=lambda: False)
 
     def begin(self, *_: object) -> None:
         """Count a run."""
@@ -96,7 +96,7 @@ def test_a_status_is_written_after_the_first_write_of_a_run(kept: Kept, monkeypa
     def begin(*_: object) -> None:
         kept.upkeep._session = cast("Any", SimpleNamespace(is_running=True, is_following=False))
 
-    monkeypatch.setattr(Upkeep, "_begin", begin)
+    monkeypatch.setattr(StackReconciler, "_begin", begin)
     for told in (1, 1, 2):  # before the run, as it begins, and afterwards
         kept.turn()
         assert len(kept.told) == told

@@ -11,7 +11,7 @@ import pytest
 
 from gpu_provision.kube import validation_records
 from gpu_provision.kube.client import Applied, Cluster, connect
-from gpu_provision.kube.errors import NotFound
+from gpu_provision.kube.errors import NotFoundError
 from gpu_provision.kube.informer import Mirror, Scope
 from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import Finding
@@ -163,7 +163,7 @@ class Fake:
     def merge(self, ref: ObjectRef, patch: object) -> None:
         """Accept everything."""
         if self._gone:
-            raise NotFound(Finding(code="GP306", what="it is gone"))
+            raise NotFoundError(Finding(code="GP306", what="it is gone"))
         self.asked.append(ref)
         self.merged.append(patch)
 

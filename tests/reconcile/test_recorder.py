@@ -12,7 +12,7 @@ import pytest
 
 from gpu_provision.components.labels import RECORD
 from gpu_provision.kube.client import Applied, Cluster
-from gpu_provision.kube.errors import NotFound
+from gpu_provision.kube.errors import NotFoundError
 from gpu_provision.model.cluster import ClusterFacts, Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import Finding, ProvisionError, Rejected, Severity, Unreachable
 from gpu_provision.model.history import Ending
@@ -43,7 +43,7 @@ class _Server:
     def merge(self, _ref: ObjectRef, change: Mapping[str, Any]) -> Manifest:
         self._ask()
         if self.data is None:
-            raise NotFound(FULL)
+            raise NotFoundError(FULL)
         kept = {**self.data, **change["data"]}
         self.data = {key: value for key, value in kept.items() if value is not None}
         return {"data": self.data}

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gpu_provision.kube.errors import AlreadyExists, NotFound, Outdated
+from gpu_provision.kube.errors import AlreadyExistsError, NotFoundError, ConflictError
 from gpu_provision.model.cluster import ObjectRef
 from gpu_provision.model.findings import Finding, Refused, Rejected
 from gpu_provision.planning.states import Key
@@ -43,7 +43,7 @@ def test_a_pod_that_exists_is_shown_to_the_next_look(*, is_there: bool) -> None:
 
     def create(_: object) -> Any:
         if is_there:
-            raise AlreadyExists(finding("exists"))
+            raise AlreadyExistsError(finding("exists"))
         return pod
 
     cluster: Any = SimpleNamespace(create=create, get=lambda _: pod)
@@ -104,7 +104,7 @@ def test_a_step_that_runs_is_not_started_twice() -> None:
     assert made.written == [_STEP]
 
 
-@pytest.mark.parametrize("kind", [NotFound, Outdated])
+@pytest.mark.parametrize("kind", [NotFoundError, ConflictError])
 def test_another_client_that_was_faster_fails_nothing(kind: type[Exception]) -> None:
     rejected: dict[Key, str] = {}
     made = steps(raising(kind(finding("gone"))), rejected)
