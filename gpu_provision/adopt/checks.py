@@ -11,7 +11,7 @@ from gpu_provision.model import codes
 from gpu_provision.model.cluster import Context, Manifest, ref_of
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.planning.diff import path_of
-from gpu_provision.planning.managed_fields import is_ours, owners, writers_of
+from gpu_provision.planning.drift import is_ours, owners, writers_of
 from gpu_provision.rollout.states import STATE, UpgradeState
 
 _AT_REST = frozenset({UpgradeState.UNKNOWN.value, UpgradeState.DONE.value})

@@ -9,7 +9,7 @@ from typing import Any
 from gpu_provision.components import labels
 from gpu_provision.diagnostics import pods as pod_view
 from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
-from gpu_provision.rollout.installation import installation
+from gpu_provision.rollout.states import installation_digest
 
 _DRIVER = "nvidia-driver-ctr"
 # Where a pod is, and what its own operator calls what is installed.
@@ -71,7 +71,7 @@ def _labels(template: Manifest, *, is_current: bool) -> dict[str, str]:
     """Return the labels of a pod of this template; the digests only for one that is as good as made from it."""
     marks = dict(template["metadata"]["labels"])
     if is_current:
-        return {**marks, labels.INSTALLATION: installation(template)}
+        return {**marks, labels.INSTALLATION: installation_digest(template)}
     del marks[labels.DIGEST]
     return marks
 

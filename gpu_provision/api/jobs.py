@@ -19,10 +19,9 @@ from gpu_provision.model.plan import Plan, RemovalResult
 from gpu_provision.model.progress import Event, RunResult, State
 from gpu_provision.output import destroy as removal_view
 from gpu_provision.output.text import ranges
-from gpu_provision.planning.observed import Observed
+from gpu_provision.planning.observed import ObservedState
 from gpu_provision.planning.plan import plan as planned_offline
-from gpu_provision.planning.prepare import findings, prepare
-from gpu_provision.planning.scope import part_of
+from gpu_provision.planning.prepare import findings, part_of, prepare
 
 if TYPE_CHECKING:
     from gpu_provision.model.plan import Drift
@@ -51,7 +50,7 @@ def as_a_look(listen: Listen) -> Listen:
 def plan_offline(inventory: Inventory, part: Part) -> Plan:
     """Return what a run would change in an empty cluster; no cluster is asked."""
     context, desired = prepare(inventory, ClusterFacts(), part)
-    return planned_offline(context, desired, Observed(cluster="offline", facts=ClusterFacts()), findings(context))
+    return planned_offline(context, desired, ObservedState(cluster="offline", facts=ClusterFacts()), findings(context))
 
 
 def plan(inventory: Inventory, *, on_hosts: HostsResult, part: Part, take_over: bool) -> Plan:

@@ -180,8 +180,8 @@ def meaning(before: Record, after: Record | Inventory, inventory: Inventory) -> 
         inventory: As it is now; it has the secrets, which no record has.
     """
     from gpu_provision.inventory.again import as_then
-    from gpu_provision.planning.diff import between
+    from gpu_provision.planning.diff import diff_manifests
 
     old = as_then(before.text, inventory, name=f"run {before.number}")
     new = as_then(after.text, inventory, name=f"run {after.number}") if isinstance(after, Record) else after
-    return between(render(old), render(new)) if old and new else None
+    return diff_manifests(render(old), render(new)) if old and new else None

@@ -10,7 +10,7 @@ from gpu_provision.components import labels, validator
 from gpu_provision.diagnostics import pods as pod_view
 from gpu_provision.model.cluster import Manifest, ObjectRef
 from gpu_provision.rollout.observe import claims_of, is_ours, pod_of
-from gpu_provision.rollout.snapshot import Pod, Use
+from gpu_provision.rollout.snapshot import GpuUse, Pod
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +44,7 @@ class Remains:
     strangers: Mapping[ObjectRef, tuple[str, ...]] = field(default_factory=dict)
 
 
-_CERTAIN = frozenset({Use.REQUEST, Use.CLAIM})
+_CERTAIN = frozenset({GpuUse.REQUEST, GpuUse.CLAIM})
 
 
 def users(
@@ -67,7 +67,7 @@ def users(
 
 
 def _loses(pod: Pod) -> bool:
-    return not pod.is_over and pod.use is not Use.NONE and (not pod.is_daemon or pod.use in _CERTAIN)
+    return not pod.is_over and pod.use is not GpuUse.NONE and (not pod.is_daemon or pod.use in _CERTAIN)
 
 
 def marked(nodes: Iterable[Manifest], stack: str) -> Iterator[str]:

@@ -11,8 +11,8 @@ from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.plan import Action, Change
 from gpu_provision.rollout.observe import budgets_of, pod_of
-from gpu_provision.rollout.pods import named
-from gpu_provision.rollout.snapshot import Budget, Pod
+from gpu_provision.rollout.predicates import name_pods
+from gpu_provision.rollout.snapshot import DisruptionBudget, Pod
 
 
 def taken_over(judged: Iterable[OnNode]) -> Iterator[Finding]:
@@ -70,7 +70,7 @@ def gpus_in_use(users: Mapping[str, tuple[Pod, ...]]) -> Finding:
         code=codes.GPUS_IN_USE,
         what=f"{count} pod{'s use' if count > 1 else ' uses'} GPUs; nothing was removed",
         where=f"Node {', '.join(users)}",
-        evidence="; ".join(f"{node}: {named(pods)}" for node, pods in users.items()),
+        evidence="; ".join(f"{node}: {name_pods(pods)}" for node, pods in users.items()),
         consequence="without the driver they would fail, and could not be started again",
         fix="end them, or add --evict, which has them evicted as their PodDisruptionBudgets allow",
     )
@@ -170,8 +170,8 @@ def foretold(users: Iterable[Manifest], budgets: Iterable[Manifest]) -> Iterator
             yield _held(namespace, budget, covered)
 
 
-def _by_budget(pods: Iterable[Pod]) -> Mapping[tuple[str, Budget], list[Pod]]:
-    found: dict[tuple[str, Budget], list[Pod]] = {}
+def _by_budget(pods: Iterable[Pod]) -> Mapping[tuple[str, DisruptionBudget], list[Pod]]:
+    found: dict[tuple[str, DisruptionBudget], list[Pod]] = {}
     for pod in pods:
         for budget in pod.budgets:
             found.setdefault((pod.namespace, budget), []).append(pod)
@@ -183,21 +183,21 @@ def _lost(pods: list[Pod]) -> Finding:
     return Finding(
         code=codes.NOBODY_STARTS_AGAIN,
         what=f"--evict takes away {count} no controller: nobody starts {'them' if len(pods) > 1 else 'it'} again",
-        where=f"Pod {named(pods)}",
+        where=f"Pod {name_pods(pods)}",
         consequence="whatever is kept in the pod alone is gone with it",
         fix="let it end first, or keep its manifest: kubectl get pod NAME -o yaml",
         severity=Severity.WARNING,
     )
 
 
-def _held(namespace: str, budget: Budget, pods: list[Pod]) -> Finding:
+def _held(namespace: str, budget: DisruptionBudget, pods: list[Pod]) -> Finding:
     now = "no pod" if budget.allowed < 1 else f"{budget.allowed} of {len(pods)} pods"
     will = "the removal will wait, and end" if budget.allowed < 1 else "the removal may wait, and end"
     return Finding(
         code=codes.BUDGET_HOLDS,
         what=f"the budget lets {now} go right now",
         where=f"PodDisruptionBudget {namespace}/{budget.name}",
-        evidence=f"pods that use GPUs: {named(pods)}",
+        evidence=f"pods that use GPUs: {name_pods(pods)}",
         consequence=f"{will} with drivers in place after --timeout, unless others of its pods become ready elsewhere",
         fix="have more replicas run where no driver is removed, or change what the budget allows",
         severity=Severity.WARNING,

@@ -8,7 +8,7 @@ from gpu_provision.hosts.maintenance import HostMembership, NodeRole
 from gpu_provision.hosts.result import REBOOTED
 from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding
-from gpu_provision.planning.drain import named
+from gpu_provision.planning.drain import name_pods
 
 _HERE = "it is the machine that this runs on"
 _BY_HAND = "reboot it yourself, then run again; or leave the host as it is with host_prerequisites.reboot: never"
@@ -95,5 +95,5 @@ def describe(reasons: Sequence[str], pods: Sequence[str]) -> tuple[str, ...]:
     """Return the change in words: the reboot and what is evicted before, or the end of an earlier run's."""
     if not reasons:
         return ("uncordoned: an earlier run had cordoned the node for a reboot",)
-    evicted = (f"evicted: {named(pods)}",) if pods else ()
+    evicted = (f"evicted: {name_pods(pods)}",) if pods else ()
     return (f"{REBOOTED}{'; '.join(reasons)}", *evicted)

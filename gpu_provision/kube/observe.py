@@ -32,8 +32,8 @@ from gpu_provision.planning.applyset import (
     group_kind,
     kinds_of,
 )
-from gpu_provision.planning.observed import Observed
-from gpu_provision.rollout.cordons import writer_of
+from gpu_provision.planning.observed import ObservedState
+from gpu_provision.rollout.states import writer_of
 
 _OS_ID, _OS_VERSION = (
     "feature.node.kubernetes.io/system-os_release.ID",
@@ -295,7 +295,7 @@ def observe(  # noqa: PLR0913, PLR0917 - what a reading is about
     wanted: Iterable[ObjectRef],
     parent: ObjectRef,
     listed: Listed | None = None,
-) -> Observed:
+) -> ObservedState:
     """Read everything that planning compares with.
 
     Args:
@@ -318,7 +318,7 @@ def observe(  # noqa: PLR0913, PLR0917 - what a reading is about
     members += [item for item in namespaces if _is_marked(item, mark)]
     if home.parent:
         members.append({"apiVersion": parent.api_version, "kind": parent.kind, **home.parent})
-    return Observed(
+    return ObservedState(
         cluster=f"{cluster.name} ({facts.version})",
         facts=facts,
         members={ref_of(item): item for item in members},

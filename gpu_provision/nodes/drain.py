@@ -24,7 +24,7 @@ from gpu_provision.kube.resource_claims import ResourceClaims
 from gpu_provision.model.cluster import Kind, Manifest, NodeFacts, ObjectRef, ref_of
 from gpu_provision.model.findings import Finding, Rejected, RunFailed, Unreachable
 from gpu_provision.model.inventory import Drain
-from gpu_provision.planning.drain import Leaving, in_words, leaving, not_drained, would_lose
+from gpu_provision.planning.drain import DrainPlan, data_loss_finding, describe_pod, not_drained_finding, plan_drain
 from gpu_provision.rollout.observe import pod_of
 
 _TRIES = 10  # kubelets and controllers write to nodes, too
@@ -97,9 +97,9 @@ def pods_of(node: str) -> Scope:
     return Scope(POD, field_selector=f"spec.nodeName={node}")
 
 
-def preview_drain(cluster: Cluster, node: str, terms: Drain) -> Leaving:
+def preview_drain(cluster: Cluster, node: str, terms: Drain) -> DrainPlan:
     """Return what a drain of a node would do."""
-    return leaving(cluster.list(POD, field_selector=pods_of(node).field_selector).items, terms)
+    return plan_drain(cluster.list(POD, field_selector=pods_of(node).field_selector).items, terms)
 
 
 def drain(cluster: Cluster, node: str, terms: Drain, *, say: Say, stopped: Callable[[], bool]) -> tuple[str, ...]:
@@ -114,14 +114,14 @@ def drain(cluster: Cluster, node: str, terms: Drain, *, say: Say, stopped: Calla
         ProvisionError: The API server refuses us, or is silent for long.
     """
 
-    def chosen(pods: Iterable[Manifest]) -> Leaving:
-        left = leaving(pods, terms)
-        if finding := would_lose(node, left):
+    def chosen(pods: Iterable[Manifest]) -> DrainPlan:
+        left = plan_drain(pods, terms)
+        if finding := data_loss_finding(node, left):
             raise RunFailed(finding)
         return left
 
-    def late(left: Leaving, refusals: Mapping[str, str], seconds: int) -> tuple[Finding, ...]:
-        return (not_drained(node, seconds, left, refusals),)
+    def late(left: DrainPlan, refusals: Mapping[str, str], seconds: int) -> tuple[Finding, ...]:
+        return (not_drained_finding(node, seconds, left, refusals),)
 
     emptying = Drainer(cluster, pods_of(node), chosen, late, seconds=terms.timeout_seconds, title="draining", say=say)
     emptying.run(stopped)
@@ -175,8 +175,8 @@ class Drainer:
 
     cluster: Cluster
     scope: Scope
-    chosen: Callable[[Iterable[Manifest]], Leaving]
-    late: Callable[[Leaving, Mapping[str, str], int], tuple[Finding, ...]]
+    chosen: Callable[[Iterable[Manifest]], DrainPlan]
+    late: Callable[[DrainPlan, Mapping[str, str], int], tuple[Finding, ...]]
     seconds: int
     title: str
     say: Say
@@ -200,7 +200,7 @@ class Drainer:
                 self.say(f"{self.title}: {_awaited(left, evictor.refusals)}")
                 mirror.wait(_RETRY_SECONDS)
 
-    def _evict(self, left: Leaving, evictor: Evictor) -> None:
+    def _evict(self, left: DrainPlan, evictor: Evictor) -> None:
         """Ask for pods that have not been asked for, and now and then for those that were refused."""
         again = time.monotonic() - self._asked >= _RETRY_SECONDS
         self._asked = time.monotonic() if again else self._asked
@@ -212,30 +212,30 @@ class Drainer:
     def _ask(self, pod: Manifest, uid: str, evictor: Evictor) -> None:
         try:
             if evictor.ask(ref_of(pod), uid):
-                self.evicted[uid] = in_words(pod)
+                self.evicted[uid] = describe_pod(pod)
         except (NotFoundError, ConflictError):
             return  # it is gone, and the watch will say so
 
 
-def _awaited(left: Leaving, refusals: Mapping[str, str]) -> str:
+def _awaited(left: DrainPlan, refusals: Mapping[str, str]) -> str:
     """Say what is waited for; first, as lines get cut, what keeps a pod."""
     first = next((pod for pod in left.goes if pod["metadata"]["uid"] in refusals), left.goes[0])
     why = refusals.get(first["metadata"]["uid"], "")
     more = f" and {len(left.goes) - 1} more" if len(left.goes) > 1 else ""
-    return f"{f'{why}: ' if why else 'waits for '}{in_words(first)}{more}"
+    return f"{f'{why}: ' if why else 'waits for '}{describe_pod(first)}{more}"
 
 
 def gpu_pod_drainer(cluster: Cluster, nodes: frozenset[str], seconds: int, say: Say) -> Drainer:
     """Return the eviction of everything that uses GPUs on some nodes."""
     claims = ResourceClaims(cluster)
 
-    def chosen(pods: Iterable[Manifest]) -> Leaving:
+    def chosen(pods: Iterable[Manifest]) -> DrainPlan:
         there = [pod for pod in pods if node_of(pod) in nodes]
         found = [pod for on_node in users(there, nodes, claims.of(there)).values() for pod in on_node]
         ending = [pod for pod in found if pod["metadata"].get("deletionTimestamp")]
-        return Leaving(tuple(pod for pod in found if pod not in ending), tuple(ending))
+        return DrainPlan(tuple(pod for pod in found if pod not in ending), tuple(ending))
 
-    def late(left: Leaving, refusals: Mapping[str, str], seconds: int) -> tuple[Finding, ...]:
+    def late(left: DrainPlan, refusals: Mapping[str, str], seconds: int) -> tuple[Finding, ...]:
         return tuple(findings.not_evicted(pod_of(pod, refusals=refusals), seconds) for pod in left.goes)
 
     title = "evicting pods that use GPUs"

@@ -25,7 +25,7 @@ from gpu_provision.model.findings import Finding, ProvisionError, RunFailed
 from gpu_provision.model.inventory import Drain, Inventory
 from gpu_provision.nodes import drain as cordon
 from gpu_provision.nodes import drain as evictions
-from gpu_provision.planning.drain import in_words, would_lose
+from gpu_provision.planning.drain import data_loss_finding, describe_pod
 from gpu_provision.planning.prepare import prepare
 
 PURPOSE = "reboot"
@@ -75,9 +75,9 @@ class NodeMaintenance:
     def preview_drain(self, node: str, drain: Drain) -> DrainPreview:
         """Return what `cordon_and_drain` would do; changes nothing."""
         left = evictions.preview_drain(self._connected(), node, drain)
-        refusal = would_lose(node, left)
+        refusal = data_loss_finding(node, left)
         return DrainPreview(
-            pods=tuple(in_words(pod) for pod in left.evict),
+            pods=tuple(describe_pod(pod) for pod in left.evict),
             refusal=replace(refusal, consequence=_NOT_REBOOTED) if refusal else None,
         )
 

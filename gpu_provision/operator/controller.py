@@ -30,7 +30,7 @@ from gpu_provision.operator.status import Reason, StackProblem, internal_error, 
 from gpu_provision.operator.telemetry import ControllerMetrics, StackMetrics
 from gpu_provision.reconcile.destroy_discovery import Terms, look
 from gpu_provision.reconcile.destroy_run import Removing
-from gpu_provision.reconcile.observer import of_one
+from gpu_provision.reconcile.observer import scope_of_object
 from gpu_provision.reconcile.session import Session
 
 Aim = Callable[[Inventory], Inventory]
@@ -281,7 +281,7 @@ class Controller:
                 self._stopping.wait(_RENEW_SECONDS)  # the API server does not answer, or refuses us: ask again
 
     def _serve(self) -> None:
-        elector, scope = LeaderElector(self._cluster, self._lease, version_annotation()), of_one(self._lease)
+        elector, scope = LeaderElector(self._cluster, self._lease, version_annotation()), scope_of_object(self._lease)
         with self._following(scope) as mirror:
             while not self._stopping.is_set():
                 self._active_at = time.monotonic()

@@ -14,7 +14,7 @@ from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.progress import Event, NodeState
 from gpu_provision.model.specs import OperandSpec, Specs
 from gpu_provision.planning.states import Key
-from gpu_provision.reconcile.reading import Reading
+from gpu_provision.reconcile.plan import ClusterPlan
 
 if TYPE_CHECKING:
     from gpu_provision.operator.client import StackResource
@@ -32,7 +32,7 @@ class OperatorExecutor:
     force: bool = False
     _resource: StackResource | None = None
 
-    def reviewed(self, cluster: Cluster, reading: Reading) -> Reading:
+    def reviewed(self, cluster: Cluster, reading: ClusterPlan) -> ClusterPlan:
         """Return a reading whose plan names the stack's resource, if there is one, and says what is against it."""
         if GPU_STACKS not in reading.context.facts.resources:
             return reading
@@ -47,7 +47,7 @@ class OperatorExecutor:
     def conduct(
         self,
         cluster: Cluster,
-        reading: Reading,
+        reading: ClusterPlan,
         *,
         listen: Callable[[Event], None],
         on_states: Callable[[Mapping[Key, NodeState]], None],
@@ -71,7 +71,7 @@ class OperatorExecutor:
         )
 
 
-def _unsayable(reading: Reading, resource: StackResource) -> Finding | None:
+def _unsayable(reading: ClusterPlan, resource: StackResource) -> Finding | None:
     """Return what was asked for that a resource cannot say."""
     from gpu_provision.operator.stack import inventory_of
 

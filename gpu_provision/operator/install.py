@@ -23,7 +23,7 @@ from gpu_provision.operator.crd import DEFINITION, LABELS, RULES_KEY, definition
 from gpu_provision.operator.manifests import NAME, InstallOptions
 from gpu_provision.operator.stack import STACK, inventory_of, label_of
 from gpu_provision.planning.rbac import ALWAYS_THERE
-from gpu_provision.reconcile.observer import of_one
+from gpu_provision.reconcile.observer import scope_of_object
 
 _UNKNOWN_KEY = "GP120"
 _HOW_TO_TAKE_OVER = (
@@ -203,7 +203,7 @@ def _await(cluster: Cluster, ref: ObjectRef, is_so: Callable[[Manifest], bool], 
     def is_reached(found: Sequence[Manifest]) -> bool:
         return any(map(is_so, found))
 
-    if not _reached(cluster, of_one(ref), is_reached, until, lambda: say(f"waiting for {ref}")):
+    if not _reached(cluster, scope_of_object(ref), is_reached, until, lambda: say(f"waiting for {ref}")):
         where = f" -n {ref.namespace}" if ref.namespace else ""
         kind = f"{ref.kind.lower()}/{ref.name}"
         raise RunFailed(_late(str(ref), "is not ready in time", f"kubectl{where} describe {kind}"))

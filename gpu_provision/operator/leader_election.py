@@ -15,7 +15,7 @@ from gpu_provision.model.cluster import Manifest, ObjectRef
 from gpu_provision.model.findings import Finding
 from gpu_provision.operator.manifests import NAME, NAMESPACE
 from gpu_provision.operator.stack import lease_of
-from gpu_provision.reconcile.observer import of_one
+from gpu_provision.reconcile.observer import scope_of_object
 
 DEFAULT_LEASE = NAMESPACE, NAME
 """Namespace and name of the lease by which controllers agree on the leader, unless another namespace is configured."""
@@ -48,7 +48,7 @@ class LeaderMonitor:
     @property
     def scope(self) -> Scope:
         """What a mirror is to follow."""
-        return of_one(self.lease)
+        return scope_of_object(self.lease)
 
     def observe(self, mirror: Mirror) -> None:
         """Read the lease; the mirror follows `scope`."""

@@ -33,7 +33,7 @@ from gpu_provision.operator.status import (
     was_rolled_back,
 )
 from gpu_provision.reconcile.history import in_force
-from gpu_provision.reconcile.observer import Resident, Standpoint, followed
+from gpu_provision.reconcile.observer import Observation, StackObserver, watched_scopes
 from gpu_provision.reconcile.session import Session
 
 _M_ARENA_MAX = -8  # of glibc's mallopt
@@ -166,7 +166,7 @@ class StackReconciler:
             finally:
                 self._cancel_run()
 
-    def _tick(self, resident: Resident, mirror: Mirror) -> None:
+    def _tick(self, resident: StackObserver, mirror: Mirror) -> None:
         now, used = time.monotonic(), time.thread_time()
         found = resident.look(now)
         spent = time.thread_time() - used
@@ -207,7 +207,7 @@ class StackReconciler:
             self.take(StackEvent(reason="Waiting", message=message, stack=self.request.name, is_warning=True))
         return message
 
-    def _observation(self, found: Standpoint) -> StackObservation:
+    def _observation(self, found: Observation) -> StackObservation:
         is_well = not found.needs and all(state.state is not State.FAILED for state in found.states.values())
         if is_well:
             self._problem = None  # what stood in the way has gone by itself
@@ -218,7 +218,7 @@ class StackReconciler:
             seen=found.seen, states=found.states, is_working=is_working, hold_up=self._hold_up, problem=problem
         )
 
-    def _start_run(self, resident: Resident, found: Standpoint, now: float) -> None:
+    def _start_run(self, resident: StackObserver, found: Observation, now: float) -> None:
         session = Session(
             self._held or self.inventory, resident=resident, back_to=self._back_to, leadership=self.leadership
         )
@@ -235,7 +235,7 @@ class StackReconciler:
             self._problem = problem_of(error.findings)
         self._scheduler.on_finish(found.needs, now, is_well=self._problem is None)
 
-    def _finish_run(self, found: Standpoint, now: float) -> None:
+    def _finish_run(self, found: Observation, now: float) -> None:
         """Take the result of a run that has ended."""
         if self._session is None or self._session.is_running:
             return
@@ -298,11 +298,11 @@ class StackReconciler:
             _result(self._session)
 
 
-def _watching(session: Session) -> tuple[Mirror, Resident]:
+def _watching(session: Session) -> tuple[Mirror, StackObserver]:
     """Return the live copies of a stack from a reading on, and their reader; the plan of the reading is dropped."""
     reading = session.reading()
-    mirror = Mirror(session.cluster, followed(reading), keep=trim, listed=reading.listed)
-    return mirror, Resident(reading, mirror)
+    mirror = Mirror(session.cluster, watched_scopes(reading), keep=trim, listed=reading.listed)
+    return mirror, StackObserver(reading, mirror)
 
 
 def _first(needs: Collection[str]) -> str:

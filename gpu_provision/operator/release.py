@@ -21,7 +21,7 @@ from gpu_provision.operator.finalizer import remove_finalizer
 from gpu_provision.operator.leader_election import LeaderMonitor, lease_for
 from gpu_provision.operator.queue import ReconcileRequest
 from gpu_provision.operator.stack import KEEP, ON_DELETE, STACK, label_of
-from gpu_provision.reconcile.observer import of_one
+from gpu_provision.reconcile.observer import scope_of_object
 
 __all__ = [
     "adoption_findings",
@@ -67,7 +67,7 @@ def release_findings(cluster: Cluster, name: str) -> tuple[Finding, ...]:
 
 
 def _await_end(cluster: Cluster, stack: Manifest, until: float, say: Callable[[str], None]) -> None:
-    scope, leader, is_told = of_one(ref_of(stack)), LeaderMonitor(lease_for(stack)), False
+    scope, leader, is_told = scope_of_object(ref_of(stack)), LeaderMonitor(lease_for(stack)), False
     with Mirror(cluster, (scope, leader.scope)) as mirror:
         while any(each["metadata"]["uid"] == stack["metadata"]["uid"] for each in mirror.of(scope).values()):
             leader.observe(mirror)

@@ -1,4 +1,4 @@
-"""A run that the controller carries out: the resource is changed, and its progress is followed."""
+"""A run that the controller carries out: the resource is changed, and its progress is watched_scopes."""
 
 from __future__ import annotations
 
@@ -17,19 +17,18 @@ from gpu_provision.operator.client import StackResource, apply_stack, not_reache
 from gpu_provision.operator.leader_election import DEFAULT_LEASE, LeaderMonitor, lease_for, no_leader_finding
 from gpu_provision.operator.manifests import of_editor
 from gpu_provision.operator.status import Reason, StackEvaluation, StackPhase, evaluate_status, failed_components
-from gpu_provision.planning.states import Key, Situation
+from gpu_provision.planning.states import ClusterState, Key
 from gpu_provision.reconcile import history, missing_permissions
 from gpu_provision.reconcile.observer import (
-    Resident,
-    Standpoint,
-    followed,
-    of_one,
+    Observation,
+    StackObserver,
+    scope_of_object,
+    watched_scopes,
 )
-from gpu_provision.reconcile.progress import Announcer
-from gpu_provision.reconcile.reading import Reading
+from gpu_provision.reconcile.plan import ClusterPlan
+from gpu_provision.reconcile.progress import ProgressReporter, with_steps
 from gpu_provision.reconcile.run import Outcome
 from gpu_provision.reconcile.status import evidence
-from gpu_provision.reconcile.timeline import with_steps
 
 _LOOK_SECONDS = 2.0  # the lease is renewed as often
 _REPAIR_SECONDS = 30.0  # for a controller that calls ready what we would change
@@ -41,7 +40,7 @@ class RemoteRun:
     def __init__(  # noqa: PLR0913 - what a run is made from, and the two that are the controller's
         self,
         cluster: Cluster,
-        reading: Reading,
+        reading: ClusterPlan,
         resource: StackResource,
         *,
         force: bool,
@@ -60,8 +59,8 @@ class RemoteRun:
         self._force, self._back_to = force, back_to
         self._on_states, self._leader = on_states, LeaderMonitor(lease_for(resource.live))
         self._began, self._before = time.monotonic(), cluster.requests
-        self._announcer = Announcer(listen, self._began)
-        self._stack, self._generation = of_one(ref_of(resource.live)), 0
+        self._announcer = ProgressReporter(listen, self._began)
+        self._stack, self._generation = scope_of_object(ref_of(resource.live)), 0
         self._mirror: Mirror | None = None
         self._cancelled = False
         self._wanting_since = float("inf")
@@ -98,7 +97,7 @@ class RemoteRun:
         raise_on_errors(self._resource)
         self._require_rights()
         last = self._last_run()
-        scopes = (*followed(self._reading), self._stack, self._leader.scope)
+        scopes = (*watched_scopes(self._reading), self._stack, self._leader.scope)
         with Mirror(self._cluster, scopes) as mirror:
             self._mirror = mirror
             self._await_controller(mirror)
@@ -124,7 +123,7 @@ class RemoteRun:
     def _last_run(self) -> Record | None:
         return history.read(self._cluster, self._reading.context.inventory).last
 
-    def _result(self, seen: Situation, record: Record | None) -> RunResult:
+    def _result(self, seen: ClusterState, record: Record | None) -> RunResult:
         return RunResult(
             changed=int(self._resource.wanted is not None),
             requests=self._cluster.requests - self._before,
@@ -152,8 +151,8 @@ class RemoteRun:
         said = "is changed" if self._resource.wanted else "says so already"
         self._announcer.say(f"{self._resource.name} {said}; {self._leader.holder} carries it out")
 
-    def _follow(self, mirror: Mirror) -> tuple[Situation, tuple[Finding, ...]]:
-        resident = Resident(self._reading, mirror)
+    def _follow(self, mirror: Mirror) -> tuple[ClusterState, tuple[Finding, ...]]:
+        resident = StackObserver(self._reading, mirror)
         while True:
             now = time.monotonic()
             found, stack = resident.look(now), self._stack_of(mirror)
@@ -175,12 +174,12 @@ class RemoteRun:
             raise RunFailed(_in_between(self._resource.name, "it was changed in between"))
         return stack if generation == self._generation else None
 
-    def _show(self, found: Standpoint, failed: Mapping[Key, NodeState]) -> None:
+    def _show(self, found: Observation, failed: Mapping[Key, NodeState]) -> None:
         states = with_steps({**found.states, **failed}, found.seen)
         self._announcer.show(states)
         self._on_states(states)
 
-    def _is_superseded(self, told: StackEvaluation, found: Standpoint, now: float) -> bool:
+    def _is_superseded(self, told: StackEvaluation, found: Observation, now: float) -> bool:
         if self._cancelled or told.phase is StackPhase.FAILED:
             return True
         if told.phase is not StackPhase.READY:
@@ -189,7 +188,7 @@ class RemoteRun:
         self._wanting_since = min(self._wanting_since, now)
         return not found.needs or now - self._wanting_since > _REPAIR_SECONDS
 
-    def _told(self, told: StackEvaluation, found: Standpoint) -> tuple[Finding, ...]:
+    def _told(self, told: StackEvaluation, found: Observation) -> tuple[Finding, ...]:
         """Return what the states alone do not tell."""
         if self._cancelled:
             return ()

@@ -14,7 +14,7 @@ from gpu_provision.model.codes import LOCKED, OUTRUN, ROLLED_BACK
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.progress import NodeState, NodeStatus, State
 from gpu_provision.operator.crd import MOST_PROBLEMS
-from gpu_provision.planning.states import Key, Situation
+from gpu_provision.planning.states import ClusterState, Key
 from gpu_provision.reconcile.status import component_rows, node_rows
 from gpu_provision.rollout import states as upgrade
 
@@ -160,7 +160,7 @@ class StackObservation:
 
     generation: int
     release: str = ""
-    seen: Situation | None = None
+    seen: ClusterState | None = None
     states: Mapping[Key, NodeState] | None = None
     is_working: bool = False
     hold_up: str = ""
@@ -277,7 +277,7 @@ def _trouble(observation: StackObservation) -> StackProblem | None:
     return None if observation.is_working else _nowhere(observation.seen)
 
 
-def _nowhere(seen: Situation) -> StackProblem | None:
+def _nowhere(seen: ClusterState) -> StackProblem | None:
     """A stack without a node is not ready: its users expect GPUs."""
     targets = seen.context.targets
     if not targets:

@@ -1,28 +1,27 @@
-"""A plan without intent: each change with its origin, drift or an inventory that was not applied yet. Pure."""
+"""Who wrote a field last, and of each change its origin: drift, or an inventory that was not applied yet."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from gpu_provision.model.cluster import Manifest, ObjectRef
-from gpu_provision.model.plan import Action, Change, Difference, FieldChange, FieldDrift, Origin
+from gpu_provision.model.plan import Action, Change, Difference, FieldChange, FieldDrift, Origin, Writer
 from gpu_provision.planning.applyset import digest_of
-from gpu_provision.planning.diff import differences
-from gpu_provision.planning.managed_fields import (
-    Owners,
-    is_ours,
-    last_of_others,
-    overlap,
-    owners,
-    writers_of,
+from gpu_provision.planning.diff import (
+    FIELD_MANAGER,
+    STEPS,
+    Path,
+    differences,
+    text_of,
 )
 
 _ALARMING = (Origin.DRIFT, Origin.EITHER, Origin.PENDING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
+class KnownState:
     """What tells drift from a changed inventory.
 
     Attributes:
@@ -34,11 +33,11 @@ class Known:
     applied: Mapping[ObjectRef, Manifest] | None = None
 
 
-def drift(changes: Iterable[Change], known: Known) -> tuple[Difference, ...]:
+def find_drift(changes: Iterable[Change], known: KnownState) -> tuple[Difference, ...]:
     """Return every change of a plan with its origin.
 
     With a record of what was applied, drift is what differs from that. Without one the field managers tell: a field
-    that is ours has the value that we applied; one that somebody else owns has not. A field or an object that is not
+    that is ours has the value that we applied; one that another manager owns has not. A field or an object that is not
     there has no manager, and may be either; of a pod template the digest tells.
     """
     found = tuple(_difference(change, known) for change in changes)
@@ -52,7 +51,7 @@ def _awaited(each: Difference) -> Difference:
     return replace(each, origin=Origin.PENDING) if each.action is Action.RUN else each
 
 
-def _difference(change: Change, known: Known) -> Difference:
+def _difference(change: Change, known: KnownState) -> Difference:
     fields = tuple(_fields(change, known)) if change.action is Action.UPDATE else ()
     return Difference(
         component=change.component,
@@ -69,7 +68,7 @@ def _worst(fields: Iterable[FieldDrift]) -> Origin:
     return min((field.origin for field in fields), key=_ALARMING.index)
 
 
-def _of_object(change: Change, known: Known) -> Origin:
+def _of_object(change: Change, known: KnownState) -> Origin:
     was_applied = None if known.applied is None else change.ref in known.applied
     match change.action:
         case Action.CREATE:
@@ -82,13 +81,13 @@ def _of_object(change: Change, known: Known) -> Origin:
             return Origin.NOT_READY
 
 
-def _missing(*, was_applied: bool | None, known: Known) -> Origin:
+def _missing(*, was_applied: bool | None, known: KnownState) -> Origin:
     if was_applied is not None:
         return Origin.DRIFT if was_applied else Origin.PENDING
     return Origin.EITHER if known.live else Origin.PENDING
 
 
-def _fields(change: Change, known: Known) -> Iterable[FieldDrift]:
+def _fields(change: Change, known: KnownState) -> Iterable[FieldDrift]:
     live = known.live.get(change.ref, {})
     books = owners(live)
     changed_since = None if known.applied is None else _changed_since(known.applied.get(change.ref), live)
@@ -128,3 +127,62 @@ def _of_template(declared: Manifest | None, live: Manifest) -> Origin:
 
 def _digest(workload: Manifest) -> str:
     return digest_of(workload.get("spec", {}).get("template") or {})
+
+
+Owners = Mapping[str, tuple[Writer, ...]]
+"""Path of a field, as in FieldChange -> who owns it."""
+
+
+def owners(live: Manifest) -> Owners:
+    """Return who owns which field of a live object; writers of the status alone are left out."""
+    found: dict[str, tuple[Writer, ...]] = {}
+    for entry in live.get("metadata", {}).get("managedFields") or ():
+        if entry.get("subresource"):
+            continue
+        writer = Writer(str(entry.get("manager", "")), str(entry.get("time", "")))
+        for path in _paths(entry.get("fieldsV1") or {}, live, ()):
+            found[path] = (*found.get(path, ()), writer)
+    return found
+
+
+def _paths(owned: Mapping[str, Any], live: Any, path: Path) -> Iterator[str]:
+    for element, below in owned.items():
+        if element == ".":
+            continue
+        kind, _, name = element.partition(":")
+        step, _, found = STEPS[kind](name, None, live, path)
+        if step is None:
+            continue
+        if not below or "." in below:
+            yield text_of(step)
+        yield from _paths(below, found, step)
+
+
+def writers_of(path: str, known: Owners) -> tuple[Writer, ...]:
+    """Return who owns a field: itself, what it is a part of, or its parts; the nearest first."""
+    if path in known:
+        return known[path]
+    around = max((each for each in known if _is_within(path, each)), key=len, default="")
+    if around:
+        return known[around]
+    return tuple(writer for each, found in known.items() if _is_within(each, path) for writer in found)
+
+
+def overlap(one: str, other: str) -> bool:
+    """Whether two paths are of the same field, or one is a part of the other."""
+    return one == other or _is_within(one, other) or _is_within(other, one)
+
+
+def _is_within(path: str, outer: str) -> bool:
+    return path.startswith((f"{outer}.", f"{outer}["))
+
+
+def is_ours(writers: tuple[Writer, ...]) -> bool:
+    """Whether we are among the owners of a field: then its value is the one that we applied."""
+    return any(writer.manager == FIELD_MANAGER for writer in writers)
+
+
+def last_of_others(writers: tuple[Writer, ...]) -> Writer | None:
+    """Return who of the others wrote last; None if there are no others."""
+    others = [writer for writer in writers if writer.manager != FIELD_MANAGER]
+    return max(others, key=lambda writer: writer.time, default=None)

@@ -51,7 +51,7 @@ def decoded(name: str, line: str) -> Record | None:
 def _unpacked(packed: str) -> str:
     if not packed:
         return ""
-    from io import BytesIO  # noqa: PLC0415  only whoever looks back needs it
+    from io import BytesIO  # noqa: PLC0415  only a look back needs it
 
     with gzip.GzipFile(fileobj=BytesIO(base64.b64decode(packed, validate=True))) as file:
         data = file.read(_INVENTORY_BYTES + 1)
@@ -75,7 +75,7 @@ def history_of(texts: Mapping[str, str], holder: str) -> History:
 
     Args:
         texts: Name of a record -> its text.
-        holder: Who holds the lock; empty for nobody. A run of anybody else that has no end was interrupted.
+        holder: Who holds the lock; empty if it is free. A run of any other holder that has no end was interrupted.
     """
     found = {name: decoded(name, text) for name, text in texts.items()}
     known = numbered(record for record in found.values() if record is not None)
@@ -99,7 +99,7 @@ def _ended(record: Record) -> Record:
 
 
 def unended(history: History) -> tuple[Record, ...]:
-    """Return the runs that were interrupted and do not say so themselves, as they are to be told from now on."""
+    """Return the runs that were interrupted and do not say so yet, with that ending."""
     silent = (each for each in history.records if each.ending is Ending.INTERRUPTED and not each.ended)
     return tuple(replace(each, reason=_NEVER_ENDED) for each in silent if each.reason != _NEVER_ENDED)
 

@@ -10,7 +10,7 @@ from gpu_provision.model.progress import Lock
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Observed:
+class ObservedState:
     """One reading of a cluster.
 
     Attributes:
@@ -22,7 +22,7 @@ class Observed:
         pods: Pods of our components, by reference; validation pods included.
         passed: Validations on record: (component, node) -> the verdict, see `gpu_provision.planning.validation`.
         void: Uids of pods whose vectorAdd does not count, since it is to run again.
-        lock: Who writes right now; None if nobody does.
+        lock: Who writes right now; None if no run does.
         lock_version: Version of the lock's object; it changes with everybody who takes, renews or gives it back.
     """
 
@@ -54,3 +54,11 @@ class Observed:
     def is_installed(self) -> bool:
         """Whether the cluster has anything of the stack besides definitions, which a removal leaves."""
         return any(ref.kind != "CustomResourceDefinition" for ref in self.members)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeObjects:
+    """What a component has on nodes: DaemonSets, and by node name what is about that node alone."""
+
+    daemonsets: tuple[Manifest, ...]
+    single: Mapping[str, Manifest]

@@ -112,7 +112,7 @@ def _told(one: Rule, namespace: str) -> str:
 
 
 ALWAYS_THERE = frozenset({"default", "kube-system"})
-"""Namespaces that nobody has to make, or may delete."""
+"""Namespaces that every cluster has, and that are never deleted."""
 
 _LABELS = {"app.kubernetes.io/name": "gpu-provision"}
 

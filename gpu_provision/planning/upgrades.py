@@ -15,8 +15,7 @@ from gpu_provision.model.progress import NodeState, State
 from gpu_provision.planning.applyset import component_of
 from gpu_provision.planning.validation import NOT_RUN
 from gpu_provision.rollout import states as upgrade
-from gpu_provision.rollout.installation import installation
-from gpu_provision.rollout.states import EARLY, LATE, UpgradeState
+from gpu_provision.rollout.states import EARLY, LATE, UpgradeState, installation_digest
 
 DRIVER = "driver"
 """Name of the component whose pods a rollout replaces."""
@@ -53,7 +52,7 @@ def is_rolled_out(daemonset: Manifest) -> bool:
 
 def has_installed(pod: Manifest, daemonset: Manifest) -> bool:
     """Whether a driver pod is as its DaemonSet has it in all that its installation depends on."""
-    return installation(pod) == installation(daemonset["spec"]["template"])
+    return installation_digest(pod) == installation_digest(daemonset["spec"]["template"])
 
 
 def kept_because(target: Target) -> str:
@@ -85,7 +84,7 @@ def _at_work(target: Target, *, is_kept: bool) -> str:
         return found.value
     if not target.pool.driver.upgrade_policy.auto_upgrade:
         marked = upgrade.STATE in labels or any(key in notes for key in upgrade.ALL_ANNOTATIONS)
-        return "what it wrote on the node is to be taken back" if marked else ""
+        return "what it wrote on the node is not taken back yet" if marked else ""
     asked = notes.get(upgrade.REQUESTED) == "true" or upgrade.SAFE_LOAD in notes or upgrade.CORDONED in notes
     return "it asks for one" if asked and not is_kept else ""
 

@@ -18,7 +18,7 @@ from gpu_provision.components import device_plugin_validation, driver_validation
 from gpu_provision.diagnostics import pods as pod_view
 from gpu_provision.model.cluster import Basis, Manifest, Target
 from gpu_provision.planning.applyset import digest_of
-from gpu_provision.planning.observed import Observed
+from gpu_provision.planning.observed import ObservedState
 
 VALIDATIONS: Mapping[str, tuple[str, ...]] = {
     driver_validation.NAME: ("driver", "toolkit"),
@@ -118,7 +118,7 @@ def verdict_of(pod: Manifest) -> Verdict | None:
     )
 
 
-def last_verdict(component: str, node: str, observed: Observed, pods: Pods) -> Verdict | None:
+def last_verdict(component: str, node: str, observed: ObservedState, pods: Pods) -> Verdict | None:
     """Return what a node's last vectorAdd has shown, of whichever content: that of a pod, or of the record.
 
     Pods that are on their way out do not count, as nothing runs again in their place before they are gone.

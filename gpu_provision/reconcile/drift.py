@@ -13,13 +13,13 @@ from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.history import Ending
 from gpu_provision.model.plan import Action, Change, Drift
-from gpu_provision.planning.drift import Known, drift
+from gpu_provision.planning.drift import KnownState, find_drift
 from gpu_provision.planning.plan import plan
 from gpu_provision.planning.pod_metadata import as_applied
 from gpu_provision.planning.prepare import prepare
 from gpu_provision.planning.states import Desired, belongs
 from gpu_provision.reconcile import history
-from gpu_provision.reconcile.reading import Reading
+from gpu_provision.reconcile.plan import ClusterPlan
 from gpu_provision.reconcile.session import Session
 
 _APPLIED = frozenset({Ending.SUCCEEDED, Ending.FAILED})  # all objects are applied before anything is awaited
@@ -42,7 +42,7 @@ def read(session: Session) -> Drift:
         inventory=reading.plan.inventory,
         release=reading.plan.release,
         cluster=reading.plan.cluster,
-        differences=drift(changes, Known(live=live, applied=applied if installed else {})),
+        differences=find_drift(changes, KnownState(live=live, applied=applied if installed else {})),
         applied=last.name if last else "",
         resource=reading.plan.resource,
         installed=installed,
@@ -58,7 +58,7 @@ class _Last:
     objects: Mapping[ObjectRef, Manifest]
 
 
-def _last_run(cluster: Cluster, reading: Reading) -> _Last | None:
+def _last_run(cluster: Cluster, reading: ClusterPlan) -> _Last | None:
     """Return what the last run applied; None if no record tells, or if it did not get to apply everything.
 
     Another version of the tool may have made other objects of the same inventory; then the field managers tell more.
@@ -78,7 +78,7 @@ def _objects(desired: Desired) -> Mapping[ObjectRef, Manifest]:
     return {ref_of(manifest): manifest for manifests in desired.values() for manifest in manifests}
 
 
-def _changes(reading: Reading) -> Iterator[Change]:
+def _changes(reading: ClusterPlan) -> Iterator[Change]:
     """Yield what differs: as the server confirmed it, and what it did not since another manager has the field."""
     yield from reading.plan.changes
     in_conflict = {finding.where for finding in reading.plan.findings if finding.code == _CONFLICT}
@@ -90,15 +90,15 @@ def _changes(reading: Reading) -> Iterator[Change]:
 _WRITTEN = frozenset({Action.CREATE, Action.UPDATE})
 
 
-def _is_to_be_told(finding: Finding, reading: Reading) -> bool:
-    """Advice on the inventory is for whoever plans; a conflict is among the differences."""
+def _is_to_be_told(finding: Finding, reading: ClusterPlan) -> bool:
+    """Leave out advice on the inventory, which is for plans; a conflict is among the differences."""
     if finding.code == _CONFLICT:
         return finding.where not in {str(ref) for ref in reading.observed.members}
     return finding.severity is Severity.ERROR or finding.code == _NOT_TRIED
 
 
 def _pods(
-    changes: Iterable[Change], reading: Reading, applied: Mapping[ObjectRef, Manifest]
+    changes: Iterable[Change], reading: ClusterPlan, applied: Mapping[ObjectRef, Manifest]
 ) -> Mapping[ObjectRef, Manifest]:
     """Return the pods whose metadata differ, as the DaemonSets that were applied have them."""
     pods = {change.ref: reading.observed.pods.get(change.ref, {}) for change in changes if change.ref.kind == POD.kind}

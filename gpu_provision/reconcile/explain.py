@@ -24,7 +24,7 @@ from gpu_provision.planning.upgrades import KEEPS, OUTDATED, STAYS, is_kept
 from gpu_provision.reconcile.run import Outcome
 from gpu_provision.reconcile.states import NOT_VALIDATED
 from gpu_provision.reconcile.steps import LOG_LINES, MOST_LOGS, pods_of
-from gpu_provision.rollout.cordons import left_behind
+from gpu_provision.rollout.states import nodes_left_behind
 
 
 def explain(cluster: Cluster, outcome: Outcome) -> tuple[Finding, ...]:
@@ -43,7 +43,7 @@ def explain(cluster: Cluster, outcome: Outcome) -> tuple[Finding, ...]:
         *staying(staying_there, STAYS),
         *unvalidated(states, NOT_VALIDATED),
         *tainted(_tainted(outcome)),
-        *left_behind(outcome.seen.context.facts.nodes, outcome.seen.context.inventory.name),
+        *nodes_left_behind(outcome.seen.context.facts.nodes, outcome.seen.context.inventory.name),
     )
 
 

@@ -9,25 +9,25 @@ from gpu_provision.inventory.again import again
 from gpu_provision.inventory.document import SourceError
 from gpu_provision.inventory.hiding import hidden
 from gpu_provision.inventory.sameness import declare_the_same
-from gpu_provision.kube import records as kept
+from gpu_provision.kube import records
 from gpu_provision.kube.client import Cluster
 from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding, InvalidInventory, RunFailed, Severity, UsageError
 from gpu_provision.model.history import History, Record
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.rollout_policy import OnFailure
-from gpu_provision.planning.diff import between
+from gpu_provision.planning.diff import diff_manifests
 from gpu_provision.planning.prepare import prepare
 from gpu_provision.planning.upgrades import DRIVER
 from gpu_provision.reconcile import local_records
-from gpu_provision.reconcile.reading import Reading
+from gpu_provision.reconcile.plan import ClusterPlan
 
 _MOST_NAMED = 8  # settings in one line
 
 
 def read(cluster: Cluster, inventory: Inventory) -> History:
     """Return the stack's runs, with inventories that only the local folder has. Raises Unreachable, Refused."""
-    found = kept.read_history(cluster, inventory)
+    found = records.read_history(cluster, inventory)
     return History(tuple(local_records.completed(record, inventory.name) for record in found.records), found.damaged)
 
 
@@ -189,7 +189,7 @@ def in_force(cluster: Cluster, inventory: Inventory) -> InForce | None:
     return InForce(record.back_to, inventory_of(record, inventory)[0]) if record else None
 
 
-def way_back(reading: Reading, earlier: History, own: Record) -> tuple[WayBack | None, tuple[Finding, ...]]:
+def way_back(reading: ClusterPlan, earlier: History, own: Record) -> tuple[WayBack | None, tuple[Finding, ...]]:
     """Return the newest run that succeeded with another inventory, if its versions mean other drivers.
 
     None if the policy does not ask for it, or if this is a rollback: one that fails is not rolled back in its turn.
@@ -208,4 +208,4 @@ def way_back(reading: Reading, earlier: History, own: Record) -> tuple[WayBack |
         return None, error.findings
     _, desired = prepare(then, reading.context.facts)
     old, new = ({DRIVER: each.get(DRIVER, ())} for each in (desired, reading.desired))
-    return (WayBack(record, then), ()) if between(old, new) else (None, kept)
+    return (WayBack(record, then), ()) if diff_manifests(old, new) else (None, kept)

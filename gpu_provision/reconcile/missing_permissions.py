@@ -15,7 +15,7 @@ from gpu_provision.model.plan import Action, Change
 from gpu_provision.planning.prepare import prepare
 from gpu_provision.planning.rbac import told
 from gpu_provision.reconcile import permissions
-from gpu_provision.reconcile.reading import Reading
+from gpu_provision.reconcile.plan import ClusterPlan
 
 _MISSING = "GP310"
 _ACCOUNT = "system:serviceaccount:"
@@ -23,7 +23,7 @@ _GRANTING = frozenset({"Role", "ClusterRole"})
 _COUNTED_PER_NODE = frozenset({"Node", "Pod"})
 
 
-def missing_to_run(cluster: Cluster, reading: Reading) -> Finding | None:
+def missing_to_run(cluster: Cluster, reading: ClusterPlan) -> Finding | None:
     """Return what our user lacks to carry a plan out; None if nothing is lacking.
 
     Every object of the inventory counts, also those that the plan does not change: a run puts them right when
@@ -49,7 +49,7 @@ def missing(cluster: Cluster, inventory: Inventory, wanted: Iterable[Permission]
     return _finding(cluster, inventory, found, "", *options) if found else None
 
 
-def _wanted(reading: Reading) -> Iterator[Permission]:
+def _wanted(reading: ClusterPlan) -> Iterator[Permission]:
     yield from permissions.to_run(reading.context.inventory)
     yield from permissions.to_reboot(reading.context.inventory)
     created = {change.ref for change in reading.plan.changes if change.action is Action.CREATE}
@@ -72,7 +72,7 @@ class _Written:
         self.waivers = frozenset(permissions.permissions(ref_of(role), "escalate", "bind"))
 
 
-def _written_roles(reading: Reading) -> Iterator[Manifest]:
+def _written_roles(reading: ClusterPlan) -> Iterator[Manifest]:
     """Yield the roles that the plan changes, or whose bindings it changes; a binding is called as its role."""
     written = {change.ref for change in reading.plan.changes if change.action in {Action.CREATE, Action.UPDATE}}
     for manifest in _rendered(reading):
@@ -81,7 +81,7 @@ def _written_roles(reading: Reading) -> Iterator[Manifest]:
             yield manifest
 
 
-def _rendered(reading: Reading) -> Iterator[Manifest]:
+def _rendered(reading: ClusterPlan) -> Iterator[Manifest]:
     return (item for items in reading.desired.values() for item in items)
 
 

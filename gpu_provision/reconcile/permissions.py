@@ -22,9 +22,8 @@ from gpu_provision.kube.resources import KINDS
 from gpu_provision.model.cluster import ClusterFacts, Kind, Manifest, ObjectRef, Permission, ref_of
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.specs import OperandSpec, Specs
-from gpu_provision.planning.prepare import prepare
+from gpu_provision.planning.prepare import prepare, references
 from gpu_provision.planning.rbac import permissions_of
-from gpu_provision.planning.references import references
 from gpu_provision.reconcile.situation import scopes
 from gpu_provision.rollout.budgets import evicts
 

@@ -29,7 +29,7 @@ from gpu_provision.reconcile.session import Session
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """What is to be said before a run.
+    """What preflight has to say before a run.
 
     Attributes:
         hosts: The hosts that were read, also those without a GPU.
@@ -80,7 +80,7 @@ def _unread(host: HostOutcome) -> Iterator[Finding]:
             what="the host could not be read",
             evidence=host.reason,
             consequence="a run fails on it, and holds the cluster phase back",
-            fix="see that it is up and that ssh to it works; hosts that nobody connects to:"
+            fix="see that it is up and that ssh to it works; to connect to no host:"
             " host_prerequisites: {enabled: false}",
         )
 

@@ -27,7 +27,7 @@ from gpu_provision.model.plan import Plan
 from gpu_provision.model.progress import NodeState, RunResult, State
 from gpu_provision.planning.history import encoded, fitted, history_of, plan_digest, surplus, unended
 from gpu_provision.reconcile import local_records
-from gpu_provision.reconcile.reading import Reading
+from gpu_provision.reconcile.plan import ClusterPlan
 
 _MADE_IN_PYTHON = "its inventory was made in Python, not read from a file"
 _LONGEST = 300  # characters of a reason; the local record has all of them
@@ -55,7 +55,7 @@ class Task:
     only: str = ""
 
 
-def task_of(reading: Reading, *, back_to: int = 0) -> Task:
+def task_of(reading: ClusterPlan, *, back_to: int = 0) -> Task:
     """Return the task that a reading of the cluster makes."""
     is_first = ref_of(reading.desired["prerequisites"][-1]) not in reading.observed.members
     return Task(inventory=reading.context.inventory, plan=reading.plan, is_first=is_first, back_to=back_to)
@@ -206,7 +206,7 @@ HOSTS = "hosts"
 
 
 def put_on_record(
-    cluster: Cluster, reading: Reading, hosts: int, *, back_to: int = 0
+    cluster: Cluster, reading: ClusterPlan, hosts: int, *, back_to: int = 0
 ) -> tuple[int, tuple[Finding, ...]]:
     """Write down that hosts were changed where the cluster was as declared: there is a way back from it.
 

@@ -16,13 +16,12 @@ from gpu_provision.kube.lease import LeaderElector
 from gpu_provision.model.findings import Finding, Refused, RunFailed
 from gpu_provision.model.inventory import ALL, Inventory, Part
 from gpu_provision.model.progress import Event, NodeState
-from gpu_provision.reconcile.planner import read
-from gpu_provision.reconcile.reading import Reading, refusals_of
+from gpu_provision.reconcile.plan import ClusterPlan, blocking_findings, read_and_plan
 
 if TYPE_CHECKING:
-    from gpu_provision.reconcile.observer import Resident
+    from gpu_provision.reconcile.observer import StackObserver
     from gpu_provision.reconcile.run import Outcome
-    from gpu_provision.reconcile.run_thread import Background, Deputy
+    from gpu_provision.reconcile.run_thread import Executor, RunThread
 
 
 @dataclass(slots=True)
@@ -37,8 +36,8 @@ class Session:
         recorded: Number of the run that changed hosts alone; 0 if there was none.
         part: What to look after.
         resident: Who follows the stack already; what it knows is not read.
-        deputy: Who carries runs out if somebody in the cluster looks after the stack; None to do so in any case.
-        leadership: What a controller's writes rest on besides the stack's lock; None for a command line.
+        deputy: Carries runs out if a controller looks after the stack; None to carry them out here in any case.
+        leadership: What the right to write rests on besides the stack's lock; None for nothing.
     """
 
     inventory: Inventory
@@ -46,12 +45,12 @@ class Session:
     host_drivers: Mapping[str, str] = field(default_factory=dict)
     back_to: int = 0
     part: Part = ALL
-    resident: Resident | None = None
-    deputy: Deputy | None = None
+    resident: StackObserver | None = None
+    deputy: Executor | None = None
     leadership: LeaderElector | None = None
     _cluster: Cluster | None = None
-    _reading: Reading | None = None
-    _run: Background | None = None
+    _reading: ClusterPlan | None = None
+    _run: RunThread | None = None
     recorded: int = 0
     _unrecorded: tuple[Finding, ...] = ()
     _explained: tuple[Finding, ...] | None = None
@@ -71,7 +70,7 @@ class Session:
         """Tell ``listener`` of every event from now on."""
         self._listeners.append(listener)
 
-    def reading(self) -> Reading:
+    def reading(self) -> ClusterPlan:
         """Return what was wanted and seen, and the plan; read once."""
         if self._reading is None:
             try:
@@ -82,8 +81,8 @@ class Session:
                 raise missing_permissions.missing_to_read(self.cluster, self.inventory, refusal) from refusal
         return self._reading
 
-    def _read(self) -> Reading:
-        found = read(
+    def _read(self) -> ClusterPlan:
+        found = read_and_plan(
             self.cluster,
             self.inventory,
             revalidate=self.revalidate,
@@ -104,7 +103,7 @@ class Session:
 
     def refusals(self) -> tuple[Finding, ...]:
         """Return why a run may not begin: conflicts and rejected objects, found before the first write."""
-        return refusals_of(self.reading())
+        return blocking_findings(self.reading())
 
     def start(self) -> None:
         """Begin the run if it has not begun.
@@ -117,25 +116,25 @@ class Session:
             return
         if refused := self.refusals():
             raise RunFailed(*refused)
-        from gpu_provision.reconcile.run_thread import Background
+        from gpu_provision.reconcile.run_thread import RunThread
 
         reading = self.reading()
         if self.deputy and reading.plan.resource:
-            self._run = Background(self.cluster, reading, self._tell, self.back_to, make=self.deputy.conduct)
+            self._run = RunThread(self.cluster, reading, self._tell, self.back_to, make=self.deputy.conduct)
         else:
             self._run = self._by_ourselves(reading)
         self._run.start()
 
-    def _by_ourselves(self, reading: Reading) -> Background:
+    def _by_ourselves(self, reading: ClusterPlan) -> RunThread:
         from gpu_provision.reconcile import missing_permissions
         from gpu_provision.reconcile.run import Run
-        from gpu_provision.reconcile.run_thread import Background
+        from gpu_provision.reconcile.run_thread import RunThread
 
         if missing := missing_permissions.missing_to_run(self.cluster, reading):
             raise Refused(missing)
         live = self.resident.live(reading) if self.resident else None
         make = partial(Run, live=live)
-        return Background(self.cluster, reading, self._tell, self.back_to, make=make, live=live)
+        return RunThread(self.cluster, reading, self._tell, self.back_to, make=make, live=live)
 
     def put_on_record(self, *, hosts: int) -> None:
         """Put a run on record that changed so many hosts, where the cluster was as declared."""

@@ -5,24 +5,24 @@ from __future__ import annotations
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
+from gpu_provision.kube import records
 from gpu_provision.kube.client import Cluster
 from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding, Refused, Severity
 from gpu_provision.model.inventory import Inventory
-from gpu_provision.reconcile.reading import Reading
+from gpu_provision.reconcile.plan import ClusterPlan
 
 if TYPE_CHECKING:
     from gpu_provision.model.history import Record
 
 
-def told(cluster: Cluster, reading: Reading) -> tuple[Finding, ...]:
+def told(cluster: Cluster, reading: ClusterPlan) -> tuple[Finding, ...]:
     """Return the warning that the last run was of another version of the tool, where something differs.
 
     Asks for the records only if something differs from what is applied. Raises Unreachable.
     """
     if reading.plan.is_empty or not reading.observed.members:
         return ()
-    from gpu_provision.kube import records
 
     inventory = reading.context.inventory
     try:

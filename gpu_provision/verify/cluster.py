@@ -16,9 +16,9 @@ from gpu_provision.kube.records import validations_of
 from gpu_provision.kube.retry import FIRST_CONTACT_SECONDS, RETRY_SECONDS, get_with_retries
 from gpu_provision.model.cluster import ClusterFacts, Manifest, ref_of
 from gpu_provision.model.inventory import HostPrerequisites, Inventory, Node, NodePool
-from gpu_provision.planning.observed import Observed
+from gpu_provision.planning.observed import ObservedState
 from gpu_provision.planning.prepare import prepare
-from gpu_provision.planning.states import situation, states_of
+from gpu_provision.planning.states import cluster_state, states_of
 from gpu_provision.planning.validation import RUNS_IN, VALIDATIONS
 
 
@@ -81,9 +81,9 @@ def why_not_validated(inventory: Inventory, cluster: GpuCluster, component: str,
     found = [pod for name in names for pod in cluster.pods(node=node, labels={STACK: inventory.name, COMPONENT: name})]
     whole: list[Manifest] = [{"apiVersion": "v1", "kind": "Pod", **pod} for pod in found]  # items of a list say neither
     pods = {ref_of(pod): pod for pod in whole}
-    observed = Observed(cluster="", facts=facts, pods=pods, passed=_record(inventory, cluster))
+    observed = ObservedState(cluster="", facts=facts, pods=pods, passed=_record(inventory, cluster))
     target = next(each for each in context.targets if each.name == node)
-    state = states_of(target, situation(context, desired, observed)).get(component)
+    state = states_of(target, cluster_state(context, desired, observed)).get(component)
     return state.reason if state else None
 
 

@@ -11,7 +11,7 @@ import pytest
 from gpu_provision.adopt.drivers import Driver
 from gpu_provision.components import labels
 from gpu_provision.model.cluster import Manifest
-from gpu_provision.rollout.installation import installation
+from gpu_provision.rollout.states import installation_digest
 from tests.adopt.builders import (
     adopted,
     driver_pod,
@@ -49,7 +49,7 @@ def test_the_charts_driver_is_the_one_that_a_like_inventory_declares(tmp_path: P
     assert kept.labels[labels.COMPONENT] == "driver"
     assert len(kept.labels[labels.DIGEST] or "") == 16
     marked = {**kept.live, "metadata": {**kept.live["metadata"], "labels": dict(kept.labels)}}
-    assert installation(marked) == kept.labels[labels.INSTALLATION] != installation(kept.live)
+    assert installation_digest(marked) == kept.labels[labels.INSTALLATION] != installation_digest(kept.live)
 
 
 def test_marks_of_the_cluster_policy_alone_go(tmp_path: Path) -> None:

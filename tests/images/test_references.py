@@ -1,4 +1,4 @@
-"""Reading image references."""
+"""ClusterPlan image references."""
 
 from __future__ import annotations
 

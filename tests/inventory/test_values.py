@@ -86,7 +86,7 @@ def test_a_variable_without_a_value_is_one_finding(
 
 
 def test_a_pipe_is_not_opened(inventory: Path) -> None:
-    """Reading a pipe waits for a writer, who may never come."""
+    """ClusterPlan a pipe waits for a writer, who may never come."""
     (inventory.parent / "secrets/pat").unlink()
     os.mkfifo(inventory.parent / "secrets/pat")
     with pytest.raises(InvalidInventory, match="not a regular file"):

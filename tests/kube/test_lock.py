@@ -232,7 +232,7 @@ def _overwrite(cluster: Cluster, stack: Inventory, holder: str) -> None:
 
 
 def test_run_without_lock_writes_nothing_more(cluster: Cluster, stack: Inventory) -> None:
-    """Whatever it has in mind: every write asks first. Reading goes on, and so do the writes of others."""
+    """Whatever it has in mind: every write asks first. ClusterPlan goes on, and so do the writes of others."""
     with WriteLock(cluster, stack, on_wait=quiet) as ours:
         cluster.apply(_config_map(stack))
         _overwrite(cluster, stack, "")

@@ -15,9 +15,9 @@ from gpu_provision.kube import trim as reading
 from gpu_provision.kube.observe import node_facts
 from gpu_provision.kube.trim import is_same
 from gpu_provision.model.cluster import Kind, Manifest
-from gpu_provision.planning.states import situation, states
-from gpu_provision.rollout.observe import Declared, Seen, observe
-from gpu_provision.rollout.snapshot import Snapshot, Use
+from gpu_provision.planning.states import cluster_state, states
+from gpu_provision.rollout.observe import ClusterObjects, DesiredDriver, observe
+from gpu_provision.rollout.snapshot import GpuUse, Snapshot
 from tests.planning.builders import Stack, outdated, terminating
 
 CORDON = {"manager": "kubectl-cordon", "time": "2026-11-21T08:00:00Z", "fieldsV1": {"f:spec": {"f:unschedulable": {}}}}
@@ -26,7 +26,7 @@ WAITING = {"reason": "ImagePullBackOff", "message": "no such image"}
 ENDED = {"exitCode": 1, "message": "no headers", "startedAt": "2026-11-21T08:00:00Z", "containerID": "containerd://1"}
 
 
-def slim(item: Manifest) -> Manifest:
+def trim(item: Manifest) -> Manifest:
     """Return what is kept of an object, which is the same of JSON as of what is decoded already."""
     kind = Kind(item["apiVersion"], item["kind"])
     kept = reading.trim(kind, item)
@@ -86,7 +86,7 @@ PODS = (
 
 @pytest.mark.parametrize("whole", PODS, ids=range(len(PODS)))
 def test_what_keeps_a_pod_from_being_ready_is_still_known(whole: Manifest) -> None:
-    kept = slim(whole)
+    kept = trim(whole)
     for question in (
         pod_view.is_ready,
         pod_view.cause,
@@ -101,16 +101,16 @@ def test_what_keeps_a_pod_from_being_ready_is_still_known(whole: Manifest) -> No
 
 def test_a_node_tells_the_same_facts() -> None:
     whole = node(unschedulable=True)
-    assert node_facts(slim(whole)) == node_facts(whole)
+    assert node_facts(trim(whole)) == node_facts(whole)
 
 
 @pytest.mark.parametrize("mine", PODS[:4], ids=range(4))
 def test_a_rollout_sees_the_same_fleet(mine: Manifest) -> None:
     """Whose cordon it is, which driver is installed, and whether work of others uses GPUs."""
     live, work = node(unschedulable=True), pod("train", labels={"app": "train"}, phase="Running")
-    seen, kept = snapshot(live, mine, work), snapshot(*map(slim, (live, mine, work)))
+    seen, kept = snapshot(live, mine, work), snapshot(*map(trim, (live, mine, work)))
     assert kept == seen
-    assert [each.use for each in kept.nodes[0].pods] == [Use.HOST_PATH]
+    assert [each.use for each in kept.nodes[0].pods] == [GpuUse.HOST_PATH]
     assert kept.nodes[0].cordoned_by == "kubectl-cordon"
     assert kept.nodes[0].driver is not None
     assert kept.nodes[0].driver.digest == "abc"
@@ -118,8 +118,8 @@ def test_a_rollout_sees_the_same_fleet(mine: Manifest) -> None:
 
 def snapshot(live: Manifest, *pods: Manifest) -> Snapshot:
     """Return the fleet of one node as a rollout sees it."""
-    declared = {"gpu-1": Declared(domain="d", position=0, template={"spec": {"containers": []}})}
-    return observe(declared, Seen(nodes=[live], pods=pods), now=1.0)
+    declared = {"gpu-1": DesiredDriver(domain="d", position=0, template={"spec": {"containers": []}})}
+    return observe(declared, ClusterObjects(nodes=[live], pods=pods), now=1.0)
 
 
 def test_a_stack_stands_where_it_stands() -> None:
@@ -129,12 +129,12 @@ def test_a_stack_stands_where_it_stands() -> None:
     stack.put(terminating(stack.pod("toolkit", "t4-2")))
     before = states(stack.situation)
     observed = stack.observed
-    kept = {ref: slim(each) for ref, each in observed.pods.items()}
-    assert states(situation(stack.context, stack.desired, replace(observed, pods=kept))) == before
+    kept = {ref: trim(each) for ref, each in observed.pods.items()}
+    assert states(cluster_state(stack.context, stack.desired, replace(observed, pods=kept))) == before
 
 
 def test_images_books_and_heartbeats_are_not_kept() -> None:
-    text = json.dumps(slim(node()))
+    text = json.dumps(trim(node()))
     assert "image-1" not in text
     assert 'kubelet"' not in text
     assert "lastHeartbeatTime" not in text
@@ -144,7 +144,7 @@ def test_images_books_and_heartbeats_are_not_kept() -> None:
 def test_what_is_equal_on_many_nodes_is_held_once() -> None:
     """Ten thousand pods have a few kinds of labels, containers and conditions."""
     one, other = (
-        slim(pod(f"driver-{number}", phase="Running", conditions=PODS[0]["status"]["conditions"])) for number in "12"
+        trim(pod(f"driver-{number}", phase="Running", conditions=PODS[0]["status"]["conditions"])) for number in "12"
     )
     assert one["metadata"]["labels"] is other["metadata"]["labels"]
     assert one["spec"]["containers"] is other["spec"]["containers"]
@@ -155,8 +155,8 @@ def test_what_is_equal_on_many_nodes_is_held_once() -> None:
 def test_a_heartbeat_is_no_change() -> None:
     before, after = node(), node(beat="08:05:00")
     assert not is_same(before, after)
-    assert is_same(slim(before), slim(after))
-    assert not is_same(slim(before), slim(node(unschedulable=True)))
+    assert is_same(trim(before), trim(after))
+    assert not is_same(trim(before), trim(node(unschedulable=True)))
 
 
 @pytest.mark.parametrize("component", ["driver", "toolkit", "device_plugin", "validator", "device_plugin_validation"])
@@ -166,7 +166,7 @@ def test_what_verdicts_stand_on_keeps_its_times(component: str) -> None:
     ran = [{"name": f"c{number}", "state": state} for number, state in enumerate(states)]
 
     def kept(name: str) -> list[Any]:
-        found = slim(pod(labels={STACK: "prod", "gpu-provision.io/component": name}, initContainerStatuses=ran))
+        found = trim(pod(labels={STACK: "prod", "gpu-provision.io/component": name}, initContainerStatuses=ran))
         return [each["state"] for each in found["status"]["initContainerStatuses"]]
 
     assert kept("gfd") == [{"terminated": {"exitCode": 1, "message": "no headers"}}, {"running": {}}]
@@ -176,10 +176,10 @@ def test_what_verdicts_stand_on_keeps_its_times(component: str) -> None:
 
 def test_features_of_a_node_are_not_kept() -> None:
     live = {"apiVersion": "nfd.k8s-sigs.io/v1alpha1", "kind": "NodeFeature", "metadata": {"name": "a"}}
-    assert slim({**live, "spec": {"features": {}}}) == live
+    assert trim({**live, "spec": {"features": {}}}) == live
 
 
 def test_objects_of_other_kinds_are_kept_whole() -> None:
     """Whether an edit of one is to be undone is read off its books."""
     live = {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "driver", "managedFields": BOOKS}}
-    assert slim(live) == live
+    assert trim(live) == live

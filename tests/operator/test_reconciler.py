@@ -13,7 +13,7 @@ from gpu_provision.operator.events import StackEvent
 from gpu_provision.operator.queue import SETTLE_SECONDS, ReconcileRequest
 from gpu_provision.operator.reconciler import StackReconciler
 from gpu_provision.operator.status import StackObservation
-from gpu_provision.reconcile.observer import Standpoint
+from gpu_provision.reconcile.observer import Observation
 
 EDITED = "DaemonSet gpu-operator-resources/nvidia-dcgm-exporter"
 
@@ -39,10 +39,10 @@ class Kept:
         """Count a run."""
         self.runs += 1
 
-    def look(self, _now: float) -> Standpoint:
+    def look(self, _now: float) -> Observation:
         """Return what is there."""
         nothing = frozenset[str]()
-        return Standpoint(cast("Any", None), {}, objects=frozenset({EDITED}), edited=nothing, steps=nothing)
+        return Observation(cast("Any", None), {}, objects=frozenset({EDITED}), edited=nothing, steps=nothing)
 
     def next_deadline(self, _now: float) -> float:
         """Return that nothing has a time."""

@@ -11,9 +11,9 @@ from gpu_provision.model.cluster import Basis, DriverChoice, ref_of
 from gpu_provision.model.inventory import Part
 from gpu_provision.model.plan import Action, Change, Departure, Outlook, Plan, Schedule, Wave
 from gpu_provision.model.progress import State
-from gpu_provision.planning.departures import with_departures
 from gpu_provision.planning.plan import plan
-from gpu_provision.planning.scope import narrowed
+from gpu_provision.planning.prepare import limit_to
+from gpu_provision.planning.rollout_changes import with_departures
 from gpu_provision.planning.states import LEFT, states
 from gpu_provision.planning.upgrades import STAYS, calls_for_rollout
 from gpu_provision.reconcile.rollout import without_driver
@@ -77,7 +77,7 @@ def test_what_a_rollout_wrote_on_the_node_goes_with_it() -> None:
     assert {f'metadata.labels."{upgrade.STATE}"', f'metadata.annotations."{upgrade.SINCE}"'} <= paths
 
 
-def test_a_node_that_keeps_the_stack_is_told_once_with_the_reason() -> None:
+def test_a_node_that_keeps_the_stack_has_a_line_with_the_reason() -> None:
     """No write is planned for it, and a plan that has nothing else is not empty: the apply fails, and says why."""
     drawn = planned(without("t4-1"), Schedule(skipped=(("t4-1", "default/bare has no controller"),)))
     change = of_node(drawn)
@@ -105,7 +105,7 @@ def test_the_daemonset_of_the_last_node_goes_after_it(skipped: tuple[tuple[str, 
 
 def test_a_run_on_other_nodes_does_nothing_to_a_node_that_left() -> None:
     stack = without("t4-1")
-    stack.context, stack.desired = narrowed(stack.context, stack.desired, Part(nodes=frozenset({"h100-1"})))
+    stack.context, stack.desired = limit_to(stack.context, stack.desired, Part(nodes=frozenset({"h100-1"})))
     assert ("node_labels", "t4-1") not in states(stack.situation)
     assert not [change for change in planned(stack).changes if change.ref.kind == "Node"]
 

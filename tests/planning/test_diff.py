@@ -8,7 +8,7 @@ import pytest
 
 from gpu_provision.model.cluster import Manifest
 from gpu_provision.model.plan import Action, FieldChange
-from gpu_provision.planning.diff import between, changes_between, differences, shows
+from gpu_provision.planning.diff import changes_between, diff_manifests, differences, shows
 
 
 def daemonset(image: str = "plugin:v1", **container: Any) -> dict[str, Any]:
@@ -28,7 +28,7 @@ def test_equal_objects_have_no_differences() -> None:
 def test_what_the_server_adds_is_no_difference() -> None:
     """Defaults, status and bookkeeping fields stand only in the live object."""
     live = daemonset(terminationMessagePath="/dev/termination-log")
-    live["metadata"] |= {"uid": "1", "resourceVersion": "7", "annotations": {"somebody": "else"}}
+    live["metadata"] |= {"uid": "1", "resourceVersion": "7", "annotations": {"other": "tool"}}
     live["status"] = {"numberReady": 1}
     assert differences(daemonset(), live) == ()
 
@@ -101,7 +101,7 @@ def test_keys_with_dots_are_quoted() -> None:
     assert differences(desired, live)[0].path == 'metadata.labels."nvidia.com/gpu"'
 
 
-def test_changes_between_two_versions_name_what_came_and_what_went() -> None:
+def test_changes_between_versions_name_what_came_and_went() -> None:
     before, after = daemonset(args=["-v"]), daemonset("plugin:v2")
     assert changes_between(before, after) == (
         FieldChange("spec.template.spec.containers[main].args", ["-v"], None),
@@ -109,7 +109,7 @@ def test_changes_between_two_versions_name_what_came_and_what_went() -> None:
     )
 
 
-def test_the_digest_of_a_template_is_told_only_if_nothing_else_differs() -> None:
+def test_a_template_digest_counts_only_if_nothing_else_differs() -> None:
     """A reader wants the one field that changed; a forged digest alone is still drift."""
 
     def labelled(digest: str, image: str) -> dict[str, Any]:
@@ -122,8 +122,8 @@ def test_the_digest_of_a_template_is_told_only_if_nothing_else_differs() -> None
     assert len(differences(labelled("b", "plugin:v1"), labelled("a", "plugin:v1"))) == 1
 
 
-def test_the_generation_that_the_server_counts_in_an_annotation_is_no_change() -> None:
-    """A DaemonSet's change is told as what its reader changed, and nothing else."""
+def test_the_generation_in_an_annotation_is_no_change() -> None:
+    """A DaemonSet's change says what its reader changed, and nothing else."""
     before, after = daemonset("plugin:v1"), daemonset("plugin:v2")
     before["metadata"]["annotations"] = {"deprecated.daemonset.template.generation": "1"}
     after["metadata"]["annotations"] = {"deprecated.daemonset.template.generation": "2"}
@@ -157,11 +157,11 @@ def test_objects_come_change_and_go_and_validations_run() -> None:
         "a": [_item("ConfigMap", "same", data={"k": "v"}), _item("ConfigMap", "new")],
         "b": [_item("Pod", "new")],
     }
-    found = [(each.component, each.action, each.ref.name) for each in between(before, after)]
+    found = [(each.component, each.action, each.ref.name) for each in diff_manifests(before, after)]
     assert found == [
         ("a", Action.UPDATE, "same"),
         ("a", Action.CREATE, "new"),
         ("b", Action.RUN, "new"),
         ("a", Action.DELETE, "gone"),
     ]
-    assert between(after, after) == ()
+    assert diff_manifests(after, after) == ()

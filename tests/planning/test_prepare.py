@@ -13,9 +13,9 @@ from gpu_provision.model.cluster import ClusterFacts, Context, ref_of
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.plan import Plan
 from gpu_provision.planning.applyset import PART_OF, STACK, kinds_of
-from gpu_provision.planning.observed import Observed
+from gpu_provision.planning.observed import ObservedState
 from gpu_provision.planning.prepare import MOST_OF_OBJECT, MOST_OF_VALUES, findings, prepare, too_many_nodes
-from gpu_provision.reconcile.reading import Reading, refusals_of
+from gpu_provision.reconcile.plan import ClusterPlan, blocking_findings
 from tests.components.builders import fleet, inventory
 from tests.planning.builders import Stack
 
@@ -72,9 +72,7 @@ def known(length: int, count: int) -> Context:
 
 
 @pytest.mark.parametrize(("length", "fits", "is_too_many"), LIMITS, ids=["short", "of a cloud", "as long as may be"])
-def test_a_stack_whose_record_would_be_refused_is_told_so_before_the_first_write(
-    length: int, fits: int, is_too_many: int
-) -> None:
+def test_a_record_that_would_not_fit_is_found_by_the_plan(length: int, fits: int, is_too_many: int) -> None:
     assert not [*too_many_nodes(known(length, fits))]
     (found,) = too_many_nodes(known(length, is_too_many))
     room = int(found.evidence.split()[-2])
@@ -85,8 +83,8 @@ def test_a_stack_whose_record_would_be_refused_is_told_so_before_the_first_write
 def test_a_plan_says_so_and_cannot_be_carried_out() -> None:
     context = known(253, 3_000)
     draft = Plan(inventory="x", release="x", cluster="x", components=(), changes=(), findings=findings(context))
-    reading = Reading(context, {}, Observed(cluster="x", facts=context.facts), draft)
-    assert "GP382" in {item.code for item in refusals_of(reading)}
+    reading = ClusterPlan(context, {}, ObservedState(cluster="x", facts=context.facts), draft)
+    assert "GP382" in {item.code for item in blocking_findings(reading)}
 
 
 @pytest.mark.parametrize(("length", "fits"), [limit[:2] for limit in LIMITS], ids=["short", "of a cloud", "long"])

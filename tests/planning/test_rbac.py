@@ -5,16 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpu_provision.model.cluster import Permission
-from gpu_provision.planning.rbac import (
-    Rule,
-    Subject,
-    grants,
-    permissions_of,
-    roles,
-    rules_of,
-    told,
-    without,
-)
+from gpu_provision.planning.rbac import Rule, Subject, grants, permissions_of, roles, rules_of, told, without
 
 LIST_PODS = Permission("list", "", "pods")
 
@@ -32,7 +23,7 @@ def test_rules_grant_just_the_permissions_that_they_were_made_of() -> None:
     assert set(permissions_of(rules_of(wanted))) == wanted
 
 
-def test_alike_resources_share_a_rule_and_names_do_not_repeat_what_holds_for_all() -> None:
+def test_alike_resources_share_a_rule() -> None:
     wanted = [
         LIST_PODS,
         Permission("list", "", "nodes"),
@@ -79,7 +70,7 @@ def test_a_role_of_a_namespace_leaves_out_what_holds_everywhere() -> None:
     assert without([*here, mine], [LIST_PODS]) == [mine]
 
 
-def test_permissions_are_told_by_scope() -> None:
+def test_permissions_are_reported_by_scope() -> None:
     wanted = [LIST_PODS, Permission("get", "apps", "daemonsets", "here", "a")]
     assert told(wanted) == [
         "list pods in the whole cluster",
@@ -100,7 +91,7 @@ def test_namespaces_come_first_and_every_role_before_its_binding() -> None:
     assert kinds == ["Namespace", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"]
 
 
-def test_a_namespace_comes_without_settings_that_would_be_taken_from_the_stack() -> None:
+def test_a_namespace_comes_without_settings() -> None:
     (namespace, *_) = roles("r", WANTED, [])
     assert namespace == {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "here"}}
 
@@ -114,7 +105,7 @@ def test_without_a_subject_there_is_nothing_to_bind() -> None:
     assert [item["kind"] for item in roles("r", WANTED, [])] == ["Namespace", "ClusterRole", "Role"]
 
 
-def test_a_binding_names_service_accounts_by_namespace_and_others_by_group() -> None:
+def test_a_binding_names_subjects_as_kubernetes_does() -> None:
     binding = roles("r", WANTED, [BOB, Subject("ServiceAccount", "robot", "ci")])[2]
     assert binding["subjects"] == [
         {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "bob"},

@@ -9,8 +9,7 @@ import pytest
 from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import Severity
 from gpu_provision.model.specs import SecretKey
-from gpu_provision.planning.prepare import prepare
-from gpu_provision.planning.references import absences, not_looked_for, references
+from gpu_provision.planning.prepare import missing_findings, prepare, references, unread_finding
 from tests.components.builders import fleet, inventory, with_spec
 
 NAMESPACE = "operands"
@@ -81,7 +80,7 @@ def test_a_missing_object_is_one_error_before_pods_need_it() -> None:
     """Also if several components refer to it. Images may be pulled without a pull secret."""
     other = {**BOTH, "metadata": {**BOTH["metadata"], "name": "gfd"}}
     uses = references({"device_plugin": [BOTH], "gfd": [other]})
-    error, warning = absences(uses, {CONFIG, PULL}, {ref_of(other)}, {NAMESPACE})
+    error, warning = missing_findings(uses, {CONFIG, PULL}, {ref_of(other)}, {NAMESPACE})
     assert (error.severity, error.where) == (Severity.ERROR, "ConfigMap operands/sharing")
     assert "device_plugin, gfd" in error.what
     assert f"kubectl -n {NAMESPACE} create configmap sharing " in error.fix
@@ -90,12 +89,12 @@ def test_a_missing_object_is_one_error_before_pods_need_it() -> None:
 
 
 def test_pods_that_run_are_worth_a_warning() -> None:
-    (found,) = absences(references({"device_plugin": [BOTH]}), {CONFIG}, (), ())
+    (found,) = missing_findings(references({"device_plugin": [BOTH]}), {CONFIG}, (), ())
     assert found.severity is Severity.WARNING
     assert "kubectl create namespace operands; " in found.fix
 
 
 def test_what_may_not_be_read_is_one_warning() -> None:
-    (found,) = not_looked_for({CONFIG, PULL})
+    (found,) = unread_finding({CONFIG, PULL})
     assert (found.severity, found.where) == (Severity.WARNING, "ConfigMap operands/sharing, Secret operands/mirror")
-    assert not [*not_looked_for(())]
+    assert not [*unread_finding(())]

@@ -11,7 +11,7 @@ from gpu_provision.diagnostics.pods import node_of
 from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
 from gpu_provision.model.plan import Action, Change, FieldChange, Outlook, Plan, Schedule, Wave
 from gpu_provision.planning.plan import label_path, plan
-from gpu_provision.planning.rollout_changes import foreseen
+from gpu_provision.planning.rollout_changes import with_rollout_changes
 from tests.components.builders import inventory
 from tests.planning.builders import Stack, labelled, outdated, with_node
 
@@ -36,7 +36,7 @@ def upgraded() -> Stack:
 def made(stack: Stack, found: Schedule, **options: tuple[str, ...]) -> Plan:
     """Return the plan with its rollout."""
     before = plan(stack.context, stack.desired, stack.observed)
-    return foreseen(before, found, stack.situation, **options)
+    return with_rollout_changes(before, found, stack.situation, **options)
 
 
 def runs(found: Plan) -> dict[str, bool]:
@@ -62,7 +62,7 @@ def test_a_node_that_keeps_its_driver_says_what_it_said(kept: str, written: list
     label = FieldChange(label_path(VALIDATED), "before", "after")
     change = Change(component="startup_taint", action=Action.UPDATE, ref=ref, fields=(label,))
     empty = Plan(inventory="", release="", cluster="", components=("startup_taint",), changes=(change,))
-    found = foreseen(empty, rollout(skipped=(kept,)), stack.situation, outdated=("t4-1", "t4-2"))
+    found = with_rollout_changes(empty, rollout(skipped=(kept,)), stack.situation, outdated=("t4-1", "t4-2"))
     assert [each.ref.name for each in found.changes if each.ref.kind == "Node"] == written
 
 
@@ -93,7 +93,7 @@ def test_a_driver_that_is_left_as_it_is_restarts_no_pod() -> None:
     change = Change(component="driver", action=Action.UPDATE, ref=ref, nodes=("t4-1", "t4-2"))
     empty = plan(stack.context, stack.desired, stack.observed)
     for kept, told in ((("t4-2",), (("t4-1",), ())), (("t4-1", "t4-2"), ((), ("no driver restart",)))):
-        found = foreseen(replace(empty, changes=(change,)), rollout(skipped=kept), stack.situation)
+        found = with_rollout_changes(replace(empty, changes=(change,)), rollout(skipped=kept), stack.situation)
         assert [(each.nodes, each.effects) for each in found.changes] == [told]
 
 

@@ -7,8 +7,7 @@ from gpu_provision.model.cluster import Manifest
 from gpu_provision.model.inventory import ALL, Part
 from gpu_provision.model.plan import Action
 from gpu_provision.planning.plan import plan
-from gpu_provision.planning.prepare import findings, prepare
-from gpu_provision.planning.scope import part_of
+from gpu_provision.planning.prepare import findings, part_of, prepare
 from tests.components.builders import fleet, inventory, with_spec
 from tests.planning.builders import Stack
 
@@ -38,7 +37,7 @@ def test_a_limit_narrows_what_is_about_one_node_and_nothing_else() -> None:
 
 
 def test_what_was_not_looked_at_is_not_pruned() -> None:
-    """The exporter is off by now; whoever asks for the driver alone does not take it away."""
+    """The exporter is off by now; a run of the driver alone does not take it away."""
     stack = Stack()
     off = with_spec("dcgm_exporter", enabled=False)
 
@@ -52,8 +51,8 @@ def test_what_was_not_looked_at_is_not_pruned() -> None:
     assert deleted(part_of(off, ["driver"], [])) == set()
 
 
-def test_what_is_left_out_is_told() -> None:
-    """Nobody takes a part for the whole."""
+def test_what_is_left_out_is_reported() -> None:
+    """A part is not taken for the whole."""
     part = part_of(inventory(), ["dcgm_exporter"], ["t4-1", "cpu-1"])
     (told,) = (item for item in findings(prepare(inventory(), fleet(), part)[0]) if item.code == "GP380")
     assert told.evidence.endswith("(--target); nodes h100-1, t4-2 (--limit)")

@@ -9,7 +9,7 @@ from gpu_provision.kube.client import Cluster
 from gpu_provision.model.cluster import ObjectRef
 from gpu_provision.model.findings import Finding, ProvisionError
 from gpu_provision.model.progress import NodeState, State
-from gpu_provision.planning.states import Key, Situation
+from gpu_provision.planning.states import ClusterState, Key
 from gpu_provision.reconcile.steps import MOST_LOGS, Crashes
 from gpu_provision.rollout.steps import NOT_READY
 
@@ -47,16 +47,16 @@ def crashed(name: str, restarts: int = 1, *, runs: bool = False) -> dict[str, An
     return {**pod, "status": {"phase": "Running", "containerStatuses": [status]}}
 
 
-def situation(*pods: dict[str, Any]) -> Situation:
+def situation(*pods: dict[str, Any]) -> ClusterState:
     by_key = {("driver", pod["metadata"]["name"]): (pod,) for pod in pods}
-    return cast("Situation", SimpleNamespace(pods=by_key))
+    return cast("ClusterState", SimpleNamespace(pods=by_key))
 
 
 def waiting(*nodes: str, reason: str = WAITS, state: State = State.PROGRESSING) -> dict[Key, NodeState]:
     return {("driver", node): NodeState(component="driver", node=node, state=state, reason=reason) for node in nodes}
 
 
-def look(crashes: Crashes, seen: Situation, states: dict[Key, NodeState]) -> list[str]:
+def look(crashes: Crashes, seen: ClusterState, states: dict[Key, NodeState]) -> list[str]:
     """Read all that is unread, and return the reasons."""
     for step in [*crashes.unread(states, seen)]:
         crashes.read(step)
@@ -99,7 +99,7 @@ def test_what_is_ready_or_blocked_is_not_asked() -> None:
     assert logs.asked == []
 
 
-def test_a_fleet_that_crashes_is_told_by_its_first_pods() -> None:
+def test_a_fleet_that_crashes_is_reported_by_its_first_pods() -> None:
     """A thousand logs say what twenty say."""
     names = [f"n{number}" for number in range(MOST_LOGS + 5)]
     logs = Logs(*BUILD)

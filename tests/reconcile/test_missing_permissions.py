@@ -15,7 +15,7 @@ from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Action, Change
 from gpu_provision.planning.rbac import Subject, roles
 from gpu_provision.reconcile import missing_permissions, permissions
-from gpu_provision.reconcile.planner import read
+from gpu_provision.reconcile.plan import read_and_plan
 from gpu_provision.reconcile.session import Session
 from gpu_provision.sandbox.apiserver.requestlog import writes
 from tests.components.builders import inventory
@@ -45,7 +45,7 @@ def account(server: Running, tmp_path: Path, request: pytest.FixtureRequest) -> 
 
 def found(cluster: Cluster) -> Finding | None:
     """Return what is missing for a run from the state as it is."""
-    return missing_permissions.missing_to_run(cluster, read(cluster, STACK))
+    return missing_permissions.missing_to_run(cluster, read_and_plan(cluster, STACK))
 
 
 def test_whoever_has_all_rights_is_told_nothing(account: As) -> None:
@@ -108,7 +108,7 @@ def test_whoever_may_write_roles_whatever_they_grant_need_not_hold_that(account:
 
 def test_the_right_to_patch_pods_is_asked_for_with_reason(account: As) -> None:
     """An account with the rights of an earlier version goes on until the plan has such a change."""
-    reading = read(account(), STACK)
+    reading = read_and_plan(account(), STACK)
     pod = Change(component="driver", action=Action.UPDATE, ref=ObjectRef("v1", "Pod", OPERANDS, "driver-x"))
     changed = replace(reading, plan=replace(reading.plan, changes=(*reading.plan.changes, pod)))
     more = set(missing_permissions._wanted(changed)) - set(missing_permissions._wanted(reading))

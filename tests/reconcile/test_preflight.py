@@ -79,7 +79,7 @@ def test_all_is_well(world: World) -> None:
 
 
 def test_errors_come_first(world: World) -> None:
-    """Whoever found them; and they fail the whole."""
+    """Any source counts, and they fail the whole."""
     failed = HostOutcome(name="t4-1", gpus=1, failed=True, errors=(error("t4-1"),))
     world.hosts = HostsResult(hosts=(failed,), findings=(error("t4-2", Severity.WARNING),))
     world.nodes = ()
@@ -88,7 +88,7 @@ def test_errors_come_first(world: World) -> None:
     assert found.failed
 
 
-def test_host_that_could_not_be_read_is_an_error_that_can_be_ignored(world: World) -> None:
+def test_a_host_that_cannot_be_read_is_an_ignorable_error(world: World) -> None:
     """Its reason is the evidence; its image is asked for by the cluster's word."""
     world.hosts = HostsResult(hosts=(HostOutcome(name="t4-1", failed=True, reason="connection refused"),))
     found = judged(stack())
@@ -104,8 +104,8 @@ def test_what_a_host_was_told_stays_as_it_is(world: World) -> None:
     assert codes(judged(stack(ignore=("GP620",)))) == [("GP620", "t4-1")]
 
 
-def test_managed_nodes_are_judged_by_the_cluster_and_the_registry(world: World) -> None:
-    """Nobody connects to them."""
+def test_managed_nodes_are_judged_by_cluster_and_registry(world: World) -> None:
+    """No connection is made to them."""
     world.image = ImageState.ABSENT
     found = judged(stack())
     assert codes(found) == [("GP660", "t4-1")]
@@ -119,7 +119,7 @@ def test_offline_asks_no_registry(world: World) -> None:
     assert not world.asked
 
 
-def test_old_runtime_is_told_once(world: World) -> None:
+def test_old_runtime_is_reported_once(world: World) -> None:
     """The host says so, and the node as well."""
     old = replace(error("t4-1"), code="GP640")
     world.hosts = HostsResult(hosts=(HostOutcome(name="t4-1", gpus=1, failed=True, errors=(old,)),))

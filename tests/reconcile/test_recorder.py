@@ -11,19 +11,18 @@ from typing import Any, cast
 import pytest
 
 from gpu_provision.components.labels import RECORD
-from gpu_provision.kube.client import ApplyResult, Cluster
+from gpu_provision.kube.client import Applied, Cluster
 from gpu_provision.kube.errors import NotFoundError
 from gpu_provision.model.cluster import ClusterFacts, Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import Finding, ProvisionError, Rejected, Severity, Unreachable
 from gpu_provision.model.history import Ending
 from gpu_provision.model.progress import NodeState, RunResult, State
 from gpu_provision.output.history import RunOutcome, report_of_record
-from gpu_provision.planning.history import history_of
-from gpu_provision.planning.observed import Observed
+from gpu_provision.planning.observed import ObservedState
 from gpu_provision.planning.plan import plan
 from gpu_provision.planning.prepare import prepare
 from gpu_provision.reconcile import local_records, recorder
-from gpu_provision.reconcile.reading import Reading
+from gpu_provision.reconcile.plan import ClusterPlan
 from gpu_provision.reconcile.recorder import Book, reason_of, task_of
 from tests.components.builders import inventory
 
@@ -47,11 +46,11 @@ class _Server:
         self.data = {key: value for key, value in kept.items() if value is not None}
         return {"data": self.data}
 
-    def apply(self, manifest: Manifest, *, manager: str) -> ApplyResult:
+    def apply(self, manifest: Manifest, *, manager: str) -> Applied:
         assert manager.startswith("gpu-provision-history-")
         self._ask()
         self.labels, self.data = manifest["metadata"]["labels"], {**(self.data or {}), **manifest["data"]}
-        return ApplyResult({"data": self.data}, created=True, warnings=())
+        return Applied({"data": self.data}, created=True, warnings=())
 
     def _ask(self) -> None:
         self.requests += 1
@@ -71,12 +70,12 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> _Server:
     return _Server()
 
 
-def _reading(*, kept: int = 3, is_new: bool = False) -> Reading:
+def _reading(*, kept: int = 3, is_new: bool = False) -> ClusterPlan:
     stack = inventory(kept_runs=kept)
     context, desired = prepare(stack, ClusterFacts())
     parent = ref_of(desired["prerequisites"][-1])
-    observed = Observed(cluster="c", facts=ClusterFacts(), members={} if is_new else {parent: {}})
-    return Reading(context, desired, observed, plan(context, desired, observed, ()))
+    observed = ObservedState(cluster="c", facts=ClusterFacts(), members={} if is_new else {parent: {}})
+    return ClusterPlan(context, desired, observed, plan(context, desired, observed, ()))
 
 
 def _book(server: _Server, *, kept: int = 3, is_new: bool = False, said: list[str] | None = None) -> Book:

@@ -13,12 +13,12 @@ from gpu_provision.model.cluster import ClusterFacts
 from gpu_provision.model.history import Ending, History, Record
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.rollout_policy import OnFailure
-from gpu_provision.planning.observed import Observed
+from gpu_provision.planning.observed import ObservedState
 from gpu_provision.planning.plan import plan
 from gpu_provision.planning.prepare import prepare
 from gpu_provision.reconcile import history as module
 from gpu_provision.reconcile.history import in_force, inventory_of, way_back
-from gpu_provision.reconcile.reading import Reading
+from gpu_provision.reconcile.plan import ClusterPlan
 from tests.documents import CHECKOUT
 from tests.inventory.planted import VALID
 
@@ -29,11 +29,11 @@ BACK = replace(DRIVER, id="d", number=10, back_to=1)
 PLUGIN = replace(DRIVER, id="b", number=2, text=NOW.text.replace("v0.20.0", "v0.19.3"))
 
 
-def _reading(inventory: Inventory, on_failure: OnFailure) -> Reading:
+def _reading(inventory: Inventory, on_failure: OnFailure) -> ClusterPlan:
     stack = replace(inventory, rollout=replace(inventory.rollout, on_failure=on_failure))
     context, desired = prepare(stack, ClusterFacts())
-    observed = Observed(cluster="c", facts=ClusterFacts())
-    return Reading(context, desired, observed, plan(context, desired, observed, ()))
+    observed = ObservedState(cluster="c", facts=ClusterFacts())
+    return ClusterPlan(context, desired, observed, plan(context, desired, observed, ()))
 
 
 READING = _reading(NOW, OnFailure.ROLLBACK)

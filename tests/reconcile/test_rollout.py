@@ -11,7 +11,7 @@ from gpu_provision.components import labels
 from gpu_provision.model.cluster import ref_of
 from gpu_provision.reconcile.rollout import declared_of, patch_of, unobserved_groups
 from gpu_provision.rollout import states
-from gpu_provision.rollout.actions import Cordon, Move
+from gpu_provision.rollout.actions import Cordon, StateTransition
 from gpu_provision.rollout.states import UpgradeState
 from tests.components.builders import with_spec
 from tests.planning.builders import Stack
@@ -25,10 +25,10 @@ from tests.planning.builders import Stack
         (Cordon.LIFT, {"spec": {"unschedulable": None}}),
     ],
 )
-def test_a_move_is_one_patch_on_exactly_the_node_that_was_looked_at(cordon: Cordon, spec: dict[str, Any]) -> None:
-    """State, memory and cordon can never part; whoever wrote in between makes the server refuse."""
+def test_a_transition_is_one_patch_of_the_observed_node(cordon: Cordon, spec: dict[str, Any]) -> None:
+    """State, memory and cordon never part; a write in between makes the server refuse."""
     memory = ((states.REASON, "no"), (states.SINCE, None))
-    move = Move(node="n1", revision="7", to=UpgradeState.FAILED, cordon=cordon, annotations=memory)
+    move = StateTransition(node="n1", revision="7", to=UpgradeState.FAILED, cordon=cordon, annotations=memory)
     assert patch_of(move) == {
         "metadata": {
             "resourceVersion": "7",
@@ -41,7 +41,7 @@ def test_a_move_is_one_patch_on_exactly_the_node_that_was_looked_at(cordon: Cord
 
 def test_a_node_that_is_given_back_loses_its_label() -> None:
     """An empty value would be a label all the same."""
-    move = Move(node="n1", revision="7", to=UpgradeState.UNKNOWN)
+    move = StateTransition(node="n1", revision="7", to=UpgradeState.UNKNOWN)
     assert patch_of(move)["metadata"]["labels"] == {states.STATE: None}
 
 

@@ -16,10 +16,20 @@ from gpu_provision.reconcile.rollout_states import (
     proofs,
     until_proven,
     untimed,
-    word,
 )
-from gpu_provision.rollout.snapshot import NOTHING, DriverPod, Node, Pod, Proof, Snapshot, Stack, Use, Wanted
-from gpu_provision.rollout.state_machine import Decision, Phase
+from gpu_provision.rollout.snapshot import (
+    NOTHING,
+    DesiredContent,
+    DriverPod,
+    FleetNode,
+    GpuUse,
+    Pod,
+    Snapshot,
+    StackPresence,
+    ValidationResult,
+)
+from gpu_provision.rollout.state_machine import Decision
+from gpu_provision.rollout.state_machine import RolloutPhase as Phase
 from gpu_provision.rollout.states import SKIP, STATE
 
 KEY = ("driver", "n1")
@@ -29,14 +39,14 @@ STARTING = DriverPod(uid="2", digest="new", is_ready=False)
 
 
 def fleet(label: str, driver: DriverPod | None = OLD) -> Snapshot:
-    node = Node(name="n1", domain="d", wanted=Wanted("new"), labels={STATE: label}, driver=driver)
+    node = FleetNode(name="n1", domain="d", wanted=DesiredContent("new"), labels={STATE: label}, driver=driver)
     return Snapshot(now=0, target="t", nodes=(node,))
 
 
 def state(seen: Snapshot, phase: Phase, raw: tuple[State, str] = (State.PROGRESSING, OUTDATED), **told: Any) -> Any:
     """Return state and reason of the driver on the only node."""
     given = NodeState(component="driver", node="n1", state=raw[0], reason=raw[1])
-    found = of_driver(seen.nodes[0], word(Decision(phase=phase, **told), "n1"), given)
+    found = of_driver(seen.nodes[0], Decision(phase=phase, **told), given)
     assert found.step == seen.nodes[0].labels[STATE]
     return found.state, found.reason
 
@@ -57,23 +67,23 @@ WAITS = {"waits": {"n1": "why not"}}
         ("pod-restart-required", STARTING, Phase.ROLLING, (State.PROGRESSING, "why not")),
         ("validation-required", NEW, Phase.ROLLING, (State.READY, "")),
         ("upgrade-done", OLD, Phase.ROLLING, (State.PROGRESSING, OUTDATED)),
-        ("somebody's own word", OLD, Phase.HELD, (State.BLOCKED, f"{KEEPS}: why not")),
+        ("a value of another tool", OLD, Phase.HELD, (State.BLOCKED, f"{KEEPS}: why not")),
     ],
 )
 def test_a_driver_stands_where_its_node_and_the_fleet_stand(
     label: str, driver: DriverPod | None, phase: Phase, expected: tuple[State, str]
 ) -> None:
-    """What only a user's wish holds back is no failure; what somebody has to help with is one."""
+    """What only a user's wish holds back is no failure; what needs a person is one."""
     assert state(fleet(label, driver), phase, **WAITS) == expected
 
 
-def test_a_failure_is_told_with_its_reason_once_it_is_final() -> None:
+def test_a_failure_is_reported_with_its_reason_once_it_is_final() -> None:
     """A new run tries once more, and does not fail before it has."""
     assert state(fleet("upgrade-failed"), Phase.PAUSED, failures={"n1": "no"}) == (State.FAILED, "no")
     assert state(fleet("upgrade-failed"), Phase.ROLLING)[0] is State.PROGRESSING
 
 
-def test_a_node_that_is_over_with_it_does_not_wait_for_the_watch_to_show_that() -> None:
+def test_a_finished_node_does_not_wait_for_its_watch() -> None:
     stale = (State.PROGRESSING, f"{AT_WORK}: uncordon-required")
     assert state(fleet("upgrade-done", NEW), Phase.DONE, stale) == (State.READY, "")
 
@@ -81,15 +91,15 @@ def test_a_node_that_is_over_with_it_does_not_wait_for_the_watch_to_show_that() 
 @pytest.mark.parametrize(
     ("component", "found", "proof"),
     [
-        ("driver_validation", (State.READY, ""), Proof(passed=True)),
-        ("driver_validation", (State.FAILED, "exit 1"), Proof(passed=False, reason="exit 1")),
+        ("driver_validation", (State.READY, ""), ValidationResult(passed=True)),
+        ("driver_validation", (State.FAILED, "exit 1"), ValidationResult(passed=False, reason="exit 1")),
         ("driver_validation", (State.READY, f"not validated: the driver {KEEPS}"), None),
         ("driver_validation", (State.PENDING, "has not run since the node booted"), None),
         ("device_plugin_validation", (State.READY, ""), None),
     ],
 )
-def test_the_validation_of_a_driver_is_its_proof_once_it_has_ended(
-    component: str, found: tuple[State, str], proof: Proof | None
+def test_the_validation_of_a_driver_is_its_proof(
+    component: str, found: tuple[State, str], proof: ValidationResult | None
 ) -> None:
     raw = {(component, "n1"): NodeState(component=component, node="n1", state=found[0], reason=found[1])}
     assert proofs(raw).get("n1") == proof
@@ -118,7 +128,7 @@ def test_the_rollout_keeps_the_time_of_what_it_replaces(label: str, driver: Driv
     assert (KEY in untimed(fleet(label, driver).nodes)) is expected
 
 
-TRAIN = Pod(namespace="default", name="train", uid="3", use=Use.REQUEST)
+TRAIN = Pod(namespace="default", name="train", uid="3", use=GpuUse.REQUEST)
 FAILURES = {"failures": {"n1": "not gone"}}
 
 
@@ -137,7 +147,14 @@ FAILURES = {"failures": {"n1": "not gone"}}
         ({SKIP: "true"}, (TRAIN,), Phase.HELD, WAITS, True, (State.READY, f"{STAYS}: why not")),
         ({STATE: "pod-deletion-required"}, (TRAIN,), Phase.ROLLING, WAITS, True, (State.PROGRESSING, "why not")),
         ({STATE: "pod-restart-required"}, (), Phase.ROLLING, WAITS, True, (State.PROGRESSING, "why not")),
-        ({STATE: "upgrade-failed"}, (TRAIN,), Phase.FAILED, FAILURES, True, (State.FAILED, f"{STAYS}: not gone")),
+        (
+            {STATE: "upgrade-failed"},
+            (TRAIN,),
+            Phase.FAILED,
+            FAILURES,
+            True,
+            (State.FAILED, f"{STAYS}: not gone"),
+        ),
     ],
 )
 def test_a_node_that_leaves_stands_where_its_rollout_stands(  # noqa: PLR0913, PLR0917 - a table
@@ -148,9 +165,9 @@ def test_a_node_that_leaves_stands_where_its_rollout_stands(  # noqa: PLR0913, P
     auto_upgrade: bool,  # noqa: FBT001 - a column
     expected: tuple[State, str],
 ) -> None:
-    """Its labels are to be written only while no pod would lose a GPU, and after the marks of its rollout."""
-    node = Node(name="n1", domain="d", wanted=NOTHING, labels=labels, pods=pods, stack=Stack.LABELLED)
+    """Its labels are not written yet only while no pod would lose a GPU, and after the marks of its rollout."""
+    node = FleetNode(name="n1", domain="d", wanted=NOTHING, labels=labels, pods=pods, stack=StackPresence.LABELLED)
     raw = NodeState(component="node_labels", node="n1", state=State.LEAVING)
     policy = UpgradePolicy(auto_upgrade=auto_upgrade)
-    found = of_leaving(node, word(Decision(phase=phase, **told), "n1"), raw, policy)
+    found = of_leaving(node, Decision(phase=phase, **told), raw, policy)
     assert (found.state, found.reason) == expected

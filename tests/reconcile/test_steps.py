@@ -13,14 +13,9 @@ from gpu_provision.kube.errors import AlreadyExistsError, ConflictError, NotFoun
 from gpu_provision.model.cluster import ObjectRef
 from gpu_provision.model.findings import Finding, Refused, Rejected
 from gpu_provision.planning.states import Key
-from gpu_provision.reconcile.actions import (
-    LabelNode,
-    MoveNode,
-    RemovePod,
-    StartPod,
-)
-from gpu_provision.reconcile.steps import SEEN_SECONDS, Crashes, Steps
-from gpu_provision.rollout.actions import Move
+from gpu_provision.reconcile.actions import PatchNode, RemovePod, StartPod, TransitionNode
+from gpu_provision.reconcile.steps import SEEN_SECONDS, Crashes, StepExecutor
+from gpu_provision.rollout.actions import StateTransition
 from gpu_provision.rollout.states import UpgradeState
 
 _KEY = ("driver_validation", "t4-1")
@@ -33,12 +28,12 @@ def finding(evidence: str) -> Finding:
 
 def steps(
     delete: Callable[..., None], rejected: dict[Key, str] | None = None, on_end: Callable[[], None] = lambda: None
-) -> Steps:
-    """Return steps on a cluster that deletes as told, where nothing is to be written down."""
+) -> StepExecutor:
+    """Return steps on a cluster that deletes as told, where nothing is recorded."""
     cluster: Any = SimpleNamespace(delete=delete)
     rollout: Any = None
     told = {} if rejected is None else rejected
-    return Steps(cluster, rollout, Crashes(cluster), rejected=told, on_end=on_end, on_written=lambda _: None)
+    return StepExecutor(cluster, rollout, Crashes(cluster), rejected=told, on_end=on_end, on_written=lambda _: None)
 
 
 @pytest.mark.parametrize("is_there", [False, True])
@@ -53,7 +48,7 @@ def test_a_pod_that_exists_is_shown_to_the_next_look(*, is_there: bool) -> None:
 
     cluster: Any = SimpleNamespace(create=create, get=lambda _: pod)
     rest: Any = None
-    made = Steps(cluster, rest, rest, rejected={}, on_end=lambda: None, on_written=shown.append)
+    made = StepExecutor(cluster, rest, rest, rejected={}, on_end=lambda: None, on_written=shown.append)
     with made:
         made.start(StartPod(_KEY, _STEP.ref, {"kind": "Pod"}), 0.0)
     assert shown == [pod]
@@ -65,10 +60,10 @@ def test_a_node_that_was_moved_is_shown_to_the_next_look() -> None:
     shown, node = list[Any](), {"metadata": {"name": "t4-1", "resourceVersion": "8"}}
     rollout: Any = SimpleNamespace(move=lambda _: node)
     rest: Any = None
-    made = Steps(rest, rollout, rest, rejected={}, on_end=lambda: None, on_written=shown.append)
-    move = Move(node="t4-1", revision="7", to=UpgradeState.CORDON_REQUIRED)
+    made = StepExecutor(rest, rollout, rest, rejected={}, on_end=lambda: None, on_written=shown.append)
+    move = StateTransition(node="t4-1", revision="7", to=UpgradeState.CORDON_REQUIRED)
     with made:
-        made.start(MoveNode(("driver", "t4-1"), ObjectRef("v1", "Node", "", "t4-1"), move), 0.0)
+        made.start(TransitionNode(("driver", "t4-1"), ObjectRef("v1", "Node", "", "t4-1"), move), 0.0)
     assert shown == [node]
 
 
@@ -77,14 +72,14 @@ def test_a_node_that_was_labelled_is_shown_to_the_next_look() -> None:
     shown, node = list[Any](), {"metadata": {"name": "t4-1", "resourceVersion": "8"}}
     cluster: Any = SimpleNamespace(merge=lambda *_: node)
     rest: Any = None
-    made = Steps(cluster, rest, rest, rejected={}, on_end=lambda: None, on_written=shown.append)
+    made = StepExecutor(cluster, rest, rest, rejected={}, on_end=lambda: None, on_written=shown.append)
     labels = (("nvidia.com/gpu.present", "true"),)
     with made:
-        made.start(LabelNode(("node_labels", "t4-1"), ObjectRef("v1", "Node", "", "t4-1"), "uid", labels), 0.0)
+        made.start(PatchNode(("node_labels", "t4-1"), ObjectRef("v1", "Node", "", "t4-1"), "uid", labels), 0.0)
     assert shown == [node]
 
 
-def test_a_step_is_not_started_again_before_its_effect_could_be_seen() -> None:
+def test_a_step_is_not_repeated_before_its_effect_can_be_seen() -> None:
     asked, ended = list[str](), threading.Semaphore(0)
     made = steps(lambda *_, **__: asked.append("once more"), on_end=ended.release)
     with made:
@@ -97,7 +92,7 @@ def test_a_step_is_not_started_again_before_its_effect_could_be_seen() -> None:
     assert asked == ["once more"] * 2
 
 
-def test_a_step_that_runs_is_not_started_beside_itself_and_is_waited_for() -> None:
+def test_a_step_that_runs_is_not_started_twice() -> None:
     go, asked = threading.Event(), list[bool]()
     made = steps(lambda *_, **__: asked.append(go.wait(120)))
     with made:
@@ -110,7 +105,7 @@ def test_a_step_that_runs_is_not_started_beside_itself_and_is_waited_for() -> No
 
 
 @pytest.mark.parametrize("kind", [NotFoundError, ConflictError])
-def test_somebody_who_was_faster_fails_nothing(kind: type[Exception]) -> None:
+def test_another_client_that_was_faster_fails_nothing(kind: type[Exception]) -> None:
     rejected: dict[Key, str] = {}
     made = steps(raising(kind(finding("gone"))), rejected)
     with made:
@@ -120,7 +115,7 @@ def test_somebody_who_was_faster_fails_nothing(kind: type[Exception]) -> None:
     assert not made.written
 
 
-def test_what_the_server_rejects_is_told_for_the_component_on_its_node() -> None:
+def test_a_rejection_is_reported_for_component_and_node() -> None:
     rejected: dict[Key, str] = {}
     made = steps(raising(Rejected(finding("quota exceeded"))), rejected)
     with made:

@@ -13,10 +13,10 @@ from gpu_provision.kube.client import Cluster
 from gpu_provision.model.cluster import ClusterFacts, ref_of
 from gpu_provision.model.findings import Finding, Refused, Severity
 from gpu_provision.model.history import Ending, History, Record
-from gpu_provision.planning.observed import Observed
+from gpu_provision.planning.observed import ObservedState
 from gpu_provision.planning.plan import plan
 from gpu_provision.planning.prepare import prepare
-from gpu_provision.reconcile.reading import Reading
+from gpu_provision.reconcile.plan import ClusterPlan
 from gpu_provision.reconcile.tool_version import told
 from tests.components.builders import inventory
 
@@ -25,11 +25,11 @@ STACK = replace(inventory(), text="name: prod\n")
 LAST = Record(id="a", number=7, ending=Ending.SUCCEEDED, tool="0.0.9", text="name: prod\n")
 
 
-def reading(*, is_new: bool = False) -> Reading:
+def reading(*, is_new: bool = False) -> ClusterPlan:
     context, desired = prepare(STACK, ClusterFacts())
     parent = ref_of(desired["prerequisites"][-1])
-    observed = Observed(cluster="c", facts=ClusterFacts(), members={} if is_new else {parent: {}})
-    return Reading(context, desired, observed, plan(context, desired, observed, ()))
+    observed = ObservedState(cluster="c", facts=ClusterFacts(), members={} if is_new else {parent: {}})
+    return ClusterPlan(context, desired, observed, plan(context, desired, observed, ()))
 
 
 def said(monkeypatch: pytest.MonkeyPatch, *records: Record) -> list[str]:

@@ -11,10 +11,10 @@ from gpu_provision.kube.client import ApplyResult, Cluster
 from gpu_provision.model.cluster import Manifest, ref_of
 from gpu_provision.model.findings import Finding, Unreachable
 from gpu_provision.model.plan import Action, Change
-from gpu_provision.reconcile.apply import Objects
-from gpu_provision.reconcile.reading import Reading
+from gpu_provision.reconcile.apply import Applier
+from gpu_provision.reconcile.plan import ClusterPlan
 
-NOTHING = cast("Reading", SimpleNamespace(desired={}, observed=SimpleNamespace(members={})))
+NOTHING = cast("ClusterPlan", SimpleNamespace(desired={}, observed=SimpleNamespace(members={})))
 
 
 def change(name: str) -> Change:
@@ -26,7 +26,7 @@ def cluster(apply: Any) -> Cluster:
     return cast("Cluster", SimpleNamespace(apply=apply, hurry=lambda: None))
 
 
-def test_an_error_of_one_write_is_told_when_the_others_have_ended() -> None:
+def test_an_error_of_one_write_is_raised_after_the_others() -> None:
     written: list[str] = []
 
     def apply(manifest: Manifest, **_: Any) -> ApplyResult:
@@ -36,5 +36,5 @@ def test_an_error_of_one_write_is_told_when_the_others_have_ended() -> None:
         return ApplyResult(manifest, created=True, warnings=())
 
     with pytest.raises(Unreachable, match="silent"):
-        Objects(cluster(apply), NOTHING).apply([change("bad"), change("a"), change("b")])
+        Applier(cluster(apply), NOTHING).apply([change("bad"), change("a"), change("b")])
     assert sorted(written) == ["a", "b"]

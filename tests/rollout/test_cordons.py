@@ -9,7 +9,7 @@ import pytest
 from gpu_provision.components import labels
 from gpu_provision.model.cluster import NodeFacts
 from gpu_provision.rollout import states
-from gpu_provision.rollout.cordons import cordoned_by, left_behind, writer_of
+from gpu_provision.rollout.states import cordoned_by, nodes_left_behind, writer_of
 
 OURS = {states.CORDONED: states.MANAGER}
 THEIRS = {states.WAS_CORDONED: "true", states.CORDONED_BY: "kubectl-cordon"}
@@ -63,7 +63,7 @@ def test_the_last_writer_of_the_cordon_is_the_one_that_counts() -> None:
         pytest.param(node(annotations=REBOOT), "gpu-provision: reboot since 2026-11-21T08:00:00Z", id="for a reboot"),
     ],
 )
-def test_a_cordon_is_told_with_whose_it_is(seen: NodeFacts, told: str) -> None:
+def test_a_cordon_is_reported_with_whose_it_is(seen: NodeFacts, told: str) -> None:
     assert cordoned_by(seen) == told
 
 
@@ -112,8 +112,8 @@ def test_a_cordon_is_told_with_whose_it_is(seen: NodeFacts, told: str) -> None:
         ),
     ],
 )
-def test_what_stays_is_told_with_what_the_next_run_does(seen: NodeFacts, what: str, next_run: str) -> None:
-    (found,) = left_behind([seen], "prod")
+def test_what_stays_is_reported_with_what_the_next_run_does(seen: NodeFacts, what: str, next_run: str) -> None:
+    (found,) = nodes_left_behind([seen], "prod")
     assert found.what == what
     assert next_run in found.consequence
     is_ours = what.startswith("t4-1 stays cordoned")
@@ -130,14 +130,14 @@ def test_what_stays_is_told_with_what_the_next_run_does(seen: NodeFacts, what: s
     ],
 )
 def test_what_no_run_has_begun_is_not_told(seen: NodeFacts) -> None:
-    assert left_behind([seen], "prod") == ()
+    assert nodes_left_behind([seen], "prod") == ()
 
 
 def test_equal_nodes_share_one_warning() -> None:
     """Of many nodes eight are named."""
     same = [node(RESTART, f"gpu-{number:02}", annotations=OURS) for number in range(1, 11)]
     other = node("upgrade-failed", "t4-1", annotations=FAILED)
-    first, second = left_behind([*same, other], "prod")
+    first, second = nodes_left_behind([*same, other], "prod")
     assert first.what.startswith("gpu-01, gpu-02,")
     assert first.what.endswith(f"gpu-08 and 2 more stay cordoned ({RESTART})")
     assert second.what.startswith("t4-1 stays")

@@ -8,10 +8,10 @@ import pytest
 
 from gpu_provision.model.rollout_policy import Canary, PodDeletion, RolloutPolicy, UpgradePolicy
 from gpu_provision.rollout import states
-from gpu_provision.rollout.actions import Cordon, Move, TakeOff
-from gpu_provision.rollout.preview import schedule
-from gpu_provision.rollout.snapshot import NOTHING, Domain, Node, Policy, Use
-from gpu_provision.rollout.state_machine import again, turn
+from gpu_provision.rollout.actions import Cordon, StateTransition, TakeOff
+from gpu_provision.rollout.preview import plan_waves
+from gpu_provision.rollout.snapshot import NOTHING, BudgetDomain, FleetNode, GpuUse, Policy
+from gpu_provision.rollout.state_machine import decide_node, retry_failed
 from gpu_provision.rollout.states import UpgradeState
 from tests.rollout.rules import Rules, judge_the_end
 from tests.rollout.world import BEGINNING, NEW, Machine, Work, World
@@ -20,7 +20,7 @@ ONE = UpgradePolicy()
 
 
 def world(*machines: Machine, policy: UpgradePolicy = ONE, fleet: RolloutPolicy | None = None) -> World:
-    domain = Domain(policy=policy, restart_seconds=60, validation_seconds=60)
+    domain = BudgetDomain(policy=policy, restart_seconds=60, validation_seconds=60)
     found = World(machines, Policy(fleet=fleet or RolloutPolicy(), domains={"shared": domain}))
     Rules(found)
     return found
@@ -33,8 +33,8 @@ def leaving(*work: Work, name: str = "node-1", has_taint: bool = False) -> Machi
 def way(found: World, node: str = "node-1") -> list[str]:
     """Return the states that a node went through, with the moment at which the stack's labels went."""
     actions = (action for decision in found.decisions for action in decision.actions)
-    of_node = (action for action in actions if isinstance(action, Move | TakeOff) and action.node == node)
-    return [action.to.value if isinstance(action, Move) else "labels off" for action in of_node]
+    of_node = (action for action in actions if isinstance(action, StateTransition | TakeOff) and action.node == node)
+    return [action.to.value if isinstance(action, StateTransition) else "labels off" for action in of_node]
 
 
 def ended(found: World) -> Machine:
@@ -64,7 +64,7 @@ def test_a_node_is_emptied_before_the_stack_goes(*, has_taint: bool) -> None:
 
 @pytest.mark.parametrize(
     "work",
-    [(), (Work(name="web", use=Use.NONE),), (Work(name="over", ends=BEGINNING - 1),)],
+    [(), (Work(name="web", use=GpuUse.NONE),), (Work(name="over", ends=BEGINNING - 1),)],
     ids=["no pod", "a pod without a GPU", "a pod that is over"],
 )
 def test_a_node_whose_gpu_is_idle_goes_at_once(work: tuple[Work, ...]) -> None:
@@ -153,7 +153,7 @@ def test_a_node_that_could_not_leave_comes_back_as_it_was() -> None:
     node = found.machines["node-1"]
     assert node.state is UpgradeState.FAILED
     node.leaves = False
-    for move in again(found.snapshot()):
+    for move in retry_failed(found.snapshot()):
         found.apply(move)
     ended(found)
     assert node.state is UpgradeState.DONE
@@ -186,30 +186,30 @@ def test_leaving_is_no_business_of_canaries() -> None:
 
 def test_the_plan_has_nodes_that_leave_in_their_waves() -> None:
     found = world(leaving(Work(name="train")), leaving(name="node-2"), Machine(name="node-3"))
-    planned = schedule(found.snapshot(), found.policy)
+    planned = plan_waves(found.snapshot(), found.policy)
     waves = [[(outlook.node, outlook.leaves) for outlook in wave.nodes] for wave in planned.waves]
     assert waves == [[("node-1", True)], [("node-3", False)]]
     assert [pod.name for pod in planned.nodes[0].evicts] == ["train"]
     assert not planned.skipped
 
 
-def test_a_node_that_comes_back_with_its_own_driver_is_given_back() -> None:
+def test_a_node_back_with_its_own_driver_is_given_back() -> None:
     """No driver of the stack comes to it that could prove itself: what the rollout wrote goes, and its cordon."""
     marks = {states.CORDONED: states.MANAGER, states.TARGET: NOTHING.digest}
     labels = {states.STATE: "pod-deletion-required"}
-    node = Node(name="n", domain="d", wanted=NOTHING, labels=labels, annotations=marks, is_cordoned=True)
-    (move,) = turn(node, Domain(), BEGINNING).actions
-    assert isinstance(move, Move)
+    node = FleetNode(name="n", domain="d", wanted=NOTHING, labels=labels, annotations=marks, is_cordoned=True)
+    (move,) = decide_node(node, BudgetDomain(), BEGINNING).actions
+    assert isinstance(move, StateTransition)
     assert (move.to, move.cordon) == (UpgradeState.UNKNOWN, Cordon.LIFT)
     assert dict(move.annotations) == dict.fromkeys(marks)
 
 
 def test_a_node_that_goes_at_once_counts_nowhere() -> None:
-    """Somebody has cordoned it, and it is about to be no part of the fleet: no upgrade waits for that."""
+    """It is cordoned, and about to be no part of the fleet: no upgrade waits for that."""
     idle = leaving()
     idle.cordoned_by, idle.is_foreign = "kubectl-cordon", True
     found = world(idle, Machine(name="node-2"), fleet=RolloutPolicy(max_unavailable=1))
-    planned = schedule(found.snapshot(), found.policy)
+    planned = plan_waves(found.snapshot(), found.policy)
     assert [outlook.node for outlook in planned.nodes] == ["node-2"]
     found.run()
     assert found.restarts == ["node-2"]

@@ -8,19 +8,19 @@ from dataclasses import replace
 import pytest
 
 from gpu_provision.model.rollout_policy import UpgradePolicy, WaitForCompletion
-from gpu_provision.rollout.actions import Action, Cordon, Move
+from gpu_provision.rollout.actions import Action, Cordon, StateTransition
 from gpu_provision.rollout.snapshot import Snapshot
 from tests.rollout.rules import judge_the_end
 from tests.rollout.test_state_machine import ONE, world
 from tests.rollout.world import BEGINNING, Machine, Trouble, Work, World
 
 
-def writes(found: World) -> list[Move]:
+def writes(found: World) -> list[StateTransition]:
     """Run a rollout to its end, and return what was written to nodes."""
-    moves: list[Move] = []
+    moves: list[StateTransition] = []
 
     def note(_: Snapshot, actions: tuple[Action, ...]) -> None:
-        moves.extend(action for action in actions if isinstance(action, Move))
+        moves.extend(action for action in actions if isinstance(action, StateTransition))
 
     found.makes_strides = True
     found.judges.append(note)
@@ -75,7 +75,7 @@ def test_a_state_that_lasts_is_seen() -> None:
     assert states[1:4] == ["wait-for-jobs-required", "pod-deletion-required", "pod-restart-required"]
 
 
-def test_a_node_that_somebody_has_cordoned_is_looked_at_before() -> None:
+def test_a_node_that_was_cordoned_is_looked_at_before() -> None:
     """No pod has come to it since, so its start and the rest are one write; the cordon stays as it is."""
     moves = writes(world(Machine(name="node-1", cordoned_by="kubectl-cordon", is_foreign=True)))
     assert [move.to.value for move in moves[:2]] == ["upgrade-required", "pod-restart-required"]
@@ -84,7 +84,7 @@ def test_a_node_that_somebody_has_cordoned_is_looked_at_before() -> None:
 
 @pytest.mark.parametrize("trouble", [Trouble.DISPROVEN, Trouble.HANGS])
 def test_a_failure_is_written_by_itself(trouble: Trouble) -> None:
-    """Nobody else may start before it is known."""
+    """No other node may start before it is known."""
     moves = writes(world(Machine(name="node-1", trouble=trouble), policy=UpgradePolicy()))
     assert moves[-1].to.value == "upgrade-failed"
     assert moves[-1].reason == dict(moves[-1].annotations)["gpu-provision.io/upgrade-reason"]

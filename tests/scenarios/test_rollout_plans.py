@@ -10,8 +10,7 @@ from gpu_provision.inventory import load
 from gpu_provision.kube.client import connect
 from gpu_provision.model.progress import RunResult, State
 from gpu_provision.output import plan
-from gpu_provision.reconcile.planner import read
-from gpu_provision.reconcile.reading import Reading
+from gpu_provision.reconcile.plan import ClusterPlan, read_and_plan
 from gpu_provision.reconcile.run import Run
 from tests.scenarios.world import World
 
@@ -60,9 +59,9 @@ def planned(world: World) -> Any:
     return found
 
 
-def reading_of(world: World) -> Reading:
+def reading_of(world: World) -> ClusterPlan:
     """Read the cluster in this process, as the tool's user."""
-    return read(connect(str(world.account())), load(world.inventory))
+    return read_and_plan(connect(str(world.account())), load(world.inventory))
 
 
 def applied(world: World) -> RunResult:

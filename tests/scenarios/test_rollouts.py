@@ -18,9 +18,9 @@ from gpu_provision.model.progress import Event, RunResult, State
 from gpu_provision.output.progress import Activity, timelines_of
 from gpu_provision.planning.upgrades import KEEPS
 from gpu_provision.planning.validation import VALIDATIONS
-from gpu_provision.reconcile.planner import read
+from gpu_provision.reconcile.plan import read_and_plan
 from gpu_provision.reconcile.run import Run
-from gpu_provision.reconcile.run_thread import Background
+from gpu_provision.reconcile.run_thread import RunThread
 from gpu_provision.rollout import states
 from tests.scenarios.world import World
 
@@ -50,7 +50,7 @@ def roll_out(world: World, *, listen: Listen = lambda _: None, **driver: Any) ->
 
 def applied(world: World, cluster: Cluster, listen: Listen = lambda _: None) -> RunResult:
     """Apply in this process; nothing to do is a result, too."""
-    reading = read(cluster, load(world.inventory))
+    reading = read_and_plan(cluster, load(world.inventory))
     if reading.plan.is_empty:
         return RunResult()
     return Run(cluster, reading, listen=listen).execute().result
@@ -192,7 +192,7 @@ def test_an_interrupted_rollout_names_what_it_leaves_cordoned(stack: World) -> N
     stack.settings(driver={"version": "580.142.00", "upgrade_policy": {"max_unavailable": "100%"}})
     cluster, inventory = connect(str(stack.account())), load(stack.inventory)
     steps: set[tuple[str, str]] = set()
-    run = Background(cluster, read(cluster, inventory), lambda event: steps.add((event.node, event.step)), 0)
+    run = RunThread(cluster, read_and_plan(cluster, inventory), lambda event: steps.add((event.node, event.step)), 0)
     run.start()
 
     def interrupt(_: str) -> None:

@@ -1,4 +1,4 @@
-"""Reading what the command prints on hosts of many kinds; see systems/."""
+"""ClusterPlan what the command prints on hosts of many kinds; see systems/."""
 
 from __future__ import annotations
 

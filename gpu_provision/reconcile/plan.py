@@ -1,24 +1,37 @@
-"""The API server's own dry run of what a plan would change: it has the last word."""
+"""Read a cluster and plan: what is wanted and seen, and what the API server's dry run says of each change."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import NamedTuple
 
+from gpu_provision.diagnostics.pods import node_of
 from gpu_provision.kube.client import Cluster
 from gpu_provision.kube.errors import FieldConflictError, NotFoundError
+from gpu_provision.kube.observe import (
+    Listed,
+    find_absent,
+    observe,
+    observe_facts,
+)
 from gpu_provision.kube.transport import RequestPool
-from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, ref_of
+from gpu_provision.model.cluster import Context, Kind, Manifest, ObjectRef, ref_of
+from gpu_provision.model.codes import ABSENT
 from gpu_provision.model.findings import Finding, Refused, Rejected, Severity
-from gpu_provision.model.inventory import Inventory
+from gpu_provision.model.inventory import ALL, Inventory, Part
 from gpu_provision.model.plan import Action, Change, Plan
-from gpu_provision.planning.applyset import PART_OF, SET_ID
-from gpu_provision.planning.diff import changes_between, edited_by_hand
-from gpu_provision.planning.observed import Observed
-from gpu_provision.planning.plan import effects
-from gpu_provision.planning.states import Situation
+from gpu_provision.model.progress import NodeState
+from gpu_provision.planning.applyset import PART_OF, SET_ID, component_of
+from gpu_provision.planning.diff import changes_between, manual_editors
+from gpu_provision.planning.observed import ObservedState
+from gpu_provision.planning.plan import effects, plan_of
+from gpu_provision.planning.prepare import findings, missing_findings, prepare, references, unread_finding
+from gpu_provision.planning.states import ClusterState, Desired, Key, cluster_state, states
+from gpu_provision.planning.upgrades import DRIVER, calls_for_rollout, is_kept
+from gpu_provision.planning.validation import RUNS_IN
 
 _CONFIG_MAP = Kind("v1", "ConfigMap")
 
@@ -29,7 +42,7 @@ _PARALLEL_DRY_RUNS = 12
 _MOST_NAMED = 4
 
 
-def confirmed(cluster: Cluster, draft: Plan, seen: Situation) -> tuple[Plan, str]:
+def server_dry_run(cluster: Cluster, draft: Plan, seen: ClusterState) -> tuple[Plan, str]:
     """Return a plan as the server sees it, and what it said to who may not ask; empty if it answered all."""
     with RequestPool(cluster, _PARALLEL_DRY_RUNS) as pool:
         answers = list(pool.map(lambda change: _dry_run(cluster, change, seen.observed), draft.changes))
@@ -78,7 +91,7 @@ def _unconfirmed(refusals: list[str]) -> Finding:
     )
 
 
-def _dry_run(cluster: Cluster, change: Change, observed: Observed) -> Change | _Foreign | Finding | Refused | None:
+def _dry_run(cluster: Cluster, change: Change, observed: ObservedState) -> Change | _Foreign | Finding | Refused | None:
     """Return None if the change stands as it is, the change as the server sees it, or why there is no answer."""
     if not _can_be_tried(change, observed) or change.manifest is None:
         return None
@@ -95,7 +108,7 @@ def _dry_run(cluster: Cluster, change: Change, observed: Observed) -> Change | _
 
 
 def _tried(
-    cluster: Cluster, change: Change, manifest: Manifest, observed: Observed
+    cluster: Cluster, change: Change, manifest: Manifest, observed: ObservedState
 ) -> Change | _Foreign | Finding | None:
     applied = cluster.apply(manifest, dry_run=True)
     if applied.created:
@@ -106,7 +119,7 @@ def _tried(
 
 
 def _tolerated(refusal: Refused) -> Refused:
-    """Whoever may not write may plan; whom the server does not know may nothing."""
+    """Tolerate that a user may not write, who may plan; a user whom the server does not know may nothing."""
     if refusal.findings[0].code != _FORBIDDEN:
         raise refusal
     return refusal
@@ -152,10 +165,10 @@ def _as_seen(change: Change, before: Manifest, after: Manifest) -> Change:
     return replace(change, action=Action.UPDATE, fields=changes_between(before, _of_kind(after, before)))
 
 
-def _drift(cluster: Cluster, change: Change, observed: Observed, error: FieldConflictError) -> Change | Finding:
+def _drift(cluster: Cluster, change: Change, observed: ObservedState, error: FieldConflictError) -> Change | Finding:
     """A hand edit of our own object is drift, and is undone; a field of any other manager is a conflict."""
     live = observed.members.get(change.ref)
-    known = live is not None and bool(error.managers) and error.managers <= edited_by_hand(live)
+    known = live is not None and bool(error.managers) and error.managers <= manual_editors(live)
     if live is None or change.manifest is None or not known:
         return replace(error.findings[0], where=str(change.ref))
     looked_at = {key: live["metadata"][key] for key in ("resourceVersion", "generation") if key in live["metadata"]}
@@ -172,6 +185,127 @@ def _of_kind(after: Manifest, before: Manifest) -> Manifest:
     return {**after, "apiVersion": before.get("apiVersion"), "kind": before.get("kind")} if before else after
 
 
-def _can_be_tried(change: Change, observed: Observed) -> bool:
+def _can_be_tried(change: Change, observed: ObservedState) -> bool:
     applies = change.action in {Action.CREATE, Action.UPDATE} and change.ref.kind not in {"Node", "Pod"}
     return applies and not observed.lacks(change.ref)
+
+
+_NOT_READ: Mapping[str, str] = MappingProxyType({})
+
+
+def read_and_plan(
+    cluster: Cluster,
+    inventory: Inventory,
+    *,
+    revalidate: bool = False,
+    host_drivers: Mapping[str, str] = _NOT_READ,
+    part: Part = ALL,
+) -> ClusterPlan:
+    """Read a cluster and plan.
+
+    A cluster that is as declared costs a fixed number of requests; objects that differ cost one more each: the
+    server's own dry run, which has the last word on what an apply would change. Objects of a stack that is new cost
+    nothing if nothing has their names. Drivers that a run replaces cost a fixed number
+    more.
+
+    Args:
+        revalidate: Forget which validations have passed, so that they run again.
+        host_drivers: As in ClusterFacts.
+        part: What to look after.
+
+    Raises:
+        Unreachable, Refused, Rejected: As the API server answers.
+    """
+    listed: Listed = {}
+    facts = replace(observe_facts(cluster, inventory, listed), host_drivers=host_drivers)
+    context, desired = prepare(inventory, facts, part)
+    wanted = [ref_of(manifest) for manifests in desired.values() for manifest in manifests]
+    parent = ref_of(desired["prerequisites"][-1])
+    observed = observe(cluster, inventory, facts, wanted, parent, listed)
+    if revalidate:
+        observed = _unvalidated(observed, part)
+    seen = cluster_state(context, desired, observed)
+    return replace(build_plan(cluster, desired, seen, states(seen), revalidate=revalidate), listed=listed)
+
+
+def build_plan(
+    cluster: Cluster, desired: Desired, seen: ClusterState, known: Mapping[Key, NodeState], *, revalidate: bool = False
+) -> ClusterPlan:
+    """Plan for what is known already; of that, nothing is read again.
+
+    Args:
+        desired: In the end; the situation has what is desired for now.
+        known: Where everything stands in it.
+        revalidate: As for `read`.
+    """
+    draft = plan_of(seen, known, findings(seen.context))
+    draft = replace(draft, findings=(*draft.findings, *_absent(cluster, desired, seen, draft, known)))
+    answered, refused = server_dry_run(cluster, draft, seen)
+    reading = ClusterPlan(seen.context, desired, seen.observed, answered, revalidate, refused)
+    if not _rollout_is_due(reading, known):
+        return reading
+    from gpu_provision.reconcile.rollout import with_rollout
+
+    return with_rollout(cluster, reading, seen, known)
+
+
+def _rollout_is_due(reading: ClusterPlan, known: Mapping[Key, NodeState]) -> bool:
+    """Whether a run rolls something out, or changes a driver that stays as it is all the same, which has to be said."""
+    kept = any(is_kept(state) for (component, _), state in known.items() if component == DRIVER)
+    return calls_for_rollout(known) or (kept and bool(reading.plan.of(DRIVER)))
+
+
+def _absent(
+    cluster: Cluster, desired: Desired, seen: ClusterState, draft: Plan, known: Mapping[Key, NodeState]
+) -> Iterator[Finding]:
+    """Yield which ConfigMaps and Secrets are missing that pods refer to."""
+    found = references(desired)
+    changing = {change.ref for change in draft.changes if change.action in _STARTS_PODS}
+    if calls_for_rollout(known):
+        changing |= {ref_of(manifest) for manifest in desired[DRIVER]}
+    inventory, facts = seen.context.inventory, seen.context.facts
+    missing, unread = find_absent(cluster, inventory, facts, (each.ref for each in found))
+    yield from missing_findings(found, missing, changing, seen.observed.namespaces)
+    yield from unread_finding(unread)
+
+
+_STARTS_PODS = frozenset({Action.CREATE, Action.UPDATE, Action.RUN})
+
+
+def _unvalidated(observed: ObservedState, part: Part) -> ObservedState:
+    """Return what was observed with no vectorAdd of a part that counts."""
+    void = frozenset(
+        pod["metadata"]["uid"]
+        for pod in observed.pods.values()
+        for validation, runs_in in RUNS_IN.items()
+        if component_of(pod) == runs_in and part.has(validation, node_of(pod))
+    )
+    passed = {key: verdict for key, verdict in observed.passed.items() if not part.has(*key)}
+    return replace(observed, passed=passed, void=void)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterPlan:
+    """What was wanted, what was seen, and the plan between the two.
+
+    Attributes:
+        revalidate: Whether validations run again although they have passed.
+        listed: What a run of it can follow from there, without asking for it again.
+        refused: What the server said to a dry run that our user may not ask for; empty if it did all of them.
+    """
+
+    context: Context
+    desired: Desired
+    observed: ObservedState
+    plan: Plan
+    revalidate: bool = False
+    refused: str = ""
+    listed: Listed = field(default_factory=dict)
+
+
+def blocking_findings(reading: ClusterPlan) -> tuple[Finding, ...]:
+    """Return why no run may begin: what was found before the first write."""
+    return tuple(item for item in reading.plan.findings if item.severity is Severity.ERROR and item.code in _REFUSE)
+
+
+_REFUSE = frozenset({ABSENT, "GP304", "GP305", "GP309", "GP382"})
