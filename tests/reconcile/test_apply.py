@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from gpu_provision.kube import records
-from gpu_provision.kube.client import Applied, Cluster, connect
+from gpu_provision.kube.client import ApplyResult, Cluster, connect
 from gpu_provision.kube.errors import NotFoundError
 from gpu_provision.kube.informer import Mirror, Scope
 from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, ref_of
@@ -167,10 +167,10 @@ class Fake:
         self.asked.append(ref)
         self.merged.append(patch)
 
-    def apply(self, manifest: Manifest, **_: Any) -> Applied:
+    def apply(self, manifest: Manifest, **_: Any) -> ApplyResult:
         """Accept everything."""
         self.asked.append(ref_of(manifest))
-        return Applied(manifest, created=True, warnings=())
+        return ApplyResult(manifest, created=True, warnings=())
 
     def delete(self, ref: ObjectRef, **_: Any) -> None:
         """Accept everything."""

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from gpu_provision.kube.client import Applied, Cluster
+from gpu_provision.kube.client import ApplyResult, Cluster
 from gpu_provision.kube.informer import Mirror, Scope
 from gpu_provision.kube.observe import SERVICE_MONITORS, config_maps_of, secrets_of
 from gpu_provision.model.cluster import ClusterFacts, Kind, Manifest, ObjectRef, ref_of
@@ -128,10 +128,10 @@ class Asked:
         self.questions.append(str(ref))
         return None
 
-    def apply(self, manifest: Manifest, **_: object) -> Applied:
+    def apply(self, manifest: Manifest, **_: object) -> ApplyResult:
         """Say yes."""
         self.questions.append(str(ref_of(manifest)))
-        return Applied(manifest, created=True, warnings=())
+        return ApplyResult(manifest, created=True, warnings=())
 
 
 def test_the_plan_of_a_run_is_made_of_live_copies() -> None:

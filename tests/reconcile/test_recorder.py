@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from gpu_provision.components.labels import RECORD
-from gpu_provision.kube.client import Applied, Cluster
+from gpu_provision.kube.client import ApplyResult, Cluster
 from gpu_provision.kube.errors import NotFoundError
 from gpu_provision.model.cluster import ClusterFacts, Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import Finding, ProvisionError, Rejected, Severity, Unreachable
@@ -46,11 +46,11 @@ class _Server:
         self.data = {key: value for key, value in kept.items() if value is not None}
         return {"data": self.data}
 
-    def apply(self, manifest: Manifest, *, manager: str) -> Applied:
+    def apply(self, manifest: Manifest, *, manager: str) -> ApplyResult:
         assert manager.startswith("gpu-provision-history-")
         self._ask()
         self.labels, self.data = manifest["metadata"]["labels"], {**(self.data or {}), **manifest["data"]}
-        return Applied({"data": self.data}, created=True, warnings=())
+        return ApplyResult({"data": self.data}, created=True, warnings=())
 
     def _ask(self) -> None:
         self.requests += 1
