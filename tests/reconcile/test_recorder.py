@@ -18,6 +18,7 @@ from gpu_provision.model.findings import Finding, ProvisionError, Rejected, Seve
 from gpu_provision.model.history import Ending
 from gpu_provision.model.progress import NodeState, RunResult, State
 from gpu_provision.output.history import RunOutcome, report_of_record
+from gpu_provision.planning.history import history_of
 from gpu_provision.planning.observed import ObservedState
 from gpu_provision.planning.plan import plan
 from gpu_provision.planning.prepare import prepare
