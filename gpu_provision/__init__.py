@@ -16,8 +16,8 @@ from types import ModuleType
 from typing import Any
 
 _NAMES = {
-    "adopt.drivers": "Driver",
-    "adopt.plan": "Adoption Fate Handled NodeLabels",
+    "adopt.drivers": "RunningDriver",
+    "adopt.plan": "Adoption Disposition NodeLabels ObjectPlan",
     "api.adopt": "StackAdoption adopt adoption",
     "api.options": "render",
     "api.records": "StackHistory going_back history rbac unlock",
@@ -51,7 +51,7 @@ _NAMES = {
         "WaitForCompletion"
     ),
     "output.text": "Style",
-    "planning.rbac": "Subject",
+    "rbac.roles": "RbacSubject",
     "reconcile.preflight": "Judgement",
     "verify.result": "Check Outcome Verification",
 }

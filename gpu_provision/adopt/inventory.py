@@ -8,7 +8,7 @@ from typing import Any
 
 from gpu_provision import releases
 from gpu_provision.adopt import cluster_policy
-from gpu_provision.adopt.discovery import Found
+from gpu_provision.adopt.discovery import OperatorInstall
 from gpu_provision.components import labels
 from gpu_provision.components.targets import observed_os
 from gpu_provision.inventory import hardware
@@ -54,7 +54,7 @@ _DEFAULTS: Mapping[str, Any] = {
 _OFF_BY_DEFAULT = frozenset({"dcgm"})
 
 
-def document(found: Found, *, name: str, cluster: Mapping[str, str]) -> dict[str, Any]:
+def derive_inventory(found: OperatorInstall, *, name: str, cluster: Mapping[str, str]) -> dict[str, Any]:
     """Return an inventory that declares what is there.
 
     Args:
@@ -81,13 +81,13 @@ def document(found: Found, *, name: str, cluster: Mapping[str, str]) -> dict[str
     }
 
 
-def release_of(found: Found) -> str:
+def release_of(found: OperatorInstall) -> str:
     """Return the release that the chart, the operator's image or its validator names; the default for others."""
     known = releases.names()
     return next((name for name in _release_hints(found) if name in known), releases.DEFAULT)
 
 
-def _release_hints(found: Found) -> Iterator[str]:
+def _release_hints(found: OperatorInstall) -> Iterator[str]:
     texts = [(item["metadata"].get("labels") or {}).get("helm.sh/chart", "") for item in found.operators]
     texts += [_image_of(item).rpartition(":")[2] for item in found.operators]
     texts += [cluster_policy.images((found.policy or {}).get("spec", {})).get("validator", {}).get("version", "")]
@@ -133,18 +133,18 @@ def _unlike(settings: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[st
     return kept
 
 
-def _discovery(found: Found) -> dict[str, Any]:
+def _discovery(found: OperatorInstall) -> dict[str, Any]:
     """Ours takes the place of the chart's; that of somebody else goes on labelling the nodes."""
     if found.discovery or not any(labels.nfd_has_spoken(node) for node in found.facts.nodes):
         return {}
     return {"nfd": {"enabled": False}}
 
 
-def _some_have_their_own(found: Found) -> bool:
+def _some_have_their_own(found: OperatorInstall) -> bool:
     return any(node.labels.get(labels.DEPLOY_DRIVER) == labels.PRE_INSTALLED for node in found.facts.nodes)
 
 
-def _pools(found: Found) -> tuple[dict[str, Any], list[dict[str, str]]]:
+def _pools(found: OperatorInstall) -> tuple[dict[str, Any], list[dict[str, str]]]:
     """Return pools of nodes that are alike, and the nodes."""
     kinds: dict[tuple[str, int, str], list[str]] = {}
     for node in found.facts.nodes:

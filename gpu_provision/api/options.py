@@ -179,9 +179,13 @@ def meaning(before: Record, after: Record | Inventory, inventory: Inventory) -> 
     Args:
         inventory: As it is now; it has the secrets, which no record has.
     """
-    from gpu_provision.inventory.again import as_then
+    from gpu_provision.history.restore import restore_for_comparison
     from gpu_provision.planning.diff import between
 
-    old = as_then(before.text, inventory, name=f"run {before.number}")
-    new = as_then(after.text, inventory, name=f"run {after.number}") if isinstance(after, Record) else after
+    old = restore_for_comparison(before.text, inventory, name=f"run {before.number}")
+    new = (
+        restore_for_comparison(after.text, inventory, name=f"run {after.number}")
+        if isinstance(after, Record)
+        else after
+    )
     return between(render(old), render(new)) if old and new else None

@@ -182,10 +182,10 @@ class Work:
         """Put a run on record that leaves the cluster alone; return a warning about what kept it from being there."""
         if self.cluster or not on_hosts.changed:
             return ()
-        from gpu_provision.reconcile.recorder import put_alone_on_record
+        from gpu_provision.history.recorder import record_host_only_run
 
         failure = "; ".join(f"{host.name}: {host.reason}" for host in on_hosts.failed)
-        return put_alone_on_record(self.inventory, len(on_hosts.changed), failure=failure, back_to=self.back_to)[1]
+        return record_host_only_run(self.inventory, len(on_hosts.changed), failure=failure, back_to=self.back_to)[1]
 
     def _nothing(self) -> Plan:
         return Plan(

@@ -148,10 +148,10 @@ class Account:
 
     def _on_record(self) -> RunResult | None:
         """Return how far a run came that was interrupted, as it has just put it on record; None if it wrote nothing."""
+        from gpu_provision.history import store
         from gpu_provision.output.page.recalled import story_of
-        from gpu_provision.reconcile import local_records
 
-        record = local_records.found(self.inventory.name)
+        record = store.find_local(self.inventory.name)
         is_ours = record is not None and record.get("began", "") >= f"{self._began:%Y-%m-%dT%H:%M:%SZ}"
         return replace(story_of(record).result, findings=()) if record and is_ours else None
 

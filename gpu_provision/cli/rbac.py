@@ -10,7 +10,7 @@ from gpu_provision.cli.options import loaded
 from gpu_provision.cli.output import Output
 from gpu_provision.model.findings import Finding, UsageError
 from gpu_provision.output.documents import document
-from gpu_provision.planning.rbac import Subject
+from gpu_provision.rbac.roles import RbacSubject
 
 
 @click.command()
@@ -65,8 +65,8 @@ def rbac(  # noqa: PLR0913 - one argument per option
     from gpu_provision.output import yaml_text
 
     subjects = [
-        *(Subject("User", name) for name in users),
-        *(Subject("Group", name) for name in groups),
+        *(RbacSubject("User", name) for name in users),
+        *(RbacSubject("Group", name) for name in groups),
         *map(_account, accounts),
     ]
     chosen = {"read_only": read_only, "destroy": destroy, "adopt": adopt, "operator": operator}
@@ -76,11 +76,11 @@ def rbac(  # noqa: PLR0913 - one argument per option
     out.result(document("rbac", manifests=manifests), yaml_text.stream(manifests))
 
 
-def _account(word: str) -> Subject:
+def _account(word: str) -> RbacSubject:
     """Return ``NAMESPACE:NAME`` as a subject. Raises UsageError."""
     namespace, _, name = word.partition(":")
     if namespace and name and ":" not in name:
-        return Subject("ServiceAccount", name, namespace)
+        return RbacSubject("ServiceAccount", name, namespace)
     raise UsageError(
         Finding(
             code=USAGE,

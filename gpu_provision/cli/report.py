@@ -41,10 +41,10 @@ def report(*, run: int | None, file: str | None, file_out: str | None, out: Outp
 
 def _story(inventory: Inventory, run: int | None) -> Story:
     """Return what is on record here. Raises UsageError if there is nothing, RunFailed if it cannot be read."""
+    from gpu_provision.history import store
     from gpu_provision.output.page.recalled import story_of
-    from gpu_provision.reconcile import local_records
 
-    record, where = local_records.found(inventory.name, run), str(local_records.folder(inventory.name))
+    record, where = store.find_local(inventory.name, run), str(store.local_folder(inventory.name))
     if record is None:
         raise UsageError(_missing(run, where))
     try:

@@ -46,6 +46,7 @@ RECORD = "gpu-provision.io/record"  # on what the tool keeps for itself beside t
 HELPER = "gpu-provision.io/helper"  # on helper pods: what they are for
 CORDONED = "gpu-provision.io/cordoned"  # annotation of nodes: we cordoned it, what for and since when
 
+OPERATOR = "gpu-operator"  # value of `app` and component of the GPU Operator's own objects; its field manager
 APP = "app"
 COMPONENT_OF_APP = "app.kubernetes.io/component"
 PART_OF = "app.kubernetes.io/part-of"

@@ -20,13 +20,19 @@ from gpu_provision.components.objects import (
     rule,
     service_account,
 )
-from gpu_provision.model.cluster import Context, Manifest, ObjectRef
+from gpu_provision.model.cluster import Context, Kind, Manifest, ObjectRef
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.specs import NfdSpec
 
 NAME = "nfd"
 TITLE = "Node Feature Discovery"
 REQUIRES: tuple[str, ...] = ("prerequisites",)
+
+NODE_FEATURE = Kind(f"{GROUP}/v1alpha1", "NodeFeature")
+NODE_OF_FEATURE = "nfd.node.kubernetes.io/node-name"
+"""Label of a NodeFeature: the node that it is about."""
+MASTER_LEASE = "nfd-master.nfd.kubernetes.io"
+"""Name of the Lease by which masters elect a leader, in their namespace."""
 
 _FULL_NAME = "node-feature-discovery"
 _LABELS = {"app.kubernetes.io/name": _FULL_NAME, "app.kubernetes.io/instance": _FULL_NAME}

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from gpu_provision.components import labels
-from gpu_provision.components.targets import claims
+from gpu_provision.components.targets import node_pools
 from gpu_provision.components.toolkit_runtimes import runtime_of
 from gpu_provision.model.cluster import Basis, Context, Manifest, NodeFacts, Target
 from gpu_provision.model.inventory import Inventory
@@ -65,7 +65,7 @@ def manifests(spec: NodeLabelsSpec, context: Context) -> list[Manifest]:
     by_name = {target.name: target for target in context.targets}
     wanted: dict[str, dict[str, str | None]] = {
         name: {**pool.labels, **spec.listed.get(name, {})}
-        for name, pool in claims(context.inventory, context.facts).items()
+        for name, pool in node_pools(context.inventory, context.facts).items()
     }
     for name, target in by_name.items():
         # What the inventory declares itself wins, so that it can say false to an operand, too.

@@ -28,12 +28,12 @@ def targets(inventory: Inventory, facts: ClusterFacts) -> tuple[Target, ...]:
     cluster that such a pool's ``node_selector`` selects.
     """
     seen, read = {node.name: node for node in facts.nodes}, facts.host_drivers
-    claimed = claims(inventory, facts)
+    claimed = node_pools(inventory, facts)
     found = (_target(name, pool, seen.get(name), read.get(name)) for name, pool in sorted(claimed.items()) if pool.gpu)
     return tuple(found)
 
 
-def claims(inventory: Inventory, facts: ClusterFacts) -> dict[str, NodePool]:
+def node_pools(inventory: Inventory, facts: ClusterFacts) -> dict[str, NodePool]:
     """Return the pool of every node that the inventory lists or selects, with or without a GPU.
 
     A node that several pools select belongs to none of them: which one was meant is the user's to say.
@@ -47,9 +47,9 @@ def claims(inventory: Inventory, facts: ClusterFacts) -> dict[str, NodePool]:
     return listed | selected
 
 
-def unclaimed(inventory: Inventory, facts: ClusterFacts) -> tuple[str, ...]:
+def unassigned_nodes(inventory: Inventory, facts: ClusterFacts) -> tuple[str, ...]:
     """Return the cluster's GPU nodes that no pool claims, sorted; they are left alone."""
-    claimed = claims(inventory, facts)
+    claimed = node_pools(inventory, facts)
     return tuple(sorted(node.name for node in facts.nodes if has_gpu(node) and node.name not in claimed))
 
 
@@ -65,7 +65,7 @@ def problems(context: Context) -> tuple[Finding, ...]:
     leaving = {node.name for node in facts.nodes if node.labels.get(INVENTORY) == inventory.name}
     return (
         *(_contested(name, pools) for name, pools in sorted(contested.items())),
-        *(_unclaimed(name) for name in unclaimed(inventory, facts) if name not in {*contested, *leaving}),
+        *(_unassigned(name) for name in unassigned_nodes(inventory, facts) if name not in {*contested, *leaving}),
         *(_differs(target) for target in context.targets if _os_differs(target)),
         *_guessed(context),
     )
@@ -155,7 +155,7 @@ def _contested(name: str, pools: list[NodePool]) -> Finding:
     )
 
 
-def _unclaimed(name: str) -> Finding:
+def _unassigned(name: str) -> Finding:
     return Finding(
         code=codes.UNCLAIMED,
         what=f"{name} has an NVIDIA GPU, but no pool claims it; it is left alone",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from gpu_provision.destroy import codes
-from gpu_provision.destroy.nodes import OnNode
+from gpu_provision.destroy.nodes import NodeRemnants
 from gpu_provision.diagnostics import pods as pod_view
 from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import Finding, Severity
@@ -15,7 +15,7 @@ from gpu_provision.rollout.pods import named
 from gpu_provision.rollout.snapshot import Budget, Pod
 
 
-def taken_over(judged: Iterable[OnNode]) -> Iterator[Finding]:
+def taken_over(judged: Iterable[NodeRemnants]) -> Iterator[Finding]:
     """Yield a warning for each label and cordon that stays, those of several nodes together."""
     nodes: dict[tuple[str, str], list[str]] = {}
     for node in judged:
@@ -100,7 +100,7 @@ def not_gone(item: Manifest, nodes: Mapping[str, Manifest], seconds: int) -> Fin
     )
 
 
-def left_over(change: Change, cause: str) -> Finding:
+def left_over(change: Change) -> Finding:
     """Return the error about something of the stack that the audit found."""
     is_node = change.action is Action.UPDATE
     what = "still has: " + ", ".join(field.path for field in change.fields) if change.fields else "still carries marks"
@@ -108,7 +108,6 @@ def left_over(change: Change, cause: str) -> Finding:
         code=codes.LEFT_OVER,
         what=what if is_node else "is still there",
         where=str(change.ref),
-        evidence=cause,
         consequence="the removal is not complete",
         fix="run again, which removes what is left",
     )
@@ -154,7 +153,7 @@ def _is_ready(node: Manifest) -> bool:
     return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 
 
-def foretold(users: Iterable[Manifest], budgets: Iterable[Manifest]) -> Iterator[Finding]:
+def eviction_warnings(users: Iterable[Manifest], budgets: Iterable[Manifest]) -> Iterator[Finding]:
     """Yield warnings about pods that nobody starts again, and about budgets that keep pods or let them go one by one.
 
     Args:
@@ -164,10 +163,10 @@ def foretold(users: Iterable[Manifest], budgets: Iterable[Manifest]) -> Iterator
     known = budgets_of(budgets)
     pods = [pod for pod in (pod_of(each, budgets=known) for each in users) if not pod.is_terminating]
     if lost := [pod for pod in pods if not pod.owner]:
-        yield _lost(lost)
+        yield _pods_lost(lost)
     for (namespace, budget), covered in sorted(_by_budget(pods).items()):
         if budget.allowed < len(covered):
-            yield _held(namespace, budget, covered)
+            yield _held_by_budget(namespace, budget, covered)
 
 
 def _by_budget(pods: Iterable[Pod]) -> Mapping[tuple[str, Budget], list[Pod]]:
@@ -178,7 +177,7 @@ def _by_budget(pods: Iterable[Pod]) -> Mapping[tuple[str, Budget], list[Pod]]:
     return found
 
 
-def _lost(pods: list[Pod]) -> Finding:
+def _pods_lost(pods: list[Pod]) -> Finding:
     count = f"{len(pods)} pods that have" if len(pods) > 1 else "a pod that has"
     return Finding(
         code=codes.NOBODY_STARTS_AGAIN,
@@ -190,7 +189,7 @@ def _lost(pods: list[Pod]) -> Finding:
     )
 
 
-def _held(namespace: str, budget: Budget, pods: list[Pod]) -> Finding:
+def _held_by_budget(namespace: str, budget: Budget, pods: list[Pod]) -> Finding:
     now = "no pod" if budget.allowed < 1 else f"{budget.allowed} of {len(pods)} pods"
     will = "the removal will wait, and end" if budget.allowed < 1 else "the removal may wait, and end"
     return Finding(

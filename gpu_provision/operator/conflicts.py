@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from gpu_provision.components.targets import claims
+from gpu_provision.components.targets import node_pools
 from gpu_provision.kube.nodes import node_facts
 from gpu_provision.model.cluster import ClusterFacts, Manifest, NodeFacts
 from gpu_provision.model.findings import Finding, Severity
@@ -138,7 +138,7 @@ def _version(stack: Manifest) -> tuple[str, int]:
 
 
 def _claim(stack: Manifest, inventory: Inventory, facts: ClusterFacts) -> Claim:
-    nodes = frozenset(name for name, pool in claims(inventory, facts).items() if pool.gpu)
+    nodes = frozenset(name for name, pool in node_pools(inventory, facts).items() if pool.gpu)
     metadata = stack["metadata"]
     home = home_of(stack) or inventory.cluster.namespace
     return Claim(metadata["name"], metadata["creationTimestamp"], nodes, home)

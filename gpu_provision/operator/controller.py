@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
+from gpu_provision.destroy.discovery import DestroyOptions, discover
+from gpu_provision.destroy.runner import DestroyRunner
 from gpu_provision.kube.client import Cluster
 from gpu_provision.kube.fence import Mandate, identity
 from gpu_provision.kube.informer import Mirror, Scope
@@ -33,8 +35,6 @@ from gpu_provision.operator.status import (
     since,
 )
 from gpu_provision.operator.telemetry import Snapshot, StackFigures
-from gpu_provision.reconcile.destroy_discovery import Terms, look
-from gpu_provision.reconcile.destroy_run import Removing
 from gpu_provision.reconcile.observer import of_one
 from gpu_provision.reconcile.session import Session
 
@@ -169,9 +169,9 @@ class Keeper:
         """Take the stack off the cluster; say whether the audit finds nothing left."""
         inventory = self._aim(_at_home(inventory_of(wish.stack)[0] or _bare(wish.stack), wish.stack))
         cluster = Session(inventory, mandate=self._mandate).cluster  # a connection of its own: the lock fences it
-        terms = Terms()
-        looked = look(cluster, inventory, terms)
-        removing = Removing(cluster, inventory, looked, terms, lambda event: self._say(wish, event))
+        terms = DestroyOptions()
+        looked = discover(cluster, inventory, terms)
+        removing = DestroyRunner(cluster, inventory, looked, terms, lambda event: self._say(wish, event))
         self._reporter.report(wish.standing(is_working=True), time.monotonic())
         if halt := halt_of(removing.execute().findings, Reason.REMOVING):
             self._backoff.failed(time.monotonic())

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from gpu_provision.history import rollback
 from gpu_provision.kube.client import Cluster
 from gpu_provision.kube.informer import Mirror
 from gpu_provision.model.cluster import Manifest, ref_of
@@ -35,7 +36,7 @@ from gpu_provision.operator.status import (
     verdict,
 )
 from gpu_provision.planning.states import Key, Situation
-from gpu_provision.reconcile import history, missing_permissions
+from gpu_provision.rbac import review
 from gpu_provision.reconcile.observer import (
     Resident,
     Standpoint,
@@ -141,11 +142,11 @@ class Following:
 
     def _require_rights(self) -> None:
         inventory = self._reading.context.inventory
-        if missing := missing_permissions.missing(self._cluster, inventory, of_editor(inventory, *HOME), "--operator"):
+        if missing := review.missing_finding(self._cluster, inventory, of_editor(inventory, *HOME), "--operator"):
             raise Refused(missing)
 
     def _last_run(self) -> Record | None:
-        return history.read(self._cluster, self._reading.context.inventory).last
+        return rollback.read_history(self._cluster, self._reading.context.inventory).last
 
     def _result(self, seen: Situation, record: Record | None) -> RunResult:
         return RunResult(

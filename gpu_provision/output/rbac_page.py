@@ -8,9 +8,8 @@ from pathlib import Path
 
 from gpu_provision.inventory import load
 from gpu_provision.model.cluster import Permission
-from gpu_provision.planning.rbac import qualified, rules_of, without
-from gpu_provision.reconcile import adopt_discovery
-from gpu_provision.reconcile import permissions as needs
+from gpu_provision.rbac import permissions as needs
+from gpu_provision.rbac.roles import qualified, rules_of, without_cluster_wide
 
 _HEAD = """\
 # Least privilege
@@ -83,15 +82,15 @@ reading at once.
 def page(path: Path, shown: str) -> str:
     """Return the page for the inventory at ``path``, which the page calls ``shown``. Raises InvalidInventory."""
     inventory = load(path)
-    own = needs.own(inventory)
+    own = needs.for_own_requests(inventory)
     parts = [
         _HEAD,
         f"## The rights for {shown}\n",
         *_tables(own, ()),
         "### Held because the stack's own roles grant it\n",
-        *_tables(needs.passed_on(inventory) - own, own),
+        *_tables(needs.granted_by_stack(inventory) - own, own),
         "## What `adopt` needs beyond that\n",
-        *_tables(frozenset(adopt_discovery.beyond(inventory)) - own, own),
+        *_tables(needs.beyond_apply(inventory) - own, own),
     ]
     return "\n".join(parts)
 
@@ -101,7 +100,7 @@ def _tables(permissions: Collection[Permission], granted: Collection[Permission]
     everywhere = {one for one in (*permissions, *granted) if not one.namespace}
     for namespace in sorted({one.namespace for one in permissions}):
         here = [one for one in permissions if one.namespace == namespace]
-        rules = rules_of(without(here, everywhere) if namespace else here)
+        rules = rules_of(without_cluster_wide(here, everywhere) if namespace else here)
         yield f"In namespace `{namespace}`:\n" if namespace else "In the whole cluster:\n"
         yield "| verbs | resources | names |\n|---|---|---|"
         for rule in rules:

@@ -9,14 +9,7 @@ from gpu_provision.model.cluster import Manifest, ObjectRef
 from gpu_provision.model.plan import Action, Change, Difference, FieldChange, FieldDrift, Origin
 from gpu_provision.planning.applyset import digest_of
 from gpu_provision.planning.diff import differences
-from gpu_provision.planning.managed_fields import (
-    Owners,
-    is_ours,
-    last_of_others,
-    overlap,
-    owners,
-    writers_of,
-)
+from gpu_provision.planning.managed_fields import Owners, is_ours, last_of_others, overlap, owners, writers_of
 
 _ALARMING = (Origin.DRIFT, Origin.EITHER, Origin.PENDING)
 

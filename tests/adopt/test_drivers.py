@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gpu_provision.adopt.drivers import Driver
+from gpu_provision.adopt.drivers import RunningDriver
 from gpu_provision.components import labels
 from gpu_provision.model.cluster import Manifest
 from gpu_provision.rollout.installation import installation
@@ -22,7 +22,7 @@ from tests.adopt.builders import (
 Change = Callable[[Manifest], Any]
 
 
-def driver_of(folder: Path, change: Change = lambda _: None, **driver: Any) -> Driver:
+def driver_of(folder: Path, change: Change = lambda _: None, **driver: Any) -> RunningDriver:
     """Return the driver of the only node, whose pod was changed, under an inventory with driver settings."""
     pod = driver_pod()
     change(pod)

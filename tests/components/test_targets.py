@@ -8,7 +8,7 @@ import builders
 import pytest
 
 from gpu_provision.components.labels import DRIVER_GROUP, INVENTORY
-from gpu_provision.components.targets import context, dns_label, driver_group, problems, targets, unclaimed
+from gpu_provision.components.targets import context, dns_label, driver_group, problems, targets, unassigned_nodes
 from gpu_provision.model.cluster import Basis, ClusterFacts, DriverChoice
 from gpu_provision.model.findings import Severity
 from gpu_provision.model.inventory import Gpu, Inventory, OperatingSystem
@@ -116,7 +116,7 @@ def test_a_gpu_node_that_nobody_claims_is_left_alone_and_named() -> None:
     facts = ClusterFacts(
         nodes=(builders.node("stranger", labels=builders.nfd_labels()), builders.node("plain", labels={}))
     )
-    assert unclaimed(builders.inventory(), facts) == ("stranger",)
+    assert unassigned_nodes(builders.inventory(), facts) == ("stranger",)
     (finding,) = problems(context(builders.inventory(), facts))
     assert (finding.code, finding.severity) == ("GP405", Severity.WARNING)
     left = builders.node("stranger", labels={**builders.nfd_labels(), INVENTORY: "sandbox"})
@@ -127,7 +127,7 @@ def test_a_gpu_node_that_nobody_claims_is_left_alone_and_named() -> None:
 def test_a_gpu_in_a_pool_without_gpus_is_claimed() -> None:
     """A pool that says no GPU component is an answer, too."""
     facts = ClusterFacts(nodes=(builders.node("cpu-1", labels=builders.nfd_labels()),))
-    assert unclaimed(builders.inventory(), facts) == ()
+    assert unassigned_nodes(builders.inventory(), facts) == ()
 
 
 def test_nodes_with_equal_driver_needs_share_a_group_whose_name_holds_no_version() -> None:

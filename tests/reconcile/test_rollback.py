@@ -7,6 +7,8 @@ from typing import cast
 
 import pytest
 
+from gpu_provision.history import rollback as module
+from gpu_provision.history.rollback import active_inventory, find_rollback_target, restore_inventory
 from gpu_provision.inventory import load
 from gpu_provision.kube.client import Cluster
 from gpu_provision.model.cluster import ClusterFacts
@@ -16,8 +18,6 @@ from gpu_provision.model.specs import OnFailure
 from gpu_provision.planning.observed import Observed
 from gpu_provision.planning.plan import plan
 from gpu_provision.planning.prepare import prepare
-from gpu_provision.reconcile import history as module
-from gpu_provision.reconcile.history import in_force, inventory_of, way_back
 from gpu_provision.reconcile.reading import Reading
 from tests.documents import CHECKOUT
 from tests.inventory.planted import VALID
@@ -40,7 +40,7 @@ READING = _reading(NOW, OnFailure.ROLLBACK)
 
 
 def test_it_goes_back_to_other_drivers_that_were_well() -> None:
-    found, told = way_back(READING, History((DRIVER,)), OWN)
+    found, told = find_rollback_target(READING, History((DRIVER,)), OWN)
     assert found
     assert told == ()
     assert (found.name, found.record, found.inventory.specs.driver.image.version) == ("run 1", DRIVER, "580.126.20")
@@ -49,10 +49,10 @@ def test_it_goes_back_to_other_drivers_that_were_well() -> None:
 def test_a_planted_record_gives_it_nothing_but_versions(monkeypatch: pytest.MonkeyPatch) -> None:
     """The automatic way back of a rollout, and what a controller holds a stack to."""
     text = f'{VALID}name: x\nrelease: "25.10.1"\n'
-    expected, _ = inventory_of(replace(DRIVER, text='name: x\nrelease: "25.10.1"\npools: {t4: {}}\n'), NOW)
-    found, _ = way_back(READING, History((replace(DRIVER, text=text),)), OWN)
-    monkeypatch.setattr(module, "read", lambda *_: History((replace(BACK, text=text),)))
-    held = in_force(cast("Cluster", None), NOW)
+    expected, _ = restore_inventory(replace(DRIVER, text='name: x\nrelease: "25.10.1"\npools: {t4: {}}\n'), NOW)
+    found, _ = find_rollback_target(READING, History((replace(DRIVER, text=text),)), OWN)
+    monkeypatch.setattr(module, "read_history", lambda *_: History((replace(BACK, text=text),)))
+    held = active_inventory(cast("Cluster", None), NOW)
     assert found
     assert held
     assert found.inventory == held.inventory == expected
@@ -74,7 +74,7 @@ def test_a_planted_record_gives_it_nothing_but_versions(monkeypatch: pytest.Monk
 )
 def test_without_such_a_run_there_is_no_way(earlier: tuple[Record, ...], told: list[str]) -> None:
     """The last good run decides: going further back would undo more than what failed. Findings say why."""
-    found, findings = way_back(READING, History(earlier), OWN)
+    found, findings = find_rollback_target(READING, History(earlier), OWN)
     assert (found, [each.code for each in findings]) == (None, told)
 
 
@@ -91,12 +91,12 @@ def test_without_such_a_run_there_is_no_way(earlier: tuple[Record, ...], told: l
 def test_what_a_stack_went_back_to_is_on_record(
     monkeypatch: pytest.MonkeyPatch, runs: tuple[Record, ...], found: tuple[int, str] | None
 ) -> None:
-    monkeypatch.setattr(module, "read", lambda *_: History(runs))
-    held = in_force(cast("Cluster", None), NOW)
+    monkeypatch.setattr(module, "read_history", lambda *_: History(runs))
+    held = active_inventory(cast("Cluster", None), NOW)
     assert (held and (held.run, held.inventory.specs.driver.image.version)) == found
 
 
 def test_nobody_goes_back_unasked_or_twice() -> None:
     history = History((DRIVER,))
-    assert way_back(_reading(NOW, OnFailure.PAUSE), history, OWN) == (None, ())
-    assert way_back(READING, history, replace(OWN, back_to=1)) == (None, ())
+    assert find_rollback_target(_reading(NOW, OnFailure.PAUSE), history, OWN) == (None, ())
+    assert find_rollback_target(READING, history, replace(OWN, back_to=1)) == (None, ())

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from gpu_provision.destroy import codes
+from gpu_provision.destroy.discovery import DestroyOptions, discover
+from gpu_provision.destroy.runner import DestroyRunner
 from gpu_provision.inventory import load
 from gpu_provision.kube import lock
 from gpu_provision.kube.client import connect
 from gpu_provision.kube.transport import Connection
-from gpu_provision.reconcile.destroy_discovery import Terms, look
-from gpu_provision.reconcile.destroy_run import Removing
 from tests.scenarios.world import World
 
 OPERANDS, NFD, THEIRS = "gpu-operator-resources", "node-feature-discovery", "theirs"
@@ -241,13 +241,13 @@ def test_a_removal_that_is_killed_again_and_again_ends_where_another_ends(
     world.submit({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "notes", "namespace": NFD}})
     rule = {"apiVersion": "nfd.k8s-sigs.io/v1alpha1", "kind": "NodeFeatureRule", "metadata": {"name": "theirs"}}
     world.submit({**rule, "spec": {"rules": []}})
-    inventory, terms, deaths, result = load(world.inventory), Terms(crds=True), 0, None
-    kept = look(connect(str(world.account())), inventory, terms).plan.kept
+    inventory, terms, deaths, result = load(world.inventory), DestroyOptions(crds=True), 0, None
+    kept = discover(connect(str(world.account())), inventory, terms).plan.kept
     while result is None:
         mortal(7)
         cluster = connect(str(world.account()))
         try:
-            result = Removing(cluster, inventory, look(cluster, inventory, terms), terms).execute()
+            result = DestroyRunner(cluster, inventory, discover(cluster, inventory, terms), terms).execute()
         except Killed:
             deaths += 1
     assert 8 < deaths < 40

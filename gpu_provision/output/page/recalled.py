@@ -7,6 +7,7 @@ from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
+from gpu_provision.history.store import transition_of
 from gpu_provision.kube.fence import is_alive_here
 from gpu_provision.model.cluster import ObjectRef
 from gpu_provision.model.findings import Finding, Severity
@@ -14,7 +15,6 @@ from gpu_provision.model.history import Ending
 from gpu_provision.model.plan import Action, Change, Plan
 from gpu_provision.model.progress import Evidence, NodeState, RunResult, State
 from gpu_provision.output.page.story import Outcome, Story, last_states
-from gpu_provision.reconcile.local_records import transition_of
 
 T = TypeVar("T")
 _NOTE = "Told from the local record of the run, which has neither its hosts nor the fields that changed."
