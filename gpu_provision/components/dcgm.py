@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gpu_provision.components import labels, operands, pods
-from gpu_provision.components.kubernetes_versions import has_internal_traffic_policy
-from gpu_provision.components.objects import manifest, role, service_account
+from gpu_provision.components.objects import has_internal_traffic_policy, manifest, role, service_account
 from gpu_provision.model.cluster import Context, Manifest
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.specs import DcgmSpec

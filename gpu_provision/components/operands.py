@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gpu_provision.components import labels, pods, scripts, tolerations
+from gpu_provision.components import labels, pods, scripts
 from gpu_provision.components.objects import compact, digest, manifest, rule
 from gpu_provision.components.toolkit_runtimes import needs_no_class
 from gpu_provision.model.cluster import Context, Manifest
@@ -76,7 +76,7 @@ def _template(
     # Pods must stay selectable, so the user cannot override what selects them (as in the reference).
     users = {key: value for key, value in settings.labels.items() if key not in _SELECTED_BY}
     shared = {
-        "tolerations": tolerations.of_operands(context),
+        "tolerations": pods.operand_tolerations(context),
         "priorityClassName": settings.priority_class_name or None,
     }
     return {

@@ -1,4 +1,4 @@
-"""Which nodes this inventory looks after: its own word joined with what the cluster says. Pure."""
+"""GPU nodes of the cluster: which pool each belongs to, and whether its driver is a container's or the host's own."""
 
 from __future__ import annotations
 
@@ -6,12 +6,48 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from gpu_provision.components import codes
-from gpu_provision.components.driver_choice import choose
-from gpu_provision.components.labels import DEPLOY_DRIVER, INVENTORY, NFD_OS_ID, NFD_OS_VERSION, PRE_INSTALLED, has_gpu
+from gpu_provision.components.labels import (
+    DEPLOY_DRIVER,
+    DRIVER_GROUP,
+    HOST_DRIVER,
+    INVENTORY,
+    NFD_OS_ID,
+    NFD_OS_VERSION,
+    PRE_INSTALLED,
+    has_gpu,
+)
 from gpu_provision.components.objects import digest
 from gpu_provision.model.cluster import Basis, ClusterFacts, Context, DriverChoice, NodeFacts, Target
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.inventory import Inventory, NodePool, OperatingSystem
+from gpu_provision.model.specs import DriverSpec
+
+
+def choose_driver(spec: DriverSpec, *, read: str | None, labels: Mapping[str, str]) -> DriverChoice:
+    """Decide whose driver a node has; what was read a moment ago outweighs what an earlier run has labelled.
+
+    Args:
+        spec: The driver settings of the node's pool.
+        read: Version of a usable driver that was read on the host; empty if it has none, None if nobody looked.
+        labels: The node's labels.
+    """
+    if not spec.enabled:
+        return DriverChoice(on_host=True, basis=Basis.DECLARED)
+    if read == "":
+        return DriverChoice(on_host=False, basis=Basis.READ)
+    if not spec.prefer_host:
+        return DriverChoice(on_host=False, basis=Basis.DECLARED)
+    if read:
+        return DriverChoice(on_host=True, basis=Basis.READ, version=read)
+    return _choice_of_labels(labels)
+
+
+def _choice_of_labels(labels: Mapping[str, str]) -> DriverChoice:
+    """Go by what an earlier run, or the driver manager, has written on the node; else guess."""
+    if labels.get(DEPLOY_DRIVER) == PRE_INSTALLED or HOST_DRIVER in labels:
+        return DriverChoice(on_host=True, basis=Basis.LABEL, version=labels.get(HOST_DRIVER, ""))
+    return DriverChoice(on_host=False, basis=Basis.LABEL if DRIVER_GROUP in labels else Basis.GUESS)
+
 
 _LABEL_LENGTH = 63
 
@@ -98,7 +134,7 @@ def dns_label(text: str) -> str:
 def _target(name: str, pool: NodePool, facts: NodeFacts | None, read: str | None) -> Target:
     os = (observed_os(facts) if facts else None) or pool.os
     told = None if read is None else dns_label(read)  # so that it can be a label
-    driver = choose(pool.driver, read=told, labels=facts.labels if facts else {})
+    driver = choose_driver(pool.driver, read=told, labels=facts.labels if facts else {})
     group = driver_group(pool, os, driver)
     return Target(name=name, pool=pool, os=os, facts=facts, driver=driver, driver_group=group)
 

@@ -196,7 +196,7 @@ _AFTER_START = frozenset({"FailedPostStartHook", "Unhealthy"})
 _AT_ITS_END = frozenset({"FailedKillPod", "FailedPreStopHook"})
 
 
-def telling(pod: Manifest, events: Iterable[Manifest]) -> tuple[str, ...]:
+def relevant_events(pod: Manifest, events: Iterable[Manifest]) -> tuple[str, ...]:
     """Return the events that say why a pod is not ready, as ``<reason>: <message>``; the latest is the last.
 
     Once a container has started, what had kept the pod from starting is history. The probes of a pod that is to go fail

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpu_provision.components.objects import manifest, service_account
-from gpu_provision.components.tolerations import STARTUP
+from gpu_provision.components.pods import STARTUP_TOLERATION
 from gpu_provision.kube.observe import MEMBER_KINDS, named_secrets
 from gpu_provision.kube.resources import KINDS
 from gpu_provision.model.cluster import Manifest, Permission
@@ -122,7 +122,7 @@ _TOLERATIONS = (
         {"key": f"node-role.kubernetes.io/{role}", "operator": "Exists", "effect": "NoSchedule"}
         for role in ("control-plane", "master")
     ),
-    dict(STARTUP),  # where every node is new, there is no other place
+    dict(STARTUP_TOLERATION),  # where every node is new, there is no other place
 )
 
 

@@ -26,7 +26,6 @@ from tests.sandbox.apiserver.conftest import Running
 
 READY = {"conditions": [{"type": "Ready", "status": "True"}]}
 
-
 CREATING = {
     "phase": "Pending",
     "containerStatuses": [{"name": "worker", "state": {"waiting": {"reason": "ImagePullBackOff", "message": "no"}}}],

@@ -61,7 +61,6 @@ DIFFERENCES: dict[str, dict[str, str]] = {
     },
 }
 
-
 NFD_PARTS = {"master": "Deployment", "worker": "DaemonSet", "gc": "Deployment"}
 
 

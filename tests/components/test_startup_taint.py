@@ -11,7 +11,7 @@ import pytest
 from gpu_provision.components import desired, problems, startup_taint
 from gpu_provision.components.codes import STAYS_TAINTED
 from gpu_provision.components.labels import DEPLOY_OPERANDS, NOT_VALIDATED, VALIDATED
-from gpu_provision.components.tolerations import STARTUP
+from gpu_provision.components.pods import STARTUP_TOLERATION
 from gpu_provision.model.cluster import ClusterFacts, Manifest
 from gpu_provision.model.inventory import Gpu, Inventory
 from gpu_provision.model.specs import StartupTaintSpec
@@ -39,12 +39,14 @@ def test_all_that_a_node_needs_before_it_is_validated_tolerates_the_taint() -> N
     """Node Feature Discovery's master included: where all nodes are new, there is no other place."""
     found = workloads(asking())
     assert {item["kind"] for item in found} == WORKLOADS
-    assert [item["metadata"]["name"] for item in found if STARTUP not in pod_spec(item).get("tolerations", [])] == []
+    assert [
+        item["metadata"]["name"] for item in found if STARTUP_TOLERATION not in pod_spec(item).get("tolerations", [])
+    ] == []
 
 
 def test_nothing_tolerates_it_where_it_is_off() -> None:
     found = workloads(builders.inventory())
-    assert [item for item in found if STARTUP in pod_spec(item).get("tolerations", [])] == []
+    assert [item for item in found if STARTUP_TOLERATION in pod_spec(item).get("tolerations", [])] == []
 
 
 def contents(chosen: Inventory, facts: ClusterFacts | None = None) -> dict[str, str]:

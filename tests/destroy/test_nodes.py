@@ -34,11 +34,7 @@ def test_the_gpu_operator_is_known_by_its_pod(item: Manifest, named: str) -> Non
 
 
 DCGM, DRIVER = labels.deploy("dcgm"), labels.deploy("driver")
-
-
 OPERATOR = "gpu-operator"
-
-
 BOOKS = "nfd.node.kubernetes.io/feature-labels"
 
 

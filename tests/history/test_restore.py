@@ -67,7 +67,6 @@ pools:
     driver: {env: {SECRET: "s # 2", TOKEN: "yes"}}   # the pool's own
 """
 
-
 SECRETS = ["hunter2", "pw1", "nvapi", "ghp-0", "lic-", "1234", "p@ss", "pw2", "pw4", "abc123", "pw3", "s0", "s1"]
 
 
@@ -135,7 +134,6 @@ def test_messages_of_others_lose_users_and_passwords() -> None:
 
 DIGEST = "sha256:" + "0" * 64
 
-
 THEN = """\
 name: x
 cluster: {context: old}
@@ -149,7 +147,6 @@ nodes:
   - {name: a, pool: t4, address: 10.0.0.1, labels: {example.com/rack: r1}}
   - {name: b, pool: t4}
 """
-
 
 NOW = """\
 # of now
@@ -360,17 +357,9 @@ def test_a_record_names_no_file_to_read(tmp_path: Path) -> None:
 
 
 FILES = (CHECKOUT / "inventories/sandbox.yaml", CHECKOUT / "inventories/prod.yaml")
-
-
 PRESENT = load(FILES[0])
-
-
 RUN = Record(id="a", number=1, text=redact(PRESENT.text))
-
-
 HOSTS = "host_prerequisites: {enabled: false}\n"
-
-
 DRIVER = 'driver: {version: "580.126.20"}\n'
 
 

@@ -24,8 +24,6 @@ from tests.components.builders import inventory
 from tests.sandbox.apiserver.conftest import Running
 
 LIST, GET = Permission("list", "", "nodes"), Permission("get", "", "pods/log", "here")
-
-
 RULE = {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list"]}
 
 
@@ -97,14 +95,8 @@ def test_who_cannot_be_asked_at_all_is_believed_to_allow() -> None:
 
 
 STACK: Inventory = replace(inventory(), nodes=())
-
-
 OPERANDS = STACK.cluster.namespace
-
-
 RBAC = "rbac.authorization.k8s.io"
-
-
 As = Callable[..., Cluster]
 
 

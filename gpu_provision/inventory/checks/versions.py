@@ -12,7 +12,7 @@ from gpu_provision.inventory.document import Path
 from gpu_provision.inventory.nearest import did_you_mean, nearest
 from gpu_provision.inventory.problems import Problem
 from gpu_provision.model.inventory import NodePool
-from gpu_provision.releases.catalogue import COMPONENTS
+from gpu_provision.releases import COMPONENTS
 
 
 def check_versions(subject: Subject) -> Iterator[Problem]:
@@ -34,7 +34,7 @@ def _release(subject: Subject) -> Iterator[Problem]:
         return
     try:
         releases.release(name)
-    except releases.UnknownRelease as error:
+    except releases.UnknownReleaseError as error:
         if error.too_old:
             what = f"Release {name} is too old: its components predate what this tool drives."
             fix = f"The oldest supported release is {releases.names()[0]}; the newest is {releases.names()[-1]}."
@@ -95,7 +95,7 @@ def _driver_is_known(subject: Subject, pool: NodePool) -> bool:
     """Return whether it is certain which driver the pool gets: not if a release that does not exist should say."""
     try:
         recommended = releases.release(subject.data.get("release", releases.DEFAULT)).driver.version
-    except releases.UnknownRelease:
+    except releases.UnknownReleaseError:
         recommended = ""
     version = pool.driver.image.version
     return bool(_branch(version)) and (version == recommended or _is_declared(subject, pool.name))
