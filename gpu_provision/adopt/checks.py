@@ -63,9 +63,9 @@ def _not_expressible(policy: Manifest, said: list[UnsupportedSetting], severity:
         else "what the ClusterPolicy says beyond an inventory is not carried over",
         where=str(ref_of(policy)),
         evidence="\n    ".join(["", *(f"{note.path}: {note.value}  ({note.meaning})" for note in said)]).rstrip(),
-        fix="stay with the GPU Operator, or turn it off in the ClusterPolicy first and see that nobody misses it"
+        fix="stay with the GPU Operator, or turn it off in the ClusterPolicy first, and see that no workload misses it"
         if needed
-        else "nothing, if nobody needs it",
+        else "nothing, if no workload needs it",
         severity=severity,
     )
 
@@ -162,7 +162,7 @@ def check_release(found: OperatorInstall) -> Iterator[Finding]:
             what="Helm keeps its record of the release, which this leaves to you; never run helm uninstall or upgrade",
             where=f"Secrets sh.helm.release.v1.{name}.* in namespace {namespace}",
             consequence="helm uninstall deletes by name what it once made, and removes the labels of all nodes;"
-            " helm upgrade, or whoever runs it, brings the operator back",
+            " helm upgrade brings the operator back",
             fix=f"when the adoption is over: kubectl -n {namespace} delete secret -l owner=helm,name={name}; take the"
             " release out of Argo CD, Flux or the like before",
             severity=Severity.WARNING,

@@ -1,7 +1,7 @@
-"""What a ClusterPolicy says, in the words of an inventory; and what an inventory has no words for.
+"""Settings of a ClusterPolicy as settings of an inventory; and those that an inventory does not have.
 
 Field names and defaults are those of the GPU Operator's custom resource. Every field is either carried over, known to
-be of no effect, or told: nothing is lost in silence.
+be of no effect, or reported: nothing is lost in silence.
 """
 
 from __future__ import annotations
@@ -236,9 +236,9 @@ OTHERS: tuple[UnmappedField, ...] = (
         "dcgmExporter.service.internalTrafficPolicy", ("", "Cluster", None), "a Service that stays on its node"
     ),
     UnmappedField("dcgmExporter.serviceMonitor.relabelings", ([], None), "relabelings of metrics"),
-    UnmappedField("migManager.enabled", _OFF, "the MIG manager; its DaemonSet stays as it is, and nobody updates it"),
+    UnmappedField("migManager.enabled", _OFF, "the MIG manager; its DaemonSet stays as it is, without updates"),
     UnmappedField("migManager", None),
-    UnmappedField("nodeStatusExporter.enabled", _OFF, "its DaemonSet stays as it is, and nobody updates it"),
+    UnmappedField("nodeStatusExporter.enabled", _OFF, "its DaemonSet stays as it is, without updates"),
     UnmappedField("nodeStatusExporter", None),
     # These do nothing unless sandboxWorkloads is on; Kata's is not served any more.
     *(

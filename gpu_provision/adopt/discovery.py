@@ -49,7 +49,7 @@ class OperatorInstall:
         cluster: The cluster as people name it.
         policies: ClusterPolicies, the oldest first: the operator heeds that one alone.
         drivers: NVIDIADriver resources.
-        objects: Objects of every kind that a stack can have, whoever made them.
+        objects: Objects of every kind that a stack can have, the operator's and others'.
         pods: The pods of all namespaces that have an object of the operator.
         nodes: All nodes.
         facts: The same as facts.

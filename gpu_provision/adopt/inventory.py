@@ -134,7 +134,7 @@ def _unlike(settings: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[st
 
 
 def _discovery(found: OperatorInstall) -> dict[str, Any]:
-    """Ours takes the place of the chart's; that of somebody else goes on labelling the nodes."""
+    """Turn ours off where another one than the chart's labels the nodes."""
     if found.discovery or not any(labels.nfd_has_spoken(node) for node in found.facts.nodes):
         return {}
     return {"nfd": {"enabled": False}}

@@ -30,7 +30,7 @@ from gpu_provision.planning.states import Desired
 _PER_NODE = frozenset({"Node", "Pod"})
 _NFD_GROUP = ".nfd.k8s-sigs.io"
 
-# Label `app` of the operator's DaemonSets that do what a component of ours does.
+# Label `app` of the operator's DaemonSets that do what one of our components does.
 OPERANDS: Mapping[str, str] = {
     DRIVER_APP: "driver",
     "nvidia-container-toolkit-daemonset": "toolkit",
@@ -69,7 +69,7 @@ class ObjectPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeLabels:
-    """Labels that a node gets before anything of ours selects it by them."""
+    """Labels that a node gets before our DaemonSets select it by them."""
 
     ref: ObjectRef
     uid: str
@@ -215,7 +215,7 @@ def _plan_operand(item: Manifest, staying: list[Manifest], components: frozenset
 
 
 def _stays(item: Manifest) -> bool:
-    """Whether an object does something of its own that no component of ours does."""
+    """Whether an object does something that none of our components does."""
     if item["kind"] == "DaemonSet":
         return labels_of(item).get(labels.APP, "") not in OPERANDS
     return item["kind"] in {"RuntimeClass", "Namespace", "CustomResourceDefinition"}
@@ -255,7 +255,7 @@ def _drivers(found: OperatorInstall, context: Context, desired: Desired) -> Iter
 
 
 def _nodes(found: OperatorInstall, desired: Desired) -> Iterator[NodeLabels]:
-    """Yield labels that are missing: a DaemonSet of ours takes pods off nodes that it does not select."""
+    """Yield labels that are missing: our DaemonSets take pods off nodes that it does not select."""
     facts = {node.name: node for node in found.facts.nodes}
     for item in desired.get("node_labels", ()):
         node = facts.get(item["metadata"]["name"])
@@ -304,7 +304,7 @@ _ALLOTTED = frozenset({"clusterIP", "clusterIPs", "ipFamilies", "serviceAccount"
 
 
 def is_noise(change: FieldChange) -> bool:
-    """Whether a field is a mark of ours, or a value of the server's that comes back."""
+    """Whether a field is one of our marks, or a default of the server."""
     if change.path.endswith(tuple(f'"{mark}"' for mark in _OUR_MARKS)):
         return True
     name = change.path.rpartition(".")[2]

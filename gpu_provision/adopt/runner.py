@@ -68,7 +68,7 @@ def plan(session: Session) -> Adoption:
 
 
 def transfer_ownership(session: Session, listen: Listen) -> None:
-    """Stop the operator and make its objects ours; nothing of ours runs yet, and every driver runs on.
+    """Stop the operator and take its objects over; our operands do not run yet, and every driver keeps running.
 
     Raises:
         RunFailed: Something stands against it, and nothing was written; or a step does not complete.
@@ -136,7 +136,7 @@ class AdoptionRunner:
     say: Say = lambda _: None
 
     def transfer_ownership(self, adoption: Adoption) -> None:
-        """Make everything ours that stays, without touching a running driver, and delete what is in the way.
+        """Take over everything that stays, without touching a running driver, and delete what is in the way.
 
         Raises:
             RunFailed: The operator does not stop, or an object does not go.
@@ -231,7 +231,7 @@ class AdoptionRunner:
             return  # it is gone; the next one is made from our template
 
     def _clear(self, doomed: Iterable[ObjectPlan]) -> None:
-        """Delete what is in the way of ours; the pods of drivers stay where they are."""
+        """Delete what is in the way of our objects; the pods of drivers stay where they are."""
         for item in doomed:
             if _is_driver(item.live):
                 self.say(f"deleting {item.ref}, orphaning its pods")

@@ -40,7 +40,7 @@ _MOUNTS = [
     pods.mount("driver-install-dir", "/driver-root", pods.TO_CONTAINER),
     operands.MOUNT_HOST_ROOT,
     pods.mount("cdi-root", "/var/run/cdi"),
-    pods.mount("mps-shm", "/dev/shm"),  # noqa: S108 -- the container's shared memory, not a file of ours
+    pods.mount("mps-shm", "/dev/shm"),  # noqa: S108 -- the container's shared memory, not one of our files
     pods.mount("mps-root", "/mps"),
 ]
 

@@ -59,7 +59,7 @@ _MOUNTS = [
 ]
 
 # The manager unloads the old driver before a new one is installed. Cordons and evictions are our rollout's: where they
-# are the manager's, it ends by lifting the node's cordon, whoever made it.
+# are the manager's, it ends by lifting the node's cordon, even an administrator's.
 _MANAGER_ENVIRONMENT: pods.Environment = {
     **pods.NODE_NAME,
     "NVIDIA_VISIBLE_DEVICES": "void",
@@ -313,7 +313,7 @@ def driver_inputs(spec: DriverSpec, os: OperatingSystem | None, context: Context
 
 
 def _input_contents(spec: DriverSpec, context: Context) -> list[Any]:
-    """Return what is known of the files: the driver is installed anew when one of them changes."""
+    """Return what is known of the files: the driver is installed again when one of them changes."""
     names = (spec.repo_config, spec.cert_config, spec.kernel_module_config)
     files = [dict(operands.config_of(context, name)) for name in names]
     license_digest = context.facts.secrets.get(spec.licensing_config, "")

@@ -11,7 +11,7 @@ NFD_PREFIX = "feature.node.kubernetes.io/"
 NFD_OS_ID = f"{NFD_PREFIX}system-os_release.ID"
 NFD_OS_VERSION = f"{NFD_PREFIX}system-os_release.VERSION_ID"
 NFD_GPU = (
-    # The first comes of our own worker configuration; the class forms of an NFD that somebody else runs.
+    # The first comes of our own worker configuration; the class forms of another NFD.
     f"{NFD_PREFIX}pci-10de.present",
     f"{NFD_PREFIX}pci-0302_10de.present",
     f"{NFD_PREFIX}pci-0300_10de.present",

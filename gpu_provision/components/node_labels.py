@@ -117,7 +117,7 @@ def _is_gpu_gone(live: Mapping[str, str]) -> bool:
 
 
 def _with_operands(live: Mapping[str, str]) -> dict[str, str | None]:
-    """Say true where nobody said anything; ``false``, ``pre-installed``, ``paused-...`` are others' words."""
+    """Say true where no value was set; ``false``, ``pre-installed``, ``paused-...`` are others' values."""
     return {key: "true" for key in _DEPLOY if live.get(key, "") in ("", "true")}
 
 
@@ -144,7 +144,7 @@ def leaving(context: Context) -> tuple[NodeFacts, ...]:
 
 
 def _taken_back(node: NodeFacts) -> dict[str, str | None]:
-    """Remove what was ours; a deploy label that somebody set to a value of their own stays theirs."""
+    """Remove what was ours; a deploy label with another value stays."""
     ours = [key for key in _DEPLOY if node.labels.get(key) == "true"]
     ours += [labels.DEPLOY_DRIVER] if labels.HOST_DRIVER in node.labels else []
     return dict.fromkeys((labels.GPU_PRESENT, *ours, *_NO_NEEDS, labels.VALIDATED, labels.INVENTORY))

@@ -56,7 +56,7 @@ def daemon_set(  # noqa: PLR0913 -- keyword-only: just the parts in which operan
         pod: The pod spec, but for what all operands share.
         extra_labels: Further labels of the DaemonSet and its pods.
         pod_annotations: Annotations of its pods.
-        on_delete: Whether a pod is replaced only after somebody deletes it.
+        on_delete: Whether a pod is replaced only after it was deleted.
     """
     own = {**selector, **(extra_labels or {})}
     pace = {"maxUnavailable": context.inventory.specs.daemonsets.max_unavailable}
@@ -86,7 +86,7 @@ def _template(
 
 
 def configured_by(*data: Mapping[str, str]) -> dict[str, str]:
-    """Return the annotation that lets a pod start anew when a file changes that it reads only once."""
+    """Return the annotation that restarts a pod when a file changes that it reads only once."""
     known = [dict(files) for files in data if files]
     return {labels.CONFIG: digest(known)} if known else {}
 

@@ -32,7 +32,7 @@ def manifests(_spec: StartupTaintSpec, context: Context) -> list[Manifest]:
 
 
 def problems(_spec: StartupTaintSpec, context: Context) -> tuple[Finding, ...]:
-    """Return the nodes of ours, and the GPU nodes of nobody, where nothing is validated, so that the taint stays."""
+    """Return our nodes, and unassigned GPU nodes, where nothing is validated, so that the taint stays."""
     others = {target.name for target in context.others}
     freed = others.union(target.name for target in able_to_run(context, "container-toolkit"))
     known = {*node_pools(context.inventory, context.facts), *unassigned_nodes(context.inventory, context.facts)}

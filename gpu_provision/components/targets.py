@@ -28,7 +28,7 @@ def choose_driver(spec: DriverSpec, *, read: str | None, labels: Mapping[str, st
 
     Args:
         spec: The driver settings of the node's pool.
-        read: Version of a usable driver that was read on the host; empty if it has none, None if nobody looked.
+        read: Version of a usable driver that was read on the host; empty if it has none, None if it was not read.
         labels: The node's labels.
     """
     if not spec.enabled:
@@ -165,12 +165,12 @@ def _differs(target: Target) -> Finding:
 
 
 def _guessed(context: Context) -> Iterator[Finding]:
-    """Yield the nodes whose driver nobody has looked at; offline nobody can."""
+    """Yield a warning about the nodes whose own driver was not read; none offline."""
     names = [target.name for target in context.targets if target.driver.basis is Basis.GUESS]
     if names and context.facts.version:
         yield Finding(
             code=codes.DRIVER_GUESSED,
-            what="nobody has looked whether these nodes have a driver of their own; they get the driver container",
+            what="host driver not checked on these nodes; the driver container will be deployed",
             where=f"{'Node' if len(names) == 1 else 'Nodes'} {', '.join(names)}",
             evidence="driver.enabled is auto, their hosts were not read, and no label says whose driver they have",
             consequence="on a node with a driver of its own the container ends, and its manager labels the node so",

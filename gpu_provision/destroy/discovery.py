@@ -199,7 +199,7 @@ def _is_record(config_map: Manifest, inventory: Inventory) -> bool:
 
 
 def _abandoned_helpers(pods: Iterable[Manifest], inventory: Inventory) -> Iterator[Manifest]:
-    """Yield helper pods on hosts of ours without SSH whose clients are gone; those of living ones end with these."""
+    """Yield helper pods on our hosts without SSH whose clients are gone; the others end with their clients."""
     nodes = {node.name for node in inventory.hosts_without_ssh}
     for pod in pods:
         if labels.HELPER in labels_of(pod) and pod["spec"].get("nodeName") in nodes and node_shell.is_left_behind(pod):

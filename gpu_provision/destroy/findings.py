@@ -1,4 +1,4 @@
-"""What a removal has to tell: what stays and why, who still uses GPUs, what does not go away. Pure."""
+"""Findings about a removal: what stays and why, which pods still use GPUs, what does not go away."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _how_to_remove(what: str, names: Iterable[str]) -> str:
 
 
 def kept_definitions(refs: Iterable[ObjectRef]) -> Iterator[Finding]:
-    """Yield the warning about CustomResourceDefinitions that nobody asked to remove."""
+    """Yield the warning about CustomResourceDefinitions, which stay unless --crds is given."""
     names = sorted(ref.name for ref in refs)
     if names:
         yield Finding(
@@ -52,7 +52,7 @@ def kept_definitions(refs: Iterable[ObjectRef]) -> Iterator[Finding]:
 
 
 def programs_kept(nodes: Iterable[str], folder: str) -> Finding:
-    """Return the warning about hosts that nobody reaches to remove what the container toolkit leaves there."""
+    """Return the warning about hosts that keep what the container toolkit leaves, as their host phase is off."""
     return Finding(
         code=codes.PROGRAMS_KEPT,
         what=f"the container toolkit's programs stay in {folder}: the host phase, which removes them, is off",
@@ -132,7 +132,7 @@ def why_there(item: Manifest, nodes: Mapping[str, Manifest]) -> str:
         return f"waits for the finalizer {', '.join(finalizers)}"
     node = nodes.get(pod_view.node_of(item))
     if node is not None and not _is_ready(node):
-        return f"its node {node['metadata']['name']} is not ready, so that nobody knows whether its containers ended"
+        return f"its node {node['metadata']['name']} is not ready, so it is unknown whether its containers have ended"
     return _why_not_finalized(item) or f"is terminating since {metadata['deletionTimestamp']}"
 
 
@@ -154,10 +154,10 @@ def _is_ready(node: Manifest) -> bool:
 
 
 def eviction_warnings(users: Iterable[Manifest], budgets: Iterable[Manifest]) -> Iterator[Finding]:
-    """Yield warnings about pods that nobody starts again, and about budgets that keep pods or let them go one by one.
+    """Yield warnings about pods without a controller, and about budgets that keep pods or let them go one by one.
 
     Args:
-        users: The pods that are to be evicted.
+        users: The pods that would be evicted.
         budgets: PodDisruptionBudgets of all namespaces.
     """
     known = budgets_of(budgets)
@@ -180,8 +180,8 @@ def _by_budget(pods: Iterable[Pod]) -> Mapping[tuple[str, Budget], list[Pod]]:
 def _pods_lost(pods: list[Pod]) -> Finding:
     count = f"{len(pods)} pods that have" if len(pods) > 1 else "a pod that has"
     return Finding(
-        code=codes.NOBODY_STARTS_AGAIN,
-        what=f"--evict takes away {count} no controller: nobody starts {'them' if len(pods) > 1 else 'it'} again",
+        code=codes.NO_CONTROLLER,
+        what=f"--evict takes away {count} no controller, which would start {'them' if len(pods) > 1 else 'it'} again",
         where=f"Pod {named(pods)}",
         consequence="whatever is kept in the pod alone is gone with it",
         fix="let it end first, or keep its manifest: kubectl get pod NAME -o yaml",

@@ -50,13 +50,13 @@ class StackIdentity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeRemnants:
-    """What is to be taken off one node, as it was looked at.
+    """What a removal takes off one node.
 
     Attributes:
-        revision: The version that was looked at.
-        labels: Labels of ours, with their values.
+        revision: Version of the node that this is about.
+        labels: Our labels, with their values.
         discovered: Keys of labels that Node Feature Discovery wrote.
-        annotations: Annotations of ours and of Node Feature Discovery, with their values.
+        annotations: Our annotations and those of Node Feature Discovery, with their values.
         uncordon: Whether its cordon is ours.
         taints: Those that stay, if the startup taint goes; None if the node does not have it.
         kept: What stays (``label nvidia.com/gpu.present``) -> the evidence that others write it.
@@ -73,16 +73,16 @@ class NodeRemnants:
 
     @property
     def is_clean(self) -> bool:
-        """Whether there is nothing to take off."""
+        """Whether nothing is left on the node."""
         return not (self.labels or self.discovered or self.annotations or self.uncordon or self.is_freed)
 
     @property
     def is_freed(self) -> bool:
-        """Whether the node loses its startup taint: with the stack goes whoever would take it off."""
+        """Whether the node loses its startup taint: the stack, which would remove it later, goes."""
         return self.taints is not None
 
     def patch(self) -> dict[str, Any]:
-        """Return the merge patch that takes it off, from exactly the node that was looked at."""
+        """Return the merge patch that takes it off, from exactly this version of the node."""
         metadata: dict[str, Any] = {
             "resourceVersion": self.revision,
             "labels": dict.fromkeys((*self.labels, *self.discovered)),
@@ -153,7 +153,7 @@ def _labels(node: Manifest, stack: StackIdentity) -> tuple[set[str], dict[str, s
 
 
 def _is_operand_value(key: str, value: str) -> bool:
-    """Whether an operand's label has a value of ours, or one that the driver manager gives it for a while."""
+    """Whether an operand's label has one of our values, or one that the driver manager gives it for a while."""
     if key not in _OPERAND_LABELS:
         return False
     is_on_host = (key, value) == (labels.DEPLOY_DRIVER, labels.PRE_INSTALLED)

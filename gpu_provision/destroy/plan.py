@@ -43,7 +43,7 @@ class StackObjects:
         claims: ResourceClaims; None if pods have some, and they cannot be read.
         nodes: All nodes.
         stacks: Names of the other stacks of this tool in the cluster.
-        foreign: Namespace or CustomResourceDefinition of ours -> what others have in it, in words.
+        foreign: Our Namespace or CustomResourceDefinition -> what others have in it, in words.
     """
 
     cluster: str

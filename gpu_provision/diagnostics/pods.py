@@ -43,7 +43,7 @@ def is_ready(pod: Manifest) -> bool:
 
 
 def phase(pod: Manifest) -> str:
-    """Return the pod's phase; an empty string if nobody has set one."""
+    """Return the pod's phase; an empty string if none is set."""
     return str(pod.get("status", {}).get("phase", ""))
 
 

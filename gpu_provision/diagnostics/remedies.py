@@ -103,7 +103,7 @@ _TABLE: tuple[tuple[str, Remedy], ...] = (
         "GP500",
         r"hostPath type check failed",
         "a path of the node is missing, or is not what the pod mounts",
-        "look at that path on the node (ls -ld); what made it, or should have, is to be set right there",
+        "look at that path on the node (ls -ld); mend there what made it, or should have made it",
     ),
     _row(
         "GP500",

@@ -1,4 +1,4 @@
-"""Records of runs as text, and which of them stay. Pure.
+"""Records of runs as text, and which of them stay.
 
 A record is one JSON document; its inventory is packed, everything else can be read with kubectl. What a newer tool
 wrote is read as far as it is known here. The size of a record is bounded so that as many as are kept fit one object.
@@ -51,7 +51,7 @@ def decode(name: str, line: str) -> Record | None:
 def _unpack(packed: str) -> str:
     if not packed:
         return ""
-    from io import BytesIO  # noqa: PLC0415  only whoever looks back needs it
+    from io import BytesIO  # noqa: PLC0415  only a reader of history needs it
 
     with gzip.GzipFile(fileobj=BytesIO(base64.b64decode(packed, validate=True))) as file:
         data = file.read(_INVENTORY_BYTES + 1)
@@ -75,7 +75,7 @@ def parse_history(texts: Mapping[str, str], holder: str) -> History:
 
     Args:
         texts: Name of a record -> its text.
-        holder: Who holds the lock; empty for nobody. A run of anybody else that has no end was interrupted.
+        holder: Holder of the lock; empty for none. A run of another holder that has no end was interrupted.
     """
     found = {name: decode(name, text) for name, text in texts.items()}
     known = number_records(record for record in found.values() if record is not None)
@@ -99,7 +99,7 @@ def _interrupted(record: Record) -> Record:
 
 
 def unfinished(history: History) -> tuple[Record, ...]:
-    """Return the runs that were interrupted and do not say so themselves, as they are to be told from now on."""
+    """Return the interrupted runs whose records do not say so yet, with the reason that they get."""
     silent = (each for each in history.records if each.ending is Ending.INTERRUPTED and not each.ended)
     return tuple(replace(each, reason=_NEVER_ENDED) for each in silent if each.reason != _NEVER_ENDED)
 

@@ -19,7 +19,7 @@ OURS = frozenset({FIELD_MANAGER, f"{FIELD_MANAGER}-records"})
 
 # The server moves the oldest entries there when an object has more than ten.
 _UNKNOWN = frozenset({"ancient-changes"})
-# Programs that write to every object of a kind, whoever made it.
+# Programs that write to every object of a kind, also of others.
 _SYSTEM = frozenset(
     {"cluster-policy-controller", "kube-apiserver", "kube-controller-manager", "openshift-controller-manager"}
 )

@@ -30,7 +30,7 @@ from gpu_provision.rollout.budgets import evicts
 CLUSTER, OPERANDS, STACK, HELPERS, NFD = "cluster", "operands", "stack", "helpers", "nfd"
 
 
-class Row(NamedTuple):
+class PermissionRow(NamedTuple):
     """What a step may do: verbs on resources, where, and on which object alone; ``{stack}`` and the like name it."""
 
     verbs: str
@@ -43,57 +43,62 @@ _LEASES, _BUDGETS = "leases.coordination.k8s.io", "poddisruptionbudgets.policy"
 _GPU_STACKS, _FEATURES = "gpustacks.gpu-provision.io", "nodefeatures.nfd.k8s-sigs.io"
 
 _READ = (
-    Row("list", "nodes pods namespaces"),
-    Row("get", "configmaps", OPERANDS, "{stack}"),
-    Row("get", "configmaps", OPERANDS, "{validations}"),
-    Row("get", _LEASES, OPERANDS, "{lock}"),
-    Row("get", _GPU_STACKS, name="{stack}"),
+    PermissionRow("list", "nodes pods namespaces"),
+    PermissionRow("get", "configmaps", OPERANDS, "{stack}"),
+    PermissionRow("get", "configmaps", OPERANDS, "{validations}"),
+    PermissionRow("get", _LEASES, OPERANDS, "{lock}"),
+    PermissionRow("get", _GPU_STACKS, name="{stack}"),
 )
-_HISTORY = (Row("get", "configmaps", OPERANDS, "{history}"),)
-_PREVIEW = (Row("list", _BUDGETS),)  # which pods the replacement of drivers will evict
-_CLAIMS = (Row("list", "resourceclaims.resource.k8s.io"),)  # optional: which pods have GPUs by ResourceClaims
-_LOGS = (Row("get", "pods/log", STACK),)
+_HISTORY = (PermissionRow("get", "configmaps", OPERANDS, "{history}"),)
+_PREVIEW = (PermissionRow("list", _BUDGETS),)  # which pods the replacement of drivers will evict
+_CLAIMS = (PermissionRow("list", "resourceclaims.resource.k8s.io"),)  # optional: which pods have GPUs by ResourceClaims
+_LOGS = (PermissionRow("get", "pods/log", STACK),)
 _WATCH = (
-    Row("list watch", "nodes pods daemonsets.apps deployments.apps customresourcedefinitions.apiextensions.k8s.io"),
+    PermissionRow(
+        "list watch", "nodes pods daemonsets.apps deployments.apps customresourcedefinitions.apiextensions.k8s.io"
+    ),
 )
-_LOCK = (Row("create", _LEASES, OPERANDS), Row("get update", _LEASES, OPERANDS, "{lock}"))  # a POST names nothing
+_LOCK = (
+    PermissionRow("create", _LEASES, OPERANDS),
+    PermissionRow("get update", _LEASES, OPERANDS, "{lock}"),
+)  # a POST names nothing
 _RUN = (
     *_WATCH,
     *_LOCK,
     *_LOGS,
-    Row("get create patch", "configmaps", OPERANDS, "{validations}"),
-    Row("get create patch", "configmaps", OPERANDS, "{history}"),
-    Row("patch", "nodes"),
-    Row("create delete deletecollection", "pods", OPERANDS),
-    Row("list", "events", STACK),
+    PermissionRow("get create patch", "configmaps", OPERANDS, "{validations}"),
+    PermissionRow("get create patch", "configmaps", OPERANDS, "{history}"),
+    PermissionRow("patch", "nodes"),
+    PermissionRow("create delete deletecollection", "pods", OPERANDS),
+    PermissionRow("list", "events", STACK),
 )
-_EVICT = (Row("create", "pods/eviction"),)  # GPU work may be in any namespace
-_ROLLOUT = (Row("list watch", f"pods {_BUDGETS}"), *_EVICT)
-_PATCH_PODS = (Row("patch", "pods", OPERANDS),)
+_EVICT = (PermissionRow("create", "pods/eviction"),)  # GPU work may be in any namespace
+_ROLLOUT = (PermissionRow("list watch", f"pods {_BUDGETS}"), *_EVICT)
+_PATCH_PODS = (PermissionRow("patch", "pods", OPERANDS),)
 _REBOOT = (
     *_LOCK,
     *_EVICT,
-    Row("get", "namespaces", name="{operands}"),
-    Row("get list patch watch", "nodes"),
-    Row("list watch", "pods"),
+    PermissionRow("get", "namespaces", name="{operands}"),
+    PermissionRow("get list patch watch", "nodes"),
+    PermissionRow("list watch", "pods"),
 )
 # A websocket is a GET; servers of 1.35 and later ask for the right to create as well.
-_HOST_SHELLS = (Row("create delete get", "pods", HELPERS), Row("create get", "pods/exec", HELPERS))
+_HOST_SHELLS = (PermissionRow("create delete get", "pods", HELPERS), PermissionRow("create get", "pods/exec", HELPERS))
 
 _DESTROY_WRITES = (
     *_LOCK,
-    Row("delete", _LEASES, OPERANDS, "{lock}"),
-    Row("get patch watch", "nodes"),
-    Row("watch", "pods"),
-    Row("get", "namespaces", name="{operands}"),
+    PermissionRow("delete", _LEASES, OPERANDS, "{lock}"),
+    PermissionRow("get patch watch", "nodes"),
+    PermissionRow("watch", "pods"),
+    PermissionRow("get", "namespaces", name="{operands}"),
 )
 _DESTROY = (
     *_READ,
     *_DESTROY_WRITES,
     *_EVICT,
-    Row("list", f"{_FEATURES} {_BUDGETS}"),
-    Row("delete", f"pods {_FEATURES}", STACK),
-    Row("get delete", _LEASES, STACK, nfd.MASTER_LEASE),
+    PermissionRow("list", f"{_FEATURES} {_BUDGETS}"),
+    PermissionRow("delete", f"pods {_FEATURES}", STACK),
+    PermissionRow("get delete", _LEASES, STACK, nfd.MASTER_LEASE),
 )
 
 _ADOPTED = "configmaps serviceaccounts services daemonsets.apps deployments.apps"
@@ -104,13 +109,13 @@ _ADOPTED_OF_CLUSTER = (
 )
 # Objects of others change hands or go. They are not named, for the chart's release has names in them.
 _ADOPT = (
-    Row("list get patch delete", "clusterpolicies.nvidia.com"),
-    Row("list", "nvidiadrivers.nvidia.com daemonsets.apps deployments.apps"),
-    Row("list watch", _FEATURES, NFD),
-    Row("patch delete", "pods", OPERANDS),
-    Row("list delete", "controllerrevisions.apps", OPERANDS),
-    Row("get patch delete", f"{_ADOPTED} {_ADOPTED_ROLES} {_ADOPTED_MONITORS}", OPERANDS),
-    Row("get patch delete", _ADOPTED_OF_CLUSTER),
+    PermissionRow("list get patch delete", "clusterpolicies.nvidia.com"),
+    PermissionRow("list", "nvidiadrivers.nvidia.com daemonsets.apps deployments.apps"),
+    PermissionRow("list watch", _FEATURES, NFD),
+    PermissionRow("patch delete", "pods", OPERANDS),
+    PermissionRow("list delete", "controllerrevisions.apps", OPERANDS),
+    PermissionRow("get patch delete", f"{_ADOPTED} {_ADOPTED_ROLES} {_ADOPTED_MONITORS}", OPERANDS),
+    PermissionRow("get patch delete", _ADOPTED_OF_CLUSTER),
 )
 
 _APPLY = ("get", "create", "patch")  # an apply is a patch; of an object that is not there yet, a create as well
@@ -247,7 +252,7 @@ def _on_kind(kind: Kind, *verbs: str, namespace: str = "", name: str = "") -> It
         yield Permission(verb, group, KINDS[kind], namespace, name)
 
 
-def _rows(inventory: Inventory, rows: Iterable[Row]) -> Iterator[Permission]:
+def _rows(inventory: Inventory, rows: Iterable[PermissionRow]) -> Iterator[Permission]:
     names = {
         "stack": inventory.name,
         "operands": inventory.cluster.namespace,
@@ -288,7 +293,8 @@ def _for_host_shells(inventory: Inventory) -> Iterator[Permission]:
     """Yield what the shells of hosts without SSH need: helper pods, and processes in them."""
     nodes = inventory.hosts_without_ssh
     yield from _rows(
-        inventory, (*(Row("get", "nodes", name=node.name) for node in nodes), *(_HOST_SHELLS if nodes else ()))
+        inventory,
+        (*(PermissionRow("get", "nodes", name=node.name) for node in nodes), *(_HOST_SHELLS if nodes else ())),
     )
 
 

@@ -112,7 +112,7 @@ def _describe(one: Rule, namespace: str) -> str:
 
 
 ALWAYS_THERE = frozenset({"default", "kube-system"})
-"""Namespaces that nobody has to make, or may delete."""
+"""Namespaces that every cluster has; they are neither created nor deleted."""
 
 _LABELS = {"app.kubernetes.io/name": "gpu-provision"}
 

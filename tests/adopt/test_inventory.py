@@ -102,7 +102,7 @@ def test_values_of_the_chart_itself_are_not_declared(section: str, said: dict[st
 
 @pytest.mark.parametrize("row", policies.ROWS, ids=lambda row: row.setting)
 def test_every_setting_of_the_table_is_one_of_the_inventorys(row: policies.SettingMapping) -> None:
-    """A row with a slip would show only where somebody uses the field."""
+    """A row with a slip would show only where the field is used."""
     known = dict(schema())
     part: dict[str, Any] = known
     for step in row.setting.split("."):

@@ -56,7 +56,7 @@ def test_what_a_daemonset_that_stays_needs_stays_with_it(tmp_path: Path) -> None
 
 
 def test_it_stays_also_when_only_half_of_them_were_let_go(tmp_path: Path) -> None:
-    """Somebody was killed in between: the DaemonSet is nobody's already, its account still the policy's."""
+    """The run was killed in between: the DaemonSet has no owner already, its account still the policy."""
     objects = with_object(found(), "DaemonSet", "nvidia-mig-manager", ownerReferences=[])
     found_fates = fates(adopted(tmp_path, found(objects=objects)))
     assert "DaemonSet nvidia-mig-manager" not in found_fates
@@ -108,7 +108,7 @@ def test_a_driver_upgrade_under_way_stands_against_it(tmp_path: Path, state: str
 
 @pytest.mark.parametrize(("manager", "codes"), [("gpu-provision", set[str]()), ("gpu-operator", {"GP361"})])
 def test_a_rollout_of_an_adoption_that_was_killed_does_not(tmp_path: Path, manager: str, codes: set[str]) -> None:
-    """The operator is stopped by then, so nobody else would end it."""
+    """The operator is stopped by then, so no other program would end it."""
     state = "nvidia.com/gpu-driver-upgrade-state"
     left = node(**{state: "pod-restart-required"})
     fields = {"f:metadata": {"f:labels": {f"f:{state}": {}}}}
@@ -145,7 +145,7 @@ def test_where_no_policy_is_there_is_nothing_to_do(tmp_path: Path) -> None:
 
 
 def test_the_text_says_what_happens_first_and_to_whom(tmp_path: Path) -> None:
-    """Its order is that of the steps; marks of ours and values of the server are left out."""
+    """Its order is that of the steps; our marks and the server's defaults are left out."""
     text = view.text(adopted(tmp_path, found(), driver={"version": "580.126.20"}))
     places = [
         text.index(part)

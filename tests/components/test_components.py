@@ -70,7 +70,7 @@ def all_manifests() -> Iterator[dict[str, Any]]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_module_has_the_same_five_names_as_all_others(name: str) -> None:
-    """Whoever knows one component knows them all."""
+    """A reader of one component knows them all."""
     module = importlib.import_module(f"gpu_provision.components.{name}")
     assert name == module.NAME
     assert module.TITLE
@@ -80,7 +80,7 @@ def test_a_module_has_the_same_five_names_as_all_others(name: str) -> None:
 
 
 def test_components_stand_in_dependency_order() -> None:
-    """What is required comes before whoever requires it."""
+    """What is required comes before what requires it."""
     seen: set[str] = set()
     for component in COMPONENTS:
         assert set(component.requires) <= seen
@@ -88,7 +88,7 @@ def test_components_stand_in_dependency_order() -> None:
 
 
 def test_components_are_the_thirteen_of_the_design_and_two_are_off() -> None:
-    """DCGM as in the reference, since the exporter has an engine built in; the startup taint until somebody asks."""
+    """DCGM as in the reference, since the exporter has an engine built in; the startup taint unless it is asked for."""
     assert len(COMPONENTS) == 13
     assert list(desired(builders.context())) == [name for name in NAMES if name not in {"dcgm", "startup_taint"}]
 

@@ -86,7 +86,7 @@ def test_what_needs_no_new_installation_keeps_the_digest() -> None:
 
 
 def test_a_pinned_digest_takes_no_suffix() -> None:
-    """Whoever pins an image has already chosen the system."""
+    """A pinned image has already chosen the system."""
     pinned = builders.with_spec("driver", image=replace(builders.DRIVER.image, version="sha256:abc"))
     assert pod_of(pinned)["containers"][0]["image"] == "nvcr.io/nvidia/driver@sha256:abc"
 

@@ -170,13 +170,13 @@ def test_a_node_that_left_the_inventory_loses_what_the_inventory_gave_it() -> No
 def test_a_node_that_left_the_inventory_loses_the_word_on_its_own_driver() -> None:
     """It was ours, which the version beside it tells; that of a driver manager stays."""
     mine = {labels.INVENTORY: "sandbox", labels.DEPLOY_DRIVER: "pre-installed"}
-    nobody = builders.inventory(nodes=())
-    ours = labels_of("t4-1", {**builders.nfd_labels(), **mine, labels.HOST_DRIVER: "550.90.07"}, nobody)
+    empty = builders.inventory(nodes=())
+    ours = labels_of("t4-1", {**builders.nfd_labels(), **mine, labels.HOST_DRIVER: "550.90.07"}, empty)
     assert {key: ours[key] for key in (labels.DEPLOY_DRIVER, labels.HOST_DRIVER)} == {
         labels.DEPLOY_DRIVER: None,
         labels.HOST_DRIVER: None,
     }
-    assert labels.DEPLOY_DRIVER not in labels_of("t4-1", {**builders.nfd_labels(), **mine}, nobody)
+    assert labels.DEPLOY_DRIVER not in labels_of("t4-1", {**builders.nfd_labels(), **mine}, empty)
 
 
 def test_a_node_of_another_inventory_is_left_alone() -> None:

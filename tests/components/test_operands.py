@@ -108,7 +108,7 @@ def test_pull_secrets_of_the_validators_image_are_there_as_well(component: str) 
 
 @pytest.mark.parametrize("strategy", ["none", "single", "mixed"])
 def test_the_mig_strategy_reaches_plugin_gfd_and_validator(strategy: str) -> None:
-    """Without MIG nobody is told to watch MIG devices."""
+    """Without MIG no container watches MIG devices."""
     chosen = builders.inventory(specs=builders.specs(mig_strategy=strategy))
     found = daemon_sets(chosen)
     for name in ("nvidia-device-plugin-daemonset", "gpu-feature-discovery"):

@@ -17,7 +17,7 @@ from tests import data_file
 ORACLE: dict[str, Any] = data_file.document(Path(__file__).with_name("oracle.yaml").read_text())
 OPERANDS = ("driver", "toolkit", "validator", "device_plugin", "gfd", "dcgm", "dcgm_exporter")
 
-CONFIG = "pods start anew when a script or file changes that they read only once"
+CONFIG = "pods are restarted when a script or file changes that they read only once"
 ONE_GROUP = "one DaemonSet per driver group, each with a name, a selector and a node selector of its own"
 DIGEST = "the digest's own value"
 OWN_ROLLOUT = "a driver manager that evicts lifts any cordon when it is done; here rollouts evict, and lift their own"

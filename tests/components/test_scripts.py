@@ -137,5 +137,5 @@ def test_the_validator_stays_until_it_is_told_to_end() -> None:
             running.terminate()
             assert running.wait(timeout=120) == 0
         finally:
-            with contextlib.suppress(ProcessLookupError):  # told before it slept, it leaves nobody behind
+            with contextlib.suppress(ProcessLookupError):  # it ended before it slept
                 os.killpg(running.pid, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""What tolerates the startup taint, what nodes are to say, and what is told of nodes that keep it."""
+"""What tolerates the startup taint, the labels of nodes, and findings about nodes that keep it."""
 
 from __future__ import annotations
 

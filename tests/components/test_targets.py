@@ -59,13 +59,13 @@ CONTAINER_READ = DriverChoice(on_host=False, basis=Basis.READ)
         ("auto", "bare", NOTHING, CONTAINER_READ),
         ("auto", "built for another kernel", NOTHING, CONTAINER_READ),
         ("auto", "removed, not yet unloaded", HAS_OWN, CONTAINER_READ),
-        # What runs stays: the modules of a container of ours are not the host's.
+        # What runs stays: the modules of our container are not the host's.
         ("auto", "runs a container's", IN_GROUP, CONTAINER_READ),
         ("auto", "runs a container's, and has its own", IN_GROUP, CONTAINER_READ),
         # What was read outweighs what was labelled, in both directions.
         ("auto", "bare", HAS_OWN, CONTAINER_READ),
         ("auto", "working", IN_GROUP, HOST_READ),
-        # Without a reading the labels tell, whoever wrote them.
+        # Without a reading the labels decide.
         ("auto", "unread", HAS_OWN, DriverChoice(on_host=True, basis=Basis.LABEL, version="535.183.01")),
         ("auto", "unread", SWITCHED_OFF, DriverChoice(on_host=True, basis=Basis.LABEL, version="535.183.01")),
         ("auto", "unread", BY_MANAGER, DriverChoice(on_host=True, basis=Basis.LABEL)),
@@ -192,7 +192,7 @@ def test_a_node_that_runs_another_system_than_declared_is_reported() -> None:
 
 
 def test_a_gpu_node_that_nobody_claims_is_left_alone_and_named() -> None:
-    """It may belong to somebody else."""
+    """It may belong to another team."""
     facts = ClusterFacts(
         nodes=(builders.node("stranger", labels=builders.nfd_labels()), builders.node("plain", labels={}))
     )
@@ -241,7 +241,7 @@ def test_a_version_is_kept_as_the_label_can_have_it() -> None:
 
 
 def test_nodes_whose_driver_is_a_guess_are_named() -> None:
-    """Nobody has looked at them, and nothing is written on them; offline nobody can look."""
+    """They were not read, and have no label; offline there is no warning."""
     labelled = builders.node("t4-2", labels={DRIVER_GROUP: "ubuntu22.04"})
     facts = ClusterFacts(version="v1.34.0", nodes=(builders.node("t4-1"), labelled), host_drivers={"h100-1": ""})
     (finding,) = problems(context(auto(), facts))

@@ -39,7 +39,7 @@ def node(  # noqa: PLR0913 - the parts of a node
     """Return a node.
 
     Args:
-        hands: Key of a label or annotation -> who has written it; what is not named nobody knows of.
+        hands: Key of a label or annotation -> who has written it; of others the writer is unknown.
         marked: Whether it carries the mark of ``prod``.
     """
     own = {**({keys.INVENTORY: "prod"} if marked else {}), **(labels or {})}

@@ -1,4 +1,4 @@
-"""Servers that answer as they are told."""
+"""Servers with scripted answers."""
 
 from tests.kube.conftest import answering
 

@@ -31,8 +31,8 @@ def budget(allowed: int, *, namespace: str = "ml") -> dict[str, Any]:
 def test_pods_that_nobody_starts_again_are_named() -> None:
     """Those that are on their way out already are not."""
     (lost,) = eviction_warnings([pod("a"), pod("b", owner=""), pod("c", owner="", going=True)], [])
-    assert (lost.code, lost.where) == (codes.NOBODY_STARTS_AGAIN, "Pod ml/b")
-    assert "a pod that has no controller: nobody starts it again" in lost.what
+    assert (lost.code, lost.where) == (codes.NO_CONTROLLER, "Pod ml/b")
+    assert "a pod that has no controller, which would start it again" in lost.what
 
 
 def test_a_budget_that_lets_nobody_go_will_hold_it_up() -> None:

@@ -43,9 +43,9 @@ BOOKS = "nfd.node.kubernetes.io/feature-labels"
     [
         pytest.param("team", "a", OURS, True, id="whatever we have written"),
         pytest.param("team", "a", "kubectl-label", False, id="what others have written"),
-        pytest.param("team", "a", "", False, id="what nobody is known to have written"),
+        pytest.param("team", "a", "", False, id="no known writer"),
         pytest.param(labels.GPU_PRESENT, "true", "", True, id="keys with one meaning, where the books are lost"),
-        pytest.param(labels.GPU_PRESENT, "true", "kubectl-label", False, id="unless the books name somebody"),
+        pytest.param(labels.GPU_PRESENT, "true", "kubectl-label", False, id="unless managedFields name another writer"),
         pytest.param(labels.GPU_PRESENT, "true", "nfd-master", False, id="or a rule of Node Feature Discovery"),
         pytest.param(labels.GPU_PRESENT, "true", OPERATOR, True, id="what an operator that is gone has left"),
         pytest.param(states.STATE, "upgrade-done", OPERATOR, True, id="which is true of its rollouts as well"),
@@ -173,7 +173,7 @@ def test_all_of_it_is_one_patch_of_the_node_that_was_looked_at() -> None:
     ("others", "stay"), [((), None), (({"key": "team", "effect": "NoSchedule"},),) * 2], ids=["alone", "beside others"]
 )
 def test_the_startup_taint_goes_whoever_gave_it(others: tuple[dict[str, str], ...], stay: Any) -> None:
-    """A kubelet did; nobody else would ever take it off."""
+    """A kubelet did; no other program would remove it."""
     live = node()
     live["spec"]["taints"] = [*others, {"key": labels.NOT_VALIDATED, "effect": "NoSchedule"}]
     found = find_remnants(live, stack())

@@ -149,7 +149,7 @@ def test_nodes_that_keep_the_stack_for_one_reason_are_one_finding() -> None:
         ("CUDA error 802: cudaErrorSystemNotReady", "GP516"),
         ("ERROR: Unable to load the kernel module 'nvidia.ko'.", "GP501"),
         ("modprobe: ERROR: could not insert 'nvidia': No such device", "GP501"),
-        ("something nobody has seen before", "GP500"),
+        ("something never seen before", "GP500"),
     ],
 )
 def test_a_symptom_has_a_code(symptom: str, code: str) -> None:

@@ -219,7 +219,7 @@ def test_the_local_record_of_a_run_that_goes_on_has_what_is_known_so_far(server:
         assert now
         assert story_of(now).result.states == reached.states
         assert story_of(now).outcome is Outcome.RUNNING
-        assert story_of({**now, "holder": "somebody elsewhere"}).outcome is Outcome.INTERRUPTED
+        assert story_of({**now, "holder": "bob@other pid 1"}).outcome is Outcome.INTERRUPTED
         run.end(Ending.SUCCEEDED)
     assert story_of(store.find_local(inventory().name) or {}).outcome is Outcome.SUCCEEDED
 

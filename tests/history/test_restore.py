@@ -329,7 +329,7 @@ def test_a_comparison_reads_no_file_that_a_record_names(tmp_path: Path) -> None:
     assert restore_for_comparison(THEN.replace("driver:", "drivers:"), now, name="run 3") is None
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{", "- a", "a: [*nobody]"])
+@pytest.mark.parametrize("text", ["", "[]", "{", "- a", "a: [*unknown]"])
 def test_what_is_no_inventory_is_unreadable(tmp_path: Path, text: str) -> None:
     now = _loaded(tmp_path, NOW)
     with pytest.raises(Unreadable):

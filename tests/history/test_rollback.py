@@ -99,14 +99,14 @@ def test_what_bars_the_way_back_is_told(run: Record, error: type[Exception], cod
         rollback.restore_inventory(run, now)
 
 
-NOBODY = cast("Cluster", None)
+NO_CLUSTER = cast("Cluster", None)
 STACK = replace(inventory(), text="name: prod\n")
 LAST = Record(id="a", number=7, ending=Ending.SUCCEEDED, tool="0.0.9", text="name: prod\n")
 
 
 def said(monkeypatch: pytest.MonkeyPatch, *records: Record) -> list[str]:
     monkeypatch.setattr(store, "read_records", lambda *_: History(records))
-    found = version_warning(NOBODY, STACK)
+    found = version_warning(NO_CLUSTER, STACK)
     assert all(finding.severity is Severity.WARNING and finding.code == "GP381" for finding in found)
     return [finding.what for finding in found]
 
@@ -133,7 +133,7 @@ def test_nobody_is_asked_where_nothing_was_applied_or_the_record_may_not_be_read
         raise Refused(Finding(code="GP303", what="no"))
 
     monkeypatch.setattr(store, "read_records", refuse)
-    assert version_warning(NOBODY, STACK) == ()
+    assert version_warning(NO_CLUSTER, STACK) == ()
 
 
 OWN = Record(id="own", number=9, text=NOW.text)

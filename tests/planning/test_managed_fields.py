@@ -1,4 +1,4 @@
-"""Fields and owners change hands."""
+"""How fields and owners are transferred."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_owner_references_are_nobodys_field() -> None:
 
 
 def test_an_object_changes_hands_once() -> None:
-    """What was handed over is not written again; what nobody's fields are known of, neither."""
+    """What was transferred is not written again, nor an object without entries."""
     live = item(entry("helm", {"f:data": {"f:a": {}}}))
     assert not is_transferred(live)
     assert is_transferred(as_transferred(live))
@@ -64,7 +64,7 @@ def test_an_object_changes_hands_once() -> None:
 
 
 def test_what_is_not_declared_goes_once_it_is_ours() -> None:
-    """Before, nobody would remove it: a field of another manager stays where it is."""
+    """Before, it would stay: a field of another manager is not removed."""
     live = item(entry("gpu-operator", {"f:data": {"f:a": {}, "f:b": {}}}), data={"a": "1", "b": "2"})
     wanted = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}, "data": {"a": "1"}}
     assert differences(wanted, live) == ()

@@ -24,7 +24,7 @@ def _granted(wanted: Permission, stack: Inventory) -> bool:
 
 
 def test_nothing_is_granted_wholesale() -> None:
-    """No wildcard; whoever reads the rules sees all of it. Secrets are nobody's business here."""
+    """No wildcard: a reader of the rules sees all of it. Secrets are not among them."""
     found = permissions.for_apply(STACK)
     assert [one for one in found if "*" in "".join(one)] == []
     assert {one.resource for one in found} & {"secrets", "pods/exec", "serviceaccounts/token"} == set()
@@ -114,7 +114,7 @@ def test_whatever_the_nodes_turn_out_to_be_their_objects_are_covered() -> None:
 
 
 def test_an_account_can_write_every_role_that_it_applies() -> None:
-    """Nobody may grant what they do not hold."""
+    """An account may only grant what it holds."""
     rights = permissions.granted_by_stack(STACK)
     assert rights
     assert [one for one in rights if not _granted(one, STACK)] == []
