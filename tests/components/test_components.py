@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from dataclasses import fields, replace
 from typing import Any
 
-import builders
 import pytest
 
-from gpu_provision.components import COMPONENTS, Component, desired, problems, requirements
+from gpu_provision.components import COMPONENTS, desired, problems, requirements
 from gpu_provision.model.cluster import ClusterFacts, Context
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.specs import Specs
+from tests.components import builders
 
 NAMES = [component.name for component in COMPONENTS]
 
@@ -109,16 +109,6 @@ def test_a_component_says_which_version_an_inventory_asks_for() -> None:
     assert versions["driver"] == "595.91.07"
     assert versions["device_plugin"] == "v0.20.0"
     assert versions["prerequisites"] == versions["node_labels"] == ""
-
-
-def test_a_component_without_problems_needs_not_say_so() -> None:
-    """The default is none."""
-    assert (
-        Component(name="x", title="X", requires=(), spec=lambda _: None, manifests=lambda _spec, _context: []).problems(
-            None, builders.context()
-        )
-        == ()
-    )
 
 
 def test_the_sandbox_has_no_problems() -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import builders
 import pytest
 
 from gpu_provision.components import desired, labels
 from gpu_provision.model.cluster import ClusterFacts
 from gpu_provision.model.inventory import Inventory, Node
+from tests.components import builders
 
 OPERANDS = {
     "driver",
@@ -34,28 +34,9 @@ def labels_of(name: str, live: dict[str, str] | None = None, inventory: Inventor
     return found[0] if found else {}
 
 
-def test_a_gpu_node_gets_the_labels_of_a_container_workload() -> None:
-    """The reference's label set, whatever is on: dcgm is off here."""
-    found = labels_of("t4-1", builders.nfd_labels())
-    assert found == {
-        "nvidia.com/gpu.present": "true",
-        **dict.fromkeys(DEPLOY, "true"),
-        "gpu-provision.io/driver": "ubuntu22.04",
-        "gpu-provision.io/container-runtime": "containerd",
-        "gpu-provision.io/inventory": "sandbox",
-    }
-
-
 def test_before_nfd_has_spoken_the_declared_gpu_is_believed_in() -> None:
     """The run waits for NFD before it writes; the plan must not say the opposite meanwhile."""
     assert labels_of("t4-1") == labels_of("t4-1", builders.nfd_labels())
-
-
-def test_a_manifest_is_a_partial_node() -> None:
-    """Metadata only: nothing else of a node is ours."""
-    (node,) = (item for item in desired(builders.context())["node_labels"] if item["metadata"]["name"] == "t4-1")
-    assert set(node) == {"apiVersion", "kind", "metadata"}
-    assert set(node["metadata"]) == {"name", "labels"}
 
 
 def with_auto(live: dict[str, str], host_driver: str | None) -> dict[str, Any]:
@@ -65,15 +46,6 @@ def with_auto(live: dict[str, str], host_driver: str | None) -> dict[str, Any]:
     known = builders.context(builders.with_spec("driver", prefer_host=True), facts)
     (found,) = (item for item in desired(known)["node_labels"] if item["metadata"]["name"] == "t4-1")
     return {**found["metadata"]["labels"]}
-
-
-def test_a_driver_of_the_hosts_own_is_labelled_with_the_references_word_and_its_version() -> None:
-    """No driver DaemonSet selects the node; all other operands come."""
-    found = with_auto(builders.nfd_labels(), "550.90.07")
-    assert found["nvidia.com/gpu.deploy.driver"] == "pre-installed"
-    assert found["gpu-provision.io/host-driver"] == "550.90.07"
-    assert "gpu-provision.io/driver" not in found
-    assert found["nvidia.com/gpu.deploy.container-toolkit"] == "true"
 
 
 def test_a_node_goes_over_to_its_own_driver_and_back() -> None:

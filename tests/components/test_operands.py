@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import builders
 import pytest
-import views
 
 from gpu_provision.components import desired
 from gpu_provision.model.cluster import ClusterFacts
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.specs import DaemonSetSettings, SecretKey
+from tests.components import builders, views
 
 OPERANDS = ("driver", "toolkit", "validator", "device_plugin", "gfd", "dcgm", "dcgm_exporter")
 
@@ -59,15 +58,6 @@ def test_a_user_cannot_break_selectors() -> None:
         labels = item["spec"]["template"]["metadata"]["labels"]
         assert item["spec"]["selector"]["matchLabels"].items() <= labels.items()
         assert labels["good"] == "x"
-
-
-def test_an_empty_toleration_value_is_left_out() -> None:
-    """The server drops it, so it would be a difference for ever."""
-    chosen = with_settings(tolerations=({"key": "a", "operator": "Equal", "value": "", "effect": "NoSchedule"},))
-    for item in daemon_sets(chosen).values():
-        assert item["spec"]["template"]["spec"]["tolerations"] == [
-            {"key": "a", "operator": "Equal", "effect": "NoSchedule"}
-        ]
 
 
 @pytest.mark.parametrize("component", OPERANDS)
@@ -147,16 +137,6 @@ def exporter(**fields: Any) -> list[dict[str, Any]]:
     """Return the exporter's manifests with some settings."""
     resources = fields.pop("facts", ClusterFacts())
     return desired(builders.context(builders.with_spec("dcgm_exporter", **fields), resources))["dcgm_exporter"]
-
-
-def test_the_exporter_uses_the_engine_of_its_node_if_there_is_one() -> None:
-    """Otherwise the one it has built in."""
-    with_engine = daemon_sets(builders.with_spec("dcgm", enabled=True))["nvidia-dcgm-exporter"]
-    without = daemon_sets(builders.inventory())["nvidia-dcgm-exporter"]
-    found = [
-        views.container(item["spec"]["template"]["spec"]["containers"][0])["env"] for item in (with_engine, without)
-    ]
-    assert [env.get("DCGM_REMOTE_HOSTENGINE_INFO") for env in found] == ["nvidia-dcgm:5555", None]
 
 
 def test_a_service_monitor_is_made_only_where_the_cluster_knows_such() -> None:

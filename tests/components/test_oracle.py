@@ -6,13 +6,12 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-import builders
 import pytest
-import views
 
 from gpu_provision.components import desired
 from gpu_provision.model.cluster import ClusterFacts
 from tests import data_file
+from tests.components import builders, views
 
 ORACLE: dict[str, Any] = data_file.document(Path(__file__).with_name("oracle.yaml").read_text())
 OPERANDS = ("driver", "toolkit", "validator", "device_plugin", "gfd", "dcgm", "dcgm_exporter")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import builders
 import pytest
 
 from gpu_provision.components import desired, problems, startup_taint
@@ -15,6 +14,7 @@ from gpu_provision.components.pods import STARTUP_TOLERATION
 from gpu_provision.model.cluster import ClusterFacts, Manifest
 from gpu_provision.model.inventory import Gpu, Inventory
 from gpu_provision.model.specs import StartupTaintSpec
+from tests.components import builders
 
 WORKLOADS = {"DaemonSet", "Deployment", "Pod"}
 
@@ -42,11 +42,6 @@ def test_all_that_a_node_needs_before_it_is_validated_tolerates_the_taint() -> N
     assert [
         item["metadata"]["name"] for item in found if STARTUP_TOLERATION not in pod_spec(item).get("tolerations", [])
     ] == []
-
-
-def test_nothing_tolerates_it_where_it_is_off() -> None:
-    found = workloads(builders.inventory())
-    assert [item for item in found if STARTUP_TOLERATION in pod_spec(item).get("tolerations", [])] == []
 
 
 def contents(chosen: Inventory, facts: ClusterFacts | None = None) -> dict[str, str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import builders
 import pytest
 
 from gpu_provision.components.labels import DRIVER_GROUP, INVENTORY
@@ -22,6 +21,7 @@ from gpu_provision.hosts.facts.host import HostRecord
 from gpu_provision.model.cluster import Basis, ClusterFacts, DriverChoice
 from gpu_provision.model.findings import Severity
 from gpu_provision.model.inventory import Gpu, Inventory, OperatingSystem
+from tests.components import builders
 
 DECLARED = {
     "true": builders.DRIVER,

@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import builders
 import pytest
-import views
 
 from gpu_provision.components import desired, problems
 from gpu_provision.model.cluster import ClusterFacts, Context
 from gpu_provision.model.inventory import Inventory
+from tests.components import builders, views
 
 _NAME = "nvidia-container-toolkit-daemonset"
 
@@ -126,13 +125,6 @@ def test_a_distribution_may_run_on_another_runtime() -> None:
     nodes = (builders.node("t4-1", distribution="k3s", container_runtime="docker"),)
     found = daemon_sets(builders.context(facts=ClusterFacts(nodes=nodes)))
     assert {settings(item)["RUNTIME"] for item in found.values()} == {"docker", "containerd"}
-
-
-def test_the_main_daemonset_keeps_its_selector_when_another_runtime_joins() -> None:
-    """Selectors of DaemonSets cannot change."""
-    before = daemon_sets(builders.context(facts=fleet("containerd", "containerd", "containerd")))[_NAME]
-    after = daemon_sets(builders.context(facts=fleet("containerd", "containerd", "cri-o")))[_NAME]
-    assert before["spec"]["selector"] == after["spec"]["selector"]
 
 
 def test_an_unknown_runtime_counts_as_containerd() -> None:
