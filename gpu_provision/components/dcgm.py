@@ -65,17 +65,14 @@ def _pod(spec: DcgmSpec, context: Context) -> dict[str, Any]:
         imagePullSecrets=pods.pull_secrets(spec.image_pull_secrets, validator.image_pull_secrets),
         initContainers=[operands.wait_for_toolkit(context, operands.MOUNT_RUN_NVIDIA)],
         containers=[
-            pods.container(
+            operands.container(
+                spec,
                 "nvidia-dcgm-ctr",
-                spec.image.reference,
-                imagePullPolicy=spec.image_pull_policy,
-                args=list(spec.args),
-                env=pods.environment({}, spec.env),
+                env={},
                 ports=[pods.port("dcgm", _PORT)],
                 livenessProbe=_LIVES,
                 readinessProbe=_LIVES,
-                securityContext=pods.PRIVILEGED,
-                resources=dict(spec.resources),
+                security=pods.PRIVILEGED,
             )
         ],
         volumes=[operands.RUN_NVIDIA],

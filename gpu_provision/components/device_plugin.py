@@ -91,16 +91,13 @@ def _pod(spec: DevicePluginSpec, context: Context) -> dict[str, Any]:
 
 
 def _container(spec: DevicePluginSpec, context: Context) -> dict[str, Any]:
-    return pods.container(
+    return operands.container(
+        spec,
         "nvidia-device-plugin",
-        spec.image.reference,
-        imagePullPolicy=spec.image_pull_policy,
         command=["/bin/entrypoint.sh"],
-        args=list(spec.args),
-        env=pods.environment(_environment(spec, context), spec.env),
-        securityContext=pods.PRIVILEGED,
-        resources=dict(spec.resources),
-        volumeMounts=[*_MOUNTS, *config_mounts(context)],
+        env=_environment(spec, context),
+        security=pods.PRIVILEGED,
+        mounts=[*_MOUNTS, *config_mounts(context)],
     )
 
 

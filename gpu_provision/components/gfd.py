@@ -87,16 +87,13 @@ def _container(spec: GfdSpec, context: Context) -> dict[str, Any]:
         **operands.mig_environment(context),
         **device_plugin.config_environment(context),
     }
-    return pods.container(
+    return operands.container(
+        spec,
         "gpu-feature-discovery",
-        spec.image.reference,
-        imagePullPolicy=spec.image_pull_policy,
         command=["gpu-feature-discovery"],
-        args=list(spec.args),
-        env=pods.environment(declared, spec.env),
-        securityContext=pods.PRIVILEGED,
-        resources=dict(spec.resources),
-        volumeMounts=[
+        env=declared,
+        security=pods.PRIVILEGED,
+        mounts=[
             pods.mount("output-dir", _FEATURES),
             pods.mount("host-sys", "/sys", read_only=True),
             *device_plugin.config_mounts(context),

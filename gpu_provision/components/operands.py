@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpu_provision.components import labels, pods, scripts
 from gpu_provision.components.objects import compact, digest, manifest, rule
 from gpu_provision.components.toolkit_runtimes import needs_no_class
 from gpu_provision.model.cluster import Context, Manifest
+from gpu_provision.model.specs import OperandSpec
 
 # As the GPU Operator's own roles: without effect on plain Kubernetes, needed on OpenShift.
 USE_PRIVILEGED_SCC = rule("security.openshift.io", ["securitycontextconstraints"], ["use"], names=["privileged"])
@@ -83,6 +84,31 @@ def _template(
         "metadata": {"labels": {**users, **own}, "annotations": {**settings.annotations, **annotations}},
         "spec": {**pod, **shared},
     }
+
+
+def container(  # noqa: PLR0913 -- keyword-only: just the parts in which operands differ
+    spec: OperandSpec,
+    name: str,
+    *,
+    env: pods.Environment,
+    command: Sequence[str] = (),
+    security: Mapping[str, Any],
+    mounts: Sequence[Mapping[str, Any]] = (),
+    **fields: Any,
+) -> dict[str, Any]:
+    """Return the main container of an operand, with everything that the inventory says of it."""
+    return pods.container(
+        name,
+        spec.image.reference,
+        imagePullPolicy=spec.image_pull_policy,
+        command=list(command),
+        args=list(spec.args),
+        env=pods.environment(env, spec.env),
+        **fields,
+        securityContext=dict(security),
+        resources=dict(spec.resources),
+        volumeMounts=list(mounts),
+    )
 
 
 def configured_by(*data: Mapping[str, str]) -> dict[str, str]:

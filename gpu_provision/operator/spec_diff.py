@@ -15,6 +15,7 @@ from gpu_provision.model.plan import FieldChange
 from gpu_provision.operator.stack import inventory_of
 from gpu_provision.operator.structural_schema import Schema, spec_schema
 from gpu_provision.planning.diff import FIELD_MANAGER, changes_between
+from gpu_provision.planning.managed_fields import managers_of
 
 
 def say_the_same(one: Manifest, other: Manifest) -> bool:
@@ -57,6 +58,4 @@ def without_unsaid(live: Any, wanted: Any) -> Any:
 
 def other_managers(live: Manifest) -> tuple[str, ...]:
     """Return who else than us has set fields of a stack's spec."""
-    entries = live["metadata"].get("managedFields") or ()
-    found = (entry["manager"] for entry in entries if "f:spec" in (entry.get("fieldsV1") or {}))
-    return tuple(sorted({*found} - {FIELD_MANAGER}))
+    return tuple(sorted(managers_of(live, "spec") - {FIELD_MANAGER}))
