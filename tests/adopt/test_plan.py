@@ -78,7 +78,7 @@ def test_an_object_that_cannot_become_ours_is_replaced(tmp_path: Path) -> None:
     assert fates(done)["ClusterRoleBinding nvidia-driver"] is Disposition.REPLACED
 
 
-def test_node_feature_discovery_of_the_chart_stays_where_the_inventory_has_none(tmp_path: Path) -> None:
+def test_the_charts_nfd_stays_where_the_inventory_has_none(tmp_path: Path) -> None:
     found_fates = fates(adopted(tmp_path, found(), nfd={"enabled": False}))
     assert found_fates["DaemonSet gpu-operator-node-feature-discovery-worker"] is Disposition.LEFT
     assert found_fates["Deployment gpu-operator"] is Disposition.REMOVED
@@ -131,7 +131,7 @@ def test_what_an_inventory_cannot_take_over_stands_against_it(
     assert code in against(adopted(tmp_path, found(**changes), **inventory))
 
 
-def test_an_operator_that_somebody_else_keeps_up_stands_against_it(tmp_path: Path) -> None:
+def test_an_operator_with_another_owner_stands_against_it(tmp_path: Path) -> None:
     """The Operator Lifecycle Manager would scale it up again."""
     owner = {"kind": "ClusterServiceVersion", "name": "gpu-operator-certified", "uid": "1"}
     objects = with_object(found(), "Deployment", "gpu-operator", ownerReferences=[owner])

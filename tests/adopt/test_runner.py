@@ -99,7 +99,7 @@ class Recorder:
         return None
 
 
-def test_revisions_go_before_the_objects_that_name_their_namespace(tmp_path: Path) -> None:
+def test_revisions_go_before_objects_of_their_namespace(tmp_path: Path) -> None:
     """And the ClusterPolicy goes last: it says that the adoption is not over."""
     adoption = adopted(tmp_path, found())
     removed = tuple(item for item in adoption.of(Disposition.REMOVED) if "node-feature-discovery" not in item.ref.name)

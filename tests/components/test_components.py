@@ -87,7 +87,7 @@ def test_components_stand_in_dependency_order() -> None:
         seen.add(component.name)
 
 
-def test_components_are_the_thirteen_of_the_design_and_two_are_off() -> None:
+def test_there_are_thirteen_components_and_two_are_off() -> None:
     """DCGM as in the reference, since the exporter has an engine built in; the startup taint unless it is asked for."""
     assert len(COMPONENTS) == 13
     assert list(desired(builders.context())) == [name for name in NAMES if name not in {"dcgm", "startup_taint"}]
@@ -143,7 +143,7 @@ def test_manifests_are_plain_json() -> None:
         assert json.loads(json.dumps(manifest)) == manifest
 
 
-def test_manifests_leave_out_what_the_server_fills_in_or_rewrites() -> None:
+def test_manifests_leave_out_what_the_server_sets() -> None:
     """Such fields would be owned by us and yet belong to the server."""
     forbidden = {"serviceAccount", "creationTimestamp", "status", "clusterIP", "nodePort", "revisionHistoryLimit"}
     for manifest in all_manifests():

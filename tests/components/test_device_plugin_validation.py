@@ -75,7 +75,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_validation_is_repeated_when_what_it_proved_has_changed(change: str) -> None:
+def test_a_validation_is_repeated_when_its_content_changes(change: str) -> None:
     """And only then, so that a run without changes runs nothing."""
     make, is_repeated = CHANGES[change]
     before, after = pods()["t4-1"], pods(*make())["t4-1"]

@@ -108,7 +108,7 @@ def test_nodes_without_a_driver_of_ours_get_no_daemonset() -> None:
     assert list(daemon_sets(chosen)) == ["nvidia-driver-daemonset-h100-ubuntu24.04"]
 
 
-def test_a_node_of_unknown_system_is_reported_and_gets_no_daemonset() -> None:
+def test_a_node_of_unknown_system_gets_no_daemonset() -> None:
     """No image can be chosen for it."""
     pools = {**builders.POOLS, "t4": replace(builders.POOLS["t4"], os=None)}
     facts = ClusterFacts(nodes=(builders.node("t4-1", None), builders.node("t4-2")))

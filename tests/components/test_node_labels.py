@@ -131,7 +131,7 @@ def test_a_node_without_a_gpu_gets_its_pools_labels_only() -> None:
     assert labels_of("cpu-1", builders.nfd_labels(gpu=False)) == {}
 
 
-def test_a_node_that_left_the_inventory_loses_what_the_inventory_gave_it() -> None:
+def test_a_node_that_left_loses_what_the_inventory_gave_it() -> None:
     """Operands leave it; the user's own switches stay."""
     live = {**builders.nfd_labels(), **labels_of("t4-1"), "nvidia.com/gpu.deploy.dcgm": "false", "mine": "x"}
     found = labels_of("t4-1", live, builders.inventory(nodes=()))
@@ -139,7 +139,7 @@ def test_a_node_that_left_the_inventory_loses_what_the_inventory_gave_it() -> No
     assert set(found) == set(labels_of("t4-1")) - {"nvidia.com/gpu.deploy.dcgm"}
 
 
-def test_a_node_that_left_the_inventory_loses_the_word_on_its_own_driver() -> None:
+def test_a_node_that_left_loses_the_labels_of_its_driver() -> None:
     """It was ours, which the version beside it tells; that of a driver manager stays."""
     mine = {labels.INVENTORY: "sandbox", labels.DEPLOY_DRIVER: "pre-installed"}
     empty = builders.inventory(nodes=())

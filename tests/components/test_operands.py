@@ -123,7 +123,7 @@ def test_the_validators_settings_reach_every_validation() -> None:
     ("component", "named"),
     [("device_plugin", "device_plugin"), ("gfd", "device_plugin"), ("dcgm_exporter", "dcgm_exporter")],
 )
-def test_editing_a_configuration_starts_the_pods_that_read_it_anew(component: str, named: str) -> None:
+def test_editing_a_configuration_restarts_its_readers(component: str, named: str) -> None:
     """The reference notices a label that chooses another configuration, but not another content of the same."""
     setting = {"device_plugin": "config_name", "dcgm_exporter": "metrics_config"}[named]
     chosen = builders.with_spec(named, **{setting: "mine"})
@@ -139,7 +139,7 @@ def exporter(**fields: Any) -> list[dict[str, Any]]:
     return desired(builders.context(builders.with_spec("dcgm_exporter", **fields), resources))["dcgm_exporter"]
 
 
-def test_a_service_monitor_is_made_only_where_the_cluster_knows_such() -> None:
+def test_a_service_monitor_needs_its_resource_in_the_cluster() -> None:
     """An unknown kind would end the run."""
     known = ClusterFacts(resources=frozenset({"servicemonitors.monitoring.coreos.com"}))
     off = replace(builders.SPECS.dcgm_exporter.service_monitor, enabled=False)
@@ -149,7 +149,7 @@ def test_a_service_monitor_is_made_only_where_the_cluster_knows_such() -> None:
 
 
 @pytest.mark.parametrize("value", ["true", "false", ""])
-def test_the_exporter_may_read_pods_only_if_it_is_told_to_look_them_up(value: str) -> None:
+def test_the_exporter_reads_pods_only_if_configured_to(value: str) -> None:
     """Least privilege, as in the reference."""
     manifests = exporter(env={"DCGM_EXPORTER_KUBERNETES_ENABLE_POD_LABELS": value} if value else {})
     (item,) = views.of_kind(manifests, "DaemonSet")

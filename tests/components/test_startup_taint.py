@@ -35,7 +35,7 @@ def workloads(chosen: Inventory) -> list[Manifest]:
     return [item for items in found.values() for item in items if item["kind"] in WORKLOADS]
 
 
-def test_all_that_a_node_needs_before_it_is_validated_tolerates_the_taint() -> None:
+def test_what_validates_a_node_tolerates_the_taint() -> None:
     """Node Feature Discovery's master included: where all nodes are new, there is no other place."""
     found = workloads(asking())
     assert {item["kind"] for item in found} == WORKLOADS

@@ -108,7 +108,7 @@ def selecting(*pools: object) -> object:
     return builders.inventory(pools={**builders.POOLS, **{pool.name: pool for pool in pools}})  # type: ignore[attr-defined]
 
 
-def test_offline_the_targets_are_the_listed_gpu_nodes_sorted_by_name() -> None:
+def test_offline_the_targets_are_the_listed_gpu_nodes() -> None:
     """Nodes of pools without a GPU are none."""
     found = targets(builders.inventory(), ClusterFacts())
     assert [target.name for target in found] == ["h100-1", "t4-1", "t4-2"]
@@ -169,7 +169,7 @@ def test_a_node_that_two_pools_select_is_left_alone_and_reported() -> None:
         (builders.UBUNTU_22, {"feature.node.kubernetes.io/system-os_release.ID": "rhel"}, None, builders.UBUNTU_22),
     ],
 )
-def test_the_operating_system_is_nfds_word_then_the_nodes_then_the_pools(
+def test_the_os_is_that_of_nfd_then_node_then_pool(
     observed: OperatingSystem | None,
     labels: dict[str, str],
     declared: OperatingSystem | None,
@@ -182,7 +182,7 @@ def test_the_operating_system_is_nfds_word_then_the_nodes_then_the_pools(
     assert found["t4-1"] == expected
 
 
-def test_a_node_that_runs_another_system_than_declared_is_reported() -> None:
+def test_a_node_with_another_system_than_declared_is_reported() -> None:
     """The run goes on with the node's own word."""
     facts = ClusterFacts(nodes=(builders.node("t4-1", builders.UBUNTU_24),))
     (finding,) = problems(context(builders.inventory(), facts))
@@ -210,7 +210,7 @@ def test_a_gpu_in_a_pool_without_gpus_is_claimed() -> None:
     assert unassigned_nodes(builders.inventory(), facts) == ()
 
 
-def test_nodes_with_equal_driver_needs_share_a_group_whose_name_holds_no_version() -> None:
+def test_nodes_with_equal_driver_needs_share_a_group() -> None:
     """An upgrade changes a DaemonSet instead of replacing it."""
     newer = replace(builders.DRIVER, image=replace(builders.DRIVER.image, version="600.0"))
     plain, own = builders.POOLS["t4"], replace(builders.POOLS["t4"], driver=newer, overrides_driver=True)
@@ -219,13 +219,13 @@ def test_nodes_with_equal_driver_needs_share_a_group_whose_name_holds_no_version
     assert driver_group(plain, OperatingSystem("rhel", "9.4"), CONTAINER) == "rhel9"
 
 
-def test_a_node_that_no_driver_daemonset_can_serve_is_in_no_group() -> None:
+def test_a_node_without_a_driver_daemonset_is_in_no_group() -> None:
     """Its system is unknown, or it has a driver of its own."""
     assert driver_group(builders.POOLS["t4"], None, CONTAINER) == ""
     assert driver_group(builders.POOLS["t4"], builders.UBUNTU_22, HOST) == ""
 
 
-def test_with_auto_nodes_of_one_pool_differ_by_what_their_hosts_have() -> None:
+def test_with_auto_nodes_of_a_pool_differ_by_their_hosts() -> None:
     """A node that runs its own driver is in no group; the other keeps the group that it would have anyway."""
     facts = replace(builders.fleet(), host_drivers={"t4-1": "550.90.07", "t4-2": ""})
     found = {target.name: target for target in targets(auto(), facts)}

@@ -67,7 +67,7 @@ def test_a_uniform_fleet_has_one_daemonset_of_the_plain_name(runtime: str) -> No
     assert paths.get("/runtime/sock-dir/") == socket
 
 
-def test_a_mixed_fleet_has_one_daemonset_per_runtime_on_disjoint_nodes() -> None:
+def test_a_mixed_fleet_has_one_daemonset_per_runtime() -> None:
     """The reference treats the whole cluster as containerd if one node runs it."""
     context = builders.context(facts=fleet("cri-o", "containerd", "docker"))
     found = daemon_sets(context)
@@ -95,7 +95,7 @@ DISTRIBUTIONS = {
 
 
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS)
-def test_a_distributions_own_containerd_is_configured_where_it_is(distribution: str) -> None:
+def test_a_distributions_containerd_is_configured_in_place(distribution: str) -> None:
     """Beside nodes with the system's containerd: each gets its own DaemonSet, without a word in the inventory."""
     nodes = (
         builders.node("t4-1", distribution=distribution),
@@ -135,7 +135,7 @@ def test_an_unknown_runtime_counts_as_containerd() -> None:
     )
 
 
-def test_a_runtime_that_keeps_its_files_elsewhere_is_found_by_the_users_settings() -> None:
+def test_the_users_settings_find_a_runtimes_files() -> None:
     """k3s, as its users configure the GPU Operator: paths on the host become mounts."""
     chosen = builders.with_spec(
         "toolkit",
@@ -192,7 +192,7 @@ def without_cdi() -> Inventory:
     return builders.inventory(specs=builders.specs(cdi_enabled=False))
 
 
-def test_without_cdi_crio_injects_gpus_by_its_hook_and_needs_no_runtime_class() -> None:
+def test_without_cdi_crio_uses_its_hook_and_no_runtime_class() -> None:
     """As in the reference; the other runtimes keep the class."""
     crio = builders.context(without_cdi(), fleet("cri-o", "cri-o", "cri-o"))
     assert settings(daemon_sets(crio)[_NAME])["CRIO_CONFIG_MODE"] == "hook"
@@ -222,7 +222,7 @@ def test_without_cdi_a_mix_of_crio_and_others_is_a_problem() -> None:
         ("containerd", "", []),
     ],
 )
-def test_a_runtime_that_does_not_know_cdi_is_a_problem_unless_cdi_is_off(
+def test_a_runtime_without_cdi_is_a_problem_unless_cdi_is_off(
     runtime: str, version: str, codes: list[str]
 ) -> None:
     """Such a node's pods would be granted GPUs that never appear in their containers."""

@@ -122,7 +122,7 @@ def _pod(name: str, where: str, **spec: Any) -> Manifest:
     return {"metadata": metadata, "spec": {"nodeName": where, "containers": [container], **spec}, "status": {}}
 
 
-def test_pods_that_would_lose_a_gpu_are_found_by_all_that_gives_one() -> None:
+def test_gpu_users_are_found_by_all_that_gives_a_gpu() -> None:
     """On our nodes; not a monitor of every node, which would be back at once, nor a pod that is waiting for a node."""
     pods = [
         _pod("asks", "n1", gpu=True),

@@ -115,7 +115,7 @@ def test_validations_that_were_put_off_are_one_warning() -> None:
     assert deferred_validation_findings([], "busy") == ()
 
 
-def test_nodes_that_keep_the_stack_for_one_reason_are_one_finding() -> None:
+def test_nodes_that_keep_the_stack_are_one_finding_per_cause() -> None:
     """One that does as its policy says is a warning; one that failed stays cordoned."""
     blocked_ones = [state("node_labels", node, State.BLOCKED, "keeps: default/bare has no controller") for node in "ab"]
     by_policy = state("node_labels", "c", State.READY, "keeps: auto_upgrade is off")

@@ -29,12 +29,12 @@ def event(reason: str, message: str, time: str = "") -> dict[str, Any]:
     return {"reason": reason, "message": message, **({"lastTimestamp": time} if time else {})}
 
 
-def test_a_pod_that_has_not_started_is_told_by_what_keeps_it_from_starting() -> None:
+def test_a_waiting_pod_is_described_by_what_keeps_it() -> None:
     events = [event("Scheduled", "assigned"), event("FailedMount", NOT_A_FILE), event("Unhealthy", "of another life")]
     assert relevant_events(pod_in(WAITING), events) == (f"FailedMount: {NOT_A_FILE}",)
 
 
-def test_what_kept_a_pod_from_starting_is_history_once_it_has_started() -> None:
+def test_a_started_pod_is_not_described_by_earlier_events() -> None:
     events = [event("FailedCreatePodSandBox", "no runtime"), event("Unhealthy", "Startup probe failed: no module")]
     assert relevant_events(pod_in(RUNNING), events) == ("Unhealthy: Startup probe failed: no module",)
     crashed = {**WAITING, "lastState": {"terminated": {"exitCode": 1}}}
@@ -125,7 +125,7 @@ def test_a_pod_on_its_way_out_is_not_ready() -> None:
     assert cause(live) == "Terminating"
 
 
-def test_a_pod_pinned_by_affinity_belongs_to_its_node_before_it_is_bound() -> None:
+def test_a_pod_pinned_by_affinity_belongs_to_its_node() -> None:
     fields = [{"key": "metadata.name", "operator": "In", "values": ["h100-1"]}]
     required = {"nodeSelectorTerms": [{"matchFields": fields}]}
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}

@@ -125,7 +125,7 @@ def test_a_killed_run_is_told_once_and_keeps_its_number(server: _Server) -> None
     assert said == []
 
 
-def test_runs_that_are_killed_one_after_the_other_do_not_fill_the_object(server: _Server) -> None:
+def test_killed_runs_do_not_fill_the_object(server: _Server) -> None:
     for _ in range(9):
         _killed(server, kept=2)
     assert len(server.data or {}) <= 4
@@ -164,7 +164,7 @@ def test_a_record_that_the_server_does_not_take_fails_no_run(server: _Server) ->
     assert run.record.ending is Ending.SUCCEEDED
 
 
-def test_a_server_that_is_gone_at_the_end_fails_no_run_and_at_the_begin_it_does(server: _Server) -> None:
+def test_a_lost_server_fails_a_run_only_at_its_start(server: _Server) -> None:
     with _recorder(server) as run:
         run.end(Ending.SUCCEEDED)
         server.answer = Unreachable(FULL)
@@ -183,7 +183,7 @@ def test_a_run_that_changed_hosts_alone_is_on_record(server: _Server, monkeypatc
     assert (problem.code, problem.severity) == ("GP330", Severity.WARNING)
 
 
-def test_a_run_that_left_the_cluster_alone_is_on_record_where_the_stack_is(
+def test_a_hosts_only_run_is_on_record_where_the_stack_is(
     server: _Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else here alone; it is no run to go back to, and the last one is that before it."""
@@ -203,7 +203,7 @@ def test_a_run_that_left_the_cluster_alone_is_on_record_where_the_stack_is(
     assert (local["ending"], local["only"], local["number"], server.requests) == ("succeeded", "hosts", 0, asked)
 
 
-def test_the_local_record_of_a_run_that_goes_on_has_what_is_known_so_far(server: _Server) -> None:
+def test_the_local_record_of_a_running_run_has_its_progress(server: _Server) -> None:
     """From its begin, and again after a while; the page of it says that it goes on."""
     reached = RunResult()
     run = RunRecorder(cast("Cluster", server), _spec(), progress=lambda: reached)

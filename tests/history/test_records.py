@@ -75,7 +75,7 @@ def test_what_unpacks_to_more_than_an_inventory_is_not_unpacked() -> None:
     assert decode("b", encode(replace(RUN, text="x" * (1 << 20) + "x"))) is None
 
 
-def test_an_inventory_too_large_for_its_share_is_left_out_and_the_record_says_so() -> None:
+def test_an_inventory_too_large_for_its_share_is_left_out() -> None:
     noise = random.Random(1).randbytes(120_000).hex()  # noqa: S311 - what cannot be packed, not a secret
     assert fit_to_size(RUN, 10) == RUN
     small = fit_to_size(replace(RUN, text=noise), 10)
@@ -96,7 +96,7 @@ def test_a_run_without_a_number_comes_after_those_with_one() -> None:
     assert [(each.id, each.number) for each in number_records([late, RUN, early])] == [("b", 7), ("a", 8), ("c", 9)]
 
 
-def test_a_run_without_an_end_was_interrupted_unless_its_process_holds_the_lock() -> None:
+def test_a_run_without_an_end_and_lock_was_interrupted() -> None:
     running = replace(RUN, ending=Ending.RUNNING, ended="")
     assert parse_history(_texts(running), ME).records[0].ending is Ending.RUNNING
     for holder in ("", OTHER):
@@ -106,7 +106,7 @@ def test_a_run_without_an_end_was_interrupted_unless_its_process_holds_the_lock(
         assert unfinished(parse_history(_texts(told), holder)) == (), "told once"
 
 
-def test_a_run_that_was_interrupted_and_said_so_is_not_told_again() -> None:
+def test_a_recorded_interruption_is_not_reported_again() -> None:
     assert unfinished(parse_history(_texts(replace(RUN, ending=Ending.INTERRUPTED)), "")) == ()
 
 
@@ -120,7 +120,7 @@ def test_the_newest_are_kept_and_the_last_that_succeeded() -> None:
     assert expired(History(_runs(good, good), ("x",)), 2) == ("x",)
 
 
-def test_one_goes_back_to_the_newest_success_with_another_inventory() -> None:
+def test_rollback_goes_to_the_newest_other_success() -> None:
     first, second, third, fourth = _runs(Ending.SUCCEEDED, Ending.SUCCEEDED, Ending.FAILED, Ending.SUCCEEDED)
     other = replace(first, text="name: other\n")
     assert History((other, second, third, fourth)).before(fourth, _by_text) == other

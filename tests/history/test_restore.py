@@ -296,7 +296,7 @@ def test_a_version_that_nothing_of_now_names_is_refused(tmp_path: Path, value: o
         assert found.unknown == {".".join(map(str, path)).replace(ANY, "t4"): ascii(value)}
 
 
-def test_versions_of_the_catalogue_and_of_the_present_inventory_are_known(tmp_path: Path) -> None:
+def test_catalogue_and_present_inventory_name_known_versions(tmp_path: Path) -> None:
     """The inventory names a version for one software, wherever that stands; digests are no exception."""
     text = f"{NOW}toolkit: {{version: custom-1}}\nnfd: {{version: {DIGEST!r}}}\n"
     now = _loaded(tmp_path, text)
@@ -387,7 +387,7 @@ def test_a_stack_means_what_its_file_does(stack: tuple[Record, Record, str]) -> 
     assert declares_same(by_stack, by_file, now)
 
 
-def test_what_a_file_says_otherwise_of_the_cluster_is_another_meaning() -> None:
+def test_another_setting_of_the_cluster_is_another_meaning() -> None:
     inventory, _ = inventory_of(stored(FILES[0]))
     assert inventory
     changed = replace(RUN, text=PRESENT.text + DRIVER)

@@ -124,7 +124,7 @@ def test_the_same_inventory_differs_because_of_the_tool(monkeypatch: pytest.Monk
     assert said(monkeypatch) == []
 
 
-def test_nobody_is_asked_where_nothing_was_applied_or_the_record_may_not_be_read(
+def test_no_warning_where_records_may_not_be_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A plan needs no record."""

@@ -37,7 +37,7 @@ def test_every_managers_fields_become_ours() -> None:
     assert ours["fieldsV1"] == {"f:data": {"f:a": {}, "f:b": {}, "f:c": {}, "f:d": {}}}
 
 
-def test_status_other_versions_and_what_kubernetes_writes_stay_where_they_are() -> None:
+def test_status_and_fields_of_kubernetes_are_not_transferred() -> None:
     """Controllers go on writing a status, which servers before 1.22 do not mark as a subresource, and tokens."""
     status = entry("kubelet", {"f:status": {"f:phase": {}}}, subresource="status")
     other = entry("old", {"f:data": {"f:a": {}}}, apiVersion="v1beta1")

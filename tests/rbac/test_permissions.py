@@ -67,7 +67,7 @@ def _without_upgrades() -> Inventory:
     return replace(with_spec("driver", upgrade_policy=off), pools=pools)
 
 
-def test_evictions_are_for_inventories_whose_drivers_are_replaced() -> None:
+def test_evictions_are_for_inventories_that_replace_drivers() -> None:
     """They end pods anywhere, as far as budgets allow."""
     more = permissions.for_own_requests(STACK) - permissions.for_own_requests(_without_upgrades())
     assert {(one.verb, one.resource, one.namespace) for one in more} == {
@@ -77,7 +77,7 @@ def test_evictions_are_for_inventories_whose_drivers_are_replaced() -> None:
     }
 
 
-def test_evictions_are_also_for_inventories_that_let_machines_be_rebooted() -> None:
+def test_evictions_are_also_for_inventories_with_reboots() -> None:
     stack = _without_upgrades()
     pools = {
         name: replace(pool, host_prerequisites=replace(pool.host_prerequisites, reboot=Reboot.IF_REQUIRED))
@@ -100,7 +100,7 @@ def test_what_is_written_in_the_whole_cluster_is_named() -> None:
     }
 
 
-def test_whatever_the_nodes_turn_out_to_be_their_objects_are_covered() -> None:
+def test_objects_of_any_kind_of_node_are_covered() -> None:
     """Names of DaemonSets hold systems and runtimes that only the cluster knows."""
     nodes = tuple(
         NodeFacts(name=node.name, os=OperatingSystem("rocky", f"9.{number}"), container_runtime=runtime)

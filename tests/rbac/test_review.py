@@ -77,7 +77,7 @@ def test_what_holds_in_a_namespace_does_not_hold_everywhere() -> None:
     assert asked(Fake({"": granted(), "here": granted(RULE)}), LIST) == (LIST,)
 
 
-def test_an_authorizer_that_cannot_list_its_rules_is_asked_about_the_rest() -> None:
+def test_an_authorizer_without_rules_is_asked_about_the_rest() -> None:
     """A webhook, such as those of managed clusters."""
     other = Permission("delete", "", "nodes")
     fake = Fake({"": granted(RULE, incomplete=True)}, (GET,))
@@ -155,7 +155,7 @@ def test_a_single_missing_permission_is_named(account: As, lacking: Permission, 
     assert "lacks a permission that this needs; nothing was written" in finding.what
 
 
-def test_whoever_may_write_roles_whatever_they_grant_need_not_hold_that(account: As, server: Running) -> None:
+def test_escalate_and_bind_replace_holding_the_permissions(account: As, server: Running) -> None:
     """Escalate and bind, on the names of the stack's roles."""
     cluster = account(*permissions.granted_by_stack(STACK) - permissions.for_own_requests(STACK))
     finding = found(cluster)
@@ -212,7 +212,7 @@ def test_a_run_ends_before_its_first_write(account: As, server: Running) -> None
     assert len(writes(server.server.request_log)) == before
 
 
-def test_a_refused_reading_names_everything_that_is_missing_for_it(account: As) -> None:
+def test_a_refused_reading_names_all_that_is_missing(account: As) -> None:
     lacking = [Permission("list", "apps", "daemonsets"), Permission("list", "", "namespaces")]
     lacking += [Permission("get", "coordination.k8s.io", "leases", OPERANDS, STACK.name)]
     session = Session(STACK, _cluster=account(*lacking))

@@ -32,7 +32,7 @@ def test_rules_grant_just_the_permissions_that_they_were_made_of() -> None:
     assert set(permissions_of(rules_of(wanted))) == wanted
 
 
-def test_alike_resources_share_a_rule_and_names_do_not_repeat_what_holds_for_all() -> None:
+def test_alike_resources_share_a_rule() -> None:
     wanted = [
         LIST_PODS,
         Permission("list", "", "nodes"),
@@ -100,7 +100,7 @@ def test_namespaces_come_first_and_every_role_before_its_binding() -> None:
     assert kinds == ["Namespace", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"]
 
 
-def test_a_namespace_comes_without_settings_that_would_be_taken_from_the_stack() -> None:
+def test_a_namespace_comes_without_settings() -> None:
     (namespace, *_) = roles("r", WANTED, [])
     assert namespace == {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "here"}}
 
@@ -114,7 +114,7 @@ def test_without_a_subject_there_is_nothing_to_bind() -> None:
     assert [item["kind"] for item in roles("r", WANTED, [])] == ["Namespace", "ClusterRole", "Role"]
 
 
-def test_a_binding_names_service_accounts_by_namespace_and_others_by_group() -> None:
+def test_a_binding_names_accounts_users_and_groups() -> None:
     binding = roles("r", WANTED, [BOB, RbacSubject("ServiceAccount", "robot", "ci")])[2]
     assert binding["subjects"] == [
         {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "bob"},
