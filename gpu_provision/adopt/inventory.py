@@ -12,46 +12,11 @@ from gpu_provision.adopt.discovery import OperatorInstall
 from gpu_provision.components import labels
 from gpu_provision.components.targets import observed_os
 from gpu_provision.inventory import hardware
+from gpu_provision.inventory.schema_check import resolved, schema
 from gpu_provision.model.cluster import Manifest, NodeFacts
 from gpu_provision.model.specs import Image
 
 _VERSION = re.compile(r"v?(\d+\.\d+\.\d+)")
-
-# What an inventory says where it says nothing; repeating it would only be in the way.
-_DEFAULTS: Mapping[str, Any] = {
-    "enabled": True,
-    "image_pull_policy": "IfNotPresent",
-    "kernel_module_type": "auto",
-    "startup_probe": {
-        "initial_delay_seconds": 60,
-        "period_seconds": 10,
-        "timeout_seconds": 60,
-        "failure_threshold": 120,
-    },
-    "upgrade_policy": {
-        "auto_upgrade": True,
-        "max_parallel_upgrades": 1,
-        "max_unavailable": "25%",
-        "wait_for_completion": {"pod_selector": "", "timeout_seconds": 0},
-        "pod_deletion": {"force": False, "timeout_seconds": 300, "delete_empty_dir": False},
-        "drain": {
-            "enable": False,
-            "force": False,
-            "pod_selector": "",
-            "timeout_seconds": 300,
-            "delete_empty_dir": False,
-        },
-    },
-    "install_dir": "/usr/local/nvidia",
-    "service_type": "ClusterIP",
-    "service_monitor": {"enabled": True, "interval": "15s", "scrape_timeout": "10s", "honor_labels": False},
-    "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
-    "priority_class_name": "system-node-critical",
-    "max_unavailable": 1,
-    "strategy": "single",
-    "runtime_class": "nvidia",
-}
-_OFF_BY_DEFAULT = frozenset({"dcgm"})
 
 
 def derive_inventory(found: OperatorInstall, *, name: str, cluster: Mapping[str, str]) -> dict[str, Any]:
@@ -62,7 +27,7 @@ def derive_inventory(found: OperatorInstall, *, name: str, cluster: Mapping[str,
     """
     spec = (found.policy or {}).get("spec", {})
     release = release_of(found)
-    said = _without_defaults(cluster_policy.settings(spec))
+    said = _without_defaults(cluster_policy.settings(spec), schema())
     for component, image in _images(spec, releases.release(release)):
         section = said.setdefault(component.partition(".")[0], {})
         (section.setdefault("manager", {}) if component == "driver.manager" else section).update(image)
@@ -112,23 +77,15 @@ def _differs(said: Mapping[str, str], default: Image) -> dict[str, str]:
     return {part: value for part, value in said.items() if value != getattr(default, part)}
 
 
-def _without_defaults(said: dict[str, Any]) -> dict[str, Any]:
-    found = {}
-    for section, settings in said.items():
-        defaults = {**_DEFAULTS, "enabled": section not in _OFF_BY_DEFAULT}
-        if kept := _unlike(settings, defaults):
-            found[section] = kept
-    return found
-
-
-def _unlike(settings: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+def _without_defaults(settings: Mapping[str, Any], part: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that differ from the defaults of their part of the schema; others would be in the way."""
     kept = {}
     for key, value in settings.items():
-        default = defaults.get(key)
-        if isinstance(value, dict) and isinstance(default, Mapping):
-            if below := _unlike(value, default):
+        setting = resolved(part["properties"][key])
+        if "properties" in setting:
+            if below := _without_defaults(value, setting):
                 kept[key] = below
-        elif value != default:
+        elif value != setting.get("default"):
             kept[key] = value
     return kept
 
