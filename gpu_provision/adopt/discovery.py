@@ -1,4 +1,4 @@
-"""Reads what of the GPU Operator and its chart is in a cluster, and tells it apart from other objects."""
+"""Finds the objects of the GPU Operator and its chart in a cluster, among those of others."""
 
 from __future__ import annotations
 

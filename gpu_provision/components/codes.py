@@ -21,5 +21,5 @@ CODES: dict[str, str] = {
     HOOK_RUNTIME: "CDI is off and only some GPU nodes run CRI-O, so no runtime class fits all of them.",
     RUNTIME_WITHOUT_CDI: "CDI is on, and the container runtime of a GPU node is too old to know it.",
     STAYS_TAINTED: "A node has the startup taint, and no validation runs there after which it would be taken off.",
-    DRIVER_GUESSED: "The driver is auto, and nothing tells whether a node has one of its own: it gets the container.",
+    DRIVER_GUESSED: "The driver is auto, and it is unknown whether a node has one of its own: it gets the container.",
 }

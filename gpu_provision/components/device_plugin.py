@@ -157,7 +157,7 @@ def config_init_containers(context: Context, image: Image) -> list[dict[str, Any
 
 
 def config_side_cars(context: Context, image: Image, process: str) -> list[dict[str, Any]]:
-    """Return the container that tells ``process`` when the node's label chooses another configuration."""
+    """Return the container that signals ``process`` when the node's label chooses another configuration."""
     env = {"ONESHOT": "false", "SEND_SIGNAL": "true", "SIGNAL": "1", "PROCESS_TO_SIGNAL": process}
     return [_config_manager("config-manager", context, image, env)] if has_configurations(context) else []
 

@@ -93,7 +93,7 @@ def toolkit_image(context: Context) -> str:
 
 
 def driver_of(target: Target) -> str:
-    """Return the driver image of a node, or the version of the host's own; empty if nothing tells that."""
+    """Return the driver image of a node, or the version of the host's own; empty if unknown."""
     return driver.image_of(target) or target.driver.version
 
 

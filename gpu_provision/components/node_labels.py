@@ -112,7 +112,7 @@ def _is_kept_off(target: Target, switches: Iterable[str], listed: Mapping[str, s
 
 
 def _is_gpu_gone(live: Mapping[str, str]) -> bool:
-    """Until Node Feature Discovery has looked at the node, the GPU that the inventory declares is believed in."""
+    """Whether Node Feature Discovery sees no GPU; until it has labelled the node, the declared GPU counts."""
     return labels.nfd_has_spoken(live) and not labels.has_gpu(live)
 
 

@@ -151,7 +151,7 @@ def validation(  # noqa: PLR0913 -- keyword-only: just the parts in which valida
 
 
 def vector_add(context: Context, name: str, script: str = scripts.VECTOR_ADD, **fields: Any) -> dict[str, Any]:
-    """Return a container that adds two vectors on a GPU; its termination message tells what it has shown."""
+    """Return a container that adds two vectors on a GPU; its termination message has the result."""
     spec = context.inventory.specs.validator
     return pods.container(
         name, spec.image.reference, imagePullPolicy=spec.image_pull_policy, **pods.shell(script), **fields

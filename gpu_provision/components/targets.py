@@ -133,8 +133,8 @@ def dns_label(text: str) -> str:
 
 def _target(name: str, pool: NodePool, facts: NodeFacts | None, read: str | None) -> Target:
     os = (observed_os(facts) if facts else None) or pool.os
-    told = None if read is None else dns_label(read)  # so that it can be a label
-    driver = choose_driver(pool.driver, read=told, labels=facts.labels if facts else {})
+    version = None if read is None else dns_label(read)  # so that it can be a label
+    driver = choose_driver(pool.driver, read=version, labels=facts.labels if facts else {})
     group = driver_group(pool, os, driver)
     return Target(name=name, pool=pool, os=os, facts=facts, driver=driver, driver_group=group)
 

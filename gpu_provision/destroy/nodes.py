@@ -172,9 +172,9 @@ def _annotations(node: Manifest, stack: StackIdentity) -> Iterator[str]:
             yield key
 
 
-def _discovered(metadata: Mapping[str, Any], book: str, prefix: str) -> Iterator[str]:
-    """Yield the keys that one of Node Feature Discovery's books lists; it leaves its own prefix out."""
-    listed = str((metadata.get("annotations") or {}).get(book, ""))
+def _discovered(metadata: Mapping[str, Any], annotation: str, prefix: str) -> Iterator[str]:
+    """Yield the keys that one of Node Feature Discovery's annotations lists; it leaves its own prefix out."""
+    listed = str((metadata.get("annotations") or {}).get(annotation, ""))
     yield from (name if "/" in name else f"{prefix}{name}" for name in listed.split(",") if name)
 
 

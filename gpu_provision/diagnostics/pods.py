@@ -96,7 +96,7 @@ def cause(pod: Manifest) -> str:
 
 
 def failing_container(pod: Manifest) -> tuple[str, bool]:
-    """Return the name of the container that keeps the pod from being ready, and whether its previous run tells why.
+    """Return the name of the container that keeps the pod from being ready, and whether its previous run shows why.
 
     A container that failed and was started again may not have got to its error yet.
     """

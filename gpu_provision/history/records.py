@@ -79,8 +79,8 @@ def parse_history(texts: Mapping[str, str], holder: str) -> History:
     """
     found = {name: decode(name, text) for name, text in texts.items()}
     known = number_records(record for record in found.values() if record is not None)
-    told = tuple(record if record.holder == holder else _interrupted(record) for record in known)
-    return History(told, tuple(sorted(name for name, record in found.items() if record is None)))
+    runs = tuple(record if record.holder == holder else _interrupted(record) for record in known)
+    return History(runs, tuple(sorted(name for name, record in found.items() if record is None)))
 
 
 def number_records(records: Iterable[Record]) -> tuple[Record, ...]:

@@ -97,9 +97,9 @@ def restore(text: str, now: Inventory, *, name: str, release: str = "", of_clust
     }
     if unknown:
         return RestoredInventory(inventory=None, unknown=unknown)
-    told = _with_versions(now, current, versions)
-    digest = hashlib.sha256(told.encode()).hexdigest()
-    source = Source(name=name, path=_path(now), text=told, digest=digest, is_local=bool(now.path))
+    changed = _with_versions(now, current, versions)
+    digest = hashlib.sha256(changed.encode()).hexdigest()
+    source = Source(name=name, path=_path(now), text=changed, digest=digest, is_local=bool(now.path))
     inventory, findings = examined(source)
     return RestoredInventory(
         inventory=replace(inventory, cluster=now.cluster, path=now.path) if inventory else None,
@@ -117,8 +117,8 @@ def restore_for_comparison(text: str, now: Inventory, *, name: str) -> Inventory
     try:
         _data(name, text)  # refuses nested aliases, which the next line would write out
         data = without_foreign(_data(name, unredact(text, now.text)), _data(now.path, now.text) if now.text else {})
-        told = _dump({"name": data.get("name", ""), "cluster": {}, **part_of_cluster(data)[0]})
-        return examined(Source(name=name, path=_path(now), text=told, digest="", is_local=bool(now.path)))[0]
+        part = _dump({"name": data.get("name", ""), "cluster": {}, **part_of_cluster(data)[0]})
+        return examined(Source(name=name, path=_path(now), text=part, digest="", is_local=bool(now.path)))[0]
     except Unreadable:
         return None
 
@@ -180,8 +180,8 @@ def _with_versions(now: Inventory, current: Data, versions: Mapping[Path, Any]) 
     wanted = deepcopy(current)
     for path, value in versions.items():
         _set(wanted, path, value)
-    told = replace_values(now.text, {path: value for path, value in versions.items() if value is not None})
-    return told if _data(now.path, told) == wanted else _dump(wanted)  # else: one comes or goes, or is an alias
+    changed = replace_values(now.text, {path: value for path, value in versions.items() if value is not None})
+    return changed if _data(now.path, changed) == wanted else _dump(wanted)  # else: one comes or goes, or is an alias
 
 
 def _at(data: Any, path: Path) -> Any:
@@ -220,7 +220,7 @@ def _kept_paths(then: Data, now: Data, *, of_cluster: bool) -> Iterator[str]:
 
 
 def _differing_paths(one: Data, other: Data, part: Data, path: Path = ()) -> Iterator[str]:
-    """Yield the paths of settings that differ. Only the schema's keys are looked at, so no name is of a record."""
+    """Yield the paths of settings that differ. Only the schema's keys are compared, so no name comes from a record."""
     for key, setting in part["properties"].items():
         here, found = (*path, key), resolved(setting)
         before, after = (each.get(key, found.get("default", {})) for each in (one, other))
@@ -255,14 +255,14 @@ def redact(text: str) -> str:
     """Return the text of a valid inventory with placeholders for secrets, and without comments."""
     scalars = list(_scalars(text))
     secrets = _secrets(scalars)
-    told = ((each, _as_recorded(each, secrets)) for each in scalars)
-    changes = {(each.start, each.end): new for each, new in sorted(told, key=_redacted_last) if new != each.value}
+    recorded = ((each, _as_recorded(each, secrets)) for each in scalars)
+    changes = {(each.start, each.end): new for each, new in sorted(recorded, key=_redacted_last) if new != each.value}
     return _without_comments(_replace_spans(text, ((*span, _quoted(new)) for span, new in changes.items())))
 
 
-def _redacted_last(told: tuple[_Scalar, str]) -> bool:
+def _redacted_last(recorded: tuple[_Scalar, str]) -> bool:
     """Order what an alias shows at several places: hidden at one of them is hidden at all."""
-    return told[1] == HIDDEN
+    return recorded[1] == HIDDEN
 
 
 def unredact(text: str, source: str) -> str:
@@ -320,7 +320,7 @@ def _scalars_below(node: Any, path: Path, place: Callable[[Any], int]) -> Iterat
 
 
 def _name_of(item: Any) -> str:
-    """Return what tells an item of a list from the others, wherever it stands: its name."""
+    """Return the name of a list's item, which identifies it at any place."""
     pairs = item.value if isinstance(item, yaml.MappingNode) else ()
     return next((str(value.value) for key, value in pairs if key.value == "name"), "")
 

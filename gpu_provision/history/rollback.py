@@ -234,7 +234,7 @@ def version_warning(cluster: Cluster, inventory: Inventory) -> tuple[Finding, ..
             what=f"the last run was of gpu-provision {last.tool}, and this is {ours}: {cause}",
             where=f"run {last.number}, {last.began}",
             fix="look at what differs; CHANGELOG.md says what has changed"
-            + (", and gpu-provision drift tells whether the cluster was changed" if is_same else ""),
+            + (", and gpu-provision drift shows whether the cluster was changed" if is_same else ""),
             severity=Severity.WARNING,
         ),
     )

@@ -292,7 +292,7 @@ def _answer(image: str, reference: ImageReference, architecture: str, response: 
 
 
 def _by_platform(image: str, reference: ImageReference, architecture: str, response: _Response) -> ImageAnswer:
-    """Look for the architecture in an index; a bare manifest does not say whom it is for."""
+    """Look for the architecture in an index; a bare manifest does not name one."""
     entries = response.content.get("manifests")
     names = (_architecture(entry) for entry in entries) if isinstance(entries, list) else ()
     found = sorted({name for name in names if name not in {"", "unknown"}})

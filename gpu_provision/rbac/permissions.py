@@ -107,7 +107,7 @@ _ADOPTED_MONITORS = "servicemonitors.monitoring.coreos.com"
 _ADOPTED_OF_CLUSTER = (
     "clusterroles.rbac.authorization.k8s.io clusterrolebindings.rbac.authorization.k8s.io runtimeclasses.node.k8s.io"
 )
-# Objects of others change hands or go. They are not named, for the chart's release has names in them.
+# Objects of the operator are taken over or deleted. The chart's release is in their names, so no row has names.
 _ADOPT = (
     PermissionRow("list get patch delete", "clusterpolicies.nvidia.com"),
     PermissionRow("list", "nvidiadrivers.nvidia.com daemonsets.apps deployments.apps"),

@@ -87,9 +87,7 @@ def test_the_startup_probe_tells_the_validators_in_the_end(machine: Machine) -> 
     ("script", "program"),
     [(scripts.TOOLKIT_ENTRYPOINT, "nvidia-toolkit"), (scripts.DEVICE_PLUGIN_ENTRYPOINT, "nvidia-device-plugin")],
 )
-def test_an_entrypoint_waits_for_the_driver(
-    machine: Machine, script: str, program: str
-) -> None:
+def test_an_entrypoint_waits_for_the_driver(machine: Machine, script: str, program: str) -> None:
     """The driver validation writes where the driver is; sleeping here makes the file appear."""
     ready = machine.validations / "driver-ready"
     machine.command("sleep", f'echo "NVIDIA_DRIVER_ROOT=/run/nvidia/driver" > {ready}')

@@ -222,9 +222,7 @@ def test_without_cdi_a_mix_of_crio_and_others_is_a_problem() -> None:
         ("containerd", "", []),
     ],
 )
-def test_a_runtime_without_cdi_is_a_problem_unless_cdi_is_off(
-    runtime: str, version: str, codes: list[str]
-) -> None:
+def test_a_runtime_without_cdi_is_a_problem_unless_cdi_is_off(runtime: str, version: str, codes: list[str]) -> None:
     """Such a node's pods would be granted GPUs that never appear in their containers."""
     facts = fleet(runtime, runtime, runtime, version=version)
     found = problems(builders.context(facts=facts))

@@ -183,9 +183,7 @@ def test_a_run_that_changed_hosts_alone_is_on_record(server: _Server, monkeypatc
     assert (problem.code, problem.severity) == ("GP330", Severity.WARNING)
 
 
-def test_a_hosts_only_run_is_on_record_where_the_stack_is(
-    server: _Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_hosts_only_run_is_on_record_where_the_stack_is(server: _Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else here alone; it is no run to go back to, and the last one is that before it."""
     _run(server)
     monkeypatch.setattr(recorder, "WriteLock", lambda *_, **__: contextlib.nullcontext())
