@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from gpu_provision.adopt import codes
+from gpu_provision.model import codes
 from gpu_provision.adopt.cluster_policy import UnsupportedSetting, unsupported_settings
 from gpu_provision.adopt.discovery import OperatorInstall, labels_of
 from gpu_provision.adopt.drivers import RunningDriver

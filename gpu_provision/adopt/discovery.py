@@ -8,7 +8,7 @@ from functools import cached_property
 
 from gpu_provision.components import labels, prerequisites
 from gpu_provision.kube.client import Cluster
-from gpu_provision.kube.nodes import node_facts
+from gpu_provision.kube.observe import node_facts
 from gpu_provision.kube.observe import MEMBER_KINDS, NODE, POD
 from gpu_provision.kube.transport import RequestPool
 from gpu_provision.model.cluster import ClusterFacts, Kind, Manifest, ObjectRef, by_ref

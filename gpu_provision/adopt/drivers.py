@@ -71,7 +71,7 @@ def _labels(template: Manifest, *, is_current: bool) -> dict[str, str]:
     """Return the labels of a pod of this template; the digests only for one that is as good as made from it."""
     marks = dict(template["metadata"]["labels"])
     if is_current:
-        return {**marks, labels.INSTALLATION: installation(template)}
+        return {**marks, labels.INSTALLATION: installation_digest(template)}
     del marks[labels.DIGEST]
     return marks
 

@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TypeVar
 
-from gpu_provision.adopt import codes
+from gpu_provision.model import codes
 from gpu_provision.adopt.discovery import (
     DRIVER_APP,
     REVISION,
@@ -30,12 +30,12 @@ from gpu_provision.components import labels
 from gpu_provision.components.nfd import NODE_FEATURE, NODE_OF_FEATURE
 from gpu_provision.diagnostics import pods as pod_view
 from gpu_provision.kube.client import Cluster
-from gpu_provision.kube.errors import NotFound, Outdated
+from gpu_provision.kube.errors import NotFoundError, ConflictError
 from gpu_provision.kube.informer import Mirror, Scope
 from gpu_provision.kube.lock import WriteLock
 from gpu_provision.kube.observe import POD
 from gpu_provision.kube.transport import RequestPool
-from gpu_provision.kube.trim import slim
+from gpu_provision.kube.trim import trim
 from gpu_provision.model.cluster import Manifest, ObjectRef, Permission, ref_of
 from gpu_provision.model.findings import Finding, Refused, RunFailed, Severity
 from gpu_provision.model.progress import Event, State
@@ -216,7 +216,7 @@ class AdoptionRunner:
             version = {"resourceVersion": live["metadata"]["resourceVersion"]}
             try:
                 self.cluster.merge(item.ref, {"metadata": {**metadata, **version}})
-            except Outdated:
+            except ConflictError:
                 live = self.cluster.get(item.ref)
             else:
                 return
@@ -227,7 +227,7 @@ class AdoptionRunner:
         metadata = {"uid": driver.uid, "labels": dict(driver.labels), "annotations": dict(driver.annotations)}
         try:
             self.cluster.merge(driver.ref, {"metadata": metadata})
-        except (NotFound, Outdated):
+        except (NotFoundError, ConflictError):
             return  # it is gone; the next one is made from our template
 
     def _clear(self, doomed: Iterable[ObjectPlan]) -> None:
@@ -244,7 +244,7 @@ class AdoptionRunner:
     def _delete(self, item: Manifest) -> None:
         try:
             self.cluster.delete(ref_of(item), uid=item["metadata"]["uid"])
-        except Outdated:
+        except ConflictError:
             return  # another one of this name is not the one that was planned for
 
     def _await_end(self, ref: ObjectRef, uid: str) -> None:
@@ -262,7 +262,7 @@ class AdoptionRunner:
         workers = Scope(POD, f"{labels.STACK}={adoption.inventory}")
         began, deadline, said = datetime.now(UTC), time.monotonic() + WAIT_SECONDS, ""
         until = f"since {began:%H:%M:%S}, until {began + timedelta(seconds=WAIT_SECONDS):%H:%M:%S} UTC"
-        with Mirror(self.cluster, [features, workers], keep=slim) as mirror:
+        with Mirror(self.cluster, [features, workers], keep=trim) as mirror:
             while missing := unseen_nodes(adoption.targets, mirror.of(features), mirror.of(workers)):
                 left = deadline - time.monotonic()
                 if left < 0:

@@ -13,7 +13,7 @@ from gpu_provision.model.findings import Refused, RunFailed, Severity
 from gpu_provision.model.inventory import Inventory, Part
 from gpu_provision.model.plan import Plan, RemovalResult
 from gpu_provision.model.progress import Event, RunResult, State
-from gpu_provision.planning.observed import Observed
+from gpu_provision.planning.observed import ObservedState
 from gpu_provision.planning.plan import plan as planned_offline
 from gpu_provision.planning.prepare import findings, prepare
 
@@ -40,15 +40,15 @@ def as_a_look(listen: Listen) -> Listen:
 def plan_offline(inventory: Inventory, part: Part) -> Plan:
     """Return what a run would change in an empty cluster; no cluster is asked."""
     context, desired = prepare(inventory, ClusterFacts(), part)
-    return planned_offline(context, desired, Observed(cluster="offline", facts=ClusterFacts()), findings(context))
+    return planned_offline(context, desired, ObservedState(cluster="offline", facts=ClusterFacts()), findings(context))
 
 
 def plan(inventory: Inventory, *, on_hosts: HostsResult, part: Part, take_over: bool) -> Plan:
     """Return what a run would change in the cluster. Raises Unreachable, Refused."""
-    from gpu_provision.operator.executor import StackDeputy
+    from gpu_provision.operator.executor import OperatorExecutor
     from gpu_provision.reconcile.session import Session
 
-    session = Session(inventory, host_drivers=on_hosts.drivers, part=part, deputy=StackDeputy(force=take_over))
+    session = Session(inventory, host_drivers=on_hosts.drivers, part=part, deputy=OperatorExecutor(force=take_over))
     reading = session.reading()
     if reading.plan.is_empty or not reading.observed.members:
         return reading.plan
@@ -70,7 +70,7 @@ def apply(  # noqa: PLR0913 - all by name
     listen: Listen,
 ) -> RunResult:
     """Make the cluster as declared and prove it. Raises what `gpu_provision.apply` raises."""
-    from gpu_provision.operator.executor import StackDeputy
+    from gpu_provision.operator.executor import OperatorExecutor
     from gpu_provision.reconcile.session import Session
 
     began = time.monotonic()
@@ -80,7 +80,7 @@ def apply(  # noqa: PLR0913 - all by name
         host_drivers=on_hosts.drivers,
         back_to=back_to,
         part=part,
-        deputy=None if revalidate else StackDeputy(force=take_over),
+        deputy=None if revalidate else OperatorExecutor(force=take_over),
     )
     session.listen(listen)
     reading = session.reading()
@@ -101,11 +101,11 @@ def apply(  # noqa: PLR0913 - all by name
 
 def drift(inventory: Inventory, *, on_hosts: HostsResult) -> Drift:
     """Return what in the cluster is not as declared, and why. Raises Unreachable, Refused."""
-    from gpu_provision.operator.executor import StackDeputy
+    from gpu_provision.operator.executor import OperatorExecutor
     from gpu_provision.reconcile.drift import read
     from gpu_provision.reconcile.session import Session
 
-    return read(Session(inventory, host_drivers=on_hosts.drivers, deputy=StackDeputy()))
+    return read(Session(inventory, host_drivers=on_hosts.drivers, deputy=OperatorExecutor()))
 
 
 def destroy(  # noqa: PLR0913 - all by name

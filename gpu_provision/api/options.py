@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from gpu_provision.api import codes
+from gpu_provision.model import codes
 from gpu_provision.hosts.checks.codes import CODES
 from gpu_provision.hosts.checks.findings import unknown_codes
 from gpu_provision.model.cluster import ClusterFacts, Manifest

@@ -10,7 +10,7 @@ from gpu_provision.api import cluster_phase, codes
 from gpu_provision.api.cluster_phase import Listen, as_a_look, ignore
 from gpu_provision.api.options import Words, components_of
 from gpu_provision.api.results import StackPlan, StackRun
-from gpu_provision.hosts.codes import HOST_FAILED
+from gpu_provision.model.codes import HOST_FAILED
 from gpu_provision.hosts.result import NO_HOSTS, HostsResult
 from gpu_provision.model.findings import Finding, RunFailed, UsageError
 from gpu_provision.model.inventory import Inventory, Part
@@ -140,9 +140,9 @@ class Work:
 
         guard = None
         if self.inventory.may_reboot:
-            from gpu_provision.reconcile.maintenance import NodeGuard
+            from gpu_provision.nodes.maintenance import NodeMaintenance
 
-            guard = NodeGuard(self.inventory)
+            guard = NodeMaintenance(self.inventory)
         heard = as_a_look(listen) if dry_run else listen
         return prepare(self.inventory, limit=self.limit, dry_run=dry_run, listen=heard, guard=guard)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from gpu_provision.api.cluster_phase import ignore
 from gpu_provision.api.results import Shown
-from gpu_provision.kube.codes import DAMAGED_RECORD
+from gpu_provision.model.codes import DAMAGED_RECORD
 from gpu_provision.model.cluster import Manifest
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.history import History, Record

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpu_provision import files
-from gpu_provision.api.codes import USAGE
-from gpu_provision.cli import codes
+from gpu_provision.model.codes import USAGE
+from gpu_provision.model import codes
 from gpu_provision.cli.output import Output
 from gpu_provision.hosts.result import NO_HOSTS, HostsResult
 from gpu_provision.model.findings import Finding, ProvisionError, UsageError, left_with

@@ -10,7 +10,7 @@ import click
 
 import gpu_provision
 from gpu_provision import files
-from gpu_provision.cli import codes, confirm, options
+from gpu_provision.model import codes, confirm, options
 from gpu_provision.cli.display import shown_on_stderr
 from gpu_provision.cli.options import loaded
 from gpu_provision.cli.output import Output, write

@@ -13,7 +13,7 @@ from gpu_provision.cli.account import page_at
 from gpu_provision.cli.options import loaded
 from gpu_provision.cli.output import Output, write
 from gpu_provision.cli.root import Commands
-from gpu_provision.kube import codes
+from gpu_provision.model import codes
 from gpu_provision.model.findings import ExitCode, Finding, Severity
 from gpu_provision.model.history import Record
 from gpu_provision.model.inventory import Inventory

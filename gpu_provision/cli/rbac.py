@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from gpu_provision.api.codes import USAGE
+from gpu_provision.model.codes import USAGE
 from gpu_provision.cli import options
 from gpu_provision.cli.options import loaded
 from gpu_provision.cli.output import Output

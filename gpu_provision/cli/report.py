@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from gpu_provision.cli import codes, options
+from gpu_provision.model import codes, options
 from gpu_provision.cli.account import page_at, put
 from gpu_provision.cli.options import loaded
 from gpu_provision.cli.output import Output

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from gpu_provision.components import codes, labels, operands, pods, scripts
+from gpu_provision.model import codes, labels, operands, pods, scripts
 from gpu_provision.components.objects import cluster_role, config_map, digest, role, rule, service_account
 from gpu_provision.components.targets import dns_label
 from gpu_provision.components.toolkit_runtimes import CRIO, runtime_of

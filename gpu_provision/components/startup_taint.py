@@ -6,7 +6,7 @@ the same write (`gpu_provision.planning.node_validation`). A node that has not b
 
 from __future__ import annotations
 
-from gpu_provision.components import codes, device_plugin_validation, labels
+from gpu_provision.model import codes, device_plugin_validation, labels
 from gpu_provision.components.node_labels import able_to_run
 from gpu_provision.components.objects import digest
 from gpu_provision.components.targets import node_pools, unassigned_nodes

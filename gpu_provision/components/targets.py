@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
-from gpu_provision.components import codes
+from gpu_provision.model import codes
 from gpu_provision.components.labels import (
     DEPLOY_DRIVER,
     DRIVER_GROUP,

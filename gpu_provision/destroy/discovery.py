@@ -14,8 +14,8 @@ from gpu_provision.destroy.plan import DestroyPlan, StackObjects, plan_destroy, 
 from gpu_provision.history.store import history_ref
 from gpu_provision.kube import leases, node_shell, validation_records
 from gpu_provision.kube.client import Cluster
-from gpu_provision.kube.errors import NotFound
-from gpu_provision.kube.nodes import node_facts
+from gpu_provision.kube.errors import NotFoundError
+from gpu_provision.kube.observe import node_facts
 from gpu_provision.kube.observe import MEMBER_KINDS, NODE, POD
 from gpu_provision.kube.resource_claims import ResourceClaims
 from gpu_provision.kube.transport import RequestPool
@@ -253,7 +253,7 @@ def _kinds_of(cluster: Cluster, version: str) -> Iterator[ListableKind]:
         return
     try:
         found = cluster.ask(_api_path(version)).get("resources", ())
-    except NotFound:
+    except NotFoundError:
         return  # a definition that was deleted just now, whose group is named for a moment longer
     for each in found:
         if each["namespaced"] and "list" in each["verbs"] and "/" not in each["name"]:
@@ -288,7 +288,7 @@ def _list_kind(cluster: Cluster, namespace: str, kind: ListableKind) -> list[Man
     path = f"{_api_path(kind.group_version)}/namespaces/{namespace}/{kind.plural}"
     try:
         return list(cluster.ask(path, retry_seconds=_LIST_SECONDS).get("items") or ())
-    except NotFound:
+    except NotFoundError:
         return []
     except (Refused, Rejected, Unreachable):
         return None
@@ -309,7 +309,7 @@ def _foreign_objects_of(cluster: Cluster, definition: Manifest, ours: Collection
     version = next(each["name"] for each in spec["versions"] if each.get("served"))
     try:
         items = cluster.ask(f"/apis/{spec['group']}/{version}/{spec['names']['plural']}").get("items") or ()
-    except NotFound:
+    except NotFoundError:
         return []
     return sorted(_describe(spec["names"]["kind"], item) for item in items if item["metadata"]["uid"] not in ours)
 

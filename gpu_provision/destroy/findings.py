@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from gpu_provision.destroy import codes
+from gpu_provision.model import codes
 from gpu_provision.destroy.nodes import NodeRemnants
 from gpu_provision.diagnostics import pods as pod_view
 from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
@@ -12,7 +12,7 @@ from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.plan import Action, Change
 from gpu_provision.rollout.observe import budgets_of, pod_of
 from gpu_provision.rollout.pods import named
-from gpu_provision.rollout.snapshot import Budget, Pod
+from gpu_provision.rollout.snapshot import DisruptionBudget, Pod
 
 
 def taken_over(judged: Iterable[NodeRemnants]) -> Iterator[Finding]:
@@ -169,8 +169,8 @@ def eviction_warnings(users: Iterable[Manifest], budgets: Iterable[Manifest]) ->
             yield _held_by_budget(namespace, budget, covered)
 
 
-def _by_budget(pods: Iterable[Pod]) -> Mapping[tuple[str, Budget], list[Pod]]:
-    found: dict[tuple[str, Budget], list[Pod]] = {}
+def _by_budget(pods: Iterable[Pod]) -> Mapping[tuple[str, DisruptionBudget], list[Pod]]:
+    found: dict[tuple[str, DisruptionBudget], list[Pod]] = {}
     for pod in pods:
         for budget in pod.budgets:
             found.setdefault((pod.namespace, budget), []).append(pod)
@@ -189,7 +189,7 @@ def _pods_lost(pods: list[Pod]) -> Finding:
     )
 
 
-def _held_by_budget(namespace: str, budget: Budget, pods: list[Pod]) -> Finding:
+def _held_by_budget(namespace: str, budget: DisruptionBudget, pods: list[Pod]) -> Finding:
     now = "no pod" if budget.allowed < 1 else f"{budget.allowed} of {len(pods)} pods"
     will = "the removal will wait, and end" if budget.allowed < 1 else "the removal may wait, and end"
     return Finding(

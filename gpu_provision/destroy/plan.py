@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
 
 from gpu_provision.components import COMPONENTS, labels
-from gpu_provision.destroy import codes, findings
+from gpu_provision.model import codes, findings
 from gpu_provision.destroy.nodes import NodeRemnants, StackIdentity, find_remnants
 from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import Finding, Severity

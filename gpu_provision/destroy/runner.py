@@ -17,8 +17,8 @@ from gpu_provision.destroy.plan import ACCESS, DestroyStage
 from gpu_provision.diagnostics.pods import node_of
 from gpu_provision.kube import leases
 from gpu_provision.kube.client import Cluster
-from gpu_provision.kube.drain import Emptying
-from gpu_provision.kube.errors import NotFound, Outdated
+from gpu_provision.nodes.drain import Drainer
+from gpu_provision.kube.errors import NotFoundError, ConflictError
 from gpu_provision.kube.informer import Mirror, Scope
 from gpu_provision.kube.lock import WriteLock
 from gpu_provision.kube.observe import NODE, POD
@@ -187,7 +187,7 @@ class DestroyRunner:
             case _, "Node":
                 return self._clean(change.ref)
             case _:
-                with contextlib.suppress(NotFound, Outdated):
+                with contextlib.suppress(NotFoundError, ConflictError):
                     self.cluster.merge(change.ref, change.manifest or {})
         return True
 
@@ -198,7 +198,7 @@ class DestroyRunner:
             found = find_remnants(node, self.found.stack) if node else None
             if found is None or found.is_clean:
                 return False
-            with contextlib.suppress(Outdated):
+            with contextlib.suppress(ConflictError):
                 self.cluster.merge(ref, found.patch())
                 return True
         return False
@@ -250,7 +250,7 @@ def _pods_of(components: frozenset[str], mirror: Mirror) -> list[Manifest]:
     return sorted(found, key=lambda pod: str(pod["metadata"].get("deletionTimestamp", "")))
 
 
-def gpu_pod_eviction(cluster: Cluster, nodes: frozenset[str], seconds: int, say: Say) -> Emptying:
+def gpu_pod_eviction(cluster: Cluster, nodes: frozenset[str], seconds: int, say: Say) -> Drainer:
     """Return the eviction of everything that uses GPUs on some nodes."""
     claims = ResourceClaims(cluster)
 
@@ -264,4 +264,4 @@ def gpu_pod_eviction(cluster: Cluster, nodes: frozenset[str], seconds: int, say:
         return tuple(findings.not_evicted(pod_of(pod, refusals=refusals), seconds) for pod in left.goes)
 
     title = "evicting pods that use GPUs"
-    return Emptying(cluster, Scope(POD), plan, late, seconds=seconds, title=title, say=say)
+    return Drainer(cluster, Scope(POD), plan, late, seconds=seconds, title=title, say=say)

@@ -15,10 +15,10 @@ from gpu_provision.history import store
 from gpu_provision.history.records import encode, expired, fit_to_size, parse_history, plan_digest, unfinished
 from gpu_provision.history.restore import redact
 from gpu_provision.inventory.redaction import without_users
-from gpu_provision.kube import codes
+from gpu_provision.model import codes
 from gpu_provision.kube.client import Cluster, connect
-from gpu_provision.kube.fence import identity
-from gpu_provision.kube.locate import located
+from gpu_provision.kube.lease import process_identity
+from gpu_provision.kube.config import find_context
 from gpu_provision.kube.lock import WriteLock
 from gpu_provision.model.cluster import ObjectRef, ref_of
 from gpu_provision.model.findings import Finding, ProvisionError, Refused, Rejected, Severity, Unreachable
@@ -75,7 +75,7 @@ def new_record(spec: RunSpec) -> Record:
     return Record(
         id=f"{now:%Y%m%dT%H%M%S.%fZ}-{secrets.token_hex(3)}",
         began=_timestamp(now),
-        holder=identity(),
+        holder=process_identity(),
         tool=version("gpu-provision"),
         inventory=inventory.name,
         release=inventory.release,
@@ -257,7 +257,7 @@ def record_host_only_run(
 def _cluster_with_stack(inventory: Inventory) -> Cluster | None:
     """Return the cluster if it answers, and has the namespace in which records are kept."""
     try:
-        if (place := located(inventory)) is None:
+        if (place := find_context(inventory)) is None:
             return None
         cluster = connect(*place)
         home = cluster.get(ObjectRef("v1", "Namespace", "", inventory.cluster.namespace))

@@ -27,7 +27,7 @@ from gpu_provision.inventory.redaction import (
 )
 from gpu_provision.inventory.schema_check import resolved, schema
 from gpu_provision.inventory.scope import ANY, part_of_cluster
-from gpu_provision.inventory.source import Source, Unreadable
+from gpu_provision.inventory.document import Source, SourceError
 from gpu_provision.inventory.values import without_foreign
 from gpu_provision.inventory.yaml_parser import parse
 from gpu_provision.model.findings import Finding
@@ -86,7 +86,7 @@ def restore(text: str, now: Inventory, *, name: str, release: str = "", of_clust
         of_cluster: Whether the text says nothing of hosts, which are no difference then.
 
     Raises:
-        Unreadable: The text is no inventory.
+        SourceError: The text is no inventory.
     """
     then, current = _data(name, text), _data(now.path, now.text)
     versions = _versions(then, current, release or releases.DEFAULT)
@@ -119,7 +119,7 @@ def restore_for_comparison(text: str, now: Inventory, *, name: str) -> Inventory
         data = without_foreign(_data(name, unredact(text, now.text)), _data(now.path, now.text) if now.text else {})
         part = _dump({"name": data.get("name", ""), "cluster": {}, **part_of_cluster(data)[0]})
         return examined(Source(name=name, path=_path(now), text=part, digest="", is_local=bool(now.path)))[0]
-    except Unreadable:
+    except SourceError:
         return None
 
 

@@ -8,8 +8,8 @@ from importlib.metadata import version
 
 from gpu_provision.history import store
 from gpu_provision.history.restore import declares_same, redact, restore
-from gpu_provision.inventory.source import Unreadable
-from gpu_provision.kube import codes
+from gpu_provision.inventory.document import SourceError
+from gpu_provision.model import codes
 from gpu_provision.kube.client import Cluster
 from gpu_provision.model.cluster import Context
 from gpu_provision.model.findings import Finding, InvalidInventory, Refused, RunFailed, Severity, UsageError
@@ -17,7 +17,7 @@ from gpu_provision.model.history import History, Record
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.specs import OnFailure
 from gpu_provision.model.text import join_limited
-from gpu_provision.planning.codes import OTHER_TOOL
+from gpu_provision.model.codes import OTHER_TOOL
 from gpu_provision.planning.diff import between
 from gpu_provision.planning.prepare import prepare
 from gpu_provision.planning.states import Desired
@@ -121,7 +121,7 @@ def restore_inventory(record: Record, now: Inventory) -> tuple[Inventory, tuple[
         raise RunFailed(_made_in_python(name))
     try:
         found = restore(text, now, name=name, release=record.release, of_cluster=record.is_of_resource)
-    except Unreadable as error:
+    except SourceError as error:
         what = "the inventory of this run is not valid for this version of the tool"
         raise InvalidInventory(error.finding, _not_usable(record, what)) from error
     if found.unknown:

@@ -20,7 +20,7 @@ from gpu_provision.components import labels
 from gpu_provision.history.records import parse_history
 from gpu_provision.kube import leases
 from gpu_provision.kube.client import Cluster
-from gpu_provision.kube.errors import NotFound
+from gpu_provision.kube.errors import NotFoundError
 from gpu_provision.kube.fence import is_dead
 from gpu_provision.model.cluster import ObjectRef
 from gpu_provision.model.findings import Finding
@@ -60,7 +60,7 @@ def write_records(
     if not is_first:
         try:
             return cluster.merge(ref, {"data": dict(changes)}).get("data") or {}
-        except NotFound:
+        except NotFoundError:
             pass
     texts = {name: text for name, text in changes.items() if text is not None}
     metadata = {

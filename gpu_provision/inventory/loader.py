@@ -12,7 +12,7 @@ from gpu_provision.inventory.errors import tell
 from gpu_provision.inventory.problems import MOST, Problem, word
 from gpu_provision.inventory.resolve import resolve
 from gpu_provision.inventory.schema_check import mismatches, sound
-from gpu_provision.inventory.source import Source, Unreadable, home, read
+from gpu_provision.inventory.document import Source, SourceError, home, read
 from gpu_provision.inventory.values import digest_with, filled, without_incomplete
 from gpu_provision.inventory.yaml_parser import parse
 from gpu_provision.model.findings import Findings, InvalidInventory
@@ -26,12 +26,12 @@ def examine(path: str | Path) -> tuple[Inventory | None, Findings]:
     """
     try:
         return examined(read(path))
-    except Unreadable as error:
+    except SourceError as error:
         return None, Findings((error.finding,))
 
 
 def examined(source: Source) -> tuple[Inventory | None, Findings]:
-    """Return what `examine` returns, of a text. Raises Unreadable."""
+    """Return what `examine` returns, of a text. Raises SourceError."""
     inventory, problems = _examine(source)
     findings = Findings(word(problems, source.name), unshown=max(0, len(problems) - MOST))
     if inventory is None or findings.errors:

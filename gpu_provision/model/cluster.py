@@ -141,7 +141,7 @@ class Target:
     Attributes:
         name: Name of the node.
         pool: The pool it belongs to.
-        os: Observed operating system, else the declared one; None if neither is known.
+        os: ObservedState operating system, else the declared one; None if neither is known.
         facts: The node as seen; None if the cluster has no such node (yet), or offline.
         driver: Whose driver it has.
         driver_group: Names the driver DaemonSet that serves this node; equal needs share one.

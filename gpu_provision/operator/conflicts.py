@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from gpu_provision.components.targets import node_pools
-from gpu_provision.kube.nodes import node_facts
+from gpu_provision.kube.observe import node_facts
 from gpu_provision.model.cluster import ClusterFacts, Manifest, NodeFacts
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.inventory import Inventory
-from gpu_provision.operator import codes
+from gpu_provision.model import codes
 from gpu_provision.operator.events import Take, of_mistake
 from gpu_provision.operator.spec_diff import other_managers
 from gpu_provision.operator.stack import FINALIZER, KEEP, ON_DELETE, home_of, inventory_of, label_of

@@ -14,7 +14,7 @@ from gpu_provision.kube.client import Cluster
 from gpu_provision.kube.fence import Mandate, identity
 from gpu_provision.kube.informer import Mirror, Scope
 from gpu_provision.kube.observe import NODE
-from gpu_provision.kube.trim import slim
+from gpu_provision.kube.trim import trim
 from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import ProvisionError
 from gpu_provision.model.inventory import Inventory
@@ -35,7 +35,7 @@ from gpu_provision.operator.status import (
     since,
 )
 from gpu_provision.operator.telemetry import Snapshot, StackFigures
-from gpu_provision.reconcile.observer import of_one
+from gpu_provision.reconcile.observer import scope_of_object
 from gpu_provision.reconcile.session import Session
 
 Aim = Callable[[Inventory], Inventory]
@@ -272,8 +272,8 @@ class Controller:
                 self._stopping.wait(RENEW_SECONDS)  # the API server does not answer, or refuses us: ask again
 
     def _serve(self) -> None:
-        leadership = Leadership(self._cluster, self._lease, identity())
-        with self._following(of_one(self._lease)) as mirror:
+        leadership = Leadership(self._cluster, self._lease, process_identity())
+        with self._following(scope_of_object(self._lease)) as mirror:
             while not self._stopping.is_set() and not leadership.wait(mirror):
                 self._turned_at = time.monotonic()
         if not self._stopping.is_set():
@@ -281,7 +281,7 @@ class Controller:
 
     @contextlib.contextmanager
     def _following(self, *scopes: Scope) -> Iterator[Mirror]:
-        with Mirror(self._cluster, scopes, keep=slim) as mirror:
+        with Mirror(self._cluster, scopes, keep=trim) as mirror:
             self._mirror = mirror
             try:
                 yield mirror

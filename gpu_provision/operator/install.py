@@ -10,20 +10,20 @@ from itertools import chain
 
 from gpu_provision.destroy import discovery
 from gpu_provision.kube.client import Cluster
-from gpu_provision.kube.errors import FieldConflict
+from gpu_provision.kube.errors import FieldConflictError
 from gpu_provision.kube.informer import Mirror, Scope
 from gpu_provision.kube.observe import NAMESPACE, POD
 from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import Finding, Rejected, RunFailed, Severity
 from gpu_provision.model.inventory import Inventory
-from gpu_provision.operator import codes, crd, manifests
+from gpu_provision.model import codes, crd, manifests
 from gpu_provision.operator.conflicts import against_removal
 from gpu_provision.operator.crd import DEFINITION, LABELS, definition
 from gpu_provision.operator.manifests import NAME, Shape
 from gpu_provision.operator.stack import STACK, inventory_of, label_of
 from gpu_provision.operator.structural_schema import RULES_KEY
 from gpu_provision.rbac.roles import ALWAYS_THERE
-from gpu_provision.reconcile.observer import of_one
+from gpu_provision.reconcile.observer import scope_of_object
 
 _UNKNOWN_KEY = "GP120"
 _HOW_TO_TAKE_OVER = (
@@ -69,7 +69,7 @@ def _conflicts(cluster: Cluster, wanted: Iterable[Manifest], manager: str) -> It
             continue
         try:
             cluster.apply(item, dry_run=True, manager=manager)
-        except FieldConflict as conflict:
+        except FieldConflictError as conflict:
             yield Finding(
                 code=codes.OTHERS_FIELDS,
                 where=str(ref),
@@ -203,7 +203,7 @@ def _await(cluster: Cluster, ref: ObjectRef, is_so: Callable[[Manifest], bool], 
     def is_reached(found: Sequence[Manifest]) -> bool:
         return any(map(is_so, found))
 
-    if not _reached(cluster, of_one(ref), is_reached, until, lambda: say(f"waiting for {ref}")):
+    if not _reached(cluster, scope_of_object(ref), is_reached, until, lambda: say(f"waiting for {ref}")):
         where = f" -n {ref.namespace}" if ref.namespace else ""
         kind = f"{ref.kind.lower()}/{ref.name}"
         raise RunFailed(_late(str(ref), "is not ready in time", f"kubectl{where} describe {kind}"))

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from gpu_provision.history.rollback import active_inventory
 from gpu_provision.kube.fence import Mandate
 from gpu_provision.kube.informer import Mirror
-from gpu_provision.kube.trim import slim
+from gpu_provision.kube.trim import trim
 from gpu_provision.model.findings import InvalidInventory, ProvisionError, RunFailed
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.progress import Event, State
@@ -289,7 +289,7 @@ class Upkeep:
 def _watching(session: Session) -> tuple[Mirror, Resident]:
     """Return the live copies of a stack from a reading on, and their reader; the plan of the reading is dropped."""
     reading = session.reading()
-    mirror = Mirror(session.cluster, followed(reading), keep=slim, listed=reading.listed)
+    mirror = Mirror(session.cluster, followed(reading), keep=trim, listed=reading.listed)
     return mirror, Resident(reading, mirror)
 
 

@@ -14,7 +14,7 @@ from gpu_provision.model.cluster import Manifest, ref_of
 from gpu_provision.model.findings import Finding, Refused, RunFailed
 from gpu_provision.model.history import Record
 from gpu_provision.model.progress import Event, NodeState, RunResult, State
-from gpu_provision.operator import codes
+from gpu_provision.model import codes
 from gpu_provision.operator.client import (
     Resource,
     declare,
@@ -35,16 +35,16 @@ from gpu_provision.operator.status import (
     failures,
     verdict,
 )
-from gpu_provision.planning.states import Key, Situation
+from gpu_provision.planning.states import Key, ClusterState
 from gpu_provision.rbac import review
 from gpu_provision.reconcile.observer import (
     Resident,
     Standpoint,
     followed,
-    of_one,
+    scope_of_object,
 )
-from gpu_provision.reconcile.progress import Announcer
-from gpu_provision.reconcile.reading import Reading
+from gpu_provision.reconcile.progress import ProgressReporter
+from gpu_provision.reconcile.plan import ClusterPlan
 from gpu_provision.reconcile.run import Outcome
 from gpu_provision.reconcile.status import evidence
 from gpu_provision.reconcile.timeline import with_steps
@@ -75,7 +75,7 @@ class Following:
     def __init__(  # noqa: PLR0913 - what a run is made from, and the two that are the controller's
         self,
         cluster: Cluster,
-        reading: Reading,
+        reading: ClusterPlan,
         resource: Resource,
         terms: Terms,
         *,
@@ -86,8 +86,8 @@ class Following:
         self._cluster, self._reading, self._resource, self._terms = cluster, reading, resource, terms
         self._on_states, self._pulse = on_states, Pulse(lease_for(resource.live))
         self._began, self._before = time.monotonic(), cluster.requests
-        self._announcer = Announcer(listen, self._began)
-        self._stack, self._generation = of_one(ref_of(resource.live)), 0
+        self._announcer = ProgressReporter(listen, self._began)
+        self._stack, self._generation = scope_of_object(ref_of(resource.live)), 0
         self._mirror: Mirror | None = None
         self._cancelled = False
         self._wanting_since = float("inf")
@@ -148,7 +148,7 @@ class Following:
     def _last_run(self) -> Record | None:
         return rollback.read_history(self._cluster, self._reading.context.inventory).last
 
-    def _result(self, seen: Situation, record: Record | None) -> RunResult:
+    def _result(self, seen: ClusterState, record: Record | None) -> RunResult:
         return RunResult(
             changed=int(self._resource.wanted is not None),
             requests=self._cluster.requests - self._before,
@@ -175,7 +175,7 @@ class Following:
         said = "is changed" if self._resource.wanted else "says so already"
         self._announcer.say(f"{self._resource.name} {said}; {self._pulse.holder} carries it out")
 
-    def _follow(self, mirror: Mirror) -> tuple[Situation, tuple[Finding, ...]]:
+    def _follow(self, mirror: Mirror) -> tuple[ClusterState, tuple[Finding, ...]]:
         resident = Resident(self._reading, mirror)
         while True:
             now = time.monotonic()

@@ -16,7 +16,7 @@ from gpu_provision.model.progress import NodeState, State
 from gpu_provision.planning import node_validation
 from gpu_provision.planning.applyset import component_of, digest_of, selects
 from gpu_provision.planning.node_patches import node_write
-from gpu_provision.planning.observed import Observed
+from gpu_provision.planning.observed import ObservedState
 from gpu_provision.planning.upgrades import (
     AT_WORK,
     DRIVER,
@@ -65,12 +65,12 @@ class PerNode:
 
 
 @dataclass(frozen=True, slots=True)
-class Situation:
+class ClusterState:
     """Everything that states are read off: pods by component and node, and the labels each node is to have."""
 
     context: Context
     desired: Desired
-    observed: Observed
+    observed: ObservedState
     pods: Mapping[Key, tuple[Manifest, ...]] = field(default_factory=dict)
     node_labels: Mapping[str, dict[str, str | None]] = field(default_factory=dict)
     """In the end; ``desired`` has those for now, see `planning.regrouping`."""
@@ -81,10 +81,10 @@ class Situation:
 def situation(
     context: Context,
     desired: Desired,
-    observed: Observed,
+    observed: ObservedState,
     pods: Mapping[Key, tuple[Manifest, ...]] | None = None,
     parts: Mapping[str, PerNode] | None = None,
-) -> Situation:
+) -> ClusterState:
     """Index an observation for reading states off it.
 
     Args:
@@ -103,7 +103,7 @@ def situation(
     if expired := node_validation.expired(context, desired, known, observed, by_key):
         desired = node_validation.without_labels(desired, expired)
         known = {**known, "node_labels": _on_nodes(desired["node_labels"])}
-    return Situation(context, desired, observed, by_key, wanted, known)
+    return ClusterState(context, desired, observed, by_key, wanted, known)
 
 
 def _by_key(pods: Iterable[Manifest]) -> dict[Key, tuple[Manifest, ...]]:
@@ -119,7 +119,7 @@ def key_of(pod: Manifest) -> Key:
 
 
 def states(
-    seen: Situation, known: Mapping[str, Mapping[str, NodeState]] = MappingProxyType({})
+    seen: ClusterState, known: Mapping[str, Mapping[str, NodeState]] = MappingProxyType({})
 ) -> dict[Key, NodeState]:
     """Return the state of every component as a whole (node ``""``) and on every node that it concerns.
 
@@ -130,7 +130,7 @@ def states(
     return joined(seen, on_nodes) | states_of_leaving(seen)
 
 
-def joined(seen: Situation, on_nodes: Mapping[str, Mapping[str, NodeState]]) -> dict[Key, NodeState]:
+def joined(seen: ClusterState, on_nodes: Mapping[str, Mapping[str, NodeState]]) -> dict[Key, NodeState]:
     """Return all states in dependency order. ``on_nodes``: node -> component -> its state there; see `states_of`."""
     found: dict[Key, NodeState] = {}
     for component in seen.desired:
@@ -141,7 +141,7 @@ def joined(seen: Situation, on_nodes: Mapping[str, Mapping[str, NodeState]]) -> 
     return found
 
 
-def states_of_leaving(seen: Situation) -> dict[Key, NodeState]:
+def states_of_leaving(seen: ClusterState) -> dict[Key, NodeState]:
     """Return the states of nodes that left the inventory. Whether pods of others use their GPUs is not known here."""
     return {
         (node_labels.NAME, node.name): NodeState(
@@ -164,7 +164,7 @@ def _on_nodes(manifests: Sequence[Manifest]) -> PerNode:
 
 
 def states_of(
-    target: Target, seen: Situation, known: Mapping[str, NodeState] = MappingProxyType({})
+    target: Target, seen: ClusterState, known: Mapping[str, NodeState] = MappingProxyType({})
 ) -> dict[str, NodeState]:
     """Return where each component stands on one node; ``known``: see `states`."""
     parts = seen.parts
@@ -181,7 +181,7 @@ def states_of(
     return {component: put_off(state, driver) for component, state in found.items()} if is_kept(driver) else found
 
 
-def _state_of(component: str, target: Target, seen: Situation, found: Mapping[str, NodeState]) -> NodeState | None:
+def _state_of(component: str, target: Target, seen: ClusterState, found: Mapping[str, NodeState]) -> NodeState | None:
     """Return where a component stands on a node, or None if it does not concern it.
 
     Args:
@@ -197,7 +197,7 @@ def _state_of(component: str, target: Target, seen: Situation, found: Mapping[st
     return _daemon_state_of(component, target, part.daemonsets, seen)
 
 
-def shared_state(component: str, seen: Situation) -> NodeState:
+def shared_state(component: str, seen: ClusterState) -> NodeState:
     """Return where a component stands as a whole."""
     for manifest in seen.desired[component]:
         if reason := shared_problem(manifest, seen):
@@ -207,7 +207,7 @@ def shared_state(component: str, seen: Situation) -> NodeState:
     return NodeState(component=component, node="", state=State.READY)
 
 
-def shared_problem(manifest: Manifest, seen: Situation) -> str:
+def shared_problem(manifest: Manifest, seen: ClusterState) -> str:
     """Say why an object that is not per node is not ready; an empty string if it is, or if it is per node."""
     if manifest["kind"] in {"Node", "Pod"}:
         return ""
@@ -247,18 +247,18 @@ def _condition(live: Manifest, name: str) -> bool:
 
 
 def _single_state(
-    component: str, target: Target, manifest: Manifest, seen: Situation, found: Mapping[str, NodeState]
+    component: str, target: Target, manifest: Manifest, seen: ClusterState, found: Mapping[str, NodeState]
 ) -> NodeState:
     if component == node_validation.NAME:
         return node_validation.state_of(target, found, is_told=_is_written(target, manifest, seen))
     return _label_state(component, target, manifest, seen)
 
 
-def _is_written(target: Target, manifest: Manifest, seen: Situation) -> bool:
+def _is_written(target: Target, manifest: Manifest, seen: ClusterState) -> bool:
     return target.facts is None or node_write(manifest, target.facts, seen.context.inventory).is_empty
 
 
-def _label_state(component: str, target: Target, manifest: Manifest, seen: Situation) -> NodeState:
+def _label_state(component: str, target: Target, manifest: Manifest, seen: ClusterState) -> NodeState:
     facts = target.facts
     if facts is None or _is_written(target, manifest, seen):
         if lost_its_rollout(target):
@@ -272,7 +272,7 @@ def _label_state(component: str, target: Target, manifest: Manifest, seen: Situa
 
 
 def _validation_state(
-    component: str, target: Target, seen: Situation, found: Mapping[str, NodeState]
+    component: str, target: Target, seen: ClusterState, found: Mapping[str, NodeState]
 ) -> NodeState | None:
     wanted = vector_add_of(component, target, seen)
     if wanted is None:
@@ -300,7 +300,7 @@ class Wanted(NamedTuple):
     pod: Manifest | None
 
 
-def vector_add_of(component: str, target: Target, seen: Situation) -> Wanted | None:
+def vector_add_of(component: str, target: Target, seen: ClusterState) -> Wanted | None:
     """Return what a validation has to show on a node; None if it does not concern the node."""
     part, runs_in = seen.parts.get(RUNS_IN[component]), RUNS_IN[component]
     if part is None or component not in seen.desired:
@@ -346,7 +346,7 @@ def _gpu_text(target: Target) -> str:
 
 
 def _daemon_state_of(
-    component: str, target: Target, daemonsets: Sequence[Manifest], seen: Situation
+    component: str, target: Target, daemonsets: Sequence[Manifest], seen: ClusterState
 ) -> NodeState | None:
     for daemonset in daemonsets:
         if selects(daemonset, _labels_to_be(target, seen)):
@@ -355,7 +355,7 @@ def _daemon_state_of(
     return None
 
 
-def _daemon_state(component: str, target: Target, daemonset: Manifest, seen: Situation) -> NodeState:
+def _daemon_state(component: str, target: Target, daemonset: Manifest, seen: ClusterState) -> NodeState:
     candidates = seen.pods.get((component, target.name), ())
     pods = [pod for pod in candidates if is_rolled_out(daemonset) or belongs(pod, daemonset)]
     current = [pod for pod in pods if _is_current(pod, daemonset)]
@@ -397,7 +397,7 @@ def belongs(pod: Manifest, daemonset: Manifest) -> bool:
     return any(owner["kind"] == "DaemonSet" and owner["name"] == daemonset["metadata"]["name"] for owner in owners)
 
 
-def _labels_to_be(target: Target, seen: Situation) -> Mapping[str, str | None]:
+def _labels_to_be(target: Target, seen: ClusterState) -> Mapping[str, str | None]:
     live: dict[str, str | None] = dict(target.facts.labels) if target.facts else {}
     return live | seen.node_labels.get(target.name, {})
 

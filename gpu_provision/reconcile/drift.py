@@ -19,7 +19,7 @@ from gpu_provision.planning.plan import plan
 from gpu_provision.planning.pod_metadata import as_applied
 from gpu_provision.planning.prepare import prepare
 from gpu_provision.planning.states import Desired, belongs
-from gpu_provision.reconcile.reading import Reading
+from gpu_provision.reconcile.plan import ClusterPlan
 from gpu_provision.reconcile.session import Session
 
 _APPLIED = frozenset({Ending.SUCCEEDED, Ending.FAILED})  # all objects are applied before anything is awaited
@@ -58,7 +58,7 @@ class _Last:
     objects: Mapping[ObjectRef, Manifest]
 
 
-def _last_run(cluster: Cluster, reading: Reading) -> _Last | None:
+def _last_run(cluster: Cluster, reading: ClusterPlan) -> _Last | None:
     """Return what the last run applied; None if no record tells, or if it did not get to apply everything.
 
     Another version of the tool may have made other objects of the same inventory; then the field managers tell more.
@@ -78,7 +78,7 @@ def _objects(desired: Desired) -> Mapping[ObjectRef, Manifest]:
     return {ref_of(manifest): manifest for manifests in desired.values() for manifest in manifests}
 
 
-def _changes(reading: Reading) -> Iterator[Change]:
+def _changes(reading: ClusterPlan) -> Iterator[Change]:
     """Yield what differs: as the server confirmed it, and what it did not since another manager has the field."""
     yield from reading.plan.changes
     in_conflict = {finding.where for finding in reading.plan.findings if finding.code == _CONFLICT}
@@ -90,7 +90,7 @@ def _changes(reading: Reading) -> Iterator[Change]:
 _WRITTEN = frozenset({Action.CREATE, Action.UPDATE})
 
 
-def _is_to_be_told(finding: Finding, reading: Reading) -> bool:
+def _is_to_be_told(finding: Finding, reading: ClusterPlan) -> bool:
     """Advice on the inventory is for whoever plans; a conflict is among the differences."""
     if finding.code == _CONFLICT:
         return finding.where not in {str(ref) for ref in reading.observed.members}
@@ -98,7 +98,7 @@ def _is_to_be_told(finding: Finding, reading: Reading) -> bool:
 
 
 def _pods(
-    changes: Iterable[Change], reading: Reading, applied: Mapping[ObjectRef, Manifest]
+    changes: Iterable[Change], reading: ClusterPlan, applied: Mapping[ObjectRef, Manifest]
 ) -> Mapping[ObjectRef, Manifest]:
     """Return the pods whose metadata differ, as the DaemonSets that were applied have them."""
     pods = {change.ref: reading.observed.pods.get(change.ref, {}) for change in changes if change.ref.kind == POD.kind}

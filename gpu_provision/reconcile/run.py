@@ -11,9 +11,9 @@ from gpu_provision.history.rollback import RollbackTarget, find_rollback_target
 from gpu_provision.kube.client import Cluster
 from gpu_provision.kube.informer import Mirror, Scope
 from gpu_provision.kube.lock import WriteLock
-from gpu_provision.kube.nodes import node_facts
+from gpu_provision.kube.observe import node_facts
 from gpu_provision.kube.observe import NODE
-from gpu_provision.kube.trim import slim
+from gpu_provision.kube.trim import trim
 from gpu_provision.model.cluster import Manifest
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.history import Ending, Record
@@ -21,14 +21,14 @@ from gpu_provision.model.plan import Action, Change, Plan
 from gpu_provision.model.progress import Event, NodeState, RunResult, State
 from gpu_provision.planning.applyset import component_of
 from gpu_provision.planning.plan import deletions
-from gpu_provision.planning.states import Key, Situation
+from gpu_provision.planning.states import Key, ClusterState
 from gpu_provision.planning.upgrades import DRIVER, FOLLOWS_NODES, without_needless_validations
 from gpu_provision.planning.validation import RUNS_IN, verdict_of
 from gpu_provision.reconcile.actions import ReadLog, Step, next_steps
 from gpu_provision.reconcile.apply import Objects
 from gpu_provision.reconcile.observer import Live
-from gpu_provision.reconcile.progress import Announcer
-from gpu_provision.reconcile.reading import Reading
+from gpu_provision.reconcile.progress import ProgressReporter
+from gpu_provision.reconcile.plan import ClusterPlan
 from gpu_provision.reconcile.rollout import Rollout
 from gpu_provision.reconcile.situation import Look, View, scopes
 from gpu_provision.reconcile.states import Standing, settler_of
@@ -61,7 +61,7 @@ class Outcome:
     """
 
     result: RunResult
-    seen: Situation
+    seen: ClusterState
     plan: Plan
     record: Record
     unrecorded: Finding | None = None
@@ -76,7 +76,7 @@ class Run:
     def __init__(  # noqa: PLR0913 - what a run is given
         self,
         cluster: Cluster,
-        reading: Reading,
+        reading: ClusterPlan,
         *,
         listen: Listen,
         on_states: OnStates = lambda _: None,
@@ -116,7 +116,7 @@ class Run:
         self._stepping: frozenset[str] = frozenset()
         self._rolls_out: bool | None = None  # None until the first look
         self._began, self._before = time.monotonic(), cluster.requests
-        self._announcer = Announcer(listen, self._began, known=self._standing.ready)
+        self._announcer = ProgressReporter(listen, self._began, known=self._standing.ready)
 
     @property
     def _states(self) -> Mapping[Key, NodeState]:
@@ -194,7 +194,7 @@ class Run:
         )
 
     def _following(self, what: Sequence[Scope]) -> Mirror:
-        return Mirror(self._cluster, what, keep=slim, listed=self._reading.listed)
+        return Mirror(self._cluster, what, keep=trim, listed=self._reading.listed)
 
     def _await_what_was_written(self, mirror: Mirror) -> None:
         """Copies that were there before may lack it for a moment, which would look as if somebody had deleted it."""
@@ -238,7 +238,7 @@ class Run:
     def _say(self, message: str) -> None:
         self._announcer.say(message)
 
-    def _follow(self, mirror: Mirror, lock: WriteLock) -> Situation:
+    def _follow(self, mirror: Mirror, lock: WriteLock) -> ClusterState:
         with self._steps:
             while True:
                 self._again |= self._after(self._steps.collect())
@@ -272,7 +272,7 @@ class Run:
         crashed = self._crashes.nodes if any(isinstance(step, ReadLog) for step in ended) else ()
         return {step.key[1] for step in ended}.union(crashed)
 
-    def _look(self, mirror: Mirror, now: float) -> tuple[Situation, list[Step]]:
+    def _look(self, mirror: Mirror, now: float) -> tuple[ClusterState, list[Step]]:
         look = self._view.look(mirror, self._objects.members, self._validations.passed, self._again)
         self._again = set()
         seen = look.seen
@@ -323,7 +323,7 @@ class Run:
             return self._settler.settle(raw, now, untimed=untimed), None
         return self._settler.settle_some(raw, names, now, untimed=untimed)
 
-    def _told(self, raw: Mapping[Key, NodeState], seen: Situation) -> Mapping[Key, NodeState]:
+    def _told(self, raw: Mapping[Key, NodeState], seen: ClusterState) -> Mapping[Key, NodeState]:
         """Return states with what crashed containers said."""
         return self._crashes.told(raw, seen)
 
@@ -336,7 +336,7 @@ def _creates_namespace(change: Change, name: str) -> bool:
     return change.action is Action.CREATE and change.ref.kind == "Namespace" and change.ref.name == name
 
 
-def _to_be_repeated(reading: Reading) -> Reading:
+def _to_be_repeated(reading: ClusterPlan) -> ClusterPlan:
     """Return a reading in which vectorAdds do not count that run again: they failed before, or the user asked so."""
     void = reading.observed.void | {
         pod["metadata"]["uid"]

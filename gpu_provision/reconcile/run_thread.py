@@ -10,7 +10,7 @@ from typing import Protocol
 
 from gpu_provision.history import store
 from gpu_provision.history.rollback import RollbackTarget
-from gpu_provision.kube import codes
+from gpu_provision.model import codes
 from gpu_provision.kube.client import Cluster
 from gpu_provision.model.findings import Finding, Locked, ProvisionError, leave_with
 from gpu_provision.model.history import Ending
@@ -19,8 +19,8 @@ from gpu_provision.planning.states import Key
 from gpu_provision.rbac import review
 from gpu_provision.reconcile.explain import explain
 from gpu_provision.reconcile.observer import Live
-from gpu_provision.reconcile.planner import read
-from gpu_provision.reconcile.reading import Reading, refusals_of
+from gpu_provision.reconcile.plan import read
+from gpu_provision.reconcile.plan import ClusterPlan, blocking_findings
 from gpu_provision.reconcile.run import Outcome, Run
 from gpu_provision.reconcile.states import SETTLED
 
@@ -52,7 +52,7 @@ class Make(Protocol):
     def __call__(
         self,
         cluster: Cluster,
-        reading: Reading,
+        reading: ClusterPlan,
         *,
         listen: Callable[[Event], None],
         on_states: Callable[[Mapping[Key, NodeState]], None],
@@ -64,7 +64,7 @@ class Make(Protocol):
 class Deputy(Protocol):
     """Somebody who looks after stacks in the cluster, if somebody is there."""
 
-    def reviewed(self, cluster: Cluster, reading: Reading) -> Reading:
+    def reviewed(self, cluster: Cluster, reading: ClusterPlan) -> ClusterPlan:
         """Return a reading whose plan says by what resource it is carried out, if that is so, and what is against it.
 
         Raises Unreachable, Refused.
@@ -84,7 +84,7 @@ class Background:
     def __init__(  # noqa: PLR0913 - what a run is made from, and who makes it
         self,
         cluster: Cluster,
-        reading: Reading,
+        reading: ClusterPlan,
         tell: Callable[[Event], None],
         back_to: int,
         *,
@@ -133,7 +133,7 @@ class Background:
             namespaces=reading.observed.namespaces,
             refused=reading.refused,
         )
-        if problems := (*refusals_of(reading), *filter(None, [missing])):
+        if problems := (*blocking_findings(reading), *filter(None, [missing])):
             return replace(failed, told=(*problems, _gone(back, "the cluster could not go back to")))
         self._run = Run(self._cluster, reading, listen=self._tell, on_states=self._take, back_to=back.record.number)
         outcome = self._run.execute()

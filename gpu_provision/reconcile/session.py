@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 from gpu_provision.kube.client import Cluster, connect
 from gpu_provision.kube.fence import Mandate
-from gpu_provision.kube.locate import locate
+from gpu_provision.kube.config import resolve_context
 from gpu_provision.model.findings import Finding, Refused, RunFailed
 from gpu_provision.model.inventory import ALL, Inventory, Part
 from gpu_provision.model.progress import Event, NodeState
-from gpu_provision.reconcile.planner import read
-from gpu_provision.reconcile.reading import Reading, refusals_of
+from gpu_provision.reconcile.plan import read
+from gpu_provision.reconcile.plan import ClusterPlan, blocking_findings
 
 if TYPE_CHECKING:
     from gpu_provision.reconcile.observer import Resident
@@ -50,7 +50,7 @@ class Session:
     deputy: Deputy | None = None
     mandate: Mandate | None = None
     _cluster: Cluster | None = None
-    _reading: Reading | None = None
+    _reading: ClusterPlan | None = None
     _run: Background | None = None
     recorded: int = 0
     _unrecorded: tuple[Finding, ...] = ()
@@ -61,7 +61,7 @@ class Session:
     def cluster(self) -> Cluster:
         """The connection; made when it is first asked for."""
         if self._cluster is None:
-            self._cluster = connect(*locate(self.inventory))
+            self._cluster = connect(*resolve_context(self.inventory))
             self._cluster.mandate = self.mandate
             if self.inventory.cluster.sandbox:
                 self._cluster.advice = "the sandbox has ended or was reset; run again: that starts it"
@@ -71,7 +71,7 @@ class Session:
         """Tell ``listener`` of every event from now on."""
         self._listeners.append(listener)
 
-    def reading(self) -> Reading:
+    def reading(self) -> ClusterPlan:
         """Return what was wanted and seen, and the plan; read once."""
         if self._reading is None:
             try:
@@ -82,7 +82,7 @@ class Session:
                 raise review.missing_for_reading(self.cluster, self.inventory, refusal) from refusal
         return self._reading
 
-    def _read(self) -> Reading:
+    def _read(self) -> ClusterPlan:
         found = read(
             self.cluster,
             self.inventory,
@@ -104,7 +104,7 @@ class Session:
 
     def refusals(self) -> tuple[Finding, ...]:
         """Return why a run may not begin: conflicts and rejected objects, found before the first write."""
-        return refusals_of(self.reading())
+        return blocking_findings(self.reading())
 
     def start(self) -> None:
         """Begin the run if it has not begun.
@@ -126,7 +126,7 @@ class Session:
             self._run = self._by_ourselves(reading)
         self._run.start()
 
-    def _by_ourselves(self, reading: Reading) -> Background:
+    def _by_ourselves(self, reading: ClusterPlan) -> Background:
         from gpu_provision.reconcile.run import Run
         from gpu_provision.reconcile.run_thread import Background
 

@@ -16,13 +16,13 @@ from gpu_provision.diagnostics.failures import describe_exit
 from gpu_provision.diagnostics.pods import Crash
 from gpu_provision.kube import validation_records
 from gpu_provision.kube.client import Cluster
-from gpu_provision.kube.errors import AlreadyExists, NotFound, Outdated
+from gpu_provision.kube.errors import AlreadyExistsError, NotFoundError, ConflictError
 from gpu_provision.kube.observe import POD
 from gpu_provision.model.cluster import Manifest, ref_of
 from gpu_provision.model.findings import ProvisionError, Rejected
 from gpu_provision.model.progress import Evidence, NodeState, State
 from gpu_provision.planning.plan import superseded
-from gpu_provision.planning.states import Key, Situation
+from gpu_provision.planning.states import Key, ClusterState
 from gpu_provision.planning.validation import (
     RUNS_IN,
     VALIDATIONS,
@@ -38,7 +38,7 @@ from gpu_provision.reconcile.actions import (
     StartPod,
     Step,
 )
-from gpu_provision.reconcile.reading import Reading
+from gpu_provision.reconcile.plan import ClusterPlan
 from gpu_provision.reconcile.rollout import Rollout
 from gpu_provision.rollout.actions import Move
 from gpu_provision.rollout.steps import NOT_READY
@@ -74,7 +74,7 @@ class Crashes:
     _said: dict[str, Said] = field(default_factory=dict)  # by uid of the pod; written by threads of steps
     _alike: dict[tuple[str, str], Said] = field(default_factory=dict)  # by component and how its container ended
 
-    def unread(self, states: Mapping[Key, NodeState], seen: Situation) -> Iterator[ReadLog]:
+    def unread(self, states: Mapping[Key, NodeState], seen: ClusterState) -> Iterator[ReadLog]:
         """Yield a step for each container that has ended by itself since its log was asked for.
 
         Args:
@@ -97,16 +97,16 @@ class Crashes:
         if any(map(str.strip, lines)):
             self._said[step.uid] = self._alike[step.key[0], str(crash)] = Said(step.ref.name, crash, lines)
 
-    def told(self, states: Mapping[Key, NodeState], seen: Situation) -> Mapping[Key, NodeState]:
+    def told(self, states: Mapping[Key, NodeState], seen: ClusterState) -> Mapping[Key, NodeState]:
         """Return the states with what crashed containers said in place of how often they were started again."""
         known = {key: _with(states[key], pod, said) for key, pod, said in self._known(states, seen)}
         return {**states, **known} if known else states
 
-    def said_of(self, states: Mapping[Key, NodeState], seen: Situation) -> dict[Key, Said]:
+    def said_of(self, states: Mapping[Key, NodeState], seen: ClusterState) -> dict[Key, Said]:
         """Return what the pods that states are about have said."""
         return {key: said for key, _, said in self._known(states, seen)}
 
-    def _known(self, states: Mapping[Key, NodeState], seen: Situation) -> Iterator[tuple[Key, Manifest, Said]]:
+    def _known(self, states: Mapping[Key, NodeState], seen: ClusterState) -> Iterator[tuple[Key, Manifest, Said]]:
         for key, pod, crash in _crashing(states, seen) if self._said else ():
             uid, alike = pod["metadata"]["uid"], self._alike.get((key[0], str(crash)))
             said = self._said.get(uid) if uid in self._asked.get(key[0], {}) else alike
@@ -114,7 +114,7 @@ class Crashes:
                 yield key, pod, said
 
 
-def pods_of(state: NodeState, seen: Situation) -> Iterator[Manifest]:
+def pods_of(state: NodeState, seen: ClusterState) -> Iterator[Manifest]:
     """Yield the pods that a state is about: a component's on a node, or those of its Deployments, wherever they are."""
     if state.node:
         yield from seen.pods.get((state.component, state.node), ())
@@ -123,7 +123,7 @@ def pods_of(state: NodeState, seen: Situation) -> Iterator[Manifest]:
         yield from (pod for pod in pods if component == state.component and pod_view.is_of_deployment(pod))
 
 
-def _crashing(states: Mapping[Key, NodeState], seen: Situation) -> Iterator[tuple[Key, Manifest, Crash]]:
+def _crashing(states: Mapping[Key, NodeState], seen: ClusterState) -> Iterator[tuple[Key, Manifest, Crash]]:
     """Yield the states that are about a pod with a container that ended by itself, with the first such pod."""
     for key, state in states.items():
         found = pods_of(state, seen) if state.state in _CONCERNED else ()
@@ -152,7 +152,7 @@ class Validations:
         evidence: (component, node) -> what its vectorAdd printed in this run.
     """
 
-    def __init__(self, cluster: Cluster, reading: Reading) -> None:
+    def __init__(self, cluster: Cluster, reading: ClusterPlan) -> None:
         """Start from the record as it was read."""
         self._cluster, self._inventory = cluster, reading.context.inventory
         known = reading.context
@@ -164,7 +164,7 @@ class Validations:
         self._repeats = reading.revalidate
         self._recorded: dict[Key, str] | None = None if reading.revalidate else dict(self.passed)
 
-    def take(self, seen: Situation) -> None:
+    def take(self, seen: ClusterState) -> None:
         """Take what vectorAdds have shown since the last look; what they had shown before the run is no evidence.
 
         Args:
@@ -175,7 +175,7 @@ class Validations:
             for pod in pods if component in _RUN_BY and node else ():
                 self._take((_RUN_BY[component], node), pod, seen, is_old=is_old)
 
-    def _take(self, key: Key, pod: Manifest, seen: Situation, *, is_old: bool) -> None:
+    def _take(self, key: Key, pod: Manifest, seen: ClusterState, *, is_old: bool) -> None:
         uid, verdict = pod["metadata"]["uid"], verdict_of(pod)
         if verdict is None or uid in seen.observed.void or self._taken.get(uid) == verdict:
             return
@@ -199,7 +199,7 @@ class Validations:
             validation_records.write(self._cluster, self._inventory, self._of_targets(self.passed))
             self._recorded = dict(self.passed)
 
-    def remove_succeeded(self, seen: Situation) -> bool:
+    def remove_succeeded(self, seen: ClusterState) -> bool:
         """Delete all pods that have succeeded in one request; return whether there were any.
 
         Pods of the first validation are of an earlier version, whose validator has left some of its own.
@@ -304,7 +304,7 @@ class Steps:
     def _perform(self, step: Step) -> None:
         try:
             self._do(step)
-        except (AlreadyExists, NotFound, Outdated):
+        except (AlreadyExistsError, NotFoundError, ConflictError):
             return  # somebody was faster, or the object is gone: the next look tells
         except Rejected as error:
             self._rejected[step.key] = f"{step.ref}: {error.findings[0].evidence or error}"
@@ -330,7 +330,7 @@ class Steps:
         """Create a pod. One that exists is what the next look has to see: its watch is behind."""
         try:
             self._on_written(self._cluster.create(step.manifest))
-        except AlreadyExists:
+        except AlreadyExistsError:
             if pod := self._cluster.get(step.ref):
                 self._on_written(pod)
             raise

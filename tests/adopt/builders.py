@@ -10,7 +10,7 @@ import yaml
 from gpu_provision.adopt.discovery import OperatorInstall
 from gpu_provision.adopt.plan import Adoption, plan_adoption
 from gpu_provision.inventory import load
-from gpu_provision.kube.nodes import node_facts
+from gpu_provision.kube.observe import node_facts
 from gpu_provision.model.cluster import ClusterFacts, Manifest, by_ref
 from gpu_provision.planning.prepare import prepare
 from tests.adopt.chart import NAMESPACE, chart, owned

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gpu_provision.components import desired, problems, startup_taint
-from gpu_provision.components.codes import STAYS_TAINTED
+from gpu_provision.model.codes import STAYS_TAINTED
 from gpu_provision.components.labels import DEPLOY_OPERANDS, NOT_VALIDATED, VALIDATED
 from gpu_provision.components.pods import STARTUP_TOLERATION
 from gpu_provision.model.cluster import ClusterFacts, Manifest

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpu_provision.destroy import codes
+from gpu_provision.model import codes
 from gpu_provision.destroy.findings import eviction_warnings
 
 LABELS = {"app": "train"}

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gpu_provision.components import COMPONENTS
-from gpu_provision.destroy import codes, findings
+from gpu_provision.model import codes, findings
 from gpu_provision.destroy.nodes import gpu_users
 from gpu_provision.destroy.plan import DestroyPlan, StackObjects, plan_destroy, takes_gpus, waves
 from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of

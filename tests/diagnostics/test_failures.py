@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpu_provision.diagnostics.codes import CODES
+from gpu_provision.model.codes import CODES
 from gpu_provision.diagnostics.failures import (
     FailedState,
     deferred_validation_findings,

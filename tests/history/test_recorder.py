@@ -14,15 +14,15 @@ from gpu_provision.components.labels import RECORD
 from gpu_provision.history import recorder, store
 from gpu_provision.history.recorder import RunRecorder, RunSpec, reason_of, run_spec
 from gpu_provision.history.records import parse_history
-from gpu_provision.kube.client import Applied, Cluster
-from gpu_provision.kube.errors import NotFound
+from gpu_provision.kube.client import ApplyResult, Cluster
+from gpu_provision.kube.errors import NotFoundError
 from gpu_provision.model.cluster import ClusterFacts, Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import Finding, ProvisionError, Rejected, Severity, Unreachable
 from gpu_provision.model.history import Ending
 from gpu_provision.model.progress import NodeState, RunResult, State
 from gpu_provision.output.page.recalled import story_of
 from gpu_provision.output.page.story import Outcome
-from gpu_provision.planning.observed import Observed
+from gpu_provision.planning.observed import ObservedState
 from gpu_provision.planning.plan import plan
 from gpu_provision.planning.prepare import prepare
 from tests.components.builders import inventory
@@ -42,16 +42,16 @@ class _Server:
     def merge(self, _ref: ObjectRef, change: Mapping[str, Any]) -> Manifest:
         self._ask()
         if self.data is None:
-            raise NotFound(FULL)
+            raise NotFoundError(FULL)
         kept = {**self.data, **change["data"]}
         self.data = {key: value for key, value in kept.items() if value is not None}
         return {"data": self.data}
 
-    def apply(self, manifest: Manifest, *, manager: str) -> Applied:
+    def apply(self, manifest: Manifest, *, manager: str) -> ApplyResult:
         assert manager.startswith("gpu-provision-history-")
         self._ask()
         self.labels, self.data = manifest["metadata"]["labels"], {**(self.data or {}), **manifest["data"]}
-        return Applied({"data": self.data}, created=True, warnings=())
+        return ApplyResult({"data": self.data}, created=True, warnings=())
 
     def _ask(self) -> None:
         self.requests += 1
@@ -75,7 +75,7 @@ def _spec(*, kept: int = 3, is_new: bool = False) -> RunSpec:
     stack = inventory(kept_runs=kept)
     context, desired = prepare(stack, ClusterFacts())
     parent = ref_of(desired["prerequisites"][-1])
-    observed = Observed(cluster="c", facts=ClusterFacts(), members={} if is_new else {parent: {}})
+    observed = ObservedState(cluster="c", facts=ClusterFacts(), members={} if is_new else {parent: {}})
     return run_spec(stack, plan(context, desired, observed, ()), desired, observed.members)
 
 

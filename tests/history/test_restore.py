@@ -28,7 +28,7 @@ from gpu_provision.inventory.redaction import HIDDEN, without_users
 from gpu_provision.inventory.resolve import merged
 from gpu_provision.inventory.schema_check import resolved, schema
 from gpu_provision.inventory.scope import ANY
-from gpu_provision.inventory.source import Source, Unreadable
+from gpu_provision.inventory.document import Source, SourceError
 from gpu_provision.model.history import OF_RESOURCE, Record
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.operator.stack import inventory_of
@@ -332,7 +332,7 @@ def test_a_comparison_reads_no_file_that_a_record_names(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["", "[]", "{", "- a", "a: [*unknown]"])
 def test_what_is_no_inventory_is_unreadable(tmp_path: Path, text: str) -> None:
     now = _loaded(tmp_path, NOW)
-    with pytest.raises(Unreadable):
+    with pytest.raises(SourceError):
         restore(text, now, name="run 3")
     assert restore_for_comparison(text, now, name="run 3") is None
 

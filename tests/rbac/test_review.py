@@ -17,7 +17,7 @@ from gpu_provision.model.plan import Action, Change
 from gpu_provision.rbac import permissions, review
 from gpu_provision.rbac.review import missing_permissions
 from gpu_provision.rbac.roles import RbacSubject, roles
-from gpu_provision.reconcile.planner import read
+from gpu_provision.reconcile.plan import read
 from gpu_provision.reconcile.session import Session
 from gpu_provision.sandbox.apiserver.requestlog import writes
 from tests.components.builders import inventory

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gpu_provision.destroy import codes
+from gpu_provision.model import codes
 from gpu_provision.destroy.discovery import DestroyOptions, discover
 from gpu_provision.destroy.runner import DestroyRunner
 from gpu_provision.inventory import load

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from gpu_provision.history.store import transition_of
-from gpu_provision.kube.fence import is_alive_here
+from gpu_provision.kube.fence import holder_is_alive_here
 from gpu_provision.model.cluster import ObjectRef
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.history import Ending
@@ -31,7 +31,7 @@ def story_of(record: Mapping[str, Any]) -> Story:
     timeline = tuple(transition_of(line) for line in record.get("timeline", ()))
     states = tuple(_all(NodeState, record.get("states", ()))) or last_states(timeline)
     last = timeline[-1].at if timeline else 0.0
-    goes_on = record["ending"] == Ending.RUNNING and is_alive_here(str(record.get("holder", "")))
+    goes_on = record["ending"] == Ending.RUNNING and holder_is_alive_here(str(record.get("holder", "")))
     return Story(
         command="rollback" if record.get("back_to") else "apply",
         inventory=record["inventory"],
