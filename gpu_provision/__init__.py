@@ -17,7 +17,7 @@ from typing import Any
 
 _NAMES = {
     "adopt.drivers": "Driver",
-    "adopt.plan": "Adoption Fate Handled NodeLabels",
+    "adopt.plan": "Adoption Disposition ObjectPlan NodeLabels",
     "api.options": "render",
     "api.results": "Shown StackPlan StackRemoval StackRun",
     "api.verbs": "StackHistory apply destroy going_back history plan rbac revalidate rollback unlock",

@@ -1,9 +1,9 @@
 # What gpu_provision exports, for checkers and editors: __init__.py imports each name when it is first used.
-from gpu_provision.adopt.drivers import Driver as Driver
+from gpu_provision.adopt.drivers import RunningDriver as RunningDriver
 from gpu_provision.adopt.plan import Adoption as Adoption
-from gpu_provision.adopt.plan import Fate as Fate
-from gpu_provision.adopt.plan import Handled as Handled
+from gpu_provision.adopt.plan import Disposition as Disposition
 from gpu_provision.adopt.plan import NodeLabels as NodeLabels
+from gpu_provision.adopt.plan import ObjectPlan as ObjectPlan
 from gpu_provision.api.options import render as render
 from gpu_provision.api.results import Shown as Shown
 from gpu_provision.api.results import StackPlan as StackPlan
@@ -119,7 +119,7 @@ from gpu_provision.model.specs import StartupTaintSpec as StartupTaintSpec
 from gpu_provision.model.specs import ToolkitSpec as ToolkitSpec
 from gpu_provision.model.specs import ValidatorSpec as ValidatorSpec
 from gpu_provision.output.text import Style as Style
-from gpu_provision.planning.rbac import Subject as Subject
+from gpu_provision.rbac.roles import RbacSubject as RbacSubject
 from gpu_provision.reconcile.preflight import Judgement as Judgement
 from gpu_provision.verify.result import Check as Check
 from gpu_provision.verify.result import Outcome as Outcome

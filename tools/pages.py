@@ -8,9 +8,8 @@ from pathlib import Path
 from gpu_provision.inventory import load
 from gpu_provision.model.cluster import Permission
 from gpu_provision.model.codes import meanings
-from gpu_provision.planning.rbac import qualified, rules_of, without
-from gpu_provision.reconcile import adopt_discovery
-from gpu_provision.reconcile import permissions as needs
+from gpu_provision.rbac import permissions as needs
+from gpu_provision.rbac.roles import qualified, rules_of, without_cluster_wide
 
 _DOCS = Path(__file__).parents[1] / "docs"
 _FINDINGS = """\
@@ -47,14 +46,14 @@ def findings() -> str:
 def rights(page: str) -> str:
     """Return docs/rbac.md with its tables as they are now; what stands above them is written by hand."""
     inventory = load(_DOCS.parent / _INVENTORY)
-    own = needs.own(inventory)
+    own = needs.for_own_requests(inventory)
     parts = [
         f"`{_INVENTORY}`\n",
         *_tables(own, ()),
         "### Held because the stack's own roles grant it\n",
-        *_tables(needs.passed_on(inventory) - own, own),
+        *_tables(needs.granted_by_stack(inventory) - own, own),
         "## What `adopt` needs beyond that\n",
-        *_tables(frozenset(adopt_discovery.beyond(inventory)) - own, own),
+        *_tables(needs.beyond_apply(inventory) - own, own),
     ]
     return page.partition(_RIGHTS)[0] + _RIGHTS + "\n".join(parts)
 
@@ -64,7 +63,7 @@ def _tables(permissions: Collection[Permission], granted: Collection[Permission]
     everywhere = {one for one in (*permissions, *granted) if not one.namespace}
     for namespace in sorted({one.namespace for one in permissions}):
         here = [one for one in permissions if one.namespace == namespace]
-        rules = rules_of(without(here, everywhere) if namespace else here)
+        rules = rules_of(without_cluster_wide(here, everywhere) if namespace else here)
         yield f"In namespace `{namespace}`:\n" if namespace else "In the whole cluster:\n"
         yield "| verbs | resources | names |\n|---|---|---|"
         for rule in rules:

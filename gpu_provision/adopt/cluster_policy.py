@@ -11,7 +11,6 @@ from dataclasses import dataclass, is_dataclass
 from functools import partial
 from typing import Any, NamedTuple, get_type_hints
 
-from gpu_provision.adopt.discovery import text_of
 from gpu_provision.inventory.schema_source import section_type
 from gpu_provision.model.settings import camel_case, reference_of, settings_of
 
@@ -19,7 +18,7 @@ Path = tuple[str, ...]
 Spec = Mapping[str, Any]
 
 
-class FieldMapping(NamedTuple):
+class SettingMapping(NamedTuple):
     """A field, the setting that it becomes, and how its value is written there."""
 
     field: str
@@ -27,7 +26,7 @@ class FieldMapping(NamedTuple):
     write: Callable[[Any], Any]
 
 
-class IgnoredField(NamedTuple):
+class UnmappedField(NamedTuple):
     """A field, or all below it, that no setting takes.
 
     Attributes:
@@ -43,7 +42,7 @@ class IgnoredField(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class UnsupportedSetting:
     """Something that the ClusterPolicy says and an inventory cannot."""
 
     path: str
@@ -119,7 +118,7 @@ _WRITERS: Mapping[str, Callable[[Any], Any]] = {
 """Setting -> how a value is written there, if otherwise than in a ClusterPolicy."""
 
 
-def _rows(record: type[Any], field: str, setting: str) -> Iterator[FieldMapping]:
+def _rows(record: type[Any], field: str, setting: str) -> Iterator[SettingMapping]:
     """Yield the rows of a section, by the names that its settings have in the reference."""
     kinds = get_type_hints(record)
     for each in settings_of(record):
@@ -129,70 +128,70 @@ def _rows(record: type[Any], field: str, setting: str) -> Iterator[FieldMapping]
         if is_dataclass(kinds[each.name]):
             yield from _rows(kinds[each.name], f"{field}.{reference}", here)
         else:
-            yield FieldMapping(f"{field}.{reference}", here, _WRITERS.get(here, lambda value: value))
+            yield SettingMapping(f"{field}.{reference}", here, _WRITERS.get(here, lambda value: value))
 
 
-ROWS: tuple[FieldMapping, ...] = tuple(
+ROWS: tuple[SettingMapping, ...] = tuple(
     row for name in _SECTIONS for row in _rows(section_type(name), camel_case(name), name)
 )
 """Every field that is carried over; images are, too, see `images`."""
 
 _OFF = (False, "", None)
 
-OTHERS: tuple[IgnoredField, ...] = (
-    IgnoredField("driver.rdma.enabled", _OFF, "GPUDirect RDMA: the driver pod loads nvidia-peermem", is_needed=True),
-    IgnoredField("driver.rdma", None),
-    IgnoredField("driver.usePrecompiled", _OFF, "precompiled drivers, a DaemonSet per kernel", is_needed=True),
-    IgnoredField("driver.useNvidiaDriverCRD", _OFF, "drivers come of NVIDIADriver resources", is_needed=True),
-    IgnoredField("driver.virtualTopology.config", _OFF, "a topology of virtual GPUs", is_needed=True),
-    IgnoredField(
+OTHERS: tuple[UnmappedField, ...] = (
+    UnmappedField("driver.rdma.enabled", _OFF, "GPUDirect RDMA: the driver pod loads nvidia-peermem", is_needed=True),
+    UnmappedField("driver.rdma", None),
+    UnmappedField("driver.usePrecompiled", _OFF, "precompiled drivers, a DaemonSet per kernel", is_needed=True),
+    UnmappedField("driver.useNvidiaDriverCRD", _OFF, "drivers come of NVIDIADriver resources", is_needed=True),
+    UnmappedField("driver.virtualTopology.config", _OFF, "a topology of virtual GPUs", is_needed=True),
+    UnmappedField(
         "driver.licensingConfig.configMapName", _OFF, "a licence in a ConfigMap; it belongs in a Secret", is_needed=True
     ),
-    IgnoredField("driver.licensingConfig", None),
-    IgnoredField("driver.secretEnv", _OFF, "variables of the driver out of a Secret", is_needed=True),
-    IgnoredField("driver.driverType", ("", "gpu", None), "a driver for virtual GPUs", is_needed=True),
-    IgnoredField("driver.livenessProbe", ({}, None), "a probe that the operator itself cannot set"),
-    IgnoredField("driver.readinessProbe", ({}, None), "a probe that the operator itself cannot set"),
-    IgnoredField("driver.useOpenKernelModules", None),
-    IgnoredField("driver.manager.env", ([], None), "settings of the driver manager; ours follow from upgrade_policy"),
-    IgnoredField("driver.manager.imagePullPolicy", None),
-    IgnoredField("driver.manager.imagePullSecrets", None),
-    IgnoredField("gds.enabled", _OFF, "GPUDirect Storage: a container beside the driver", is_needed=True),
-    IgnoredField("gds", None),
-    IgnoredField("gdrcopy.enabled", _OFF, "GDRCopy: a container beside the driver", is_needed=True),
-    IgnoredField("gdrcopy", None),
-    IgnoredField("cdi.nriPluginEnabled", _OFF, "GPUs are injected by an NRI plugin", is_needed=True),
-    IgnoredField("cdi.default", None),
-    IgnoredField("sandboxWorkloads.enabled", _OFF, "virtual machines get GPUs", is_needed=True),
-    IgnoredField("sandboxWorkloads", None),
-    IgnoredField("hostPaths.rootFS", ("", "/", None), "another root of the hosts", is_needed=True),
-    IgnoredField(
+    UnmappedField("driver.licensingConfig", None),
+    UnmappedField("driver.secretEnv", _OFF, "variables of the driver out of a Secret", is_needed=True),
+    UnmappedField("driver.driverType", ("", "gpu", None), "a driver for virtual GPUs", is_needed=True),
+    UnmappedField("driver.livenessProbe", ({}, None), "a probe that the operator itself cannot set"),
+    UnmappedField("driver.readinessProbe", ({}, None), "a probe that the operator itself cannot set"),
+    UnmappedField("driver.useOpenKernelModules", None),
+    UnmappedField("driver.manager.env", ([], None), "settings of the driver manager; ours follow from upgrade_policy"),
+    UnmappedField("driver.manager.imagePullPolicy", None),
+    UnmappedField("driver.manager.imagePullSecrets", None),
+    UnmappedField("gds.enabled", _OFF, "GPUDirect Storage: a container beside the driver", is_needed=True),
+    UnmappedField("gds", None),
+    UnmappedField("gdrcopy.enabled", _OFF, "GDRCopy: a container beside the driver", is_needed=True),
+    UnmappedField("gdrcopy", None),
+    UnmappedField("cdi.nriPluginEnabled", _OFF, "GPUs are injected by an NRI plugin", is_needed=True),
+    UnmappedField("cdi.default", None),
+    UnmappedField("sandboxWorkloads.enabled", _OFF, "virtual machines get GPUs", is_needed=True),
+    UnmappedField("sandboxWorkloads", None),
+    UnmappedField("hostPaths.rootFS", ("", "/", None), "another root of the hosts", is_needed=True),
+    UnmappedField(
         "hostPaths.driverInstallDir", ("", "/run/nvidia/driver", None), "another root of drivers", is_needed=True
     ),
-    IgnoredField(
+    UnmappedField(
         "hostPaths.kubeletRootDir", ("", "/var/lib/kubelet", None), "another directory of kubelets", is_needed=True
     ),
-    IgnoredField(
+    UnmappedField(
         "operator.use_ocp_driver_toolkit", _OFF, "drivers are built by OpenShift's Driver Toolkit", is_needed=True
     ),
-    IgnoredField("operator", None),
-    IgnoredField("validator.plugin.env", ([], None, *_WITH_WORKLOAD), "variables of one validation"),
-    IgnoredField("daemonsets.updateStrategy", ("", "RollingUpdate", None), "operands are replaced only when deleted"),
-    IgnoredField("daemonsets.podSecurityContext", ({}, None), "a security context of all pods"),
-    IgnoredField("devicePlugin.mps.root", ("", "/run/nvidia/mps", None), "another directory of MPS", is_needed=True),
-    IgnoredField("devicePlugin.config", None),
-    IgnoredField("dcgm.hostPort", None),
-    IgnoredField(
+    UnmappedField("operator", None),
+    UnmappedField("validator.plugin.env", ([], None, *_WITH_WORKLOAD), "variables of one validation"),
+    UnmappedField("daemonsets.updateStrategy", ("", "RollingUpdate", None), "operands are replaced only when deleted"),
+    UnmappedField("daemonsets.podSecurityContext", ({}, None), "a security context of all pods"),
+    UnmappedField("devicePlugin.mps.root", ("", "/run/nvidia/mps", None), "another directory of MPS", is_needed=True),
+    UnmappedField("devicePlugin.config", None),
+    UnmappedField("dcgm.hostPort", None),
+    UnmappedField(
         "dcgmExporter.service.internalTrafficPolicy", ("", "Cluster", None), "a Service that stays on its node"
     ),
-    IgnoredField("dcgmExporter.serviceMonitor.relabelings", ([], None), "relabelings of metrics"),
-    IgnoredField("migManager.enabled", _OFF, "the MIG manager; its DaemonSet stays as it is, and nobody updates it"),
-    IgnoredField("migManager", None),
-    IgnoredField("nodeStatusExporter.enabled", _OFF, "its DaemonSet stays as it is, and nobody updates it"),
-    IgnoredField("nodeStatusExporter", None),
+    UnmappedField("dcgmExporter.serviceMonitor.relabelings", ([], None), "relabelings of metrics"),
+    UnmappedField("migManager.enabled", _OFF, "the MIG manager; its DaemonSet stays as it is, and nobody updates it"),
+    UnmappedField("migManager", None),
+    UnmappedField("nodeStatusExporter.enabled", _OFF, "its DaemonSet stays as it is, and nobody updates it"),
+    UnmappedField("nodeStatusExporter", None),
     # These do nothing unless sandboxWorkloads is on; Kata's is not served any more.
     *(
-        IgnoredField(name, None)
+        UnmappedField(name, None)
         for name in (
             "vgpuManager",
             "vgpuDeviceManager",
@@ -203,15 +202,15 @@ OTHERS: tuple[IgnoredField, ...] = (
             "ccManager",
         )
     ),
-    IgnoredField("psp", None),
-    IgnoredField("psa", None),
+    UnmappedField("psp", None),
+    UnmappedField("psa", None),
 )
 """Fields that no setting takes; the first that fits counts."""
 
 _NOTHING: tuple[Any, ...] = (None, "", {}, [])
 _IMAGE = ("repository", "image", "version")
 _IMAGES = frozenset(f"{section}.{part}" for section in (*OPERANDS, "driver.manager") for part in _IMAGE)
-_ROWS: Mapping[str, FieldMapping] = {row.field: row for row in ROWS}
+_ROWS: Mapping[str, SettingMapping] = {row.field: row for row in ROWS}
 
 
 def settings(spec: Spec) -> dict[str, Any]:
@@ -238,7 +237,7 @@ def images(spec: Spec) -> dict[str, dict[str, str]]:
     }
 
 
-def notes(spec: Spec) -> Iterator[Note]:
+def unsupported_settings(spec: Spec) -> Iterator[UnsupportedSetting]:
     """Yield what a ClusterPolicy's spec says and an inventory cannot."""
     for path, value in _leaves(spec, ()):
         if _is_carried_over(path):
@@ -247,9 +246,14 @@ def notes(spec: Spec) -> Iterator[Note]:
         other = next((each for each in OTHERS if _is_below(text, each.field)), None)
         if other is None:
             if value not in (None, "", False, {}, []):
-                yield Note(text, text_of(value), "not known here", is_needed=False)
+                yield UnsupportedSetting(text, _as_written(value), "not known here", is_needed=False)
         elif other.harmless is not None and value not in other.harmless:
-            yield Note(text, text_of(value), other.meaning, is_needed=other.is_needed)
+            yield UnsupportedSetting(text, _as_written(value), other.meaning, is_needed=other.is_needed)
+
+
+def _as_written(value: Any) -> str:
+    """Return a value as people write it in a ClusterPolicy."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _is_carried_over(path: Path) -> bool:

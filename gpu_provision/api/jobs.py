@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypedDict, TypeVar
 
 from gpu_provision.api.options import Words, components_of
 from gpu_provision.api.results import StackPlan, StackRemoval, StackRun
+from gpu_provision.destroy import discovery, runner
 from gpu_provision.hosts.result import NO_HOSTS, HostsResult
 from gpu_provision.model import codes
 from gpu_provision.model.cluster import ClusterFacts
@@ -57,11 +58,15 @@ def plan(inventory: Inventory, *, on_hosts: HostsResult, part: Part, take_over: 
     """Return what a run would change in the cluster. Raises Unreachable, Refused."""
     from gpu_provision.operator.executor import OperatorExecutor
     from gpu_provision.reconcile.session import Session
-    from gpu_provision.reconcile.tool_version import told
 
     session = Session(inventory, host_drivers=on_hosts.drivers, part=part, deputy=OperatorExecutor(force=take_over))
-    found = session.reading().plan
-    return replace(found, findings=(*found.findings, *told(session.cluster, session.reading())))
+    reading = session.reading()
+    if reading.plan.is_empty or not reading.observed.members:
+        return reading.plan
+    from gpu_provision.history.rollback import version_warning
+
+    warnings = version_warning(session.cluster, inventory)
+    return replace(reading.plan, findings=(*reading.plan.findings, *warnings))
 
 
 def apply(  # noqa: PLR0913 - all by name
@@ -123,28 +128,22 @@ def destroy(  # noqa: PLR0913 - all by name
     Raises what `gpu_provision.destroy` raises.
     """
     from gpu_provision.operator import release
-    from gpu_provision.reconcile import (
-        destroy_discovery,
-        destroy_run,
-        missing_permissions,
-    )
+    from gpu_provision.rbac import permissions, review
     from gpu_provision.reconcile.session import Session
 
     def say(message: str) -> None:
         listen(Event(component="", node="", state=State.PROGRESSING, message=message))
 
-    cluster, terms = Session(inventory).cluster, destroy_discovery.Terms(crds=crds, evict=evict, seconds=timeout)
-    work = destroy_run.Removing(cluster, inventory, destroy_discovery.look(cluster, inventory, terms), terms, listen)
+    cluster, terms = Session(inventory).cluster, discovery.DestroyOptions(crds=crds, evict=evict, seconds=timeout)
+    work = runner.DestroyRunner(cluster, inventory, discovery.discover(cluster, inventory, terms), terms, listen)
     stack = release.get_stack(cluster, inventory)
     if dry_run:
         return release.preview_destroy(work.preview(), stack)
     if stack and not work.refusal():
         release.release(cluster, inventory.name, seconds=timeout, say=say)
-        work = destroy_run.Removing(
-            cluster, inventory, destroy_discovery.look(cluster, inventory, terms), terms, listen
-        )
-    wanted = destroy_discovery.to_carry_out(inventory, work.looked.plan.changes, evict=bool(work.looked.users))
-    if work.looked.plan.stages and (missing := missing_permissions.missing_to_remove(cluster, inventory, wanted)):
+        work = runner.DestroyRunner(cluster, inventory, discovery.discover(cluster, inventory, terms), terms, listen)
+    wanted = permissions.for_destroy_plan(inventory, work.found.plan.changes, evict=bool(work.found.users))
+    if work.found.plan.stages and (missing := review.missing_finding(cluster, inventory, wanted, "--destroy")):
         raise Refused(missing)
     done = release.with_warnings(work.execute(), stack)
     return _raise_on_errors(replace(done, requests=cluster.requests))
@@ -407,10 +406,11 @@ class ApplyJob:
         """Put a run on record that leaves the cluster alone; return a warning about what kept it from being there."""
         if self.cluster or not on_hosts.changed:
             return ()
-        from gpu_provision.reconcile.recorder import put_alone_on_record
 
         failure = "; ".join(f"{host.name}: {host.reason}" for host in on_hosts.failed)
-        return put_alone_on_record(self.inventory, len(on_hosts.changed), failure=failure, back_to=self.back_to)[1]
+        from gpu_provision.history.recorder import record_host_only_run
+
+        return record_host_only_run(self.inventory, len(on_hosts.changed), failure=failure, back_to=self.back_to)[1]
 
     def _nothing(self) -> Plan:
         return Plan(

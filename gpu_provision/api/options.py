@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from gpu_provision.history.restore import restore_for_comparison
 from gpu_provision.hosts.checks.findings import unknown_codes
 from gpu_provision.model import codes
 from gpu_provision.model.cluster import ClusterFacts, Manifest
@@ -179,9 +180,12 @@ def meaning(before: Record, after: Record | Inventory, inventory: Inventory) -> 
     Args:
         inventory: As it is now; it has the secrets, which no record has.
     """
-    from gpu_provision.inventory.again import as_then
     from gpu_provision.planning.diff import diff_manifests
 
-    old = as_then(before.text, inventory, name=f"run {before.number}")
-    new = as_then(after.text, inventory, name=f"run {after.number}") if isinstance(after, Record) else after
+    old = restore_for_comparison(before.text, inventory, name=f"run {before.number}")
+    new = (
+        restore_for_comparison(after.text, inventory, name=f"run {after.number}")
+        if isinstance(after, Record)
+        else after
+    )
     return diff_manifests(render(old), render(new)) if old and new else None

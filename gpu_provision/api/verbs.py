@@ -20,7 +20,7 @@ from gpu_provision.model.progress import Event, Lock
 from gpu_provision.output import history as history_view
 from gpu_provision.output.findings import document
 from gpu_provision.output.text import PLAIN, Style
-from gpu_provision.planning.rbac import Subject, roles
+from gpu_provision.rbac.roles import RbacSubject, roles
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,10 +51,10 @@ def history(inventory: Inventory) -> StackHistory:
     Raises:
         Unreachable, Refused: The cluster cannot be asked.
     """
-    from gpu_provision.reconcile import history as records
+    from gpu_provision.history import rollback as records
     from gpu_provision.reconcile.session import Session
 
-    found = records.read(Session(inventory).cluster, inventory)
+    found = records.read_history(Session(inventory).cluster, inventory)
     problems = tuple(_damaged(name, inventory) for name in found.damaged)
     return StackHistory.copy_of(found, inventory=inventory.name, findings=problems)
 
@@ -83,17 +83,17 @@ def going_back(inventory: Inventory, number: int | None = None) -> tuple[Invento
         InvalidInventory: The record cannot be read, or its versions do not fit the inventory.
         Unreachable, Refused: The cluster cannot be asked.
     """
-    from gpu_provision.reconcile import history as records
+    from gpu_provision.history import rollback as records
 
     found = history(inventory)
-    record = records.before_last(found, inventory) if number is None else records.chosen(found, number)
-    then, findings = records.inventory_of(record, inventory)
+    record = records.default_target(found, inventory) if number is None else records.find_run(found, number)
+    then, findings = records.restore_inventory(record, inventory)
     return then, record, findings
 
 
 def rbac(  # noqa: PLR0913 - the options of the command
     inventory: Inventory,
-    subjects: Sequence[Subject] = (),
+    subjects: Sequence[RbacSubject] = (),
     *,
     read_only: bool = False,
     destroy: bool = False,
@@ -109,19 +109,19 @@ def rbac(  # noqa: PLR0913 - the options of the command
         adopt: What ``adopt`` needs, which is all that ``apply`` needs, and more.
         operator: What ``apply`` needs where a controller looks after the stack.
     """
-    from gpu_provision.reconcile import adopt_discovery, destroy_discovery, permissions
+    from gpu_provision.rbac import permissions
 
     if adopt:
-        return roles(f"gpu-provision-{inventory.name}-adopter", adopt_discovery.everything(inventory), subjects)
+        return roles(f"gpu-provision-{inventory.name}-adopter", permissions.for_adopt(inventory), subjects)
     if destroy:
-        return roles(f"gpu-provision-{inventory.name}-remover", destroy_discovery.everything(inventory), subjects)
+        return roles(f"gpu-provision-{inventory.name}-remover", permissions.for_destroy(inventory), subjects)
     if operator:
         from gpu_provision.operator.leader_election import DEFAULT_LEASE
         from gpu_provision.operator.manifests import of_editor
 
         return roles(f"gpu-provision-{inventory.name}-editor", of_editor(inventory, *DEFAULT_LEASE), subjects)
     name = f"gpu-provision-{inventory.name}{'-reader' if read_only else ''}"
-    wanted = permissions.to_look(inventory) if read_only else permissions.everything(inventory)
+    wanted = permissions.for_view(inventory) if read_only else permissions.for_apply(inventory)
     return roles(name, wanted, subjects)
 
 

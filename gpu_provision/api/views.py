@@ -49,8 +49,8 @@ def adoption(inventory: Inventory) -> StackAdoption:
         RunFailed: A controller looks after the stack.
         Unreachable, Refused: The cluster cannot be asked.
     """
+    from gpu_provision.adopt.runner import plan as planned_adoption
     from gpu_provision.operator import release
-    from gpu_provision.reconcile.adopt_steps import planned as planned_adoption
     from gpu_provision.reconcile.session import Session
 
     session = Session(inventory)
@@ -71,17 +71,17 @@ def adopt(inventory: Inventory, *, listen: Callable[[Event], None] | None = None
         RunFailed: Something stands against it, and nothing was written; or something is not as declared afterwards.
         Locked, Refused, Unreachable, Rejected: As for `apply`.
     """
+    from gpu_provision.adopt import runner
     from gpu_provision.operator import release
-    from gpu_provision.reconcile import adopt_steps
     from gpu_provision.reconcile.session import Session
 
     heard = listen or ignore
     session = Session(inventory)
     if problems := release.adoption_findings(session.cluster, inventory):
         raise RunFailed(*problems)
-    adopt_steps.hand_over(session, heard)
+    runner.transfer_ownership(session, heard)
     result = raise_on_failure(ApplyJob(inventory=inventory, hosts=False, command="adopt").carry_out(heard))
-    adopt_steps.finish(Session(inventory), heard)
+    runner.finalize(Session(inventory), heard)
     return result
 
 

@@ -123,10 +123,10 @@ def _show(found: StackAdoption, out: Output, run: StackRun | None) -> ExitCode:
 
 def _write_inventory(path: Path, *, kubeconfig: str | None, context: str | None, out: Output) -> ExitCode:
     """Write an inventory of what is there, and say what is wrong with it. Raises UsageError if it cannot be written."""
-    from gpu_provision.adopt.checks import nothing, of_policy
+    from gpu_provision.adopt.checks import check_policy, nothing_to_adopt
+    from gpu_provision.adopt.discovery import discover
     from gpu_provision.inventory import check
     from gpu_provision.kube.client import connect
-    from gpu_provision.reconcile.adopt_discovery import look
 
     if files.is_there(path):
         raise UsageError(_in_the_way(path, "it exists, and is not written over"))
@@ -134,15 +134,15 @@ def _write_inventory(path: Path, *, kubeconfig: str | None, context: str | None,
         files.try_place(path)
     except OSError as error:
         raise UsageError(_in_the_way(path, error.strerror or str(error))) from error
-    found = look(connect(kubeconfig or "", context or ""))
+    found = discover(connect(kubeconfig or "", context or ""))
     if found.policy is None:
-        raise RunFailed(nothing(found.cluster))
+        raise RunFailed(nothing_to_adopt(found.cluster))
     text = _inventory_text(path, found, kubeconfig=kubeconfig, context=context)
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise UsageError(_in_the_way(path, error.strerror or str(error))) from error
-    findings = (*of_policy(found), *check(path).all)
+    findings = (*check_policy(found), *check(path).all)
     parts = {"cluster": found.cluster, "inventory_file": str(path)}
     out.result(document("adopt", findings, **parts), f"{path} declares what the GPU Operator has provisioned")
     if not out.json:
@@ -154,7 +154,7 @@ def _write_inventory(path: Path, *, kubeconfig: str | None, context: str | None,
 def _inventory_text(path: Path, found: Any, *, kubeconfig: str | None, context: str | None) -> str:
     import yaml
 
-    from gpu_provision.adopt.inventory import document as derived
+    from gpu_provision.adopt.inventory import derive_inventory as derived
 
     cluster = {"kubeconfig": str(Path(kubeconfig).resolve()) if kubeconfig else "", "context": context or ""}
     declared = derived(found, name=path.stem, cluster=cluster)

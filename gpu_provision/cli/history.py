@@ -50,15 +50,15 @@ def show(  # noqa: PLR0913 - one argument per option
     *, number: int, file: str | None, kubeconfig: str | None, context: str | None, text_only: bool, out: Output
 ) -> None:
     """Show one run with its inventory, without secrets, and what its validations printed if it ran on this machine."""
-    from gpu_provision.reconcile import history as records
-    from gpu_provision.reconcile import local_records
+    from gpu_provision.history import rollback as records
+    from gpu_provision.history import store
 
     inventory = _inventory(file, kubeconfig, context)
-    record = records.chosen(gpu_provision.history(inventory), number)
+    record = records.find_run(gpu_provision.history(inventory), number)
     if text_only:
-        text = records.text_of(record)
+        text = records.inventory_text(record)
     else:
-        text = view.one(record, local_records.details(record, inventory.name), out.style)
+        text = view.one(record, store.local_details(record, inventory.name), out.style)
     run = {**view.document(record), "text": record.text}
     out.result(document("history show", inventory=inventory.name, runs=[run]), text)
 
@@ -97,13 +97,13 @@ def diff(  # noqa: PLR0913 - one argument per option
     As a unified diff of the inventories, without secrets, and as what it means for objects in the cluster.
     """
     from gpu_provision.api.options import meaning as meaning_of
-    from gpu_provision.reconcile import history as records
+    from gpu_provision.history import rollback as records
 
     inventory = load_inventory(file, kubeconfig=kubeconfig, context=context)
     found = gpu_provision.history(inventory)
-    before = records.chosen(found, number)
-    after = records.chosen(found, other) if other else inventory
-    texts = records.text_of(before), records.text_of(after)
+    before = records.find_run(found, number)
+    after = records.find_run(found, other) if other else inventory
+    texts = records.inventory_text(before), records.inventory_text(after)
     lines = view.diff(*texts, (f"run {number}", f"run {other}" if other else inventory.path), out.style)
     changes = meaning_of(before, after, inventory)
     problems = () if changes is not None else (_no_meaning(before, after),)

@@ -16,6 +16,7 @@ from gpu_provision import files
 from gpu_provision.cli import options
 from gpu_provision.cli.options import load_inventory
 from gpu_provision.cli.output import Output
+from gpu_provision.history import store
 from gpu_provision.hosts.result import NO_HOSTS, HostsResult
 from gpu_provision.model import codes
 from gpu_provision.model.codes import USAGE
@@ -155,9 +156,8 @@ class ReportCollector:
     def _on_record(self) -> RunResult | None:
         """Return how far a run came that was interrupted, as it has just put it on record; None if it wrote nothing."""
         from gpu_provision.output.history import report_of_record
-        from gpu_provision.reconcile import local_records
 
-        record = local_records.found(self.inventory.name)
+        record = store.find_local(self.inventory.name)
         is_ours = record is not None and record.get("began", "") >= f"{self._began:%Y-%m-%dT%H:%M:%SZ}"
         return replace(report_of_record(record).result, findings=()) if record and is_ours else None
 
@@ -229,9 +229,8 @@ def report(*, run: int | None, file: str | None, file_out: str | None, out: Outp
 def _story(inventory: Inventory, run: int | None) -> RunReport:
     """Return what is on record here. Raises UsageError if there is nothing, RunFailed if it cannot be read."""
     from gpu_provision.output.history import report_of_record
-    from gpu_provision.reconcile import local_records
 
-    record, where = local_records.found(inventory.name, run), str(local_records.folder(inventory.name))
+    record, where = store.find_local(inventory.name, run), str(store.local_folder(inventory.name))
     if record is None:
         raise UsageError(_missing(run, where))
     try:

@@ -19,7 +19,7 @@ from gpu_provision.model.inventory import Inventory
 from gpu_provision.output import findings as findings_view
 from gpu_provision.output import object_text
 from gpu_provision.output.findings import document, output_schema
-from gpu_provision.planning.rbac import Subject
+from gpu_provision.rbac.roles import RbacSubject
 
 
 @click.command()
@@ -74,8 +74,8 @@ def rbac(  # noqa: PLR0913 - one argument per option
     from gpu_provision.output import object_text
 
     subjects = [
-        *(Subject("User", name) for name in users),
-        *(Subject("Group", name) for name in groups),
+        *(RbacSubject("User", name) for name in users),
+        *(RbacSubject("Group", name) for name in groups),
         *map(_account, accounts),
     ]
     chosen = {"read_only": read_only, "destroy": destroy, "adopt": adopt, "operator": operator}
@@ -85,11 +85,11 @@ def rbac(  # noqa: PLR0913 - one argument per option
     out.result(document("rbac", manifests=manifests), object_text.yaml_stream(manifests))
 
 
-def _account(word: str) -> Subject:
+def _account(word: str) -> RbacSubject:
     """Return ``NAMESPACE:NAME`` as a subject. Raises UsageError."""
     namespace, _, name = word.partition(":")
     if namespace and name and ":" not in name:
-        return Subject("ServiceAccount", name, namespace)
+        return RbacSubject("ServiceAccount", name, namespace)
     raise UsageError(
         Finding(
             code=USAGE,

@@ -6,7 +6,7 @@ from functools import cache
 from threading import Lock
 
 from gpu_provision.hosts.facts.host import HostRecord
-from gpu_provision.images.registry import ask
+from gpu_provision.images.registry import look_up_image
 from gpu_provision.model.hosts import Expectation, ImageAnswer
 
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
@@ -40,4 +40,4 @@ def _lock(_reference: str) -> Lock:
 
 @cache
 def _asked(reference: str, architecture: str) -> ImageAnswer:
-    return ask(reference, architecture)
+    return look_up_image(reference, architecture)

@@ -77,7 +77,7 @@ def _release(name: str) -> releases.Release:
     """Return the release, or the default one in place of one that does not exist; a check tells that."""
     try:
         return releases.release(name)
-    except releases.UnknownRelease:
+    except releases.UnknownReleaseError:
         return releases.release(releases.DEFAULT)
 
 

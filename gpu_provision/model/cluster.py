@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -43,6 +43,11 @@ def ref_of(manifest: Manifest) -> ObjectRef:
     """Return the reference of a manifest."""
     metadata = manifest["metadata"]
     return ObjectRef(manifest["apiVersion"], manifest["kind"], metadata.get("namespace", ""), metadata["name"])
+
+
+def by_ref(manifests: Iterable[Manifest]) -> dict[ObjectRef, Manifest]:
+    """Return manifests by reference."""
+    return {ref_of(manifest): manifest for manifest in manifests}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,18 +14,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 from gpu_provision.components.labels import CORDONED
-from gpu_provision.destroy import findings
-from gpu_provision.destroy.discovery import users
-from gpu_provision.diagnostics.pods import node_of
 from gpu_provision.kube.client import Cluster
 from gpu_provision.kube.errors import ConflictError, NotFoundError
 from gpu_provision.kube.informer import Mirror, Scope
-from gpu_provision.kube.resource_claims import ResourceClaims
 from gpu_provision.model.cluster import Kind, Manifest, NodeFacts, ObjectRef, ref_of
 from gpu_provision.model.findings import Finding, Rejected, RunFailed, Unreachable
 from gpu_provision.model.inventory import Drain
 from gpu_provision.planning.drain import DrainPlan, data_loss_finding, describe_pod, not_drained_finding, plan_drain
-from gpu_provision.rollout.observe import pod_of
 
 _TRIES = 10  # kubelets and controllers write to nodes, too
 Change = dict[str, Any]
@@ -223,20 +218,3 @@ def _awaited(left: DrainPlan, refusals: Mapping[str, str]) -> str:
     why = refusals.get(first["metadata"]["uid"], "")
     more = f" and {len(left.goes) - 1} more" if len(left.goes) > 1 else ""
     return f"{f'{why}: ' if why else 'waits for '}{describe_pod(first)}{more}"
-
-
-def gpu_pod_drainer(cluster: Cluster, nodes: frozenset[str], seconds: int, say: Say) -> Drainer:
-    """Return the eviction of everything that uses GPUs on some nodes."""
-    claims = ResourceClaims(cluster)
-
-    def chosen(pods: Iterable[Manifest]) -> DrainPlan:
-        there = [pod for pod in pods if node_of(pod) in nodes]
-        found = [pod for on_node in users(there, nodes, claims.of(there)).values() for pod in on_node]
-        ending = [pod for pod in found if pod["metadata"].get("deletionTimestamp")]
-        return DrainPlan(tuple(pod for pod in found if pod not in ending), tuple(ending))
-
-    def late(left: DrainPlan, refusals: Mapping[str, str], seconds: int) -> tuple[Finding, ...]:
-        return tuple(findings.not_evicted(pod_of(pod, refusals=refusals), seconds) for pod in left.goes)
-
-    title = "evicting pods that use GPUs"
-    return Drainer(cluster, Scope(POD), chosen, late, seconds=seconds, title=title, say=say)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from gpu_provision.components.targets import claims
+from gpu_provision.components.targets import node_pools
 from gpu_provision.kube.observe import node_facts
 from gpu_provision.model import codes
 from gpu_provision.model.cluster import ClusterFacts, Manifest, NodeFacts
@@ -105,7 +105,7 @@ def _owns_something(stack: Manifest) -> bool:
 
 
 def _claim(stack: Manifest, inventory: Inventory, facts: ClusterFacts) -> StackClaim:
-    nodes = frozenset(name for name, pool in claims(inventory, facts).items() if pool.gpu)
+    nodes = frozenset(name for name, pool in node_pools(inventory, facts).items() if pool.gpu)
     namespace = namespace_of(stack) or inventory.cluster.namespace
     return StackClaim(stack["metadata"]["creationTimestamp"], stack["metadata"]["name"], nodes, namespace)
 

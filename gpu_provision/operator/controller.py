@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
+from gpu_provision.destroy.discovery import DestroyOptions, discover
+from gpu_provision.destroy.runner import DestroyRunner
 from gpu_provision.kube.client import Cluster
 from gpu_provision.kube.informer import Mirror, Scope
 from gpu_provision.kube.lease import LEADER, LeaderElector
@@ -28,8 +30,6 @@ from gpu_provision.operator.reconciler import StackReconciler
 from gpu_provision.operator.stack import STACK, inventory_of, namespace_changed, namespace_of
 from gpu_provision.operator.status import Reason, StackProblem, internal_error, problem_of, since
 from gpu_provision.operator.telemetry import ControllerMetrics, StackMetrics
-from gpu_provision.reconcile.destroy_discovery import Terms, look
-from gpu_provision.reconcile.destroy_run import Removing
 from gpu_provision.reconcile.observer import scope_of_object
 from gpu_provision.reconcile.session import Session
 
@@ -177,9 +177,9 @@ class StackWorker:
         """Take the stack off the cluster; say whether the audit finds nothing left."""
         inventory = self._aim(_at_home(inventory_of(request.stack)[0] or _bare(request.stack), request.stack))
         cluster = Session(inventory, leadership=self._leadership).cluster  # a connection of its own: the lock fences it
-        terms = Terms()
-        looked = look(cluster, inventory, terms)
-        removing = Removing(cluster, inventory, looked, terms, lambda event: self._say(request, event))
+        terms = DestroyOptions()
+        looked = discover(cluster, inventory, terms)
+        removing = DestroyRunner(cluster, inventory, looked, terms, lambda event: self._say(request, event))
         self._reporter.report(request.observation(is_working=True), time.monotonic())
         if problem := problem_of(removing.execute().findings, Reason.REMOVING):
             self._backoff.failed(time.monotonic())

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain
 
-from gpu_provision.kube import stack_objects
+from gpu_provision.destroy import discovery
 from gpu_provision.kube.client import Cluster
 from gpu_provision.kube.errors import FieldConflictError
 from gpu_provision.kube.informer import Mirror, Scope
@@ -22,7 +22,7 @@ from gpu_provision.operator.conflicts import warn_on_destroy
 from gpu_provision.operator.crd import DEFINITION, LABELS, RULES_KEY, definition
 from gpu_provision.operator.manifests import NAME, InstallOptions
 from gpu_provision.operator.stack import STACK, inventory_of, label_of
-from gpu_provision.planning.rbac import ALWAYS_THERE
+from gpu_provision.rbac.roles import ALWAYS_THERE
 from gpu_provision.reconcile.observer import scope_of_object
 
 _UNKNOWN_KEY = "GP120"
@@ -321,9 +321,9 @@ def _deleted(cluster: Cluster, found: Iterable[tuple[ObjectRef, Manifest]]) -> l
 
 def _emptied(cluster: Cluster, names: Iterable[str]) -> tuple[list[ObjectRef], list[Finding]]:
     """Delete the namespaces that hold nothing any more; say what is in the others."""
-    gone, kinds, told = [], stack_objects.list_api_resources(cluster), []
+    gone, kinds, told = [], discovery.listable_kinds(cluster), []
     for ref, live in _existing(cluster, (ObjectRef(*NAMESPACE, "", name) for name in names)):
-        if seen := stack_objects.foreign_objects_in(cluster, ref.name, kinds, ()):
+        if seen := discovery.foreign_objects_in(cluster, ref.name, kinds, ()):
             told.append(_kept(ref, seen))
         else:
             gone += _deleted(cluster, [(ref, live)])

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpu_provision.components.objects import manifest, service_account
-from gpu_provision.components.tolerations import STARTUP
+from gpu_provision.components.pods import STARTUP_TOLERATION
 from gpu_provision.kube.observe import MEMBER_KINDS, named_secrets
 from gpu_provision.kube.resources import KINDS
 from gpu_provision.model.cluster import Manifest, Permission
@@ -16,8 +16,8 @@ from gpu_provision.model.inventory import Inventory
 from gpu_provision.operator import crd
 from gpu_provision.operator.crd import LABELS, definition
 from gpu_provision.operator.stack import GROUP, PLURAL, STACK, inventory_of
-from gpu_provision.planning.rbac import Subject, roles
-from gpu_provision.reconcile import destroy_discovery, permissions
+from gpu_provision.rbac import permissions
+from gpu_provision.rbac.roles import RbacSubject, roles
 
 EVENTS = "default"
 """Namespace of Events about objects that are in none."""
@@ -68,16 +68,16 @@ def of_editor(inventory: Inventory, namespace: str, lease: str) -> frozenset[Per
             *(Permission(verb, GROUP, PLURAL, "", name) for verb in ("get", "list", "watch", "patch", "delete")),
             *(Permission(verb, *_LEASES, "", lease) for verb in ("list", "watch")),
             Permission("get", *_LEASES, namespace, lease),
-            *permissions.to_look(inventory),
-            *permissions.to_watch(inventory),
+            *permissions.for_view(inventory),
+            *permissions.for_watches(inventory),
             *_to_follow(inventory),
         )
     )
 
 
 def _of_stack(inventory: Inventory) -> Iterator[Permission]:
-    yield from permissions.everything(inventory)
-    yield from destroy_discovery.everything(inventory)
+    yield from permissions.for_apply(inventory)
+    yield from permissions.for_destroy(inventory)
     yield from _to_follow(inventory)
 
 
@@ -122,7 +122,7 @@ _TOLERATIONS = (
         {"key": f"node-role.kubernetes.io/{role}", "operator": "Exists", "effect": "NoSchedule"}
         for role in ("control-plane", "master")
     ),
-    dict(STARTUP),  # where every node is new, there is no other place
+    dict(STARTUP_TOLERATION),  # where every node is new, there is no other place
 )
 
 
@@ -149,7 +149,7 @@ def manifests(shape: InstallOptions, stacks: Iterable[Inventory] = ()) -> list[M
     Args:
         stacks: Those that the controller gets the rights for; none for stacks of any name in the usual namespaces.
     """
-    account = Subject("ServiceAccount", NAME, NAMESPACE)
+    account = RbacSubject("ServiceAccount", NAME, NAMESPACE)
     wanted = {*of_stacks(stacks), *of_controller(NAMESPACE, NAME)}
     rights = roles(NAME, wanted, [account])
     namespaces = [item for item in rights if item["kind"] == "Namespace"]

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
+from gpu_provision.history.rollback import active_inventory
 from gpu_provision.kube.informer import Mirror
 from gpu_provision.kube.lease import LeaderElector
 from gpu_provision.kube.trim import trim
@@ -32,7 +33,6 @@ from gpu_provision.operator.status import (
     since,
     was_rolled_back,
 )
-from gpu_provision.reconcile.history import in_force
 from gpu_provision.reconcile.observer import Observation, StackObserver, watched_scopes
 from gpu_provision.reconcile.session import Session
 
@@ -140,7 +140,7 @@ class StackReconciler:
     def _in_force(self) -> Inventory | None:
         """Return what a stack that was rolled back is held to; None, and nothing is done, without a usable record."""
         try:
-            found = in_force(Session(self.inventory).cluster, self.inventory)
+            found = active_inventory(Session(self.inventory).cluster, self.inventory)
         except (RunFailed, InvalidInventory) as error:
             self.take(
                 StackEvent(reason="Halted", message=str(error.findings[0]), stack=self.request.name, is_warning=True)

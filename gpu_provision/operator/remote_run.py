@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from gpu_provision.history import rollback
 from gpu_provision.kube.client import Cluster
 from gpu_provision.kube.informer import Mirror
 from gpu_provision.model import codes
@@ -18,7 +19,7 @@ from gpu_provision.operator.leader_election import DEFAULT_LEASE, LeaderMonitor,
 from gpu_provision.operator.manifests import of_editor
 from gpu_provision.operator.status import Reason, StackEvaluation, StackPhase, evaluate_status, failed_components
 from gpu_provision.planning.states import ClusterState, Key
-from gpu_provision.reconcile import history, missing_permissions
+from gpu_provision.rbac import review
 from gpu_provision.reconcile.observer import (
     Observation,
     StackObserver,
@@ -115,13 +116,13 @@ class RemoteRun:
 
     def _require_rights(self) -> None:
         inventory = self._reading.context.inventory
-        if missing := missing_permissions.missing(
+        if missing := review.missing_finding(
             self._cluster, inventory, of_editor(inventory, *DEFAULT_LEASE), "--operator"
         ):
             raise Refused(missing)
 
     def _last_run(self) -> Record | None:
-        return history.read(self._cluster, self._reading.context.inventory).last
+        return rollback.read_history(self._cluster, self._reading.context.inventory).last
 
     def _result(self, seen: ClusterState, record: Record | None) -> RunResult:
         return RunResult(

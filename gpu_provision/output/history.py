@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, TypeVar
 
+from gpu_provision.history.store import transition_of
 from gpu_provision.hosts.result import HostsResult
 from gpu_provision.kube.lease import holder_is_alive_here
 from gpu_provision.model.cluster import ObjectRef
@@ -18,7 +19,6 @@ from gpu_provision.model.plan import Action, Change, Plan
 from gpu_provision.model.progress import Evidence, NodeState, RunResult, State, Transition
 from gpu_provision.output import plan as plan_view
 from gpu_provision.output.text import PLAIN, Style, indented
-from gpu_provision.reconcile.local_records import transition_of
 
 _HEADERS = ("RUN", "BEGAN", "ENDED", "RESULT", "RELEASE", "WRITTEN", "BY", "WHAT")
 

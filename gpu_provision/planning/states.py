@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from gpu_provision.components import labels, node_labels
 from gpu_provision.components.device_plugin_validation import NAME as DEVICE_PLUGIN_VALIDATION
-from gpu_provision.components.tolerations import untolerated
+from gpu_provision.components.pods import first_untolerated
 from gpu_provision.diagnostics import pods as pod_view
 from gpu_provision.model.cluster import Context, Manifest, ObjectRef, Target, ref_of
 from gpu_provision.model.progress import NodeState, State
@@ -368,7 +368,7 @@ def _daemon_state(component: str, target: Target, daemonset: Manifest, seen: Clu
 def _kept_off(target: Target, spec: Mapping[str, Any]) -> str:
     """Say which taint keeps a pod off a node; an empty string if none does."""
     taints = target.facts.taints if target.facts else ()
-    taint = untolerated(taints, spec.get("tolerations", ()))
+    taint = first_untolerated(taints, spec.get("tolerations", ()))
     return f"the pods do not tolerate the node's taint {{{taint}}}" if taint else ""
 
 

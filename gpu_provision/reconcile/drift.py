@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 
-from gpu_provision.inventory.again import as_then
+from gpu_provision.history import rollback
+from gpu_provision.history.restore import restore_for_comparison
 from gpu_provision.kube.client import Cluster
 from gpu_provision.kube.observe import NODE, POD
 from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
@@ -18,7 +19,6 @@ from gpu_provision.planning.plan import plan
 from gpu_provision.planning.pod_metadata import as_applied
 from gpu_provision.planning.prepare import prepare
 from gpu_provision.planning.states import Desired, belongs
-from gpu_provision.reconcile import history
 from gpu_provision.reconcile.plan import ClusterPlan
 from gpu_provision.reconcile.session import Session
 
@@ -64,13 +64,13 @@ def _last_run(cluster: Cluster, reading: ClusterPlan) -> _Last | None:
     Another version of the tool may have made other objects of the same inventory; then the field managers tell more.
     """
     now = reading.context.inventory
-    last = history.read(cluster, now).last
+    last = rollback.read_history(cluster, now).last
     if last is None or last.ending not in _APPLIED or last.tool != version("gpu-provision"):
         return None
     name = f"run {last.number}, {last.began}"
-    if last.text == history.text_of(now):
+    if last.text == rollback.inventory_text(now):
         return _Last(name, _objects(reading.desired))
-    then = as_then(last.text, now, name=name)
+    then = restore_for_comparison(last.text, now, name=name)
     return _Last(name, _objects(prepare(then, reading.context.facts)[1])) if then else None
 
 

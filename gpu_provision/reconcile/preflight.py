@@ -14,7 +14,7 @@ from gpu_provision.hosts.facts.host import HostRecord
 from gpu_provision.hosts.facts.kernel import Kernel
 from gpu_provision.hosts.result import HostOutcome, HostsResult
 from gpu_provision.hosts.runner import judge
-from gpu_provision.images.registry import ask
+from gpu_provision.images.registry import look_up_image
 from gpu_provision.inventory.resolve import expected_of
 from gpu_provision.kube.observe import observe_facts
 from gpu_provision.model import codes
@@ -95,7 +95,7 @@ def _images(inventory: Inventory, known: Context, read: set[str]) -> Iterator[Fi
             continue
         machine = target.facts.architecture if target.facts else ""
         host = HostRecord(kernel=Kernel(architecture=machine))
-        yield from driver_image(Subject(expected, host, ask(image, machine)))
+        yield from driver_image(Subject(expected, host, look_up_image(image, machine)))
 
 
 def _expected(inventory: Inventory, target: Target, node: Node | None) -> Expectation:

@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from gpu_provision.history.recorder import RunRecorder, reason_of, run_spec
+from gpu_provision.history.rollback import RollbackTarget, find_rollback_target
 from gpu_provision.kube.client import Cluster
 from gpu_provision.kube.informer import Mirror, Scope
 from gpu_provision.kube.lock import WriteLock
@@ -23,11 +25,9 @@ from gpu_provision.planning.upgrades import DRIVER, FOLLOWS_NODES, without_needl
 from gpu_provision.planning.validation import RUNS_IN, verdict_of
 from gpu_provision.reconcile.actions import Step, next_actions
 from gpu_provision.reconcile.apply import Applier
-from gpu_provision.reconcile.history import WayBack, way_back
 from gpu_provision.reconcile.observer import LiveState
 from gpu_provision.reconcile.plan import ClusterPlan
 from gpu_provision.reconcile.progress import ProgressReporter, with_steps
-from gpu_provision.reconcile.recorder import Book, reason_of, task_of
 from gpu_provision.reconcile.rollout import RolloutController
 from gpu_provision.reconcile.situation import SituationBuilder, scopes
 from gpu_provision.reconcile.states import deadlines_of
@@ -63,7 +63,7 @@ class Outcome:
     plan: Plan
     record: Record
     unrecorded: Finding | None = None
-    back: WayBack | None = None
+    back: RollbackTarget | None = None
     told: tuple[Finding, ...] = ()
     said: Mapping[Key, CrashLog] = field(default_factory=dict)
 
@@ -103,7 +103,14 @@ class Run:
             on_end=self._wake,
             on_written=self._note,
         )
-        self._book = Book(cluster, task_of(reading, back_to=back_to), say=self._say, reached=self._reached)
+        self._book = RunRecorder(
+            cluster,
+            run_spec(
+                reading.context.inventory, reading.plan, reading.desired, reading.observed.members, back_to=back_to
+            ),
+            say=self._say,
+            progress=self._reached,
+        )
         self._mirror: Mirror | None = None
         self._cancelled, self._removed = False, 0
         self._rolls_out = False
@@ -158,7 +165,9 @@ class Run:
         changes = self._make_room_for_the_lock(changes, inventory.cluster.namespace)
         planned_at = self._reading.observed.lock_version
         with WriteLock(self._cluster, inventory, on_wait=self._say, planned_at=planned_at) as lock, self._book:
-            back, barred = way_back(self._reading, self._book.earlier, self._book.record)
+            back, barred = find_rollback_target(
+                self._reading.context, self._reading.desired, self._book.earlier, self._book.record
+            )
             self._rollout.previous = back.name if back else ""
             self._objects.apply(changes)
             self._objects.prune(change for change in changes if change.certain)
@@ -192,7 +201,7 @@ class Run:
         while not self._objects.are_shown(mirror) and time.monotonic() < give_up and not self._cancelled:
             mirror.wait(SEEN_SECONDS)
 
-    def _reason(self, back: WayBack | None) -> str:
+    def _reason(self, back: RollbackTarget | None) -> str:
         return "; ".join(filter(None, (reason_of(self._states.values()), f"goes back to {back.name}" if back else "")))
 
     @property
@@ -242,7 +251,7 @@ class Run:
                     self._steps.start(step, now)
                 if self._cancelled or self._is_over(steps):
                     return seen
-                self._book.keep(now)
+                self._book.save_local(now)
                 looked, spent = time.monotonic(), time.thread_time() - busy
                 wait = min(self._settler.next_deadline(now), self._rollout.seconds())
                 mirror.wait(min(wait, SEEN_SECONDS) if steps or mirror.silence else wait)

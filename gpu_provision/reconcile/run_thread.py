@@ -8,15 +8,16 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Protocol
 
+from gpu_provision.history import store
+from gpu_provision.history.rollback import RollbackTarget
 from gpu_provision.kube.client import Cluster
 from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding, Locked, ProvisionError, leave_with
 from gpu_provision.model.history import Ending
 from gpu_provision.model.progress import Event, NodeState, RunResult, State
 from gpu_provision.planning.states import Key
-from gpu_provision.reconcile import local_records, missing_permissions
+from gpu_provision.rbac import review
 from gpu_provision.reconcile.explain import explain
-from gpu_provision.reconcile.history import WayBack
 from gpu_provision.reconcile.observer import LiveState
 from gpu_provision.reconcile.plan import ClusterPlan, blocking_findings, read_and_plan
 from gpu_provision.reconcile.run import Outcome, Run
@@ -118,12 +119,19 @@ class RunThread:
         if self._live:
             self._live.mirror.wake()
 
-    def _gone_back(self, failed: Outcome, back: WayBack) -> Outcome:
+    def _gone_back(self, failed: Outcome, back: RollbackTarget) -> Outcome:
         """Carry out what was there before, as a run of its own, which is not rolled back in its turn."""
         told = explain(self._cluster, failed)
-        local_records.write(failed.record, lambda: local_records.details_of(failed.plan, failed.result, told))
+        store.write_local(failed.record, lambda: store.run_details(failed.plan, failed.result, told))
         reading = read_and_plan(self._cluster, back.inventory, host_drivers=self._reading.context.facts.host_drivers)
-        missing = missing_permissions.missing_to_run(self._cluster, reading)
+        missing = review.missing_for_run(
+            self._cluster,
+            back.inventory,
+            reading.plan,
+            reading.desired,
+            namespaces=reading.observed.namespaces,
+            refused=reading.refused,
+        )
         if problems := (*blocking_findings(reading), *filter(None, [missing])):
             return replace(failed, told=(*problems, _gone(back, "the cluster could not go back to")))
         self._run = Run(self._cluster, reading, listen=self._tell, on_states=self._take, back_to=back.record.number)
@@ -201,7 +209,7 @@ def summary(states: Mapping[Key, NodeState], component: str) -> str:
     return f"{ready}/{len(counted)} ready{detail}"
 
 
-def _gone(back: WayBack, what: str) -> Finding:
+def _gone(back: RollbackTarget, what: str) -> Finding:
     number = back.record.number
     return Finding(
         code=codes.ROLLED_BACK,

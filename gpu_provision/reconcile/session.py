@@ -10,12 +10,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
+from gpu_provision.history import store
 from gpu_provision.kube.client import Cluster, connect
 from gpu_provision.kube.config import resolve_context
 from gpu_provision.kube.lease import LeaderElector
 from gpu_provision.model.findings import Finding, Refused, RunFailed
 from gpu_provision.model.inventory import ALL, Inventory, Part
 from gpu_provision.model.progress import Event, NodeState
+from gpu_provision.rbac import review
 from gpu_provision.reconcile.plan import ClusterPlan, blocking_findings, read_and_plan
 
 if TYPE_CHECKING:
@@ -76,9 +78,7 @@ class Session:
             try:
                 self._reading = self.resident.read(self.cluster) if self.resident else self._read()
             except Refused as refusal:
-                from gpu_provision.reconcile import missing_permissions
-
-                raise missing_permissions.missing_to_read(self.cluster, self.inventory, refusal) from refusal
+                raise review.missing_for_reading(self.cluster, self.inventory, refusal) from refusal
         return self._reading
 
     def _read(self) -> ClusterPlan:
@@ -126,22 +126,43 @@ class Session:
         self._run.start()
 
     def _by_ourselves(self, reading: ClusterPlan) -> RunThread:
-        from gpu_provision.reconcile import missing_permissions
         from gpu_provision.reconcile.run import Run
         from gpu_provision.reconcile.run_thread import RunThread
 
-        if missing := missing_permissions.missing_to_run(self.cluster, reading):
+        if missing := self.missing_permissions():
             raise Refused(missing)
         live = self.resident.live(reading) if self.resident else None
         make = partial(Run, live=live)
         return RunThread(self.cluster, reading, self._tell, self.back_to, make=make, live=live)
 
+    def missing_permissions(self) -> Finding | None:
+        """Return what the account lacks to carry the plan out; None if nothing is missing."""
+        from gpu_provision.rbac import review
+
+        reading = self.reading()
+        return review.missing_for_run(
+            self.cluster,
+            reading.context.inventory,
+            reading.plan,
+            reading.desired,
+            namespaces=reading.observed.namespaces,
+            refused=reading.refused,
+        )
+
     def put_on_record(self, *, hosts: int) -> None:
         """Put a run on record that changed so many hosts, where the cluster was as declared."""
-        from gpu_provision.reconcile import recorder
+        from gpu_provision.history import recorder
 
-        self.recorded, self._unrecorded = recorder.put_on_record(
-            self.cluster, self.reading(), hosts, back_to=self.back_to
+        reading = self.reading()
+        spec = recorder.run_spec(
+            reading.context.inventory,
+            reading.plan,
+            reading.desired,
+            reading.observed.members,
+            back_to=self.back_to,
+        )
+        self.recorded, self._unrecorded = recorder.record_host_changes(
+            self.cluster, spec, hosts, planned_at=reading.observed.lock_version
         )
 
     def wait(self, component: str, *, tick: Callable[[str], None] = lambda _: None) -> tuple[NodeState, ...]:
@@ -188,15 +209,14 @@ class Session:
         if outcome is None:
             return (*planned, *self._unrecorded)
         if self._explained is None:
-            from gpu_provision.reconcile import local_records
             from gpu_provision.reconcile.explain import explain
 
             told = (item for item in planned if item.code not in _TOLD_BY_STATES)
             warnings = filter(None, [outcome.unrecorded])
             self._explained = (*outcome.told, *explain(self.cluster, outcome), *told, *warnings)
             if outcome.record.id:
-                details = partial(local_records.details_of, outcome.plan, outcome.result, self._explained)
-                local_records.write(outcome.record, details)
+                details = partial(store.run_details, outcome.plan, outcome.result, self._explained)
+                store.write_local(outcome.record, details)
         return self._explained
 
     def _tell(self, event: Event) -> None:

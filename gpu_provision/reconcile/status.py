@@ -7,7 +7,7 @@ from itertools import islice
 
 from gpu_provision import components
 from gpu_provision.components import labels
-from gpu_provision.components.targets import claims
+from gpu_provision.components.targets import node_pools
 from gpu_provision.diagnostics import pods as pod_view
 from gpu_provision.kube.client import Cluster
 from gpu_provision.model.cluster import Manifest, NodeFacts, Target
@@ -36,7 +36,7 @@ def node_rows(seen: ClusterState, settled: Mapping[Key, NodeState]) -> tuple[Nod
     """Return a row per node of the cluster."""
     own = _grouped((node, state) for (_, node), state in settled.items())
     targets = {target.name: target for target in seen.context.targets}
-    pools = {name: pool.name for name, pool in claims(seen.context.inventory, seen.context.facts).items()}
+    pools = {name: pool.name for name, pool in node_pools(seen.context.inventory, seen.context.facts).items()}
     return tuple(
         _node(node, pools.get(node.name, ""), targets.get(node.name), own.get(node.name, []), seen)
         for node in seen.context.facts.nodes

@@ -12,7 +12,7 @@ from typing import NamedTuple, Self
 from gpu_provision.components import device_plugin_validation, driver_validation, validator
 from gpu_provision.components.labels import APP, COMPONENT, STACK
 from gpu_provision.diagnostics import pods as pod_view
-from gpu_provision.diagnostics.failures import in_words
+from gpu_provision.diagnostics.failures import describe_exit
 from gpu_provision.diagnostics.pods import Crash
 from gpu_provision.kube import records
 from gpu_provision.kube.client import Cluster
@@ -118,7 +118,7 @@ def _crashing(states: Mapping[Key, NodeState], seen: ClusterState) -> Iterator[t
 
 def _with(state: NodeState, pod: Manifest, said: CrashLog) -> NodeState:
     """Return a state that says what its pod said. One that is about something else, such as a turn, stays."""
-    words, cause = in_words(str(said.crash), said.lines), pod_view.cause(pod)
+    words, cause = describe_exit(str(said.crash), said.lines), pod_view.cause(pod)
     if cause in state.reason:
         return replace(state, reason=state.reason.replace(cause, words))
     is_about_it = not state.node or state.reason.startswith(NOT_READY)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpu_provision.components.labels import COMPONENT, STACK
-from gpu_provision.components.targets import claims
+from gpu_provision.components.targets import node_pools
 from gpu_provision.kube.config import api_client, resolve_context
 from gpu_provision.kube.errors import NotFoundError
 from gpu_provision.kube.observe import node_facts
@@ -60,7 +60,7 @@ def selected(inventory: Inventory, live: Iterable[Manifest]) -> tuple[DeclaredNo
     """
     facts = ClusterFacts(nodes=tuple(map(node_facts, live)))
     names = {node.name for node in inventory.nodes}
-    claimed = claims(inventory, facts).items()
+    claimed = node_pools(inventory, facts).items()
     return tuple(DeclaredNode(name=name, pool=pool) for name, pool in sorted(claimed) if name not in names)
 
 

@@ -13,11 +13,11 @@ from gpu_provision.api import jobs
 from gpu_provision.api.jobs import ApplyJob
 from gpu_provision.api.views import StackStatus
 from gpu_provision.cli import root
+from gpu_provision.history import rollback as records
 from gpu_provision.hosts import runner as hosts_run
 from gpu_provision.hosts.result import HostsResult
 from gpu_provision.model.plan import Plan
 from gpu_provision.model.progress import Lock, RunResult, Status
-from gpu_provision.reconcile import history as records
 from gpu_provision.reconcile import preflight
 from gpu_provision.reconcile.session import Session
 from tests.cli.harness import CHANGE, Fakes, Ran, Run, plan_of
@@ -79,7 +79,7 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> Fakes:
     monkeypatch.setattr(jobs, "destroy", lambda *_, **__: answer(fakes.removal))
     monkeypatch.setattr(jobs, "drift", lambda *_, **__: fakes.drift)
     monkeypatch.setattr(Session, "cluster", None)
-    monkeypatch.setattr(records, "read", lambda *_: fakes.history)
+    monkeypatch.setattr(records, "read_history", lambda *_: fakes.history)
     monkeypatch.setattr(preflight, "preflight", lambda *_, **__: answer(fakes.judgement))
     monkeypatch.setattr(gpu_provision, "status", lambda *_, **__: StackStatus.copy_of(fakes.status))
     monkeypatch.setattr(gpu_provision, "unlock", unlock)

@@ -17,7 +17,6 @@ from gpu_provision.inventory import check
 from gpu_provision.kube import client
 from gpu_provision.model.progress import RunResult
 from gpu_provision.output.findings import output_schema
-from gpu_provision.reconcile import adopt_discovery
 from tests.adopt.builders import adopted, found, policy
 from tests.cli.harness import Run
 
@@ -42,7 +41,7 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
     monkeypatch.setattr(gpu_provision, "adoption", lambda _: StackAdoption.copy_of(made.adoption))
     monkeypatch.setattr(gpu_provision, "adopt", made.adopt)
     monkeypatch.setattr(client, "connect", lambda *_: None)
-    monkeypatch.setattr(adopt_discovery, "look", lambda *_: found())
+    monkeypatch.setattr("gpu_provision.adopt.discovery.discover", lambda *_: found())
     monkeypatch.setenv("GPU_PROVISION_INVENTORY", str(tmp_path / "gpu.yaml"))
     return made
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+from gpu_provision.history import store
 from gpu_provision.model.findings import ExitCode, Finding
 from gpu_provision.model.history import Ending, Record
 from gpu_provision.model.progress import RunResult
 from gpu_provision.output.findings import output_schema
-from gpu_provision.reconcile import local_records
 from tests.cli.harness import SANDBOX, Run
 from tests.output.page.test_render import FAILURE, TIMELINE
 from tests.output.samples import PLAN, RESULT
@@ -35,7 +35,7 @@ def _sandbox(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: ARG001
 
 def record(record: Record = RECORD, result: RunResult = RESULT, *findings: Finding) -> None:
     """Leave the local record of a run."""
-    local_records.write(record, lambda: local_records.details_of(PLAN, replace(result, timeline=TIMELINE), findings))
+    store.write_local(record, lambda: store.run_details(PLAN, replace(result, timeline=TIMELINE), findings))
 
 
 def test_the_newest_run_is_told_with_all_that_is_on_record(run: Run) -> None:
@@ -64,7 +64,7 @@ def test_the_newest_run_is_told_with_all_that_is_on_record(run: Run) -> None:
 def test_a_run_that_did_not_end_is_told_as_far_as_it_came(run: Run, ending: Ending, tmp_path: Path) -> None:
     """One that was killed has left its first record alone; a rollback is called one."""
     if ending is Ending.RUNNING:
-        local_records.write(replace(RECORD, ending=ending, back_to=2))
+        store.write_local(replace(RECORD, ending=ending, back_to=2))
     else:
         record(replace(RECORD, ending=ending, back_to=2), RunResult())
     page = tmp_path / "page.html"
@@ -89,7 +89,7 @@ def test_a_run_that_is_not_on_record_here_is_named(run: Run) -> None:
 def test_a_record_that_cannot_be_read_is_named(run: Run) -> None:
     """Such as one of another version."""
     for broken in ({"timeline": ["?"]}, {"states": [{"state": "odd"}]}, {"began": 5}, {"changes": [{}]}):
-        local_records.write(RECORD, partial(dict, broken))
+        store.write_local(RECORD, partial(dict, broken))
         ran = run("report")
         assert ran.code == ExitCode.FAILED
-        assert f"GP372 {local_records.folder('sandbox')}/{RECORD.id}.json" in ran.err
+        assert f"GP372 {store.local_folder('sandbox')}/{RECORD.id}.json" in ran.err

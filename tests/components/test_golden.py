@@ -11,13 +11,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import builders
 import pytest
 import yaml
 
 from gpu_provision.components import desired
 from gpu_provision.inventory import load
 from gpu_provision.model.cluster import ClusterFacts, Context
+from tests.components import builders
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests" / "golden"

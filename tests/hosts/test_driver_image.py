@@ -37,7 +37,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
         return ImageAnswer(reference, ImageState.PRESENT)
 
     driver_image._asked.cache_clear()
-    monkeypatch.setattr(driver_image, "ask", ask)
+    monkeypatch.setattr(driver_image, "look_up_image", ask)
     return questions
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpu_provision.inventory.again import VERSIONS
+from gpu_provision.history.restore import VERSIONS
 from gpu_provision.inventory.document import KeyPath
 from gpu_provision.inventory.json_schema import ANY, resolved, schema
 

@@ -16,8 +16,9 @@ from gpu_provision.model.inventory import Inventory
 from gpu_provision.operator import controller, manifests
 from gpu_provision.operator.manifests import NAME, NAMESPACE, InstallOptions, budget_version, grouped, kustomization
 from gpu_provision.operator.stack import inventory_of, stack_of
-from gpu_provision.planning.rbac import grants
-from gpu_provision.reconcile import destroy_discovery, permissions
+from gpu_provision.rbac import permissions
+from gpu_provision.rbac.permissions import for_destroy
+from gpu_provision.rbac.roles import grants
 
 IMAGE = "registry.example.com/gpu-provision:0.1.0"
 POOL = {"gpu": {"model": "T4", "count": 1}, "node_selector": {"gpu": "yes"}}
@@ -63,7 +64,7 @@ def test_no_rule_has_a_wildcard() -> None:
 def test_a_stack_of_any_name_can_be_kept_and_removed(name: str) -> None:
     """Whoever installs the operator does not know the stacks yet."""
     inventory, found = a_stack(name), made()
-    wanted = permissions.everything(inventory) | destroy_discovery.everything(inventory)
+    wanted = permissions.for_apply(inventory) | for_destroy(inventory)
     assert [one for one in sorted(wanted) if not may(found, one)] == []
 
 
@@ -75,7 +76,7 @@ def test_a_known_stack_can_be_kept_wherever_it_is() -> None:
         driver={"licensing_config": "licence", "repo_config": "sources"},
         operator={"runtime_class": "own-class"},
     )
-    wanted = permissions.everything(inventory) | destroy_discovery.everything(inventory)
+    wanted = permissions.for_apply(inventory) | for_destroy(inventory)
     known, unknown = made(inventory), made()
     assert [one for one in sorted(wanted) if not may(known, one)] == []
     missing = {one.namespace for one in wanted if not may(unknown, one)}

@@ -111,7 +111,7 @@ def test_a_record_that_gives_an_unknown_version_holds_a_stack_to_nothing(
     def unknown(*_: object) -> None:
         raise RunFailed(Finding(code="GP338", what="not known"))
 
-    monkeypatch.setattr(reconciler, "in_force", unknown)
+    monkeypatch.setattr(reconciler, "active_inventory", unknown)
     monkeypatch.setattr(reconciler, "Session", lambda _: SimpleNamespace(cluster=None))
     assert kept.reconciler._in_force() is None
     assert [(note.is_warning, note.message) for note in kept.notes] == [(True, "GP338: not known")]

@@ -42,7 +42,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setattr(engine, "judge", lambda *_, **__: world.hosts)
     monkeypatch.setattr(engine, "observe_facts", lambda *_: ClusterFacts(version="v1.34.1", nodes=world.nodes))
     monkeypatch.setattr(engine, "Session", lambda _: type("Session", (), {"cluster": None}))
-    monkeypatch.setattr(engine, "ask", world.ask)
+    monkeypatch.setattr(engine, "look_up_image", world.ask)
     return world
 
 

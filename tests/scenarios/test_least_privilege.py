@@ -18,7 +18,7 @@ import yaml
 from gpu_provision.inventory import load
 from gpu_provision.model.cluster import Permission
 from gpu_provision.operator.crd import definition
-from gpu_provision.reconcile import permissions
+from gpu_provision.rbac import permissions
 from gpu_provision.sandbox.apiserver.requestlog import Request
 from tests.answers import Answer
 from tests.scenarios.on_sandbox import SandboxWorld
@@ -203,7 +203,7 @@ def test_every_right_was_needed_and_is_in_the_table(robot: Robot, checkout: Path
     robot.world.submit(definition())  # a stack's resource is looked for where the server knows such
     robot.does("plan", "--cluster-only")
     used = {permission for request in robot.requests() for permission in _permissions(request)}
-    granted = permissions.own(inventory)
+    granted = permissions.for_own_requests(inventory)
     anywhere = {
         one._replace(namespace="") for one in used if one.resource == "pods/eviction"
     }  # nobody knows beforehand

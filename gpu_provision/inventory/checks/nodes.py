@@ -12,7 +12,7 @@ from gpu_provision.inventory.checks.context import CheckContext
 from gpu_provision.inventory.document import KeyPath, Problem
 from gpu_provision.inventory.suggestions import did_you_mean, find_nearest
 from gpu_provision.model.inventory import Node, NodePool
-from gpu_provision.releases.catalogue import COMPONENTS
+from gpu_provision.releases import COMPONENTS
 
 _OURS = "gpu-provision.io/"
 
@@ -151,7 +151,7 @@ def _release(context: CheckContext) -> Iterator[Problem]:
         return
     try:
         releases.release(name)
-    except releases.UnknownRelease as error:
+    except releases.UnknownReleaseError as error:
         if error.too_old:
             what = f"Release {name} is too old: its components predate what this tool drives."
             fix = f"The oldest supported release is {releases.names()[0]}; the newest is {releases.names()[-1]}."
@@ -206,7 +206,7 @@ def _driver_is_known(context: CheckContext, pool: NodePool) -> bool:
     """Return whether it is certain which driver the pool gets: not if a release that does not exist should say."""
     try:
         recommended = releases.release(context.data.get("release", releases.DEFAULT)).driver.version
-    except releases.UnknownRelease:
+    except releases.UnknownReleaseError:
         recommended = ""
     version = pool.driver.image.version
     return bool(_branch(version)) and (version == recommended or _is_declared(context, pool.name))

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from gpu_provision.components.driver_choice import choose
 from gpu_provision.components.labels import DRIVER_VERSION, GPU_PRESENT, INVENTORY
+from gpu_provision.components.targets import choose_driver
 from gpu_provision.kube.errors import NotFoundError, UnavailableError
 from gpu_provision.model.cluster import Manifest
 from gpu_provision.model.findings import Refused
@@ -47,7 +47,7 @@ def test_the_driver_is_of_the_declared_version(
 ) -> None:
     """As GPU Feature Discovery reads it off the loaded driver."""
     driver, live = gpu_node.pool.driver, gpu_cluster.node(gpu_node.name)["metadata"].get("labels") or {}
-    if choose(driver, read=None, labels=live).on_host:
+    if choose_driver(driver, read=None, labels=live).on_host:
         pytest.skip("the driver belongs to the host, and the inventory says no version")
     if not gpu_inventory.specs.gfd.enabled:
         pytest.skip("gfd is off: nobody reads the version")
