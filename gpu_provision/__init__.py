@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Any
 
 _NAMES = {
-    "adopt.drivers": "Driver",
+    "adopt.drivers": "RunningDriver",
     "adopt.plan": "Adoption Disposition ObjectPlan NodeLabels",
     "api.options": "render",
     "api.results": "Shown StackPlan StackRemoval StackRun",
@@ -53,7 +53,7 @@ _NAMES = {
         "SecretKey ServiceMonitorSpec Specs StartupProbe StartupTaintSpec ToolkitSpec ValidatorSpec"
     ),
     "output.text": "Style",
-    "planning.rbac": "Subject",
+    "rbac.roles": "RbacSubject",
     "reconcile.preflight": "Judgement",
     "verify.result": "Check Outcome Verification",
 }

@@ -25,9 +25,9 @@ from gpu_provision.history.restore import (
 from gpu_provision.inventory import load
 from gpu_provision.inventory.document import Source, SourceError
 from gpu_provision.inventory.json_schema import ANY, resolved, schema
-from gpu_provision.inventory.loader import examined
+from gpu_provision.inventory.loader import validate_source
 from gpu_provision.inventory.redaction import HIDDEN, without_users
-from gpu_provision.inventory.resolve import merged
+from gpu_provision.inventory.resolve import merge
 from gpu_provision.model.history import OF_RESOURCE, Record
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.operator.stack import inventory_of
@@ -171,7 +171,7 @@ def _loaded(folder: Path, text: str) -> Inventory:
 
 def _read(text: str, now: Inventory) -> Inventory | None:
     """Return the inventory of a text at the place of the present one, to compare."""
-    found, _ = examined(Source(name="expected", path=Path(now.path), text=text, digest=""))
+    found, _ = validate_source(Source(name="expected", path=Path(now.path), text=text, digest=""))
     return found and replace(found, text="", digest="", path=now.path)
 
 
@@ -247,7 +247,7 @@ def test_a_planted_record_gives_nothing_but_versions(tmp_path: Path, section: st
     now, versions = _loaded(tmp_path, NOW), {"release": "25.10.1", "driver": {"version": "580.95.05"}}
     versions["pools"] = {"t4": {"driver": {"version": "580.82.07"}}}
     evil = {key: value for key, value in hostile().items() if section in {"", key}}
-    found = restore(json.dumps(merged(merged(yaml.safe_load(NOW), evil), versions)), now, name="run 3")
+    found = restore(json.dumps(merge(merge(yaml.safe_load(NOW), evil), versions)), now, name="run 3")
     expected = NOW.replace("26.7.0", "25.10.1").replace("595.91.07", "580.95.05").replace("580.126.20", "580.82.07")
     assert found.inventory
     assert found.inventory.text == expected

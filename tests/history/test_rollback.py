@@ -18,7 +18,7 @@ from gpu_provision.kube.client import Cluster
 from gpu_provision.model.cluster import ClusterFacts, Context
 from gpu_provision.model.findings import Finding, InvalidInventory, Refused, RunFailed, Severity, UsageError
 from gpu_provision.model.history import Ending, History, Record
-from gpu_provision.model.specs import OnFailure
+from gpu_provision.model.rollout_policy import OnFailure
 from gpu_provision.planning.prepare import prepare
 from gpu_provision.planning.states import Desired
 from tests.components.builders import inventory

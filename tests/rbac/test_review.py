@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from gpu_provision.kube.client import Cluster, Granted, connect
+from gpu_provision.kube.client import Cluster, GrantedRules, connect
 from gpu_provision.model.cluster import ObjectRef, Permission
 from gpu_provision.model.findings import Finding, Refused
 from gpu_provision.model.inventory import Inventory
@@ -17,7 +17,7 @@ from gpu_provision.model.plan import Action, Change
 from gpu_provision.rbac import permissions, review
 from gpu_provision.rbac.review import missing_permissions
 from gpu_provision.rbac.roles import RbacSubject, roles
-from gpu_provision.reconcile.plan import read
+from gpu_provision.reconcile.plan import read_and_plan
 from gpu_provision.reconcile.session import Session
 from gpu_provision.sandbox.apiserver.requestlog import writes
 from tests.components.builders import inventory
@@ -31,13 +31,13 @@ class Fake:
     """Answers questions about rights; what it has no answer to is refused."""
 
     def __init__(
-        self, rules: Mapping[str, Granted], allowed: tuple[Permission, ...] = (), *, mute: bool = False
+        self, rules: Mapping[str, GrantedRules], allowed: tuple[Permission, ...] = (), *, mute: bool = False
     ) -> None:
         """``mute`` refuses every question about a single permission."""
         self._rules, self._allowed, self._mute = rules, allowed, mute
         self.asked: list[object] = []
 
-    def rules(self, namespace: str) -> Granted:
+    def rules(self, namespace: str) -> GrantedRules:
         """Answer for a namespace."""
         self.asked.append(namespace)
         if namespace not in self._rules:
@@ -56,8 +56,8 @@ def asked(fake: Fake, *wanted: Permission) -> tuple[Permission, ...]:
     return missing_permissions(cast("Cluster", fake), wanted)
 
 
-def granted(*rules: dict[str, Any], incomplete: bool = False) -> Granted:
-    return Granted(rules, incomplete)
+def granted(*rules: dict[str, Any], incomplete: bool = False) -> GrantedRules:
+    return GrantedRules(rules, incomplete)
 
 
 def test_one_question_per_namespace_answers_for_all_permissions() -> None:
@@ -118,7 +118,7 @@ def account(server: Running, tmp_path: Path, request: pytest.FixtureRequest) -> 
 
 def found(cluster: Cluster) -> Finding | None:
     """Return what is missing for a run from the state as it is."""
-    found = read(cluster, STACK)
+    found = read_and_plan(cluster, STACK)
     return review.missing_for_run(
         cluster, STACK, found.plan, found.desired, namespaces=found.observed.namespaces, refused=found.refused
     )
@@ -184,7 +184,7 @@ def test_escalate_and_bind_replace_holding_the_permissions(account: As, server: 
 
 def test_the_right_to_patch_pods_is_asked_for_with_reason(account: As) -> None:
     """An account with the rights of an earlier version goes on until the plan has such a change."""
-    reading = read(account(), STACK)
+    reading = read_and_plan(account(), STACK)
     pod = Change(component="driver", action=Action.UPDATE, ref=ObjectRef("v1", "Pod", OPERANDS, "driver-x"))
     changed = replace(reading.plan, changes=(*reading.plan.changes, pod))
     before, after = (set(review.required_for_run(STACK, each, reading.desired)) for each in (reading.plan, changed))

@@ -11,7 +11,8 @@ from gpu_provision.model.cluster import Kind, ref_of
 from gpu_provision.model.history import History
 from gpu_provision.model.plan import Action, Drift, Origin
 from gpu_provision.planning.plan import plan
-from gpu_provision.reconcile import drift, history
+from gpu_provision.history import rollback
+from gpu_provision.reconcile import drift
 from gpu_provision.reconcile.plan import ClusterPlan
 from gpu_provision.reconcile.session import Session
 from tests.components.builders import fleet
@@ -23,7 +24,7 @@ def found(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return the drift of a stack of which nothing is on record."""
 
     def found(stack: Stack) -> Drift:
-        monkeypatch.setattr(history, "read", lambda *_: History(()))
+        monkeypatch.setattr(rollback, "read_history", lambda *_: History(()))
         context, desired, observed = stack.context, stack.desired, stack.observed
         reading = ClusterPlan(context, desired, observed, plan(context, desired, observed))
         nodes = [{"apiVersion": "v1", "kind": "Node", "metadata": {"name": each.name}} for each in context.facts.nodes]
