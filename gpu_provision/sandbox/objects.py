@@ -264,6 +264,12 @@ def set_condition(conditions: list[dict[str, Any]], wanted: ConditionUpdate, mom
     return [new if one is present else one for one in conditions]
 
 
+def container_statuses(pod: Object) -> list[dict[str, Any]]:
+    """Return the statuses of init containers and containers."""
+    of_pod = status(pod)
+    return [*(of_pod.get("initContainerStatuses") or ()), *(of_pod.get("containerStatuses") or ())]
+
+
 def phase(pod: Object) -> str:
     """Return the pod's phase."""
     return status(pod).get("phase") or "Pending"
@@ -316,9 +322,9 @@ def pod_from_template(template: Mapping[str, Any], owner: Object) -> Object:
     }
 
 
-def stable_hash(value: Any, collisions: int = 0) -> str:
+def stable_hash(value: Any) -> str:
     """Return ten letters that depend on the value only, in the alphabet of Kubernetes' own names."""
-    written = json.dumps([value, collisions], sort_keys=True, separators=(",", ":"))
+    written = json.dumps(value, sort_keys=True, separators=(",", ":"))
     digest = int.from_bytes(hashlib.sha256(written.encode()).digest(), "big")
     letters = []
     for _ in range(_HASH_LENGTH):

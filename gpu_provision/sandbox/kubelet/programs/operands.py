@@ -98,7 +98,6 @@ async def _read_config_name(container: Container) -> str:
 
 DEVICE_PLUGIN = Program(_run_plugin, _stop_plugin)
 CONFIG_MANAGER = Program(_run_config_manager)
-_FILE = "/etc/kubernetes/node-feature-discovery/features.d/gfd"
 _MIG_MODELS = ("A30", "A100", "H100", "H200", "B200")
 _TIMESTAMP = "nvidia.com/gfd.timestamp"
 
@@ -152,7 +151,8 @@ async def _run_gfd(container: Container) -> int:
     machine = container.machine
     while True:
         labels = _current_labels(container)
-        await _publish_labels(container, node, labels | stamp)
+        await publish(container, node_feature(f"nvidia-features-for-{node}", container, labels | stamp))
+        container.log(f"Created {len(labels) + 1} labels")
         await machine.until(has_changed(lambda: _current_labels(container), labels))
 
 
@@ -176,14 +176,6 @@ async def _read_start_time(container: Container, node: str) -> dict[str, str]:
         return {_TIMESTAMP: live["spec"]["labels"][_TIMESTAMP]}
     except (ApiError, KeyError):
         return fresh
-
-
-async def _publish_labels(container: Container, node: str, labels: dict[str, str]) -> None:
-    if container.env.get("USE_NODE_FEATURE_API", "true") == "true":
-        await publish(container, node_feature(f"nvidia-features-for-{node}", container, labels, {}))
-    else:
-        container.files.write(_FILE, "".join(f"{name}={value}\n" for name, value in sorted(labels.items())))
-    container.log(f"Created {len(labels)} labels")
 
 
 GFD = Program(_run_gfd)
