@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import logging
 import os
 import signal
@@ -25,12 +24,13 @@ from gpu_provision.sandbox.state import (
     LOCK_FILE,
     LOG_FILE,
     READY_FILE,
+    Sandbox,
     context_name,
-    replace_file,
     sandbox_directory,
     source_digest,
     try_lock,
     wait_until,
+    write_sandbox,
 )
 
 _log = logging.getLogger(__name__)
@@ -61,7 +61,18 @@ async def _simulate(directory: Path, fleet: Fleet, server: Server, ended: asynci
     nodes = asyncio.create_task(run_nodes(simulation, fleet, registered=registered))
     await _wait_for_first(nodes, registered.wait())
     controllers = asyncio.create_task(run_controllers(server.api, resources=server.api.resources))
-    _write_ready(directory, fleet, server)
+    write_sandbox(
+        Sandbox(
+            name=fleet.name,
+            directory=directory,
+            kubeconfig=server.kubeconfig,
+            context=server.context,
+            url=server.url,
+            pid=os.getpid(),
+            fleet=fleet_digest(fleet),
+            code=source_digest(),
+        )
+    )
     _log.info("ready: %s", server.url)
     await _wait_for_first(nodes, ended.wait(), controllers)
     _log.info("ending")
@@ -85,19 +96,6 @@ async def _remove_former_nodes(server: Server, fleet: Fleet) -> None:
         metadata = node["metadata"]
         if metadata["name"] not in names and SIMULATED in (metadata.get("annotations") or {}):
             await server.api.delete(NODES, metadata["name"])
-
-
-def _write_ready(directory: Path, fleet: Fleet, server: Server) -> None:
-    ready = {
-        "name": fleet.name,
-        "pid": os.getpid(),
-        "url": server.url,
-        "kubeconfig": str(server.kubeconfig),
-        "context": server.context,
-        "fleet": fleet_digest(fleet),
-        "code": source_digest(),
-    }
-    replace_file(directory / READY_FILE, json.dumps(ready, indent=1))
 
 
 def _arguments(argv: list[str]) -> argparse.Namespace:
