@@ -61,8 +61,7 @@ async def publish(container: Container, wanted: Object) -> None:
     api, name, namespace = container.simulation.api, wanted["metadata"]["name"], container.namespace
     while True:
         try:
-            found, _ = await api.list(NODE_FEATURES, namespace, field_selector=f"metadata.name={name}")
-            live = found[0] if found else None
+            live = await container.simulation.find(NODE_FEATURES, name, namespace)
             if live is None:
                 await api.create(NODE_FEATURES, wanted, namespace)
             elif live.get("spec") != wanted["spec"] or objects.owners(live) != objects.owners(wanted):

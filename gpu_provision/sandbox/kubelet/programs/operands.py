@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from gpu_provision.sandbox.api import NODE_FEATURES, NODES, ApiError
+from gpu_provision.sandbox.api import NODE_FEATURES, NODES
 from gpu_provision.sandbox.fleet import GpuModel
 from gpu_provision.sandbox.hosts.spec import find_distribution
 from gpu_provision.sandbox.kubelet.container import Container, Program
@@ -168,14 +168,11 @@ def _current_labels(container: Container) -> dict[str, str]:
 
 async def _read_start_time(container: Container, node: str) -> dict[str, str]:
     """Return when this program started; one that was only taken over again keeps its time."""
-    fresh = {_TIMESTAMP: str(int(time.time()))}
-    if not container.adopted:
-        return fresh
-    try:
-        live = await container.simulation.api.get(NODE_FEATURES, f"nvidia-features-for-{node}", container.namespace)
-        return {_TIMESTAMP: live["spec"]["labels"][_TIMESTAMP]}
-    except (ApiError, KeyError):
-        return fresh
+    name, found = f"nvidia-features-for-{node}", None
+    if container.adopted:
+        found = await container.simulation.find(NODE_FEATURES, name, container.namespace)
+    kept = (found or {}).get("spec", {}).get("labels", {})
+    return {_TIMESTAMP: kept.get(_TIMESTAMP) or str(int(time.time()))}
 
 
 GFD = Program(_run_gfd)
