@@ -92,15 +92,17 @@ def _holds(target: Target, parts: Parts, observed: Observed, pods: Pods) -> bool
         for name, runs_in in RUNS_IN.items()
         if _concerns(parts.get(runs_in), target)
     }
-    if not all(verdict and verdict.passed for verdict in shown.values()):
+    known = {name: verdict for name, verdict in shown.items() if verdict}
+    if not known or not all(verdict.passed for verdict in known.values()):
         return False
     below = [name for name, part in parts.items() if _concerns(part, target)]
-    if _hold(shown, target, pods, below):
+    if len(known) == len(shown) and _hold(known, target, pods, below):
         return True
-    return _hold(shown, target, pods, {DRIVER}.intersection(below)) and _waits_for_driver(target, parts, pods)
+    # A validator's pod that was replaced has no verdict yet; that of the pod before it is gone with it.
+    return _hold(known, target, pods, {DRIVER}.intersection(below)) and _waits_for_driver(target, parts, pods)
 
 
-def _hold(shown: Mapping[str, Verdict | None], target: Target, pods: Pods, below: Collection[str]) -> bool:
+def _hold(shown: Mapping[str, Verdict], target: Target, pods: Pods, below: Collection[str]) -> bool:
     """Whether verdicts of whichever content still hold, as far as they stand on some components."""
     return not any(doubt(name, target, "", verdict, pods, below=below) for name, verdict in shown.items())
 

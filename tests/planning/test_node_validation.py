@@ -168,6 +168,12 @@ def waiting_longer(made: Stack) -> None:
     another(made, "toolkit")
 
 
+def waiting_revalidated(made: Stack) -> None:
+    """The validator's pod was replaced, and the vectorAdd of the new one has not ended."""
+    waiting(made)
+    made.put({**made.pod("validator", NODE), "status": {"phase": "Pending"}})
+
+
 def waiting_rebooted(made: Stack) -> None:
     """The machine has rebooted while it waits."""
     waiting(made)
@@ -208,7 +214,7 @@ def test_a_label_goes_as_soon_as_what_it_says_does_not_run_any_more(happens: Any
     assert label_for_now(made, "t4-2") is ...
 
 
-@pytest.mark.parametrize("happens", [waiting, waiting_longer, behind, unrecorded])
+@pytest.mark.parametrize("happens", [waiting, waiting_longer, waiting_revalidated, behind, unrecorded])
 def test_a_label_stays_while_what_was_validated_runs(happens: Any) -> None:
     """Else every node of a fleet would lose it at once, and get it back only with the end of a rollout."""
     made = stack()

@@ -166,13 +166,16 @@ class RollingUpdate:
 def select_outdated(
     nodes: Mapping[str, Eligibility], pods: Mapping[str, Sequence[Object]], rollout: RollingUpdate
 ) -> list[Object]:
-    """Return the outdated pods that a rolling update may delete now."""
+    """Return the outdated pods that a rolling update may delete now.
+
+    That includes pods on nodes whose taints the present template does not tolerate: they do not return.
+    """
     wanted = [name for name, node in nodes.items() if node.runs]
     allowed = objects.resolve_percentage(rollout.max_unavailable, len(wanted), up=True, default=1)
     unavailable = 0
     broken: list[Object] = []
     candidates: list[Object] = []
-    for name in wanted:
+    for name in {**dict.fromkeys(wanted), **pods}:
         pod = _only_working(pods.get(name, ()))
         if pod is None:
             unavailable += 1
