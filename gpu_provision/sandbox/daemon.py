@@ -38,7 +38,7 @@ async def run_sandbox(directory: Path, fleet: Fleet, *, port: int = 0) -> None:
 
 async def _simulate(directory: Path, fleet: Fleet, server: Server, ended: asyncio.Event) -> None:
     api = server.api.as_manager("kubelet")
-    world = build_world(api, fleet, StoreLogs(server.append_log), home=directory / "machines")
+    world = build_world(api, fleet, StoreLogs(server.api.append_log), home=directory / "machines")
     await _remove_former_nodes(server, fleet)
     registered = asyncio.Event()
     nodes = asyncio.create_task(run_nodes(world, fleet, registered=registered))
