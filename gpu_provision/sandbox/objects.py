@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from fractions import Fraction
 from functools import lru_cache
@@ -81,30 +81,35 @@ def max_amounts(parts: Iterable[Amounts]) -> Amounts:
 
 Labels = Mapping[str, str]
 
-_OPERATORS: Mapping[str, Callable[[str | None, list[str]], bool]] = MappingProxyType(
+_OPERATORS: Mapping[str, Callable[[str | None, Collection[str]], bool]] = MappingProxyType(
     {
         "In": lambda value, values: value in values,
         "NotIn": lambda value, values: value not in values,
         "Exists": lambda value, _: value is not None,
         "DoesNotExist": lambda value, _: value is None,
-        "Gt": lambda value, values: _compared(value, values, larger=True),
-        "Lt": lambda value, values: _compared(value, values, larger=False),
+        "Gt": lambda value, values: _compare(value, values) > 0,
+        "Lt": lambda value, values: _compare(value, values) < 0,
     }
 )
 
 
-def _compared(value: str | None, values: list[str], *, larger: bool) -> bool:
+def _compare(value: str | None, values: Collection[str]) -> int:
+    """Return the difference of two whole numbers; 0 if either is none."""
     try:
-        have, limit = int(value or ""), int(values[0])
-    except (ValueError, IndexError):
-        return False
-    return have > limit if larger else have < limit
+        return int(value or "") - int(next(iter(values), ""))
+    except ValueError:
+        return 0
+
+
+def is_met(operator: str, value: str | None, values: Collection[str]) -> bool:
+    """Whether a label's value meets a requirement; an unknown operator is never met."""
+    check = _OPERATORS.get(operator)
+    return check is not None and check(value, values)
 
 
 def requirement_matches(requirement: Mapping[str, Any], labels: Labels) -> bool:
-    """Whether the labels meet one ``{key, operator, values}``; an unknown operator is never met."""
-    operator = _OPERATORS.get(requirement["operator"])
-    return operator is not None and operator(labels.get(requirement["key"]), list(requirement.get("values") or ()))
+    """Whether the labels meet one ``{key, operator, values}``."""
+    return is_met(requirement["operator"], labels.get(requirement["key"]), requirement.get("values") or ())
 
 
 def includes_labels(wanted: Labels | None, labels: Labels) -> bool:

@@ -56,7 +56,7 @@ async def _simulate(directory: Path, fleet: Fleet, server: Server, ended: asynci
     api = server.api.as_manager("kubelet")
 
     def write_log(of: LogKey, text: str) -> None:
-        server.append_log(of.namespace, of.pod, of.uid, of.container, text, restart=of.restart)
+        server.api.append_log(of.namespace, of.pod, of.uid, of.container, text, restart=of.restart)
 
     simulation = build_simulation(api, fleet, write_log, home=directory / "machines")
     await _remove_former_nodes(server, fleet)

@@ -17,7 +17,7 @@ from gpu_provision.planning.rbac import Subject, roles
 from gpu_provision.reconcile import missing_permissions, permissions
 from gpu_provision.reconcile.planner import read
 from gpu_provision.reconcile.session import Session
-from gpu_provision.sandbox.apiserver.requestlog import writes
+from gpu_provision.sandbox.apiserver.request_log import writes
 from tests.components.builders import inventory
 from tests.sandbox.apiserver.conftest import Running
 

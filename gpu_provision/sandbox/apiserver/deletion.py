@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpu_provision.sandbox.api import Object
-from gpu_provision.sandbox.apiserver.objects import at, stamp
+from gpu_provision.sandbox.apiserver.errors import StatusError, invalid_options
+from gpu_provision.sandbox.apiserver.objects import at, format_time
 from gpu_provision.sandbox.apiserver.resources import ResourceInfo
-from gpu_provision.sandbox.apiserver.status import StatusError
 
-ORPHAN, FOREGROUND = "orphan", "foregroundDeletion"
-_HOLDS = {"Orphan": ORPHAN, "Foreground": FOREGROUND}
+_FINALIZERS = {"Orphan": "orphan", "Foreground": "foregroundDeletion"}
 _POLICIES = ("Foreground", "Background", "Orphan")
 
 
@@ -27,16 +26,18 @@ class DeleteOptions:
     dry_run: bool = False
 
 
-def delete_options(body: Any) -> DeleteOptions:
-    """Read a DeleteOptions object. Raises StatusError 400."""
+def parse_delete_options(body: Any) -> DeleteOptions:
+    """Read a DeleteOptions object. Raises StatusError 422."""
     given = body if isinstance(body, dict) else {}
     policy = given.get("propagationPolicy") or ("Orphan" if given.get("orphanDependents") else "")
     if policy and policy not in _POLICIES:
-        text = ", ".join(f'"{name}"' for name in (*_POLICIES, "nil"))
-        raise _bad_policy(unsupported=policy, why=f"supported values: {text}")
+        names = ", ".join(f'"{name}"' for name in (*_POLICIES, "nil"))
+        text = f'propagationPolicy: Unsupported value: "{policy}": supported values: {names}'
+        raise invalid_options(text, "DeleteOptions")
     if given.get("propagationPolicy") and given.get("orphanDependents") is not None:
         why = "orphanDependents and deletionPropagation cannot be both set"
-        raise _bad_policy(invalid=policy, why=why)
+        text = f'propagationPolicy: Invalid value: "{policy}": {why}'
+        raise invalid_options(text, "DeleteOptions")
     conditions = given.get("preconditions") or {}
     return DeleteOptions(
         grace_seconds=given.get("gracePeriodSeconds"),
@@ -45,16 +46,6 @@ def delete_options(body: Any) -> DeleteOptions:
         resource_version=conditions.get("resourceVersion") or "",
         dry_run="All" in (given.get("dryRun") or ()),
     )
-
-
-def _bad_policy(*, why: str, unsupported: str = "", invalid: str = "") -> StatusError:
-    what = f'Unsupported value: "{unsupported}"' if unsupported else f'Invalid value: "{invalid}"'
-    return StatusError(422, "Invalid", f'DeleteOptions.meta.k8s.io "" is invalid: propagationPolicy: {what}: {why}')
-
-
-def default_policy(info: ResourceInfo, options: DeleteOptions) -> str:
-    """Return the propagation policy in force: pods of a Job stay unless the caller says otherwise, as ever since."""
-    return options.policy or ("Orphan" if info.storage == "batch/jobs" else "Background")
 
 
 def check_preconditions(obj: Object, info: ResourceInfo, options: DeleteOptions) -> None:
@@ -73,39 +64,40 @@ def check_preconditions(obj: Object, info: ResourceInfo, options: DeleteOptions)
             raise StatusError(409, "Conflict", f"{text}. The object might have been {guess}", details=known)
 
 
-def grace_period(obj: Object, info: ResourceInfo, asked: int | None) -> int:
-    """Return the seconds that the object's kubelet gets; zero for everything but pods bound to a node."""
-    if info.storage != "/pods":
-        return 0
-    if not at(obj, "spec", "nodeName") or at(obj, "status", "phase") in ("Succeeded", "Failed"):
-        return 0
-    own = at(obj, "spec", "terminationGracePeriodSeconds")
-    period = asked if asked is not None else (30 if own is None else own)
-    return max(0, int(period))
-
-
-def marked(obj: Object, info: ResourceInfo, options: DeleteOptions, moment: dt.datetime) -> Object:
+def mark_deleted(obj: Object, info: ResourceInfo, options: DeleteOptions) -> Object:
     """Return the object as it is once its deletion has been asked for."""
     metadata = dict(obj["metadata"])
-    period = grace_period(obj, info, options.grace_seconds)
-    before = metadata.get("deletionGracePeriodSeconds")
+    period, before = _grace_period(obj, info, options.grace_seconds), metadata.get("deletionGracePeriodSeconds")
     if before is not None:
         period = min(period, before)
     if not metadata.get("deletionTimestamp") or (before is not None and period < before):
-        metadata["deletionTimestamp"] = stamp(moment + dt.timedelta(seconds=period))
+        end = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=period)
+        metadata["deletionTimestamp"] = format_time(end)
         if "generation" in metadata and before is None:
             metadata["generation"] += 1
     metadata["deletionGracePeriodSeconds"] = period
-    if hold := _HOLDS.get(default_policy(info, options)):
-        others = [name for name in metadata.get("finalizers") or () if name not in _HOLDS.values()]
-        metadata["finalizers"] = [*others, hold]
+    # The pods of a Job stay by default, for the sake of clients that are older than propagation policies.
+    policy = options.policy or ("Orphan" if info.storage == "batch/jobs" else "Background")
+    if finalizer := _FINALIZERS.get(policy):
+        others = [name for name in metadata.get("finalizers") or () if name not in _FINALIZERS.values()]
+        metadata["finalizers"] = [*others, finalizer]
     result = {**obj, "metadata": metadata}
     if info.storage == "/namespaces":
         result["status"] = {**(obj.get("status") or {}), "phase": "Terminating"}
     return result
 
 
-def held(obj: Object, info: ResourceInfo) -> bool:
+def _grace_period(obj: Object, info: ResourceInfo, asked: int | None) -> int:
+    """Return the seconds that the object's kubelet gets; zero for everything but pods bound to a node."""
+    is_over = at(obj, "status", "phase") in ("Succeeded", "Failed")
+    if info.storage != "/pods" or not at(obj, "spec", "nodeName") or is_over:
+        return 0
+    own = at(obj, "spec", "terminationGracePeriodSeconds")
+    period = asked if asked is not None else (30 if own is None else own)
+    return max(0, int(period))
+
+
+def is_held(obj: Object, info: ResourceInfo) -> bool:
     """Say whether something keeps an object that is being deleted."""
     metadata = obj["metadata"]
     if metadata.get("finalizers"):
@@ -115,6 +107,6 @@ def held(obj: Object, info: ResourceInfo) -> bool:
     return bool(metadata.get("deletionGracePeriodSeconds"))
 
 
-def finished(obj: Object, info: ResourceInfo) -> bool:
+def can_be_removed(obj: Object, info: ResourceInfo) -> bool:
     """Say whether an object that is being deleted may go now."""
-    return bool(obj["metadata"].get("deletionTimestamp")) and not held(obj, info)
+    return bool(obj["metadata"].get("deletionTimestamp")) and not is_held(obj, info)

@@ -14,7 +14,7 @@ from importlib import resources as files
 from typing import Any
 
 from gpu_provision.sandbox.api import Object
-from gpu_provision.sandbox.apiserver.status import bad_request
+from gpu_provision.sandbox.apiserver.errors import bad_request
 
 CONTENT_TYPE = "application/vnd.kubernetes.protobuf"
 _MAGIC = b"k8s\x00"
@@ -179,7 +179,7 @@ def _object(body: bytes) -> Object:
     return {"apiVersion": version, "kind": kind, **_message(name, content)}
 
 
-def decoded(body: bytes) -> Object:
+def decode_protobuf(body: bytes) -> Object:
     """Return the object in a protobuf body. Raises StatusError 400 for one that cannot be read."""
     try:
         return _object(body)
