@@ -1,4 +1,4 @@
-"""An embedded Kubernetes API server: kubectl, the kubernetes client and our own code use it like any other."""
+"""An embedded Kubernetes API server: kubectl, the kubernetes client and gpu-provision use it like any other."""
 
 from gpu_provision.sandbox.apiserver.local_api import LocalApi
 from gpu_provision.sandbox.apiserver.server import Server, serve

@@ -4,9 +4,9 @@ The built-in kinds come from ``schema.json``; a custom resource's type is made f
 schema. A type of the data file is a word of a small language::
 
     string number boolean any      a scalar (any: no particular one)
-    list                           an atomic list: one value, whoever sets it owns it all
+    list                           an atomic list: one value with one owner
     set                            a list of distinct scalars, each with its own owner
-    list<T> by key key="default"   a list of objects told apart by these fields
+    list<T> by key key="default"   a list of objects that these fields distinguish
     map<T>                         a map of free keys, each with its own owner
     atomic map, atomic             one value
     deduced                        whatever is found: objects are merged, lists are atomic
@@ -55,7 +55,7 @@ class Type:
         item: The type of list items, of map values and of fields that have no name here.
         keys: The fields that tell list items apart, with the default of each, or ABSENT.
         scalar: The kind of scalar that a leaf is: string, number, boolean, any; empty if it is none.
-        present: Whether the value is there, empty, even if nobody set it, as by-value structs in the server.
+        present: Whether the value is there, empty, even if no client set it, as by-value structs in the server.
         native: Whether the server holds it in a typed form, which drops nulls and empty lists and maps.
     """
 
