@@ -20,7 +20,7 @@ def _object(name: str, node: str = "", namespace: str = "default") -> dict[str, 
     return {"metadata": {"name": name, "namespace": namespace, "uid": name}, "spec": {"nodeName": node}}
 
 
-def test_objects_survive_a_restart_and_versions_are_never_used_twice(tmp_path: Path) -> None:
+def test_objects_survive_and_versions_are_never_used_twice(tmp_path: Path) -> None:
     """Also the version of a deletion, which leaves no object behind."""
     store = Store(tmp_path / "db")
     store.put("/pods", _object("a"))
