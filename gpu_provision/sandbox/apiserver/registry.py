@@ -155,7 +155,7 @@ class Registry:
         check_version(old.object, body, info)
         requested, stored = body["metadata"].get("managedFields"), old.object["metadata"].get("managedFields")
         new = self._strategy.prepare_changed(info, old.object, body, part)
-        managed = stored if requested is None else requested
+        managed = stored if requested is None or requested == stored else requested  # the same list compares faster
         if managed is not None:
             new["metadata"]["managedFields"] = managed
         if new == old.object:
