@@ -158,20 +158,6 @@ def test_objects_that_differ_in_times_only_are_told() -> None:
     assert not same_but_for_times(obj, {**later, "spec": {}})
 
 
-def test_a_new_api_version_replaces_the_appliers_entry() -> None:
-    """A manager that applies in another version keeps one entry, in that version."""
-    old = apply_configuration(None, {**DAEMON_SET, "apiVersion": "apps/v1beta2"}, manager="first", force=False, now=NOW)
-    new = apply_configuration({**old, "apiVersion": "apps/v1"}, DAEMON_SET, manager="first", force=False, now=LATER)
-    assert [entry["apiVersion"] for entry in new["metadata"]["managedFields"]] == ["apps/v1"]
-
-
-def test_forgotten_owners_are_not_tracked_by_updates() -> None:
-    """An update of an object without entries makes none."""
-    live = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "uid": "u"}, "data": {"a": "1"}}
-    result = record_update(live, {**live, "data": {"a": "2"}}, manager="editor", now=NOW)
-    assert "managedFields" not in result["metadata"]
-
-
 def test_an_update_with_keyless_items_keeps_the_owners() -> None:
     """Bookkeeping never fails a write that was accepted."""
     account: Object = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "s"}}
