@@ -180,14 +180,38 @@ _BACKLOG = 512
 
 def bootstrap(registry: Registry, authority: str) -> None:
     """Create what is missing of the first objects; ``authority`` is the PEM text of the server's CA."""
-    defaults = _NamespaceDefaults(registry, authority)
-    registry.on_change("/namespaces", defaults.on_namespace)
-    for storage in ("/serviceaccounts", "/configmaps"):
-        registry.on_change(storage, defaults.on_default)
+    _keep_namespace_defaults(registry, authority)
     for obj in yaml.safe_load_all((files.files(__package__) / "bootstrap.yaml").read_text("utf-8")):
         _ensure(registry, obj)
+
+
+def _keep_namespace_defaults(registry: Registry, authority: str) -> None:
+    """Give each namespace the service account ``default`` and the ConfigMap ``kube-root-ca.crt``."""
+
+    def create_defaults(namespace: str) -> None:
+        metadata = {"namespace": namespace}
+        account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", **metadata}}
+        root = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "kube-root-ca.crt", **metadata}}
+        for obj in (account, {**root, "data": {"ca.crt": authority}}):
+            try:
+                _ensure(registry, obj)
+            except StatusError as error:
+                if error.code not in (403, 404):  # the namespace is being deleted already, or gone
+                    raise
+
+    def on_namespace(before: StoredObject | None, after: StoredObject | None) -> None:
+        if before is None and after is not None:
+            create_defaults(after.object["metadata"]["name"])
+
+    def on_default(before: StoredObject | None, after: StoredObject | None) -> None:
+        if after is None and before and before.object["metadata"]["name"] in ("default", "kube-root-ca.crt"):
+            create_defaults(before.object["metadata"]["namespace"])
+
+    registry.on_change("/namespaces", on_namespace)
+    registry.on_change("/serviceaccounts", on_default)
+    registry.on_change("/configmaps", on_default)
     for item in registry.store.select("/namespaces"):
-        defaults.ensure(item.object["metadata"]["name"])
+        create_defaults(item.object["metadata"]["name"])
 
 
 def _ensure(registry: Registry, obj: Object) -> None:
@@ -197,34 +221,6 @@ def _ensure(registry: Registry, obj: Object) -> None:
     target = RequestInfo(info, obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
     if registry.is_missing(target):
         registry.create(target, obj, _OPTIONS)
-
-
-class _NamespaceDefaults:
-    """Gives each namespace the service account ``default`` and the ConfigMap ``kube-root-ca.crt``."""
-
-    def __init__(self, registry: Registry, authority: str) -> None:
-        self._registry, self._authority = registry, authority
-
-    def on_namespace(self, before: StoredObject | None, after: StoredObject | None) -> None:
-        if before is None and after is not None:
-            self.ensure(after.object["metadata"]["name"])
-
-    def on_default(self, before: StoredObject | None, after: StoredObject | None) -> None:
-        if after is None and before and before.object["metadata"]["name"] in ("default", "kube-root-ca.crt"):
-            self.ensure(before.object["metadata"]["namespace"])
-
-    def ensure(self, namespace: str) -> None:
-        root = {"name": "kube-root-ca.crt", "namespace": namespace}
-        objects: tuple[Object, ...] = (
-            {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": namespace}},
-            {"apiVersion": "v1", "kind": "ConfigMap", "metadata": root, "data": {"ca.crt": self._authority}},
-        )
-        for obj in objects:
-            try:
-                _ensure(self._registry, obj)
-            except StatusError as error:
-                if error.code not in (403, 404):  # the namespace is being deleted already, or gone
-                    raise
 
 
 def start_maintenance(registry: Registry) -> None:

@@ -9,6 +9,7 @@ from functools import reduce
 from operator import is_not
 from typing import Any, Final
 
+from gpu_provision.sandbox.api import Object
 from gpu_provision.sandbox.apiserver.fieldmanager.fieldset import (
     SELF,
     Comparison,
@@ -37,15 +38,7 @@ from gpu_provision.sandbox.apiserver.fieldmanager.managed_fields import (
     encode_entries,
     update_last_applied,
 )
-from gpu_provision.sandbox.apiserver.fieldmanager.schema import (
-    ABSENT,
-    CLEARED,
-    FieldShape,
-    Object,
-    ObjectType,
-    Type,
-    types_of,
-)
+from gpu_provision.sandbox.apiserver.fieldmanager.schema import ABSENT, CLEARED, FieldShape, ObjectType, Type, types_of
 
 BEFORE_FIRST_APPLY: Final = "before-first-apply"
 """Owns what an object had when no owner was known yet."""

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
-from gpu_provision.sandbox.apiserver.fieldmanager.schema import ABSENT, CLEARED, FieldShape, Object, Type, zero
+from gpu_provision.sandbox.api import Object
+from gpu_provision.sandbox.apiserver.fieldmanager.schema import ABSENT, CLEARED, FieldShape, Type, zero
 
 SELF: Final = "."
 # Go's JSON encoder escapes these for the sake of HTML; a reader in Go compares the steps after decoding them.

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, Final, NamedTuple
 
+from gpu_provision.sandbox.api import Object
 from gpu_provision.sandbox.apiserver.fieldmanager.fieldset import (
     FieldSet,
     applied_fields,
@@ -16,7 +17,7 @@ from gpu_provision.sandbox.apiserver.fieldmanager.fieldset import (
     intersection,
     paths,
 )
-from gpu_provision.sandbox.apiserver.fieldmanager.schema import Object, Type
+from gpu_provision.sandbox.apiserver.fieldmanager.schema import Type
 
 APPLY: Final = "Apply"
 UPDATE: Final = "Update"

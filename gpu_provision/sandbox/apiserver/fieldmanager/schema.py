@@ -25,9 +25,9 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from functools import cache
 from importlib.resources import files
-from typing import Any, Final, assert_never
+from typing import Any, Final
 
-Object = dict[str, Any]
+from gpu_provision.sandbox.api import Object
 
 ABSENT: Final = object()
 """Stands where a value could be and there is none, not even null."""
@@ -191,15 +191,9 @@ def _key(text: str) -> tuple[str, Any]:
 
 def zero(typed: Type) -> Any:
     """Return what the server has where nothing was set for a field that is always present."""
-    match typed.shape:
-        case FieldShape.MAP:
-            return {}
-        case FieldShape.LIST | FieldShape.SET:
-            return []
-        case FieldShape.LEAF:
-            return _ZEROS.get(typed.scalar)
-        case _:
-            assert_never(typed.shape)
+    if typed.shape is FieldShape.LEAF:
+        return _ZEROS.get(typed.scalar)
+    return {} if typed.shape is FieldShape.MAP else []
 
 
 def _type_meta() -> dict[str, Type]:
