@@ -33,7 +33,7 @@ KINDS = ("latency", "drop", "unavailable", "throttle")
 
 
 class DropConnectionError(Exception):
-    """The connection is to be closed without an answer."""
+    """The connection closes without an answer."""
 
 
 @dataclass

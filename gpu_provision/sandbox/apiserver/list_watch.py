@@ -134,14 +134,13 @@ class WatchStream:
         """Yield events, and a BOOKMARK after every ``bookmark_seconds`` of silence. Raises StatusError 410."""
         if events := self.initial_events():
             yield events
-        with self._cache.cursor(self.version) as cursor:
-            while True:
-                changes = await cursor.next_changes(self.bookmark_seconds)
-                if not changes:
-                    cursor.version = self._store.version
-                    yield [StreamEvent("BOOKMARK", None, cursor.version)]
-                else:
-                    yield list(self._events(changes))
+        while True:
+            if changes := await self._cache.wait_for_changes(self.version, self.bookmark_seconds):
+                self.version = changes[-1].version
+                yield list(self._events(changes))
+            else:
+                self.version = self._store.version
+                yield [StreamEvent("BOOKMARK", None, self.version)]
 
     def initial_events(self) -> list[StreamEvent]:
         """Return the events for what was there at the start; once."""

@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from gpu_provision.sandbox.api import ApiResource, Object, ObjectEvent, ServedResource
-from gpu_provision.sandbox.apiserver.deletion import DeleteOptions
 from gpu_provision.sandbox.apiserver.errors import no_such_path
 from gpu_provision.sandbox.apiserver.list_watch import Selection, WatchStream, list_items, parse_resource_version
 from gpu_provision.sandbox.apiserver.objects import deep_copy
@@ -16,6 +15,7 @@ from gpu_provision.sandbox.apiserver.patches import merge_patch
 from gpu_provision.sandbox.apiserver.pods import bind_to_node
 from gpu_provision.sandbox.apiserver.registry import Registry, WriteOptions
 from gpu_provision.sandbox.apiserver.resources import RequestInfo, ResourceInfo
+from gpu_provision.sandbox.apiserver.strategy import DeleteOptions
 
 _PODS = ApiResource("", "v1", "pods")
 _WRITES_PER_TURN = 4

@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator
 from gpu_provision.sandbox.api import Object
 from gpu_provision.sandbox.apiserver.database import LogOptions
 from gpu_provision.sandbox.apiserver.defaults import list_containers
-from gpu_provision.sandbox.apiserver.deletion import parse_delete_options
 from gpu_provision.sandbox.apiserver.errors import (
     Cause,
     StatusError,
@@ -22,6 +21,7 @@ from gpu_provision.sandbox.apiserver.objects import at, has_condition, now, pars
 from gpu_provision.sandbox.apiserver.registry import Registry, WriteOptions
 from gpu_provision.sandbox.apiserver.request import Request, Response, StreamResponse, json_response
 from gpu_provision.sandbox.apiserver.resources import RequestInfo, ResourceInfo
+from gpu_provision.sandbox.apiserver.strategy import parse_delete_options
 from gpu_provision.sandbox.objects import explain_missing_log, matches_selector
 
 BUDGETS = "policy/poddisruptionbudgets"

@@ -16,13 +16,6 @@ from gpu_provision.sandbox.apiserver.custom_resources import (
     remove_cleanup_finalizer,
     served_versions,
 )
-from gpu_provision.sandbox.apiserver.deletion import (
-    DeleteOptions,
-    can_be_removed,
-    check_preconditions,
-    is_held,
-    mark_deleted,
-)
 from gpu_provision.sandbox.apiserver.errors import (
     StatusError,
     already_exists,
@@ -43,7 +36,17 @@ from gpu_provision.sandbox.apiserver.fieldmanager import (
 from gpu_provision.sandbox.apiserver.objects import deep_copy, key_of, now
 from gpu_provision.sandbox.apiserver.resources import Catalog, RequestInfo, ResourceInfo
 from gpu_provision.sandbox.apiserver.store import Store, StoredObject
-from gpu_provision.sandbox.apiserver.strategy import Strategy, check_identity, check_name, check_version
+from gpu_provision.sandbox.apiserver.strategy import (
+    DeleteOptions,
+    Strategy,
+    can_be_removed,
+    check_identity,
+    check_name,
+    check_preconditions,
+    check_version,
+    is_held,
+    mark_deleted,
+)
 
 Hook = Callable[[StoredObject | None, StoredObject | None], None]
 _KEPT_NAMESPACES = ("default", "kube-system", "kube-public")
@@ -152,7 +155,7 @@ class Registry:
         check_version(old.object, body, info)
         requested, stored = body["metadata"].get("managedFields"), old.object["metadata"].get("managedFields")
         new = self._strategy.prepare_changed(info, old.object, body, part)
-        managed = stored if requested is None else requested
+        managed = stored if requested is None or requested == stored else requested  # the same list compares faster
         if managed is not None:
             new["metadata"]["managedFields"] = managed
         if new == old.object:

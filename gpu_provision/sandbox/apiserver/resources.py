@@ -42,11 +42,11 @@ class ResourceInfo:
     required: tuple[str, ...] = ()
     immutable: tuple[str, ...] = ()
     custom: bool = False
+    storage: str = field(init=False)
 
-    @property
-    def storage(self) -> str:
-        """``/pods`` or ``apps/daemonsets``: where the objects live."""
-        return f"{self.group}/{self.plural}"
+    def __post_init__(self) -> None:
+        """Name the storage, such as ``/pods`` or ``apps/daemonsets``."""
+        object.__setattr__(self, "storage", f"{self.group}/{self.plural}")
 
     @property
     def api_version(self) -> str:

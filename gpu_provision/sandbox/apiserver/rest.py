@@ -7,7 +7,6 @@ from typing import Any
 
 from gpu_provision.sandbox.api import Object
 from gpu_provision.sandbox.apiserver import pods
-from gpu_provision.sandbox.apiserver.deletion import DeleteOptions, parse_delete_options
 from gpu_provision.sandbox.apiserver.errors import (
     StatusError,
     bad_request,
@@ -16,7 +15,6 @@ from gpu_provision.sandbox.apiserver.errors import (
     too_large_version,
     unsupported_media_type,
 )
-from gpu_provision.sandbox.apiserver.field_validation import Headers, validate_fields
 from gpu_provision.sandbox.apiserver.fieldmanager.schema import types_of
 from gpu_provision.sandbox.apiserver.list_watch import (
     Selection,
@@ -32,7 +30,9 @@ from gpu_provision.sandbox.apiserver.registry import Registry
 from gpu_provision.sandbox.apiserver.request import Request, Response, StreamResponse, json_response, parse_body
 from gpu_provision.sandbox.apiserver.resources import RequestInfo
 from gpu_provision.sandbox.apiserver.store import StoredObject
+from gpu_provision.sandbox.apiserver.strategy import DeleteOptions, parse_delete_options
 from gpu_provision.sandbox.apiserver.tables import object_response, output_form, render_list
+from gpu_provision.sandbox.apiserver.validation import Headers, validate_fields
 
 Answer = Response | StreamResponse
 Handler = Callable[[Registry, Request], Answer]
@@ -107,17 +107,21 @@ def _list(registry: Registry, request: Request) -> Answer:
     return Response(200, render_list(page.items, request.info, output_form(request), registry.custom, metadata))
 
 
+def _validate(registry: Registry, request: Request, body: Any) -> tuple[Object, Headers]:
+    return validate_fields(body, request.info, request.query.get("fieldValidation", ""), registry.custom)
+
+
 def _create(registry: Registry, request: Request) -> Response:
     if request.info.namespaced and not request.target.namespace:
         message = "an empty namespace may not be set during creation"
         raise bad_request(message)
-    body, warnings = validate_fields(request.object(), request, registry.custom)
+    body, warnings = _validate(registry, request, request.object())
     item = registry.create(request.target, body, request.write_options())
     return _written(registry, request, item, warnings, is_new=True)
 
 
 def _update(registry: Registry, request: Request) -> Response:
-    body, warnings = validate_fields(request.object(), request, registry.custom)
+    body, warnings = _validate(registry, request, request.object())
     is_new = may_create(request) and not request.target.subresource and registry.is_missing(request.target)
     write = registry.create if is_new else registry.update
     item = write(request.target, body, request.write_options())
@@ -135,7 +139,7 @@ def _patch(registry: Registry, request: Request) -> Response:
 
     def patch(obj: Object) -> Object:
         nonlocal warnings
-        result, warnings = validate_fields(change(obj, body), request, registry.custom)
+        result, warnings = _validate(registry, request, change(obj, body))
         return result
 
     item = registry.patch(request.target, patch, request.write_options())
@@ -151,7 +155,7 @@ def _apply(registry: Registry, request: Request) -> Response:
     if given != expected:
         message = f"Incorrect version specified in apply patch. Specified patch version: {given}, expected: {expected}"
         raise bad_request(message)
-    body, warnings = validate_fields(config, request, registry.custom)
+    body, warnings = _validate(registry, request, config)
     options = request.write_options()
     item, is_new = registry.apply(request.target, body, options, force=request.flag("force"))
     return _written(registry, request, item, warnings, is_new=is_new)

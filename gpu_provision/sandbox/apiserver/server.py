@@ -1,11 +1,14 @@
-"""Start and end the API server of one sandbox; what exists from the start, and what it does after writes."""
+"""The API server of one sandbox: its start and end, what exists from the start, and how it answers HTTP."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import errno
+import json
+import logging
 import socket
+from dataclasses import dataclass, field, replace
 from importlib import resources as files
 from pathlib import Path
 
@@ -13,34 +16,202 @@ import yaml
 from aiohttp import web
 
 from gpu_provision.sandbox.api import Object
-from gpu_provision.sandbox.apiserver import credentials
-from gpu_provision.sandbox.apiserver.errors import StatusError
-from gpu_provision.sandbox.apiserver.faults import ApiFaults
-from gpu_provision.sandbox.apiserver.http import HttpServer
+from gpu_provision.sandbox.apiserver import credentials, rbac
+from gpu_provision.sandbox.apiserver.credentials import ANONYMOUS, Tokens
+from gpu_provision.sandbox.apiserver.errors import StatusError, no_such_path
+from gpu_provision.sandbox.apiserver.faults import ApiFaults, DropConnectionError
 from gpu_provision.sandbox.apiserver.local_api import LocalApi
+from gpu_provision.sandbox.apiserver.nonresource import is_served, nonresource_document
 from gpu_provision.sandbox.apiserver.registry import Registry, WriteOptions
-from gpu_provision.sandbox.apiserver.request_log import RequestLog
-from gpu_provision.sandbox.apiserver.resources import RequestInfo
+from gpu_provision.sandbox.apiserver.request import JSON, Request, Response, StreamResponse, error_response
+from gpu_provision.sandbox.apiserver.request_log import LoggedRequest, RequestLog, timestamp
+from gpu_provision.sandbox.apiserver.resources import RequestInfo, parse_path
+from gpu_provision.sandbox.apiserver.rest import Answer, handle, may_create, verb_of
+from gpu_provision.sandbox.apiserver.selectors import selected_name
 from gpu_provision.sandbox.apiserver.store import Store, StoredObject
+from gpu_provision.sandbox.apiserver.tables import is_acceptable
+
+_LOG = logging.getLogger(__name__)
+_MAX_BODY_BYTES = 3 * 1024 * 1024
+_PUBLIC = ("/healthz", "/livez", "/readyz", "/version")
+
+
+@dataclass
+class HttpServer:
+    """What the handler needs; ``streams`` are the watches and logs being followed."""
+
+    registry: Registry
+    tokens: Tokens
+    faults: ApiFaults
+    log: RequestLog
+    streams: set[asyncio.Task[object]] = field(default_factory=set)
+
+    def application(self) -> web.Application:
+        """Return the aiohttp application: one handler for everything."""
+        app = web.Application(client_max_size=_MAX_BODY_BYTES)
+        app.router.add_route("*", "/{path:.*}", self.serve)
+        return app
+
+    async def serve(self, request: web.Request) -> web.StreamResponse:
+        """Answer one request and log it."""
+        started = timestamp()
+        try:
+            answer, user = await self._answer(request)
+        except DropConnectionError:
+            self._log(request, "", 0, started)
+            if request.transport is not None:
+                request.transport.abort()
+            return web.Response(status=500)
+        self._log(request, user, answer.code if isinstance(answer, Response) else 200, started)
+        if isinstance(answer, Response):
+            response = web.Response(status=answer.code, body=answer.body, headers={"Content-Type": answer.type})
+            for name, value in answer.headers:
+                response.headers.add(name, value)
+            return response
+        return await self._send_stream(request, answer)
+
+    def end_streams(self) -> None:
+        """End what would otherwise go on for minutes, also streams that no client reads any more."""
+        for task in self.streams:
+            task.cancel()
+
+    async def _send_stream(self, request: web.Request, answer: StreamResponse) -> web.StreamResponse:
+        task = asyncio.current_task()
+        assert task is not None, "a handler runs in a task"  # noqa: S101 - for the type checker
+        self.streams.add(task)
+        response = web.StreamResponse(headers={"Content-Type": answer.type, "Cache-Control": "no-cache, private"})
+        await response.prepare(request)
+        try:
+            async for piece in answer.pieces:
+                if piece:
+                    await response.write(piece)
+            await response.write_eof()
+        except ConnectionError:
+            _LOG.debug("%s: the client has gone", request.path)
+        finally:
+            self.streams.discard(task)
+        return response
+
+    async def _answer(self, request: web.Request) -> tuple[Answer, str]:
+        user = ""
+        try:
+            await self.faults.apply(request.method, request.path, request.headers.get("User-Agent", ""))
+            user = self.tokens.authenticate(request.headers.get("Authorization", ""))
+            return await self._route(request, user), user
+        except StatusError as error:
+            return error_response(error), user
+        except (DropConnectionError, asyncio.CancelledError):
+            raise
+        except Exception as error:  # noqa: BLE001 - a bug in the server must not end the cluster
+            _LOG.exception("%s %s failed", request.method, request.path)
+            message = f"the sandbox's API server failed: {type(error).__name__}: {error}"
+            return error_response(StatusError(500, "InternalError", message)), user
+
+    async def _route(self, request: web.Request, user: str) -> Answer:
+        catalog, accept = self.registry.catalog, request.headers.get("Accept", "")
+        target = parse_path(request.path, catalog)
+        if target is None:
+            if user == ANONYMOUS and not request.path.startswith(_PUBLIC):
+                raise rbac.forbidden_path(user, request.method, request.path)
+            if found := nonresource_document(catalog, request.path, accept, request.host):
+                return found
+            if is_served(catalog, request.path):
+                raise no_such_path()
+            return Response(404, b"404 page not found\n", "text/plain")
+        if target.subresource != "log" and not is_acceptable(accept):
+            raise StatusError(406, "NotAcceptable", "406: Not Acceptable")
+        call = Request(request.method, target, request.query, request.headers, await _read_body(request), user)
+        self._authorize(call)
+        return handle(self.registry, call)
+
+    def _authorize(self, request: Request) -> None:
+        authorizer, access = rbac.Authorizer(self.registry.store), _access(request)
+        authorizer.check(access)
+        if may_create(request) and self.registry.is_missing(request.target):
+            authorizer.check(replace(access, verb="create"))
+        if rbac.needs_escalation_check(request):
+            # What the request would write is learned from a dry run of it.
+            query, headers = {**request.query, "dryRun": "All"}, {**request.headers, "Accept": JSON}
+            answer = handle(self.registry, replace(request, query=query, headers=headers))
+            if isinstance(answer, Response):
+                authorizer.check_escalation(request, json.loads(answer.body))
+
+    def _log(self, request: web.Request, user: str, code: int, started: str) -> None:
+        entry = LoggedRequest(
+            time=started,
+            verb=request.method,
+            path=request.path,
+            query=request.query_string,
+            agent=request.headers.get("User-Agent", ""),
+            user=user,
+            code=code,
+            dry_run=request.query.get("dryRun") == "All",
+        )
+        self.log.add(entry)
+
+
+async def _read_body(request: web.Request) -> bytes:
+    try:
+        return await request.read()
+    except web.HTTPRequestEntityTooLarge as error:
+        message = f"Request entity too large: limit is {_MAX_BODY_BYTES}"
+        raise StatusError(413, "RequestEntityTooLarge", message) from error
+
+
+def _access(request: Request) -> rbac.AccessRequest:
+    target, info, verb = request.target, request.info, verb_of(request)
+    resource = f"{info.plural}/{target.subresource}" if target.subresource else info.plural
+    namespace = target.name if info.storage == "/namespaces" else target.namespace
+    name = target.name
+    if not name and verb in ("list", "watch"):
+        name = selected_name(request.query.get("fieldSelector", ""), info)
+    return rbac.AccessRequest(request.user, verb, info.group, resource, namespace, name)
+
 
 _OPTIONS = WriteOptions(manager="kube-apiserver")
 _EVENTS = "/events"
 MAX_EVENTS, DROPPED_AT_ONCE = 5000, 500
 """A real cluster forgets events after an hour; a sandbox keeps the newest of them."""
+
+
 _CLOSING_SECONDS = 2.0
 _BACKLOG = 512
 
 
 def bootstrap(registry: Registry, authority: str) -> None:
     """Create what is missing of the first objects; ``authority`` is the PEM text of the server's CA."""
-    defaults = _NamespaceDefaults(registry, authority)
-    registry.on_change("/namespaces", defaults.on_namespace)
-    for storage in ("/serviceaccounts", "/configmaps"):
-        registry.on_change(storage, defaults.on_default)
+    _keep_namespace_defaults(registry, authority)
     for obj in yaml.safe_load_all((files.files(__package__) / "bootstrap.yaml").read_text("utf-8")):
         _ensure(registry, obj)
+
+
+def _keep_namespace_defaults(registry: Registry, authority: str) -> None:
+    """Give each namespace the service account ``default`` and the ConfigMap ``kube-root-ca.crt``."""
+
+    def create_defaults(namespace: str) -> None:
+        metadata = {"namespace": namespace}
+        account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", **metadata}}
+        root = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "kube-root-ca.crt", **metadata}}
+        for obj in (account, {**root, "data": {"ca.crt": authority}}):
+            try:
+                _ensure(registry, obj)
+            except StatusError as error:
+                if error.code not in (403, 404):  # the namespace is being deleted already, or gone
+                    raise
+
+    def on_namespace(before: StoredObject | None, after: StoredObject | None) -> None:
+        if before is None and after is not None:
+            create_defaults(after.object["metadata"]["name"])
+
+    def on_default(before: StoredObject | None, after: StoredObject | None) -> None:
+        if after is None and before and before.object["metadata"]["name"] in ("default", "kube-root-ca.crt"):
+            create_defaults(before.object["metadata"]["namespace"])
+
+    registry.on_change("/namespaces", on_namespace)
+    registry.on_change("/serviceaccounts", on_default)
+    registry.on_change("/configmaps", on_default)
     for item in registry.store.select("/namespaces"):
-        defaults.ensure(item.object["metadata"]["name"])
+        create_defaults(item.object["metadata"]["name"])
 
 
 def _ensure(registry: Registry, obj: Object) -> None:
@@ -50,34 +221,6 @@ def _ensure(registry: Registry, obj: Object) -> None:
     target = RequestInfo(info, obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
     if registry.is_missing(target):
         registry.create(target, obj, _OPTIONS)
-
-
-class _NamespaceDefaults:
-    """Gives each namespace the service account ``default`` and the ConfigMap ``kube-root-ca.crt``."""
-
-    def __init__(self, registry: Registry, authority: str) -> None:
-        self._registry, self._authority = registry, authority
-
-    def on_namespace(self, before: StoredObject | None, after: StoredObject | None) -> None:
-        if before is None and after is not None:
-            self.ensure(after.object["metadata"]["name"])
-
-    def on_default(self, before: StoredObject | None, after: StoredObject | None) -> None:
-        if after is None and before and before.object["metadata"]["name"] in ("default", "kube-root-ca.crt"):
-            self.ensure(before.object["metadata"]["namespace"])
-
-    def ensure(self, namespace: str) -> None:
-        root = {"name": "kube-root-ca.crt", "namespace": namespace}
-        objects: tuple[Object, ...] = (
-            {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": namespace}},
-            {"apiVersion": "v1", "kind": "ConfigMap", "metadata": root, "data": {"ca.crt": self._authority}},
-        )
-        for obj in objects:
-            try:
-                _ensure(self._registry, obj)
-            except StatusError as error:
-                if error.code not in (403, 404):  # the namespace is being deleted already, or gone
-                    raise
 
 
 def start_maintenance(registry: Registry) -> None:

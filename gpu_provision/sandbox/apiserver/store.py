@@ -8,7 +8,7 @@ import marshal
 from bisect import bisect_left, bisect_right, insort
 from collections import deque
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from gpu_provision.sandbox.api import Object
 from gpu_provision.sandbox.apiserver.database import Database, PodLogs
@@ -64,40 +64,20 @@ class WatchCache:
         for event in self._waiting:
             event.set()
 
-    def cursor(self, version: int) -> Cursor:
-        """Return a cursor behind ``version``; use it as a context."""
-        return Cursor(self, version, self._waiting)
-
-
-class Cursor:
-    """A place among the changes from which to wait for more."""
-
-    def __init__(self, cache: WatchCache, version: int, waiting: set[asyncio.Event]) -> None:
-        """``waiting`` holds the events that the cache sets for every change."""
-        self.version = version
-        self._cache, self._waiting, self._event = cache, waiting, asyncio.Event()
-
-    def __enter__(self) -> Self:
-        """Wait for changes from now on."""
-        self._waiting.add(self._event)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Wait no more."""
-        self._waiting.discard(self._event)
-
-    async def next_changes(self, timeout: float | None = None) -> list[ChangeRecord]:  # noqa: ASYNC109 - a beat, no deadline
-        """Return the next changes, none after ``timeout`` seconds. Raises StatusError 410."""
-        self._event.clear()
-        changes = self._cache.changes_since(self.version)
-        if not changes:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(timeout):  # wait_for loses a cancellation that meets an event
-                    await self._event.wait()
-            changes = self._cache.changes_since(self.version)
+    async def wait_for_changes(self, version: int, seconds: float) -> list[ChangeRecord]:
+        """Return the changes after ``version``, none if there are none for so long. Raises StatusError 410."""
+        changes = self.changes_since(version)
         if changes:
-            self.version = changes[-1].version
-        return changes
+            return changes
+        event = asyncio.Event()
+        self._waiting.add(event)
+        try:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):  # wait_for loses a cancellation that meets an event
+                    await event.wait()
+        finally:
+            self._waiting.discard(event)
+        return self.changes_since(version)
 
 
 class StoredObject:

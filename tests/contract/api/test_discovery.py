@@ -57,7 +57,7 @@ def test_a_group_describes_itself(server: Server) -> None:
 
 
 @pytest.mark.parametrize("path", SERVED, ids=lambda path: path.strip("/"))
-def test_a_group_version_lists_its_resources_with_kind_scope_and_verbs(server: Server, path: str) -> None:
+def test_a_group_version_lists_its_resources(server: Server, path: str) -> None:
     found = server.get(path)
     assert found["kind"] == "APIResourceList"
     resources = {resource["name"]: resource for resource in found["resources"]}

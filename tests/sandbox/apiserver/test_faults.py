@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -57,14 +56,6 @@ def test_a_dropped_connection_gives_no_answer(server: Running, declare: Any) -> 
     with pytest.raises((http.client.RemoteDisconnected, ConnectionError)):
         server.ask("POST", NODES, {"metadata": {"name": "lost"}})
     assert server.ask("GET", f"{NODES}/lost").code == 404
-
-
-def test_latency_delays_the_answer(server: Running, declare: Any) -> None:
-    """By the time that is declared."""
-    declare("latency: {seconds: 0.2, requests: 1}")
-    start = time.monotonic()
-    assert server.ask("GET", NODES).code == 200
-    assert time.monotonic() - start >= 0.2
 
 
 def test_a_rate_lets_the_first_requests_of_a_second_pass(server: Running, declare: Any) -> None:

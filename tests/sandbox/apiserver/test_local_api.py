@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from gpu_provision.sandbox.api import Api, ApiError, ApiResource
+from gpu_provision.sandbox.api import Api, ApiResource
 from gpu_provision.sandbox.apiserver.local_api import FairQueue, LocalApi
 from tests.sandbox.apiserver.conftest import POD, Cluster
 
@@ -56,22 +56,6 @@ def test_a_watch_goes_on_from_its_list(api: LocalApi) -> None:
     controller, kubelet = "kube-controller-manager", "kubelet"
     wanted = [("ADDED", "Pending", controller), ("MODIFIED", "Running", kubelet), ("DELETED", "Running", kubelet)]
     assert asyncio.run(scenario()) == wanted
-
-
-def test_errors_are_those_of_the_protocol(api: LocalApi) -> None:
-    """ApiError with code and reason, also for resources that are not served."""
-
-    async def scenario() -> list[tuple[int, str]]:
-        calls = [
-            api.get(PODS, "none", "default"),
-            api.get(ApiResource("example.org", "v1", "things"), "none"),
-            api.create(CONFIGMAPS, {"metadata": {"name": "kube-root-ca.crt"}}, "default"),
-            api.bind("none", "n1", "default"),
-        ]
-        refusals = await asyncio.gather(*calls, return_exceptions=True)
-        return [(refusal.code, refusal.reason) for refusal in refusals if isinstance(refusal, ApiError)]
-
-    assert asyncio.run(scenario()) == [(404, "NotFound"), (404, "NotFound"), (409, "AlreadyExists"), (404, "NotFound")]
 
 
 def test_a_crowd_leaves_room_for_others_between_its_turns() -> None:

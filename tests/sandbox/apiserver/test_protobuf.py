@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpu_provision.sandbox.apiserver.errors import StatusError
-from gpu_provision.sandbox.apiserver.protobuf import decode_protobuf
+from gpu_provision.sandbox.apiserver.request import decode_protobuf
 
 
 def _field(number: int, value: bytes | int) -> bytes:

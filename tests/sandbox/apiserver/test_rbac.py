@@ -51,16 +51,6 @@ def grant(server: Running, collection: str, name: str, role: dict[str, str]) -> 
     assert server.ask("POST", f"{RBAC}/{collection}", body).code == 201
 
 
-def test_a_namespaces_own_object_belongs_to_the_namespace(bob: Ask, server: Running) -> None:
-    """A Role of the namespace can grant reading it."""
-    assert bob("GET", "/api/v1/namespaces/default").code == 403
-    body = {"metadata": {"name": "itself"}, "rules": [rule("namespaces", "get")]}
-    server.ask("POST", f"{RBAC}/namespaces/default/roles", body)
-    grant(server, "namespaces/default/rolebindings", "itself", {"kind": "Role", "name": "itself"})
-    assert bob("GET", "/api/v1/namespaces/default").code == 200
-    assert bob("GET", "/api/v1/namespaces/kube-system").code == 403
-
-
 def apply(ask: Ask, plural: str, version: str, kind: str, name: str, **parts: Any) -> Answer:
     """Apply an object in the namespace default."""
     prefix = f"/apis/{version}" if "/" in version else f"/api/{version}"

@@ -20,7 +20,7 @@ def _object(name: str, node: str = "", namespace: str = "default") -> dict[str, 
     return {"metadata": {"name": name, "namespace": namespace, "uid": name}, "spec": {"nodeName": node}}
 
 
-def test_objects_survive_a_restart_and_versions_are_never_used_twice(tmp_path: Path) -> None:
+def test_objects_survive_and_versions_are_never_used_twice(tmp_path: Path) -> None:
     """Also the version of a deletion, which leaves no object behind."""
     store = Store(tmp_path / "db")
     store.put("/pods", _object("a"))
@@ -83,7 +83,7 @@ def _change(version: int) -> ChangeRecord:
     return ChangeRecord(version, "ADDED", StoredObject({}, version), None)
 
 
-def test_a_watcher_that_falls_behind_the_window_is_told_so() -> None:
+def test_a_watch_that_falls_behind_the_window_expires() -> None:
     """410 Expired, and never a gap."""
     cache = WatchCache(floor=10, window=3)
     for version in range(11, 15):
@@ -94,16 +94,13 @@ def test_a_watcher_that_falls_behind_the_window_is_told_so() -> None:
             cache.changes_since(too_old)
 
 
-def test_a_cursor_wakes_for_the_next_change() -> None:
-    """Waiting costs nothing, and a change ends it."""
-
+def test_the_next_change_ends_the_wait() -> None:
     async def scenario() -> list[int]:
         cache = WatchCache(floor=1)
-        with cache.cursor(1) as cursor:
-            waiting = asyncio.create_task(cursor.next_changes(5))
-            await asyncio.sleep(0)
-            cache.add(_change(2))
-            first = await waiting
-            return [change.version for change in first] + [len(await cursor.next_changes(0.01))]
+        waiting = asyncio.create_task(cache.wait_for_changes(1, 5))
+        await asyncio.sleep(0)
+        cache.add(_change(2))
+        first = await waiting
+        return [change.version for change in first] + [len(await cache.wait_for_changes(2, 0.01))]
 
     assert asyncio.run(scenario()) == [2, 0]

@@ -1,9 +1,8 @@
 """Server-side apply and managedFields as the Kubernetes API server does them: pure functions on dicts.
 
 What a server does and this does not: convert between API versions (all versions of a kind are taken as one
-schema), adapt stored entries to a schema that has become atomic since, take over what client-side apply wrote (kubectl
-does that itself since 1.26), and limit the number of entries. Null for a field that the live object lacks is never a
-conflict here.
+schema), adapt stored entries to a schema that has become atomic since, and limit the number of entries. Null for a
+field that the live object lacks is never a conflict here.
 """
 
 from gpu_provision.sandbox.apiserver.fieldmanager.apply import (

@@ -9,6 +9,7 @@ from functools import reduce
 from operator import is_not
 from typing import Any, Final
 
+from gpu_provision.sandbox.api import Object
 from gpu_provision.sandbox.apiserver.fieldmanager.fieldset import (
     SELF,
     Comparison,
@@ -32,18 +33,12 @@ from gpu_provision.sandbox.apiserver.fieldmanager.managed_fields import (
     ManagedFieldsEntry,
     Owner,
     check_conflicts,
+    client_side_fields,
     decode_entries,
     encode_entries,
+    update_last_applied,
 )
-from gpu_provision.sandbox.apiserver.fieldmanager.schema import (
-    ABSENT,
-    CLEARED,
-    FieldShape,
-    Object,
-    ObjectType,
-    Type,
-    types_of,
-)
+from gpu_provision.sandbox.apiserver.fieldmanager.schema import ABSENT, CLEARED, FieldShape, ObjectType, Type, types_of
 
 BEFORE_FIRST_APPLY: Final = "before-first-apply"
 """Owns what an object had when no owner was known yet."""
@@ -92,7 +87,7 @@ def apply_configuration(  # noqa: PLR0913 - the parameters of an apply request
     _check_configuration(config, types.root)
     ignored, version = _ignored_field(types, subresource), config["apiVersion"]
     config = _writable_part(config, ignored)
-    entries = _known_entries(before, types, version, now=now, ignored=ignored, subresource=subresource)
+    entries = _known_entries(before, types, version, now, subresource)
     applier = Owner.create(manager, APPLY, "", subresource)
     claimed, previous = applied_fields(config, types.root), entries.get(applier)
     merged = _merge_maps(types.root, before, config)
@@ -101,9 +96,11 @@ def apply_configuration(  # noqa: PLR0913 - the parameters of an apply request
         merged = _remove_abandoned(merged, types.root, before=previous.fields, owned=[*owned, claimed, _UNOWNED])
     changes = compare(before, merged, types.root, ignored=ignored)
     if not force:
-        check_conflicts(entries, changes.written, applier=applier)
+        allowed = client_side_fields(before, types.root, manager)
+        check_conflicts(entries, difference(changes.written, allowed), applier=applier)
     merged = _drop_cleared(merged)
     changed = _without_managed_fields(before) != _without_managed_fields(merged)
+    merged = update_last_applied(merged, config, manager)
     time = now if changed else previous.time if previous is not None else ""
     entry = ManagedFieldsEntry(applier, version, difference(claimed, _UNOWNED), time)
     return _with_entries(merged, {**_take_away(entries, changes, but=applier), applier: entry})
@@ -171,14 +168,12 @@ def _take_away(entries: Entries, changes: Comparison, *, but: Owner | None = Non
     }
 
 
-def _known_entries(  # noqa: PLR0913 - what the first entry is made of
-    live: Object, types: ObjectType, version: str, *, now: str, ignored: str, subresource: str
-) -> Entries:
+def _known_entries(live: Object, types: ObjectType, version: str, now: str, subresource: str) -> Entries:
     """Return the owners of an object; where none is known, what it has belongs to BEFORE_FIRST_APPLY."""
     entries = decode_entries((live.get("metadata") or {}).get("managedFields"))
     if entries or not live:
         return entries
-    written = difference(compare({}, live, types.root, ignored=ignored).written, _UNOWNED)
+    written = difference(compare({}, live, types.root, ignored=_ignored_field(types, subresource)).written, _UNOWNED)
     owner = Owner.create(BEFORE_FIRST_APPLY, UPDATE, version, subresource)
     return {owner: ManagedFieldsEntry(owner, version, written, now)}
 

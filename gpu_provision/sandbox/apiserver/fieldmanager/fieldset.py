@@ -7,21 +7,14 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
-from gpu_provision.sandbox.apiserver.fieldmanager.schema import ABSENT, CLEARED, FieldShape, Object, Type, zero
+from gpu_provision.sandbox.api import Object
+from gpu_provision.sandbox.apiserver.fieldmanager.schema import ABSENT, CLEARED, FieldShape, Type, zero
 
 SELF: Final = "."
-
-
 # Go's JSON encoder escapes these for the sake of HTML; a reader in Go compares the steps after decoding them.
 _ESCAPED: Final = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}
-
-
 _KIND_RANK: Final = {".": 0, "f": 1, "k": 2, "v": 3, "i": 4}
-
-
 _VALUE_RANK: Final = {int: 0, float: 0, str: 1, bool: 2}
-
-
 _OTHER_RANK: Final = 3
 
 
@@ -141,7 +134,7 @@ def _merged(left: FieldSet, right: FieldSet) -> FieldSet:
         mine = left.get(step)
         added |= mine is None
         out[step] = theirs if mine is None else _union(mine, theirs)
-    return _sorted(out) if added else out
+    return dict(sorted(out.items(), key=lambda entry: step_order(entry[0]))) if added else out
 
 
 def _union(left: FieldSet, right: FieldSet) -> FieldSet:
@@ -167,15 +160,11 @@ def difference(left: FieldSet, right: FieldSet) -> FieldSet:
         if mine is None or (rest := _difference(mine, theirs)) is mine:
             continue
         out = dict(left) if out is None else out
-        _put(out, step, rest)
+        if rest is None:
+            del out[step]
+        else:
+            out[step] = rest
     return left if out is None else out
-
-
-def _put(out: FieldSet, step: str, rest: FieldSet | None) -> None:
-    if rest is None:
-        del out[step]
-    else:
-        out[step] = rest
 
 
 def _difference(left: FieldSet, right: FieldSet) -> FieldSet | None:
@@ -219,14 +208,6 @@ def paths(fields: FieldSet, prefix: str = "") -> Iterator[str]:
         yield from paths(fields[step], prefix + print_step(step))
 
 
-def _sorted(fields: FieldSet) -> FieldSet:
-    return dict(sorted(fields.items(), key=_by_step))
-
-
-def _by_step(entry: tuple[str, Any]) -> tuple[Any, ...]:
-    return step_order(entry[0])
-
-
 def sort_fields(fields: FieldSet) -> FieldSet:
     """Return a set in the server's order, from one built in any order."""
     return {step: sort_fields(fields[step]) for step in sorted(fields, key=step_order)}
@@ -240,8 +221,6 @@ class Comparison(NamedTuple):
 
 
 _Nodes = tuple[FieldSet | None, FieldSet | None]
-
-
 _SAME: _Nodes = (None, None)
 
 

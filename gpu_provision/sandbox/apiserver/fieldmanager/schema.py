@@ -4,9 +4,9 @@ The built-in kinds come from ``schema.json``; a custom resource's type is made f
 schema. A type of the data file is a word of a small language::
 
     string number boolean any      a scalar (any: no particular one)
-    list                           an atomic list: one value, whoever sets it owns it all
+    list                           an atomic list: one value with one owner
     set                            a list of distinct scalars, each with its own owner
-    list<T> by key key="default"   a list of objects told apart by these fields
+    list<T> by key key="default"   a list of objects that these fields distinguish
     map<T>                         a map of free keys, each with its own owner
     atomic map, atomic             one value
     deduced                        whatever is found: objects are merged, lists are atomic
@@ -25,9 +25,9 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from functools import cache
 from importlib.resources import files
-from typing import Any, Final, assert_never
+from typing import Any, Final
 
-Object = dict[str, Any]
+from gpu_provision.sandbox.api import Object
 
 ABSENT: Final = object()
 """Stands where a value could be and there is none, not even null."""
@@ -55,7 +55,7 @@ class Type:
         item: The type of list items, of map values and of fields that have no name here.
         keys: The fields that tell list items apart, with the default of each, or ABSENT.
         scalar: The kind of scalar that a leaf is: string, number, boolean, any; empty if it is none.
-        present: Whether the value is there, empty, even if nobody set it, as by-value structs in the server.
+        present: Whether the value is there, empty, even if no client set it, as by-value structs in the server.
         native: Whether the server holds it in a typed form, which drops nulls and empty lists and maps.
     """
 
@@ -191,15 +191,9 @@ def _key(text: str) -> tuple[str, Any]:
 
 def zero(typed: Type) -> Any:
     """Return what the server has where nothing was set for a field that is always present."""
-    match typed.shape:
-        case FieldShape.MAP:
-            return {}
-        case FieldShape.LIST | FieldShape.SET:
-            return []
-        case FieldShape.LEAF:
-            return _ZEROS.get(typed.scalar)
-        case _:
-            assert_never(typed.shape)
+    if typed.shape is FieldShape.LEAF:
+        return _ZEROS.get(typed.scalar)
+    return {} if typed.shape is FieldShape.MAP else []
 
 
 def _type_meta() -> dict[str, Type]:

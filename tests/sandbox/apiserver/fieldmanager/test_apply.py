@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+import json
+from contextlib import nullcontext, suppress
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from gpu_provision.sandbox.apiserver.fieldmanager import (
     same_but_for_times,
 )
 from gpu_provision.sandbox.apiserver.fieldmanager.fieldset import paths
-from gpu_provision.sandbox.apiserver.fieldmanager.managed_fields import decode_entries, encode_entries
+from gpu_provision.sandbox.apiserver.fieldmanager.managed_fields import LAST_APPLIED, decode_entries, encode_entries
 from tests import data_file
 
 Object = dict[str, Any]
@@ -157,20 +158,6 @@ def test_objects_that_differ_in_times_only_are_told() -> None:
     assert not same_but_for_times(obj, {**later, "spec": {}})
 
 
-def test_a_new_api_version_replaces_the_appliers_entry() -> None:
-    """A manager that applies in another version keeps one entry, in that version."""
-    old = apply_configuration(None, {**DAEMON_SET, "apiVersion": "apps/v1beta2"}, manager="first", force=False, now=NOW)
-    new = apply_configuration({**old, "apiVersion": "apps/v1"}, DAEMON_SET, manager="first", force=False, now=LATER)
-    assert [entry["apiVersion"] for entry in new["metadata"]["managedFields"]] == ["apps/v1"]
-
-
-def test_forgotten_owners_are_not_tracked_by_updates() -> None:
-    """An update of an object without entries makes none."""
-    live = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "uid": "u"}, "data": {"a": "1"}}
-    result = record_update(live, {**live, "data": {"a": "2"}}, manager="editor", now=NOW)
-    assert "managedFields" not in result["metadata"]
-
-
 def test_an_update_with_keyless_items_keeps_the_owners() -> None:
     """Bookkeeping never fails a write that was accepted."""
     account: Object = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "s"}}
@@ -260,3 +247,23 @@ def test_one_entry_that_is_not_understood_spoils_the_list(change: Object) -> Non
     }
     assert encode_entries(decode_entries([entry])) == [entry]
     assert decode_entries([entry, {**entry, "manager": "n", **change}]) == {}
+
+
+@pytest.mark.parametrize(
+    ("manager", "annotation", "conflicts"),
+    [
+        ("kubectl", {"data": {"a": "1"}}, False),
+        ("kubectl", {"data": {"a": "other"}}, True),  # changed since by another manager
+        ("helm", {"data": {"a": "1"}}, True),  # the annotation speaks for kubectl only
+        ("kubectl", {"data": {"a": "1"}, "apiVersion": "v2"}, True),
+    ],
+)
+def test_kubectl_takes_over_what_it_applied_client_side(manager: str, annotation: Object, *, conflicts: bool) -> None:
+    """The fields in the annotation are kubectl's own, so changing them is no conflict; the annotation follows."""
+    config: Object = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"a": "1"}}
+    text = json.dumps({**config, **annotation})
+    made = {**config, "metadata": {"name": "c", "annotations": {LAST_APPLIED: text}}}
+    live = record_update(None, made, manager="kubectl-client-side-apply", now=NOW)
+    with pytest.raises(ApplyConflictError) if conflicts else nullcontext():
+        result = apply_configuration(live, {**config, "data": {"a": "2"}}, manager=manager, force=False, now=NOW)
+        assert json.loads(result["metadata"]["annotations"][LAST_APPLIED])["data"] == {"a": "2"}
