@@ -13,7 +13,7 @@ Object = dict[str, Any]
 
 
 class ApiResource(NamedTuple):
-    """A resource by its REST name: ``Resource("apps", "v1", "daemonsets")``; the core group is empty."""
+    """A resource by its REST name: ``ApiResource("apps", "v1", "daemonsets")``; the core group is empty."""
 
     group: str
     version: str

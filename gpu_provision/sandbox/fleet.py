@@ -169,17 +169,18 @@ class Fleet:
     source: str = ""
 
 
-def load_fleet(fleet: str | Path = "default") -> Fleet:
+def load_fleet(fleet: str | Path = "default", *, speed: float | None = None) -> Fleet:
     """Return the fleet of a file, or a built-in one by name; ``nodes-200`` has 200 GPU nodes, for benchmarks.
 
-    Raises FleetError with all its problems.
+    ``speed`` takes the place of the fleet's own. Raises FleetError with all its problems.
     """
     numbered = re.fullmatch(r"nodes-(\d{1,4})", str(fleet))
     if numbered:
-        return gpu_fleet(int(numbered[1]), name=str(fleet))
-
-    name, source, text = _read(fleet)
-    return _parse(text, name, source)
+        found = gpu_fleet(int(numbered[1]), name=str(fleet))
+    else:
+        name, source, text = _read(fleet)
+        found = _parse(text, name, source)
+    return replace(found, timings=replace(found.timings, speed=speed)) if speed else found
 
 
 def gpu_fleet(count: int, *, name: str = "bench", speed: float = 1.0) -> Fleet:

@@ -21,7 +21,6 @@ from gpu_provision.sandbox.state import (
     Sandbox,
     is_running,
     read_pid,
-    read_record,
     read_sandbox,
     sandbox_directory,
     source_digest,
@@ -56,8 +55,7 @@ def up(fleet: str | Path = "default", *, directory: Path | None = None) -> Sandb
             sandbox = _wait_for_answer(home)
         if sandbox is None:
             raise SandboxError(_start_failed(home))
-        _check_code(home)
-        _check_fleet(fleet, home)
+        _check_currency(fleet, sandbox)
         return sandbox
 
 
@@ -92,14 +90,15 @@ def find_running(fleet: str | Path = "default", *, directory: Path | None = None
 
 def write_kubeconfig(sandbox: Sandbox, user: str) -> Path:
     """Return a kubeconfig for a user, who may do what RBAC in the sandbox grants; a new user gets a token."""
-    from gpu_provision.sandbox.apiserver import certificates  # noqa: PLC0415 - costs the server's own imports
-    from gpu_provision.sandbox.apiserver.auth import Tokens  # noqa: PLC0415 - as above
+    from gpu_provision.sandbox.apiserver import credentials  # noqa: PLC0415 - costs the server's own imports
 
     path = sandbox.directory / f"kubeconfig-{quote(user, safe='')}"
     with _exclusive(sandbox.directory):
-        token = Tokens(sandbox.directory / "tokens.json").ensured(user)
+        token = credentials.Tokens(sandbox.directory / "tokens.json").ensure(user)
         authority = sandbox.directory / "certificates" / "ca.crt"
-        certificates.write(path, url=sandbox.url, authority=authority, token=token, context=sandbox.context, user=user)
+        credentials.write_kubeconfig(
+            path, url=sandbox.url, authority=authority, token=token, context=sandbox.context, user=user
+        )
     return path
 
 
@@ -208,25 +207,19 @@ def _connection_problem(sandbox: Sandbox) -> str:
         return str(error)
 
 
-def _check_code(home: Path) -> None:
-    """Complain if another version of this tool has started the sandbox, or if its code was changed since."""
-    if read_record(home).get("code") != source_digest():
+def _check_currency(fleet: str | Path, sandbox: Sandbox) -> None:
+    """Raise SandboxError if the sandbox was started from other code, or from another version of the fleet file."""
+    where, what = str(sandbox.directory), ""
+    if sandbox.code != source_digest():
         what = "the sandbox was started by other code of gpu-provision than this command is"
-        raise SandboxError(Problem(code="GP713", what=what, where=str(home), fix=_ANEW))
+    elif Path(fleet).suffix in {".yaml", ".yml"}:
+        from gpu_provision.sandbox.fleet import fleet_digest, load_fleet  # noqa: PLC0415 - only for fleet files
 
-
-_ANEW = "gpu-provision sandbox down, then up: the machines keep what they know"
-
-
-def _check_fleet(fleet: str | Path, home: Path) -> None:
-    """Complain if the sandbox runs another version of the fleet file than the one that is there now."""
-    if Path(fleet).suffix not in {".yaml", ".yml"}:
-        return
-    from gpu_provision.sandbox.fleet import fleet_digest, load_fleet  # noqa: PLC0415 - only for fleet files
-
-    if read_record(home).get("fleet") != fleet_digest(load_fleet(fleet)):
-        what = "the sandbox runs with another version of this fleet file"
-        raise SandboxError(Problem(code="GP713", what=what, where=str(fleet), fix=_ANEW))
+        if sandbox.fleet != fleet_digest(load_fleet(fleet)):
+            where, what = str(fleet), "the sandbox runs with another version of this fleet file"
+    if what:
+        fix = "gpu-provision sandbox down, then up: the machines keep what they know"
+        raise SandboxError(Problem(code="GP713", what=what, where=where, fix=fix))
 
 
 def _end(home: Path) -> bool:
@@ -243,25 +236,24 @@ def _end(home: Path) -> bool:
     raise SandboxError(Problem(code="GP714", what=what, where=str(home), evidence=f"process {read_pid(home)}"))
 
 
-def _tail(log: Path) -> str:
+def _with_log(home: Path, code: str, what: str, fix: str) -> Problem:
+    """Return a problem with the end of the sandbox's log as evidence."""
+    log = home / LOG_FILE
     try:
-        return log.read_text(encoding="utf-8", errors="replace")[-_TAIL:].strip()
+        evidence = log.read_text(encoding="utf-8", errors="replace")[-_TAIL:].strip()
     except OSError:
-        return ""
+        evidence = ""
+    return Problem(code=code, what=what, where=str(log), evidence=evidence, fix=fix)
 
 
 def _start_failed(home: Path) -> Problem:
-    log = home / LOG_FILE
-    what = "the sandbox ended while it started"
     fix = "read its log; 'gpu-provision sandbox reset' starts over with an empty cluster"
-    return Problem(code="GP711", what=what, where=str(log), evidence=_tail(log), fix=fix)
+    return _with_log(home, "GP711", "the sandbox ended while it started", fix)
 
 
 def _not_ready(home: Path) -> Problem:
-    log = home / LOG_FILE
-    what = f"the sandbox was not ready after {START_SECONDS:.0f} s"
     fix = "try again, or start over with: gpu-provision sandbox reset"
-    return Problem(code="GP710", what=what, where=str(log), evidence=_tail(log), fix=fix)
+    return _with_log(home, "GP710", f"the sandbox was not ready after {START_SECONDS:.0f} s", fix)
 
 
 def _unusable(home: Path, error: OSError) -> SandboxError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from fractions import Fraction
 from functools import lru_cache
@@ -81,30 +81,35 @@ def max_amounts(parts: Iterable[Amounts]) -> Amounts:
 
 Labels = Mapping[str, str]
 
-_OPERATORS: Mapping[str, Callable[[str | None, list[str]], bool]] = MappingProxyType(
+_OPERATORS: Mapping[str, Callable[[str | None, Collection[str]], bool]] = MappingProxyType(
     {
         "In": lambda value, values: value in values,
         "NotIn": lambda value, values: value not in values,
         "Exists": lambda value, _: value is not None,
         "DoesNotExist": lambda value, _: value is None,
-        "Gt": lambda value, values: _compared(value, values, larger=True),
-        "Lt": lambda value, values: _compared(value, values, larger=False),
+        "Gt": lambda value, values: _compare(value, values) > 0,
+        "Lt": lambda value, values: _compare(value, values) < 0,
     }
 )
 
 
-def _compared(value: str | None, values: list[str], *, larger: bool) -> bool:
+def _compare(value: str | None, values: Collection[str]) -> int:
+    """Return the difference of two whole numbers; 0 if either is none."""
     try:
-        have, limit = int(value or ""), int(values[0])
-    except (ValueError, IndexError):
-        return False
-    return have > limit if larger else have < limit
+        return int(value or "") - int(next(iter(values), ""))
+    except ValueError:
+        return 0
+
+
+def is_met(operator: str, value: str | None, values: Collection[str]) -> bool:
+    """Whether a label's value meets a requirement; an unknown operator is never met."""
+    check = _OPERATORS.get(operator)
+    return check is not None and check(value, values)
 
 
 def requirement_matches(requirement: Mapping[str, Any], labels: Labels) -> bool:
-    """Whether the labels meet one ``{key, operator, values}``; an unknown operator is never met."""
-    operator = _OPERATORS.get(requirement["operator"])
-    return operator is not None and operator(labels.get(requirement["key"]), list(requirement.get("values") or ()))
+    """Whether the labels meet one ``{key, operator, values}``."""
+    return is_met(requirement["operator"], labels.get(requirement["key"]), requirement.get("values") or ())
 
 
 def includes_labels(wanted: Labels | None, labels: Labels) -> bool:
@@ -264,6 +269,12 @@ def set_condition(conditions: list[dict[str, Any]], wanted: ConditionUpdate, mom
     return [new if one is present else one for one in conditions]
 
 
+def container_statuses(pod: Object) -> list[dict[str, Any]]:
+    """Return the statuses of init containers and containers."""
+    of_pod = status(pod)
+    return [*(of_pod.get("initContainerStatuses") or ()), *(of_pod.get("containerStatuses") or ())]
+
+
 def phase(pod: Object) -> str:
     """Return the pod's phase."""
     return status(pod).get("phase") or "Pending"
@@ -316,9 +327,9 @@ def pod_from_template(template: Mapping[str, Any], owner: Object) -> Object:
     }
 
 
-def stable_hash(value: Any, collisions: int = 0) -> str:
+def stable_hash(value: Any) -> str:
     """Return ten letters that depend on the value only, in the alphabet of Kubernetes' own names."""
-    written = json.dumps([value, collisions], sort_keys=True, separators=(",", ":"))
+    written = json.dumps(value, sort_keys=True, separators=(",", ":"))
     digest = int.from_bytes(hashlib.sha256(written.encode()).digest(), "big")
     letters = []
     for _ in range(_HASH_LENGTH):

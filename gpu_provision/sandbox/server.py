@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import logging
 import os
 import signal
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
@@ -19,18 +17,19 @@ from gpu_provision.sandbox.controllers import run_controllers
 from gpu_provision.sandbox.errors import SandboxError
 from gpu_provision.sandbox.fleet import Fleet, fleet_digest, load_fleet
 from gpu_provision.sandbox.kubelet.kubelet import build_simulation, run_nodes
-from gpu_provision.sandbox.kubelet.logs import StoreLogs
+from gpu_provision.sandbox.kubelet.logs import LogKey
 from gpu_provision.sandbox.kubelet.node import SIMULATED
 from gpu_provision.sandbox.state import (
     LOCK_FILE,
     LOG_FILE,
     READY_FILE,
+    Sandbox,
     context_name,
-    replace_file,
     sandbox_directory,
     source_digest,
     try_lock,
     wait_until,
+    write_sandbox,
 )
 
 _log = logging.getLogger(__name__)
@@ -55,13 +54,28 @@ async def run_sandbox(directory: Path, fleet: Fleet, *, port: int = 0) -> None:
 
 async def _simulate(directory: Path, fleet: Fleet, server: Server, ended: asyncio.Event) -> None:
     api = server.api.as_manager("kubelet")
-    simulation = build_simulation(api, fleet, StoreLogs(server.append_log), home=directory / "machines")
+
+    def write_log(of: LogKey, text: str) -> None:
+        server.api.append_log(of.namespace, of.pod, of.uid, of.container, text, restart=of.restart)
+
+    simulation = build_simulation(api, fleet, write_log, home=directory / "machines")
     await _remove_former_nodes(server, fleet)
     registered = asyncio.Event()
     nodes = asyncio.create_task(run_nodes(simulation, fleet, registered=registered))
     await _wait_for_first(nodes, registered.wait())
     controllers = asyncio.create_task(run_controllers(server.api, resources=server.api.resources))
-    _write_ready(directory, fleet, server)
+    write_sandbox(
+        Sandbox(
+            name=fleet.name,
+            directory=directory,
+            kubeconfig=server.kubeconfig,
+            context=server.context,
+            url=server.url,
+            pid=os.getpid(),
+            fleet=fleet_digest(fleet),
+            code=source_digest(),
+        )
+    )
     _log.info("ready: %s", server.url)
     await _wait_for_first(nodes, ended.wait(), controllers)
     _log.info("ending")
@@ -87,35 +101,14 @@ async def _remove_former_nodes(server: Server, fleet: Fleet) -> None:
             await server.api.delete(NODES, metadata["name"])
 
 
-def _write_ready(directory: Path, fleet: Fleet, server: Server) -> None:
-    ready = {
-        "name": fleet.name,
-        "pid": os.getpid(),
-        "url": server.url,
-        "kubeconfig": str(server.kubeconfig),
-        "context": server.context,
-        "fleet": fleet_digest(fleet),
-        "code": source_digest(),
-    }
-    replace_file(directory / READY_FILE, json.dumps(ready, indent=1))
-
-
 def _arguments(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m gpu_provision.sandbox.server", description=__doc__)
     parser.add_argument("--fleet", default="default", help="a fleet file, or the name of a built-in fleet")
-    parser.add_argument("--nodes", type=int, help="instead of a fleet: this many GPU nodes, for benchmarks")
     parser.add_argument("--speed", type=float, help="divide all durations of the simulation by this")
     parser.add_argument("--directory", type=Path, help="where the sandbox keeps its state")
     parser.add_argument("--port", type=int, default=0, help="port of the API server; 0 for the one of last time")
     parser.add_argument("--detach", action="store_true", help="go on in the background; output goes to the log file")
     return parser.parse_args(argv)
-
-
-def _fleet(arguments: argparse.Namespace) -> Fleet:
-    fleet = load_fleet(f"nodes-{arguments.nodes}" if arguments.nodes else arguments.fleet)
-    if arguments.speed:
-        fleet = replace(fleet, timings=replace(fleet.timings, speed=arguments.speed))
-    return fleet
 
 
 def _lock(directory: Path) -> IO[str] | None:
@@ -148,7 +141,7 @@ def main(argv: list[str]) -> int:
     """Run a sandbox until it is asked to end."""
     arguments = _arguments(argv)
     try:
-        fleet = _fleet(arguments)
+        fleet = load_fleet(arguments.fleet, speed=arguments.speed)
     except SandboxError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_code

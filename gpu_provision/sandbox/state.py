@@ -8,7 +8,7 @@ import os
 import time
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 
@@ -47,6 +47,8 @@ class Sandbox:
         directory: Where it keeps its state.
         kubeconfig: For kubectl and every other client; ``context`` is the context in it.
         pid: The process that is the sandbox.
+        fleet: Digest of the fleet that it runs with.
+        code: Digest of the program files that it was started from.
     """
 
     name: str
@@ -55,6 +57,8 @@ class Sandbox:
     context: str
     url: str
     pid: int
+    fleet: str = ""
+    code: str = ""
 
 
 def try_lock(file: int) -> bool:
@@ -78,27 +82,17 @@ def is_running(home: Path) -> bool:
 
 def read_sandbox(home: Path) -> Sandbox | None:
     """Return the sandbox as its record describes it; None if there is no such record."""
-    told = read_record(home)
     try:
-        return Sandbox(
-            name=str(told["name"]),
-            directory=home,
-            kubeconfig=Path(str(told["kubeconfig"])),
-            context=str(told["context"]),
-            url=str(told["url"]),
-            pid=int(str(told["pid"])),
-        )
-    except (KeyError, ValueError):
+        record = json.loads((home / READY_FILE).read_text(encoding="utf-8"))
+        return Sandbox(**{**record, "directory": home, "kubeconfig": Path(record["kubeconfig"])})
+    except (OSError, ValueError, TypeError, KeyError):
         return None
 
 
-def read_record(home: Path) -> dict[str, object]:
-    """Return the record that a sandbox writes once it is ready; empty if there is none."""
-    try:
-        told = json.loads((home / READY_FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return told if isinstance(told, dict) else {}
+def write_sandbox(sandbox: Sandbox) -> None:
+    """Write the record of a sandbox that is ready."""
+    record = {**asdict(sandbox), "directory": str(sandbox.directory), "kubeconfig": str(sandbox.kubeconfig)}
+    replace_file(sandbox.directory / READY_FILE, json.dumps(record, indent=1))
 
 
 def wait_until(condition: Callable[[], bool], seconds: float) -> bool:

@@ -127,7 +127,7 @@ class Server:
             no users to spare.
         controllers: Whether controllers and a scheduler run.
         compact: Makes the server forget all history, so that old versions expire; None if that cannot be asked of it.
-        node_flags: What simulated nodes are told, so that the server trusts their kubelets.
+        node_flags: Flags of simulated nodes, so that the server trusts their kubelets.
     """
 
     kind: str

@@ -19,7 +19,7 @@ _NODE = frozenset({"gpu-1"})
 @pytest.fixture
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """An API server without controllers and kubelets."""
-    running = Running(tmp_path_factory.mktemp("sandbox"), [])
+    running = Running(tmp_path_factory.mktemp("sandbox"))
     yield connect(str(running.server.kubeconfig))
     running.stop()
 

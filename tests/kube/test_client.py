@@ -154,7 +154,7 @@ def test_the_last_lines_of_a_log_are_read(cluster: Cluster, server: Running) -> 
 
 
 async def _append(server: Running, uid: str, text: str) -> None:
-    server.server.append_log("default", "p", uid, "main", text)
+    server.server.api.append_log("default", "p", uid, "main", text)
 
 
 def test_requests_are_counted(cluster: Cluster) -> None:
@@ -231,7 +231,7 @@ def test_something_else_that_answers_is_no_api_server(answering: Answering, body
 
 
 def test_an_untrusted_certificate_is_told_as_such(server: Running, tmp_path: Path) -> None:
-    other = Running(tmp_path / "other", [])
+    other = Running(tmp_path / "other")
     try:
         path = kubeconfig(tmp_path, server.server.url, **{"certificate-authority": str(other.server.authority)})
         with pytest.raises(Unreachable, match="certificate is not trusted"):

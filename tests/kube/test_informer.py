@@ -248,7 +248,7 @@ def test_a_server_that_stays_away_longer_than_our_patience_ends_the_waiting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(informer, "_PAUSE_SECONDS", 0.05)
-    server = Running(tmp_path / "own", [])
+    server = Running(tmp_path / "own")
     cluster = connect(str(server.server.kubeconfig))
     with Mirror(cluster, [Scope(CONFIG_MAP)], patience=0.3) as mirror:
         server.stop()

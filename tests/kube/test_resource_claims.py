@@ -37,7 +37,7 @@ _DEFINITION = {
 @pytest.fixture
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """An API server without controllers; it does not have ResourceClaims yet."""
-    running = Running(tmp_path_factory.mktemp("sandbox"), [])
+    running = Running(tmp_path_factory.mktemp("sandbox"))
     yield connect(str(running.server.kubeconfig))
     running.stop()
 

@@ -10,7 +10,7 @@ from gpu_provision.inventory.yaml_parser import parse
 from gpu_provision.model.cluster import Manifest
 from gpu_provision.operator.crd import spec_schema
 from gpu_provision.operator.stack import stack_of
-from gpu_provision.sandbox.apiserver.custom_resources import filled, pruned
+from gpu_provision.sandbox.apiserver.custom_resources import fill_defaults, prune
 
 SANDBOX = Path(__file__).parents[2] / "inventories" / "sandbox.yaml"
 
@@ -28,4 +28,4 @@ def stored(file: Path) -> Manifest:
 def as_stored(stack: Manifest) -> Manifest:
     """Return a stack as a server stores it."""
     schema = spec_schema()
-    return {**stack, "spec": filled(pruned(stack["spec"], schema), schema)}
+    return {**stack, "spec": fill_defaults(prune(stack["spec"], schema), schema)}

@@ -14,14 +14,14 @@ from gpu_provision.inventory.document import SourceError, read_source
 from gpu_provision.inventory.yaml_parser import parse
 from gpu_provision.operator.crd import RULES, Schema, are_known, spec_schema
 from gpu_provision.operator.stack import HOME, inventory_of, namespace_changed, stack_of
-from gpu_provision.sandbox.apiserver.custom_resources import as_json_schema
+from gpu_provision.sandbox.apiserver.custom_resources import to_json_schema
 from tests.operator import cel
 from tests.operator.conftest import REPOSITORY
 from tests.operator.rule_cases import CASES, SECRET, Case, stack
 from tests.operator.served import as_stored, stored
 
 BAD = sorted((REPOSITORY / "tests/inventory/bad").glob("*.yaml"))
-IN_SHAPE = jsonschema.Draft202012Validator(as_json_schema(spec_schema()))
+IN_SHAPE = jsonschema.Draft202012Validator(to_json_schema(spec_schema()))
 
 
 def findings(stack: dict[str, Any], before: dict[str, Any] | None = None) -> set[str]:

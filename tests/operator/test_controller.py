@@ -38,7 +38,7 @@ def reasons(cluster: Cluster) -> dict[str, str]:
 
 def test_a_broken_watch_makes_the_controller_unready(tmp_path: Path) -> None:
     """Old copies of objects must not pass for what is there."""
-    running = Running(tmp_path, [])
+    running = Running(tmp_path)
     controller = Controller(connect(str(running.server.kubeconfig)), aim=lambda found: found, take=lambda _: None)
     assert controller.why_unready() == ""
     problem = "the watch of nodes starts again after KeyError: 'metadata'"
@@ -55,7 +55,7 @@ def test_a_stack_whose_loading_fails_does_not_end_the_controller(
 
     for module in (conflicts, worker):
         monkeypatch.setattr(module, "inventory_of", fail_for_one)
-    running = Running(tmp_path, [])
+    running = Running(tmp_path)
     kubeconfig, notes = str(running.server.kubeconfig), list[StackEvent]()
 
     def aim(inventory: Inventory) -> Inventory:

@@ -15,7 +15,7 @@ from gpu_provision.operator.crd import CONDITIONS, NAME, definition
 from gpu_provision.operator.stack import GROUP, STACK, VERSION
 from gpu_provision.operator.status import MOST_PROBLEMS, Reason, StackObservation, StackProblem, status_of
 from gpu_provision.planning.states import states
-from gpu_provision.sandbox.apiserver.custom_resources import pruned
+from gpu_provision.sandbox.apiserver.custom_resources import prune
 from tests.planning.builders import Stack
 
 NOW = "2026-11-22T09:00:00Z"
@@ -57,7 +57,7 @@ def test_all_that_a_status_says_has_a_place(failed: bool) -> None:  # noqa: FBT0
     standing = StackObservation(generation=3, release="26.7.0", seen=seen, states=found)
     status = json.loads(json.dumps(status_of(standing, {}, NOW)))
     unknown: list[str] = []
-    assert pruned(status, schema_of("status"), unknown=unknown) == status
+    assert prune(status, schema_of("status"), unknown=unknown) == status
     assert unknown == []
     assert {row["type"] for row in status["conditions"]} == set(CONDITIONS)
     assert bool(status["nodes"]["problems"]) is failed
@@ -66,7 +66,7 @@ def test_all_that_a_status_says_has_a_place(failed: bool) -> None:  # noqa: FBT0
 def test_a_status_without_a_look_has_its_place_too() -> None:
     """A stack that cannot be used has conditions alone."""
     status = status_of(StackObservation(generation=1, problem=StackProblem(Reason.INVALID, "GP130")), {}, NOW)
-    assert pruned(status, schema_of("status")) == status
+    assert prune(status, schema_of("status")) == status
 
 
 def test_as_many_nodes_are_named_as_the_definition_takes() -> None:

@@ -21,7 +21,7 @@ from gpu_provision.operator.stack import (
     stack_of,
 )
 from gpu_provision.output import findings
-from gpu_provision.sandbox.apiserver.custom_resources import filled, pruned
+from gpu_provision.sandbox.apiserver.custom_resources import fill_defaults, prune
 from tests import fuzzing
 from tests.operator.conftest import INVENTORIES
 from tests.operator.served import data_of
@@ -36,7 +36,7 @@ def mutated(dice: Random) -> dict[str, Any]:
     stack = dice.choice(STACKS)
     spec = fuzzing.mutated_value(dice, stack["spec"])
     if isinstance(spec, dict) and dice.random() < 0.5:
-        spec = filled(pruned(spec, spec_schema()), spec_schema())
+        spec = fill_defaults(prune(spec, spec_schema()), spec_schema())
     annotations = {key: dice.choice([value, fuzzing.mutated_text(dice, value)]) for key, value in ANNOTATIONS.items()}
     metadata = {
         **stack["metadata"],

@@ -17,7 +17,8 @@ from gpu_provision.operator.finalizer import add_finalizer, remove_finalizer
 from gpu_provision.operator.install import MANAGER, install, uninstall
 from gpu_provision.operator.manifests import InstallOptions, manifests
 from gpu_provision.operator.stack import HOME, LED_BY, STACK, stack_of
-from gpu_provision.sandbox.apiserver.status import Cause
+from gpu_provision.sandbox.apiserver.errors import Cause
+from gpu_provision.sandbox.apiserver.resources import ResourceInfo
 from gpu_provision.sandbox.apiserver.validation import object_causes
 from tests.sandbox.apiserver.conftest import Running
 
@@ -29,7 +30,7 @@ POLICY = ObjectRef("networking.k8s.io/v1", "NetworkPolicy", "gpu-operator", "gpu
 @pytest.fixture
 def cluster(tmp_path: Any) -> Iterator[Cluster]:
     """An empty API server."""
-    running = Running(tmp_path, [])
+    running = Running(tmp_path)
     yield connect(str(running.server.kubeconfig))
     running.stop()
 
@@ -122,10 +123,10 @@ TOO_DEAR = Cause(
 def _refuses_rules(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the server take no definition that has rules."""
 
-    def causes(item: Manifest, storage: str) -> list[Cause]:
-        return [*object_causes(item, storage), *([TOO_DEAR] if "x-kubernetes-validations" in str(item) else [])]
+    def causes(item: Manifest, info: ResourceInfo) -> list[Cause]:
+        return [*object_causes(item, info), *([TOO_DEAR] if "x-kubernetes-validations" in str(item) else [])]
 
-    monkeypatch.setattr("gpu_provision.sandbox.apiserver.admission.object_causes", causes)
+    monkeypatch.setattr("gpu_provision.sandbox.apiserver.strategy.object_causes", causes)
 
 
 @pytest.mark.usefixtures("_refuses_rules")
@@ -154,7 +155,7 @@ def test_what_else_is_refused_of_the_definition_stays_an_error(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wrong = Cause("FieldValueInvalid", "Invalid value: must be lower case", "spec.names.plural")
-    monkeypatch.setattr("gpu_provision.sandbox.apiserver.admission.object_causes", lambda *_: [wrong])
+    monkeypatch.setattr("gpu_provision.sandbox.apiserver.strategy.object_causes", lambda *_: [wrong])
     with pytest.raises(Rejected, match="must be lower case"):
         installed(cluster)
 

@@ -31,7 +31,7 @@ DEADLINE = 60.0
 @pytest.fixture(scope="module")
 def kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Of an API server."""
-    running = Running(tmp_path_factory.mktemp("sandbox"), [])
+    running = Running(tmp_path_factory.mktemp("sandbox"))
     yield str(running.server.kubeconfig)
     running.stop()
 

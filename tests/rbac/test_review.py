@@ -19,7 +19,7 @@ from gpu_provision.rbac.review import missing_permissions
 from gpu_provision.rbac.roles import RbacSubject, roles
 from gpu_provision.reconcile.plan import read_and_plan
 from gpu_provision.reconcile.session import Session
-from gpu_provision.sandbox.apiserver.requestlog import writes
+from gpu_provision.sandbox.apiserver.request_log import writes
 from tests.components.builders import inventory
 from tests.sandbox.apiserver.conftest import Running
 

@@ -7,11 +7,11 @@ from typing import Any, cast
 
 import pytest
 
+from gpu_provision.history import rollback
 from gpu_provision.model.cluster import Kind, ref_of
 from gpu_provision.model.history import History
 from gpu_provision.model.plan import Action, Drift, Origin
 from gpu_provision.planning.plan import plan
-from gpu_provision.history import rollback
 from gpu_provision.reconcile import drift
 from gpu_provision.reconcile.plan import ClusterPlan
 from gpu_provision.reconcile.session import Session

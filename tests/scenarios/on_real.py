@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from gpu_provision.sandbox.apiserver.requestlog import Request
+from gpu_provision.sandbox.apiserver.request_log import LoggedRequest
 from tests.real import kept_logs
 from tests.real.control_plane import ControlPlane, Site, control_plane, process
 from tests.scenarios.emptying import Bare
@@ -141,7 +141,7 @@ class RealWorld(World):
         """Bind the rights that the inventory needs now."""
         self.give_rights()
 
-    def requests(self) -> list[Request]:
+    def requests(self) -> list[LoggedRequest]:
         """Every request of this tool, from the audit log; one that is not answered yet is left out, a watch is not."""
         self._plane("reads the API server's audit log")
         assert self._audit is not None
@@ -207,10 +207,10 @@ class AuditLog:
 
     def __init__(self, path: Path) -> None:
         """Read nothing yet."""
-        self._path, self._read, self._found = path, path.stat().st_size, dict[str, Request]()
+        self._path, self._read, self._found = path, path.stat().st_size, dict[str, LoggedRequest]()
         self._since = datetime.now(UTC).isoformat()
 
-    def requests(self) -> list[Request]:
+    def requests(self) -> list[LoggedRequest]:
         """Return all that were received so far."""
         with self._path.open("rb") as log:
             log.seek(self._read)
@@ -224,9 +224,9 @@ class AuditLog:
         return list(self._found.values())
 
 
-def _request(event: dict[str, Any]) -> Request:
+def _request(event: dict[str, Any]) -> LoggedRequest:
     address = urlsplit(event["requestURI"])
-    return Request(
+    return LoggedRequest(
         time=event["requestReceivedTimestamp"],
         verb=_METHODS.get(event["verb"], "GET"),
         path=address.path,

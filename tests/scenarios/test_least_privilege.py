@@ -19,7 +19,7 @@ from gpu_provision.inventory import load
 from gpu_provision.model.cluster import Permission
 from gpu_provision.operator.crd import definition
 from gpu_provision.rbac import permissions
-from gpu_provision.sandbox.apiserver.requestlog import Request
+from gpu_provision.sandbox.apiserver.request_log import LoggedRequest
 from tests.answers import Answer
 from tests.scenarios.on_sandbox import SandboxWorld
 from tests.scenarios.world import World
@@ -57,11 +57,11 @@ class Robot:
         words = ("rbac", "-i", str(self.world.inventory), "--user", self.name, *options)
         self.world.submit(self.world.cli(*words, check=True).out)
 
-    def requests(self) -> list[Request]:
+    def requests(self) -> list[LoggedRequest]:
         """Everything that this account asked so far."""
         return [request for request in self.world.requests() if request.user == self.name]
 
-    def writes(self) -> list[Request]:
+    def writes(self) -> list[LoggedRequest]:
         """What could change something."""
         return [request for request in self.requests() if request.is_write]
 
@@ -216,7 +216,7 @@ def _alike(used: Permission) -> set[Permission]:
     return {used._replace(namespace=where, name=name) for where in ("", used.namespace) for name in ("", used.name)}
 
 
-def _permissions(request: Request) -> Iterator[Permission]:
+def _permissions(request: LoggedRequest) -> Iterator[Permission]:
     """What a request asked for, as RBAC sees it."""
     parts = request.path.strip("/").split("/")
     if parts[-1] in _QUESTIONS or parts[0] not in {"api", "apis"} or len(parts) < 3:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gpu_provision.sandbox.apiserver.requestlog import Request
+from gpu_provision.sandbox.apiserver.request_log import LoggedRequest
 from tests.scenarios.conftest import Open
 from tests.scenarios.world import World
 
@@ -39,7 +39,7 @@ def run_both(world: World) -> list[int]:
     return sorted(run.returncode for run in runs)
 
 
-def assert_apart(writes: list[Request]) -> None:
+def assert_apart(writes: list[LoggedRequest]) -> None:
     """Between the first and the last write of one user there is none of anybody else."""
     done = sorted((one for one in writes if one.code < 300), key=lambda one: one.time)
     turns = [

@@ -16,7 +16,7 @@ from typing import Any
 
 import yaml
 
-from gpu_provision.sandbox.apiserver.requestlog import Request
+from gpu_provision.sandbox.apiserver.request_log import LoggedRequest
 from tests.answers import Answer
 from tests.scenarios.client import Client
 from tests.scenarios.warm import Forge
@@ -97,7 +97,7 @@ class World(ABC):
         """End the cluster, or leave it."""
 
     @abstractmethod
-    def requests(self) -> list[Request]:
+    def requests(self) -> list[LoggedRequest]:
         """Every request that this tool sent to this world's API server so far."""
 
     @abstractmethod
@@ -269,7 +269,7 @@ class World(ABC):
         }
         self.submit(manifest)
 
-    def writes(self) -> list[Request]:
+    def writes(self) -> list[LoggedRequest]:
         """The tool's requests that could change something."""
         return [request for request in self.requests() if request.is_write]
 

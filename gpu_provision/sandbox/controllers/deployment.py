@@ -298,7 +298,7 @@ class Deployments(QueueController[Key]):
 
     async def _create(self, deployment: Object, number: int, count: int) -> Object:
         spec = deployment["spec"]
-        digest = objects.stable_hash(spec["template"], int(objects.status(deployment).get("collisionCount") or 0))
+        digest = objects.stable_hash(spec["template"])
         template = copy.deepcopy(spec["template"])
         template.setdefault("metadata", {}).setdefault("labels", {})[HASH_LABEL] = digest
         selector = copy.deepcopy(spec["selector"])

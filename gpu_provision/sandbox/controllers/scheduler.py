@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -101,29 +101,22 @@ def _refusal_meets(term: Mapping[str, Any], namespace: str, other: PodDemand) ->
     return objects.matches_selector(term.get("labelSelector"), other.labels)
 
 
+_UNKNOWN = NodeView("", {}, (), unschedulable=True, allocatable={})
+
+
 @dataclass(eq=False, slots=True)
 class NodeLoad:
     """A node and what runs on it; ``put`` and ``remove`` keep the sums."""
 
-    view: NodeView
-    allocatable: Amounts = field(init=False)
+    view: NodeView = _UNKNOWN
+    allocatable: Amounts = field(default_factory=dict)
     pods: dict[str, PodDemand] = field(default_factory=dict)
     used: Counter[str] = field(default_factory=Counter)
     ports: Counter[Port] = field(default_factory=Counter)
 
-    def __post_init__(self) -> None:
-        """Read the allocatable amounts once."""
-        self.look(self.view)
-
-    def look(self, view: NodeView) -> None:
-        """Take in a changed node."""
-        self.view = view
-        self.allocatable = amounts(view.allocatable)
-
     def put(self, pod: PodDemand) -> None:
         """Count a pod, once."""
-        if pod.uid in self.pods:
-            self.remove(pod.uid)
+        self.remove(pod.uid)
         self.pods[pod.uid] = pod
         self.used.update(pod.requests)
         self.ports.update(pod.ports)
@@ -204,49 +197,42 @@ _REFRESH_SECONDS = 1.0
 
 
 class NodeLoads:
-    """Node name -> load, and where each pod is counted."""
+    """The load of every node, and where each pod is counted.
+
+    Attributes:
+        known: Node name -> load, of the nodes that exist; pods may be bound to one before it is known.
+    """
 
     def __init__(self) -> None:
         """Start without nodes."""
-        self.loads: dict[str, NodeLoad] = {}
+        self.known: dict[str, NodeLoad] = {}
+        self._all: defaultdict[str, NodeLoad] = defaultdict(NodeLoad)
         self._place: dict[str, str] = {}
-        self._waiting: dict[str, dict[str, PodDemand]] = {}
 
     def has(self, uid: str) -> bool:
         """Whether the pod is counted on some node."""
         return uid in self._place
 
     def place(self, pod: PodDemand, node: str) -> None:
-        """Count a pod on a node, which may not be known yet."""
+        """Count a pod on a node."""
         self.remove(pod.uid)
         self._place[pod.uid] = node
-        load = self.loads.get(node)
-        if load is None:
-            self._waiting.setdefault(node, {})[pod.uid] = pod
-        else:
-            load.put(pod)
+        self._all[node].put(pod)
 
     def remove(self, uid: str) -> str:
         """Count a pod no more; return its node, empty if it had none."""
         node = self._place.pop(uid, "")
-        if node in self.loads:
-            self.loads[node].remove(uid)
-        self._waiting.get(node, {}).pop(uid, None)
+        if node:
+            self._all[node].remove(uid)
         return node
 
-    def look(self, before: NodeView | None, after: NodeView | None) -> None:
+    def update(self, before: NodeView | None, after: NodeView | None) -> None:
         """Take in a changed, new or lost node."""
-        if after is None:
-            if before is not None:
-                self._waiting[before.name] = self.loads.pop(before.name).pods
-            return
-        load = self.loads.get(after.name)
-        if load is not None:
-            load.look(after)
-            return
-        load = self.loads[after.name] = NodeLoad(after)
-        for pod in self._waiting.pop(after.name, {}).values():
-            load.put(pod)
+        if after is not None:
+            load = self.known[after.name] = self._all[after.name]
+            load.view, load.allocatable = after, amounts(after.allocatable)
+        elif before is not None:
+            del self.known[before.name]
 
 
 class Scheduler(QueueController[Key]):
@@ -259,7 +245,7 @@ class Scheduler(QueueController[Key]):
     def __init__(self, cluster: ControllerManager, views: NodeViews) -> None:
         """Follow pods and nodes."""
         super().__init__(cluster)
-        self._ledger = NodeLoads()
+        self._loads = NodeLoads()
         self._parked: dict[Key, tuple[Object, PodDemand]] = {}
         self._pods = cluster.informer(PODS)
         views.on_change(self._node_changed)
@@ -275,7 +261,7 @@ class Scheduler(QueueController[Key]):
             gone = new or old
             if gone is not None:
                 self._parked.pop(objects.key_of(gone), None)
-                self._freed(self._ledger.remove(objects.uid(gone)))
+                self._freed(self._loads.remove(objects.uid(gone)))
             return
         if not objects.node_of(new):
             if old is None or _changed_for_scheduling(old, new):
@@ -283,10 +269,10 @@ class Scheduler(QueueController[Key]):
             return
         self._parked.pop(objects.key_of(new), None)
         if old is None or not objects.node_of(old):
-            self._ledger.place(read_demand(new), objects.node_of(new))
+            self._loads.place(read_demand(new), objects.node_of(new))
 
     def _node_changed(self, before: NodeView | None, after: NodeView | None) -> None:
-        self._ledger.look(before, after)
+        self._loads.update(before, after)
         if after is not None:
             self._freed(after.name)
         if before is None or after is None:
@@ -294,7 +280,7 @@ class Scheduler(QueueController[Key]):
                 self.queue.add_after(key, _REFRESH_SECONDS)
 
     def _freed(self, node: str) -> None:
-        load = self._ledger.loads.get(node)
+        load = self._loads.known.get(node)
         if load is None:
             return
         for key, (pod, demand) in self._parked.items():
@@ -304,7 +290,7 @@ class Scheduler(QueueController[Key]):
     async def sync(self, key: Key) -> None:
         """Bind one pod, or park it and say why. Raises ApiError if the binding is refused."""
         pod = self._pods.objects.get(key)
-        if pod is None or not _is_ours(pod) or self._ledger.has(objects.uid(pod)):
+        if pod is None or not _is_ours(pod) or self._loads.has(objects.uid(pod)):
             self._parked.pop(key, None)
             return
         demand = read_demand(pod)
@@ -320,10 +306,10 @@ class Scheduler(QueueController[Key]):
             await self._bind(pod, demand, chosen.view.name)
             return
         self._parked[key] = (pod, demand)
-        await self._explain(pod, explain(len(self._ledger.loads), reasons))
+        await self._explain(pod, explain(len(self._loads.known), reasons))
 
     def _candidates(self, pod: Object, reasons: list[str]) -> list[NodeLoad]:
-        loads = self._ledger.loads
+        loads = self._loads.known
         pinned = pinned_nodes(pod["spec"])
         if pinned is None:
             return list(loads.values())
@@ -333,11 +319,11 @@ class Scheduler(QueueController[Key]):
 
     async def _bind(self, pod: Object, demand: PodDemand, node: str) -> None:
         self._parked.pop(objects.key_of(pod), None)
-        self._ledger.place(demand, node)
+        self._loads.place(demand, node)
         try:
             await self.cluster.api.bind(objects.name(pod), node, objects.namespace(pod))
         except BaseException:
-            self._ledger.remove(demand.uid)
+            self._loads.remove(demand.uid)
             raise
         message = f"Successfully assigned {objects.namespace(pod)}/{objects.name(pod)} to {node}"
         self.event(pod, "Scheduled", message)

@@ -137,7 +137,7 @@ class Container:
             self._message += lines
         if lines and not self._muted:
             text = "".join(f"{line}\n" for line in lines)
-            self.simulation.logs.append(LogKey(self.namespace, self.pod_name, self.uid, self.name, self._restart), text)
+            self.simulation.write_log(LogKey(self.namespace, self.pod_name, self.uid, self.name, self._restart), text)
 
     def keep_message(self) -> None:
         """Make what it prints from now on its termination message."""

@@ -143,7 +143,7 @@ def _node_of(pod: Object) -> tuple[str, ...]:
 def build_simulation(  # noqa: PLR0913  everything that differs between the embedded and a real API server
     api: Api,
     fleet: Fleet,
-    logs: LogSink,
+    write_log: LogSink,
     *,
     home: Path | None = None,
     kubelet_address: str = "",
@@ -156,7 +156,7 @@ def build_simulation(  # noqa: PLR0913  everything that differs between the embe
     return Simulation(
         api=api,
         timings=fleet.timings,
-        logs=logs,
+        write_log=write_log,
         events=KubeletEvents(EventRecorder(api), everything=fleet.events == "all"),
         machines=machines,
         pods=pods,

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import trustme
 from aiohttp import web
@@ -30,42 +30,8 @@ class LogKey(NamedTuple):
     restart: int
 
 
-class LogSink(Protocol):
-    """Takes the text that a container prints; whole lines, each with its line feed."""
-
-    def append(self, of: LogKey, text: str) -> None:
-        """Keep the text."""
-        ...
-
-
-class StoreLogs:
-    """Hands output to the embedded API server in this process."""
-
-    def __init__(self, append_log: Callable[..., None]) -> None:
-        """``append_log`` takes namespace, pod, uid, container, text and ``restart``."""
-        self._append = append_log
-
-    def append(self, of: LogKey, text: str) -> None:
-        """Keep the text."""
-        self._append(of.namespace, of.pod, of.uid, of.container, text, restart=of.restart)
-
-
-class PostedLogs:
-    """Sends output to a sandbox's API server in another process, in order."""
-
-    def __init__(self, post: Callable[[LogKey, str], Awaitable[None]]) -> None:
-        """``post`` sends one text."""
-        self._post = post
-        self._texts: asyncio.Queue[tuple[LogKey, str]] = asyncio.Queue()
-
-    def append(self, of: LogKey, text: str) -> None:
-        """Queue the text."""
-        self._texts.put_nowait((of, text))
-
-    async def run(self) -> None:
-        """Send until cancelled."""
-        while True:
-            await self._post(*await self._texts.get())
+LogSink = Callable[[LogKey, str], None]
+"""Takes the text that a container prints; whole lines, each with its line feed."""
 
 
 class KeptLogs:

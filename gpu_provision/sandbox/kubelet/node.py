@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 from gpu_provision.sandbox.api import CONFLICT, LEASES, NODES, NOT_FOUND, ApiError, Object
-from gpu_provision.sandbox.fleet import MachineSpec
 from gpu_provision.sandbox.kubelet.machine import Machine
 from gpu_provision.sandbox.kubelet.pod_status import now
 from gpu_provision.sandbox.kubelet.simulation import Simulation
@@ -33,6 +32,8 @@ _PRESSURES = {
     "DiskPressure": ("KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
     "PIDPressure": ("KubeletHasSufficientPID", "kubelet has sufficient PID available"),
 }
+
+_NOT_READY = ("KubeletNotReady", "container runtime network not ready: cni plugin not initialized")
 
 
 def node_object(machine: Machine) -> Object:
@@ -97,27 +98,16 @@ def node_resources(machine: Machine) -> tuple[Object, Object]:
 
 def node_conditions(old: Sequence[Mapping[str, Any]], *, ready: bool) -> list[Object]:
     """Return the node's conditions, with the transition times of those that did not change."""
-    before = {condition["type"]: condition for condition in old}
-    wanted = {kind: ("False", *words) for kind, words in _PRESSURES.items()}
-    wanted["Ready"] = (
-        ("True", "KubeletReady", "kubelet is posting ready status")
-        if ready
-        else ("False", "KubeletNotReady", "container runtime network not ready: cni plugin not initialized")
-    )
-    return [_condition(kind, *words, before.get(kind, {})) for kind, words in wanted.items()]
-
-
-def _condition(kind: str, status: str, reason: str, message: str, old: Mapping[str, Any]) -> Object:
-    time = now()
-    since = old.get("lastTransitionTime") if old.get("status") == status else None
-    return {
-        "type": kind,
-        "status": status,
-        "reason": reason,
-        "message": message,
-        "lastHeartbeatTime": time,
-        "lastTransitionTime": since or time,
-    }
+    before, time = {condition["type"]: condition for condition in old}, now()
+    words = ("KubeletReady", "kubelet is posting ready status") if ready else _NOT_READY
+    states = {**{kind: ("False", *pressure) for kind, pressure in _PRESSURES.items()}, "Ready": (str(ready), *words)}
+    conditions = []
+    for kind, (status, reason, message) in states.items():
+        known = before.get(kind, {})
+        since = known.get("lastTransitionTime") if known.get("status") == status else None
+        said = {"type": kind, "status": status, "reason": reason, "message": message}
+        conditions.append({**said, "lastHeartbeatTime": time, "lastTransitionTime": since or time})
+    return conditions
 
 
 def node_addresses(machine: Machine, *, kubelet_address: str) -> list[Object]:
@@ -125,20 +115,6 @@ def node_addresses(machine: Machine, *, kubelet_address: str) -> list[Object]:
     if kubelet_address:
         return [{"type": "InternalIP", "address": kubelet_address}]
     return [{"type": "InternalIP", "address": machine.address}, {"type": "Hostname", "address": machine.name}]
-
-
-def node_lease(spec: MachineSpec, owner_uid: str) -> Object:
-    """Return the Lease of a node, without its times."""
-    return {
-        "apiVersion": "coordination.k8s.io/v1",
-        "kind": "Lease",
-        "metadata": {
-            "name": spec.name,
-            "namespace": "kube-node-lease",
-            "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": spec.name, "uid": owner_uid}],
-        },
-        "spec": {"holderIdentity": spec.name, "leaseDurationSeconds": 40},
-    }
 
 
 _log = logging.getLogger(__name__)
@@ -228,16 +204,21 @@ class Registration:
         """Renew the lease, unless the machine is away."""
         if self._machine.rebooting:
             return
-        body = node_lease(self._machine.spec, self._uid)
-        body["spec"]["renewTime"] = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-        patch = {"spec": {"renewTime": body["spec"]["renewTime"]}}
-        api = self._simulation.api
+        api, name = self._simulation.api, self._machine.name
+        renewed = {"renewTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")}
         try:
-            await api.patch(LEASES, self._machine.name, patch, _LEASE_NAMESPACE)
+            await api.patch(LEASES, name, {"spec": renewed}, _LEASE_NAMESPACE)
         except ApiError as refusal:
             if refusal.code != NOT_FOUND:
                 raise
-            await api.create(LEASES, body, _LEASE_NAMESPACE)
+            owner = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": self._uid}
+            lease = {
+                "apiVersion": "coordination.k8s.io/v1",
+                "kind": "Lease",
+                "metadata": {"name": name, "namespace": _LEASE_NAMESPACE, "ownerReferences": [owner]},
+                "spec": {"holderIdentity": name, "leaseDurationSeconds": 40, **renewed},
+            }
+            await api.create(LEASES, lease, _LEASE_NAMESPACE)
 
 
 async def heartbeats(registrations: list[Registration], simulation: Simulation) -> None:

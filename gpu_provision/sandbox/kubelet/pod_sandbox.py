@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
-from gpu_provision.sandbox.api import NOT_FOUND, RUNTIME_CLASSES, ApiError
+from gpu_provision.sandbox.api import RUNTIME_CLASSES
 from gpu_provision.sandbox.informer import Informer
 from gpu_provision.sandbox.kubelet.machine import Machine
 from gpu_provision.sandbox.kubelet.node import GPU_RESOURCE
@@ -58,12 +58,8 @@ async def read_handler(pod: Mapping[str, Any], simulation: Simulation) -> str | 
     name = pod["spec"].get("runtimeClassName")
     if not name:
         return ""
-    try:
-        return str((await simulation.api.get(RUNTIME_CLASSES, name)).get("handler", ""))
-    except ApiError as refusal:
-        if refusal.code != NOT_FOUND:
-            raise
-        return None
+    found = await simulation.find(RUNTIME_CLASSES, name)
+    return None if found is None else str(found.get("handler", ""))
 
 
 async def start_sandbox(pod: Mapping[str, Any], machine: Machine, simulation: Simulation) -> str:

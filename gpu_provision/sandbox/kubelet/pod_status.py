@@ -5,20 +5,17 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
+from gpu_provision.sandbox import objects
 from gpu_provision.sandbox.api import Object
+from gpu_provision.sandbox.objects import format_time
 
 
 def now() -> str:
     """Return the time as the API writes it."""
-    return as_time(datetime.now(UTC))
-
-
-def as_time(moment: datetime) -> str:
-    """Return a time in UTC as the API writes it."""
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return format_time(objects.now())
 
 
 @dataclass(slots=True, kw_only=True)
@@ -43,7 +40,7 @@ class ContainerRecord:
     def run(self, container_id: str, runtime: str, since: datetime) -> None:
         """Note that the container runs."""
         self.container_id = f"{runtime}://{container_id}"
-        self.state = {"running": {"startedAt": as_time(since)}}
+        self.state = {"running": {"startedAt": format_time(since)}}
 
     def end(self, exit_code: int, reason: str = "", message: str = "") -> None:
         """Note that the container ended."""

@@ -9,21 +9,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gpu_provision.sandbox.api import NOT_FOUND, Api, ApiError, ApiResource
+from gpu_provision.sandbox.api import NOT_FOUND, Api, ApiError, ApiResource, Object
 from gpu_provision.sandbox.events import EventRecorder, EventSource
 from gpu_provision.sandbox.fleet import Timings
 from gpu_provision.sandbox.informer import Informer
 from gpu_provision.sandbox.kubelet.logs import LogSink
 from gpu_provision.sandbox.kubelet.machine import Machine
-
-
-def decode_data(resource: str, obj: Mapping[str, Any]) -> dict[str, str]:
-    """Return the data of a ConfigMap or Secret as texts."""
-    if resource == "configmaps":
-        return dict(obj.get("data") or {})
-    encoded = obj.get("data") or {}
-    return {key: base64.b64decode(value).decode(errors="replace") for key, value in encoded.items()}
-
 
 LONGEST_BACK_OFF = 30
 
@@ -75,7 +66,7 @@ class Simulation:
 
     api: Api
     timings: Timings
-    logs: LogSink
+    write_log: LogSink
     events: KubeletEvents
     machines: Mapping[str, Machine]
     pods: Informer
@@ -97,11 +88,19 @@ class Simulation:
             async with asyncio.timeout(self.timings.scaled(seconds)):
                 await machine.until(until)
 
-    async def data_of(self, namespace: str, resource: str, name: str) -> dict[str, str] | None:
-        """Return the data of a ConfigMap or Secret as texts; None if there is no such object."""
+    async def find(self, resource: ApiResource, name: str, namespace: str = "") -> Object | None:
+        """Return an object; None if there is none."""
         try:
-            return decode_data(resource, await self.api.get(ApiResource("", "v1", resource), name, namespace))
+            return await self.api.get(resource, name, namespace)
         except ApiError as refusal:
             if refusal.code != NOT_FOUND:
                 raise
             return None
+
+    async def data_of(self, namespace: str, resource: str, name: str) -> dict[str, str] | None:
+        """Return the data of a ConfigMap or Secret as texts; None if there is no such object."""
+        found = await self.find(ApiResource("", "v1", resource), name, namespace)
+        data = None if found is None else found.get("data") or {}
+        if data is None or resource == "configmaps":
+            return data
+        return {key: base64.b64decode(value).decode(errors="replace") for key, value in data.items()}

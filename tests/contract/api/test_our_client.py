@@ -48,7 +48,7 @@ def test_the_version_is_text_that_begins_with_v(cluster: Cluster) -> None:
     assert cluster.version().startswith("v1.")
 
 
-def test_the_resources_of_a_group_version_are_known_and_an_unknown_group_has_none(cluster: Cluster) -> None:
+def test_a_known_group_has_resources_and_an_unknown_one_none(cluster: Cluster) -> None:
     assert {"daemonsets", "deployments"} <= cluster.served("apps/v1")
     assert cluster.served("none.example.org/v1") == frozenset()
 
@@ -134,7 +134,7 @@ def test_a_second_create_finds_the_first(cluster: Cluster, namespace: str) -> No
 
 
 def test_two_who_replace_a_lease_meet(cluster: Cluster, namespace: str) -> None:
-    """The lock: whoever replaces what another has replaced meanwhile is refused."""
+    """The lock: a write from an old version is refused."""
     head = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}
     metadata = {"name": "lock", "namespace": namespace}
     now = "2026-01-01T00:00:00.000000Z"
@@ -146,7 +146,7 @@ def test_two_who_replace_a_lease_meet(cluster: Cluster, namespace: str) -> None:
 
 
 def test_a_lease_that_is_gone_is_not_replaced(cluster: Cluster, namespace: str) -> None:
-    """With a version in it; without one, a real server would make it anew."""
+    """With a version in it; without one, a real server would create it again."""
     head = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}
     made = cluster.create({**head, "metadata": {"name": "lock", "namespace": namespace}, "spec": {}})
     cluster.delete(ref_of(made))
@@ -154,7 +154,7 @@ def test_a_lease_that_is_gone_is_not_replaced(cluster: Cluster, namespace: str) 
         cluster.replace(made)
 
 
-def test_a_deletion_of_what_is_gone_is_fine_and_one_of_a_namesake_is_not(cluster: Cluster, namespace: str) -> None:
+def test_deleting_what_is_gone_is_fine_and_a_namesake_is_not(cluster: Cluster, namespace: str) -> None:
     made = cluster.create(sample(namespace))
     with pytest.raises(ConflictError):
         cluster.delete(ref_of(made), uid="other")

@@ -58,9 +58,7 @@ def test_a_definition_with_rules_is_accepted_without_a_warning(server: Server, m
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_a_server_refuses_what_a_rule_is_about_with_the_place_and_the_finding(
-    server: Server, prod: str, case: Case
-) -> None:
+def test_a_rule_refuses_with_the_place_and_the_finding(server: Server, prod: str, case: Case) -> None:
     """As cel-python does (tests/operator/test_cel.py)."""
     if case.before is not None:
         assert applied(server, prod, stack(case.before)).code == 201
@@ -88,7 +86,7 @@ def test_no_rule_refuses_the_stack_of_an_inventory(server: Server, prod: str, fi
 
 
 @pytest.mark.usefixtures("made")
-def test_rules_that_a_server_takes_for_too_dear_are_left_out_of_the_definition(server: Server) -> None:
+def test_rules_that_are_too_costly_are_left_out(server: Server) -> None:
     """The server forgets, in what ``filter`` returns, how long a text can be."""
     wanted = definition(rules=True)
     rules = wanted["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"][RULES_KEY]

@@ -82,7 +82,7 @@ def test_the_definition_of_stacks_is_accepted_and_structural(server: Server) -> 
 
 
 @pytest.mark.usefixtures("stacks")
-def test_the_definition_of_stacks_is_applied_again_without_a_change(server: Server) -> None:
+def test_the_stack_definition_is_applied_again_unchanged(server: Server) -> None:
     before = server.get(f"{DEFINITIONS}/{NAME}")["metadata"]
     again = server.apply(f"{DEFINITIONS}/{NAME}", definition(), manager="gpu-provision").body["metadata"]
     assert again["resourceVersion"] == before["resourceVersion"]
@@ -96,7 +96,7 @@ def test_stacks_are_found_by_their_short_name(server: Server, stacks: str) -> No
 
 
 @pytest.mark.parametrize("file", sorted(GOOD.glob("*.yaml")), ids=lambda file: file.stem)
-def test_the_stack_of_every_inventory_is_stored_and_means_the_same(server: Server, stacks: str, file: Path) -> None:
+def test_the_stack_of_every_inventory_keeps_its_meaning(server: Server, stacks: str, file: Path) -> None:
     sent = stack_of(parse(read_source(file))[0].data)
     path = f"{stacks}/{sent['metadata']['name']}"
     answer = server.ask("PATCH", f"{path}?fieldManager=me&fieldValidation=Strict", sent, "application/apply-patch+yaml")
@@ -203,7 +203,7 @@ def test_a_stack_is_named_as_an_inventory(server: Server, stacks: str, name: str
 
 
 @pytest.mark.usefixtures("prod")
-def test_a_key_that_no_stack_has_is_dropped_or_refused_where_asked(server: Server, stacks: str) -> None:
+def test_an_unknown_key_of_a_stack_is_dropped_or_refused(server: Server, stacks: str) -> None:
     body = stack(ssh={"user": "root"}, driver={"verison": "580.126.20"})
     if server.at_least(1, 25):
         answer = server.ask("POST", f"{stacks}?fieldValidation=Strict", body)

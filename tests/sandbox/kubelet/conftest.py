@@ -205,7 +205,7 @@ async def _lab(directory: Path, of: Fleet) -> AsyncIterator[Lab]:
     registry = Registry(store)
     bootstrap(registry, "")
     api, logs = LocalApi(registry), KeptLogs()
-    simulation = build_simulation(api.as_manager("kubelet"), of, logs, home=directory / "machines")
+    simulation = build_simulation(api.as_manager("kubelet"), of, logs.append, home=directory / "machines")
     registered = asyncio.Event()
     nodes = asyncio.create_task(run_nodes(simulation, of, registered=registered))
     controllers = asyncio.create_task(run_controllers(api, resources=api.resources))

@@ -9,13 +9,15 @@ from typing import Any
 
 import yaml
 
+from gpu_provision.sandbox import objects
 from gpu_provision.sandbox.api import CONFLICT, NODE_FEATURES, NODES, NOT_FOUND, ApiError, Object
 from gpu_provision.sandbox.informer import Informer
 from gpu_provision.sandbox.kubelet.container import Container, Program
-from gpu_provision.sandbox.kubelet.machine import SimulatedPciDevice
 
 NODE_NAME_LABEL = "nfd.node.kubernetes.io/node-name"
 PREFIX = "feature.node.kubernetes.io/"
+_NO_FEATURES: Object = {"attributes": {}, "flags": {}, "instances": {}}
+"""Raw features are for NodeFeatureRules, which the master here does not know."""
 
 
 def node_names(feature: Object) -> tuple[str, ...]:
@@ -34,7 +36,7 @@ def _owners(pod: Mapping[str, Any]) -> list[Object]:
     return [*controllers, me]
 
 
-def node_feature(name: str, container: Container, labels: Mapping[str, str], features: Mapping[str, Any]) -> Object:
+def node_feature(name: str, container: Container, labels: Mapping[str, str]) -> Object:
     """Return the NodeFeature of a container's node."""
     return {
         "apiVersion": "nfd.k8s-sigs.io/v1alpha1",
@@ -45,7 +47,7 @@ def node_feature(name: str, container: Container, labels: Mapping[str, str], fea
             "labels": {NODE_NAME_LABEL: container.machine.name},
             "ownerReferences": _owners(container.pod),
         },
-        "spec": {"features": dict(features), "labels": dict(sorted(labels.items()))},
+        "spec": {"features": _NO_FEATURES, "labels": dict(sorted(labels.items()))},
     }
 
 
@@ -59,10 +61,10 @@ async def publish(container: Container, wanted: Object) -> None:
     api, name, namespace = container.simulation.api, wanted["metadata"]["name"], container.namespace
     while True:
         try:
-            live = await _read_feature(container, name)
+            live = await container.simulation.find(NODE_FEATURES, name, namespace)
             if live is None:
                 await api.create(NODE_FEATURES, wanted, namespace)
-            elif not _is_same(live, wanted):
+            elif live.get("spec") != wanted["spec"] or objects.owners(live) != objects.owners(wanted):
                 version = {"resourceVersion": live["metadata"]["resourceVersion"]}
                 await api.update(NODE_FEATURES, {**wanted, "metadata": {**wanted["metadata"], **version}}, namespace)
         except ApiError as refusal:
@@ -75,22 +77,7 @@ async def publish(container: Container, wanted: Object) -> None:
             return
 
 
-async def _read_feature(container: Container, name: str) -> Object | None:
-    try:
-        return await container.simulation.api.get(NODE_FEATURES, name, container.namespace)
-    except ApiError as refusal:
-        if refusal.code != NOT_FOUND:
-            raise
-        return None
-
-
-def _is_same(live: Object, wanted: Object) -> bool:
-    owners = live["metadata"].get("ownerReferences") or []
-    return bool(live.get("spec") == wanted["spec"] and owners == wanted["metadata"]["ownerReferences"])
-
-
 _WORKER_CONFIG = "/etc/kubernetes/node-feature-discovery/nfd-worker.conf"
-_FEATURES_D = "/etc/kubernetes/node-feature-discovery/features.d"
 _CLASSES = ("03", "0b40", "12")
 _FIELDS = ("class", "vendor")
 _CPUID = ("ADX", "AESNI", "AVX", "AVX2", "FMA3")
@@ -107,9 +94,9 @@ async def _run_worker(container: Container) -> int:
     machine = container.machine
     while True:
         await machine.until(lambda: machine.faults.of("nfd-silent", machine.name) is None)
-        labels, features = discover(container, config)
-        await publish(container, node_feature(node, container, labels, features))
-        await machine.until(has_changed(lambda: discover(container, config)[0], labels))
+        labels = discover(container, config)
+        await publish(container, node_feature(node, container, labels))
+        await machine.until(has_changed(lambda: discover(container, config), labels))
 
 
 def _config(container: Container) -> Mapping[str, Any]:
@@ -121,82 +108,39 @@ def _config(container: Container) -> Mapping[str, Any]:
     return parsed if isinstance(parsed, dict) else {}
 
 
-def discover(container: Container, config: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, Any]]:
-    """Return the labels and the raw features of a machine, as far as the container's mounts show them."""
-    found = {**_system(container), **_kernel(container), **_cpu(), **_local(container)}
-    devices = container.machine.pci_devices() if container.files.host_path("/host-sys/bus/pci") else ()
-    pci = ((config.get("sources") or {}).get("pci")) or {}
-    classes = pci.get("deviceClassWhitelist") or _CLASSES
-    shown = [device for device in devices if device.pci_class.startswith(tuple(map(str, classes)))]
-    found |= {f"pci-{_name(device, pci.get('deviceLabelFields') or _FIELDS)}.present": "true" for device in shown}
-    labels = {name if "/" in name else f"{PREFIX}{name}": value for name, value in found.items()}
-    return labels, _features(shown, found)
-
-
-def _name(device: SimulatedPciDevice, fields: Sequence[str]) -> str:
-    values = {"class": device.pci_class, "vendor": device.vendor, "device": device.device}
-    return "_".join(values[field] for field in fields if field in values)
-
-
-def _features(devices: Sequence[SimulatedPciDevice], found: Mapping[str, str]) -> dict[str, Any]:
-    elements = [{"attributes": {"class": d.pci_class, "vendor": d.vendor, "device": d.device}} for d in devices]
-    kernel = {
-        key.removeprefix("kernel-version."): value for key, value in found.items() if key.startswith("kernel-version.")
-    }
-    release = {
-        key.removeprefix("system-os_release."): value
-        for key, value in found.items()
-        if key.startswith("system-os_release.")
-    }
-    return {
-        "attributes": {"kernel.version": {"elements": kernel}, "system.osrelease": {"elements": release}},
-        "flags": {},
-        "instances": {"pci.device": {"elements": elements}},
-    }
-
-
-def _system(container: Container) -> dict[str, str]:
-    if container.files.host_path("/host-etc/os-release") != "/etc/os-release":
-        return {}
-    spec = container.machine.spec
-    major, _, minor = spec.os_version.partition(".")
-    return {
-        "system-os_release.ID": spec.os_id,
-        "system-os_release.VERSION_ID": spec.os_version,
-        "system-os_release.VERSION_ID.major": major,
-        **({"system-os_release.VERSION_ID.minor": minor} if minor else {}),
-    }
-
-
-def _kernel(container: Container) -> dict[str, str]:
-    full = container.machine.spec.kernel
-    major, minor, revision = [*full.split("-")[0].split("."), "0", "0"][:3]
-    return {
+def discover(container: Container, config: Mapping[str, Any]) -> dict[str, str]:
+    """Return the labels of a machine, as far as the container's mounts show it."""
+    spec, files = container.machine.spec, container.files
+    major, minor, revision = [*spec.kernel.split("-")[0].split("."), "0", "0"][:3]
+    found = {
+        **{f"cpu-cpuid.{flag}": "true" for flag in _CPUID},
+        "cpu-hardware_multithreading": "true",
+        "cpu-model.vendor_id": "Intel",
         "kernel-config.NO_HZ": "true",
         "kernel-config.NO_HZ_IDLE": "true",
-        "kernel-version.full": full,
+        "kernel-version.full": spec.kernel,
         "kernel-version.major": major,
         "kernel-version.minor": minor,
         "kernel-version.revision": revision,
     }
-
-
-def _cpu() -> dict[str, str]:
-    cpuid = {f"cpu-cpuid.{flag}": "true" for flag in _CPUID}
-    return {**cpuid, "cpu-hardware_multithreading": "true", "cpu-model.vendor_id": "Intel"}
-
-
-def _local(container: Container) -> dict[str, str]:
-    """Return what other programs left in features.d, one ``name=value`` on a line."""
-    path = container.files.host_path(_FEATURES_D)
-    texts = [text for name, text in container.machine.state.files.items() if path and name.startswith(f"{path}/")]
-    lines = [line.strip() for text in texts for line in text.splitlines()]
-    return {name: value for name, _, value in (line.partition("=") for line in lines if line[:1] not in {"", "#"})}
+    if files.host_path("/host-etc/os-release") == "/etc/os-release":
+        release, _, minor = spec.os_version.partition(".")
+        system = {"ID": spec.os_id, "VERSION_ID": spec.os_version, "VERSION_ID.major": release}
+        system |= {"VERSION_ID.minor": minor} if minor else {}
+        found |= {f"system-os_release.{key}": value for key, value in system.items()}
+    if files.host_path("/host-sys/bus/pci"):
+        pci = ((config.get("sources") or {}).get("pci")) or {}
+        classes = tuple(map(str, pci.get("deviceClassWhitelist") or _CLASSES))
+        fields = pci.get("deviceLabelFields") or _FIELDS
+        for device in container.machine.pci_devices():
+            if device.pci_class.startswith(classes):
+                values = {"class": device.pci_class, "vendor": device.vendor, "device": device.device}
+                name = "_".join(values[field] for field in fields if field in values)
+                found[f"pci-{name}.present"] = "true"
+    return {name if "/" in name else f"{PREFIX}{name}": value for name, value in found.items()}
 
 
 WORKER = Program(_run_worker)
-
-__all__ = ["WORKER", "discover"]
 
 OWNED = "nfd.node.kubernetes.io/feature-labels"
 _MASTER_CONFIG = "/etc/kubernetes/node-feature-discovery/nfd-master.conf"
@@ -288,24 +232,12 @@ class _NfdMaster:
 
 async def _run_master(container: Container) -> int:
     container.log("Node Feature Discovery Master", "starting the nfd api controller")
-    if "-prune" in container.argv or "--prune" in container.argv:
-        return await _prune(container)
     try:
         config = yaml.safe_load(container.files.read(_MASTER_CONFIG)) or {}
     except yaml.YAMLError as error:
         container.log(f"failed to parse config file: {error}")
         return 1
     return await _NfdMaster(container, tuple(config.get("extraLabelNs") or ())).run()
-
-
-async def _prune(container: Container) -> int:
-    """Take the labels off every node."""
-    nodes, _ = await container.simulation.api.list(NODES)
-    for node in nodes:
-        patch = label_patch(node, {})
-        if patch is not None:
-            await container.simulation.api.patch(NODES, node["metadata"]["name"], patch)
-    return 0
 
 
 async def _run_collector(container: Container) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from gpu_provision.sandbox.api import NODE_FEATURES, NODES, ApiError
+from gpu_provision.sandbox.api import NODE_FEATURES, NODES
 from gpu_provision.sandbox.fleet import GpuModel
 from gpu_provision.sandbox.hosts.spec import find_distribution
 from gpu_provision.sandbox.kubelet.container import Container, Program
@@ -98,7 +98,6 @@ async def _read_config_name(container: Container) -> str:
 
 DEVICE_PLUGIN = Program(_run_plugin, _stop_plugin)
 CONFIG_MANAGER = Program(_run_config_manager)
-_FILE = "/etc/kubernetes/node-feature-discovery/features.d/gfd"
 _MIG_MODELS = ("A30", "A100", "H100", "H200", "B200")
 _TIMESTAMP = "nvidia.com/gfd.timestamp"
 
@@ -152,7 +151,8 @@ async def _run_gfd(container: Container) -> int:
     machine = container.machine
     while True:
         labels = _current_labels(container)
-        await _publish_labels(container, node, labels | stamp)
+        await publish(container, node_feature(f"nvidia-features-for-{node}", container, labels | stamp))
+        container.log(f"Created {len(labels) + 1} labels")
         await machine.until(has_changed(lambda: _current_labels(container), labels))
 
 
@@ -168,22 +168,11 @@ def _current_labels(container: Container) -> dict[str, str]:
 
 async def _read_start_time(container: Container, node: str) -> dict[str, str]:
     """Return when this program started; one that was only taken over again keeps its time."""
-    fresh = {_TIMESTAMP: str(int(time.time()))}
-    if not container.adopted:
-        return fresh
-    try:
-        live = await container.simulation.api.get(NODE_FEATURES, f"nvidia-features-for-{node}", container.namespace)
-        return {_TIMESTAMP: live["spec"]["labels"][_TIMESTAMP]}
-    except (ApiError, KeyError):
-        return fresh
-
-
-async def _publish_labels(container: Container, node: str, labels: dict[str, str]) -> None:
-    if container.env.get("USE_NODE_FEATURE_API", "true") == "true":
-        await publish(container, node_feature(f"nvidia-features-for-{node}", container, labels, {}))
-    else:
-        container.files.write(_FILE, "".join(f"{name}={value}\n" for name, value in sorted(labels.items())))
-    container.log(f"Created {len(labels)} labels")
+    name, found = f"nvidia-features-for-{node}", None
+    if container.adopted:
+        found = await container.simulation.find(NODE_FEATURES, name, container.namespace)
+    kept = (found or {}).get("spec", {}).get("labels", {})
+    return {_TIMESTAMP: kept.get(_TIMESTAMP) or str(int(time.time()))}
 
 
 GFD = Program(_run_gfd)

@@ -15,7 +15,7 @@ _QUESTIONS = ("subjectaccessreviews", "selfsubjectreviews", "selfsubjectrulesrev
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class LoggedRequest:
     """One request; ``time`` is UTC in ISO format, ``code`` 0 if the connection was dropped."""
 
     time: str
@@ -40,7 +40,7 @@ class RequestLog:
         """Open the file for appending."""
         self._file: TextIO = path.open("a", buffering=1, encoding="utf-8")
 
-    def add(self, request: Request) -> None:
+    def add(self, request: LoggedRequest) -> None:
         """Write one line."""
         self._file.write(json.dumps(asdict(request), ensure_ascii=False) + "\n")
 
@@ -54,7 +54,7 @@ def timestamp() -> str:
     return dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds")
 
 
-def requests(path: Path, since: str = "") -> Iterator[Request]:
+def requests(path: Path, since: str = "") -> Iterator[LoggedRequest]:
     """Read a log; ``since`` is a time as :func:`timestamp` gives it. A line that is still being written is left out."""
     if not path.exists():
         return
@@ -62,11 +62,11 @@ def requests(path: Path, since: str = "") -> Iterator[Request]:
         for line in lines:
             if not line.endswith("\n"):  # a write that spans pages of the file is seen in parts
                 return
-            request = Request(**json.loads(line))
+            request = LoggedRequest(**json.loads(line))
             if request.time >= since:
                 yield request
 
 
-def writes(path: Path, since: str = "") -> list[Request]:
+def writes(path: Path, since: str = "") -> list[LoggedRequest]:
     """Return the requests that wanted to change something: POST, PUT, PATCH, DELETE without dry run."""
     return [request for request in requests(path, since) if request.is_write]

@@ -55,27 +55,23 @@ class StatusError(ApiError):
         return {key: value for key, value in status.items() if value or key == "metadata"}
 
 
-def success(info: ResourceInfo, name: str, uid: str) -> Object:
-    """Return the Status object of a finished deletion."""
-    details = {"name": name, "group": info.group, "kind": info.plural, "uid": uid}
-    return {
-        "kind": "Status",
-        "apiVersion": "v1",
-        "metadata": {},
-        "status": "Success",
-        "details": {key: value for key, value in details.items() if value},
-    }
+def _without_empty(fields: Object) -> Object:
+    return {key: value for key, value in fields.items() if value}
 
 
 def _details(info: ResourceInfo, name: str, causes: Sequence[Cause] = ()) -> Object:
     details: Object = {"name": name, "group": info.group, "kind": info.plural}
-    if causes:
-        details["causes"] = [{key: value for key, value in cause._asdict().items() if value} for cause in causes]
-    return {key: value for key, value in details.items() if value}
+    return _without_empty({**details, "causes": [_without_empty(cause._asdict()) for cause in causes]})
+
+
+def success(info: ResourceInfo, name: str, uid: str) -> Object:
+    """Return the Status object of a finished deletion."""
+    head: Object = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
+    return {**head, "details": {**_details(info, name), "uid": uid}}
 
 
 def no_such_path() -> StatusError:
-    """404 for a path or resource that nobody serves."""
+    """404 for a path or resource that is not served."""
     return StatusError(404, "NotFound", "the server could not find the requested resource")
 
 
@@ -106,15 +102,15 @@ def invalid(info: ResourceInfo, name: str, causes: Sequence[Cause]) -> StatusErr
     return StatusError(422, "Invalid", f'{kind} "{name}" is invalid: {text}', details=details)
 
 
+def invalid_options(text: str, kind: str = "Options") -> StatusError:
+    """422 for parameters of a request, such as ``DeleteOptions``."""
+    return StatusError(422, "Invalid", f'{kind}.meta.k8s.io "" is invalid: {text}')
+
+
 def forbidden(info: ResourceInfo, name: str, why: str, *, causes: Sequence[Cause] = ()) -> StatusError:
     """403 by a rule of the server itself (admission)."""
     subject = f'{info.qualified} "{name}"' if name else info.qualified
     return StatusError(403, "Forbidden", f"{subject} is forbidden: {why}", details=_details(info, name, causes))
-
-
-def unauthorized() -> StatusError:
-    """401 for a missing or unknown token."""
-    return StatusError(401, "Unauthorized", "Unauthorized")
 
 
 def bad_request(message: str) -> StatusError:
@@ -122,29 +118,17 @@ def bad_request(message: str) -> StatusError:
     return StatusError(400, "BadRequest", message)
 
 
-def method_not_allowed(what: str = "") -> StatusError:
+def method_not_allowed(
+    message: str = "the server does not allow this method on the requested resource",
+) -> StatusError:
     """405."""
-    message = what or "the server does not allow this method on the requested resource"
     return StatusError(405, "MethodNotAllowed", message)
 
 
 def unsupported_media_type(given: str, accepted: Sequence[str]) -> StatusError:
     """415 for a patch or body type."""
-    message = (
-        f"the body of the request was in an unknown format - accepted media types include: "
-        f"{', '.join(accepted)} (got {given or 'none'})"
-    )
-    return StatusError(415, "UnsupportedMediaType", message)
-
-
-def not_acceptable() -> StatusError:
-    """406 for an Accept header that names nothing the server has."""
-    return StatusError(406, "NotAcceptable", "406: Not Acceptable")
-
-
-def too_large(limit: int) -> StatusError:
-    """413 for a body."""
-    return StatusError(413, "RequestEntityTooLarge", f"Request entity too large: limit is {limit}")
+    text = "the body of the request was in an unknown format - accepted media types include: "
+    return StatusError(415, "UnsupportedMediaType", f"{text}{', '.join(accepted)} (got {given or 'none'})")
 
 
 def expired_page(token: str) -> StatusError:
@@ -159,7 +143,7 @@ def expired_page(token: str) -> StatusError:
 
 
 def expired(version: int, oldest: int) -> StatusError:
-    """410 for a resourceVersion that the history no longer reaches."""
+    """410 for a resourceVersion that the watch cache no longer reaches."""
     return StatusError(410, "Expired", f"too old resource version: {version} ({oldest})")
 
 
@@ -172,14 +156,8 @@ def too_large_version(version: int, current: int) -> StatusError:
 
 def too_many_requests(message: str, *, retry_after: int = 1, causes: Sequence[Cause] = ()) -> StatusError:
     """429, with the seconds to wait."""
-    told = [{key: value for key, value in cause._asdict().items() if value} for cause in causes]
-    details = {"causes": told} if told else {}
+    details = _without_empty({"causes": [_without_empty(cause._asdict()) for cause in causes]})
     return StatusError(429, "TooManyRequests", message, details=details, retry_after=retry_after)
-
-
-def unavailable(message: str) -> StatusError:
-    """503."""
-    return StatusError(503, "ServiceUnavailable", message)
 
 
 def required(field: str, message: str = "Required value") -> Cause:
