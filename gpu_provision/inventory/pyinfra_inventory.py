@@ -43,7 +43,7 @@ def hosts_of(script: str) -> Groups:
 def groups(inventory: Inventory | str | Path) -> Groups:
     """Return pyinfra's groups: ``nodes``, ``gpu``, ``pool_<name>`` for each pool, and ``cluster``.
 
-    Nodes whose host phase is off are left out: nobody connects to them. Each host's data stands in
+    Nodes whose host phase is off are left out: pyinfra does not connect to them. Each host's data stands in
     ``nodes``; the other groups name it. Raises InvalidInventory if it is given a path of a bad file.
     """
     if not isinstance(inventory, Inventory):
@@ -117,7 +117,7 @@ def _ssh(node: Node, ssh_config: str) -> dict[str, Any]:
     ssh: Ssh = node.ssh
     behind_bastion = bool(ssh.bastion)
     data: dict[str, Any] = {
-        # Behind a bastion, the name leads to the host's entry in the SSH configuration that we wrote.
+        # Behind a bastion, the name leads to the host's entry in the written SSH configuration.
         "ssh_hostname": node.name if behind_bastion else node.address or node.name,
         "ssh_port": ssh.port,
         "ssh_user": ssh.user,
@@ -141,7 +141,7 @@ def _plain(data: dict[str, Any]) -> dict[str, Any]:
     return {key: list(value) if isinstance(value, tuple) else value for key, value in data.items()}
 
 
-_SSH_HEAD = "# Written by gpu-provision from {path}; it is written anew whenever that file is read.\n"
+_SSH_HEAD = "# Written by gpu-provision from {path}; it is written again whenever that file is read.\n"
 
 
 def write_ssh_config(inventory: Inventory, nodes: Iterable[Node]) -> str:
@@ -173,12 +173,12 @@ def _unwritable(file: Path, error: OSError) -> Finding:
 def ssh_config(nodes: Iterable[Node]) -> str:
     """Return the text of an SSH configuration with one entry per node and per bastion.
 
-    The first value of an option counts, so the user's own settings stand before our fallback for host keys.
+    The first value of an option counts, so the user's own settings stand before the fallback for host keys.
     """
     nodes = list(nodes)
     bastions = {_host_of(node.ssh.bastion): node for node in nodes}
     entries = [*map(_node_entry, nodes), *map(_bastion_entry, bastions.values())]
-    # As pyinfra does for hosts. For bastions it would ask, and a run has nobody to answer.
+    # As pyinfra does for hosts. For bastions it would ask, and a run has no terminal to ask on.
     fallbacks = [_entry(host, {"StrictHostKeyChecking": "accept-new"}) for host in bastions]
     return "\n".join([*filter(None, entries), "Host *", "  Include ~/.ssh/config", *fallbacks, ""])
 

@@ -346,7 +346,7 @@ def needs_credentials(section: Mapping[str, Any]) -> bool:
 def container_env(section: Mapping[str, Any], own: Mapping[str, object]) -> dict[str, str]:
     """Return the variables that tell the driver container of the proxies, in the two forms that programs read.
 
-    None if its own variables name a proxy, nor if the proxies need credentials: whoever may read pods would see them.
+    None if its own variables name a proxy, nor if the proxies need credentials: pods would show them.
     """
     if needs_credentials(section) or any(name.lower() in ADDRESSES for name in own):
         return {}

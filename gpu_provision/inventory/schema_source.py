@@ -121,8 +121,8 @@ class InventoryFile:
     image_pull_secrets: tuple[str, ...] = setting((), kind="image_pull_secrets")
     proxy: Mapping[str, str] = setting(
         {},
-        "Proxies for all: container runtimes of hosts pull images through them, and the driver container is told of "
-        "them unless they need credentials. A component's own `env`, and `host_prerequisites.proxy`, win.",
+        "Proxies for all: container runtimes of hosts pull images through them, and the driver container "
+        "gets them unless they need credentials. A component's own `env`, and `host_prerequisites.proxy`, win.",
         "proxy",
         shown=False,
     )

@@ -57,7 +57,7 @@ class NodeFacts:
         boot_id: Changes with every boot of the machine.
         cordoned_by: Field manager that wrote ``spec.unschedulable`` last; empty if it is not cordoned, or if unknown.
         cordoned_at: When it did, RFC 3339; empty likewise.
-        gpus_allocatable: ``status.allocatable`` of ``nvidia.com/gpu``; None while nobody registered it.
+        gpus_allocatable: ``status.allocatable`` of ``nvidia.com/gpu``; None until a device plugin registers it.
         taints: As in its ``spec``.
         revision: Version of the Node object while it has the startup taint, which is taken off exactly that one; else
             empty, so that a node of which nothing has changed is an equal one.
@@ -113,7 +113,7 @@ class Basis(StrEnum):
     DECLARED = "declared"  # the inventory, whatever the host has
     READ = "read"  # the host itself, read in this run
     LABEL = "label"  # the node's labels: an earlier run, or the driver manager
-    GUESS = "guess"  # nobody
+    GUESS = "guess"  # nothing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

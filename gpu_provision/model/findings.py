@@ -72,7 +72,7 @@ class ProvisionError(Exception):
         ProvisionError
         ├── InvalidInventory   the file does not say what it should (exit 65)
         ├── UsageError         an option or argument makes no sense here (exit 64)
-        ├── Unreachable        nobody answers: worth a retry (exit 69)
+        ├── Unreachable        no answer: worth a retry (exit 69)
         ├── Refused            401 or 403: credentials or rights (exit 1)
         ├── Rejected           the API server answered no: 409, 422, other 4xx (exit 1)
         ├── Locked             another run holds the lock (exit 75)
@@ -104,7 +104,7 @@ class UsageError(ProvisionError):
 
 
 class Unreachable(ProvisionError):
-    """Nobody answers: worth a retry."""
+    """The API server or a host does not answer: worth a retry."""
 
     exit_code = ExitCode.UNREACHABLE
 

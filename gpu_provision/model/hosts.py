@@ -112,12 +112,12 @@ class Expectation:
         driver_image: Driver image without the tag; empty if the driver belongs to the host.
         driver_version: Version, or a digest that begins with ``sha256:``.
         kernel_module_type: ``auto``, ``open`` or ``proprietary``.
-        driver_has_proxy: Whether the driver container is told of a proxy, or gets its packages from an own repository.
-        toolkit: Whether the container toolkit is installed by us.
+        driver_has_proxy: Whether the driver container has a proxy, or gets its packages from an own repository.
+        toolkit: Whether the stack installs the container toolkit.
         toolkit_version: Version of its image, or a digest.
-        toolkit_dir: Directory that it is installed in; empty if it is not by us.
-        toolkit_drop_in: Drop-in file that the toolkit is told to write for the runtime; empty for its default.
-        toolkit_config: Runtime's configuration that the toolkit is told to change; empty for its default.
+        toolkit_dir: Directory that it is installed in; empty if the stack does not install it.
+        toolkit_drop_in: Drop-in file that the toolkit writes for the runtime; empty for its default.
+        toolkit_config: Runtime's configuration that the toolkit changes; empty for its default.
         toolkit_socket: Likewise, its socket.
         cdi: Whether GPUs reach containers through CDI.
         blacklist_nouveau: Whether the host phase keeps nouveau away.

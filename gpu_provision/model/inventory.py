@@ -167,8 +167,8 @@ class HostPrerequisites:
         "auto",
         "Whether the root configuration of the kubelet's containerd is made to import the directory of the toolkit's "
         "drop-in, checked by containerd itself and taken back if it does not answer after its restart. `auto`: where "
-        "our toolkit writes a drop-in (since 1.18) and the import is missing; `true`: without our toolkit, too, and a "
-        "warning where it cannot be done.",
+        "the stack's toolkit writes a drop-in (since 1.18) and the import is missing; `true`: without that toolkit, "
+        "too, and a warning where it cannot be done.",
         enum=["auto", True, False],
     )
     sysctls: Mapping[str, str] = setting(

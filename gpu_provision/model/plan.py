@@ -75,7 +75,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceChange:
-    """The resource that a controller keeps a stack by: whoever applies changes that, and the controller does the rest.
+    """The resource that a controller keeps a stack by: an apply changes the resource, and the controller does the rest.
 
     Attributes:
         name: As findings call it: ``gpustack/prod``.
@@ -164,7 +164,7 @@ class Difference:
     Attributes:
         action: What an apply would do about it.
         origin: The most alarming of its fields' origins.
-        notes: What else is to be said, in words.
+        notes: Further remarks, in words.
         nodes: Where it is not ready; empty if that is not about nodes.
     """
 

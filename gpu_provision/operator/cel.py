@@ -2,8 +2,8 @@
 
 Kubernetes takes such rules since 1.29; an older server has the loader alone, whose findings are in the status. They are
 those of the loader's checks that need nothing but the stack. Not among them: what tables decide (releases, GPUs,
-operating systems), what a value without a type decides (``driver.enabled``), and patterns of keys, whose length nobody
-bounds, so that a server takes their cost for too high.
+operating systems), what a value without a type decides (``driver.enabled``), and patterns of keys, whose length has no
+bound, so that a server estimates their cost as too high.
 
 A server estimates that cost by the bounds that the schema has. It forgets them in what ``filter`` returns, not in what
 ``map`` makes; only a server can tell, so ask one about every rule, see docs/testing.md.
@@ -29,7 +29,7 @@ class ValidationRule:
         path: Of the value that it is about, in the spec.
         holds: CEL; ``self`` is the value, ``oldSelf`` what it was before, if it is named.
         message: What the finding of the loader says.
-        expression: CEL that makes the message with the value that is wrong; where it fails, the other one is told.
+        expression: CEL that makes the message with the value that is wrong; where it fails, `message` is shown.
         field: What of the value is wrong, as ``.nodes``.
     """
 

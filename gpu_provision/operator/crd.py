@@ -95,7 +95,7 @@ def _status() -> Schema:
         "How the stack stands; written by the controller alone.",
         observedGeneration=_number("Generation of the spec that this status is about.", format="int64"),
         release=_text("Release that the stack is at, or on its way to."),
-        conditions=_list("What is to be known at a glance.", _condition(), key="type"),
+        conditions=_list("The state of the stack at a glance.", _condition(), key="type"),
         components=_list("The components, in the order of their dependencies.", _component(), key="name"),
         nodes=_nodes(),
         rollout=_rollout(),
@@ -155,7 +155,7 @@ def _rollout() -> Schema:
         underWay=_number("Nodes on which it is being replaced."),
         waiting=_number("Nodes whose turn has not come."),
         failed=_number("Nodes on which it failed."),
-        summary=_text("Done of all, such as 3/8; empty while no driver is to be replaced."),
+        summary=_text("Done of all, such as 3/8; empty while no driver is replaced."),
     )
 
 

@@ -3,9 +3,9 @@
 One schema says what an inventory may hold, in a file or in the cluster; this says it in the words of an API server.
 What has no such words is left to the loader, which reads a stack as it reads a file.
 
-An API server writes defaults into the object, where they look as if somebody had said them. So there are none in
+An API server writes defaults into the object, where they look like settings of the user. So there are none in
 entries of lists and maps: a pool's own setting wins over the stack's. Nor are there any that say *off*, zero or
-nothing, which is what silence says as well, and a check may ask whether somebody said it.
+nothing, which is what silence says as well, and a check may ask whether the user said it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _SAID_OTHERWISE: dict[KeyPath, str] = {
 """Descriptions of what is more in a file than in the cluster."""
 
 _KEYED_LISTS = {("nodes",): "name"}
-"""Lists whose items are told apart by a key, so that two writers can each have items of their own."""
+"""Lists whose items have a key, so that two writers can each have items of their own."""
 
 
 def spec_schema(*, rules: bool = False) -> Schema:

@@ -41,7 +41,7 @@ def hosts(result: dict[str, Any], group: str) -> list[str]:
 
 
 def test_groups_are_nodes_gpus_pools_and_the_cluster(file: Path) -> None:
-    """Nodes whose host phase is off are in none: nobody connects to them."""
+    """Nodes whose host phase is off are in none: pyinfra does not connect to them."""
     result = groups(file)
     assert {name: hosts(result, name) for name in result} == {
         "nodes": ["t4-1", "t4-2", "cpu-1"],
