@@ -51,7 +51,7 @@ def rules_of(path: KeyPath) -> list[dict[str, str]]:
     return [rule.as_written() for rule in RULES if rule.path == path]
 
 
-def are_known(kubernetes: str) -> bool:
+def takes_rules(kubernetes: str) -> bool:
     """Whether an API server of a version takes rules; one that is not known counts as new."""
     found = re.match(r"v?1\.(\d+)", kubernetes)
     return not found or int(found[1]) >= _SINCE

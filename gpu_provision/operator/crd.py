@@ -1,21 +1,30 @@
-"""The CustomResourceDefinition of stacks. Pure.
+"""The CustomResourceDefinition of stacks, with a structural schema made of the inventory's JSON Schema.
 
-In ``apiextensions.k8s.io/v1``, and with nothing that Kubernetes 1.20 does not know, unless rules are asked for.
+It is in ``apiextensions.k8s.io/v1``, and has nothing that Kubernetes 1.20 does not know, unless rules are asked for.
+What a structural schema has no words for is left to the loader, which reads a stack as it reads a file.
+
+An API server writes defaults into the object, where they look like settings of the user. So there are none in entries
+of lists and maps: a pool's own setting wins over the stack's. Nor are there any that say *off*, zero or nothing, which
+is what silence says as well, and a check may ask whether the user said it.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from gpu_provision.inventory.json_schema import schema
+from gpu_provision.inventory.document import KeyPath
+from gpu_provision.inventory.json_schema import ANY, is_about_cluster, resolved, schema
 from gpu_provision.model.cluster import Kind, Manifest
 from gpu_provision.model.progress import State
+from gpu_provision.operator.cel import rules_of
 from gpu_provision.operator.stack import GROUP, PLURAL, STACK, VERSION
-from gpu_provision.operator.structural_schema import Schema, spec_schema
 
 DEFINITION = Kind("apiextensions.k8s.io/v1", "CustomResourceDefinition")
+
 NAME = f"{PLURAL}.{GROUP}"
+
 CONDITIONS = ("Ready", "Progressing", "Degraded")
+
 MOST_PROBLEMS = 50
 """So many nodes are named in a status; it has to stay small on 5,000."""
 
@@ -27,7 +36,7 @@ def definition(*, rules: bool = False) -> Manifest:
     """Return the CustomResourceDefinition.
 
     Args:
-        rules: Whether with rules in CEL, for servers that take them, see `rules.are_known`.
+        rules: Whether with rules in CEL, for servers that take them, see `cel.takes_rules`.
     """
     return {
         "apiVersion": DEFINITION.api_version,
@@ -95,8 +104,8 @@ def _status() -> Schema:
         "How the stack stands; written by the controller alone.",
         observedGeneration=_number("Generation of the spec that this status is about.", format="int64"),
         release=_text("Release that the stack is at, or on its way to."),
-        conditions=_list("The state of the stack at a glance.", _condition(), key="type"),
-        components=_list("The components, in the order of their dependencies.", _component(), key="name"),
+        conditions=_list_of("The state of the stack at a glance.", _condition(), key="type"),
+        components=_list_of("The components, in the order of their dependencies.", _component(), key="name"),
         nodes=_nodes(),
         rollout=_rollout(),
     )
@@ -144,7 +153,7 @@ def _nodes() -> Schema:
         ready=_number("Those on which all components are as declared."),
         gpus=_number("GPUs that pods can have."),
         summary=_text("Ready of all, such as 3/4."),
-        problems=_list(text, problem, key="name") | {"maxItems": MOST_PROBLEMS},
+        problems=_list_of(text, problem, key="name") | {"maxItems": MOST_PROBLEMS},
     )
 
 
@@ -164,7 +173,7 @@ def _object(description: str, /, *, required: tuple[str, ...] = (), **properties
     return found | ({"required": list(required)} if required else {})
 
 
-def _list(description: str, items: Schema, *, key: str) -> Schema:
+def _list_of(description: str, items: Schema, *, key: str) -> Schema:
     keyed = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [key]}
     return {"description": description, "type": "array", "items": items, **keyed}
 
@@ -179,3 +188,106 @@ def _number(description: str, **more: Any) -> Schema:
 
 def _state(description: str) -> Schema:
     return _text(description, enum=[state.value for state in State])
+
+
+Schema = dict[str, Any]
+
+RULES_KEY = "x-kubernetes-validations"
+"""Under which a schema has rules in CEL; API servers name it, too, where they refuse one."""
+
+_SAME = (
+    "description",
+    "enum",
+    "maxItems",
+    "maxLength",
+    "maximum",
+    "minItems",
+    "minLength",
+    "minimum",
+    "pattern",
+    "type",
+)
+"""Keywords that mean the same. ``required`` is not among them: it may name keys that a stack does not have."""
+
+_UNTYPED: Schema = {"type": None, "x-kubernetes-preserve-unknown-fields": True}
+
+_SAID_OTHERWISE: dict[KeyPath, str] = {
+    (): "Which nodes of this cluster have which GPUs, and which software they run: the keys of an inventory.",
+    ("cluster",): "Where in the cluster the operands are.",
+}
+"""Descriptions of what is more in a file than in the cluster."""
+
+_KEYED_LISTS = {("nodes",): "name"}
+"""Lists whose items have a key, so that two writers can each have items of their own."""
+
+
+def spec_schema(*, rules: bool = False) -> Schema:
+    """Return the schema of a stack's ``spec``.
+
+    Args:
+        rules: Whether with rules in CEL, see `cel.RULES`.
+    """
+    made = _translated(schema(), (), in_entry=False)
+    return _ruled(made, ()) if rules else made
+
+
+def _ruled(part: Schema, path: KeyPath) -> Schema:
+    """Return a part of a schema with its rules; none is about an entry of a list or map."""
+    properties = {key: _ruled(own, (*path, key)) for key, own in part.get("properties", {}).items()}
+    found = rules_of(path)
+    return part | ({"properties": properties} if properties else {}) | ({RULES_KEY: found} if found else {})
+
+
+def _translated(part: Schema, path: KeyPath, *, in_entry: bool) -> Schema:
+    """Return a part of the schema in the words of an API server.
+
+    Args:
+        in_entry: Whether it is, or is in, an entry of a list or map.
+    """
+    own = resolved(part)
+    result = {key: own[key] for key in _SAME if key in own} | _of_several_types(own)
+    result |= _list_schema(own, path)
+    result |= _map(own, path)
+    result |= _mapping(own, path, in_entry=in_entry)
+    if not in_entry and own.get("default"):
+        result["default"] = own["default"]
+    if path in _SAID_OTHERWISE:
+        result["description"] = _SAID_OTHERWISE[path]
+    return {key: value for key, value in result.items() if value is not None}
+
+
+def _of_several_types(own: Schema) -> Schema:
+    """Return what stands for a list of types, which a structural schema must not have."""
+    kinds = own.get("type")
+    if not isinstance(kinds, list):
+        return {}
+    if "object" in kinds:  # a stack takes no value from a file or a variable of the controller
+        return _UNTYPED if "secret" in own["properties"] else {"type": "string"}
+    if "boolean" in kinds:  # no word for it: its ``enum`` holds all that it can be
+        return _UNTYPED
+    return {"type": None, "x-kubernetes-int-or-string": True}
+
+
+def _list_schema(own: Schema, path: KeyPath) -> Schema:
+    if own.get("type") != "array":
+        return {}
+    items: Schema = {"items": _translated(own["items"], (*path, ANY), in_entry=True)}
+    if path in _KEYED_LISTS:
+        return {**items, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [_KEYED_LISTS[path]]}
+    return {**items, "x-kubernetes-list-type": "set"} if own.get("uniqueItems") else items
+
+
+def _map(own: Schema, path: KeyPath) -> Schema:
+    entries = own.get("additionalProperties")
+    if not isinstance(entries, dict):
+        return {}
+    return {"additionalProperties": _translated(entries, (*path, ANY), in_entry=True)}
+
+
+def _mapping(own: Schema, path: KeyPath, *, in_entry: bool) -> Schema:
+    if own.get("type") != "object" or "properties" not in own:
+        return {}
+    kept = {key: part for key, part in own["properties"].items() if is_about_cluster((*path, key))}
+    required = [key for key in own.get("required", ()) if key in kept and path]
+    properties = {key: _translated(part, (*path, key), in_entry=in_entry) for key, part in kept.items()}
+    return {"properties": properties, "required": required or None}

@@ -18,10 +18,9 @@ from gpu_provision.model.findings import Finding, Rejected, RunFailed, Severity
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.operator import codes, crd, manifests
 from gpu_provision.operator.conflicts import against_removal
-from gpu_provision.operator.crd import DEFINITION, LABELS, definition
+from gpu_provision.operator.crd import DEFINITION, LABELS, RULES_KEY, definition
 from gpu_provision.operator.manifests import NAME, Shape
 from gpu_provision.operator.stack import STACK, inventory_of, label_of
-from gpu_provision.operator.structural_schema import RULES_KEY
 from gpu_provision.planning.rbac import ALWAYS_THERE
 from gpu_provision.reconcile.observer import of_one
 

@@ -153,7 +153,7 @@ def manifests(shape: Shape, stacks: Iterable[Inventory] = ()) -> list[Manifest]:
     wanted = {*of_stacks(stacks), *of_controller(NAMESPACE, NAME)}
     rights = roles(NAME, wanted, [account])
     namespaces = [item for item in rights if item["kind"] == "Namespace"]
-    found = [definition(rules=cel.are_known(shape.kubernetes))]
+    found = [definition(rules=cel.takes_rules(shape.kubernetes))]
     found += [_labelled(item) if _is_home(item) else item for item in namespaces]
     found.append(service_account(NAME, NAMESPACE, LABELS))
     found += [_labelled(item) for item in rights if item["kind"] != "Namespace"]

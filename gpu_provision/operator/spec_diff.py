@@ -12,8 +12,8 @@ from typing import Any
 from gpu_provision.model.cluster import Manifest
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import FieldChange
+from gpu_provision.operator.crd import Schema, spec_schema
 from gpu_provision.operator.stack import inventory_of
-from gpu_provision.operator.structural_schema import Schema, spec_schema
 from gpu_provision.planning.diff import FIELD_MANAGER, changes_between
 
 

@@ -8,8 +8,8 @@ from typing import Any
 from gpu_provision.inventory.document import read_source
 from gpu_provision.inventory.yaml_parser import parse
 from gpu_provision.model.cluster import Manifest
+from gpu_provision.operator.crd import spec_schema
 from gpu_provision.operator.stack import stack_of
-from gpu_provision.operator.structural_schema import spec_schema
 from gpu_provision.sandbox.apiserver.custom_resources import filled, pruned
 
 SANDBOX = Path(__file__).parents[2] / "inventories" / "sandbox.yaml"

@@ -12,9 +12,9 @@ import pytest
 
 from gpu_provision.inventory.document import SourceError, read_source
 from gpu_provision.inventory.yaml_parser import parse
-from gpu_provision.operator.cel import RULES, are_known
+from gpu_provision.operator.cel import RULES, takes_rules
+from gpu_provision.operator.crd import Schema, spec_schema
 from gpu_provision.operator.stack import HOME, inventory_of, moved, stack_of
-from gpu_provision.operator.structural_schema import Schema, spec_schema
 from gpu_provision.sandbox.apiserver.custom_resources import as_json_schema
 from tests.operator import cel
 from tests.operator.conftest import REPOSITORY
@@ -102,4 +102,4 @@ def test_a_definition_for_older_servers_has_none() -> None:
     [("v1.20.2", False), ("1.28", False), ("v1.29.0-gke.1", True), ("v1.34.1+k3s1", True), ("", True), ("2.0", True)],
 )
 def test_rules_are_for_servers_that_have_them_for_good(kubernetes: str, *, known: bool) -> None:
-    assert are_known(kubernetes) is known
+    assert takes_rules(kubernetes) is known

@@ -7,6 +7,7 @@ from random import Random
 from typing import Any
 
 from gpu_provision.operator.conflicts import Hindrances
+from gpu_provision.operator.crd import spec_schema
 from gpu_provision.operator.queue import Wish
 from gpu_provision.operator.stack import (
     BACK_TO,
@@ -19,7 +20,6 @@ from gpu_provision.operator.stack import (
     moved,
     stack_of,
 )
-from gpu_provision.operator.structural_schema import spec_schema
 from gpu_provision.output import findings
 from gpu_provision.sandbox.apiserver.custom_resources import filled, pruned
 from tests import fuzzing

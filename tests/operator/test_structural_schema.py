@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gpu_provision.inventory import schema
-from gpu_provision.operator.structural_schema import spec_schema
+from gpu_provision.operator.crd import spec_schema
 
 WORDS = {
     "additionalProperties",

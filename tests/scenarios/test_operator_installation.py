@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gpu_provision.operator.cel import are_known
+from gpu_provision.operator.cel import takes_rules
 from tests.contract.client import JSON_PATCH
 from tests.scenarios.test_removal import dump
 from tests.scenarios.world import OPERATOR, Answer, World
@@ -57,7 +57,7 @@ def test_the_operator_is_installed_once_and_leaves_nothing(new_world: Make) -> N
     assert "Everything is as it should be" in operator(world, "install").out
     assert world.api.exists("gpus")
     has_rules = "x-kubernetes-validations" in str(world.json("crd", "gpustacks.gpu-provision.io"))
-    assert has_rules is are_known(version_of(world)), "rules are for servers that take them"
+    assert has_rules is takes_rules(version_of(world)), "rules are for servers that take them"
     operator(world, "uninstall")
     world.until(lambda: dump(world) == before)
     assert "There is no operator" in operator(world, "uninstall").out

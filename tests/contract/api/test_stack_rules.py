@@ -10,10 +10,9 @@ import pytest
 from gpu_provision.inventory.document import read_source
 from gpu_provision.inventory.yaml_parser import parse
 from gpu_provision.kube.client import connect
-from gpu_provision.operator.crd import NAME, definition
+from gpu_provision.operator.crd import NAME, RULES_KEY, definition
 from gpu_provision.operator.install import acceptable
 from gpu_provision.operator.stack import STACK, stack_of
-from gpu_provision.operator.structural_schema import RULES_KEY
 from tests.contract.api.definitions import DEFINITIONS, is_established
 from tests.contract.client import Answer, Object, Server, until
 from tests.operator.conftest import INVENTORIES

@@ -11,9 +11,8 @@ import pytest
 from gpu_provision import render
 from gpu_provision.inventory.document import read_source
 from gpu_provision.inventory.yaml_parser import parse
-from gpu_provision.operator.crd import NAME, definition
+from gpu_provision.operator.crd import NAME, definition, spec_schema
 from gpu_provision.operator.stack import FINALIZER, STACK, inventory_of, stack_of
-from gpu_provision.operator.structural_schema import spec_schema
 from tests.contract.api.definitions import DEFINITIONS, is_established
 from tests.contract.client import MERGE, Object, Server, until
 
