@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, TypeVar
 from gpu_provision.hosts.result import HostsResult
 from gpu_provision.model.cluster import ClusterFacts
 from gpu_provision.model.findings import Refused, RunFailed, Severity
-from gpu_provision.model.inventory import Inventory, Part
-from gpu_provision.model.plan import Plan, RemovalResult
+from gpu_provision.model.inventory import Inventory, RunSelection
+from gpu_provision.model.plan import DestroyResult, Plan
 from gpu_provision.model.progress import Event, RunResult, State
 from gpu_provision.planning.observed import Observed
 from gpu_provision.planning.plan import plan as planned_offline
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 Listen = Callable[[Event], None]
 
-_Result = TypeVar("_Result", RunResult, RemovalResult)
+_Result = TypeVar("_Result", RunResult, DestroyResult)
 
 
 _READING = Event(component="", node="", state=State.PROGRESSING, message="reading hosts")
@@ -37,13 +37,13 @@ def as_a_look(listen: Listen) -> Listen:
     return lambda event: listen(event if event.state is State.FAILED else _READING)
 
 
-def plan_offline(inventory: Inventory, part: Part) -> Plan:
+def plan_offline(inventory: Inventory, part: RunSelection) -> Plan:
     """Return what a run would change in an empty cluster; no cluster is asked."""
     context, desired = prepare(inventory, ClusterFacts(), part)
     return planned_offline(context, desired, Observed(cluster="offline", facts=ClusterFacts()), findings(context))
 
 
-def plan(inventory: Inventory, *, on_hosts: HostsResult, part: Part, take_over: bool) -> Plan:
+def plan(inventory: Inventory, *, on_hosts: HostsResult, part: RunSelection, take_over: bool) -> Plan:
     """Return what a run would change in the cluster. Raises Unreachable, Refused."""
     from gpu_provision.operator.executor import StackDeputy
     from gpu_provision.reconcile.session import Session
@@ -59,7 +59,7 @@ def apply(  # noqa: PLR0913 - all by name
     *,
     on_hosts: HostsResult,
     back_to: int,
-    part: Part,
+    part: RunSelection,
     take_over: bool,
     revalidate: bool,
     planned: Callable[[Plan], None],
@@ -106,7 +106,7 @@ def drift(inventory: Inventory, *, on_hosts: HostsResult) -> Drift:
 
 def destroy(  # noqa: PLR0913 - all by name
     inventory: Inventory, *, crds: bool, evict: bool, timeout: int, dry_run: bool, listen: Listen
-) -> RemovalResult:
+) -> DestroyResult:
     """Take the stack off the cluster, then audit what is left; a cluster without it costs no write.
 
     A resource that a controller looks after the stack by goes first, and the controller lets go of the stack.

@@ -13,7 +13,7 @@ from gpu_provision.destroy import findings
 from gpu_provision.hosts.result import NO_HOSTS, HostsResult
 from gpu_provision.model.findings import Finding, RunFailed
 from gpu_provision.model.inventory import Inventory
-from gpu_provision.model.plan import RemovalResult
+from gpu_provision.model.plan import DestroyResult
 from gpu_provision.output import destroy as removal_view
 
 
@@ -42,7 +42,7 @@ class Removal:
         on_hosts = self._of_hosts(listen, dry_run=True)
         return StackRemoval(inventory=self.inventory.name, dry_run=True, hosts=on_hosts, cluster=in_cluster)
 
-    def carry_out(self, listen: Listen, *, removed: Callable[[RemovalResult | None], None] = ignore) -> StackRemoval:
+    def carry_out(self, listen: Listen, *, removed: Callable[[DestroyResult | None], None] = ignore) -> StackRemoval:
         """Remove it, and return how that ended, also if something is left, which holds the hosts back.
 
         Args:
@@ -71,15 +71,15 @@ class Removal:
     def _has_hosts(self) -> bool:
         return self.hosts and has_host_phase(self.inventory)
 
-    def _gone(self, listen: Listen) -> RemovalResult:
+    def _gone(self, listen: Listen) -> DestroyResult:
         try:
             return self._of_cluster(listen, dry_run=False)
         except RunFailed as failure:
-            if not isinstance(failure.result, RemovalResult):
+            if not isinstance(failure.result, DestroyResult):
                 raise
             return failure.result
 
-    def _of_cluster(self, listen: Listen, *, dry_run: bool) -> RemovalResult:
+    def _of_cluster(self, listen: Listen, *, dry_run: bool) -> DestroyResult:
         return cluster_phase.destroy(
             self.inventory, crds=self.crds, evict=self.evict, timeout=self.timeout, dry_run=dry_run, listen=listen
         )

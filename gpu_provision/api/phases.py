@@ -13,7 +13,7 @@ from gpu_provision.api.results import StackPlan, StackRun
 from gpu_provision.hosts.codes import HOST_FAILED
 from gpu_provision.hosts.result import NO_HOSTS, HostsResult
 from gpu_provision.model.findings import Finding, RunFailed, UsageError
-from gpu_provision.model.inventory import Inventory, Part
+from gpu_provision.model.inventory import Inventory, RunSelection
 from gpu_provision.model.plan import Plan
 from gpu_provision.model.progress import RunResult
 from gpu_provision.output.text import ranges
@@ -120,7 +120,7 @@ class Work:
         """Return what no other cluster has; empty if the cluster takes no part."""
         return cluster_phase.cluster_id(self.inventory) if self.cluster else ""
 
-    def _part(self) -> Part:
+    def _part(self) -> RunSelection:
         """Return what the words of the user mean. Raises UsageError, before the first host is asked."""
         if self.targets is None:
             return part_of(self.inventory, (), self.limit)
@@ -146,14 +146,16 @@ class Work:
         heard = as_a_look(listen) if dry_run else listen
         return prepare(self.inventory, limit=self.limit, dry_run=dry_run, listen=heard, guard=guard)
 
-    def _plan(self, on_hosts: HostsResult, part: Part, *, offline: bool) -> Plan:
+    def _plan(self, on_hosts: HostsResult, part: RunSelection, *, offline: bool) -> Plan:
         if not self.cluster:
             return self._nothing()
         if offline:
             return cluster_phase.plan_offline(self.inventory, part)
         return cluster_phase.plan(self.inventory, on_hosts=on_hosts, part=part, take_over=self.take_over)
 
-    def _apply(self, on_hosts: HostsResult, part: Part, planned: Callable[[Plan], None], listen: Listen) -> RunResult:
+    def _apply(
+        self, on_hosts: HostsResult, part: RunSelection, planned: Callable[[Plan], None], listen: Listen
+    ) -> RunResult:
         return cluster_phase.apply(
             self.inventory,
             on_hosts=on_hosts,

@@ -13,7 +13,7 @@ from gpu_provision.model.cluster import Manifest
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.history import History, Record
 from gpu_provision.model.inventory import Inventory
-from gpu_provision.model.progress import Lock
+from gpu_provision.model.progress import LockHolder
 from gpu_provision.output import history as history_view
 from gpu_provision.output.documents import document
 from gpu_provision.output.text import PLAIN, Style
@@ -126,9 +126,9 @@ def unlock(
     inventory: Inventory,
     *,
     force: bool = False,
-    agreed: Callable[[Lock], bool] | None = None,
+    agreed: Callable[[LockHolder], bool] | None = None,
     say: Callable[[str], None] | None = None,
-) -> tuple[Lock | None, bool]:
+) -> tuple[LockHolder | None, bool]:
     """Release the lock of a dead run.
 
     Args:
@@ -150,7 +150,7 @@ def unlock(
 
     cluster = Session(inventory).cluster
 
-    def asked(lock: Lock) -> bool:
+    def asked(lock: LockHolder) -> bool:
         release.unless_controllers(cluster, inventory, lock)
         return agreed is None or agreed(lock)
 

@@ -15,9 +15,9 @@ from gpu_provision.api.codes import USAGE
 from gpu_provision.cli import codes
 from gpu_provision.cli.output import Output
 from gpu_provision.hosts.result import NO_HOSTS, HostsResult
-from gpu_provision.model.findings import Finding, ProvisionError, UsageError, left_with
+from gpu_provision.model.findings import Finding, ProvisionError, UsageError, attached_findings
 from gpu_provision.model.inventory import Inventory
-from gpu_provision.model.plan import Plan, RemovalResult
+from gpu_provision.model.plan import DestroyResult, Plan
 from gpu_provision.model.progress import Event, RunResult
 from gpu_provision.output import destroy as removal_view
 from gpu_provision.output.page.story import Outcome, Story, last_states
@@ -50,7 +50,7 @@ class Account:
     command: str
     known: tuple[Finding, ...] = ()
     hosts: HostsResult = NO_HOSTS
-    removal: RemovalResult | None = None
+    removal: DestroyResult | None = None
     plan: Plan | None = None
     run: StackRun | StackRemoval | None = None
     _began: datetime = field(default_factory=lambda: datetime.now(UTC))
@@ -60,7 +60,7 @@ class Account:
         """Take down how the host phase ended."""
         self.hosts = hosts
 
-    def removed(self, removal: RemovalResult | None) -> None:
+    def removed(self, removal: DestroyResult | None) -> None:
         """Take down what went from the cluster."""
         self.removal = removal
 
@@ -122,7 +122,7 @@ class Account:
         result = self._result or self._on_record() or RunResult(states=last_states(timeline))
         return replace(self._blank(), result=replace(result, timeline=timeline))
 
-    def _of_removal(self, removal: RemovalResult) -> Story:
+    def _of_removal(self, removal: DestroyResult) -> Story:
         shown, more = removal.evicted[:_MOST_EVICTED], len(removal.evicted) - _MOST_EVICTED
         return replace(
             self._blank(),
@@ -161,7 +161,7 @@ def _why(error: BaseException) -> tuple[Finding, ...]:
     if isinstance(error, ProvisionError):
         return error.findings
     if isinstance(error, KeyboardInterrupt):
-        return left_with(error)
+        return attached_findings(error)
     return (Finding(code=codes.INTERNAL, what=f"a mistake in gpu-provision itself: {type(error).__name__}"),)
 
 

@@ -15,7 +15,7 @@ from gpu_provision import files
 from gpu_provision.api.codes import USAGE
 from gpu_provision.cli import codes
 from gpu_provision.cli.output import Output, as_json, write
-from gpu_provision.model.findings import ExitCode, Finding, ProvisionError, left_with, visible
+from gpu_provision.model.findings import ExitCode, Finding, ProvisionError, attached_findings, visible
 from gpu_provision.output import findings as findings_view
 from gpu_provision.output.documents import document
 
@@ -37,7 +37,7 @@ def _explained(error: BaseException, session: Session) -> tuple[ExitCode, tuple[
     if isinstance(error, ProvisionError):
         return error.exit_code, error.findings
     if isinstance(error, KeyboardInterrupt | click.Abort):
-        return ExitCode.INTERRUPTED, (_interrupted(error), *left_with(error))
+        return ExitCode.INTERRUPTED, (_interrupted(error), *attached_findings(error))
     if isinstance(error, click.ClickException):
         return ExitCode.USAGE, (_misused(error),)
     return ExitCode.FAILED, (_internal(error, session),)

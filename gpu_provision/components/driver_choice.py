@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from gpu_provision.components.labels import DEPLOY_DRIVER, DRIVER_GROUP, HOST_DRIVER, PRE_INSTALLED
-from gpu_provision.model.cluster import Basis, DriverChoice
+from gpu_provision.model.cluster import DriverBasis, DriverChoice
 from gpu_provision.model.specs import DriverSpec
 
 
@@ -18,18 +18,18 @@ def choose(spec: DriverSpec, *, read: str | None, labels: Mapping[str, str]) -> 
         labels: The node's labels.
     """
     if not spec.enabled:
-        return DriverChoice(on_host=True, basis=Basis.DECLARED)
+        return DriverChoice(on_host=True, basis=DriverBasis.DECLARED)
     if read == "":
-        return DriverChoice(on_host=False, basis=Basis.READ)
+        return DriverChoice(on_host=False, basis=DriverBasis.READ)
     if not spec.prefer_host:
-        return DriverChoice(on_host=False, basis=Basis.DECLARED)
+        return DriverChoice(on_host=False, basis=DriverBasis.DECLARED)
     if read:
-        return DriverChoice(on_host=True, basis=Basis.READ, version=read)
+        return DriverChoice(on_host=True, basis=DriverBasis.READ, version=read)
     return _as_labelled(labels)
 
 
 def _as_labelled(labels: Mapping[str, str]) -> DriverChoice:
     """Go by what an earlier run, or the driver manager, has written on the node; else guess."""
     if labels.get(DEPLOY_DRIVER) == PRE_INSTALLED or HOST_DRIVER in labels:
-        return DriverChoice(on_host=True, basis=Basis.LABEL, version=labels.get(HOST_DRIVER, ""))
-    return DriverChoice(on_host=False, basis=Basis.LABEL if DRIVER_GROUP in labels else Basis.GUESS)
+        return DriverChoice(on_host=True, basis=DriverBasis.LABEL, version=labels.get(HOST_DRIVER, ""))
+    return DriverChoice(on_host=False, basis=DriverBasis.LABEL if DRIVER_GROUP in labels else DriverBasis.GUESS)

@@ -9,7 +9,7 @@ from gpu_provision.components import codes
 from gpu_provision.components.driver_choice import choose
 from gpu_provision.components.labels import DEPLOY_DRIVER, INVENTORY, NFD_OS_ID, NFD_OS_VERSION, PRE_INSTALLED, has_gpu
 from gpu_provision.components.objects import digest
-from gpu_provision.model.cluster import Basis, ClusterFacts, Context, DriverChoice, NodeFacts, Target
+from gpu_provision.model.cluster import ClusterFacts, Context, DriverBasis, DriverChoice, NodeFacts, Target
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.inventory import Inventory, NodePool, OperatingSystem
 
@@ -130,7 +130,7 @@ def _differs(target: Target) -> Finding:
 
 def _guessed(context: Context) -> Iterator[Finding]:
     """Yield the nodes whose driver nobody has looked at; offline nobody can."""
-    names = [target.name for target in context.targets if target.driver.basis is Basis.GUESS]
+    names = [target.name for target in context.targets if target.driver.basis is DriverBasis.GUESS]
     if names and context.facts.version:
         yield Finding(
             code=codes.DRIVER_GUESSED,

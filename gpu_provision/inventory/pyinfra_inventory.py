@@ -15,7 +15,7 @@ from gpu_provision import files
 from gpu_provision.inventory.loader import load
 from gpu_provision.inventory.resolve import expected_of
 from gpu_provision.model.findings import Finding, ProvisionError
-from gpu_provision.model.inventory import Connect, Inventory, Node, Ssh
+from gpu_provision.model.inventory import ConnectionMethod, Inventory, Node, SshOptions
 
 Host = tuple[str, dict[str, Any]]
 
@@ -49,7 +49,7 @@ def groups(inventory: Inventory | str | Path) -> Groups:
     if not isinstance(inventory, Inventory):
         inventory = load(inventory)
     reachable = [node for node in inventory.nodes if inventory.prerequisites_of(node).enabled]
-    by_ssh = [node for node in reachable if node.connect is Connect.SSH and not inventory.cluster.sandbox]
+    by_ssh = [node for node in reachable if node.connect is ConnectionMethod.SSH and not inventory.cluster.sandbox]
     ssh_config = write_ssh_config(inventory, by_ssh)
     result: Groups = {
         "nodes": ([(_name(inventory, node), _data(inventory, node, ssh_config)) for node in reachable], {}),
@@ -75,7 +75,7 @@ def context_name(inventory: Inventory) -> str:
 def _name(inventory: Inventory, node: Node) -> str:
     if inventory.cluster.sandbox:
         return f"@sandbox/{node.name}"
-    return f"@k8s-node/{node.name}" if node.connect is Connect.KUBERNETES else node.name
+    return f"@k8s-node/{node.name}" if node.connect is ConnectionMethod.KUBERNETES else node.name
 
 
 def _data(inventory: Inventory, node: Node, ssh_config: str) -> dict[str, Any]:
@@ -93,9 +93,9 @@ def _connection(inventory: Inventory, node: Node, ssh_config: str) -> dict[str, 
     if inventory.cluster.sandbox:
         return {"sandbox_fleet": inventory.cluster.sandbox}
     match node.connect:
-        case Connect.SSH:
+        case ConnectionMethod.SSH:
             return _ssh(node, ssh_config)
-        case Connect.KUBERNETES:
+        case ConnectionMethod.KUBERNETES:
             return _kubernetes(inventory)
         case _:
             assert_never(node.connect)
@@ -114,7 +114,7 @@ def _kubernetes(inventory: Inventory) -> dict[str, Any]:
 
 def _ssh(node: Node, ssh_config: str) -> dict[str, Any]:
     """Return the data that pyinfra's SSH connector reads; what is not set stays out of it."""
-    ssh: Ssh = node.ssh
+    ssh: SshOptions = node.ssh
     behind_bastion = bool(ssh.bastion)
     data: dict[str, Any] = {
         # Behind a bastion, the name leads to the host's entry in the written SSH configuration.

@@ -17,8 +17,8 @@ from gpu_provision.inventory.json_schema import ADDRESSES
 from gpu_provision.inventory.values import read_certificates
 from gpu_provision.model.hosts import Expectation
 from gpu_provision.model.inventory import (
-    ClusterTarget,
-    Connect,
+    ClusterConfig,
+    ConnectionMethod,
     Gpu,
     HelperPod,
     HostPrerequisites,
@@ -26,7 +26,7 @@ from gpu_provision.model.inventory import (
     Node,
     NodePool,
     Preflight,
-    Ssh,
+    SshOptions,
 )
 from gpu_provision.model.rollout_policy import RolloutPolicy
 from gpu_provision.model.specs import (
@@ -192,12 +192,12 @@ def _value(makers: tuple[type[Any], ...], value: Any) -> Any:
     return value
 
 
-def _cluster(section: Data, base: Path) -> ClusterTarget:
+def _cluster(section: Data, base: Path) -> ClusterConfig:
     paths = {
         "kubeconfig": absolute(section.get("kubeconfig", ""), base),
         "sandbox": resolve_fleet(section.get("sandbox", ""), base),
     }
-    return _build(ClusterTarget, {**section, **paths})
+    return _build(ClusterConfig, {**section, **paths})
 
 
 def _pool(name: str, pool: Data, data: Data, release: Release, driver: DriverSpec) -> NodePool:
@@ -261,15 +261,15 @@ def _own_prerequisites(node: Data, data: Data, base: Path) -> HostPrerequisites 
     return _prerequisites(pool, data, base, node["host_prerequisites"])
 
 
-def _connect(*levels: Data) -> Connect:
+def _connect(*levels: Data) -> ConnectionMethod:
     """Return how a node's host is reached; the last level that says so counts."""
     said = [level["connect"] for level in levels if "connect" in level]
-    return Connect(said[-1]) if said else Connect.SSH
+    return ConnectionMethod(said[-1]) if said else ConnectionMethod.SSH
 
 
-def _ssh(section: Data, base: Path) -> Ssh:
+def _ssh(section: Data, base: Path) -> SshOptions:
     paths = {key: absolute(section.get(key, ""), base) for key in ("key", "known_hosts_file")}
-    return _build(Ssh, {**section, **paths})
+    return _build(SshOptions, {**section, **paths})
 
 
 _CONFIGS = ("CONTAINERD_CONFIG", "CRIO_CONFIG", "DOCKER_CONFIG", "RUNTIME_CONFIG")

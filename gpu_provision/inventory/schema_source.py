@@ -19,14 +19,14 @@ from typing import Any, get_args, get_origin, get_type_hints
 import yaml
 
 from gpu_provision.model.inventory import (
-    ClusterTarget,
-    Connect,
+    ClusterConfig,
+    ConnectionMethod,
     HelperPod,
     HostPrerequisites,
     Node,
     NodePool,
     Preflight,
-    Ssh,
+    SshOptions,
 )
 from gpu_provision.model.rollout_policy import RolloutPolicy
 from gpu_provision.model.settings import REQUIRED, setting, settings_of
@@ -87,8 +87,8 @@ class OperatorSection:
 class PoolSection(NodePool):
     """Nodes that are alike. A pool without `gpu` gets no GPU component."""
 
-    connect: Connect = setting(
-        Connect.SSH, "How hosts of this pool are reached; wins over what the inventory says.", shown=False
+    connect: ConnectionMethod = setting(
+        ConnectionMethod.SSH, "How hosts of this pool are reached; wins over what the inventory says.", shown=False
     )
 
 
@@ -103,7 +103,7 @@ class InventoryFile:
         "name",
         examples=["prod"],
     )
-    cluster: ClusterTarget = setting(REQUIRED)
+    cluster: ClusterConfig = setting(REQUIRED)
     release: str = setting(
         DEFAULT,
         "The set of component versions that all components start from. Any single version can still be set below.",
@@ -128,8 +128,8 @@ class InventoryFile:
     )
     host_prerequisites: HostPrerequisites | None = setting(None)
     preflight: Preflight | None = setting(None)
-    connect: Connect = setting(
-        Connect.SSH,
+    connect: ConnectionMethod = setting(
+        ConnectionMethod.SSH,
         "How hosts are reached: over SSH, or through the Kubernetes API, with a helper pod on the node and without "
         "any login.",
     )
@@ -137,7 +137,7 @@ class InventoryFile:
         None,
         "The pod through which hosts with `connect: kubernetes` are reached. It is there while a command runs.",
     )
-    ssh: Ssh | None = setting(
+    ssh: SshOptions | None = setting(
         None,
         "How hosts are reached. What is not set here is as your own SSH configuration says. Settings of a node win "
         "over those of the inventory.",
@@ -172,7 +172,7 @@ _SHARED = {
     Node: "node",
     DriverSpec: "driver",
     HostPrerequisites: "host_prerequisites",
-    Ssh: "ssh",
+    SshOptions: "ssh",
 }
 """Sections that stand at several places, or whose place is an entry -> their definition."""
 

@@ -14,7 +14,7 @@ from gpu_provision.kube.fence import MARK
 from gpu_provision.model.cluster import Manifest, ObjectRef
 from gpu_provision.model.findings import Finding, Locked
 from gpu_provision.model.inventory import Inventory
-from gpu_provision.model.progress import Lock
+from gpu_provision.model.progress import LockHolder
 
 LEASE_SECONDS, RENEW_SECONDS = 15, 5
 
@@ -22,7 +22,7 @@ LEASE_SECONDS, RENEW_SECONDS = 15, 5
 class Lease(NamedTuple):
     """The lock and the version of its object; no lock and an empty version if there is no object yet."""
 
-    lock: Lock | None
+    lock: LockHolder | None
     version: str
 
 
@@ -42,7 +42,7 @@ def version_of(lease: Manifest | None) -> str:
     return str(lease["metadata"]["resourceVersion"]) if lease else ""
 
 
-def holder_of(cluster: Cluster, lease: Manifest | None) -> Lock | None:
+def holder_of(cluster: Cluster, lease: Manifest | None) -> LockHolder | None:
     """Return who holds a lease that was read just now."""
     spec = (lease or {}).get("spec") or {}
     holder = spec.get("holderIdentity")
@@ -51,7 +51,7 @@ def holder_of(cluster: Cluster, lease: Manifest | None) -> Lock | None:
     silent = _silent_seconds(cluster, lease)
     since, renewed = str(spec.get("acquireTime") or ""), str(spec.get("renewTime") or "")
     held = None if silent is None else _between(since, renewed) + silent
-    return Lock(holder=holder, since=since, held_seconds=held, silent_seconds=silent)
+    return LockHolder(holder=holder, since=since, held_seconds=held, silent_seconds=silent)
 
 
 def _silent_seconds(cluster: Cluster, lease: Manifest) -> float | None:
@@ -78,7 +78,7 @@ def _between(first: str, last: str) -> float:
         return 0.0
 
 
-def locked(cluster: Cluster, held: Lock) -> Locked:
+def locked(cluster: Cluster, held: LockHolder) -> Locked:
     """Return the error that says who holds the lock and since when."""
     return Locked(
         Finding(
@@ -91,7 +91,7 @@ def locked(cluster: Cluster, held: Lock) -> Locked:
     )
 
 
-def lost(cluster: Cluster, held: Lock | None) -> Locked:
+def lost(cluster: Cluster, held: LockHolder | None) -> Locked:
     """Return the error of a run whose lock somebody else has, or nobody."""
     return Locked(
         Finding(
@@ -117,7 +117,7 @@ def outrun(cluster: Cluster) -> Locked:
     )
 
 
-def alive(cluster: Cluster, held: Lock) -> Locked:
+def alive(cluster: Cluster, held: LockHolder) -> Locked:
     """Return the error of whoever wants to take the lock away from a run that goes on."""
     return Locked(
         Finding(

@@ -31,7 +31,7 @@ from gpu_provision.kube.transport import open_to_all
 from gpu_provision.model.cluster import Manifest, ObjectRef
 from gpu_provision.model.findings import Locked, ProvisionError, Rejected
 from gpu_provision.model.inventory import Inventory
-from gpu_provision.model.progress import Lock
+from gpu_provision.model.progress import LockHolder
 
 _TRIES = 5  # to take a lock away from somebody who renews it
 
@@ -44,7 +44,7 @@ def free(
     inventory: Inventory,
     *,
     force: bool = False,
-    agreed: Callable[[Lock], bool] = lambda _: True,
+    agreed: Callable[[LockHolder], bool] = lambda _: True,
     on_wait: Callable[[str], None],
 ) -> Lease:
     """Take the lock away from a holder that is gone; return it as it was, with an empty version if it still is.
@@ -74,7 +74,7 @@ def free(
 
 
 def _taken_over(
-    cluster: Cluster, ref: ObjectRef, lease: Manifest, held: Lock, on_wait: Callable[[str], None]
+    cluster: Cluster, ref: ObjectRef, lease: Manifest, held: LockHolder, on_wait: Callable[[str], None]
 ) -> Manifest:
     """Take the lock from a run that lives, and keep it until that run cannot write any more: then it may be free."""
     for _ in range(_TRIES):
@@ -93,7 +93,7 @@ def _abandoned(
     lease: Manifest,
     on_wait: Callable[[str], None],
     *,
-    alive: Callable[[Cluster, Lock], Locked],
+    alive: Callable[[Cluster, LockHolder], Locked],
 ) -> Manifest | None:
     """Return a lease, as last looked at, once nobody is behind it; None if it has gone. Raises ``alive``."""
     held = leases.holder_of(cluster, lease)

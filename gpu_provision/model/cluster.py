@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from gpu_provision.model.inventory import ALL, Inventory, NodePool, OperatingSystem, Part
+from gpu_provision.model.inventory import ALL, Inventory, NodePool, OperatingSystem, RunSelection
 
 Manifest = dict[str, Any]
 """A Kubernetes object as a plain dict."""
@@ -107,7 +107,7 @@ class ClusterFacts:
     unverified: str = ""
 
 
-class Basis(StrEnum):
+class DriverBasis(StrEnum):
     """What tells whose driver a node has."""
 
     DECLARED = "declared"  # the inventory, whatever the host has
@@ -126,7 +126,7 @@ class DriverChoice:
     """
 
     on_host: bool
-    basis: Basis
+    basis: DriverBasis
     version: str = ""
 
 
@@ -164,7 +164,7 @@ class Context:
     inventory: Inventory
     facts: ClusterFacts
     targets: tuple[Target, ...]
-    part: Part = ALL
+    part: RunSelection = ALL
     others: tuple[Target, ...] = ()
 
     @property
@@ -211,15 +211,15 @@ _VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
 _COMMA = re.compile(r",(?![^(]*\))")
 
 
-class BadSelector(ValueError):
+class SelectorError(ValueError):
     """A text is no label selector; the message names the part that is not understood."""
 
 
-def parsed(text: str) -> Selector:
+def parse_selector(text: str) -> Selector:
     """Return the selector that a text such as ``app=train,tier in (a,b),!skip`` stands for; empty selects all.
 
     Raises:
-        BadSelector: If it stands for none.
+        SelectorError: If it stands for none.
     """
     parts = [_requirement(part.strip()) for part in _COMMA.split(text)] if text.strip() else []
     return lambda labels: all(part(labels) for part in parts)
@@ -233,7 +233,7 @@ def _requirement(text: str) -> Selector:
         return _one_of(_key(match["key"]), {_value(match["value"])}, negated=match["how"] == "!=")
     if match := _THERE.fullmatch(text):
         return _there(_key(match["key"]), negated=bool(match["not"]))
-    raise BadSelector(f"{text!r} is no requirement on a label" if text else "a requirement between commas is empty")
+    raise SelectorError(f"{text!r} is no requirement on a label" if text else "a requirement between commas is empty")
 
 
 def _key(text: str) -> str:
@@ -248,7 +248,7 @@ def _whole(pattern: re.Pattern[str], text: str, what: str) -> str:
     if pattern.fullmatch(text):
         return text
     message = f"{text!r} is no {what} of a label"
-    raise BadSelector(message)
+    raise SelectorError(message)
 
 
 def _one_of(key: str, values: set[str], *, negated: bool) -> Selector:
@@ -259,7 +259,7 @@ def _there(key: str, *, negated: bool) -> Selector:
     return lambda labels: (key in labels) is not negated
 
 
-def of_object(selector: Mapping[str, Any] | None) -> Selector:
+def selector_of(selector: Mapping[str, Any] | None) -> Selector:
     """Return the selector of an object's ``labelSelector`` field; one that is absent selects nothing."""
     if selector is None:
         return lambda _: False

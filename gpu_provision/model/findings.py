@@ -134,12 +134,12 @@ class RunFailed(ProvisionError):
     result: Any = None
 
 
-def leave_with(interrupt: KeyboardInterrupt, *findings: Finding) -> None:
-    """Have an interrupt carry what its reader should know; see `left_with`."""
-    interrupt.findings = (*left_with(interrupt), *findings)  # type: ignore[attr-defined]
+def attach_findings(interrupt: KeyboardInterrupt, *findings: Finding) -> None:
+    """Have an interrupt carry what its reader should know; see `attached_findings`."""
+    interrupt.findings = (*attached_findings(interrupt), *findings)  # type: ignore[attr-defined]
 
 
-def left_with(error: BaseException) -> tuple[Finding, ...]:
+def attached_findings(error: BaseException) -> tuple[Finding, ...]:
     """Return what an interrupt carries, also if another exception has taken its place."""
     found: tuple[Finding, ...] = getattr(error.__cause__ or error, "findings", ())
     return found

@@ -9,7 +9,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Places:
+class DistributionPaths:
     """Files of one distribution.
 
     Attributes:
@@ -38,7 +38,7 @@ KUBEADM = "kubeadm"
 OTHER = "other"
 
 
-_SYSTEM = Places(
+_SYSTEM = DistributionPaths(
     containerd_config="/etc/containerd/config.toml",
     toolkit_config="/etc/containerd/config.toml",
     socket="/run/containerd/containerd.sock",
@@ -48,8 +48,8 @@ _SYSTEM = Places(
 )
 
 
-DISTRIBUTIONS: Mapping[str, Places] = {
-    "k3s": Places(
+DISTRIBUTIONS: Mapping[str, DistributionPaths] = {
+    "k3s": DistributionPaths(
         containerd_config="/var/lib/rancher/k3s/agent/etc/containerd/config.toml",
         toolkit_config="/var/lib/rancher/k3s/agent/etc/containerd/config.toml.tmpl",
         socket="/run/k3s/containerd/containerd.sock",
@@ -58,7 +58,7 @@ DISTRIBUTIONS: Mapping[str, Places] = {
         images="/var/lib/rancher",
         marks=("/var/lib/rancher/k3s/agent", "/var/lib/rancher/k3s/server"),
     ),
-    "rke2": Places(
+    "rke2": DistributionPaths(
         containerd_config="/var/lib/rancher/rke2/agent/etc/containerd/config.toml",
         toolkit_config="/var/lib/rancher/rke2/agent/etc/containerd/config.toml.tmpl",
         socket="/run/k3s/containerd/containerd.sock",
@@ -67,7 +67,7 @@ DISTRIBUTIONS: Mapping[str, Places] = {
         images="/var/lib/rancher",
         marks=("/var/lib/rancher/rke2/agent", "/var/lib/rancher/rke2/server"),
     ),
-    "microk8s": Places(
+    "microk8s": DistributionPaths(
         containerd_config="/var/snap/microk8s/current/args/containerd.toml",
         toolkit_config="/var/snap/microk8s/current/args/containerd-template.toml",
         socket="/var/snap/microk8s/common/run/containerd.sock",
@@ -77,7 +77,7 @@ DISTRIBUTIONS: Mapping[str, Places] = {
         images="/var/snap/microk8s/common",
         marks=("/var/snap/microk8s/current/args/containerd-template.toml",),
     ),
-    "k0s": Places(
+    "k0s": DistributionPaths(
         containerd_config="/etc/k0s/containerd.toml",
         toolkit_config="/etc/k0s/containerd.d/nvidia.toml",
         socket="/run/k0s/containerd.sock",
@@ -92,7 +92,7 @@ DISTRIBUTIONS: Mapping[str, Places] = {
 """Distribution -> its files; the first whose marks are found is the one. kubeadm's stand last: others have them too."""
 
 
-def places_of(distribution: str) -> Places:
+def paths_of(distribution: str) -> DistributionPaths:
     """Return where a distribution keeps its files; those of a system's own containerd for any other."""
     return DISTRIBUTIONS.get(distribution, _SYSTEM)
 

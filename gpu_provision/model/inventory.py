@@ -39,7 +39,7 @@ class Gpu:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ssh:
+class SshOptions:
     """How hosts are reached; empty texts and zero mean: as the user's own SSH configuration says."""
 
     user: str = setting("", "User to log in as.", "user")
@@ -72,7 +72,7 @@ class Ssh:
     )
 
 
-class Connect(StrEnum):
+class ConnectionMethod(StrEnum):
     """How a host is reached."""
 
     SSH = "ssh"
@@ -296,10 +296,10 @@ class Node:
     name: str = setting(REQUIRED, kind="node_name")
     pool: str = setting(REQUIRED, "Name of the pool that the node belongs to.", minLength=1, maxLength=63)
     address: str = setting("", "Host name or IP address for SSH. Default: the node's name.", "address")
-    connect: Connect = setting(
-        Connect.SSH, "How this node's host is reached; wins over what its pool says.", shown=False
+    connect: ConnectionMethod = setting(
+        ConnectionMethod.SSH, "How this node's host is reached; wins over what its pool says.", shown=False
     )
-    ssh: Ssh = setting(Ssh(), "SSH settings of this node; they win over those of the inventory.")
+    ssh: SshOptions = setting(SshOptions(), "SSH settings of this node; they win over those of the inventory.")
     labels: Mapping[str, str] = setting({}, "Labels that this node gets, beyond those of its pool.", "labels")
     host_prerequisites: HostPrerequisites | None = setting(
         None, "Host prerequisites of this node; what is not set here is as in those of its pool."
@@ -307,7 +307,7 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterTarget:
+class ClusterConfig:
     """Which cluster, and where in it: a real one by kubeconfig and context, or an embedded sandbox."""
 
     kubeconfig: str = setting(
@@ -352,7 +352,7 @@ class Inventory:
     digest: str = ""
     text: str = field(default="", repr=False)
     release: str
-    cluster: ClusterTarget
+    cluster: ClusterConfig
     specs: Specs
     pools: Mapping[str, NodePool]
     nodes: tuple[Node, ...]
@@ -390,11 +390,13 @@ class Inventory:
     def hosts_without_ssh(self) -> tuple[Node, ...]:
         """The nodes whose hosts are reached through the cluster itself; those of a sandbox never are."""
         reached = (node for node in self.nodes if self.prerequisites_of(node).enabled)
-        return tuple(node for node in reached if node.connect is Connect.KUBERNETES and not self.cluster.sandbox)
+        return tuple(
+            node for node in reached if node.connect is ConnectionMethod.KUBERNETES and not self.cluster.sandbox
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class RunSelection:
     """Components and nodes; what is not in it is neither changed, nor removed, nor validated.
 
     Attributes:
@@ -423,4 +425,4 @@ class Part:
         return self.has_component(component) and self.has_node(node)
 
 
-ALL = Part()
+ALL = RunSelection()

@@ -148,7 +148,7 @@ class NodeStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lock:
+class LockHolder:
     """The stack's lock as it stands in the cluster.
 
     No two clocks are compared, so that it does not matter if they disagree.
@@ -196,7 +196,7 @@ class Status:
     components: tuple[ComponentStatus, ...]
     nodes: tuple[NodeStatus, ...]
     evidence: tuple[Evidence, ...] = ()
-    lock: Lock | None = None
+    lock: LockHolder | None = None
     installed: bool = True
 
 

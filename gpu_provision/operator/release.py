@@ -12,8 +12,8 @@ from gpu_provision.kube.informer import Mirror
 from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import Finding, Locked, RunFailed
 from gpu_provision.model.inventory import Inventory
-from gpu_provision.model.plan import Action, Change, RemovalResult
-from gpu_provision.model.progress import Lock
+from gpu_provision.model.plan import Action, Change, DestroyResult
+from gpu_provision.model.progress import LockHolder
 from gpu_provision.operator import codes
 from gpu_provision.operator.client import found as of
 from gpu_provision.operator.client import going
@@ -85,7 +85,7 @@ def _not_let_go(stack: Manifest, pulse: Pulse) -> Finding:
     )
 
 
-def foretold(result: RemovalResult, stack: Manifest | None) -> RemovalResult:
+def foretold(result: DestroyResult, stack: Manifest | None) -> DestroyResult:
     """Return what a removal would do, the end of the stack's resource before all else, and whether that lasts."""
     if stack is None:
         return result
@@ -94,7 +94,7 @@ def foretold(result: RemovalResult, stack: Manifest | None) -> RemovalResult:
     return warned(replace(result, changes=(change, *result.changes)), stack)
 
 
-def warned(result: RemovalResult, stack: Manifest | None) -> RemovalResult:
+def warned(result: DestroyResult, stack: Manifest | None) -> DestroyResult:
     """Return how a removal ended, and whether the stack's resource may come back."""
     told = against_removal(stack) if stack else ()
     return replace(result, findings=(*result.findings, *told))
@@ -115,7 +115,7 @@ def _in_the_way(stack: Manifest, fix: str) -> Finding:
     )
 
 
-def unless_controllers(cluster: Cluster, inventory: Inventory, lock: Lock) -> None:
+def unless_controllers(cluster: Cluster, inventory: Inventory, lock: LockHolder) -> None:
     """Raise Locked if a lock is the controller's, which would take it again at once."""
     stack = of(cluster, inventory)
     lease = cluster.get(lease_for(stack)) if stack else None  # without an operator nobody has the right to ask for it

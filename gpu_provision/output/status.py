@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from gpu_provision.model.progress import ComponentStatus, Evidence, Lock, NodeStatus, Outside, State, Status
+from gpu_provision.model.progress import ComponentStatus, Evidence, LockHolder, NodeStatus, Outside, State, Status
 from gpu_provision.output.text import PLAIN, Style, indented, ranges, table
 
 _COMPONENT_HEADERS = ("COMPONENT", "VERSION", "DESIRED", "READY", "STATE", "REASON")
@@ -165,7 +165,7 @@ def document(status: Status) -> dict[str, Any]:
     }
 
 
-def lock_document(lock: Lock | None) -> dict[str, Any] | None:
+def lock_document(lock: LockHolder | None) -> dict[str, Any] | None:
     """Return who writes as a JSON-able dict; None for nobody."""
     return None if lock is None else asdict(lock)
 

@@ -8,20 +8,20 @@ from gpu_provision import components
 from gpu_provision.components.targets import context
 from gpu_provision.model.cluster import ClusterFacts, Context, Manifest, ref_of
 from gpu_provision.model.findings import Finding, Severity
-from gpu_provision.model.inventory import ALL, Inventory, Part
+from gpu_provision.model.inventory import ALL, Inventory, RunSelection
 from gpu_provision.planning.applyset import member, parent
 from gpu_provision.planning.codes import TOO_MANY_NODES
 from gpu_provision.planning.scope import left_out, narrowed
 from gpu_provision.planning.states import Desired
 
 
-def prepare(inventory: Inventory, facts: ClusterFacts, part: Part = ALL) -> tuple[Context, Desired]:
+def prepare(inventory: Inventory, facts: ClusterFacts, part: RunSelection = ALL) -> tuple[Context, Desired]:
     """Return the context and the manifests of every component of a part, marked as members of the stack."""
     known = context(inventory, facts)
     return narrowed(known, _marked(inventory, components.desired(known)), part)
 
 
-def prepare_of_nodes(known: Context, names: Collection[str], part: Part = ALL) -> Desired:
+def prepare_of_nodes(known: Context, names: Collection[str], part: RunSelection = ALL) -> Desired:
     """Return the manifests of components all of whose manifests are about one node each, marked as members."""
     made = _members(known.inventory, components.desired(known, names))
     return narrowed(known, made, part)[1]

@@ -10,7 +10,7 @@ from gpu_provision.components import driver, driver_validation, validator
 from gpu_provision.diagnostics.pods import node_of
 from gpu_provision.model.cluster import Context, Manifest
 from gpu_provision.model.findings import Finding, Severity
-from gpu_provision.model.inventory import Inventory, Part
+from gpu_provision.model.inventory import Inventory, RunSelection
 from gpu_provision.planning.codes import PART_ONLY
 from gpu_provision.planning.states import Desired
 
@@ -18,7 +18,7 @@ from gpu_provision.planning.states import Desired
 _BESIDES = {driver.NAME: (driver_validation.NAME,)}
 
 
-def part_of(inventory: Inventory, targets: Iterable[str], nodes: Iterable[str]) -> Part:
+def part_of(inventory: Inventory, targets: Iterable[str], nodes: Iterable[str]) -> RunSelection:
     """Return the part of these components, with all that they require, and of these nodes; none of either is all."""
     requires, wanted = components.requirements(inventory), set[str]()
     left = list(targets)
@@ -27,10 +27,10 @@ def part_of(inventory: Inventory, targets: Iterable[str], nodes: Iterable[str]) 
         if name not in wanted:
             wanted.add(name)
             left += (*requires[name], *(needed for needed in _BESIDES.get(name, ()) if needed in requires))
-    return Part(components=frozenset(wanted), nodes=frozenset(nodes))
+    return RunSelection(components=frozenset(wanted), nodes=frozenset(nodes))
 
 
-def narrowed(known: Context, desired: Desired, part: Part) -> tuple[Context, Desired]:
+def narrowed(known: Context, desired: Desired, part: RunSelection) -> tuple[Context, Desired]:
     """Return what is wanted of a part. Objects that serve all nodes are not narrowed to some of them."""
     if part.is_all:
         return known, desired
@@ -44,7 +44,7 @@ def narrowed(known: Context, desired: Desired, part: Part) -> tuple[Context, Des
     return context, {name: manifests for name, manifests in kept.items() if manifests or part.has_component(name)}
 
 
-def _kept(component: str, manifests: Iterable[Manifest], part: Part) -> Iterator[Manifest]:
+def _kept(component: str, manifests: Iterable[Manifest], part: RunSelection) -> Iterator[Manifest]:
     """Yield what a part has of a component; of the validator all, also where only the proof of its pod is awaited."""
     is_awaited = component == validator.NAME and part.has_component(driver_validation.NAME)
     for manifest in manifests if is_awaited or part.has_component(component) else ():

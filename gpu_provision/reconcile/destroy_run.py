@@ -24,7 +24,7 @@ from gpu_provision.kube.transport import RequestPool
 from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import Finding, Refused, RunFailed
 from gpu_provision.model.inventory import Inventory
-from gpu_provision.model.plan import Action, Change, RemovalResult
+from gpu_provision.model.plan import Action, Change, DestroyResult
 from gpu_provision.model.progress import Event, State
 from gpu_provision.planning.applyset import STACK, component_of
 from gpu_provision.reconcile import evict_gpu_pods
@@ -61,7 +61,7 @@ class Removing:
     _kept: tuple[Finding, ...] = ()
     _said: str = ""
 
-    def execute(self) -> RemovalResult:
+    def execute(self) -> DestroyResult:
         """Remove the stack and audit what is left.
 
         Raises:
@@ -78,7 +78,7 @@ class Removing:
                 self._say(f"{finding.where}: {finding.what}")
             self._remove()
             kept, left = self._audit()
-        return RemovalResult(
+        return DestroyResult(
             cluster=self.looked.remains.cluster,
             changes=tuple(self._written),
             evicted=self._evicted,
@@ -87,11 +87,11 @@ class Removing:
             findings=(*left, *kept),
         )
 
-    def preview(self) -> RemovalResult:
+    def preview(self) -> DestroyResult:
         """Return what would be done, and why it would be refused."""
         refusal = self.refusal()
         pods = [pod for pods in _as_pods(self.looked.users).values() for pod in pods] if self.terms.evict else []
-        return RemovalResult(
+        return DestroyResult(
             cluster=self.looked.remains.cluster,
             changes=self.looked.plan.changes,
             evicted=tuple(map(str, pods)),

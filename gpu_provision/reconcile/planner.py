@@ -16,7 +16,7 @@ from gpu_provision.kube.observe import (
 )
 from gpu_provision.model.cluster import ref_of
 from gpu_provision.model.findings import Finding
-from gpu_provision.model.inventory import ALL, Inventory, Part
+from gpu_provision.model.inventory import ALL, Inventory, RunSelection
 from gpu_provision.model.plan import Action, Plan
 from gpu_provision.model.progress import NodeState
 from gpu_provision.planning.applyset import component_of
@@ -42,7 +42,7 @@ def read(
     *,
     revalidate: bool = False,
     host_drivers: Mapping[str, str] = _NOT_READ,
-    part: Part = ALL,
+    part: RunSelection = ALL,
 ) -> Reading:
     """Read a cluster and plan.
 
@@ -123,7 +123,7 @@ def _absent(
 _STARTS_PODS = frozenset({Action.CREATE, Action.UPDATE, Action.RUN})
 
 
-def _unvalidated(observed: Observed, part: Part) -> Observed:
+def _unvalidated(observed: Observed, part: RunSelection) -> Observed:
     """Return what was observed with no vectorAdd of a part that counts."""
     void = frozenset(
         pod["metadata"]["uid"]

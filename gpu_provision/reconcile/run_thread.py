@@ -10,7 +10,7 @@ from typing import Protocol
 
 from gpu_provision.kube import codes
 from gpu_provision.kube.client import Cluster
-from gpu_provision.model.findings import Finding, Locked, ProvisionError, leave_with
+from gpu_provision.model.findings import Finding, Locked, ProvisionError, attach_findings
 from gpu_provision.model.history import Ending
 from gpu_provision.model.progress import Event, NodeState, RunResult, State
 from gpu_provision.planning.states import Key
@@ -173,7 +173,7 @@ class Background:
                 interrupt.add_note(self._run.going_on)
             self._run.cancel()
             self._thread.join(_STEP_SECONDS)
-            leave_with(interrupt, *self._run.left_behind())
+            attach_findings(interrupt, *self._run.left_behind())
             raise
 
     def _settled(self, component: str) -> bool:

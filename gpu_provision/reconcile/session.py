@@ -14,7 +14,7 @@ from gpu_provision.kube.client import Cluster, connect
 from gpu_provision.kube.fence import Mandate
 from gpu_provision.kube.locate import locate
 from gpu_provision.model.findings import Finding, Refused, RunFailed
-from gpu_provision.model.inventory import ALL, Inventory, Part
+from gpu_provision.model.inventory import ALL, Inventory, RunSelection
 from gpu_provision.model.progress import Event, NodeState
 from gpu_provision.reconcile.planner import read
 from gpu_provision.reconcile.reading import Reading, refusals_of
@@ -45,7 +45,7 @@ class Session:
     revalidate: bool = False
     host_drivers: Mapping[str, str] = field(default_factory=dict)
     back_to: int = 0
-    part: Part = ALL
+    part: RunSelection = ALL
     resident: Resident | None = None
     deputy: Deputy | None = None
     mandate: Mandate | None = None

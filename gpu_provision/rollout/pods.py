@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from gpu_provision.model.cluster import parsed
+from gpu_provision.model.cluster import parse_selector
 from gpu_provision.model.rollout_policy import PodDeletion, UpgradeDrain, UpgradePolicy
 from gpu_provision.rollout import states
 from gpu_provision.rollout.actions import Evict
@@ -36,13 +36,13 @@ def jobs(node: Node, policy: UpgradePolicy) -> tuple[Pod, ...]:
     selector = policy.wait_for_completion.pod_selector
     if not selector:
         return ()
-    selects = parsed(selector)
+    selects = parse_selector(selector)
     return tuple(pod for pod in node.pods if not pod.is_over and selects(pod.labels))
 
 
 def drained(node: Node, drain: UpgradeDrain) -> tuple[Pod, ...]:
     """Return the pods that draining the node evicts."""
-    selects = parsed(drain.pod_selector)
+    selects = parse_selector(drain.pod_selector)
     alive = (pod for pod in node.pods if not pod.is_over and not pod.is_daemon)
     return tuple(pod for pod in alive if selects(pod.labels) and pod.labels.get(states.DRAIN_SKIP) != "true")
 

@@ -12,12 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from math import inf
 
-from gpu_provision.model.plan import (
-    Leaving,
-    Outlook,
-    Schedule,
-    Wave,
-)
+from gpu_provision.model.plan import Eviction, NodePreview, Schedule, Wave
 from gpu_provision.model.rollout_policy import UpgradePolicy
 from gpu_provision.rollout import (
     budgets,
@@ -144,7 +139,7 @@ def _wave(seen: Snapshot, policy: Policy, started: tuple[Move, ...], not_before:
     )
 
 
-def _outlooks(nodes: Iterable[Node], policy: Policy) -> tuple[Outlook, ...]:
+def _outlooks(nodes: Iterable[Node], policy: Policy) -> tuple[NodePreview, ...]:
     members = tuple(nodes)
     narrow = _narrow_budgets(members)
     return tuple(_outlook(node, policy, narrow) for node in members)
@@ -161,11 +156,11 @@ def _narrow_budgets(nodes: Iterable[Node]) -> frozenset[tuple[str, str]]:
     return frozenset(key for key, number in wanted.items() if 0 < allowed[key] < number)
 
 
-def _outlook(node: Node, policy: Policy, narrow: frozenset[tuple[str, str]]) -> Outlook:
+def _outlook(node: Node, policy: Policy, narrow: frozenset[tuple[str, str]]) -> NodePreview:
     rules = policy.domains[node.domain].policy
     jobs = pods.jobs(node, rules)
     keeps_cordon = node.is_cordoned and not needs.owns_cordon(node)
-    return Outlook(
+    return NodePreview(
         node=node.name,
         why=needs.why(node),
         leaves=node.is_leaving,
@@ -178,7 +173,7 @@ def _outlook(node: Node, policy: Policy, narrow: frozenset[tuple[str, str]]) -> 
 
 def _evictions(
     node: Node, rules: UpgradePolicy, jobs: tuple[Pod, ...], narrow: frozenset[tuple[str, str]]
-) -> Iterator[Leaving]:
+) -> Iterator[Eviction]:
     """Yield the pods that use GPUs, and those that follow if evicting these is not enough."""
     holding = pods.holders(node)
     yield from (_leaving(pod, certain=pod not in jobs, narrow=narrow) for pod in holding)
@@ -186,8 +181,8 @@ def _evictions(
     yield from (_leaving(pod, certain=False) for pod in drained if pod not in holding)
 
 
-def _leaving(pod: Pod, *, certain: bool = True, narrow: Collection[tuple[str, str]] = ()) -> Leaving:
-    return Leaving(
+def _leaving(pod: Pod, *, certain: bool = True, narrow: Collection[tuple[str, str]] = ()) -> Eviction:
+    return Eviction(
         namespace=pod.namespace,
         name=pod.name,
         owner=pod.owner,

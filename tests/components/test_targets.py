@@ -9,12 +9,12 @@ import pytest
 
 from gpu_provision.components.labels import DRIVER_GROUP, INVENTORY
 from gpu_provision.components.targets import context, dns_label, driver_group, problems, targets, unclaimed
-from gpu_provision.model.cluster import Basis, ClusterFacts, DriverChoice
+from gpu_provision.model.cluster import ClusterFacts, DriverBasis, DriverChoice
 from gpu_provision.model.findings import Severity
 from gpu_provision.model.inventory import Gpu, Inventory, OperatingSystem
 
-CONTAINER = DriverChoice(on_host=False, basis=Basis.DECLARED)
-HOST = DriverChoice(on_host=True, basis=Basis.DECLARED)
+CONTAINER = DriverChoice(on_host=False, basis=DriverBasis.DECLARED)
+HOST = DriverChoice(on_host=True, basis=DriverBasis.DECLARED)
 SELECTING = builders.pool("auto", gpu=Gpu("L40S", 2), node_selector={"fleet": "render"})
 
 

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from gpu_provision.kube.locate import locate
-from gpu_provision.model.inventory import ClusterTarget
+from gpu_provision.model.inventory import ClusterConfig
 from gpu_provision.sandbox import process
 from gpu_provision.sandbox.process import Sandbox
 from tests.components.builders import inventory
 
 
 def test_a_cluster_is_where_the_inventory_says() -> None:
-    stack = replace(inventory(), cluster=ClusterTarget(kubeconfig="/k", context="prod"))
+    stack = replace(inventory(), cluster=ClusterConfig(kubeconfig="/k", context="prod"))
     assert locate(stack) == ("/k", "prod")
 
 

@@ -17,7 +17,7 @@ from gpu_provision.kube.errors import AlreadyExists
 from gpu_provision.kube.lock import WriteLock
 from gpu_provision.model.cluster import ObjectRef
 from gpu_provision.model.findings import Finding, Locked, RunFailed, Unreachable
-from gpu_provision.model.inventory import ClusterTarget, Drain
+from gpu_provision.model.inventory import ClusterConfig, Drain
 from gpu_provision.reconcile.maintenance import NodeGuard
 from gpu_provision.rollout import states
 from tests.components.builders import inventory
@@ -30,7 +30,7 @@ MERGE = "application/merge-patch+json"
 @pytest.fixture
 def guard(server: Running) -> Iterator[NodeGuard]:
     """A guard of that cluster."""
-    target = ClusterTarget(kubeconfig=str(server.server.kubeconfig))
+    target = ClusterConfig(kubeconfig=str(server.server.kubeconfig))
     with contextlib.closing(NodeGuard(replace(inventory(), cluster=target))) as made:
         yield made
 
@@ -60,7 +60,7 @@ def test_nodes_are_members_unless_the_control_plane_runs_on_them(cluster: Cluste
 
 def test_a_cluster_that_does_not_answer_is_not_known(tmp_path: Path) -> None:
     """Whether that matters is for the host to say."""
-    missing = ClusterTarget(kubeconfig=str(tmp_path / "none"))
+    missing = ClusterConfig(kubeconfig=str(tmp_path / "none"))
     standing = NodeGuard(replace(inventory(), cluster=missing)).standing("worker")
     assert standing.place is Place.UNKNOWN
     assert "kubeconfig" in standing.why
@@ -88,7 +88,7 @@ def test_from_its_first_cordon_to_its_end_nobody_else_writes(cluster: Cluster, g
 
 def first_run(server: Running, namespace: str) -> NodeGuard:
     """Return the guard of a stack that nobody has applied yet."""
-    target = ClusterTarget(kubeconfig=str(server.server.kubeconfig), namespace=namespace)
+    target = ClusterConfig(kubeconfig=str(server.server.kubeconfig), namespace=namespace)
     return NodeGuard(replace(inventory(), cluster=target))
 
 

@@ -15,7 +15,7 @@ from gpu_provision.inventory.redaction import has_password, is_shown_variable, l
 from gpu_provision.inventory.resolve import SPECS, needs_credentials
 from gpu_provision.inventory.suggestions import one_of
 from gpu_provision.inventory.values import find_certificate_errors
-from gpu_provision.model.cluster import BadSelector, parsed
+from gpu_provision.model.cluster import SelectorError, parse_selector
 from gpu_provision.model.rollout_policy import zone_of
 
 
@@ -90,8 +90,8 @@ def _selectors(context: CheckContext, path: KeyPath, policy: Mapping[str, Any]) 
     for key in ("wait_for_completion", "drain"):
         text = policy.get(key, {}).get("pod_selector", "")
         try:
-            parsed(text)
-        except BadSelector as error:
+            parse_selector(text)
+        except SelectorError as error:
             fix = "Write it as for kubectl get pods --selector, such as app=training or tier in (a,b)."
             yield context.error("GP166", (*path, key, "pod_selector"), f"This is no label selector: {error}.", fix)
 
