@@ -21,6 +21,7 @@ from gpu_provision.model.inventory import (
     ConnectionMethod,
     Gpu,
     HelperPod,
+    HistorySection,
     HostPrerequisites,
     Inventory,
     Node,
@@ -30,6 +31,7 @@ from gpu_provision.model.inventory import (
 )
 from gpu_provision.model.rollout_policy import RolloutPolicy
 from gpu_provision.model.specs import (
+    CdiSection,
     DaemonSetSettings,
     DcgmExporterSpec,
     DcgmSpec,
@@ -37,8 +39,10 @@ from gpu_provision.model.specs import (
     DriverSpec,
     GfdSpec,
     Image,
+    MigSection,
     NfdSpec,
     OperandSpec,
+    OperatorSection,
     SecretKey,
     Specs,
     StartupTaintSpec,
@@ -93,7 +97,7 @@ def resolve(source: Source, data: Data, release: Release) -> Inventory:
         preflight=_build(Preflight, data.get("preflight", {})),
         rollout=_build(RolloutPolicy, data.get("rollout", {})),
         helper_pod=_helper_pod(data),
-        kept_runs=data.get("history", {}).get("keep", 10),
+        kept_runs=_build(HistorySection, data.get("history", {})).keep,
     )
 
 
@@ -108,17 +112,14 @@ def merge(base: Data, over: Data) -> Data:
 
 def _specs(data: Data, release: Release) -> Specs:
     specs: dict[str, Any] = {key: _operand(key, kind, data, release) for key, kind in SPECS.items()}
-    shared: dict[str, Any] = {
-        "cdi_enabled": data.get("cdi", {}).get("enabled"),
-        "mig_strategy": data.get("mig", {}).get("strategy"),
-        "runtime_class": data.get("operator", {}).get("runtime_class"),
-    }
-    declared = {key: value for key, value in shared.items() if value is not None}
     records: dict[str, Any] = {
         "daemonsets": _build(DaemonSetSettings, data.get("daemonsets", {})),
         "startup_taint": _build(StartupTaintSpec, data.get("startup_taint", {})),
+        "cdi_enabled": _build(CdiSection, data.get("cdi", {})).enabled,
+        "mig_strategy": _build(MigSection, data.get("mig", {})).strategy,
+        "runtime_class": _build(OperatorSection, data.get("operator", {})).runtime_class,
     }
-    return Specs(**specs, **declared, **records)
+    return Specs(**specs, **records)
 
 
 def _operand(key: str, kind: type[_Operand], data: Data, release: Release) -> _Operand:

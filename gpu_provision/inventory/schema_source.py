@@ -22,6 +22,7 @@ from gpu_provision.model.inventory import (
     ClusterConfig,
     ConnectionMethod,
     HelperPod,
+    HistorySection,
     HostPrerequisites,
     Node,
     NodePool,
@@ -31,6 +32,7 @@ from gpu_provision.model.inventory import (
 from gpu_provision.model.rollout_policy import RolloutPolicy
 from gpu_provision.model.settings import REQUIRED, setting, settings_of
 from gpu_provision.model.specs import (
+    CdiSection,
     DaemonSetSettings,
     DcgmExporterSpec,
     DcgmSpec,
@@ -38,7 +40,9 @@ from gpu_provision.model.specs import (
     DriverSpec,
     GfdSpec,
     Image,
+    MigSection,
     NfdSpec,
+    OperatorSection,
     StartupTaintSpec,
     ToolkitSpec,
     ValidatorSpec,
@@ -48,39 +52,6 @@ from gpu_provision.releases import DEFAULT
 Part = dict[str, Any]
 _ABBREVIATIONS = frozenset({"ca", "cdi", "dcgm", "gfd", "gpu", "http", "https", "mig", "nfd", "os", "ssh"})
 _SCALARS = {bool: "boolean", int: "integer", str: "string"}
-
-
-@dataclass(frozen=True)
-class HistorySection:
-    """What is kept of runs, in the cluster: `gpu-provision history`, docs/history.md."""
-
-    keep: int = setting(
-        10,
-        "How many runs stay on record. The last one that succeeded stays in any case.",
-        minimum=1,
-        maximum=100,
-    )
-
-
-@dataclass(frozen=True)
-class CdiSection:
-    """The Container Device Interface."""
-
-    enabled: bool = setting(True, "Whether containers get their GPUs through CDI.")
-
-
-@dataclass(frozen=True)
-class MigSection:
-    """Multi-Instance GPU."""
-
-    strategy: str = setting("single", "How MIG devices are offered to Kubernetes.", enum=["none", "single", "mixed"])
-
-
-@dataclass(frozen=True)
-class OperatorSection:
-    """Settings that the GPU Operator has under this name."""
-
-    runtime_class: str = setting("nvidia", "Name of the RuntimeClass for GPU containers.", "object_name")
 
 
 @dataclass(frozen=True, kw_only=True)

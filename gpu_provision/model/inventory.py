@@ -332,6 +332,18 @@ class ClusterConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HistorySection:
+    """What is kept of runs, in the cluster: `gpu-provision history`, docs/history.md."""
+
+    keep: int = setting(
+        10,
+        "How many runs stay on record. The last one that succeeded stays in any case.",
+        minimum=1,
+        maximum=100,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Inventory:
     """All that one inventory file declares.
 
@@ -359,7 +371,7 @@ class Inventory:
     preflight: Preflight = field(default_factory=Preflight)
     rollout: RolloutPolicy = field(default_factory=RolloutPolicy)
     helper_pod: HelperPod = field(default_factory=HelperPod)
-    kept_runs: int = 10
+    kept_runs: int = HistorySection().keep
     warnings: tuple[Finding, ...] = field(default=(), compare=False, repr=False)
 
     @property
