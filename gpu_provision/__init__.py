@@ -33,10 +33,8 @@ _NAMES = {
         "Unreachable UsageError"
     ),
     "model.history": "Ending History Record",
-    "model.inventory": (
-        "ClusterConfig ConnectionMethod Drain Gpu HelperPod HostPrerequisites Inventory Node NodePool OperatingSystem "
-        "Preflight Reboot SshOptions"
-    ),
+    "model.hosts": "ConnectionMethod Drain HelperPod HostPrerequisites Preflight Reboot SshOptions",
+    "model.inventory": "ClusterConfig Gpu Inventory Node NodePool OperatingSystem",
     "model.plan": (
         "Action Change Departure Difference Drift FieldChange FieldDrift Eviction Origin NodePreview Plan "
         "DestroyResult ResourceChange Schedule Wave Writer"

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from gpu_provision.model.findings import Finding
-from gpu_provision.model.inventory import Drain
+from gpu_provision.model.hosts import Drain
 
 GUARD = "gpu_provision_guard"
 """Key of ``host.connector_data`` for the Guard."""

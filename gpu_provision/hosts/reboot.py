@@ -45,7 +45,7 @@ from gpu_provision.hosts.maintenance import (
     Standing,
 )
 from gpu_provision.model.findings import Finding, ProvisionError, RunFailed
-from gpu_provision.model.inventory import Drain
+from gpu_provision.model.hosts import Drain
 from gpu_provision.planning.codes import PODS_WOULD_BE_LOST
 
 _SECTIONS = ("system", "kernel", "modules", "kubernetes")
@@ -115,7 +115,7 @@ def rebooted(
         nouveau_unwanted: Whether a nouveau in use is a reason.
         max_parallel: How many hosts may be away at a time, this one among them.
         patience: Seconds that the machine, and then its node, may take to come back.
-        drain: The fields of gpu_provision.model.inventory.Drain.
+        drain: The fields of gpu_provision.model.hosts.Drain.
     """
     record = read(_SECTIONS)
     if record is None:

@@ -19,7 +19,7 @@ from gpu_provision.hosts.maintenance import (
 )
 from gpu_provision.hosts.worker_protocol import Plain, finding_of
 from gpu_provision.model.findings import Finding, RunFailed
-from gpu_provision.model.inventory import Drain
+from gpu_provision.model.hosts import Drain
 
 _DESERTED: Plain = {"errors": [asdict(Finding(code=ENDED_EARLY, what="whoever ran the host phase is gone"))]}
 

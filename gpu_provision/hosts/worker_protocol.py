@@ -21,7 +21,7 @@ from gpu_provision.hosts.maintenance import (
     Say,
 )
 from gpu_provision.model.findings import Finding, ProvisionError, Severity
-from gpu_provision.model.inventory import Drain
+from gpu_provision.model.hosts import Drain
 
 Plain = dict[str, Any]
 Tell = Callable[[Plain], None]

@@ -15,7 +15,8 @@ from gpu_provision import files
 from gpu_provision.inventory.loader import load
 from gpu_provision.inventory.resolve import expected_of
 from gpu_provision.model.findings import Finding, ProvisionError
-from gpu_provision.model.inventory import ConnectionMethod, Inventory, Node, SshOptions
+from gpu_provision.model.hosts import ConnectionMethod, SshOptions
+from gpu_provision.model.inventory import Inventory, Node
 
 Host = tuple[str, dict[str, Any]]
 

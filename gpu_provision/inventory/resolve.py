@@ -15,20 +15,8 @@ from gpu_provision.inventory import hardware
 from gpu_provision.inventory.document import Source, absolute, resolve_fleet
 from gpu_provision.inventory.json_schema import ADDRESSES
 from gpu_provision.inventory.values import read_certificates
-from gpu_provision.model.hosts import Expectation
-from gpu_provision.model.inventory import (
-    ClusterConfig,
-    ConnectionMethod,
-    Gpu,
-    HelperPod,
-    HistorySection,
-    HostPrerequisites,
-    Inventory,
-    Node,
-    NodePool,
-    Preflight,
-    SshOptions,
-)
+from gpu_provision.model.hosts import ConnectionMethod, Expectation, HelperPod, HostPrerequisites, Preflight, SshOptions
+from gpu_provision.model.inventory import ClusterConfig, Gpu, HistorySection, Inventory, Node, NodePool
 from gpu_provision.model.rollout_policy import RolloutPolicy
 from gpu_provision.model.specs import (
     CdiSection,

@@ -18,17 +18,8 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 import yaml
 
-from gpu_provision.model.inventory import (
-    ClusterConfig,
-    ConnectionMethod,
-    HelperPod,
-    HistorySection,
-    HostPrerequisites,
-    Node,
-    NodePool,
-    Preflight,
-    SshOptions,
-)
+from gpu_provision.model.hosts import ConnectionMethod, HelperPod, HostPrerequisites, Preflight, SshOptions
+from gpu_provision.model.inventory import ClusterConfig, HistorySection, Node, NodePool
 from gpu_provision.model.rollout_policy import RolloutPolicy
 from gpu_provision.model.settings import REQUIRED, setting, settings_of
 from gpu_provision.model.specs import (

@@ -13,7 +13,7 @@ from gpu_provision.components import labels, validator
 from gpu_provision.diagnostics.pods import phase
 from gpu_provision.model.cluster import Manifest
 from gpu_provision.model.findings import Finding
-from gpu_provision.model.inventory import Drain
+from gpu_provision.model.hosts import Drain
 from gpu_provision.planning import codes
 
 _MIRROR = "kubernetes.io/config.mirror"  # annotation of the API server's picture of a static pod

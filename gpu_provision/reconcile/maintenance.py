@@ -25,7 +25,8 @@ from gpu_provision.kube.nodes import node_facts
 from gpu_provision.kube.observe import NODE
 from gpu_provision.model.cluster import ClusterFacts, Manifest, NodeFacts, ObjectRef, ref_of
 from gpu_provision.model.findings import Finding, ProvisionError, RunFailed
-from gpu_provision.model.inventory import Drain, Inventory
+from gpu_provision.model.hosts import Drain
+from gpu_provision.model.inventory import Inventory
 from gpu_provision.planning.drain import in_words, would_lose
 from gpu_provision.planning.prepare import prepare
 

@@ -17,7 +17,8 @@ from gpu_provision.kube.nodes import node_facts
 from gpu_provision.kube.retry import FIRST_CONTACT_SECONDS, RETRY_SECONDS
 from gpu_provision.kube.validation_records import entries
 from gpu_provision.model.cluster import ClusterFacts, Manifest, ref_of
-from gpu_provision.model.inventory import HostPrerequisites, Inventory, Node, NodePool
+from gpu_provision.model.hosts import HostPrerequisites
+from gpu_provision.model.inventory import Inventory, Node, NodePool
 from gpu_provision.planning.observed import Observed
 from gpu_provision.planning.prepare import prepare
 from gpu_provision.planning.states import situation, states_of

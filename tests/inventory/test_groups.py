@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gpu_provision.inventory import groups, hosts_of, load
-from gpu_provision.model.inventory import HelperPod
+from gpu_provision.model.hosts import HelperPod
 
 HERE = Path(__file__).parent
 INVENTORY = """

@@ -13,7 +13,8 @@ import pytest
 from gpu_provision.inventory import groups
 from gpu_provision.inventory.pyinfra_inventory import ssh_config
 from gpu_provision.model.findings import ProvisionError
-from gpu_provision.model.inventory import Node, SshOptions
+from gpu_provision.model.hosts import SshOptions
+from gpu_provision.model.inventory import Node
 
 
 @pytest.fixture(autouse=True)

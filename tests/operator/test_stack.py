@@ -12,7 +12,8 @@ import pytest
 
 from gpu_provision import render
 from gpu_provision.inventory import load
-from gpu_provision.model.inventory import ClusterConfig, HelperPod, HostPrerequisites, Inventory, Node, Preflight
+from gpu_provision.model.hosts import HelperPod, HostPrerequisites, Preflight
+from gpu_provision.model.inventory import ClusterConfig, Inventory, Node
 from gpu_provision.operator.stack import (
     BACK_TO,
     HOME,

@@ -17,7 +17,8 @@ from gpu_provision.kube.errors import AlreadyExists
 from gpu_provision.kube.lock import WriteLock
 from gpu_provision.model.cluster import ObjectRef
 from gpu_provision.model.findings import Finding, Locked, RunFailed, Unreachable
-from gpu_provision.model.inventory import ClusterConfig, Drain
+from gpu_provision.model.hosts import Drain
+from gpu_provision.model.inventory import ClusterConfig
 from gpu_provision.reconcile.maintenance import NodeGuard
 from gpu_provision.rollout import states
 from tests.components.builders import inventory

@@ -8,7 +8,8 @@ import pytest
 
 from gpu_provision import rbac
 from gpu_provision.model.cluster import ClusterFacts, NodeFacts, Permission, ref_of
-from gpu_provision.model.inventory import ConnectionMethod, Inventory, OperatingSystem, Reboot
+from gpu_provision.model.hosts import ConnectionMethod, Reboot
+from gpu_provision.model.inventory import Inventory, OperatingSystem
 from gpu_provision.model.rollout_policy import UpgradePolicy
 from gpu_provision.planning.prepare import prepare
 from gpu_provision.planning.rbac import grants, rules_of

@@ -9,8 +9,8 @@ import pytest
 from gpu_provision.hosts.result import HostOutcome, HostsResult
 from gpu_provision.model.cluster import ClusterFacts, NodeFacts
 from gpu_provision.model.findings import Finding, Severity
-from gpu_provision.model.hosts import ImageAnswer, ImageState
-from gpu_provision.model.inventory import ClusterConfig, Inventory, Node, OperatingSystem, Preflight
+from gpu_provision.model.hosts import ImageAnswer, ImageState, Preflight
+from gpu_provision.model.inventory import ClusterConfig, Inventory, Node, OperatingSystem
 from gpu_provision.reconcile import preflight as engine
 from gpu_provision.reconcile.preflight import Judgement, preflight
 from tests.components.builders import inventory
