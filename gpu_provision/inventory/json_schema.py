@@ -21,7 +21,7 @@ def schema() -> dict[str, Any]:
 
 
 def resolved(part: dict[str, Any]) -> dict[str, Any]:
-    """Return a part of the schema with its definition written out; what stands beside the reference wins."""
+    """Return a part of the schema with its definition written out; keywords beside the reference win."""
     name = part.get("$ref", "").rpartition("/")[2]
     return {**schema()["$defs"][name], **part} if name else part
 

@@ -108,7 +108,7 @@ class ClusterFacts:
 
 
 class DriverBasis(StrEnum):
-    """What tells whose driver a node has."""
+    """Source of the knowledge whose driver a node has."""
 
     DECLARED = "declared"  # the inventory, whatever the host has
     READ = "read"  # the host itself, read in this run
@@ -216,10 +216,10 @@ class SelectorError(ValueError):
 
 
 def parse_selector(text: str) -> Selector:
-    """Return the selector that a text such as ``app=train,tier in (a,b),!skip`` stands for; empty selects all.
+    """Return the selector that a text such as ``app=train,tier in (a,b),!skip`` means; an empty one selects all.
 
     Raises:
-        SelectorError: If it stands for none.
+        SelectorError: It is no label selector.
     """
     parts = [_requirement(part.strip()) for part in _COMMA.split(text)] if text.strip() else []
     return lambda labels: all(part(labels) for part in parts)

@@ -30,7 +30,7 @@ class ExitCode(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One problem, told so that its reader can act.
+    """One problem, with what its reader needs to act.
 
     Attributes:
         code: Stable identifier such as ``GP104``; documented in docs/findings.md.

@@ -92,7 +92,7 @@ DISTRIBUTIONS: Mapping[str, DistributionPaths] = {
     ),
     KUBEADM: _SYSTEM,
 }
-"""Distribution -> its files; the first whose marks are found is the one. kubeadm's stand last: others have them too."""
+"""Distribution -> its files; the first whose marks are found is the one. kubeadm's are last: others have them too."""
 
 
 def paths_of(distribution: str) -> DistributionPaths:
@@ -299,7 +299,7 @@ class HostPrerequisites:
         "auto",
         "Whether headers of the running kernel, and of the one that boots next, are installed in its exact version. "
         "`auto`: where the host compiles a driver of its own, by DKMS or NVIDIA's installer; driver containers bring "
-        "their own. Teardown removes what was installed for this, unless something else needs it by then.",
+        "their own. Teardown removes what was installed for this, unless something else needs it.",
         enum=["auto", True, False],
     )
     hold_packages: bool = setting(
