@@ -153,12 +153,14 @@ def _kinds() -> Part:
 
 def inventory_schema() -> Part:
     """Return the JSON Schema (draft 2020-12) of inventories."""
+    definitions = {name: part for name, part in _kinds().items() if "description" in part}
+    definitions |= {name: _section(kind) for kind, name in _SHARED.items()}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": "urn:gpu-provision:inventory",
         "title": "gpu-provision inventory",
         **_section(InventoryFile),
-        "$defs": dict(sorted({**_kinds(), **{name: _section(kind) for kind, name in _SHARED.items()}}.items())),
+        "$defs": dict(sorted(definitions.items())),
     }
 
 
@@ -207,7 +209,12 @@ def _of_arguments(origin: Any, first: Any, *others: Any) -> Part:
 
 
 def _reference(kind: str) -> Part:
-    return {"$ref": f"#/$defs/{kind}"}
+    """Return a reference to a definition, or the kind itself if it only describes values of one sort of setting.
+
+    jsonschema takes longer for a reference.
+    """
+    own: Part = _kinds().get(kind, {"description": ""})
+    return {"$ref": f"#/$defs/{kind}"} if "description" in own else dict(own)
 
 
 def _default(each: Field[Any]) -> Part:

@@ -145,7 +145,7 @@ def test_hosts_without_ssh_are_reached_through_their_cluster(file: Path) -> None
     }
 
 
-def test_hosts_of_a_sandbox_are_simulated_whatever_connects_to_real_ones(file: Path) -> None:
+def test_hosts_of_a_sandbox_are_simulated_in_any_case(file: Path) -> None:
     """Its pods have no processes, and its hosts have a shell of their own."""
     text = INVENTORY.replace("{context: prod}", "{sandbox: eight}") + "connect: kubernetes\n"
     file.write_text(text, encoding="utf-8")
