@@ -10,7 +10,8 @@ from typing import Any
 from gpu_provision.components import labels, validator
 from gpu_provision.diagnostics import pods as pod_view
 from gpu_provision.diagnostics.pods import phase
-from gpu_provision.model.cluster import Manifest, Selector, selector_of
+from gpu_provision.model.cluster import Manifest
+from gpu_provision.model.selectors import Selector, selector_of
 from gpu_provision.rollout.cordons import writer_of
 from gpu_provision.rollout.installation import installation
 from gpu_provision.rollout.snapshot import NOTHING, Budget, DriverPod, Node, Pod, Proof, Snapshot, Stack, Use, Wanted

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from gpu_provision.model.cluster import parse_selector
 from gpu_provision.model.rollout_policy import PodDeletion, UpgradeDrain, UpgradePolicy
+from gpu_provision.model.selectors import parse_selector
 from gpu_provision.rollout import states
 from gpu_provision.rollout.actions import Evict
 from gpu_provision.rollout.snapshot import Node, Pod, Use

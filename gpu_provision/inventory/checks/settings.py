@@ -15,8 +15,8 @@ from gpu_provision.inventory.redaction import has_password, is_shown_variable, l
 from gpu_provision.inventory.resolve import SPECS, needs_credentials
 from gpu_provision.inventory.suggestions import one_of
 from gpu_provision.inventory.values import find_certificate_errors
-from gpu_provision.model.cluster import SelectorError, parse_selector
 from gpu_provision.model.rollout_policy import zone_of
+from gpu_provision.model.selectors import SelectorError, parse_selector
 
 
 def check_files(context: CheckContext) -> Iterator[Problem]:
